@@ -1,0 +1,1 @@
+"""The only service that talks S3: put, get, list, delete, presign, expire."""

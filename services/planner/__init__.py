@@ -1,0 +1,1 @@
+"""Reads inboxes, folds a run's log, asks the model, appends facts, dispatches calls."""

@@ -1,0 +1,1 @@
+"""The tests of Runwire; tests/fundamentals reads as a tutorial."""

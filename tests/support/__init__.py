@@ -1,0 +1,1 @@
+"""What tests share: a real server, waiting for conditions, free ports."""
