@@ -1,1 +1,1 @@
-"""Plumbing that every service stands on, with no word of the business: bus, streams, settings, logs, health."""
+"""Plumbing that every service shares. No business word in here: it knows subjects and streams, not runs."""

@@ -1,0 +1,240 @@
+"""What happens in a run, as its listeners see it: the union that the gateway streams.
+
+Facts live on the run's log and decide its state; tokens and progress live on its stream and may expire. Both are on the wire.
+A type that this version does not know is an `UnknownEvent`: it is passed on and changes nothing.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Discriminator, Field, Tag
+
+from .actions import Join
+from .base import Message
+from .faults import Fault
+from .payload import FinalPayload, Reason, Source, Usage
+from .runs import RunLimits, RunRequested
+
+StepStatus = Literal["started", "succeeded", "failed", "skipped", "invalid"]
+
+
+class RunStarted(Message):
+    """A planner opened the run. Always the first fact, unless a cancel overtook the request."""
+
+    type: Literal["run_started"] = "run_started"
+    run_id: str
+    tenant: str
+    request: RunRequested
+    limits: RunLimits
+    tools: dict[str, str] = Field(default_factory=dict, description="tool name -> digest of the specification that the run uses to its end")
+    deadline_at: int | None = Field(default=None, description="Unix ms")
+
+
+class Asked(Message):
+    """The model is being asked.
+
+    `by` is the message that owns the call, as `<stream>:<sequence>`; `holder` names the one handling of it that streams. Another
+    handling of the same message may ask again; every other message leaves the call alone.
+    """
+
+    type: Literal["asked"] = "asked"
+    turn: int
+    attempt: int
+    by: str
+    holder: str
+    model: str | None = None
+    cause: Literal["turn", "lost", "repair", "provider"] = "turn"
+
+
+class PlannedCall(Message):
+    """One tool call of a step. `call_id` is unique in its run."""
+
+    call_id: str
+    tool: str
+    args: dict[str, Any] = Field(default_factory=dict)
+
+
+class Step(Message):
+    """A decision: `started` when it is taken, another status with `latency_ms` when it has ended.
+
+    The first form carries what was decided. `answer` is set only where the run goes on after an answer.
+    """
+
+    type: Literal["step"] = "step"
+    step: int
+    node: str
+    status: StepStatus
+    latency_ms: int | None = None
+    thought: str | None = None
+    reasoning: str | None = Field(default=None, description="native reasoning of the model, for people; no later step needs it")
+    calls: list[PlannedCall] = Field(default_factory=list)
+    join: Join | None = None
+    answer: str | None = None
+    by: str | None = None
+    attempt: int | None = None
+    usage: Usage | None = Field(default=None, description="of this decision's model calls")
+    warnings: list[str] = Field(default_factory=list)
+
+
+class Observed(Message):
+    """A call is settled, once. `observation` is what the model sees; artifacts travel beside it."""
+
+    type: Literal["observed"] = "observed"
+    call_id: str
+    tool: str
+    status: Literal["succeeded", "failed"]
+    observation: Any = None
+    failure: Fault | None = None
+    artifacts: dict[str, Any] = Field(default_factory=dict)
+    sources: list[Source] = Field(default_factory=list)
+    latency_ms: int = 0
+
+
+class Repaired(Message):
+    """A reply of the model was no action, or an invalid one; it was told why and asked again."""
+
+    type: Literal["repaired"] = "repaired"
+    turn: int
+    attempt: int
+    reason: str
+    reply: str = Field(default="", description="what the model had said, shortened")
+    usage: Usage | None = None
+
+
+class Done(FinalPayload):
+    """The run ended with an answer, or with what it had when a budget ran out."""
+
+    type: Literal["done"] = "done"
+    reason: Reason
+    usage: Usage = Usage()
+
+
+class Error(Message):
+    """The run ended because something failed that it could not survive."""
+
+    type: Literal["error"] = "error"
+    error: str
+    code: str
+    trace_id: str
+    payload: FinalPayload
+    usage: Usage = Usage()
+
+
+class Cancelled(Message):
+    """The run was stopped by a person or program."""
+
+    type: Literal["cancelled"] = "cancelled"
+    reason: str = ""
+    payload: FinalPayload
+    usage: Usage = Usage()
+
+
+class Chunk(Message):
+    """Characters of the answer, in reading order. Of several attempts the newest counts; `seq` counts from 0 in each."""
+
+    type: Literal["chunk"] = "chunk"
+    stream_id: str = "answer"
+    seq: int
+    text: str
+    done: bool = False
+    channel: Literal["answer"] = "answer"
+    phase: Literal["answer"] = "answer"
+    action_seq: int
+    attempt: int
+
+
+class Thinking(Message):
+    """Native reasoning of the model, in reading order."""
+
+    type: Literal["thinking"] = "thinking"
+    stream_id: str = "thinking"
+    seq: int
+    text: str
+    done: bool = False
+    channel: Literal["thinking"] = "thinking"
+    phase: Literal["thinking"] = "thinking"
+    action_seq: int
+    attempt: int
+
+
+class CallStarted(Message):
+    """A tool that is not idempotent is about to be asked: after this, silence means that the outcome is unknown."""
+
+    type: Literal["call_started"] = "call_started"
+    call_id: str
+    tool: str
+
+
+class ToolProgress(Message):
+    """A tool says how far it is."""
+
+    type: Literal["tool_progress"] = "tool_progress"
+    call_id: str
+    tool: str
+    message: str = ""
+    fraction: float | None = None
+
+
+class ArtifactChunk(Message):
+    """A piece of an artifact while it grows. `seq` is gapless per call and stream."""
+
+    type: Literal["artifact_chunk"] = "artifact_chunk"
+    stream_id: str
+    seq: int
+    chunk: Any
+    done: bool = False
+    artifact_type: str | None = None
+    tool: str
+    call_id: str
+
+
+class UnknownEvent(Message):
+    """An event of a newer version."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+
+
+Terminal = Done | Error | Cancelled
+TERMINAL = frozenset({"done", "error", "cancelled"})
+
+KNOWN: tuple[type[Message], ...] = (
+    RunStarted,
+    Asked,
+    Step,
+    Observed,
+    Repaired,
+    Done,
+    Error,
+    Cancelled,
+    Chunk,
+    Thinking,
+    CallStarted,
+    ToolProgress,
+    ArtifactChunk,
+)
+_TYPES = frozenset(str(model.model_fields["type"].default) for model in KNOWN)
+
+
+def _tag(value: Any) -> str:
+    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+    return kind if kind in _TYPES else "unknown"
+
+
+RunEvent = Annotated[
+    Annotated[RunStarted, Tag("run_started")]
+    | Annotated[Asked, Tag("asked")]
+    | Annotated[Step, Tag("step")]
+    | Annotated[Observed, Tag("observed")]
+    | Annotated[Repaired, Tag("repaired")]
+    | Annotated[Done, Tag("done")]
+    | Annotated[Error, Tag("error")]
+    | Annotated[Cancelled, Tag("cancelled")]
+    | Annotated[Chunk, Tag("chunk")]
+    | Annotated[Thinking, Tag("thinking")]
+    | Annotated[CallStarted, Tag("call_started")]
+    | Annotated[ToolProgress, Tag("tool_progress")]
+    | Annotated[ArtifactChunk, Tag("artifact_chunk")]
+    | Annotated[UnknownEvent, Tag("unknown")],
+    Discriminator(_tag),
+]

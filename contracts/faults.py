@@ -1,0 +1,37 @@
+"""How an error travels: a code for programs, a reason for people."""
+
+from typing import Literal
+
+from .base import Message
+
+Code = Literal[
+    "bad_request",
+    "invalid_args",
+    "invalid_result",
+    "result_too_large",
+    "tool_error",
+    "tool_refused",
+    "tool_timed_out",
+    "tool_unavailable",
+    "outcome_unknown",
+    "unknown_tool",
+    "deadline_passed",
+    "model_failed",
+    "model_refused",
+    "model_rate_limited",
+    "context_too_long",
+    "vision_unsupported",
+    "unparseable_reply",
+    "too_many_attempts",
+    "poisoned",
+    "internal",
+]
+"""The closed list; docs/operations.md says what to do about each."""
+
+
+class Fault(Message):
+    """Something that went wrong. `retryable`: the same request may succeed later."""
+
+    code: Code
+    reason: str
+    retryable: bool = False

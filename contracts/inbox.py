@@ -1,0 +1,44 @@
+"""What a run is told while it goes on: results and timers in its inbox, people's wishes on its control subject."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter
+
+from .base import Message
+from .faults import Fault
+from .payload import Source
+
+
+class CallFinished(Message):
+    """The one outcome of a tool call: tool_runner to planner."""
+
+    v: Literal[1] = 1
+    kind: Literal["call_finished"] = "call_finished"
+    call_id: str
+    tool: str
+    status: Literal["succeeded", "failed"]
+    observation: Any = Field(default=None, description="what the model may see of the result")
+    failure: Fault | None = None
+    artifacts: dict[str, Any] = Field(default_factory=dict, description="dotted path in the result -> JSON value or ArtifactRef")
+    sources: list[Source] = Field(default_factory=list)
+    latency_ms: int = 0
+
+
+class TimerFired(Message):
+    """A timer of the run went off."""
+
+    v: Literal[1] = 1
+    kind: Literal["timer"] = "timer"
+    timer: Literal["deadline", "expire"]
+
+
+class CancelRequested(Message):
+    """Somebody wants the run to end now."""
+
+    v: Literal[1] = 1
+    kind: Literal["cancel"] = "cancel"
+    reason: str = ""
+
+
+InboxMessage = Annotated[CallFinished | TimerFired | CancelRequested, Field(discriminator="kind")]
+INBOX_MESSAGE: TypeAdapter[CallFinished | TimerFired | CancelRequested] = TypeAdapter(InboxMessage)

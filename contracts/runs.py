@@ -1,0 +1,97 @@
+"""Asking for a run, and looking at one."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from .base import HttpInput, Message
+from .payload import FinalPayload, Reason, Usage
+
+TenantName = str
+
+
+class RunLimits(Message):
+    """What a run may spend. A budget is checked before spending and may be exceeded by at most one call."""
+
+    max_steps: int = Field(default=16, ge=1, le=10_000, description="decisions of the model, the answer included")
+    deadline_s: float | None = Field(default=600, gt=0, le=31_536_000, description="seconds from the request to the end; null: none")
+    max_tool_calls: int | None = Field(default=None, ge=0)
+    max_tokens: int | None = Field(default=None, ge=1, description="prompt and completion tokens of all model calls")
+    max_cost_usd: float | None = Field(default=None, ge=0)
+    max_parallel: int = Field(default=8, ge=1, le=256, description="tool calls of one plan at once")
+
+
+class LimitsInput(HttpInput):
+    """The limits that a caller sets; what is left out comes from the agent's entry or the deployment."""
+
+    max_steps: int | None = Field(default=None, ge=1, le=10_000)
+    deadline_s: float | None = Field(default=None, gt=0, le=31_536_000)
+    max_tool_calls: int | None = Field(default=None, ge=0)
+    max_tokens: int | None = Field(default=None, ge=1)
+    max_cost_usd: float | None = Field(default=None, ge=0)
+    max_parallel: int | None = Field(default=None, ge=1, le=256)
+
+
+class RunInput(HttpInput):
+    """The body of `POST /v1/runs`."""
+
+    query: str = Field(min_length=1, max_length=200_000, description="the question, as the user put it")
+    agent: str = Field(default="default", pattern=r"^[A-Za-z0-9_-]{1,64}$", description="an entry of the agents file")
+    strategy: Literal["react"] | None = None
+    model: str | None = Field(default=None, max_length=200)
+    session_id: str | None = Field(default=None, max_length=200)
+    user_id: str | None = Field(default=None, max_length=200)
+    llm_context: dict[str, Any] = Field(default_factory=dict, description="shown to the model")
+    tool_context: dict[str, Any] = Field(default_factory=dict, description="handed to tools, never shown to the model or to listeners")
+    tools: list[str] | None = Field(default=None, max_length=1000, description="names of the tools that the run may use; null: all")
+    limits: LimitsInput = Field(default_factory=LimitsInput)
+
+
+class RunRequested(Message):
+    """A run is asked for: gateway to planner, once per run."""
+
+    v: Literal[1] = 1
+    run_id: str
+    tenant: str
+    requested_at: int = Field(description="Unix time in ms")
+    trace_id: str
+    query: str
+    agent: str = "default"
+    strategy: str | None = None
+    model: str | None = None
+    session_id: str | None = None
+    user_id: str | None = None
+    llm_context: dict[str, Any] = Field(default_factory=dict)
+    tool_context: dict[str, Any] = Field(default_factory=dict)
+    tools: list[str] | None = None
+    limits: dict[str, Any] = Field(default_factory=dict, description="fields of RunLimits that the caller set")
+    body_sha256: str = Field(default="", description="of the caller's body, so that a reused idempotency key is noticed")
+
+
+State = Literal["queued", "running", "done", "error", "cancelled"]
+
+
+class RunStatus(Message):
+    """Where a run stands."""
+
+    run_id: str
+    status: State
+    agent: str = "default"
+    query: str = Field(default="", description="its first 200 characters")
+    session_id: str | None = None
+    requested_at: int = Field(description="Unix time in ms")
+    started_at: int | None = None
+    ended_at: int | None = None
+    reason: Reason | None = None
+    code: str | None = Field(default=None, description="fault code of a run that ended in error")
+    payload: FinalPayload | None = Field(default=None, description="once ended; absent in lists")
+    usage: Usage | None = None
+
+
+class RunAccepted(Message):
+    """The answer to `POST /v1/runs`: the run exists and will end."""
+
+    run_id: str
+    status: State = "queued"
+    url: str
+    events_url: str

@@ -1,0 +1,203 @@
+"""Every subject and every key, built and parsed in one place.
+
+Rule 1: nobody else writes or splits a subject. A name that comes from outside is checked here, or it does not reach the server.
+Rule 2: what is not well-formed is refused with `InvalidName`: wildcards, dots, spaces, control characters, empty, too long, not ASCII.
+Rule 3: two exact subjects per run (`log`, `stream`), never one per event type: an exact read costs the same at a million messages.
+
+| subject | who writes -> who reads |
+| --- | --- |
+| request.<tenant>.<run> | gateway -> planner |
+| inbox.<tenant>.<run>.<message> | tool_runner, timers -> planner |
+| control.<tenant>.<run>.<message> | gateway -> planner |
+| emit.<tenant>.<run>.log, .stream | planner, tool_runner -> the stream RUNS |
+| run.<tenant>.<run>.log, .stream | republished by RUNS -> anyone, live |
+| call.<tenant>.<run>.<tool> | planner -> tool_runner |
+| tool.<name>, .status, .cancel | tool_runner -> tool services |
+| timer.<tenant>.<run>.<message> -> due... | anyone -> later, the run's inbox |
+| dead.<stream> | what could not be processed |
+"""
+
+import re
+from dataclasses import dataclass
+
+_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
+_TENANT = re.compile(r"[a-z0-9_-]{1,64}", re.ASCII)
+_TOOL = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+_MESSAGE = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+_DIGEST = re.compile(r"[0-9a-f]{24}", re.ASCII)
+_STREAM = re.compile(r"[A-Z]{1,32}", re.ASCII)
+_SHOWN = 40
+
+DEFAULT_TENANT = "default"
+"""The tenant of a caller on loopback who shows no key."""
+
+REQUESTS, INBOX, RUNS, CALLS, TIMERS, DEAD = "REQUESTS", "INBOX", "RUNS", "CALLS", "TIMERS", "DEAD"
+CATALOGUE_BUCKET, RUNS_BUCKET = "catalogue", "runs"
+
+ALL_REQUESTS = "request.*.*"
+ALL_INBOX = "inbox.*.*.*"
+ALL_CONTROL = "control.*.*.*"
+ALL_LOGS, ALL_STREAMS = "emit.*.*.log", "emit.*.*.stream"
+ALL_CALLS = "call.*.*.*"
+ALL_TIMERS, ALL_DUE = "timer.*.*.*", "due.*.*.*"
+ALL_DEAD = "dead.>"
+ALL_SPECS = "spec.*"
+ALL_TOOLS = "tool.*"
+
+
+class InvalidName(ValueError):
+    """A name cannot be part of a subject or key: it says which name, and what form is expected."""
+
+
+def _checked(pattern: re.Pattern[str], what: str, value: object) -> str:
+    if isinstance(value, str) and pattern.fullmatch(value):
+        return value
+    shown = repr(value)
+    if len(shown) > _SHOWN:
+        shown = shown[:_SHOWN] + "…"
+    raise InvalidName(f"{shown} is not a {what}: expected {pattern.pattern}")
+
+
+def checked_id(value: object) -> str:
+    """Return `value` if it is the id of a run or artifact, else raise InvalidName."""
+    return _checked(_ID, "valid id", value)
+
+
+def checked_tenant(value: object) -> str:
+    """Return `value` if it is a tenant's name, else raise InvalidName."""
+    return _checked(_TENANT, "tenant name", value)
+
+
+def checked_tool(value: object) -> str:
+    """Return `value` if it is a tool's name, else raise InvalidName."""
+    return _checked(_TOOL, "tool name", value)
+
+
+def checked_message(value: object) -> str:
+    """Return `value` if it may name a message of a run (a call id, a timer), else raise InvalidName."""
+    return _checked(_MESSAGE, "message name", value)
+
+
+def request(tenant: str, run: str) -> str:
+    """Where a run is asked for."""
+    return f"request.{checked_tenant(tenant)}.{checked_id(run)}"
+
+
+def inbox(tenant: str, run: str, message: str) -> str:
+    """Where a run's results and timers arrive."""
+    return f"inbox.{checked_tenant(tenant)}.{checked_id(run)}.{checked_message(message)}"
+
+
+def control(tenant: str, run: str, message: str) -> str:
+    """Where people steer a run; never waits behind a model."""
+    return f"control.{checked_tenant(tenant)}.{checked_id(run)}.{checked_message(message)}"
+
+
+def log(tenant: str, run: str) -> str:
+    """The run's facts; only the planner writes it, fenced."""
+    return f"emit.{checked_tenant(tenant)}.{checked_id(run)}.log"
+
+
+def stream(tenant: str, run: str) -> str:
+    """The run's tokens and progress."""
+    return f"emit.{checked_tenant(tenant)}.{checked_id(run)}.stream"
+
+
+def live(tenant: str, run: str) -> str:
+    """Both subjects of the run as republished once stored: what listeners subscribe to."""
+    return f"run.{checked_tenant(tenant)}.{checked_id(run)}.*"
+
+
+def live_log(tenant: str, run: str) -> str:
+    """The run's facts as republished once stored."""
+    return f"run.{checked_tenant(tenant)}.{checked_id(run)}.log"
+
+
+def call(tenant: str, run: str, tool: str) -> str:
+    """Where a call waits for a tool runner."""
+    return f"call.{checked_tenant(tenant)}.{checked_id(run)}.{checked_tool(tool)}"
+
+
+def calls_of(tool: str) -> str:
+    """The filter of the tool's own consumer."""
+    return f"call.*.*.{checked_tool(tool)}"
+
+
+def calls_consumer(tool: str) -> str:
+    """The durable consumer of the tool's calls."""
+    return f"tool_{checked_tool(tool)}"
+
+
+def tool(name: str) -> str:
+    """Where copies of a tool take calls, as one queue group."""
+    return f"tool.{checked_tool(name)}"
+
+
+def tool_status(name: str) -> str:
+    """Where every copy of a tool is asked whether it holds a call."""
+    return f"tool.{checked_tool(name)}.status"
+
+
+def tool_cancel(name: str) -> str:
+    """Where every copy of a tool is told to stop a call."""
+    return f"tool.{checked_tool(name)}.cancel"
+
+
+def timer(tenant: str, run: str, message: str) -> str:
+    """Where a timer is set; purging the subject cancels it."""
+    return f"timer.{checked_tenant(tenant)}.{checked_id(run)}.{checked_message(message)}"
+
+
+def due(tenant: str, run: str, message: str) -> str:
+    """Where a timer goes off; INBOX takes it from there."""
+    return f"due.{checked_tenant(tenant)}.{checked_id(run)}.{checked_message(message)}"
+
+
+def dead(stream_name: str) -> str:
+    """Where messages of a stream are kept that could not be processed."""
+    return f"dead.{_checked(_STREAM, 'stream name', stream_name)}"
+
+
+def tool_key(name: str) -> str:
+    """The catalogue's key of a live tool; it expires when the tool is gone."""
+    return f"tool.{checked_tool(name)}"
+
+
+def spec_key(digest: str) -> str:
+    """The catalogue's key of a tool's specification; runs pin it, so it stays."""
+    return f"spec.{_checked(_DIGEST, 'digest', digest)}"
+
+
+def run_key(tenant: str, requested_at: int, run: str) -> str:
+    """The run's key in the index; keys of a tenant sort by the time of the request (`requested_at` in Unix ms)."""
+    return f"{checked_tenant(tenant)}.{requested_at:012x}{checked_id(run)}"
+
+
+def runs_of(tenant: str) -> str:
+    """All keys of a tenant in the index of runs."""
+    return f"{checked_tenant(tenant)}.*"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A parsed subject of a run. `name` is its message, tool or `log`/`stream`; empty for a request."""
+
+    kind: str
+    tenant: str
+    run: str
+    name: str = ""
+
+
+def parse(subject: str) -> Address:
+    """Take apart a subject of a run, or raise InvalidName."""
+    kind, *rest = subject.split(".")
+    match kind, rest:
+        case "request", [tenant, run]:
+            return Address(kind, checked_tenant(tenant), checked_id(run))
+        case "inbox" | "control" | "timer" | "due", [tenant, run, message]:
+            return Address(kind, checked_tenant(tenant), checked_id(run), checked_message(message))
+        case "call", [tenant, run, name]:
+            return Address(kind, checked_tenant(tenant), checked_id(run), checked_tool(name))
+        case "emit" | "run", [tenant, run, "log" | "stream" as name]:
+            return Address(kind, checked_tenant(tenant), checked_id(run), name)
+    raise InvalidName(f"{subject[:_SHOWN]!r} is not a subject of a run")

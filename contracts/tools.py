@@ -1,0 +1,112 @@
+"""The words between tool_runner and a tool, which may be written in any language.
+
+A tool answers a request on `tool.<name>` with any number of replies to the request's inbox, the last of which is a `result` or a
+`failure`. The header `Runwire-Reply` names the kind; a reply without it is a bare result. The body of `part` is raw bytes, of
+`result` any JSON, of the others the models below.
+"""
+
+import hashlib
+from typing import Any, Literal
+
+from pydantic import Field
+
+from .base import Message
+
+REPLY_HEADER = "Runwire-Reply"
+PARTS_HEADER = "Runwire-Parts"
+SPEC_METADATA = "runwire.spec"
+"""The one key of a micro endpoint's metadata; its value is a ToolSpec as JSON."""
+
+ReplyKind = Literal["heartbeat", "progress", "artifact_chunk", "part", "result", "failure"]
+
+
+class ToolSpec(Message):
+    """What a tool says about itself."""
+
+    name: str
+    description: str = ""
+    input_schema: dict[str, Any] = Field(default_factory=lambda: {"type": "object"}, description="JSON Schema of `args`; local references only")
+    output_schema: dict[str, Any] | None = Field(default=None, description="JSON Schema of the result; None: anything")
+    idempotent: bool = Field(default=False, description="True: a call may be repeated under the same idempotency key")
+    side_effects: Literal["none", "read", "write", "external"] = "none"
+    timeout_s: float = Field(default=30, gt=0, le=86400, description="longest silence, in seconds; every reply restarts it")
+    concurrency: int = Field(default=64, ge=1, le=10_000, description="calls at once over all copies")
+    tags: list[str] = Field(default_factory=list)
+    requires_approval: bool = False
+
+    def digest(self) -> str:
+        """24 hexadecimal digits that name this very specification."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:24]
+
+
+class ToolCall(Message):
+    """A request on `tool.<name>`. A repeated `call_key` (run and call) joins the call in flight or gets its finished result."""
+
+    call_id: str
+    run_id: str
+    tenant: str = "default"
+    tool: str
+    args: dict[str, Any]
+    idempotency_key: str = Field(description="the same on every repetition of this call; unique over all runs")
+    deadline_at: int = Field(description="Unix time in ms; do not start after it")
+    session_id: str | None = None
+    request_id: str | None = None
+    trace_id: str | None = None
+    user_id: str | None = None
+    context: dict[str, Any] = Field(default_factory=dict, description="the caller's `tool_context`; never shown to the model")
+
+
+class CallQuestion(Message):
+    """A request on `tool.<name>.status` or `.cancel`, to all copies. The copy that holds the call answers; others stay silent."""
+
+    idempotency_key: str
+
+
+class Heartbeat(Message):
+    """The call is alive. A tool that states `every_s` promises the next beat within that time, so that its death is noticed early."""
+
+    every_s: float | None = Field(default=None, gt=0)
+
+
+class Progress(Message):
+    """How far the call is: text for people, `fraction` 0..1."""
+
+    message: str = ""
+    fraction: float | None = Field(default=None, ge=0, le=1)
+
+
+class ArtifactPiece(Message):
+    """A piece of an artifact as it grows. `seq` counts from 0 without gaps per call and stream."""
+
+    stream_id: str
+    seq: int = Field(ge=0)
+    chunk: Any
+    done: bool = False
+    artifact_type: str | None = None
+
+
+class ToolFailure(Message):
+    """The tool ends the call without a result. `reason` is shown to the model, so it should say what to do differently."""
+
+    reason: str
+    code: str = "tool_error"
+    retryable: bool = False
+
+
+class CallRequested(Message):
+    """A call in the stream CALLS: planner to tool_runner."""
+
+    v: Literal[1] = 1
+    call_id: str
+    run_id: str
+    tenant: str
+    tool: str
+    args: dict[str, Any]
+    spec: str = Field(description="digest of the ToolSpec that the run pinned")
+    step: int
+    deadline_at: int | None = Field(default=None, description="the run's deadline, Unix ms")
+    again: bool = Field(default=False, description="may have been sent before: look whether it is settled")
+    session_id: str | None = None
+    trace_id: str | None = None
+    user_id: str | None = None
+    context: dict[str, Any] = Field(default_factory=dict)

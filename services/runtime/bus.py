@@ -1,0 +1,169 @@
+"""What a service does with NATS besides pulling and following: publish with an answer, read the last message, ask the API.
+
+Rule 1: nothing is published while disconnected (`pending_size=0`): a cut-off process must not flush stale writes later.
+Rule 2: a durable write ends in its sequence, in Refused (the server said no) or in Unsure (may or may not be stored).
+Rule 3: errors that only the error callback sees (a denied publish looks like a time-out, a denied subscribe is silent) fail readiness.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import orjson
+import structlog
+from nats.aio.client import Client, Server
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+from nats.errors import SlowConsumerError
+
+from .direct import DirectReader
+from .errors import GUARD_IN_FLIGHT, Refused, Unavailable, Unsure
+from .settings import BusSettings
+
+logger = structlog.get_logger(__name__)
+
+_RECONNECT_S = 0.1
+_RECONNECT_MAX_S = 2.0
+_RETRY_S = 0.1
+
+
+class Bus:
+    """One service's connection. Built before it is connected; `attach` gives it the client."""
+
+    def __init__(self, name: str, settings: BusSettings) -> None:
+        self.name = name
+        self.settings = settings
+        self.on_reconnect: list[Callable[[], Awaitable[None]]] = []
+        self.up_since = time.monotonic()
+        """When this connection was last made: silence of others proves nothing shortly after."""
+        self.denied: str | None = None
+        """The last permission error. Set once, it fails readiness until the service is restarted with other rights."""
+        self._nc: Client | None = None
+        self._readers: dict[str, DirectReader] = {}
+
+    def client_options(self) -> dict[str, Any]:
+        """Keyword arguments of `nats.connect` (and of FastStream's broker) that keep the rules above."""
+        return {
+            "servers": self.settings.nats_url.split(","),
+            "name": self.name,
+            "pending_size": 0,
+            "max_reconnect_attempts": -1,
+            "ping_interval": 5,
+            "max_outstanding_pings": 2,
+            "connect_timeout": 2,
+            "inbox_prefix": b"_INBOX_" + self.name.encode(),
+            "reconnect_to_server_handler": _any_server_with_jitter,
+            "reconnected_cb": self._reconnected,
+            "error_cb": self._failed,
+        } | ({"user": self.settings.nats_user, "password": self.settings.nats_password} if self.settings.nats_user else {})
+
+    def attach(self, client: Client) -> "Bus":
+        """Use this connection from now on."""
+        self._nc = client
+        self.up_since = time.monotonic()
+        return self
+
+    @property
+    def nc(self) -> Client:
+        """The connection, once there is one."""
+        if self._nc is None:
+            raise Unavailable("not connected yet")
+        return self._nc
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the server is there right now."""
+        return self._nc is not None and self._nc.is_connected
+
+    async def _reconnected(self) -> None:
+        self.up_since = time.monotonic()
+        logger.info("nats_reconnected")
+        for renew in self.on_reconnect:
+            await renew()
+
+    async def _failed(self, error: Exception) -> None:
+        text = str(error)
+        if "permissions violation" in text.lower():
+            self.denied = text
+            logger.error("nats_permission_denied", error=text)
+        elif isinstance(error, SlowConsumerError):
+            # Messages were dropped: the gap detection of readers and the redelivery of consumers bring them back.
+            logger.warning("nats_slow_consumer", subject=error.subject)
+        else:
+            logger.debug("nats_client_error", error=repr(error))
+
+    async def publish(self, subject: str, data: bytes, headers: dict[str, str] | None = None, wait_s: float = 2.0) -> int:
+        """Write one message to the stream that listens on `subject` and return its sequence.
+
+        Raises Refused when the server said no, Unsure when no answer came, no stream answered, or another guarded write was in flight.
+        """
+        try:
+            answer = await self.nc.request(subject, data, timeout=wait_s, headers=headers)
+        except (NatsError, TimeoutError, ConnectionError, OSError, Unavailable) as error:
+            raise Unsure(repr(error)) from error
+        body = orjson.loads(answer.data)
+        if (error_body := body.get("error")) is not None:
+            if error_body.get("err_code") == GUARD_IN_FLIGHT:
+                raise Unsure(error_body.get("description", ""))
+            raise Refused(error_body.get("err_code", 0), error_body.get("description", ""))
+        return int(body["seq"])
+
+    async def publish_surely(self, subject: str, data: bytes, message_id: str, headers: dict[str, str] | None = None) -> int:
+        """Write under one message id until the stream has it. For writes that are not fenced. Raises Refused."""
+        while True:
+            try:
+                return await self.publish(subject, data, {**(headers or {}), "Nats-Msg-Id": message_id})
+            except Unsure:
+                await asyncio.sleep(_RETRY_S)
+
+    async def last(self, stream: str, subject: str, attempts: int | None = None) -> Msg | None:
+        """Return the newest message of an exact subject, or None. Repeats until the server answers (or raises Unavailable after `attempts`)."""
+        tried = 0
+        while True:
+            try:
+                found = await self.nc.request(f"$JS.API.DIRECT.GET.{stream}.{subject}", b"", timeout=2)
+            except (NatsError, TimeoutError, ConnectionError, OSError) as error:
+                tried += 1
+                if attempts is not None and tried >= attempts:
+                    raise Unavailable("NATS did not answer") from error
+                await asyncio.sleep(_RETRY_S)
+                continue
+            status = found.headers.get("Status") if found.headers else None
+            return None if status == "404" else found
+
+    async def api(self, subject: str, body: dict[str, Any], wait_s: float = 5.0) -> dict[str, Any]:
+        """Ask JetStream's API. Raises Refused, or Unavailable when nobody answers."""
+        try:
+            answer = await self.nc.request(f"$JS.API.{subject}", orjson.dumps(body), timeout=wait_s)
+        except (NatsError, TimeoutError, ConnectionError, OSError) as error:
+            raise Unavailable(f"JetStream did not answer {subject}: {error!r}") from error
+        reply: dict[str, Any] = orjson.loads(answer.data)
+        if (error_body := reply.get("error")) is not None:
+            raise Refused(error_body.get("err_code", 0), error_body.get("description", ""))
+        return reply
+
+    async def tell(self, subject: str, data: bytes = b"", headers: dict[str, str] | None = None) -> None:
+        """Fire and forget. For what may be lost: acknowledgements (a redelivery must be harmless anyway), heartbeats, hints."""
+        try:
+            await self.nc.publish(subject, data, headers=headers)
+        except (NatsError, ConnectionError, OSError) as error:
+            logger.debug("message_not_sent", subject=subject, error=repr(error))
+
+    async def barrier(self) -> None:
+        """Return once the server has taken in everything sent before, subscriptions included. (`flush` does not promise that.)"""
+        await self.last("RUNS", "barrier")
+
+    async def reader(self, stream: str) -> DirectReader:
+        """The batched direct reader of a stream; one per stream and connection."""
+        if stream not in self._readers:
+            self._readers[stream] = await DirectReader(self.nc, stream).start()
+        return self._readers[stream]
+
+
+def _any_server_with_jitter(servers: list[Server], _info: dict[str, Any]) -> tuple[Server | None, float]:
+    """Choose where and after how many seconds to reconnect: a server that comes back must not meet all its clients at once."""
+    server = min(servers, key=lambda s: (s.reconnects, random.random()))  # noqa: S311, a spread, not a secret
+    ceiling = min(_RECONNECT_MAX_S, _RECONNECT_S * 2 ** min(server.reconnects, 6))
+    return server, random.uniform(_RECONNECT_S / 2, ceiling)  # noqa: S311

@@ -1,0 +1,147 @@
+"""Follow a run: everything that is stored, in order and once, then live, until it ends. No consumer, no state on the server.
+
+Rule 1: live copies come from the republished subjects, so nothing is shown that is not stored.
+Rule 2: the two subjects of a run have a cursor each. One sequence over both is not enough: a live message that is lost on one subject
+shows only at that subject's next message, when later sequences of the other are already out.
+Rule 3: a gap (`Nats-Last-Sequence`) is read back before anything after it is passed on; a reconnect, a full buffer and a check every
+few seconds read back both tails, since a lost last message has no successor that would show it; and so does the end of the run.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Literal
+
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+
+from contracts import subjects
+from contracts.events import TERMINAL
+from contracts.records import EVENTS_HEADER
+
+from .bus import Bus
+
+Kind = Literal["log", "stream"]
+_KINDS: tuple[Kind, Kind] = ("log", "stream")
+_TAIL_CHECK_S = 3.0
+_MAX_BUFFERED = 4096
+"""Live messages that wait for a slow listener; beyond it they are dropped and read back later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One record as it is stored. `log` and `stream` are the cursors after it."""
+
+    kind: Kind
+    sequence: int
+    data: bytes
+    terminal: bool
+    log: int
+    stream: int
+
+
+_Found = tuple[int, Kind, bytes, bool]
+
+
+class Follower:
+    """One listener of one run."""
+
+    def __init__(self, bus: Bus, tenant: str, run: str, *, log_after: int = 0, stream_after: int = 0) -> None:
+        self._bus = bus
+        self._live = subjects.live(tenant, run)
+        self._subject: dict[Kind, str] = {"log": subjects.log(tenant, run), "stream": subjects.stream(tenant, run)}
+        self._at: dict[Kind, int] = {"log": log_after, "stream": stream_after}
+        self._buffer: asyncio.Queue[Msg] = asyncio.Queue()
+        self._stale = True
+        """Messages may have been missed: read back both tails before going on."""
+        self._ended = False
+
+    async def records(self, idle_s: float = 15.0) -> AsyncIterator[Stored | None]:
+        """Yield every record after the cursors, and None whenever nothing has come for `idle_s` seconds. Ends after the terminal record."""
+        subscription = await self._bus.nc.subscribe(self._live, cb=self._on_message)
+        self._bus.on_reconnect.append(self._on_reconnect)
+        try:
+            await self._bus.barrier()
+            quiet_s = 0.0
+            while not self._ended:
+                found = await self._next()
+                for record in found:
+                    yield record
+                quiet_s = 0.0 if found else quiet_s + _TAIL_CHECK_S
+                if quiet_s >= idle_s:
+                    quiet_s = 0.0
+                    yield None
+        finally:
+            self._bus.on_reconnect.remove(self._on_reconnect)
+            try:
+                await subscription.unsubscribe()
+            except (NatsError, ConnectionError, OSError):
+                pass  # Disconnected: the subscription is gone with the connection or with the next unsubscribe.
+
+    async def _on_message(self, message: Msg) -> None:
+        if self._buffer.qsize() >= _MAX_BUFFERED:
+            self._stale = True
+        else:
+            self._buffer.put_nowait(message)
+
+    async def _on_reconnect(self) -> None:
+        self._stale = True
+
+    async def _next(self) -> list[Stored]:
+        """Return what comes next, in order; empty after a quiet while."""
+        if self._stale:
+            self._stale = False
+            return await self._catch_up()
+        try:
+            message = await asyncio.wait_for(self._buffer.get(), _TAIL_CHECK_S)
+        except TimeoutError:
+            return await self._catch_up()
+        headers = message.headers or {}
+        if "Nats-Sequence" not in headers:
+            return []  # Not a republished copy: somebody wrote to the live subject directly.
+        sequence, previous, kind = int(headers["Nats-Sequence"]), int(headers["Nats-Last-Sequence"]), _kind(message.subject)
+        terminal = _is_terminal(headers)
+        if sequence <= self._at[kind]:
+            return []
+        if previous > self._at[kind] or terminal:
+            return await self._catch_up(upto=sequence if terminal else None)
+        return self._pass([(sequence, kind, message.data, terminal)])
+
+    async def _catch_up(self, upto: int | None = None) -> list[Stored]:
+        """Read back both subjects and merge them with what came live meanwhile."""
+        found: dict[int, _Found] = {}
+        reader = await self._bus.reader(subjects.RUNS)
+        parts = await asyncio.gather(*(reader.messages(self._subject[kind], self._at[kind] + 1) for kind in _KINDS))
+        for kind, part in zip(_KINDS, parts, strict=True):
+            for message in part:
+                headers = message.headers or {}
+                sequence = int(headers["Nats-Sequence"])
+                found[sequence] = (sequence, kind, message.data, _is_terminal(headers))
+        if upto is None:
+            # What was stored before the slower of the two reads has arrived live by now; without it the merge could be out of order.
+            await self._bus.barrier()
+            while not self._buffer.empty():
+                message = self._buffer.get_nowait()
+                headers = message.headers or {}
+                if "Nats-Sequence" in headers:
+                    sequence = int(headers["Nats-Sequence"])
+                    found.setdefault(sequence, (sequence, _kind(message.subject), message.data, _is_terminal(headers)))
+        return self._pass([found[sequence] for sequence in sorted(found)])
+
+    def _pass(self, found: list[_Found]) -> list[Stored]:
+        passed = []
+        for sequence, kind, data, terminal in found:
+            if self._ended or sequence <= self._at[kind]:
+                continue
+            self._at[kind] = sequence
+            self._ended = terminal
+            passed.append(Stored(kind, sequence, data, terminal, self._at["log"], self._at["stream"]))
+        return passed
+
+
+def _kind(subject: str) -> Kind:
+    return "log" if subject.endswith(".log") else "stream"
+
+
+def _is_terminal(headers: dict[str, str]) -> bool:
+    return not TERMINAL.isdisjoint(headers.get(EVENTS_HEADER, "").split(","))

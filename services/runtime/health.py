@@ -1,0 +1,54 @@
+"""Whether a service lives and is ready: over HTTP (`/livez`, `/readyz`) and over NATS (`$SRV.PING`, `$SRV.STATS`)."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import nats.micro
+import orjson
+from nats.micro.service import Service, ServiceConfig
+
+from .bus import Bus
+
+Scope = dict[str, object]
+Send = Callable[[dict[str, object]], Awaitable[None]]
+VERSION = "0.1.0"
+
+
+@dataclass
+class Health:
+    """What `/readyz` looks at. `checks` are names with a function that returns a problem in words, or None."""
+
+    bus: Bus
+    started: bool = False
+    checks: dict[str, Callable[[], str | None]] = field(default_factory=dict)
+
+    def problems(self) -> list[str]:
+        """Return why the service is not ready, in words; empty when it is."""
+        found = [] if self.started else ["still starting"]
+        if not self.bus.is_connected:
+            found.append("NATS is not connected")
+        if self.bus.denied:
+            found.append(f"NATS denied a right: {self.bus.denied}")
+        found += [f"{name}: {problem}" for name, check in self.checks.items() if (problem := check())]
+        return found
+
+    async def livez(self, _scope: Scope, _receive: object, send: Send) -> None:
+        """ASGI: 200 as long as the event loop turns."""
+        await _respond(send, 200, {"status": "alive", "service": self.bus.name})
+
+    async def readyz(self, _scope: Scope, _receive: object, send: Send) -> None:
+        """ASGI: 200 when work can be taken, else 503 with the reasons."""
+        problems = self.problems()
+        await _respond(send, 503 if problems else 200, {"status": "not ready" if problems else "ready", "problems": problems})
+
+
+async def _respond(send: Send, status: int, body: dict[str, object]) -> None:
+    headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": orjson.dumps(body)})
+
+
+async def announce(bus: Bus) -> Service:
+    """Make the service visible to `nats micro ls` and `$SRV.PING`."""
+    config = ServiceConfig(name=f"runwire-{bus.name}", version=VERSION, description=f"Runwire {bus.name}")
+    return await nats.micro.add_service(bus.nc, config)

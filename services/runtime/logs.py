@@ -1,0 +1,33 @@
+"""Logging: structlog events are past-tense keys with fields, one JSON object per line on stderr."""
+
+import logging
+import sys
+
+import structlog
+
+from .settings import BusSettings
+
+_QUIET = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "openai", "httpx", "httpcore", "urllib3", "faststream", "uvicorn.access")
+"""Loggers that print prompts, image bytes or every request below WARNING. They stay there, whatever our own level is."""
+
+
+def configure_logging(service: str, settings: BusSettings) -> None:
+    """Send structlog and the standard library's loggers to stderr at the chosen level."""
+    level = getattr(logging, settings.log_level.upper())
+    renderer = structlog.dev.ConsoleRenderer() if settings.log_format == "console" else structlog.processors.JSONRenderer()
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    structlog.contextvars.bind_contextvars(service=service)
+    logging.basicConfig(level=max(level, logging.WARNING), stream=sys.stderr, format="%(name)s: %(message)s", force=True)
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(logging.WARNING)

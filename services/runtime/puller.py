@@ -1,0 +1,178 @@
+"""Take work from a durable consumer: a standing pull that never asks for more than its free slots.
+
+Rule 1: the handler's verdict decides: True acknowledges, False goes silent (somebody else owns the message now: neither ack, nor nak,
+nor heartbeat). An exception leaves the message alone too; it comes back after the acknowledgement time.
+Rule 2: every held message gets a heartbeat. A message that is redelivered to the very process that still works on it joins that work
+and shares its verdict.
+Rule 3: `fetch()` hangs after a reconnect and batches hoard; this pull is renewed at once on reconnect, and idle heartbeats of the server
+catch what the reconnect callback misses.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+import orjson
+import structlog
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.errors import Error as NatsError
+
+from .bus import Bus
+
+logger = structlog.get_logger(__name__)
+
+_EXPIRES_S = 30.0
+_IDLE_S = 2.0
+_NS = 1_000_000_000
+_SHORT_ACK_TOKENS = 9
+_PAUSE_S = 0.1
+
+
+class Delivery:
+    """One delivery of one message. `owner` names the message itself; `number` is an estimate of how often it was delivered."""
+
+    __slots__ = ("data", "headers", "number", "owner", "reply", "sequence", "stream", "subject")
+
+    def __init__(self, message: Msg) -> None:
+        # $JS.ACK.[<domain>.<account>.]<stream>.<consumer>.<deliveries>.<stream seq>.<consumer seq>.<time>.<pending>[.<token>]
+        tokens = message.reply.split(".")
+        offset = 2 if len(tokens) == _SHORT_ACK_TOKENS else 4
+        self.reply = message.reply
+        self.subject = message.subject
+        self.data = message.data
+        self.headers: dict[str, str] = message.headers or {}
+        self.stream = tokens[offset]
+        self.number = int(tokens[offset + 2])
+        self.sequence = int(tokens[offset + 3])
+        self.owner = f"{self.stream}:{self.sequence}"
+
+
+Handler = Callable[[Delivery], Awaitable[bool]]
+
+
+class Puller:
+    """Runs `handler` for each message of a consumer, at most `slots` at once."""
+
+    def __init__(self, bus: Bus, stream: str, consumer: str, handler: Handler, slots: int) -> None:
+        self._bus = bus
+        self._handler = handler
+        self._slots = slots
+        self._api = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
+        self._active: dict[int, asyncio.Future[bool]] = {}
+        self._held: dict[int, Delivery] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._busy = self._asked = self._epoch = 0
+        self._seen = time.monotonic()
+        self._stopping = False
+        self._subscription: Subscription | None = None
+        self._watchers: list[asyncio.Task[None]] = []
+        self._inbox = ""
+
+    @property
+    def busy(self) -> int:
+        """Messages in work."""
+        return self._busy
+
+    async def start(self) -> "Puller":
+        """Subscribe and ask for work."""
+        self._inbox = self._bus.nc.new_inbox()
+        self._subscription = await self._bus.nc.subscribe(f"{self._inbox}.*", cb=self._on_message)
+        self._bus.on_reconnect.append(self._renew)
+        self._watchers = [asyncio.create_task(self._watch()), asyncio.create_task(self._beat())]
+        await self._ask()
+        return self
+
+    async def stop(self, grace_s: float) -> None:
+        """Take no more work; give what is in work `grace_s` seconds, then abandon it: others will get it."""
+        self._stopping = True
+        if self._renew in self._bus.on_reconnect:
+            self._bus.on_reconnect.remove(self._renew)
+        if self._subscription is not None:
+            try:
+                await self._subscription.unsubscribe()
+            except (NatsError, ConnectionError, OSError):
+                logger.debug("unsubscribe_failed")
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=grace_s)
+        for task in [*self._tasks, *self._watchers]:
+            task.cancel()
+
+    async def _renew(self) -> None:
+        self._epoch += 1
+        self._asked = 0
+        self._seen = time.monotonic()
+        await self._ask()
+
+    async def _ask(self) -> None:
+        want = self._slots - self._busy - self._asked
+        if want <= 0 or self._stopping:
+            return
+        self._asked += want
+        body = {"batch": want, "expires": int(_EXPIRES_S * _NS), "idle_heartbeat": int(_IDLE_S * _NS)}
+        try:
+            await self._bus.nc.publish(self._api, orjson.dumps(body), reply=f"{self._inbox}.{self._epoch}")
+        except (NatsError, ConnectionError, OSError):
+            self._asked = 0  # Disconnected: _renew asks again.
+
+    async def _on_message(self, message: Msg) -> None:
+        self._seen = time.monotonic()
+        status = message.headers.get("Status") if message.headers and not message.data else None
+        if status is not None:
+            await self._on_status(message, status)
+            return
+        if self._stopping:
+            return
+        self._asked = max(0, self._asked - 1)
+        self._busy += 1
+        task = asyncio.create_task(self._work(Delivery(message)))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _on_status(self, message: Msg, status: str) -> None:
+        stale = message.subject.rsplit(".", 1)[1] != str(self._epoch)
+        if status == "100" or stale:
+            return
+        unused = (message.headers or {}).get("Nats-Pending-Messages")
+        self._asked = max(0, self._asked - int(unused)) if unused else 0
+        if status != "408":  # 408 is the ordinary end of a pull; anything else (409, 503) must not be asked again in a hot loop.
+            await asyncio.sleep(_PAUSE_S)
+        await self._ask()
+
+    async def _work(self, delivery: Delivery) -> None:
+        try:
+            self._held[delivery.sequence] = delivery
+            running = self._active.get(delivery.sequence)
+            verdict = await (self._handle(delivery) if running is None else asyncio.shield(running))
+            if verdict:
+                await self._bus.tell(delivery.reply, b"+ACK")
+        finally:
+            self._busy -= 1
+            # Asking in halves keeps the number of pull requests down; few slots are renewed one by one.
+            if self._asked + self._busy <= self._slots // 2 or self._slots < 4:  # noqa: PLR2004
+                await self._ask()
+
+    async def _handle(self, delivery: Delivery) -> bool:
+        ended = self._active[delivery.sequence] = asyncio.get_running_loop().create_future()
+        verdict = False
+        try:
+            verdict = await self._handler(delivery)
+        except Exception:
+            # The message comes back after the acknowledgement time; the reader counts deliveries and buries it in the end.
+            logger.exception("handling_failed", subject=delivery.subject, deliveries=delivery.number)
+        finally:
+            del self._active[delivery.sequence], self._held[delivery.sequence]
+            ended.set_result(verdict)
+        return verdict
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(self._bus.settings.beat_s)
+            for delivery in list(self._held.values()):
+                await self._bus.tell(delivery.reply, b"+WPI")
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(_IDLE_S)
+            if time.monotonic() - self._seen > 2 * _IDLE_S + 1 and self._bus.is_connected:
+                await self._renew()

@@ -1,0 +1,29 @@
+"""Settings of every service: environment variables `RUNWIRE_*`, read once at start."""
+
+from typing import Literal
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class BusSettings(BaseSettings):
+    """How a service reaches NATS, logs and reports its health."""
+
+    model_config = SettingsConfigDict(env_prefix="RUNWIRE_", extra="ignore")
+
+    nats_url: str = Field(default="nats://127.0.0.1:4222", description="comma-separated for several servers")
+    nats_user: str | None = None
+    nats_password: str | None = None
+    replicas: int = Field(default=1, ge=1, le=5, description="copies of every stream; 3 on a cluster")
+    ack_wait_s: float = Field(default=2.0, gt=0, description="2 on a single server, 10 on a cluster (a leader change takes 5 to 8)")
+    health_host: str = "127.0.0.1"
+    health_port: int = Field(default=0, ge=0, le=65535, description="of /livez and /readyz; 0: the kernel chooses, see the log")
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["json", "console"] = "json"
+    graceful_timeout_s: float = Field(default=5.0, ge=0, description="for work in flight when the service is told to stop")
+    max_deliveries: int = Field(default=20, ge=2, description="of one message, before it is buried as poison")
+
+    @property
+    def beat_s(self) -> float:
+        """Seconds between heartbeats of a message in work: a quarter of the acknowledgement time."""
+        return self.ack_wait_s / 4
