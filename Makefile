@@ -1,0 +1,60 @@
+# Every job of the checkout; `make help` lists them. All of them work in .venv, which holds what requirements.lock says and nothing else.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+CODE := $(wildcard contracts runwire services tests benchmarks examples)
+UV_VERSION := 0.13.9
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint format bench chaos schemas lock clean
+
+help: ## List the jobs.
+	@sed -n 's/^\([a-z]*\):.*## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+run: $(VENV)/ready ## Start everything here and put one question through; ONCE=1 stops after the answer.
+	$(BIN)/runwire up --demo $(if $(ONCE),--once)
+
+test: $(VENV)/ready ## Run the tests; ARGS="-k name" goes to pytest.
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+
+lint: $(VENV)/ready ## Check style, types, import rules, schemas and the rules of the house.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(CODE)
+	NO_COLOR=1 $(BIN)/lint-imports --no-logo
+	$(BIN)/python -m pytest -q -p no:randomly tests/test_house.py
+
+format: $(VENV)/ready ## Format the code and sort its imports.
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/ready ## Measure, beside the raw parts; prints ratios.
+	$(BIN)/python -m benchmarks $(ARGS)
+
+chaos: $(VENV)/ready ## Kill and stop processes at random for minutes, then judge every promise.
+	$(BIN)/python -m pytest -m chaos --timeout 1800 $(ARGS)
+
+schemas: $(VENV)/ready ## Write contracts/schemas/ again, after a change of contracts/.
+	$(BIN)/python -m contracts.schemas
+
+lock: build/uv/bin/uv ## Write requirements.lock again; UPGRADE=1 takes newer versions.
+	build/uv/bin/uv pip compile pyproject.toml --extra all --group dev --universal --python-version 3.11 --generate-hashes \
+		--no-annotate --custom-compile-command "make lock" --quiet $(if $(UPGRADE),--upgrade) --output-file requirements.lock
+
+clean: ## Remove what the jobs made, .venv too.
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+
+build/uv/bin/uv:
+	$(PYTHON) -m venv build/uv
+	build/uv/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+
+# Nothing outside the lock is fetched: the checkout itself is built by the hatchling that the lock installed, without dependencies.
+$(VENV)/ready: requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'Python 3.11 or newer is needed; choose one with: make PYTHON=python3.12 $(MAKECMDGOALS)' >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo 'This Python has no venv module; on Debian and Ubuntu: apt-get install python3-venv' >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all: --no-compile -r requirements.lock
+	-@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@touch $@

@@ -1,0 +1,1 @@
+"""What outsiders import: the tool SDK, the client and the command line; it imports `contracts` and nothing of the services."""
