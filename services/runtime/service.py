@@ -2,6 +2,7 @@
 document; the paths on which a run depends use nats-py on the same connection.
 """
 
+import logging
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
@@ -53,5 +54,5 @@ def run_service(name: str, settings: BusSettings, work: Work) -> None:
     """Run until SIGTERM or SIGINT."""
     configure_logging(name, settings)
     app = build_service(name, settings, work)
-    options = {"host": settings.health_host, "port": str(settings.health_port), "log_level": "warning", "access_log": False}
-    uvloop.run(app.run(run_extra_options=options))
+    options = {"host": settings.health_host, "port": str(settings.health_port), "access_log": "false"}
+    uvloop.run(app.run(log_level=logging.WARNING, run_extra_options=options))

@@ -1,0 +1,123 @@
+"""What stands in the model's context where an artifact was: `<artifact:dict size=42KB>` (ACTIONS 7).
+
+A placeholder tells the type and the weight, never the content. Redacting twice changes nothing: a text that is a placeholder is
+left alone wherever a marked value may stand.
+"""
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from contracts.artifacts import ArtifactRef
+
+_KB = 1024
+_MB = 1024 * 1024
+_STREAM_ID_CHARACTERS = 64
+_PLACEHOLDER = re.compile(r"<artifact:\w{1,32}(?: (?:size=\d[\d.]*(?:B|KB|MB| items)|stream=[\w.:/@+-]{1,64}))?>")
+_UNSAFE_IN_STREAM_ID = re.compile(r"[^\w.:/@+-]")
+_SCALARS = frozenset({"int", "float", "bool"})
+
+
+def placeholder(value: Any, *, stream: str | None = None) -> str:
+    """Describe a value that the model may not see. `stream`: the id under which the call has streamed it."""
+    kind = json_type(value)
+    items = len(value) if kind == "list" else None
+    return _describe(kind, items, None if kind in _SCALARS or kind == "list" or stream else stored_size(value), stream)
+
+
+def placeholder_of(ref: ArtifactRef, *, stream: str | None = None) -> str:
+    """Describe an artifact by its reference, exactly as `placeholder` describes its value."""
+    return _describe(ref.json_type or "bytes", ref.items, ref.size, stream)
+
+
+def is_placeholder(value: Any) -> bool:
+    """Tell whether a value is nothing but a placeholder."""
+    return isinstance(value, str) and value.startswith("<artifact:") and _PLACEHOLDER.fullmatch(value) is not None
+
+
+def json_type(value: Any) -> str:
+    """Name a value's type as placeholders and `ArtifactRef.json_type` do: dict, list, str, int, float, bool, bytes."""
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, Mapping):
+        return "dict"
+    if isinstance(value, list | tuple):
+        return "list"
+    if isinstance(value, bytes | bytearray | memoryview):
+        return "bytes"
+    for known in (str, int, float):
+        if isinstance(value, known):
+            return known.__name__
+    return re.sub(r"\W", "_", type(value).__name__)[:32]
+
+
+def stored_size(value: Any) -> int:
+    """Return the bytes of a value as it is stored: text as UTF-8, bytes as they are, the rest as compact UTF-8 JSON."""
+    if isinstance(value, str):
+        return len(value.encode("utf-8", "surrogatepass"))
+    if isinstance(value, bytes | bytearray | memoryview):
+        return memoryview(value).nbytes
+    return wire_size(value)
+
+
+def wire_size(value: Any) -> int:
+    """Return the bytes of a value inside a message: compact UTF-8 JSON, with bytes as base64. Never raises."""
+    try:
+        return len(orjson.dumps(value))
+    except (TypeError, ValueError):  # bytes, a lone surrogate, an integer above 64 bits, or nested more than 254 deep
+        return _counted_size(value)
+
+
+def declared_bytes(text: str) -> bytes | None:
+    """Return the bytes behind a text that its schema calls binary, or None when it is no canonical base64."""
+    try:
+        raw = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return raw if base64.b64encode(raw).decode() == text else None
+
+
+def _describe(kind: str, items: int | None, size: int | None, stream: str | None) -> str:
+    if stream:
+        return f"<artifact:{kind} stream={_UNSAFE_IN_STREAM_ID.sub('_', stream)[:_STREAM_ID_CHARACTERS]}>"
+    if kind in _SCALARS:
+        return f"<artifact:{kind}>"
+    if items is not None:
+        return f"<artifact:{kind} size={items} items>"
+    return f"<artifact:{kind} size={_readable(size or 0)}>"
+
+
+def _readable(size: int) -> str:
+    if size < _KB:
+        return f"{size}B"
+    if size < _MB:
+        return f"{round(size / _KB)}KB"
+    return f"{size / _MB:.1f}MB"
+
+
+def _counted_size(value: Any) -> int:
+    """Count instead of encoding: no recursion, so that depth cannot end the process's patience."""
+    total = 0
+    open_values = [value]
+    while open_values:
+        item = open_values.pop()
+        if isinstance(item, Mapping):
+            total += 2 + max(2 * len(item) - 1, 0) + sum(_text_size(str(key)) for key in item)
+            open_values.extend(item.values())
+        elif isinstance(item, list | tuple):
+            total += 2 + max(len(item) - 1, 0)
+            open_values.extend(item)
+        elif isinstance(item, bytes | bytearray | memoryview):
+            total += 2 + 4 * -(-memoryview(item).nbytes // 3)
+        else:
+            total += _text_size(item) if isinstance(item, str) else len(json.dumps(item, default=str))
+    return total
+
+
+def _text_size(text: str) -> int:
+    return len(json.dumps(text, ensure_ascii=False).encode("utf-8", "surrogatepass"))
