@@ -1,0 +1,133 @@
+"""A real nats-server on loopback that a test may stop, kill and start again."""
+
+import json
+import secrets
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+from .needs import free_port, needs_program
+from .waiting import wait_until_blocking
+
+#: Seconds; a store of a few gigabytes is read again within it.
+START_LIMIT = 30
+STOP_LIMIT = 10
+
+CONFIGURATION = """\
+listen: "127.0.0.1:{port}"
+server_name: "{name}"
+max_payload: 8MB
+jetstream {{
+  store_dir: "{store}"
+  sync_interval: {sync}
+}}
+{extra}
+"""
+
+
+class NatsServerFailed(RuntimeError):
+    """The server ended before it was ready; the end of its log is the message."""
+
+
+class NatsServer:
+    """One nats-server process with JetStream. Port and store stay the same over restarts, so clients find it again.
+
+    Attributes:
+        url: where clients connect, `nats://127.0.0.1:<port>`.
+        port: chosen at the first start.
+        store: the folder of JetStream's files; it outlives kill, stop and start.
+        log: the server's own log file, all starts in one.
+    """
+
+    def __init__(self, folder: Path, *, sync: str = "always", extra: str = "") -> None:
+        """Prepare a server that keeps everything in `folder`.
+
+        Args:
+            folder: made if it is not there.
+            sync: JetStream's `sync_interval`: "always", or a duration such as "1s".
+            extra: further lines for the configuration, as accounts and users.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        self.store = folder / "jetstream"
+        self.log = folder / "nats.log"
+        self.port = free_port()
+        self._name = secrets.token_hex(8)
+        self._configuration = folder / "nats.conf"
+        self._sync = sync
+        self._extra = extra
+        self._process: subprocess.Popen[bytes] | None = None
+        self._was_ready = False
+
+    @property
+    def url(self) -> str:
+        """Where clients connect."""
+        return f"nats://127.0.0.1:{self.port}"
+
+    @property
+    def running(self) -> bool:
+        """Whether the process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start the server and return once it takes clients. Does nothing while it runs.
+
+        Raises:
+            NatsServerFailed: it ended instead.
+        """
+        if self.running:
+            return
+        for tries_left in (2, 1, 0):
+            self._launch()
+            try:
+                wait_until_blocking(self._ready, timeout=START_LIMIT, what=f"nats-server answers on port {self.port}")
+            except NatsServerFailed as failure:
+                # Somebody was faster on the port. Only a first start may move: later ones have clients that look for it here.
+                if self._was_ready or not tries_left or "address already in use" not in str(failure):
+                    raise
+                self.port = free_port()
+            else:
+                self._was_ready = True
+                return
+
+    def stop(self) -> None:
+        """End the server in good order: it closes its clients and its store."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the server as a crash would."""
+        self._end(signal.SIGKILL)
+
+    def _launch(self) -> None:
+        self._configuration.write_text(
+            CONFIGURATION.format(name=self._name, port=self.port, store=self.store, sync=self._sync, extra=self._extra)
+        )
+        with self.log.open("ab") as log:
+            command = [str(needs_program("nats-server")), "-c", str(self._configuration)]
+            self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+
+    def _ready(self) -> bool:
+        """The server greets clients with INFO, and only after JetStream has read its store."""
+        if not self.running:
+            raise NatsServerFailed(self.log.read_text(errors="replace")[-2_000:])
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection, connection.makefile("rb") as lines:
+                greeting = lines.readline()
+        except OSError:
+            return False
+        if not greeting.startswith(b"INFO "):
+            return False
+        information = json.loads(greeting.removeprefix(b"INFO "))
+        # Another server on this port has another name; ours will then end and say so.
+        return bool(information.get("jetstream")) and information["server_name"] == self._name
+
+    def _end(self, by: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(by)
+        try:
+            process.wait(STOP_LIMIT)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
