@@ -19,9 +19,9 @@ def _refuse(uri: str) -> Any:
 
 
 @lru_cache(maxsize=4096)
-def _validator(schema: bytes) -> Any:
+def _validator(schema: bytes, mask: str | None = None) -> Any:
     try:
-        return jsonschema_rs.Draft202012Validator(orjson.loads(schema), retriever=_refuse, validate_formats=False)
+        return jsonschema_rs.Draft202012Validator(orjson.loads(schema), retriever=_refuse, validate_formats=False, mask=mask)
     except (ValueError, RecursionError) as error:
         raise InvalidSchema(str(error)[:_MAX_SHOWN]) from error
 
@@ -31,9 +31,13 @@ def check_schema(schema: dict[str, Any]) -> None:
     _validator(orjson.dumps(schema))
 
 
-def complaints(value: Any, schema: dict[str, Any]) -> list[str]:
-    """Return what is wrong with `value`, one sentence per fault with its path, at most five; empty when it fits. Raises InvalidSchema."""
-    return _first(_validator(orjson.dumps(schema)), value)
+def complaints(value: Any, schema: dict[str, Any], *, masked: bool = False) -> list[str]:
+    """Return what is wrong with `value`, one sentence per fault with its path, at most five; empty when it fits. Raises InvalidSchema.
+
+    `masked`: the sentences quote no values. Ask for it where the value did not come from the reader: a result may hold what the
+    model may not see.
+    """
+    return _first(_validator(orjson.dumps(schema), "the value" if masked else None), value)
 
 
 def _first(validator: Any, value: Any) -> list[str]:

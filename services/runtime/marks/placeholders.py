@@ -20,6 +20,7 @@ _MB = 1024 * 1024
 _STREAM_ID_CHARACTERS = 64
 _PLACEHOLDER = re.compile(r"<artifact:\w{1,32}(?: (?:size=\d[\d.]*(?:B|KB|MB| items)|stream=[\w.:/@+-]{1,64}))?>")
 _UNSAFE_IN_STREAM_ID = re.compile(r"[^\w.:/@+-]")
+_EXACT_BITS = 4096
 _SCALARS = frozenset({"int", "float", "bool"})
 
 
@@ -115,8 +116,16 @@ def _counted_size(value: Any) -> int:
         elif isinstance(item, bytes | bytearray | memoryview):
             total += 2 + 4 * -(-memoryview(item).nbytes // 3)
         else:
-            total += _text_size(item) if isinstance(item, str) else len(json.dumps(item, default=str))
+            total += _scalar_size(item)
     return total
+
+
+def _scalar_size(item: Any) -> int:
+    if isinstance(item, str):
+        return _text_size(item)
+    if isinstance(item, int) and item.bit_length() > _EXACT_BITS:  # Python refuses to write out very long numbers
+        return item.bit_length() * 3 // 10
+    return len(json.dumps(item, default=str))
 
 
 def _text_size(text: str) -> int:

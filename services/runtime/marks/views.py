@@ -7,6 +7,7 @@ member fits, all apply; when the fitting ones do not declare a name, those set a
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import NoneType, UnionType
 from typing import Any
 
 from .nodes import Node
@@ -14,6 +15,19 @@ from .placeholders import is_placeholder
 
 MAX_DEPTH = 64
 """Levels of nesting that are followed; what lies deeper is hidden as a whole where anything in it could be marked."""
+
+_WHOLE_NUMBER = frozenset({"integer", "number"})
+_ANY_TYPE = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
+_TYPES: tuple[tuple[type | UnionType, frozenset[str]], ...] = (
+    (NoneType, frozenset({"null"})),
+    (bool, frozenset({"boolean"})),
+    (int, _WHOLE_NUMBER),
+    (float, frozenset({"number"})),
+    (str | bytes | bytearray | memoryview, frozenset({"string"})),
+    (Mapping, frozenset({"object"})),
+    (list | tuple, frozenset({"array"})),
+)
+"""The names of a value's types; the first row that applies counts, and a value of no row may be anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +136,6 @@ def _plain_fits(node: Node, value: Any) -> bool:
 
 
 def _types_of(value: Any) -> frozenset[str]:
-    if value is None:
-        return frozenset({"null"})
-    if isinstance(value, bool):
-        return frozenset({"boolean"})
-    if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
-        return frozenset({"integer", "number"})
-    if isinstance(value, float):
-        return frozenset({"number"})
-    if isinstance(value, str | bytes | bytearray | memoryview):
-        return frozenset({"string"})
-    return frozenset({"object"} if isinstance(value, Mapping) else {"array"})
+    if isinstance(value, float) and value.is_integer():
+        return _WHOLE_NUMBER
+    return next((names for kind, names in _TYPES if isinstance(value, kind)), _ANY_TYPE)

@@ -1,0 +1,54 @@
+"""The marks that a tool's output schema puts on its result, and what they mean (ACTIONS 7): pure functions on JSON values.
+
+`artifact`, `stream`, `stream_id` and `source_field` are marks on a property, `produces_sources` on a model. tool_runner takes every result
+apart once (`separate`); the planner redacts again whatever still bears a mark. Nothing in here raises on a value, whatever it holds.
+"""
+
+from .limits import (
+    ARTIFACT_FAILURE_BYTES,
+    ARTIFACT_WARNING_BYTES,
+    EVENT_INLINE_BYTES,
+    HTTP_INLINE_BYTES,
+    INLINE_BYTES,
+    PREVIEW_CHARACTERS,
+    heavy_paths,
+)
+from .nodes import Marks, Schema, read_marks
+from .paths import Path, dotted
+from .placeholders import is_placeholder, json_type, placeholder, placeholder_of, stored_size, wire_size
+from .references import as_reference, holds_reference, shortened
+from .separation import Parts, Streams, collect, redact, restore, separate
+from .sources import extract_sources, source_of, unique_sources
+
+__all__ = [
+    "ARTIFACT_FAILURE_BYTES",
+    "ARTIFACT_WARNING_BYTES",
+    "EVENT_INLINE_BYTES",
+    "HTTP_INLINE_BYTES",
+    "INLINE_BYTES",
+    "PREVIEW_CHARACTERS",
+    "Marks",
+    "Parts",
+    "Path",
+    "Schema",
+    "Streams",
+    "as_reference",
+    "collect",
+    "dotted",
+    "extract_sources",
+    "heavy_paths",
+    "holds_reference",
+    "is_placeholder",
+    "json_type",
+    "placeholder",
+    "placeholder_of",
+    "read_marks",
+    "redact",
+    "restore",
+    "separate",
+    "shortened",
+    "source_of",
+    "stored_size",
+    "unique_sources",
+    "wire_size",
+]

@@ -1,0 +1,57 @@
+"""References among plain JSON: recognising one, and what stands in the context for an observation that is too heavy.
+
+A reference is recognised by its shape, and anybody can write that shape. So it grants nothing: the tenant is checked where it is resolved.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from contracts.artifacts import ArtifactRef
+
+from .limits import PREVIEW_CHARACTERS
+from .placeholders import placeholder_of
+from .plain import well_formed
+from .views import MAX_DEPTH
+
+_NEEDED = frozenset({"artifact_id", "mime_type", "size", "sha256"})
+
+
+def as_reference(value: Any) -> ArtifactRef | None:
+    """Return the reference that `value` is, or None for any other value."""
+    if isinstance(value, ArtifactRef):
+        return value
+    if not isinstance(value, Mapping) or not value.keys() >= _NEEDED:
+        return None
+    try:
+        return ArtifactRef.model_validate(value)
+    except ValidationError:
+        return None
+
+
+def holds_reference(value: Any, depth: int = 0) -> bool:
+    """Tell whether a reference stands anywhere in `value`; deeper than 64 levels the answer is yes."""
+    if not isinstance(value, Mapping | list | tuple | ArtifactRef):
+        return False
+    if depth > MAX_DEPTH or as_reference(value) is not None:
+        return True
+    items = value.values() if isinstance(value, Mapping) else value
+    return any(holds_reference(item, depth + 1) for item in items)
+
+
+def shortened(redacted: Any, ref: ArtifactRef) -> dict[str, Any]:
+    """Return what the model sees of a redacted observation above `INLINE_BYTES`: its placeholder, its reference, a short preview."""
+    return {"observation": placeholder_of(ref), "artifact": ref.model_dump(mode="json", exclude_none=True), "preview": preview(redacted)}
+
+
+def preview(redacted: Any) -> str:
+    """Return the beginning of a redacted observation, a text as it is and anything else as JSON; the rest is never encoded."""
+    text = redacted if isinstance(redacted, str) else ""
+    if not isinstance(redacted, str):
+        for piece in json.JSONEncoder(ensure_ascii=False, default=str).iterencode(redacted):
+            text += piece
+            if len(text) > PREVIEW_CHARACTERS:
+                break
+    return well_formed(text if len(text) <= PREVIEW_CHARACTERS else text[:PREVIEW_CHARACTERS] + "…")
