@@ -1,0 +1,195 @@
+"""The rules of the house that no other tool checks: sizes, imports and what they may start, what no file names, what the lock holds."""
+
+import ast
+import re
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).resolve().parent.parent
+
+#: Lines of a file. What is longer is split by meaning.
+FILE_LIMIT = 400
+TEST_FILE_LIMIT = 500
+
+#: Lines of a function, without its docstring and without the functions inside it.
+FUNCTION_LIMIT = 40
+
+# The classes in brackets keep this file from finding itself.
+FORBIDDEN = {
+    "a path of somebody's machine": re.compile(r"(?<![\w.-])/(?:[w]ork|[r]oot|[U]sers|[h]ome(?!/(?:runwire|nonroot)\b)|tmp/[r]w)/[\w.]"),
+    "the host of a package registry": re.compile(r"pypi[.]org/simple|files[.]pythonhosted|registry[.]npmjs|proxy[.]golang"),
+    "an index for an installer": re.compile(
+        r"--(?:extra-)?[i]ndex-url|--[f]ind-links|[\"']?resolved[\"']?: *[\"']http|registry *= *[\"']?http"
+    ),
+    "a private key": re.compile(r"-----BEGIN [A-Z ]*PRIVATE [K]EY"),
+}
+
+CODE = ("contracts", "runwire", "services")
+
+
+@cache
+def files() -> tuple[Path, ...]:
+    """Every file of the checkout that git keeps or would keep."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout")
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout.decode().split("\0")
+    return tuple(path for name in names if name and (path := ROOT / name).is_file() and not path.is_symlink())
+
+
+def python_files(*folders: str) -> Iterator[tuple[Path, str]]:
+    """Path below the root and text of every Python file, or of those in `folders`."""
+    for path in files():
+        below = path.relative_to(ROOT)
+        if path.suffix == ".py" and (not folders or below.parts[0] in folders):
+            yield below, path.read_text(encoding="utf-8")
+
+
+def test_files_stay_short() -> None:
+    """A reader holds one file in the head."""
+    long = {
+        str(path): lines
+        for path, text in python_files()
+        if (lines := text.count("\n")) > (TEST_FILE_LIMIT if path.parts[0] == "tests" else FILE_LIMIT)
+    }
+    assert not long
+
+
+def test_functions_stay_short() -> None:
+    """A function fits on a screen."""
+    long = {
+        f"{path}:{node.lineno} {node.name}": lines
+        for path, text in python_files(*CODE)
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (lines := own_lines(node)) > FUNCTION_LIMIT
+    }
+    assert not long
+
+
+def own_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """The lines of a function from `def` on, without its docstring and without the functions inside it."""
+    inside: set[int] = set()
+    for node in ast.walk(function):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node is not function:
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            inside.update(range(first, (node.end_lineno or first) + 1))
+    if ast.get_docstring(function) is not None:
+        docstring = function.body[0]
+        inside.update(range(docstring.lineno, (docstring.end_lineno or docstring.lineno) + 1))
+    return len(set(range(function.lineno, (function.end_lineno or function.lineno) + 1)) - inside)
+
+
+def test_contracts_need_pydantic_and_nothing_else() -> None:
+    """Other names are not on every machine; and absolute names of its own would break the copy inside the wheel."""
+    allowed = sys.stdlib_module_names | {"pydantic", "pydantic_core"}
+    foreign = {
+        f"{path}: {name}" for path, text in python_files("contracts") for name in imported(text) if name.partition(".")[0] not in allowed
+    }
+    assert not foreign
+
+
+def imported(text: str) -> Iterator[str]:
+    """The absolute module names that a file imports."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            yield node.module
+
+
+def test_no_file_names_a_machine_a_registry_or_a_key() -> None:
+    """The checkout works wherever it lies, with whatever registry its reader uses."""
+    found = []
+    for path in files():
+        text = path.read_bytes()
+        if b"\0" in text:
+            continue
+        for what, pattern in FORBIDDEN.items():
+            found += [f"{path.relative_to(ROOT)}: {what}: {hit[0]!r}" for hit in pattern.finditer(text.decode(errors="replace"))]
+    assert not found
+
+
+@pytest.mark.parametrize(
+    "parts", [("a file:///ro", "ot/.cache"), ("COPY /wo", "rk/main ."), ("https://pypi.org/sim", "ple/"), ('"resolv', 'ed": "https://')]
+)
+def test_what_no_file_may_name_would_be_found(parts: tuple[str, str]) -> None:
+    """The patterns above are written so that they miss themselves; they must not miss the rest."""
+    assert any(pattern.search("".join(parts)) for pattern in FORBIDDEN.values())
+
+
+@pytest.mark.parametrize("text", ["https://example.org/work/list", "frame/work/flow", "WORKDIR /home/runwire/app", "root/main"])
+def test_what_is_nobodys_path_may_stand(text: str) -> None:
+    """Addresses, relative paths and the folders of an image name nobody's machine."""
+    assert not any(pattern.search(text) for pattern in FORBIDDEN.values())
+
+
+IMPORT_EVERYTHING = """
+import importlib, os, pkgutil, sys, threading
+before = threading.active_count()
+for package in ("contracts", "runwire", "services"):
+    for module in pkgutil.walk_packages(importlib.import_module(package).__path__, package + "."):
+        # A program starts when it is imported, and the rehearsal model is a LiteLLM provider: it is imported when LiteLLM is.
+        if not module.name.endswith(".__main__") and not module.name.startswith("services.planner.rehearsal"):
+            importlib.import_module(module.name)
+assert "litellm" not in sys.modules, "LiteLLM takes seconds and 150 MB: planner/model.py imports it when it is needed"
+assert threading.active_count() == before, f"threads: {threading.enumerate()}"
+if os.path.isdir("/proc/self/fd"):
+    held = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{fd}")]
+    assert not [name for name in held if name.startswith("socket:")], held
+"""
+
+
+def test_nothing_connects_or_starts_at_import() -> None:
+    """Importing is free of effects: no thread, no socket, no model library."""
+    result = subprocess.run(
+        [sys.executable, "-c", IMPORT_EVERYTHING], cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+    )
+    assert result.returncode == 0, result.stderr
+
+
+@cache
+def pins() -> dict[str, Version]:
+    """Name and version of every package in the lock."""
+    found = re.findall(r"^([A-Za-z0-9._-]+)==([^ ;\\]+)", (ROOT / "requirements.lock").read_text(encoding="utf-8"), re.MULTILINE)
+    return {canonicalize_name(name): Version(version) for name, version in found}
+
+
+def test_the_lock_holds_what_the_project_asks_for() -> None:
+    """A dependency that changed in pyproject.toml needs `make lock`."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    asked = [*project["project"]["dependencies"], *project["dependency-groups"]["dev"], *project["build-system"]["requires"]]
+    for extra in project["project"]["optional-dependencies"].values():
+        asked += extra
+    missing = [
+        line
+        for line in asked
+        if (requirement := Requirement(line)).name != "runwire"
+        and (canonicalize_name(requirement.name) not in pins() or pins()[canonicalize_name(requirement.name)] not in requirement.specifier)
+    ]
+    assert not missing
+
+
+def test_every_line_of_the_lock_is_a_pin_a_hash_or_a_comment() -> None:
+    """So no line can name a host, a path or another file."""
+    line = re.compile(r"#.*|[A-Za-z0-9._-]+==[^ ;\\]+( ; [^\\]+)? \\|    --hash=sha256:[0-9a-f]{64}( \\)?")
+    odd = [text for text in (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines() if not line.fullmatch(text)]
+    assert not odd
+    assert pins()["litellm"] == Version("1.102.4")
+
+
+def test_no_installed_package_runs_code_at_every_start() -> None:
+    """A stolen release of a dependency once brought a .pth file that ran in every Python process; only the known ones may do so."""
+    known = {"distutils-precedence.pth", "_virtualenv.pth"}
+    site = Path(sysconfig.get_path("purelib"))
+    running = {path.name for path in site.glob("*.pth") if re.search(r"^import\b", path.read_text(encoding="utf-8"), re.MULTILINE)}
+    assert running <= known
