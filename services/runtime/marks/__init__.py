@@ -4,6 +4,8 @@
 apart once (`separate`); the planner redacts again whatever still bears a mark. Nothing in here raises on a value, whatever it holds.
 """
 
+from .arguments import Arguments, arguments_of
+from .blobs import Blob, from_blob, to_blob
 from .limits import (
     ARTIFACT_FAILURE_BYTES,
     ARTIFACT_WARNING_BYTES,
@@ -16,6 +18,7 @@ from .limits import (
 from .nodes import Marks, Schema, read_marks
 from .paths import Path, dotted
 from .placeholders import is_placeholder, json_type, placeholder, placeholder_of, stored_size, wire_size
+from .plain import plain, well_formed
 from .references import as_reference, holds_reference, shortened
 from .separation import Parts, Streams, collect, redact, restore, separate
 from .sources import extract_sources, source_of, unique_sources
@@ -27,21 +30,26 @@ __all__ = [
     "HTTP_INLINE_BYTES",
     "INLINE_BYTES",
     "PREVIEW_CHARACTERS",
+    "Arguments",
+    "Blob",
     "Marks",
     "Parts",
     "Path",
     "Schema",
     "Streams",
+    "arguments_of",
     "as_reference",
     "collect",
     "dotted",
     "extract_sources",
+    "from_blob",
     "heavy_paths",
     "holds_reference",
     "is_placeholder",
     "json_type",
     "placeholder",
     "placeholder_of",
+    "plain",
     "read_marks",
     "redact",
     "restore",
@@ -49,6 +57,8 @@ __all__ = [
     "shortened",
     "source_of",
     "stored_size",
+    "to_blob",
     "unique_sources",
+    "well_formed",
     "wire_size",
 ]
