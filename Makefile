@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-CODE := $(wildcard contracts runwire services tests benchmarks examples)
+CODE = $(foreach folder,contracts runwire services tests benchmarks examples,$(if $(shell find $(folder) -name '*.py' 2>/dev/null | head -n 1),$(folder)))
 UV_VERSION := 0.13.9
 
 .DEFAULT_GOAL := help
@@ -23,6 +23,7 @@ lint: $(VENV)/ready ## Check style, types, import rules, schemas and the rules o
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(CODE)
 	NO_COLOR=1 $(BIN)/lint-imports --no-logo
+	$(BIN)/python -m contracts --check
 	$(BIN)/python -m pytest -q -p no:randomly tests/test_house.py
 
 format: $(VENV)/ready ## Format the code and sort its imports.
@@ -36,7 +37,7 @@ chaos: $(VENV)/ready ## Kill and stop processes at random for minutes, then judg
 	$(BIN)/python -m pytest -m chaos --timeout 1800 $(ARGS)
 
 schemas: $(VENV)/ready ## Write contracts/schemas/ again, after a change of contracts/.
-	$(BIN)/python -m contracts.schemas
+	$(BIN)/python -m contracts
 
 lock: build/uv/bin/uv ## Write requirements.lock again; UPGRADE=1 takes newer versions.
 	build/uv/bin/uv pip compile pyproject.toml --extra all --group dev --universal --python-version 3.11 --generate-hashes \

@@ -1,0 +1,34 @@
+"""`contracts/schemas/` is what other languages read."""
+
+import json
+
+import jsonschema_rs
+import pytest
+
+from contracts.__main__ import schemas, stale
+
+
+def test_the_folder_says_what_the_models_say() -> None:
+    """After a change of a message: `make schemas`."""
+    assert stale() == []
+
+
+@pytest.mark.parametrize("name", sorted(schemas()))
+def test_each_file_is_a_json_schema(name: str) -> None:
+    """Of draft 2020-12, which is what it claims."""
+    schema = json.loads(schemas()[name])
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    jsonschema_rs.meta.validate(schema)
+
+
+def test_every_kind_of_message_has_its_file() -> None:
+    """Messages, what people send, and the unions; their bases are no messages."""
+    names = set(schemas())
+    assert {"ToolSpec.json", "RunInput.json", "RunEvent.json", "InboxMessage.json"} <= names
+    assert not {"Message.json", "HttpInput.json"} & names
+
+
+def test_what_people_send_forbids_unknown_fields_and_what_services_send_does_not() -> None:
+    """A misspelt field is an error at the edge; inside, it may be a newer peer's."""
+    assert json.loads(schemas()["RunInput.json"])["additionalProperties"] is False
+    assert json.loads(schemas()["RunRequested.json"]).get("additionalProperties", True) is True
