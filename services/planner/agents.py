@@ -1,0 +1,79 @@
+"""The agents file: who answers, with which prompt, tools and limits. Read once at start; an error names the entry and the field."""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, field_validator
+
+from contracts.runs import LimitsInput
+
+DEFAULT_AGENT = "default"
+"""Answers where a request names no agent; it exists even without a file."""
+
+AgentName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+ToolName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+ModelName = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+
+
+class InvalidAgents(ValueError):
+    """The agents file cannot be used. The message says where and why."""
+
+
+class Agent(BaseModel):
+    """One entry (DESIGN 5). What is left out comes from the deployment."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    system_prompt: str = Field(default="", max_length=200_000, description="the caller's guidance, a section of the prompt of its own")
+    skills: list[str] = Field(default_factory=list, description="short instructions, each shown under the guidance")
+    tools: list[ToolName] | None = Field(default=None, description="names of the tools that it may use; None: all")
+    strategy: Literal["react"] = "react"
+    model: ModelName | None = None
+    fallbacks: list[ModelName] | None = Field(default=None, description="asked in this order when the model fails; None: the deployment's")
+    reasoning_effort: Literal["low", "medium", "high"] | None = None
+    limits: dict[str, Any] = Field(default_factory=dict, description="fields of RunLimits; the request's own win")
+
+    @field_validator("limits")
+    @classmethod
+    def _known_limits(cls, value: dict[str, Any]) -> dict[str, Any]:
+        return LimitsInput.model_validate(value).model_dump(exclude_unset=True)
+
+
+_AGENTS: TypeAdapter[dict[str, Agent]] = TypeAdapter(dict[AgentName, Agent])
+
+
+def load_agents(file: Path | None = None) -> dict[str, Agent]:
+    """Read the agents of a TOML or JSON file (by its suffix): a table per agent, by name. Without a file there is `default` alone.
+
+    Raises:
+        InvalidAgents: the file is missing, is no TOML or JSON, or has an entry that is wrong; all faults are in the message.
+    """
+    if file is None:
+        return {DEFAULT_AGENT: Agent()}
+    return parse_agents(_read(file), source=str(file))
+
+
+def parse_agents(entries: Mapping[str, Any], *, source: str = "agents") -> dict[str, Agent]:
+    """Check entries as they came out of a file. Raises InvalidAgents."""
+    try:
+        agents = _AGENTS.validate_python(dict(entries))
+    except ValidationError as error:
+        faults = (f"{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}" for fault in error.errors())
+        raise InvalidAgents(f"{source}: {'; '.join(faults)}") from None
+    return {DEFAULT_AGENT: Agent(), **agents}
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        data = file.read_bytes()
+        loaded = orjson.loads(data) if file.suffix == ".json" else tomllib.loads(data.decode())
+    except OSError as error:
+        raise InvalidAgents(f"{file}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise InvalidAgents(f"{file}: is not {'JSON' if file.suffix == '.json' else 'TOML'}: {error}") from None
+    if not isinstance(loaded, dict):
+        raise InvalidAgents(f"{file}: must hold a table of agents by name")
+    return loaded
