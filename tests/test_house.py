@@ -36,6 +36,19 @@ FORBIDDEN = {
 
 CODE = ("contracts", "runwire", "services")
 
+#: Rules that live apart from I/O: tested without a server and replayed from a log, so they may not wait, nor ask the clock or chance.
+PURE = (
+    "services/planner/advance.py",
+    "services/planner/answer_stream/*.py",
+    "services/planner/decisions.py",
+    "services/planner/endings.py",
+    "services/planner/joins.py",
+    "services/planner/payloads.py",
+    "services/planner/run.py",
+    "services/runtime/marks/*.py",
+)
+IMPURE = {"asyncio", "datetime", "nats", "os", "random", "secrets", "socket", "subprocess", "threading", "time", "uuid"}
+
 
 @cache
 def files() -> tuple[Path, ...]:
@@ -87,6 +100,16 @@ def own_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
         docstring = function.body[0]
         inside.update(range(docstring.lineno, (docstring.end_lineno or docstring.lineno) + 1))
     return len(set(range(function.lineno, (function.end_lineno or function.lineno) + 1)) - inside)
+
+
+@pytest.mark.parametrize("pattern", PURE)
+def test_rules_live_apart_from_io(pattern: str) -> None:
+    """No await, no clock, no chance."""
+    matching = [(path, text) for path, text in python_files() if path.match(pattern)]
+    assert matching, "the rules have moved: name their new place in PURE"
+    for path, text in matching:
+        assert not {name.partition(".")[0] for name in imported(text)} & IMPURE, path
+        assert not [node.lineno for node in ast.walk(ast.parse(text)) if isinstance(node, ast.AsyncFunctionDef | ast.Await)], path
 
 
 def test_contracts_need_pydantic_and_nothing_else() -> None:
