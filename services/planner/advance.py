@@ -1,0 +1,284 @@
+"""The one next thing to do for a message, given the run. Pure: no clock, no await, no randomness.
+
+Called again after each Append, Open, Ask and Dispatch, until it says Ack or Silent. What each message may do:
+
+| message | run not started | model in flight | calls open | run ended |
+| --- | --- | --- | --- | --- |
+| request | run_started, asked | owner: ask (again) | owner: dispatch what is open | close, ack |
+| call_finished | ack | observed | observed, and the last one: step, asked or done | close, ack |
+| cancel | cancelled | cancelled | cancelled | close, ack |
+| timer deadline | ack | done (budget) | done (budget) | close, ack |
+| poisoned | error | error | error | close, ack |
+
+An illegal message changes nothing and is acknowledged.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from contracts.actions import FINAL_RESPONSE
+from contracts.events import Asked, Called, Observed, PlannedCall, Repaired, RunStarted, Step, StepStatus
+from contracts.faults import Fault
+from contracts.inbox import CallFinished
+
+from . import endings
+from .decisions import Calls, Decision, Failed, Final, Invalid
+from .run import Event, Run, spent, take_in
+
+Kind = Literal["request", "call_finished", "timer", "cancel", "poisoned"]
+
+MAX_LOST = 5
+"""Attempts of one turn that may die with their process before the run gives up: something in it kills planners."""
+_SHORT = 4000
+
+
+@dataclass(slots=True)
+class Told:
+    """A message in one handling. The handler fills in what it brings and what it has done; `advance` reads."""
+
+    owner: str
+    """`<stream>:<sequence>` of the message."""
+    kind: Kind
+    holder: str
+    """Random token of this handling."""
+    now: int
+    """Unix ms when the handling looked last."""
+    started: RunStarted | None = None
+    """Of a request: what opening the run would record."""
+    refusal: Fault | None = None
+    """Of a request that cannot be opened: why."""
+    finished: CallFinished | None = None
+    reason: str = ""
+    decision: Decision | None = None
+    """The model's reply, once there is one."""
+    asked: bool = False
+    """This handling appended an `asked` whose answer is not settled yet."""
+    opened: bool = False
+    closed: bool = False
+    announced: set[str] = field(default_factory=set)
+    """Call ids that this handling itself announced: nobody can have sent them before."""
+    dispatched: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a deployment sets for all its runs."""
+
+    max_repairs: int = 2
+    max_provider_failures: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Write these events as one record, fenced."""
+
+    events: list[Event]
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Set the run's deadline timer and enter it in the index."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Ask the model under this fact."""
+
+    asked: Asked
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """Send these calls. Those in `again` may have been sent before."""
+
+    calls: list[PlannedCall]
+    again: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Bring the index up to date and cancel the timers of a run that has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """Nothing of this message is left to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Silent:
+    """Somebody else owns the message now."""
+
+
+Todo = Append | Open | Ask | Dispatch | Close | Ack | Silent
+
+
+def advance(run: Run, told: Told, rules: Rules) -> Todo:
+    """Say the one next thing to do for `told`."""
+    if run.terminal is not None:
+        return Ack() if told.closed else Close()
+    if told.kind == "cancel":
+        return Append([endings.cancelled(run, told.reason)])
+    if told.kind == "poisoned":
+        fault = Fault(code="poisoned", reason="a message of this run could not be handled and was set aside")
+        return Append([endings.failed(run, fault)])
+    if run.started is None:
+        return _open(run, told)
+    if told.kind == "timer":
+        return Append([endings.budget_exhausted(run, f"deadline_s of {run.started.limits.deadline_s:g}")])
+    if told.kind == "request" and not told.opened:
+        return Open()
+    if told.finished is not None and told.finished.call_id in run.open:
+        return Append(_settle(run, told, told.finished))
+    if run.asked is not None:
+        return _ask(run, told, run.asked, rules)
+    if run.open:
+        return _dispatch(run, told)
+    # Nothing is in flight and nothing has ended: whoever looks asks for the next step.
+    return Append(_next(run, told))
+
+
+def _open(run: Run, told: Told) -> Todo:
+    if told.started is None:
+        return Ack()  # A late message of a run that has been purged.
+    first = [told.started]
+    opened = Run(started=told.started)
+    if told.refusal is not None:
+        return Append([*first, endings.failed(opened, told.refusal)])
+    if told.started.deadline_at is not None and told.now >= told.started.deadline_at:
+        return Append([*first, endings.budget_exhausted(opened, f"deadline_s of {told.started.limits.deadline_s:g}")])
+    return Append([*first, *_next(opened, told)])
+
+
+def _ask(run: Run, told: Told, asked: Asked, rules: Rules) -> Todo:
+    if asked.by != told.owner or (asked.holder != told.holder and told.asked):
+        return Silent() if told.asked else Ack()
+    if asked.holder != told.holder:
+        if run.lost >= MAX_LOST:
+            reason = f"asking the model was begun {run.lost + 1} times and never came to an end"
+            return Append([endings.failed(run, Fault(code="too_many_attempts", reason=reason))])
+        return Append([_asked(run, told, asked.turn, asked.attempt + 1, "lost")])
+    if told.decision is None:
+        return Ask(asked)
+    return Append(_decide(run, told, asked, told.decision, rules))
+
+
+def _dispatch(run: Run, told: Told) -> Todo:
+    mine = [call for call in run.open.values() if run.owner.get(call.call_id) == told.owner and call.call_id not in told.dispatched]
+    if not mine:
+        return Ack()
+    return Dispatch(mine, frozenset(call.call_id for call in mine) - told.announced)
+
+
+def _decide(run: Run, told: Told, asked: Asked, decision: Decision, rules: Rules) -> list[Event]:
+    match decision:
+        case Calls():
+            return _step_of_calls(run, asked, decision)
+        case Final():
+            return _step_of_answer(run, asked, decision)
+        case Invalid():
+            return _repair(run, told, asked, decision, rules)
+        case Failed():
+            return _fail(run, told, asked, decision, rules)
+    raise AssertionError(f"no rule for {type(decision).__name__}")
+
+
+def _step(asked: Asked, decision: Decision, node: str, status: StepStatus, **fields: object) -> Step:
+    return Step.model_validate(
+        {
+            "step": asked.turn,
+            "node": node,
+            "status": status,
+            "thought": decision.thought,
+            "reasoning": decision.reasoning,
+            "attempt": asked.attempt,
+            "by": asked.by,
+            "usage": decision.usage,
+            "warnings": list(decision.warnings),
+            **fields,
+        }
+    )
+
+
+def _step_of_calls(run: Run, asked: Asked, decision: Calls) -> list[Event]:
+    limit = run.started.limits.max_tool_calls if run.started else None
+    if limit is not None and run.usage.tool_calls + len(decision.calls) > limit:
+        skipped = _step(asked, decision, decision.node, "skipped")
+        return [skipped, endings.budget_exhausted(_after(run, decision=decision), f"max_tool_calls of {limit}")]
+    calls = [PlannedCall(call_id=f"{asked.turn}-{n}", tool=tool, args=args) for n, (tool, args) in enumerate(decision.calls, 1)]
+    return [_step(asked, decision, decision.node, "started", calls=calls, join=decision.join)]
+
+
+def _step_of_answer(run: Run, asked: Asked, decision: Final) -> list[Event]:
+    started = _step(asked, decision, FINAL_RESPONSE, "started")
+    ended = Step(step=asked.turn, node=FINAL_RESPONSE, status="succeeded", latency_ms=0, attempt=asked.attempt)
+    return [started, ended, endings.answered(_after(run, decision=decision), decision.args)]
+
+
+def _repair(run: Run, told: Told, asked: Asked, decision: Invalid, rules: Rules) -> list[Event]:
+    if run.repairs < rules.max_repairs:
+        repaired = Repaired(
+            turn=asked.turn, attempt=asked.attempt, reason=decision.complaint, reply=decision.reply[:_SHORT], usage=decision.usage
+        )
+        return [repaired, _asked(run, told, asked.turn, asked.attempt + 1, "repair")]
+    if decision.salvage is not None:
+        return _decide(run, told, asked, decision.salvage, rules)
+    invalid = _step(asked, decision, "", "invalid")
+    return [invalid, endings.no_path(_after(run, decision=decision), decision.complaint)]
+
+
+def _fail(run: Run, told: Told, asked: Asked, decision: Failed, rules: Rules) -> list[Event]:
+    if decision.again and run.failures < rules.max_provider_failures:
+        return [_asked(run, told, asked.turn, asked.attempt + 1, "provider")]
+    return [endings.failed(_after(run, decision=decision), decision.fault)]
+
+
+def _settle(run: Run, told: Told, finished: CallFinished) -> list[Event]:
+    """A call has its outcome: record it, hand its place to a waiting call, and go on when it was the last."""
+    observed = Observed.model_validate(finished.model_dump(exclude={"v", "kind"}))
+    waiting = [call for call in run.open.values() if call.call_id not in run.owner]
+    if waiting and run.step is not None:
+        return [observed, Called(step=run.step.step, by=told.owner, calls=waiting[:1])]
+    if len(run.open) > 1 or run.step is None:
+        return [observed]
+    outcomes = [*run.observed.values(), observed]
+    status: StepStatus = "succeeded" if any(o.status == "succeeded" for o in outcomes) else "failed"
+    ended = Step(step=run.step.step, node=run.step.node, status=status, latency_ms=max(0, told.now - run.step_at))
+    return [observed, ended, *_next(run, told, observed)]
+
+
+def _next(run: Run, told: Told, observed: Observed | None = None) -> list[Event]:
+    """Ask for the next decision, or end the run when it has spent what it may."""
+    budget = _exhausted(run)
+    if budget is not None:
+        return [endings.budget_exhausted(_after(run, observed=observed), budget)]
+    return [_asked(run, told, run.turn + 1, 1, "turn")]
+
+
+def _asked(run: Run, told: Told, turn: int, attempt: int, cause: Literal["turn", "lost", "repair", "provider"]) -> Asked:
+    model = run.started.model if run.started else None
+    return Asked(turn=turn, attempt=attempt, by=told.owner, holder=told.holder, model=model, cause=cause)
+
+
+def _exhausted(run: Run) -> str | None:
+    if run.started is None:
+        return None
+    limits, usage = run.started.limits, run.usage
+    if run.turn >= limits.max_steps:
+        return f"max_steps of {limits.max_steps}"
+    if limits.max_tokens is not None and usage.prompt_tokens + usage.completion_tokens >= limits.max_tokens:
+        return f"max_tokens of {limits.max_tokens}"
+    if limits.max_cost_usd is not None and usage.cost_usd is not None and usage.cost_usd >= limits.max_cost_usd:
+        return f"max_cost_usd of {limits.max_cost_usd:g}"
+    return None
+
+
+def _after(run: Run, *, decision: Decision | None = None, observed: Observed | None = None) -> Run:
+    """What the ending of the run is made from, with the decision or outcome that is written in the very same record."""
+    after = replace(run, artifacts={tool: dict(fields) for tool, fields in run.artifacts.items()}, sources=list(run.sources))
+    if decision is not None:
+        after.usage = spent(run.usage, decision.usage)
+        after.warnings = [*run.warnings, *decision.warnings]
+    if observed is not None:
+        take_in(after, observed)
+    return after

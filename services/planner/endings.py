@@ -1,0 +1,78 @@
+"""How a run ends: the terminal facts, each with a `FinalPayload`. Pure."""
+
+from typing import Any
+
+from contracts.events import Cancelled, Done, Error, Observed
+from contracts.faults import Fault
+from contracts.payload import FinalPayload, Reason
+from contracts.records import Record
+
+from . import payloads
+from .run import Event, Run
+
+_MAX_RECORD = (1 << 20) - 8192
+"""Bytes of a record as stored: the stream's limit less headers."""
+_TOO_LARGE = "larger than a record may be"
+
+
+def _payload(run: Run, reason: Reason, args: dict[str, Any], warnings: tuple[str, ...] = ()) -> FinalPayload:
+    return payloads.assemble(
+        args,
+        last_observation=run.last_observation,
+        artifacts=run.artifacts,
+        sources=run.sources,
+        reason=reason,
+        warnings=(*run.warnings, *warnings),
+    )
+
+
+def answered(run: Run, args: dict[str, Any]) -> Done:
+    """The model gave its answer: `args` of `final_response`."""
+    return _done(run, "answer_complete", args, ())
+
+
+def budget_exhausted(run: Run, budget: str) -> Done:
+    """A budget ran out; `budget` names it with its limit. The payload holds what there is."""
+    return _done(run, "budget_exhausted", {}, (f"budget exhausted: {budget}",))
+
+
+def no_path(run: Run, complaint: str) -> Done:
+    """The model found no action in all its attempts; `complaint` is the last one."""
+    return _done(run, "no_path", {}, (f"the model's replies were no usable actions: {complaint}",))
+
+
+def _done(run: Run, reason: Reason, args: dict[str, Any], warnings: tuple[str, ...]) -> Done:
+    payload = _payload(run, reason, args, warnings)
+    return Done(**{name: getattr(payload, name) for name in FinalPayload.model_fields}, reason=reason, usage=run.usage)
+
+
+def failed(run: Run, fault: Fault, trace_id: str = "") -> Error:
+    """Something failed that the run could not survive."""
+    trace = run.started.request.trace_id if run.started else trace_id
+    payload = _payload(run, "error", {}, (fault.reason,))
+    return Error(error=fault.reason, code=fault.code, trace_id=trace, payload=payload, usage=run.usage)
+
+
+def cancelled(run: Run, reason: str) -> Cancelled:
+    """Somebody stopped the run. Legal even as its first fact."""
+    return Cancelled(reason=reason, payload=_payload(run, "cancelled", {}), usage=run.usage)
+
+
+def fitting(record: Record) -> Record:
+    """Return the record, or one that fits the log: outcomes that are too large become failures, artifacts are left out with a warning."""
+    if len(record.model_dump_json()) <= _MAX_RECORD:
+        return record
+    return record.model_copy(update={"events": [_fitting(event) for event in record.events]})
+
+
+def _fitting(event: Event) -> Event:
+    if isinstance(event, Observed):
+        fault = Fault(code="result_too_large", reason=f"the result is {_TOO_LARGE}")
+        return event.model_copy(update={"status": "failed", "observation": None, "failure": fault, "artifacts": {}, "sources": []})
+    if isinstance(event, Done):
+        return event.model_copy(update={"artifacts": {}, "warnings": [*event.warnings, f"artifacts left out: {_TOO_LARGE}"]})
+    if isinstance(event, Error | Cancelled):
+        payload = event.payload
+        warnings = [*payload.warnings, f"artifacts left out: {_TOO_LARGE}"]
+        return event.model_copy(update={"payload": payload.model_copy(update={"artifacts": {}, "warnings": warnings})})
+    return event

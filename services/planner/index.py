@@ -1,0 +1,133 @@
+"""The index of runs (KV `runs`), the deadline timer, and the purge of what is past its retention.
+
+Derived from the logs, so never fenced: `running` is written only where nothing is yet, an ended status over anything.
+"""
+
+import asyncio
+import time
+from datetime import UTC, datetime
+
+import structlog
+from pydantic import ValidationError
+
+from contracts import subjects
+from contracts.events import Done, Error, RunStarted
+from contracts.inbox import TimerFired
+from contracts.runs import RunStatus, State
+from services.runtime.bus import Bus
+from services.runtime.errors import WRONG_LAST_SEQUENCE, BusError, Refused
+
+from .run import Run
+
+logger = structlog.get_logger(__name__)
+
+_QUERY_SHOWN = 200
+_DEADLINE = "deadline"
+_SWEEP_S = 3600.0
+_SWEEP_PAGE = 500
+
+
+def _key(started: RunStarted) -> str:
+    request = started.request
+    return f"$KV.{subjects.RUNS_BUCKET}.{subjects.run_key(request.tenant, request.requested_at, request.run_id)}"
+
+
+def status_of(run: Run, started: RunStarted) -> RunStatus:
+    """Where the run stands, without its payload."""
+    end, request = run.terminal, started.request
+    status: State = end.type if end is not None else "running"
+    return RunStatus(
+        run_id=request.run_id,
+        status=status,
+        agent=request.agent,
+        query=request.query[:_QUERY_SHOWN],
+        session_id=request.session_id,
+        requested_at=request.requested_at,
+        ended_at=run.ended_at or None,
+        reason=end.reason if isinstance(end, Done) else None if end is None else "error" if isinstance(end, Error) else "cancelled",
+        code=end.code if isinstance(end, Error) else None,
+        usage=end.usage if end is not None else None,
+    )
+
+
+async def enter(bus: Bus, run: Run, started: RunStarted) -> None:
+    """Enter an opened run and set its deadline. Harmless when done twice."""
+    await asyncio.gather(_create(bus, run, started), _set_deadline(bus, started))
+
+
+async def _create(bus: Bus, run: Run, started: RunStarted) -> None:
+    data = status_of(run, started).model_dump_json().encode()
+    try:
+        await bus.publish_surely(_key(started), data, f"{started.run_id}-running", {"Nats-Expected-Last-Subject-Sequence": "0"})
+    except Refused as error:
+        if error.code != WRONG_LAST_SEQUENCE:
+            raise
+
+
+async def _set_deadline(bus: Bus, started: RunStarted) -> None:
+    if started.deadline_at is None:
+        return
+    subject = subjects.timer(started.tenant, started.run_id, _DEADLINE)
+    at = datetime.fromtimestamp(started.deadline_at / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    headers = {
+        "Nats-Schedule": f"@at {at}",
+        "Nats-Schedule-Target": subjects.due(started.tenant, started.run_id, _DEADLINE),
+        "Nats-Schedule-TTL": "5m",  # What is due has been copied to INBOX by then; it need not stay here.
+        "Nats-Rollup": "sub",
+    }
+    body = TimerFired(timer="deadline").model_dump_json().encode()
+    await bus.publish_surely(subject, body, f"{started.run_id}-deadline", headers)
+
+
+async def close(bus: Bus, run: Run, started: RunStarted) -> None:
+    """Enter the end of a run and cancel its deadline. Harmless when done twice."""
+    data = status_of(run, started).model_dump_json().encode()
+    work = [bus.publish_surely(_key(started), data, f"{started.run_id}-ended")]
+    if started.deadline_at is not None:
+        work.append(_purge(bus, subjects.TIMERS, subjects.timer(started.tenant, started.run_id, _DEADLINE)))
+    await asyncio.gather(*work)
+
+
+async def _purge(bus: Bus, stream: str, subject: str) -> int:
+    try:
+        await bus.api(f"STREAM.PURGE.{stream}", {"filter": subject})
+    except BusError as error:
+        # A timer of an ended run changes nothing, and the next sweep tries again.
+        logger.warning("purge_failed", subject=subject, error=str(error))
+    return 0
+
+
+async def sweep(bus: Bus, retention_days: float) -> None:
+    """Purge finished runs past their retention, for ever, about once an hour. Several planners at once do no harm."""
+    while True:
+        try:
+            await sweep_once(bus, int((time.time() - retention_days * 86_400) * 1000))
+        except BusError as error:
+            logger.warning("sweep_failed", error=str(error))
+        await asyncio.sleep(_SWEEP_S)
+
+
+async def sweep_once(bus: Bus, before: int) -> int:
+    """Purge the runs that ended before `before` (Unix ms) and return how many. The index is read in the order of its last changes."""
+    reader = await bus.reader(f"KV_{subjects.RUNS_BUCKET}")
+    purged, start = 0, 1
+    while True:
+        page, _ = await reader.page(f"$KV.{subjects.RUNS_BUCKET}.>", start, _SWEEP_PAGE)
+        for message in page:
+            headers = message.headers or {}
+            start = int(headers["Nats-Sequence"]) + 1
+            try:
+                status = RunStatus.model_validate_json(message.data)
+            except ValidationError:
+                continue
+            if status.ended_at is None:
+                continue
+            if status.ended_at >= before:
+                return purged
+            tenant = headers["Nats-Subject"].split(".")[2]
+            await _purge(bus, subjects.RUNS, subjects.log(tenant, status.run_id))
+            await _purge(bus, subjects.RUNS, subjects.stream(tenant, status.run_id))
+            await _purge(bus, f"KV_{subjects.RUNS_BUCKET}", headers["Nats-Subject"])
+            purged += 1
+        if not page:
+            return purged

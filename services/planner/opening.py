@@ -1,0 +1,52 @@
+"""What opening a run records: its agent, limits, model and the exact tool specifications that it uses to its end."""
+
+from collections.abc import Mapping
+
+from pydantic import ValidationError
+
+from contracts.events import RunStarted
+from contracts.runs import RunLimits, RunRequested
+from contracts.tools import ToolSpec
+
+from .agents import Agent
+from .errors import CannotOpen
+
+STRATEGIES = ("react",)
+
+
+def open_run(request: RunRequested, agents: Mapping[str, Agent], live: Mapping[str, ToolSpec], default_model: str) -> RunStarted:
+    """Resolve a request against what this deployment has. Raises CannotOpen with what is wrong and what there is instead."""
+    agent = agents.get(request.agent)
+    if agent is None:
+        raise CannotOpen("bad_request", f"there is no agent {request.agent!r}; there are: {', '.join(sorted(agents))}")
+    strategy = request.strategy or agent.strategy
+    if strategy not in STRATEGIES:
+        raise CannotOpen("bad_request", f"there is no strategy {strategy!r}; there are: {', '.join(STRATEGIES)}")
+    limits = _limits(request, agent)
+    return RunStarted(
+        run_id=request.run_id,
+        tenant=request.tenant,
+        request=request,
+        limits=limits,
+        tools={name: spec.digest() for name, spec in _allowed(request, agent, live).items()},
+        model=request.model or agent.model or default_model,
+        deadline_at=None if limits.deadline_s is None else request.requested_at + int(limits.deadline_s * 1000),
+    )
+
+
+def _limits(request: RunRequested, agent: Agent) -> RunLimits:
+    try:
+        return RunLimits.model_validate({**agent.limits, **request.limits})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise CannotOpen("bad_request", f"limits.{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+
+
+def _allowed(request: RunRequested, agent: Agent, live: Mapping[str, ToolSpec]) -> dict[str, ToolSpec]:
+    names = set(live) if agent.tools is None else set(agent.tools) & set(live)
+    if request.tools is not None:
+        missing = set(request.tools) - names
+        if missing:
+            raise CannotOpen("unknown_tool", f"no such tool for agent {request.agent!r}: {', '.join(sorted(missing))}")
+        names = set(request.tools)
+    return {name: live[name] for name in sorted(names)}

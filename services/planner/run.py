@@ -1,0 +1,165 @@
+"""The run as a fold of its log. Pure: no clock, no await, no randomness.
+
+Ownership is by message, by its stream sequence: not by process, not by delivery count (nothing promises that it survives), not by
+message id (a sender's retry after the dedup window stores the same id twice, and two owners of one id outbid each other for ever).
+
+- `asked {by, holder}`: message `by` owns this model call; `holder` is the handling of it that streams. Another handling of the same
+  message is proof that the first one is gone or cut off: it asks again, under attempt + 1. Every other message appends its own fact,
+  leaves the call alone and acknowledges. A handling that was outbid once is silent for ever.
+- `step {by, calls}`, `called {by, calls}`: message `by` owns the dispatch of these calls. Whoever handles `by` again dispatches what
+  is still open.
+- Nothing is ever appended after a terminal fact.
+
+`fold` is here; what a message may do next is `advance.advance`.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from contracts import events
+from contracts.events import Asked, Called, Observed, PlannedCall, Repaired, RunStarted, Step
+from contracts.payload import Source, Usage
+
+from . import prompts
+
+Event = Any
+"""One of contracts.events; typed loosely because a log may hold events of a newer version."""
+
+
+@dataclass(slots=True)
+class Run:
+    """What the log says so far. `seq` is the sequence of its newest record, and so the fence of the next one."""
+
+    seq: int = 0
+    started: RunStarted | None = None
+    turn: int = 0
+    asked: Asked | None = None
+    """The model call in flight."""
+    lost: int = 0
+    """Attempts of this turn that died with their process."""
+    repairs: int = 0
+    """Repairs of this turn."""
+    failures: int = 0
+    """Provider failures of this turn after which the model was asked again."""
+    step: Step | None = None
+    """The newest decision."""
+    step_at: int = 0
+    open: dict[str, PlannedCall] = field(default_factory=dict)
+    """Calls that are not settled, waiting ones included."""
+    owner: dict[str, str] = field(default_factory=dict)
+    """Call id -> the message that owns its dispatch; absent for calls that wait for a free place."""
+    observed: dict[str, Observed] = field(default_factory=dict)
+    """Settled calls of the newest step."""
+    joined: bool = False
+    history: list[dict[str, Any]] = field(default_factory=list)
+    """The conversation with the model, append-only: its prefix stays the same, so that provider caches hit."""
+    notes: list[dict[str, Any]] = field(default_factory=list)
+    """Repair notes of this turn; they stand at the end of the conversation and go with the turn."""
+    usage: Usage = field(default_factory=Usage)
+    artifacts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    sources: list[Source] = field(default_factory=list)
+    last_observation: Any = None
+    warnings: list[str] = field(default_factory=list)
+    terminal: events.Done | events.Error | events.Cancelled | None = None
+    ended_at: int = 0
+
+
+def fold(run: Run, seq: int, at: int, happened: list[Event]) -> None:
+    """Take in one record: its sequence, its writer's time (Unix ms) and its events."""
+    run.seq = seq
+    for event in happened:
+        kind = event.type
+        if kind == "asked":
+            _fold_asked(run, event)
+        elif kind == "step":
+            _fold_step(run, event, at)
+        elif kind == "observed":
+            _fold_observed(run, event)
+        elif kind == "called":
+            _fold_called(run, event)
+        elif kind == "repaired":
+            _fold_repaired(run, event)
+        elif kind == "run_started":
+            run.started = event
+            run.history.append(prompts.question_message(event.request))
+        elif kind in events.TERMINAL:
+            run.terminal, run.ended_at, run.asked = event, at, None
+
+
+def _fold_asked(run: Run, asked: Asked) -> None:
+    if asked.turn != run.turn:
+        run.lost = run.repairs = run.failures = 0
+        run.notes.clear()
+    elif asked.cause == "lost":
+        run.lost += 1
+    elif asked.cause == "provider":
+        run.failures += 1
+    run.turn, run.asked = asked.turn, asked
+
+
+def _fold_step(run: Run, step: Step, at: int) -> None:
+    if step.status != "started":
+        if run.observed and run.step is not None:
+            run.history.append(prompts.observation_message(run.step.step, run.step.calls, list(run.observed.values())))
+        return
+    run.asked, run.step, run.step_at, run.joined = None, step, at, False
+    run.observed = {}
+    run.notes.clear()
+    run.open = {call.call_id: call for call in step.calls}
+    places = run.started.limits.max_parallel if run.started else len(step.calls)
+    run.owner = {call.call_id: step.by or "" for call in step.calls[:places]}
+    run.usage = spent(run.usage, step.usage, tool_calls=len(step.calls))
+    run.warnings += step.warnings
+    if step.calls or step.answer is not None:
+        run.history.append(prompts.decision_message(step))
+
+
+def _fold_called(run: Run, called: Called) -> None:
+    for call in called.calls:
+        run.open[call.call_id] = call
+        run.owner[call.call_id] = called.by
+    if called.join:
+        run.joined = True
+        run.usage = spent(run.usage, None, tool_calls=len(called.calls))
+
+
+def _fold_observed(run: Run, observed: Observed) -> None:
+    run.open.pop(observed.call_id, None)
+    run.owner.pop(observed.call_id, None)
+    run.observed[observed.call_id] = observed
+    take_in(run, observed)
+
+
+def take_in(run: Run, observed: Observed) -> None:
+    """Keep what an outcome adds to the payload of the run."""
+    if observed.artifacts:
+        run.artifacts.setdefault(observed.tool, {}).update(observed.artifacts)
+    run.sources += observed.sources
+    if observed.status == "succeeded":
+        run.last_observation = observed.observation
+
+
+def _fold_repaired(run: Run, repaired: Repaired) -> None:
+    run.repairs += 1
+    run.usage = spent(run.usage, repaired.usage, repairs=1)
+    run.notes += prompts.repair_messages(repaired)
+
+
+def spent(total: Usage, more: Usage | None, *, tool_calls: int = 0, repairs: int = 0) -> Usage:
+    """Add up what a run has spent. One model call without a known price makes the cost unknown."""
+    more = more or Usage(cost_usd=0.0)
+    if not total.model_calls:
+        cost = more.cost_usd
+    else:
+        cost = None if total.cost_usd is None or more.cost_usd is None else total.cost_usd + more.cost_usd
+    return Usage(
+        model_calls=total.model_calls + more.model_calls,
+        tool_calls=total.tool_calls + tool_calls,
+        prompt_tokens=total.prompt_tokens + more.prompt_tokens,
+        completion_tokens=total.completion_tokens + more.completion_tokens,
+        reasoning_tokens=total.reasoning_tokens + more.reasoning_tokens,
+        cached_tokens=total.cached_tokens + more.cached_tokens,
+        cost_usd=cost,
+        repairs=total.repairs + repairs,
+        estimated=total.estimated or more.estimated,
+    )

@@ -1,0 +1,28 @@
+"""Settings of the planner: environment variables `RUNWIRE_*`."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from services.runtime.settings import BusSettings
+
+
+class PlannerSettings(BusSettings):
+    """What a deployment sets for all its runs."""
+
+    model: str | None = Field(default=None, description="LiteLLM's name of the model; none: found, or the embedded stand-in")
+    fallback_models: list[str] = Field(default_factory=list)
+    reasoning_effort: Literal["low", "medium", "high"] | None = None
+    action_format: Literal["auto", "unified", "legacy"] = "auto"
+    agents_file: Path | None = None
+    model_idle_s: float = Field(default=120, gt=0, description="longest silence of a model")
+    model_total_s: float = Field(default=900, gt=0, description="longest reply of a model")
+    max_repairs: int = Field(default=2, ge=0)
+    max_provider_failures: int = Field(default=2, ge=0)
+    planner_slots: int = Field(default=512, ge=1, description="messages of running runs in work at once")
+    planner_request_slots: int = Field(default=256, ge=1, description="new runs in work at once: a share, so that running runs finish first")
+    planner_control_slots: int = Field(default=64, ge=1)
+    planner_cached_runs: int = Field(default=2000, ge=1)
+    chunk_ttl_s: int = Field(default=3600, ge=600, description="token chunks expire; the answer stays in the log")
+    retention_days: float = Field(default=30, gt=0, description="finished runs are purged after this time")

@@ -1,0 +1,40 @@
+"""What a dialect of the planner is: how the model is asked, and how its reply is read while it streams. No I/O."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from contracts.tools import ToolSpec
+
+from ..agents import Agent
+from ..decisions import Decision
+from ..model import ModelRequest, Reply
+from ..run import Run
+
+
+class Reading(Protocol):
+    """One reply as it comes in."""
+
+    def feed(self, text: str) -> str:
+        """Take in a piece of the reply and return the characters of the answer that may be shown now."""
+        ...
+
+    def decide(self, reply: Reply) -> Decision:
+        """Say what the whole reply means."""
+        ...
+
+    @property
+    def shown(self) -> str:
+        """Everything that `feed` has returned."""
+        ...
+
+
+class Strategy(Protocol):
+    """One dialect."""
+
+    def request(self, run: Run, tools: Sequence[ToolSpec], agent: Agent) -> ModelRequest:
+        """Build the request for the run's next decision."""
+        ...
+
+    def reading(self, run: Run, tools: Sequence[ToolSpec]) -> Reading:
+        """Start reading a reply."""
+        ...

@@ -1,0 +1,134 @@
+"""The default dialect: one JSON action per turn (ACTIONS 1 to 4).
+
+One parse decides both what is shown and what is executed: the answer stream shows characters only of an action that is certain to be
+final, and `settle` compares them with the parsed action when the reply has ended.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from contracts.actions import FINAL_RESPONSE, PLAN, TASK, PlannerAction
+from contracts.tools import ToolSpec
+from services.runtime.schemas import InvalidSchema, complaints
+
+from .. import prompts
+from ..actions import Normalized, normalize_action
+from ..agents import Agent
+from ..answer_stream import AnswerStream, settle
+from ..decisions import Calls, Decision, Final, Invalid
+from ..model import ModelRequest, Reply
+from ..run import Run
+
+ActionFormat = Literal["auto", "unified", "legacy"]
+
+
+class React:
+    """Asks for one JSON action per turn."""
+
+    def __init__(self, *, action_format: ActionFormat, reasoning_effort: str | None, idle_s: float, total_s: float) -> None:
+        self._action_format = action_format
+        self._reasoning_effort = reasoning_effort
+        self._idle_s = idle_s
+        self._total_s = total_s
+
+    def request(self, run: Run, tools: Sequence[ToolSpec], agent: Agent) -> ModelRequest:
+        """The stable prefix (agent, format, catalogue), then the conversation so far, then the repair notes of this turn."""
+        assert run.started is not None  # noqa: S101, `asked` follows `run_started` in every log
+        system = prompts.system_message(agent, tools, action_format=self._action_format, limits=run.started.limits)
+        return ModelRequest(
+            model=run.started.model,
+            messages=[system, *run.history, *run.notes],
+            reasoning_effort=agent.reasoning_effort or self._reasoning_effort,
+            response_format={"type": "json_object"},
+            timeout_s=self._idle_s,
+            total_s=self._total_s,
+        )
+
+    def reading(self, _run: Run, tools: Sequence[ToolSpec]) -> "ReactReading":
+        """Read one reply."""
+        return ReactReading({prompts.shown_name(spec.name): spec for spec in tools}, self._action_format)
+
+
+class ReactReading:
+    """One reply as it comes in."""
+
+    def __init__(self, specs: Mapping[str, ToolSpec], action_format: ActionFormat) -> None:
+        self._specs = specs
+        self._names = frozenset(specs)
+        self._action_format = action_format
+        self._stream = AnswerStream(action_format=action_format, tools=self._names)
+
+    @property
+    def shown(self) -> str:
+        """What the user has seen of this reply."""
+        return self._stream.shown
+
+    def feed(self, text: str) -> str:
+        """Take in a piece of the reply; return what of the answer may be shown."""
+        return self._stream.feed(text)
+
+    def decide(self, reply: Reply) -> Decision:
+        """Turn the whole reply into a decision."""
+        self._stream.finish()
+        normalized = normalize_action(reply.text, reply.reasoning, tools=self._names, action_format=self._action_format)
+        settled = settle(self._stream, normalized)
+        if settled.void:
+            return self._invalid(reply, normalized, normalized.complaint or "the answer that was shown is not the one of the action")
+        common: dict[str, Any] = {
+            "thought": normalized.reasoning,
+            "reasoning": reply.reasoning,
+            "usage": reply.usage,
+            "warnings": (*normalized.warnings, *settled.warnings),
+        }
+        if normalized.action is None:
+            return self._invalid(reply, normalized, normalized.complaint)
+        decision = self._decide(normalized.action, common)
+        if isinstance(decision, str):
+            return self._invalid(reply, normalized, decision)
+        return decision
+
+    def _decide(self, action: PlannerAction, common: dict[str, Any]) -> Decision | str:
+        """Return a decision, or the complaint that the model is told."""
+        if action.next_node == FINAL_RESPONSE:
+            return Final(args=action.args, **common)
+        if action.next_node in {PLAN, TASK}:
+            return f"`{action.next_node}` is not available here. Use one tool at a time, or final_response."
+        complaint = self._faults(action)
+        if complaint is not None:
+            return complaint
+        spec = self._specs[action.next_node]
+        return Calls(node=spec.name, calls=((spec.name, action.args),), **common)
+
+    def _faults(self, action: PlannerAction) -> str | None:
+        spec = self._specs.get(action.next_node)
+        if spec is None:
+            known = ", ".join(sorted(self._names)) or "none"
+            return f"There is no tool {action.next_node[:80]!r}. The tools are: {known}."
+        try:
+            faults = complaints(action.args, spec.input_schema)
+        except InvalidSchema as error:
+            return f"The tool {action.next_node!r} cannot be used: its input schema is invalid ({error})."
+        if not faults:
+            return None
+        return f"The arguments of {action.next_node!r} do not fit its schema: {'; '.join(faults)}."
+
+    def _invalid(self, reply: Reply, normalized: Normalized, complaint: str) -> Invalid:
+        return Invalid(
+            complaint=complaint,
+            reply=reply.text,
+            salvage=self._salvage(reply, normalized),
+            usage=reply.usage,
+            reasoning=reply.reasoning,
+        )
+
+    def _salvage(self, reply: Reply, normalized: Normalized) -> Decision | None:
+        """What to make of the reply in the end: a valid alternate, else its text as the answer if it is not a broken action (ACTIONS 4)."""
+        common: dict[str, Any] = {"usage": reply.usage, "reasoning": reply.reasoning, "warnings": ("the model's reply was repaired by the runtime",)}
+        for alternate in normalized.alternates:
+            decision = self._decide(alternate, common)
+            if not isinstance(decision, str):
+                return decision
+        text = reply.text.strip()
+        if normalized.error is not None and text and "{" not in text:
+            return Final(args={"answer": text}, **common)
+        return None

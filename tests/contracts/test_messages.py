@@ -1,0 +1,51 @@
+"""Messages travel between versions: what a newer peer adds is ignored, what we do not know is passed on."""
+
+import json
+
+import pytest
+from pydantic import ValidationError
+
+from contracts import events
+from contracts.__main__ import stale
+from contracts.records import Record
+
+
+def test_schemas_are_fresh() -> None:
+    """contracts/schemas is what `make schemas` writes."""
+    assert stale() == []
+
+
+def test_a_record_keeps_events_of_a_newer_version() -> None:
+    """An unknown event type is kept with its fields, an unknown field of a known event is dropped."""
+    record = Record.model_validate_json(
+        json.dumps(
+            {
+                "v": 1,
+                "id": "x",
+                "at": 1,
+                "new": 1,
+                "events": [{"type": "teleported", "to": "b"}, {"type": "cancelled", "payload": {"raw_answer": ""}, "new": 1}],
+            }
+        )
+    )
+    unknown, known = record.events
+    assert isinstance(unknown, events.UnknownEvent)
+    assert unknown.model_dump() == {"type": "teleported", "to": "b"}
+    assert isinstance(known, events.Cancelled)
+    assert record.types() == "teleported,cancelled"
+
+
+@pytest.mark.parametrize(
+    "body", ['{"v": 2, "id": "x", "at": 1, "events": [{"type": "z"}]}', '{"id": "x", "at": 1, "events": []}', "[]", "{", '"x"', "null"]
+)
+def test_a_record_of_another_version_or_shape_is_refused(body: str) -> None:
+    """An unknown version, no events, or something else altogether is an error."""
+    with pytest.raises(ValidationError):
+        Record.model_validate_json(body)
+
+
+def test_every_known_event_is_in_the_union() -> None:
+    """The list of known events and the union name the same types."""
+    for model in events.KNOWN:
+        kind = model.model_fields["type"].default
+        assert f'"{kind}"' in json.dumps(Record.model_json_schema())
