@@ -8,7 +8,9 @@ import sysconfig
 import tomllib
 from collections.abc import Iterator
 from functools import cache
+from importlib.metadata import packages_distributions
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -156,6 +158,55 @@ def test_what_is_nobodys_path_may_stand(text: str) -> None:
     assert not any(pattern.search(text) for pattern in FORBIDDEN.values())
 
 
+@pytest.mark.parametrize(
+    ("folder", "extra"),
+    [
+        ("services/runtime", "runtime"),
+        ("services/gateway", "gateway"),
+        ("services/planner", "planner"),
+        ("services/tool_runner", "tool-runner"),
+        ("services/artifact_store", "artifact-store"),
+        ("runwire", "cli"),
+        ("tests", "all"),
+        ("benchmarks", "all"),
+        ("examples", "all"),
+    ],
+)
+def test_what_is_imported_is_declared(folder: str, extra: str) -> None:
+    """An image holds the extra of its service alone: a library that came in by chance with another one is missing there."""
+    declared = declared_by(extra) | (
+        {canonicalize_name(Requirement(line).name) for line in project()["dependency-groups"]["dev"]} if extra == "all" else set()
+    )
+    own = {"benchmarks", "contracts", "examples", "runwire", "services", "tests"}
+    owners = packages_distributions()
+    undeclared = {
+        f"{path}: {name}"
+        for path, text in python_files(folder.partition("/")[0])
+        if path.is_relative_to(folder)
+        for name in {name.partition(".")[0] for name in imported(text)} - own - sys.stdlib_module_names
+        if not {canonicalize_name(owner) for owner in owners.get(name, [name])} & declared
+    }
+    assert not undeclared
+
+
+def declared_by(extra: str) -> set[str]:
+    """The distributions that an extra names, those of the extras inside it, and the base."""
+    found = {canonicalize_name(Requirement(line).name) for line in project()["project"]["dependencies"]} | {"pydantic-core"}
+    for line in project()["project"]["optional-dependencies"][extra]:
+        requirement = Requirement(line)
+        found.add(canonicalize_name(requirement.name))
+        if requirement.name == "runwire":
+            for inner in requirement.extras:
+                found |= declared_by(inner)
+    return found
+
+
+@cache
+def project() -> dict[str, Any]:
+    """What pyproject.toml says."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
 IMPORT_EVERYTHING = """
 import importlib, os, pkgutil, sys, threading
 before = threading.active_count()
@@ -189,9 +240,8 @@ def pins() -> dict[str, Version]:
 
 def test_the_lock_holds_what_the_project_asks_for() -> None:
     """A dependency that changed in pyproject.toml needs `make lock`."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    asked = [*project["project"]["dependencies"], *project["dependency-groups"]["dev"], *project["build-system"]["requires"]]
-    for extra in project["project"]["optional-dependencies"].values():
+    asked = [*project()["project"]["dependencies"], *project()["dependency-groups"]["dev"], *project()["build-system"]["requires"]]
+    for extra in project()["project"]["optional-dependencies"].values():
         asked += extra
     missing = [
         line

@@ -1,0 +1,64 @@
+"""The wheel that authors of tools install: it brings `runwire` and no other top-level name, so it collides with nothing of theirs."""
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that holds what installing the wheel would bring."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    result = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    assert result.returncode == 0, result.stderr
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder / "site")
+    return folder / "site"
+
+
+def run(code: str, *path: Path) -> subprocess.CompletedProcess[str]:
+    """Run `code` where the folders of `path` come first."""
+    arranged = f"import sys; sys.path[:0] = {[str(folder) for folder in path]!r}\n{code}"
+    return subprocess.run(
+        [sys.executable, "-c", arranged], capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd=path[0], check=False
+    )
+
+
+def test_the_wheel_brings_one_name(installed: Path) -> None:
+    """With the contracts and their schemas inside, typed, and with its licence."""
+    assert {path.name.partition("-")[0] for path in installed.iterdir()} == {"runwire"}
+    assert (installed / "runwire" / "py.typed").exists()
+    assert (installed / "runwire" / "_contracts" / "schemas" / "ToolSpec.json").exists()
+    assert list(installed.glob("*.dist-info/licenses/LICENSE"))
+
+
+def test_it_lives_beside_packages_of_the_same_names(installed: Path, tmp_path: Path) -> None:
+    """An author may have folders called contracts and services, and they come first on the path."""
+    for name in ("contracts", "services"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("OWNER = 'the author'\n")
+
+    result = run(
+        "import runwire, contracts, services\n"
+        "public = [getattr(runwire, name) for name in getattr(runwire, '__all__', [])]\n"
+        "print(runwire.__file__, contracts.OWNER, services.OWNER, sep='\\n')",
+        tmp_path,
+        installed,
+    )
+
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines() == [str(installed / "runwire" / "__init__.py"), "the author", "the author"]
+
+
+def test_it_says_which_extras_there_are(installed: Path) -> None:
+    """One per service, so that an image holds only what its service needs."""
+    (metadata,) = installed.glob("*.dist-info/METADATA")
+    extras = {line.removeprefix("Provides-Extra: ") for line in metadata.read_text().splitlines() if line.startswith("Provides-Extra: ")}
+    assert {"client", "cli", "gateway", "planner", "tool-runner", "artifact-store", "all"} <= extras
