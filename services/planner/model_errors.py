@@ -5,6 +5,7 @@ The names below are those of LiteLLM's exceptions, so that this module needs no 
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from time import time
 from typing import Any
@@ -42,9 +43,68 @@ class ModelFailed(Exception):
         self.elsewhere = elsewhere
 
 
-_REFUSING = 400
-_BUSY = frozenset({408, 409, 425, 429})
+_NESTED = 5
 _IDENTIFIER = re.compile(r"[a-z][a-z0-9_.-]{1,50}", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Meaning:
+    """What a kind of provider error comes to. `{model}` and `{label}` stand in the reason."""
+
+    names: frozenset[str]
+    statuses: frozenset[int]
+    code: Code
+    reason: str
+    retryable: bool = False
+    elsewhere: bool = True
+
+
+_MEANINGS = (
+    _Meaning(
+        frozenset({"ContextWindowExceededError"}),
+        frozenset({413}),
+        "context_too_long",
+        "the conversation is too long for {model} ({label})",
+        elsewhere=False,
+    ),
+    _Meaning(
+        frozenset({"ContentPolicyViolationError"}),
+        frozenset(),
+        "model_refused",
+        "the provider of {model} refused the content ({label})",
+        elsewhere=False,
+    ),
+    _Meaning(
+        frozenset({"AuthenticationError", "PermissionDeniedError"}),
+        frozenset({401, 402, 403}),
+        "model_failed",
+        "the provider did not accept the credentials for {model} ({label}): check its API key and account",
+    ),
+    _Meaning(frozenset({"NotFoundError"}), frozenset({404}), "model_failed", "the provider knows no model {model} ({label})"),
+    _Meaning(
+        frozenset({"RateLimitError"}),
+        frozenset({429}),
+        "model_rate_limited",
+        "the provider of {model} limits its rate ({label})",
+        retryable=True,
+    ),
+    _Meaning(
+        frozenset({"Timeout", "TimeoutError", "APITimeoutError"}),
+        frozenset({408, 504}),
+        "model_failed",
+        "{model} did not answer in time ({label})",
+        retryable=True,
+    ),
+    _Meaning(
+        frozenset({"BadRequestError", "UnsupportedParamsError", "UnprocessableEntityError"}),
+        frozenset({400, 405, 406, 410, 415, 422}),
+        "model_refused",
+        "the provider of {model} refused the request as invalid ({label})",
+        elsewhere=False,
+    ),
+)
+"""In this order; the first whose name or status fits. What fits none is a failure that may pass."""
+_PASSING = _Meaning(frozenset(), frozenset(), "model_failed", "{model} failed ({label})", retryable=True)
 
 
 def from_provider(error: BaseException, model: str, *, after_output: bool = False) -> ModelFailed:
@@ -52,29 +112,19 @@ def from_provider(error: BaseException, model: str, *, after_output: bool = Fals
     error = _innermost(error)
     names = {kind.__name__ for kind in type(error).__mro__}
     status = _status(error)
-    label = _label(error, status)
-    if names & {"ContextWindowExceededError"}:
-        return _refusal("context_too_long", f"the conversation is too long for {model} ({label})", after_output, status)
-    if names & {"ContentPolicyViolationError"}:
-        return _refusal("model_refused", f"the provider of {model} refused the content ({label})", after_output, status)
-    if names & {"AuthenticationError", "PermissionDeniedError"} or status in {401, 403}:
-        reason = f"the provider did not accept the credentials for {model} ({label}); check its API key"
-        return ModelFailed("model_failed", reason, after_output=after_output, status=status)
-    if names & {"NotFoundError"} or status == 404:  # noqa: PLR2004, HTTP statuses are their own names
-        return ModelFailed("model_failed", f"the provider knows no model {model} ({label})", after_output=after_output, status=status)
-    if names & {"RateLimitError"} or status == 429:  # noqa: PLR2004
-        reason = f"the provider of {model} is rate-limiting ({label})"
-        wait = retry_after(_headers(error))
-        return ModelFailed("model_rate_limited", reason, retryable=True, retry_after_s=wait, after_output=after_output, status=status)
-    if names & {"Timeout", "TimeoutError", "APITimeoutError"}:
-        return ModelFailed(
-            "model_failed", f"{model} did not answer in time ({label})", retryable=True, after_output=after_output, status=status
-        )
-    if names & {"BadRequestError"} or (status is not None and _REFUSING <= status < 500 and status not in _BUSY):  # noqa: PLR2004
-        return _refusal("model_refused", f"the provider of {model} refused the request as invalid ({label})", after_output, status)
-    wait = retry_after(_headers(error))
-    reason = f"the connection to {model} broke in mid-reply ({label})" if after_output else f"{model} failed ({label})"
-    return ModelFailed("model_failed", reason, retryable=True, retry_after_s=wait, after_output=after_output, status=status)
+    by_name = (meaning for meaning in _MEANINGS if meaning.names & names)
+    by_status = (meaning for meaning in _MEANINGS if status in meaning.statuses)
+    meaning = next(by_name, None) or next(by_status, None) or _PASSING
+    reason = meaning.reason.format(model=model, label=_label(error, status))
+    return ModelFailed(
+        meaning.code,
+        f"{reason}, after part of the reply" if after_output else reason,
+        retryable=meaning.retryable,
+        retry_after_s=retry_after(_headers(error)) if meaning.retryable else None,
+        after_output=after_output,
+        status=status,
+        elsewhere=meaning.elsewhere,
+    )
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -91,15 +141,13 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return None
 
 
-def _refusal(code: Code, reason: str, after_output: bool, status: int | None) -> ModelFailed:  # noqa: FBT001, private
-    return ModelFailed(code, reason, after_output=after_output, status=status, elsewhere=False)
-
-
 def _innermost(error: BaseException) -> BaseException:
     """A stream that breaks is reported as an error about an error; the first one knows the status and the headers."""
-    seen = 0
-    while (inner := getattr(error, "original_exception", None)) is not None and isinstance(inner, BaseException) and seen < 5:  # noqa: PLR2004
-        error, seen = inner, seen + 1
+    for _ in range(_NESTED):
+        inner = getattr(error, "original_exception", None)
+        if not isinstance(inner, BaseException):
+            break
+        error = inner
     return error
 
 

@@ -1,0 +1,34 @@
+"""What the model is told: pure functions from facts to messages.
+
+Rule 1: the system message is the same from turn to turn and the conversation only grows, so that provider caches hit (ACTIONS 9). What
+belongs to one turn alone, a repair or a budget, stands at the end.
+Rule 2: what tools, callers and descriptions say is data: it stands as JSON between markers that it cannot close.
+Rule 3: every message has text; roles are system, user and assistant only, so that any chat template takes them.
+"""
+
+from .catalogue import real_name, shown_name
+from .messages import (
+    ActionFormat,
+    answer_note,
+    as_data,
+    budget_note,
+    decision_message,
+    observation_message,
+    question_message,
+    repair_messages,
+    system_message,
+)
+
+__all__ = [
+    "ActionFormat",
+    "answer_note",
+    "as_data",
+    "budget_note",
+    "decision_message",
+    "observation_message",
+    "question_message",
+    "real_name",
+    "repair_messages",
+    "shown_name",
+    "system_message",
+]
