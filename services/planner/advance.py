@@ -123,7 +123,7 @@ def advance(run: Run, told: Told, rules: Rules) -> Todo:
         fault = Fault(code="poisoned", reason="a message of this run could not be handled and was set aside")
         return Append([endings.failed(run, fault)])
     if run.started is None:
-        return _open(run, told)
+        return _open(told)
     if told.kind == "timer":
         return Append([endings.budget_exhausted(run, f"deadline_s of {run.started.limits.deadline_s:g}")])
     if told.kind == "request" and not told.opened:
@@ -138,7 +138,7 @@ def advance(run: Run, told: Told, rules: Rules) -> Todo:
     return Append(_next(run, told))
 
 
-def _open(run: Run, told: Told) -> Todo:
+def _open(told: Told) -> Todo:
     if told.started is None:
         return Ack()  # A late message of a run that has been purged.
     first = [told.started]

@@ -128,7 +128,7 @@ class Planner:
             case Ask(asked):
                 sender_tail = self._tail(where, asked.holder)
                 sender = ChunkSender(self._bus, where, asked, run.seq, sender_tail, self._chunk_ttl_s)
-                stream, reading = await self._thinker.think(run, asked)
+                stream, reading = await self._thinker.think(run)
                 told.decision = await ask(self._bus, where, sender, stream, reading, lambda d: self._answer_of(run, d))
                 told.now = _now()
                 if told.decision is None:
@@ -192,7 +192,9 @@ class Planner:
         if run is None:
             run, fresh = Run(), True
         if fresh:
-            await self._take_in(where, run, await (await self._bus.reader(subjects.RUNS)).read(subjects.log(where.tenant, where.run), run.seq + 1))
+            await self._take_in(
+                where, run, await (await self._bus.reader(subjects.RUNS)).read(subjects.log(where.tenant, where.run), run.seq + 1)
+            )
         self._runs[where] = run
         self._runs.move_to_end(where)
         while len(self._runs) > self._cached_runs:

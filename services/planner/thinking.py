@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Mapping
 
-from contracts.events import Asked, RunStarted
+from contracts.events import RunStarted
 from contracts.runs import RunLimits, RunRequested
 from contracts.tools import ToolSpec
 from services.runtime.catalogue import Catalogue
@@ -34,8 +34,8 @@ class Thinker:
         """What is recorded of a run that cannot be opened, before its error."""
         return RunStarted(run_id=request.run_id, tenant=request.tenant, request=request, limits=RunLimits())
 
-    async def think(self, run: Run, asked: Asked) -> tuple[AsyncGenerator[Delta | Reply, None], Reading]:
-        """Start the model call that `asked` announced."""
+    async def think(self, run: Run) -> tuple[AsyncGenerator[Delta | Reply, None], Reading]:
+        """Start asking for the run's next decision."""
         assert run.started is not None  # noqa: S101, `asked` follows `run_started` in every log
         request = run.started.request
         # An agent that has left the agents file meanwhile leaves its runs to the default one.

@@ -119,7 +119,7 @@ class Bus:
                 await asyncio.sleep(_RETRY_S)
 
     async def last(self, stream: str, subject: str, attempts: int | None = None) -> Msg | None:
-        """Return the newest message of an exact subject, or None. Repeats until the server answers (or raises Unavailable after `attempts`)."""
+        """Return the newest message of an exact subject, or None. Repeats until answered, or raises Unavailable after `attempts`."""
         tried = 0
         while True:
             try:
@@ -152,7 +152,7 @@ class Bus:
             logger.debug("message_not_sent", subject=subject, error=repr(error))
 
     async def barrier(self) -> None:
-        """Return once the server has taken in everything sent before, subscriptions included. (`flush` does not promise that.)"""
+        """Return once the server has taken in everything sent before, subscriptions included; `flush` does not promise that."""
         await self.last("RUNS", "barrier")
 
     async def reader(self, stream: str) -> DirectReader:

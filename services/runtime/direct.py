@@ -71,7 +71,10 @@ class DirectReader:
         return messages, int(end["Nats-Num-Pending"])
 
     async def messages(self, subject: str, start: int = 1, *, attempts: int | None = None) -> list[Msg]:
-        """Return every message on `subject` from sequence `start` on. Repeats until the server answers (or raises Unsure after `attempts`)."""
+        """Return every message on `subject` from sequence `start` on.
+
+        Repeats until the server answers, or raises Unsure after `attempts`.
+        """
         found: list[Msg] = []
         tried = 0
         while True:

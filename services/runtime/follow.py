@@ -9,6 +9,7 @@ few seconds read back both tails, since a lost last message has no successor tha
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -73,10 +74,8 @@ class Follower:
                     yield None
         finally:
             self._bus.on_reconnect.remove(self._on_reconnect)
-            try:
+            with suppress(NatsError, ConnectionError, OSError):  # Disconnected: the subscription is gone with the connection.
                 await subscription.unsubscribe()
-            except (NatsError, ConnectionError, OSError):
-                pass  # Disconnected: the subscription is gone with the connection or with the next unsubscribe.
 
     async def _on_message(self, message: Msg) -> None:
         if self._buffer.qsize() >= _MAX_BUFFERED:

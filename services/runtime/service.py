@@ -1,5 +1,7 @@
-"""Run a service as a FastStream application: FastStream owns start-up, shutdown, health over HTTP, request handlers and the AsyncAPI
-document; the paths on which a run depends use nats-py on the same connection.
+"""Run a service as a FastStream application.
+
+FastStream owns start-up, shutdown, health over HTTP, request handlers and the AsyncAPI document; the paths on which a run depends use
+nats-py on the same connection.
 """
 
 import logging

@@ -22,7 +22,14 @@ _DEDUP = 120 * _S
 _MAX_MESSAGE = _MIB
 _CONSUMERS_OF_TOOLS = 1000
 
-_QUEUE = {"retention": "workqueue", "storage": "file", "discard": "new", "max_msg_size": _MAX_MESSAGE, "duplicate_window": _DEDUP, "allow_direct": True}
+_QUEUE = {
+    "retention": "workqueue",
+    "storage": "file",
+    "discard": "new",
+    "max_msg_size": _MAX_MESSAGE,
+    "duplicate_window": _DEDUP,
+    "allow_direct": True,
+}
 
 STREAMS: tuple[dict[str, Any], ...] = (
     {

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from contracts.tools import ToolSpec
-
-from ..agents import Agent
-from ..decisions import Decision
-from ..model import ModelRequest, Reply
-from ..run import Run
+from services.planner.agents import Agent
+from services.planner.decisions import Decision
+from services.planner.model import ModelRequest, Reply
+from services.planner.run import Run
 
 
 class Reading(Protocol):

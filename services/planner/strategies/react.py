@@ -9,15 +9,14 @@ from typing import Any, Literal
 
 from contracts.actions import FINAL_RESPONSE, PLAN, TASK, PlannerAction
 from contracts.tools import ToolSpec
+from services.planner import prompts
+from services.planner.actions import Normalized, normalize_action
+from services.planner.agents import Agent
+from services.planner.answer_stream import AnswerStream, settle
+from services.planner.decisions import Calls, Decision, Final, Invalid
+from services.planner.model import ModelRequest, Reply
+from services.planner.run import Run
 from services.runtime.schemas import InvalidSchema, complaints
-
-from .. import prompts
-from ..actions import Normalized, normalize_action
-from ..agents import Agent
-from ..answer_stream import AnswerStream, settle
-from ..decisions import Calls, Decision, Final, Invalid
-from ..model import ModelRequest, Reply
-from ..run import Run
 
 ActionFormat = Literal["auto", "unified", "legacy"]
 
@@ -123,7 +122,11 @@ class ReactReading:
 
     def _salvage(self, reply: Reply, normalized: Normalized) -> Decision | None:
         """What to make of the reply in the end: a valid alternate, else its text as the answer if it is not a broken action (ACTIONS 4)."""
-        common: dict[str, Any] = {"usage": reply.usage, "reasoning": reply.reasoning, "warnings": ("the model's reply was repaired by the runtime",)}
+        common: dict[str, Any] = {
+            "usage": reply.usage,
+            "reasoning": reply.reasoning,
+            "warnings": ("the model's reply was repaired by the runtime",),
+        }
         for alternate in normalized.alternates:
             decision = self._decide(alternate, common)
             if not isinstance(decision, str):

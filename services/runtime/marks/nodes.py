@@ -134,7 +134,7 @@ class _Reader:
         node.stream = bool(schema.get("stream", node.stream_id))
         node.source_field = _text(schema.get("source_field"))
         node.produces_sources = bool(schema.get("produces_sources"))
-        node.binary = schema.get("format") in _BINARY_FORMATS or schema.get("contentEncoding") in _BINARY_FORMATS
+        node.binary = _text(schema.get("format")) in _BINARY_FORMATS or _text(schema.get("contentEncoding")) in _BINARY_FORMATS
 
     def _read_shape(self, node: Node, schema: Mapping[str, Any]) -> None:
         kinds = schema.get("type")
