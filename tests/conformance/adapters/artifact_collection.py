@@ -1,0 +1,17 @@
+"""ACTIONS 7: the artifacts of a run's payload, from its tools' results in order."""
+
+from typing import Any
+
+from services.planner.payloads import add_artifacts, assemble
+from services.runtime.marks import collect, plain
+from tests.support.vector_tokens import assert_matches, decoded
+
+
+def check(vector: dict[str, Any]) -> None:
+    """Collect from each call that succeeded, then end the run with an answer."""
+    artifacts: dict[str, dict[str, Any]] = {}
+    for event in vector["input"]["events"]:
+        if "error" not in event:
+            add_artifacts(artifacts, event["tool"], collect(decoded(event["observation"]), event.get("schema")))
+    payload = assemble({"answer": "done"}, artifacts=artifacts)
+    assert_matches(plain(payload.artifacts), plain(decoded(vector["expected"]["artifacts"])), "artifacts")

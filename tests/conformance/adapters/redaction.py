@@ -1,0 +1,13 @@
+"""ACTIONS 7: what the model sees of a tool's result."""
+
+from typing import Any
+
+from services.runtime.marks import redact
+from tests.support.vector_tokens import assert_matches, decoded
+
+
+def check(vector: dict[str, Any]) -> None:
+    """Redact the observation by its schema."""
+    given = vector["input"]
+    shown = redact(decoded(given["observation"]), given["schema"], streamed=given.get("emitted_streams"))
+    assert_matches(shown, decoded(vector["expected"]["redacted"]), "what the model sees")

@@ -1,0 +1,24 @@
+"""ACTIONS 6 and 7: the sources of a run's payload, collected from tools first, then the model's own."""
+
+from typing import Any
+
+from services.planner.payloads import assemble
+from services.runtime.marks import extract_sources
+from tests.support.vector_tokens import assert_matches, decoded
+
+FIELDS = {"url": None, "snippet": None, "relevance_score": None}
+
+
+def check(vector: dict[str, Any]) -> None:
+    """Extract from each call that succeeded, then end the run with an answer that may name sources."""
+    given = vector["input"]
+    collected = [
+        source
+        for event in given["events"]
+        if "error" not in event
+        for source in extract_sources(decoded(event["observation"]), event.get("schema"))
+    ]
+    args = {"answer": "done"} | ({"sources": given["llm_sources"]} if "llm_sources" in given else {})
+    payload = assemble(args, sources=collected)
+    expected = [FIELDS | source for source in vector["expected"]["sources"]]
+    assert_matches([source.model_dump() for source in payload.sources], expected, "sources")
