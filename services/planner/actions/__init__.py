@@ -1,0 +1,44 @@
+"""Turns whatever a model wrote into one action (ACTIONS 1, 2, 4).
+
+`normalize_action` is the only parser of model output. It finds the objects in a reply (`scan`), chooses the one that is shaped most like
+an action and says what it means (`reading`, with `final`, `plan`, `task` and `foreign` for its arguments), or says exactly what is wrong.
+It never guesses: arguments are only ever what the reply holds, and an object that broke is never read in part.
+
+`names` holds the rules that the answer stream shares, so that what is shown and what is executed come from the same words.
+"""
+
+from services.planner.strict_json import ANSWER_KEYS, ONCE_KEYS
+
+from .legacy import action_to_legacy
+from .names import (
+    FINAL_FIELDS,
+    STREAMED_KEYS,
+    THINK_TAGS,
+    ActionFormat,
+    is_final,
+    is_null_word,
+    may_be_encoded,
+    opcode_of,
+    streams_before_plan,
+)
+from .normalize import Normalized, normalize_action
+from .values import answer_text, pick_answer
+
+__all__ = [
+    "ANSWER_KEYS",
+    "FINAL_FIELDS",
+    "ONCE_KEYS",
+    "STREAMED_KEYS",
+    "THINK_TAGS",
+    "ActionFormat",
+    "Normalized",
+    "action_to_legacy",
+    "answer_text",
+    "is_final",
+    "is_null_word",
+    "may_be_encoded",
+    "normalize_action",
+    "opcode_of",
+    "pick_answer",
+    "streams_before_plan",
+]

@@ -1,0 +1,73 @@
+"""The canonical arguments of `final_response`: `answer` as a text, and what stands beside it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from services.planner.strict_json import ANSWER_KEYS
+
+from .names import CONTROL_KEYS, FINAL_FIELDS, STREAMED_KEYS
+from .values import answer_text, encoded, pick_answer
+
+_ENVELOPE = frozenset({"role", "type"})
+_MAY_STAND_BESIDE = frozenset({*CONTROL_KEYS, *FINAL_FIELDS, *ANSWER_KEYS, *_ENVELOPE})
+
+
+def has_answer(action: Mapping[str, Any]) -> bool:
+    """Does an object without a node hold an answer?
+
+    `text`, `response` and `content` are common words: they say so only where nothing unknown stands beside them.
+    """
+    args = action.get("args")
+    places = [action, args] if isinstance(args, dict) else [action]
+    if any(answer_text(place.get(key)) is not None for place in places for key in STREAMED_KEYS):
+        return True
+    return set(action) <= _MAY_STAND_BESIDE and answer_text(pick_answer(action), known_only=True) is not None
+
+
+def says_something(action: Mapping[str, Any]) -> bool:
+    """Does an object with a final node hold an answer anywhere?"""
+    return "answer" in final_args(action, [])
+
+
+def final_args(action: Mapping[str, Any], warnings: list[str]) -> dict[str, Any]:
+    """The arguments of a final response: `answer` where there is one, the known fields, and whatever else `args` holds.
+
+    An answer stands in `args`, is `args`, or stands beside `args`; the first of these counts. Nothing else is ever shown.
+    """
+    given = action.get("args")
+    args = encoded(given) if isinstance(given, str) else given
+    fields = dict(args) if isinstance(args, dict) else {}
+    answer = pick_answer(fields)
+    if answer is None and args is None:
+        answer = given or None
+    elif answer is None and not isinstance(args, dict):
+        answer = _whole(args)
+    if answer is None:
+        answer = pick_answer(action)
+    fields |= _beside(action, fields)
+    text = answer_text(answer)
+    if text is not None and answer_text(answer, known_only=True) is None:
+        warnings.append(f"the answer was {_named(answer)}; its JSON text is given")
+    rest = {key: value for key, value in fields.items() if key not in ANSWER_KEYS}
+    return rest if text is None else {"answer": text, **rest}
+
+
+def _whole(args: Any) -> Any:
+    """`args` that are the answer: a number, or a list with a text in it. A list of anything else is none."""
+    if isinstance(args, list):
+        return args if any(isinstance(item, str) for item in args) else None
+    return None if isinstance(args, bool) else args
+
+
+def _beside(action: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields beside `args`: the known ones, or all where the object is nothing but the arguments."""
+    bare = "next_node" not in action and "args" not in action
+    return {
+        key: value
+        for key, value in action.items()
+        if key not in fields and key not in CONTROL_KEYS and (key in FINAL_FIELDS or (bare and key not in _ENVELOPE))
+    }
+
+
+def _named(value: Any) -> str:
+    return "an object" if isinstance(value, dict) else "a list"

@@ -1,0 +1,79 @@
+"""The words of the planner's language and the small rules about them that the parser and the answer stream share (ACTIONS 1 to 3)."""
+
+import re
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any, Literal
+
+from contracts.actions import ALIASES, FINAL_RESPONSE, RESERVED
+from services.planner.strict_json import ANSWER_KEYS
+
+ActionFormat = Literal["auto", "unified", "legacy"]
+"""`auto`: everything that normalises; `unified`: the two-field form and nothing else; `legacy`: as `auto`, with another prompt."""
+
+STREAMED_KEYS = ANSWER_KEYS[:2]
+"""The answer keys whose text is shown while it arrives; of both, the one that comes first is the answer."""
+FINAL_FIELDS = ("confidence", "route", "requires_followup", "warnings", "language", "sources", "suggested_actions")
+"""What a final response may hold beside its answer."""
+CONTROL_KEYS = frozenset({"thought", "next_node", "args", "plan", "join", "steps", "action"})
+"""Keys of the wrapper, which are never fields of an answer."""
+THINK_TAGS = ("think", "thinking", "thought", "reasoning")
+"""Elements, in any case, whose content is a draft: an object in it counts only where there is none outside."""
+ALIAS_MODES = {"task.subagent": "subagent", "task.tool": "job"}
+"""The mode of a task that its opcode's spelling names."""
+
+_NULL_WORDS = frozenset({"null", "none"})
+_MAY_BE_OBJECT = re.compile(r"\s*\{")
+
+
+def spelled(name: str, tools: AbstractSet[str]) -> str:
+    """A node's name without padding; an opcode or alias in its own spelling, unless a tool has exactly the name that was written."""
+    name = name.strip()
+    folded = name.lower()
+    return folded if folded in RESERVED and name not in tools else name
+
+
+def opcode_of(name: str, tools: AbstractSet[str] = frozenset()) -> str:
+    """The opcode that a node's name means, else the name of the tool."""
+    name = spelled(name, tools)
+    return ALIASES.get(name, name)
+
+
+def is_final(node: str | None, tools: AbstractSet[str] = frozenset()) -> bool:
+    """Does `next_node` alone say that the action is final? A null node does, where no plan comes with it."""
+    return node is None or opcode_of(node, tools) == FINAL_RESPONSE
+
+
+def is_null_word(name: str, tools: AbstractSet[str] = frozenset()) -> bool:
+    """Is it the quoted word null? With an answer beside it that is a final response."""
+    return name.strip().lower() in _NULL_WORDS and name.strip() not in tools
+
+
+def may_be_encoded(text: str) -> bool:
+    """Can a text in the place of an object be that object, encoded once more? Only the whole text tells, so it is not shown early."""
+    return _MAY_BE_OBJECT.match(text) is not None
+
+
+def streams_before_plan(action: Mapping[str, Any]) -> bool:
+    """Was text of the answer shown before a plan in the same object came? Then the answer stands and the plan is ignored (ACTIONS 3).
+
+    True when `next_node` and `args` both precede `plan` and `args` holds a text that is shown while it arrives. The caller knows that the
+    node is final.
+    """
+    keys = list(action)
+    if not {"next_node", "args", "plan"} <= set(keys) or keys.index("plan") < max(keys.index("next_node"), keys.index("args")):
+        return False
+    return bool(_streamed(action["args"]))
+
+
+def _streamed(args: Any) -> str:
+    """The text of `args` that is shown while it arrives."""
+    if isinstance(args, str):
+        return "" if may_be_encoded(args) else args
+    if isinstance(args, list):
+        odd = next((number for number, item in enumerate(args) if not isinstance(item, str)), len(args))
+        return "\n".join(args[:odd])
+    if isinstance(args, dict):
+        first = next((args[key] for key in args if key in STREAMED_KEYS), None)
+        return first if isinstance(first, str) else ""
+    return ""

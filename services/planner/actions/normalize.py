@@ -1,0 +1,193 @@
+"""The only parser of model output: what the model wrote, as one action, or an exact complaint (ACTIONS 2)."""
+
+import re
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any, Literal
+
+from contracts.actions import PlannerAction
+from services.planner.strict_json import NotJson, loads, mend
+
+from .names import THINK_TAGS, ActionFormat
+from .reading import Reading, Shape, read_object, shape_of
+from .scan import Broken, Found, Scan
+from .unified import deviation
+from .values import plain
+
+MAX_ALTERNATES = 16
+_EXPECTED = {
+    "auto": 'Answer with one JSON object {"next_node": <a tool, "final_response", "plan" or "task">, "args": {...}} and nothing beside it.',
+    "legacy": 'Answer with one JSON object {"thought": ..., "next_node": <a tool or null>, "args": {...}, "plan": null, "join": null}'
+    " and nothing beside it.",
+}
+_TAGS = re.compile(rf"</?(?:{'|'.join(THINK_TAGS)})>", re.IGNORECASE)
+_EXCERPT = 40
+
+
+@dataclass(frozen=True)
+class Normalized:
+    """What a reply says.
+
+    Either `action` is set and `error` is None, or the other way round: `unparseable` (no object, or one that broke) or `no_action` (an
+    object that is none). `complaint` tells the model what is wrong and what is expected, and is empty with an action. `alternates` are the
+    further actions of the reply, in its order, also beside an error; `reasoning` is None where the model gave none. `warnings` name what
+    was dropped.
+    """
+
+    action: PlannerAction | None
+    reasoning: str | None
+    alternates: tuple[PlannerAction, ...] = ()
+    error: Literal["unparseable", "no_action"] | None = None
+    complaint: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+def normalize_action(
+    text_or_mapping: Any,
+    reasoning_content: str | None = None,
+    *,
+    tools: AbstractSet[str] = frozenset(),
+    action_format: ActionFormat = "auto",
+) -> Normalized:
+    """Read a reply of the model: its text, or an object that was parsed already. Never raises, whatever it is given.
+
+    Args:
+        text_or_mapping: the text of the reply, in any of the forms of ACTIONS 2; or a mapping, or a list of them.
+        reasoning_content: what the provider gave as the model's reasoning; it wins over a `thought` in the text.
+        tools: the names that the model may call; one of them wins over an opcode written in another case.
+        action_format: `unified` refuses everything but the two-field form.
+    """
+    given = text_or_mapping.decode(errors="replace") if isinstance(text_or_mapping, bytes | bytearray) else text_or_mapping
+    reply = _of_text(given) if isinstance(given, str) else _of_value(given)
+    result = _strict(reply, tools) if action_format == "unified" else _lenient(reply, tools)
+    native = mend(reasoning_content).strip() if isinstance(reasoning_content, str) else ""
+    expected = _EXPECTED["legacy" if action_format == "legacy" else "auto"]
+    complaint = f"{result.complaint[:1].upper()}{result.complaint[1:]}. {expected}" if result.error else ""
+    return replace(result, reasoning=native or result.reasoning, complaint=complaint)
+
+
+@dataclass(frozen=True)
+class _Reply:
+    """The objects of a reply by shape, each as far as it can matter, and what broke."""
+
+    shapes: Mapping[Shape, Sequence[Found]]
+    broken: Broken | None = None
+    text: str = ""
+    first_fence: int | None = None
+    nothing: str = "the reply holds no JSON object"
+
+    @property
+    def found(self) -> list[Found]:
+        """The objects that may be actions: highest shape first, then as in the text."""
+        return list(chain.from_iterable(self.shapes[shape] for shape in sorted(self.shapes, reverse=True) if shape is not Shape.OTHER))
+
+
+def _of_text(text: str) -> _Reply:
+    reply, thoughts = _scanned(text, skip_thoughts=True)
+    # Where nothing stands outside the think tags, the model may have put its action inside.
+    if thoughts and not reply.broken and not any(reply.shapes.values()):
+        reply, _ = _scanned(text, skip_thoughts=False)
+    return reply
+
+
+def _scanned(text: str, *, skip_thoughts: bool) -> tuple[_Reply, bool]:
+    scan = Scan(text, skip_thoughts=skip_thoughts)
+    shapes: dict[Shape, list[Found]] = {shape: [] for shape in Shape}
+    broken: Broken | None = None
+    for item in scan.items():
+        if isinstance(item, Broken):
+            if broken is None or (item.was_action and not broken.was_action):
+                broken = item
+            continue
+        shape = shape_of(item.value)
+        # Behind something broken only an explicit action counts: the rest may be a piece of what broke.
+        kept = shapes[Shape.OTHER if item.doubted and shape is not Shape.NODE else shape]
+        if len(kept) <= MAX_ALTERNATES:
+            kept.append(item)
+    nothing = "the reply holds no JSON object" if text.strip() else "the reply is empty"
+    return _Reply(shapes, broken, text, scan.first_fence, nothing), scan.thoughts
+
+
+def _of_value(value: Any) -> _Reply:
+    """A reply that was parsed by someone else: a mapping, or a list of them."""
+    items = [value] if isinstance(value, Mapping) else value
+    shapes: dict[Shape, list[Found]] = {shape: [] for shape in Shape}
+    if not isinstance(items, Sequence) or isinstance(items, str | bytes | bytearray | memoryview):
+        return _Reply(shapes, nothing=f"the reply is no object ({type(value).__name__})")
+    try:
+        for item in items[: MAX_ALTERNATES + 1]:
+            if isinstance(item, Mapping):
+                obj = plain(item)
+                shapes[shape_of(obj)].append(Found(obj, 0))
+    except NotJson as error:
+        return _Reply({shape: [] for shape in Shape}, nothing=error.cause)
+    return _Reply(shapes)
+
+
+def _lenient(reply: _Reply, tools: AbstractSet[str]) -> Normalized:
+    found = reply.found
+    if reply.broken and (reply.broken.was_action or not any(reply.shapes.values())) and not reply.shapes[Shape.NODE]:
+        return Normalized(None, _reasoning(reply, None), error="unparseable", complaint=_place(reply.broken))
+    if not found:
+        others = reply.shapes[Shape.OTHER]
+        if not others:
+            return Normalized(None, _reasoning(reply, None), error="unparseable", complaint=reply.nothing)
+        found = [others[0]]
+    first = read_object(found[0].value, tools)
+    alternates = _alternates(first, sorted(found[1:], key=lambda item: item.start), tools)
+    return Normalized(
+        first.action,
+        first.thought or _reasoning(reply, found[0]),
+        alternates,
+        None if first.action else "no_action",
+        first.complaint,
+        first.warnings,
+    )
+
+
+def _alternates(first: Reading, others: Sequence[Found], tools: AbstractSet[str]) -> tuple[PlannerAction, ...]:
+    """The further actions: calls of the first object, then the other objects."""
+    values = [*first.further[:MAX_ALTERNATES], *(item.value for item in others)][:MAX_ALTERNATES]
+    return tuple(reading.action for value in values if (reading := read_object(value, tools)).action)
+
+
+def _strict(reply: _Reply, tools: AbstractSet[str]) -> Normalized:
+    """The two-field form, in strict JSON, alone in its reply."""
+    objects = sorted(chain.from_iterable(reply.shapes.values()), key=lambda item: item.start)
+    if reply.broken or not objects:
+        complaint = _place(reply.broken) if reply.broken else reply.nothing
+        return Normalized(None, _reasoning(reply, None), error="unparseable", complaint=complaint)
+    reasoning = _reasoning(reply, objects[0])
+    if len(objects) > 1:
+        return Normalized(None, reasoning, error="no_action", complaint="the reply holds more than one object")
+    only = objects[0]
+    if only.end > only.start:
+        try:
+            loads(reply.text[only.start : only.end])
+        except NotJson as error:
+            return Normalized(
+                None, reasoning, error="unparseable", complaint=_place(Broken(error, reply.text[only.start :], was_action=True))
+            )
+    complaint = deviation(only.value, tools)
+    if complaint:
+        return Normalized(None, reasoning, error="no_action", complaint=complaint)
+    reading = read_object(only.value, tools)
+    return Normalized(reading.action, reasoning, warnings=reading.warnings)
+
+
+def _reasoning(reply: _Reply, chosen: Found | None) -> str | None:
+    """The text before the first code fence, where the action stands in one."""
+    if chosen is None or not chosen.fenced or reply.first_fence is None:
+        return None
+    return mend(_TAGS.sub("", reply.text[: reply.first_fence])).lstrip("\ufeff").strip() or None
+
+
+def _place(broken: Broken) -> str:
+    """Where and why something broke, for the model."""
+    error, text = broken.error, broken.text
+    line = text.count("\n", 0, error.position) + 1
+    column = error.position - (text.rfind("\n", 0, error.position) + 1) + 1
+    near = mend(text[max(0, error.position - _EXCERPT) : error.position]).replace("\n", " ")
+    return f"the reply is no valid JSON: {error.cause}, at line {line}, column {column}, after `{near}`"

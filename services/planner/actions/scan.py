@@ -1,0 +1,193 @@
+"""Finds the objects in what a model wrote: prose, fences, think tags and encodings around them, and objects that broke (ACTIONS 2).
+
+Rules:
+- Reading never goes back: what was read as part of an object, whole or broken, is not searched again. So the work is linear, and no
+  inner object of a truncated action is ever found.
+- A brace or bracket that breaks before anything was said in it is prose. One that breaks later is broken up to where its brackets
+  balance, a fence begins, or the text ends.
+- Behind a broken action nothing counts, for what was meant to come first is lost; only another fence may hold it again, unless the
+  broken one may have been final and so already shown.
+"""
+
+import re
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from services.planner.strict_json import MAX_DEPTH, NotJson, Reader
+
+from .names import THINK_TAGS
+
+_DEEPEST_ENCODING = 3
+_NAMES = "|".join(THINK_TAGS)
+_OPENING_TAG = re.compile(rf"<({_NAMES})>", re.IGNORECASE)
+_ENCODED = r'"(?=(?:\s|\\+[nrt])*+[\[{](?:\s|\\+[nrt])*+\\)'
+_NOTABLE = re.compile(rf"[\[{{]|```|{_ENCODED}|{_OPENING_TAG.pattern}", re.IGNORECASE)
+_CURLY = r"\u2018\u2019\u201c\u201d"
+_BARE_OPENING = re.compile(r"[\s\[{]*+")
+_BARE_KEY = re.compile(rf"""["'`{_CURLY}]|[\w$.-]++["'`{_CURLY}]?\s*+[:=]""")
+_IN_BROKEN = re.compile(r'"(?>[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[{}\]]|```', re.DOTALL)
+_WAS_ACTION = re.compile(r"next_node")
+_MAY_BE_SHOWN = re.compile(r"final_response|null|none", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Found:
+    """An object of the reply.
+
+    `start` and `end` are those of the list or text around it, where there is one. `fenced`: it stands inside a code fence. `doubted`:
+    something broken stands before it.
+    """
+
+    value: dict[str, Any]
+    start: int
+    end: int = 0
+    fenced: bool = False
+    doubted: bool = False
+
+
+@dataclass(frozen=True)
+class Broken:
+    """Something that began as an object or list and is none; `error.position` is one in `text`. `was_action`: it names a node."""
+
+    error: NotJson
+    text: str
+    was_action: bool
+
+
+_Step = Generator[Found | Broken, None, int | None]
+"""Yields what it found and returns where to go on, None for nowhere."""
+
+
+class Scan:
+    """One reading of a text. With `skip_thoughts` the content of think tags is passed over, and `thoughts` tells whether there was any.
+
+    `looked_at` counts the characters examined, those twice that were examined twice; `first_fence` is where the first code fence begins.
+    """
+
+    def __init__(self, text: str, *, skip_thoughts: bool = True, level: int = 0) -> None:
+        self.thoughts = False
+        self.looked_at = 0
+        self.first_fence: int | None = None
+        self._text = text
+        self._skip_thoughts = skip_thoughts
+        self._level = level
+        self._reader = Reader(text, lenient=True)
+        self._fenced = False
+        self._doubted = False
+        self._unclosed: set[str] = set()
+
+    def items(self) -> Iterator[Found | Broken]:
+        """The objects and the broken ones, in the order of the text."""
+        here: int | None = 0
+        while here is not None:
+            notable = _NOTABLE.search(self._text, here)
+            self.looked_at += (notable.end() if notable else len(self._text)) - here
+            if notable is None:
+                return
+            if notable[0] == "```":
+                here = self._fence(notable.start())
+            elif notable[0].startswith("<"):
+                here = self._thought(notable)
+            elif notable[0] == '"':
+                here = yield from self._encoded(notable.start())
+            else:
+                here = yield from self._value(notable.start())
+
+    def _fence(self, start: int) -> int:
+        self._fenced = not self._fenced
+        if self.first_fence is None:
+            self.first_fence = start
+        return start + 3
+
+    def _thought(self, tag: re.Match[str]) -> int:
+        """Pass over a closed think element; a tag that is never closed is prose."""
+        name = tag[1].lower()
+        if not self._skip_thoughts or name in self._unclosed:
+            return tag.end()
+        closing = re.compile(f"</{name}>", re.IGNORECASE).search(self._text, tag.end())
+        self.looked_at += (closing.end() if closing else len(self._text)) - tag.end()
+        if closing is None:
+            self._unclosed.add(name)
+            return tag.end()
+        self.thoughts = True
+        return closing.end()
+
+    def _value(self, start: int) -> _Step:
+        try:
+            value, end = self._reader.read(start)
+        except NotJson as error:
+            if self._is_prose(start, error):
+                self.looked_at += error.position - start
+                return max(error.position, start + 1)
+            return (yield from self._broken(start, error))
+        self.looked_at += end - start
+        for item in _objects(value):
+            yield Found(item, start, end, self._fenced, self._doubted)
+        return end
+
+    def _is_prose(self, start: int, error: NotJson) -> bool:
+        """Did it break before anything was said? A key without quotes is something said."""
+        text, position = self._text, error.position
+        opening = _BARE_OPENING.match(text, start, position)
+        if error.depth >= MAX_DEPTH or opening is None or opening.end() < position:
+            return False
+        return not (opening[0].rstrip().endswith("{") and _BARE_KEY.match(text, position))
+
+    def _broken(self, start: int, error: NotJson) -> _Step:
+        end = self._end_of_broken(error.position, error.depth)
+        self.looked_at += end - start
+        region = self._text[start:end]
+        was_action = _WAS_ACTION.search(region) is not None
+        yield Broken(error, self._text, was_action)
+        if not was_action:
+            self._doubted = True
+            return end
+        fence = -1 if _MAY_BE_SHOWN.search(region) else self._text.find("```", end)
+        self.looked_at += max(0, fence - end)
+        return fence if fence >= 0 else None
+
+    def _end_of_broken(self, here: int, depth: int) -> int:
+        """Where the brackets that are open at `here` are closed, a fence begins, or the text ends."""
+        for token in _IN_BROKEN.finditer(self._text, here):
+            if token[0] == "```":
+                return token.start()
+            if token[0] in "{[":
+                depth += 1
+            elif token[0] in "}]":
+                depth -= 1
+            if not depth:
+                return token.end()
+        return len(self._text)
+
+    def _encoded(self, start: int) -> _Step:
+        """A JSON string that holds an object."""
+        try:
+            inner, end = self._reader.read_string(start)
+        except NotJson as error:
+            self.looked_at += error.position - start
+            yield Broken(error, self._text, _WAS_ACTION.search(self._text, start) is not None)
+            return None
+        self.looked_at += end - start
+        if self._level >= _DEEPEST_ENCODING:
+            return end
+        scan = Scan(inner, skip_thoughts=self._skip_thoughts, level=self._level + 1)
+        for item in scan.items():
+            if isinstance(item, Found):
+                yield Found(item.value, start, end, self._fenced, self._doubted or item.doubted)
+            else:
+                yield item
+                end = -1 if item.was_action else end
+        self.looked_at += scan.looked_at
+        return end if end >= 0 else None
+
+
+def _objects(value: Any) -> Iterator[dict[str, Any]]:
+    """The objects that a value is or lists, lists in lists included."""
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict):
+            yield item
+        elif isinstance(item, list):
+            waiting += reversed(item)

@@ -1,0 +1,248 @@
+"""The one JSON loader for what a model or a tool wrote (ACTIONS 2).
+
+Rules, in both dialects:
+- Numbers are finite and of a sane length; `NaN` and `Infinity` are refused.
+- `next_node`, `args`, `plan` or an answer key twice in one object is refused; of another repeated key the last value counts.
+- Nesting is bounded, and bounded here: no recursion, so no reply can exhaust the stack.
+- Each character is read once. Halves of a surrogate pair are joined, a lone half becomes U+FFFD.
+
+The lenient dialect also takes what weak models write: Python's quotes, words and escapes, trailing commas, raw control characters in
+strings, escapes that are none (kept as written).
+"""
+
+import math
+import re
+from typing import Any
+
+MAX_DEPTH = 99
+"""Containers inside each other. No honest action needs a tenth of it."""
+MAX_DIGITS = 1000
+"""Characters of a number: Python's conversion of digits is quadratic."""
+ANSWER_KEYS = ("answer", "raw_answer", "text", "response", "content")
+"""Fields that hold a final answer. Of the first two the one that comes first in the text counts, then the others in this order."""
+ONCE_KEYS = frozenset({"next_node", "args", "plan", *ANSWER_KEYS})
+"""Keys that may occur once in an object: with two of them nobody knows which one was meant, or already shown."""
+
+_BLANKS = re.compile(r"[ \t\r\n]*+")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*+)(\.[0-9]++)?+([eE][-+]?[0-9]++)?+")
+_WORD = re.compile(r"[-+]?\w++")
+_PLAIN = {
+    ('"', False): re.compile(r'[^"\\\x00-\x1f]*+'),
+    ('"', True): re.compile(r'[^"\\]*+'),
+    ("'", True): re.compile(r"[^'\\]*+"),
+}
+_WORDS = {"true": True, "false": False, "null": None}
+_PYTHON_WORDS = {"True": True, "False": False, "None": None}
+_ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_PYTHON_ESCAPES = {"'": "'", "\n": "", "a": "\a", "v": "\v"}
+_CODES = {"u": re.compile(r"[0-9a-fA-F]{4}"), "x": re.compile(r"[0-9a-fA-F]{2}"), "U": re.compile(r"000[0-9a-fA-F]{5}|0010[0-9a-fA-F]{4}")}
+_SURROGATES = re.compile("[\ud800-\udbff][\udc00-\udfff]|[\ud800-\udfff]")
+_CLOSERS = {"{": "}", "[": "]"}
+_PAIR = 2
+
+
+class NotJson(ValueError):
+    """The text is not JSON at `position`, counted in characters from 0, because of `cause`; `depth` containers were open there."""
+
+    def __init__(self, cause: str, position: int, depth: int = 0) -> None:
+        super().__init__(f"{cause} (character {position})")
+        self.cause = cause
+        self.position = position
+        self.depth = depth
+
+
+def loads(text: str, *, max_depth: int = MAX_DEPTH) -> Any:
+    """The one value that `text` holds, in strict JSON.
+
+    Raises:
+        NotJson: names position and cause; for any text, however hostile.
+    """
+    return load_whole(text, Reader(text, max_depth=max_depth))
+
+
+def loads_leniently(text: str) -> Any:
+    """The one value that `text` holds, in the lenient dialect.
+
+    Raises:
+        NotJson: as `loads`.
+    """
+    return load_whole(text, Reader(text, lenient=True))
+
+
+def load_whole(text: str, reader: "Reader") -> Any:
+    """The value of a reader whose whole text is that value."""
+    value, end = reader.read(0)
+    end = reader.skip_blanks(end)
+    if end < len(text):
+        raise NotJson("the text goes on after the value", end)
+    return value
+
+
+def mend(text: str) -> str:
+    """Join the halves of surrogate pairs and put U+FFFD for lone ones, so that the text can be encoded."""
+    return _SURROGATES.sub(_mended, text)
+
+
+def _mended(match: re.Match[str]) -> str:
+    return match[0].encode("utf-16", "surrogatepass").decode("utf-16") if len(match[0]) == _PAIR else "\N{REPLACEMENT CHARACTER}"
+
+
+class Reader:
+    """Reads values out of one text. `lenient` chooses the dialect."""
+
+    def __init__(self, text: str, *, lenient: bool = False, max_depth: int = MAX_DEPTH) -> None:
+        self._text = text
+        self._lenient = lenient
+        self._max_depth = max_depth
+        self._quotes = "\"'" if lenient else '"'
+        self._escapes = _ESCAPES | _PYTHON_ESCAPES if lenient else _ESCAPES
+        self._words = _WORDS | _PYTHON_WORDS if lenient else _WORDS
+        self._open: list[tuple[Any, str]] = []
+
+    def read(self, start: int) -> tuple[Any, int]:
+        """The value that begins at `start`, blanks aside, and where it ends.
+
+        Raises:
+            NotJson: at the first character that cannot be right.
+        """
+        self._open = []
+        here = self.skip_blanks(start)
+        while True:
+            value, here, is_whole = self._begin(here)
+            while is_whole:
+                if not self._open:
+                    return value, here
+                self._put(value)
+                value, here, is_whole = self._go_on(here)
+
+    def skip_blanks(self, here: int) -> int:
+        """The next position that holds no blank."""
+        match = _BLANKS.match(self._text, here)
+        return match.end() if match else here
+
+    def read_string(self, start: int) -> tuple[str, int]:
+        """The decoded string whose quote is at `start`, and where it ends.
+
+        Raises:
+            NotJson: it is not closed, or holds what a string may not hold.
+        """
+        text, quote = self._text, self._text[start]
+        plain = _PLAIN[quote, self._lenient]
+        parts: list[str] = []
+        here = start + 1
+        while True:
+            match = plain.match(text, here)
+            end = match.end() if match else here
+            parts.append(text[here:end])
+            if end == len(text):
+                raise self._wrong("a string is not closed", end)
+            if text[end] == quote:
+                whole = "".join(parts)
+                return (whole if whole.isascii() else mend(whole)), end + 1
+            if text[end] != "\\":
+                raise self._wrong("a control character stands unescaped in a string", end)
+            part, here = self._escape(end)
+            parts.append(part)
+
+    def _begin(self, here: int) -> tuple[Any, int, bool]:
+        """Read a scalar or an empty container whole, or open a container and go to its first value."""
+        char = self._text[here : here + 1]
+        if char and char in self._quotes:
+            value, end = self.read_string(here)
+            return value, end, True
+        closer = _CLOSERS.get(char)
+        if closer is None:
+            value, end = self._scalar(here)
+            return value, end, True
+        if len(self._open) >= self._max_depth:
+            raise self._wrong(f"more than {self._max_depth} objects and lists inside each other", here)
+        box: Any = {} if char == "{" else []
+        self._open.append((box, ""))
+        here = self.skip_blanks(here + 1)
+        if self._text.startswith(closer, here):
+            self._open.pop()
+            return box, here + 1, True
+        return None, self._key(here) if char == "{" else here, False
+
+    def _go_on(self, here: int) -> tuple[Any, int, bool]:
+        """Behind a value in a container: go to the next value, or give back the container as the value that is whole now."""
+        box, _ = self._open[-1]
+        in_object = isinstance(box, dict)
+        closer = "}" if in_object else "]"
+        here = self.skip_blanks(here)
+        char = self._text[here : here + 1]
+        if char == ",":
+            comma, here = here, self.skip_blanks(here + 1)
+            char = self._text[here : here + 1]
+            if char != closer:
+                return None, self._key(here) if in_object else here, False
+            if not self._lenient:
+                raise self._wrong("a comma before the end", comma)
+        if char != closer:
+            raise self._wrong(f"',' or '{closer}' is expected", here)
+        self._open.pop()
+        return box, here + 1, True
+
+    def _put(self, value: Any) -> None:
+        box, key = self._open[-1]
+        if isinstance(box, dict):
+            box[key] = value
+        else:
+            box.append(value)
+
+    def _key(self, here: int) -> int:
+        """Read a key and its colon; return where the value begins."""
+        char = self._text[here : here + 1]
+        if not char or char not in self._quotes:
+            raise self._wrong("a key in quotes is expected", here)
+        key, end = self.read_string(here)
+        box, _ = self._open[-1]
+        if key in ONCE_KEYS and key in box:
+            raise self._wrong(f"`{key}` occurs twice in one object", here)
+        end = self.skip_blanks(end)
+        if not self._text.startswith(":", end):
+            raise self._wrong("':' is expected", end)
+        self._open[-1] = box, key
+        return self.skip_blanks(end + 1)
+
+    def _scalar(self, here: int) -> tuple[Any, int]:
+        number = _NUMBER.match(self._text, here)
+        if number:
+            return self._number(number), number.end()
+        word = _WORD.match(self._text, here)
+        if word and word[0] in self._words:
+            return self._words[word[0]], word.end()
+        if word and word[0].lstrip("+-") in {"NaN", "nan", "Infinity", "inf"}:
+            raise self._wrong(f"{word[0]} is no JSON number", here)
+        raise self._wrong("a value is expected", here)
+
+    def _number(self, match: re.Match[str]) -> int | float:
+        digits = match[0]
+        if len(digits) > MAX_DIGITS:
+            raise self._wrong(f"a number of more than {MAX_DIGITS} characters", match.start())
+        if match.lastindex is None:
+            return int(digits)
+        number = float(digits)
+        if math.isinf(number):
+            raise self._wrong("a number too large to be told from infinity", match.start())
+        return number
+
+    def _escape(self, start: int) -> tuple[str, int]:
+        """What the escape at `start` stands for, and where it ends."""
+        char = self._text[start + 1 : start + 2]
+        if char in self._escapes and char:
+            return self._escapes[char], start + 2
+        if char == "u" or (self._lenient and char in {"x", "U"}):
+            code = _CODES[char].match(self._text, start + 2)
+            if code:
+                return chr(int(code[0], 16)), code.end()
+        if not char:
+            raise self._wrong("a string is not closed", start + 1)
+        if self._lenient:
+            return "\\" + char, start + 2
+        raise self._wrong(f"\\{char} is no escape", start)
+
+    def _wrong(self, cause: str, position: int) -> NotJson:
+        if position >= len(self._text):
+            cause = f"the text ends too early: {cause}"
+        return NotJson(cause, position, len(self._open))

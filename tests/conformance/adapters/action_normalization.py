@@ -1,0 +1,34 @@
+"""Runs the vectors of `action_normalization` through the one parser of model output, and back."""
+
+from typing import Any
+
+from contracts.actions import PlannerAction
+from services.planner.actions import action_to_legacy, normalize_action
+from tests.conformance.compare import assert_same
+
+
+def check(vector: dict[str, Any]) -> None:
+    """Compare action or error; reasoning and the nodes of the alternates only where the vector names them."""
+    given, expected = vector["input"], vector["expected"]
+    if "legacy" in expected:
+        action = PlannerAction.model_validate(given["dump"])
+        assert_same(action_to_legacy(action, given.get("thought")), expected["legacy"], "the legacy form")
+        return
+    result = normalize_action(
+        given["text"] if "text" in given else given["object"],
+        given.get("reasoning_content"),
+        tools=frozenset(given.get("tools", ())),
+        action_format=given.get("action_format", "auto"),
+    )
+    assert_same(result.error, expected.get("error"), f"the error (complaint: {result.complaint!r})")
+    assert_same(result.action and result.action.model_dump(), expected.get("action"), "the action")
+    if "reasoning" in expected:
+        assert_same(result.reasoning, expected["reasoning"], "the reasoning")
+    if "alternates" in expected:
+        assert_same(*_alike([action.model_dump() for action in result.alternates], expected["alternates"]), "the alternates")
+
+
+def _alike(actual: list[dict[str, Any]], expected: list[Any]) -> tuple[list[Any], list[Any]]:
+    """A vector may name an alternate by its node alone."""
+    named = all(isinstance(item, str) for item in expected)
+    return [item["next_node"] for item in actual] if named else actual, expected
