@@ -59,7 +59,8 @@ def rendered(value: Any) -> str | None:
 
 def remark_in(value: Mapping[str, Any]) -> str | None:
     """Return the only string longer than ten characters, here or in the object under an answer key."""
-    remarks = [text for text in value.values() if isinstance(text, str) and len(text) > _REMARK_CHARACTERS and not is_placeholder(text)]
+    texts = (text for text in value.values() if isinstance(text, str) and not is_placeholder(text))
+    remarks = [text for text in texts if len(text) > _REMARK_CHARACTERS and text.strip()]
     if len(remarks) == 1:
         return remarks[0]
     inner = (value[key] for key in ANSWER_KEYS if isinstance(value.get(key), Mapping))

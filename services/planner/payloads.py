@@ -95,7 +95,9 @@ def _answer(args: Mapping[str, Any]) -> tuple[str | None, frozenset[str]]:
             return text, spent | _OTHER_ANSWERS
     others = {key: value for key, value in args.items() if key not in _Fields.known | _NO_REMARKS | spent}
     text = known_text(others) or remark_in(others)
-    return text, spent | {key for key, value in others.items() if text and rendered(value) == text and not isinstance(value, Mapping)}
+    if text:
+        spent |= _OTHER_ANSWERS | {key for key, value in others.items() if rendered(value) == text and not isinstance(value, Mapping)}
+    return text, spent
 
 
 def _said(value: Any) -> str | None:
