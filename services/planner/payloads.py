@@ -12,7 +12,7 @@ from typing import Any
 
 from contracts.base import Message
 from contracts.payload import FinalPayload, Reason, Source, SuggestedAction
-from services.runtime.marks import plain, source_of, unique_sources
+from services.runtime.marks import ARTIFACT_WARNING_BYTES, as_reference, plain, source_of, unique_sources
 
 from .fallback import known_text, remark_in, rendered, text_in
 
@@ -73,7 +73,7 @@ def assemble(
         confidence=confidence,
         sources=unique_sources([*sources, *own_sources]),
         route=ROUTES.get(reason, route),
-        warnings=list(dict.fromkeys([*warnings, *own_warnings, *fields.complaints])),
+        warnings=list(dict.fromkeys([*warnings, *_heavy(artifacts or {}), *own_warnings, *fields.complaints])),
         extra=extra,
         **payload_fields,
     )
@@ -83,6 +83,12 @@ def add_artifacts(artifacts: dict[str, dict[str, Any]], tool: str, found: Mappin
     """Take one successful call's artifacts into the run's: a later call of the same tool updates field by field."""
     if found:
         artifacts.setdefault(tool, {}).update(found)
+
+
+def _heavy(artifacts: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return a warning for each artifact above 1 MB; only references are that heavy."""
+    refs = {f"{path} of {tool}": as_reference(value) for tool, found in artifacts.items() for path, value in found.items()}
+    return [f"artifact {name} has {ref.size:,} bytes" for name, ref in refs.items() if ref and ref.size > ARTIFACT_WARNING_BYTES]
 
 
 def _answer(args: Mapping[str, Any]) -> tuple[str | None, frozenset[str]]:

@@ -125,6 +125,15 @@ def test_artifacts_come_from_tools_only() -> None:
     assert payload.extra == {}
 
 
+def test_an_artifact_above_a_megabyte_is_kept_with_a_warning() -> None:
+    """It travels as a reference, which knows its size."""
+    ref = {"artifact_id": "0" * 32, "mime_type": "application/json", "sha256": "0" * 64}
+    artifacts = {"chart": {"data": ref | {"size": 3_000_000}, "small": ref | {"size": 1024 * 1024}}}
+    payload = assemble({"answer": "hi"}, artifacts=artifacts)
+    assert payload.artifacts == artifacts
+    assert payload.warnings == ["artifact data of chart has 3,000,000 bytes"]
+
+
 def test_sources_of_tools_come_before_those_of_the_model() -> None:
     """Of equal ones the first stays."""
     collected = [Source(title="A", url="u", relevance_score=0.1), Source(title="B")]

@@ -36,10 +36,13 @@ def canaries(draw: st.DrawFn) -> Any:
 @st.composite
 def marked(draw: st.DrawFn) -> Made:
     """A marked property."""
-    mark = draw(
-        st.sampled_from([{"artifact": True}, {"artifact": "yes"}, {"stream": True}, {"artifact": True, "stream": True, "stream_id": "s"}])
-    )
-    return Made(dict(mark), canaries(draw))
+    marks: list[dict[str, Any]] = [
+        {"artifact": True},
+        {"artifact": "yes"},
+        {"stream": True},
+        {"artifact": True, "stream": True, "stream_id": "s"},
+    ]
+    return Made(dict(draw(st.sampled_from(marks))), canaries(draw))
 
 
 @st.composite

@@ -56,6 +56,11 @@ HIDING = {
         {"kind": "b", "a": HIDDEN},
     ),
     "dependent": ({"dependentSchemas": {"kind": obj(a=BLOB)}}, {"kind": 1, "a": "LEAK"}, {"kind": 1, "a": HIDDEN}),
+    "a member that was redacted before": (
+        {"anyOf": [obj(data={"type": "object"}, a=BLOB), obj(data=TEXT, a=TEXT)]},
+        {"data": "<artifact:dict size=2B>", "a": "LEAK"},
+        {"data": "<artifact:dict size=2B>", "a": HIDDEN},
+    ),
     "streamed to people": (obj(a={"type": "string", "stream": True}), {"a": "LEAK"}, {"a": HIDDEN}),
     "the whole result": (BLOB, "LEAK", HIDDEN),
 }
