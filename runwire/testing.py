@@ -1,0 +1,55 @@
+"""Test a tool without a server: call the function with a context that remembers what it was told."""
+
+import logging
+from collections.abc import Awaitable, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ._vocabulary import ids
+from .context import encode_piece
+
+
+@dataclass
+class RecordingContext:
+    """A ToolContext for tests: `await my_tool(args, RecordingContext())`.
+
+    `progressed` holds (message, fraction), `pieces` the artifact chunks by stream id, `finished` the streams that said `done`.
+    """
+
+    call_id: str = "1-0"
+    run_id: str = field(default_factory=ids.new_id)
+    tenant: str = "default"
+    session_id: str | None = None
+    user_id: str | None = None
+    trace_id: str | None = None
+    idempotency_key: str = ""
+    deadline_at: int = 253_402_300_799_999
+    context: Mapping[str, Any] = field(default_factory=dict)
+    logger: Any = field(default_factory=lambda: logging.getLogger("runwire.testing"))
+    cancelled: bool = False
+    progressed: list[tuple[str, float | None]] = field(default_factory=list)
+    pieces: dict[str, list[Any]] = field(default_factory=dict)
+    finished: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.idempotency_key = self.idempotency_key or f"{self.run_id}.{self.call_id}"
+
+    def progress(self, message: str = "", fraction: float | None = None) -> Awaitable[None]:
+        """Remember how far the work is."""
+        self.progressed.append((message, fraction))
+        return _Done()
+
+    def emit_artifact(self, *, stream_id: str, chunk: Any, done: bool = False, artifact_type: str | None = None) -> Awaitable[None]:
+        """Remember a piece, checked as a server checks it: raises ValueError when it is no JSON or above 128 KiB."""
+        pieces = self.pieces.setdefault(stream_id, [])
+        encode_piece(stream_id, len(pieces), chunk, done=done, artifact_type=artifact_type)
+        pieces.append(chunk)
+        if done:
+            self.finished.add(stream_id)
+        return _Done()
+
+
+class _Done:
+    def __await__(self) -> Generator[Any, None, None]:
+        return
+        yield
