@@ -25,7 +25,9 @@ class ToolSpec(Message):
 
     name: str
     description: str = ""
-    input_schema: dict[str, Any] = Field(default_factory=lambda: {"type": "object"}, description="JSON Schema of `args`; local references only")
+    input_schema: dict[str, Any] = Field(
+        default_factory=lambda: {"type": "object"}, description="JSON Schema of `args`; local references only"
+    )
     output_schema: dict[str, Any] | None = Field(default=None, description="JSON Schema of the result; None: anything")
     idempotent: bool = Field(default=False, description="True: a call may be repeated under the same idempotency key")
     side_effects: Literal["none", "read", "write", "external"] = "none"
@@ -48,7 +50,10 @@ class ToolCall(Message):
     tool: str
     args: dict[str, Any]
     idempotency_key: str = Field(description="the same on every repetition of this call; unique over all runs")
-    deadline_at: int = Field(description="Unix time in ms; do not start after it")
+    deadline_at: int = Field(description="Unix time in ms; the call ends then, whatever it has reached")
+    start_by: int | None = Field(
+        default=None, description="Unix time in ms; nobody waits for a copy that has not shown itself by then, so do not start after it"
+    )
     session_id: str | None = None
     request_id: str | None = None
     trace_id: str | None = None
