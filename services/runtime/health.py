@@ -1,7 +1,8 @@
 """Whether a service lives and is ready: over HTTP (`/livez`, `/readyz`) and over NATS (`$SRV.PING`, `$SRV.STATS`)."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import nats.micro
 import orjson
@@ -9,8 +10,9 @@ from nats.micro.service import Service, ServiceConfig
 
 from .bus import Bus
 
-Scope = dict[str, object]
-Send = Callable[[dict[str, object]], Awaitable[None]]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 VERSION = "0.1.0"
 
 
@@ -21,6 +23,14 @@ class Health:
     bus: Bus
     started: bool = False
     checks: dict[str, Callable[[], str | None]] = field(default_factory=dict)
+    on_stop: list[Callable[[], None]] = field(default_factory=list)
+    """Called when the service is told to stop, before it waits for the requests that are open."""
+
+    def stop(self) -> None:
+        """Take no further work: the service was told to stop."""
+        self.started = False
+        for end in self.on_stop:
+            end()
 
     def problems(self) -> list[str]:
         """Return why the service is not ready, in words; empty when it is."""
@@ -32,11 +42,11 @@ class Health:
         found += [f"{name}: {problem}" for name, check in self.checks.items() if (problem := check())]
         return found
 
-    async def livez(self, _scope: Scope, _receive: object, send: Send) -> None:
+    async def livez(self, _scope: Scope, _receive: Receive, send: Send) -> None:
         """ASGI: 200 as long as the event loop turns."""
         await _respond(send, 200, {"status": "alive", "service": self.bus.name})
 
-    async def readyz(self, _scope: Scope, _receive: object, send: Send) -> None:
+    async def readyz(self, _scope: Scope, _receive: Receive, send: Send) -> None:
         """ASGI: 200 when work can be taken, else 503 with the reasons."""
         problems = self.problems()
         await _respond(send, 503 if problems else 200, {"status": "not ready" if problems else "ready", "problems": problems})

@@ -7,6 +7,7 @@ nats-py on the same connection.
 import logging
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from typing import Any
 
 import structlog
 import uvloop
@@ -29,12 +30,17 @@ Work = Callable[[Bus, Broker, Health], AbstractAsyncContextManager[None]]
 """A service's work: entered once NATS is connected and provisioned, left before the connection is closed."""
 
 
-def build_service(name: str, settings: BusSettings, work: Work) -> AsgiFastStream:
-    """Compose the application; nothing connects yet."""
-    bus = Bus(name, settings)
+def build_service(
+    name: str, settings: BusSettings, work: Work, health: Health | None = None, *, serves_first: bool = False
+) -> AsgiFastStream:
+    """Compose the application; nothing connects yet.
+
+    `serves_first`: HTTP is answered at once and the work begins when NATS is there, instead of the other way round.
+    """
+    health = health or Health(Bus(name, settings))
+    bus = health.bus
     # apply_types and declare are FastStream's to keep out of our streams: every subscriber of ours says declare=False.
     broker = NatsBroker(**bus.client_options(), graceful_timeout=settings.graceful_timeout_s, logger=None)
-    health = Health(bus)
     stack = AsyncExitStack()
 
     async def start() -> None:
@@ -51,7 +57,8 @@ def build_service(name: str, settings: BusSettings, work: Work) -> AsgiFastStrea
         await stack.aclose()
         logger.info("service_stopped")
 
-    app = FastStream(broker, on_startup=[start], on_shutdown=[stop], logger=None)
+    before, after = ([], [start]) if serves_first else ([start], [])
+    app = FastStream(broker, on_startup=before, after_startup=after, on_shutdown=[stop], logger=None)
     return app.as_asgi(asgi_routes=[("/livez", health.livez), ("/readyz", health.readyz)], asyncapi_path="/docs/asyncapi")
 
 
@@ -59,5 +66,5 @@ def run_service(name: str, settings: BusSettings, work: Work) -> None:
     """Run until SIGTERM or SIGINT."""
     configure_logging(name, settings)
     app = build_service(name, settings, work)
-    options = {"host": settings.health_host, "port": str(settings.health_port), "access_log": "false"}
+    options: dict[str, Any] = {"host": settings.health_host, "port": str(settings.health_port), "access_log": "false"}
     uvloop.run(app.run(log_level=logging.WARNING, run_extra_options=options))
