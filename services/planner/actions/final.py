@@ -5,8 +5,8 @@ from typing import Any
 
 from services.planner.strict_json import ANSWER_KEYS
 
-from .names import CONTROL_KEYS, FINAL_FIELDS, STREAMED_KEYS
-from .values import answer_text, encoded, pick_answer
+from .names import CONTROL_KEYS, FINAL_FIELDS, STREAMED_KEYS, may_be_encoded
+from .values import answer_text, as_object, pick_answer
 
 _ENVELOPE = frozenset({"role", "type"})
 _MAY_STAND_BESIDE = frozenset({*CONTROL_KEYS, *FINAL_FIELDS, *ANSWER_KEYS, *_ENVELOPE})
@@ -35,7 +35,7 @@ def final_args(action: Mapping[str, Any], warnings: list[str]) -> dict[str, Any]
     An answer stands in `args`, is `args`, or stands beside `args`; the first of these counts. Nothing else is ever shown.
     """
     given = action.get("args")
-    args = encoded(given) if isinstance(given, str) else given
+    args = _encoded(given) if isinstance(given, str) else given
     fields = dict(args) if isinstance(args, dict) else {}
     answer = pick_answer(fields)
     if answer is None and args is None:
@@ -50,6 +50,14 @@ def final_args(action: Mapping[str, Any], warnings: list[str]) -> dict[str, Any]
         warnings.append(f"the answer was {_named(answer)}; its JSON text is given")
     rest = {key: value for key, value in fields.items() if key not in ANSWER_KEYS}
     return rest if text is None else {"answer": text, **rest}
+
+
+def _encoded(text: str) -> dict[str, Any] | None:
+    """The fields that a text in the place of `args` holds; None where it holds anything else, and so is the answer."""
+    fields = as_object(text) if may_be_encoded(text) else None
+    if fields is None or (pick_answer(fields) is None and not set(fields) <= {*FINAL_FIELDS, *ANSWER_KEYS}):
+        return None
+    return fields
 
 
 def _whole(args: Any) -> Any:

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any, Literal
 
 from contracts.actions import PlannerAction
-from services.planner.strict_json import NotJson, loads, mend
+from services.planner.strict_json import NotJson, Reader, mend
 
 from .names import THINK_TAGS, ActionFormat
 from .reading import Reading, Shape, read_object, shape_of
@@ -128,7 +128,7 @@ def _of_value(value: Any) -> _Reply:
 
 def _lenient(reply: _Reply, tools: AbstractSet[str]) -> Normalized:
     found = reply.found
-    if reply.broken and (reply.broken.was_action or not any(reply.shapes.values())) and not reply.shapes[Shape.NODE]:
+    if reply.broken and (reply.broken.was_action or not found) and not reply.shapes[Shape.NODE]:
         return Normalized(None, _reasoning(reply, None), error="unparseable", complaint=_place(reply.broken))
     if not found:
         others = reply.shapes[Shape.OTHER]
@@ -159,18 +159,14 @@ def _strict(reply: _Reply, tools: AbstractSet[str]) -> Normalized:
     if reply.broken or not objects:
         complaint = _place(reply.broken) if reply.broken else reply.nothing
         return Normalized(None, _reasoning(reply, None), error="unparseable", complaint=complaint)
-    reasoning = _reasoning(reply, objects[0])
-    if len(objects) > 1:
-        return Normalized(None, reasoning, error="no_action", complaint="the reply holds more than one object")
     only = objects[0]
-    if only.end > only.start:
-        try:
-            loads(reply.text[only.start : only.end])
-        except NotJson as error:
-            return Normalized(
-                None, reasoning, error="unparseable", complaint=_place(Broken(error, reply.text[only.start :], was_action=True))
-            )
-    complaint = deviation(only.value, tools)
+    reasoning = _reasoning(reply, only)
+    try:
+        value = Reader(reply.text).read(only.start)[0] if reply.text else only.value
+    except NotJson as error:
+        complaint = _place(Broken(error, reply.text, was_action=True))
+        return Normalized(None, reasoning, error="unparseable", complaint=complaint)
+    complaint = deviation(value, tools) if len(objects) == 1 else "the reply holds more than one object"
     if complaint:
         return Normalized(None, reasoning, error="no_action", complaint=complaint)
     reading = read_object(only.value, tools)

@@ -8,13 +8,17 @@ from typing import Any
 
 from contracts.actions import FINAL_RESPONSE, PLAN, TASK, PlannerAction
 
+from ..strict_json import ANSWER_KEYS
 from .final import final_args, has_answer, says_something
 from .foreign import calls_of, nested_action
-from .names import ALIAS_MODES, is_null_word, opcode_of, spelled, streams_before_plan
+from .names import ALIAS_MODES, is_final, is_null_word, opcode_of, spelled, streams_before_plan
 from .plan import has_steps, plan_args
 from .task import task_args
 from .values import as_object
 
+_TELLING_KEYS = frozenset(
+    {"next_node", "args", "plan", "steps", "action", "name", "tool", "tool_calls", "function_call", "function", *ANSWER_KEYS}
+)
 _DEEPEST_NESTING = 3
 _MOST_KEYS_TOLD = 8
 _LONGEST_TOLD = 40
@@ -42,6 +46,8 @@ class Reading:
 
 def shape_of(obj: Mapping[str, Any], level: int = 0) -> Shape:
     """The shape of an object; that of a nested action counts as a call."""
+    if obj.keys().isdisjoint(_TELLING_KEYS):
+        return Shape.OTHER
     if "next_node" in obj:
         return Shape.NODE
     if calls_of(obj) or obj.get("plan") is not None or has_steps(obj):
@@ -78,7 +84,7 @@ def _read_node(obj: Mapping[str, Any], tools: AbstractSet[str], thought: str | N
         return Reading(None, thought, f"`next_node` is {_type(node)}; a text is expected")
     if node is not None and not node.strip():
         return Reading(None, thought, "`next_node` is empty")
-    final = node is None or opcode_of(node, tools) == FINAL_RESPONSE or (is_null_word(node, tools) and says_something(obj))
+    final = is_final(node, tools) or (node is not None and is_null_word(node, tools) and says_something(obj))
     if obj.get("plan") is not None and not (final and streams_before_plan(obj)):
         return _plan(obj, thought, args_first=node is not None and opcode_of(node, tools) == PLAN)
     if node is None and has_steps(obj) and not says_something(obj):

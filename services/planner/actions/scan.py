@@ -5,6 +5,7 @@ Rules:
   inner object of a truncated action is ever found.
 - A brace or bracket that breaks before anything was said in it is prose. One that breaks later is broken up to where its brackets
   balance, a fence begins, or the text ends.
+- A brace or bracket that cannot begin anything is not even tried, and only so many are tried: a reply of a million objects is none.
 - Behind a broken action nothing counts, for what was meant to come first is lost; only another fence may hold it again, unless the
   broken one may have been final and so already shown.
 """
@@ -14,18 +15,21 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from services.planner.strict_json import MAX_DEPTH, NotJson, Reader
-
+from ..strict_json import MAX_DEPTH, NotJson, Reader
 from .names import THINK_TAGS
 
 _DEEPEST_ENCODING = 3
+_MOST_PIECES = 50_000
 _NAMES = "|".join(THINK_TAGS)
 _OPENING_TAG = re.compile(rf"<({_NAMES})>", re.IGNORECASE)
+_QUOTES = r"\"'`\u2018\u2019\u201c\u201d"
+_BARE_KEY = rf"[{_QUOTES}]|[\w$.-]++[{_QUOTES}]?\s*+[:=]"
+_OBJECT = rf"\{{(?=\s*+(?:\}}|{_BARE_KEY}))"
+_LIST = r"""\[(?=\s*+(?:[\[{\]"']|-?[0-9]|(?:true|false|null|True|False|None)\b))"""
 _ENCODED = r'"(?=(?:\s|\\+[nrt])*+[\[{](?:\s|\\+[nrt])*+\\)'
-_NOTABLE = re.compile(rf"[\[{{]|```|{_ENCODED}|{_OPENING_TAG.pattern}", re.IGNORECASE)
-_CURLY = r"\u2018\u2019\u201c\u201d"
+_NOTABLE = re.compile(rf"{_OBJECT}|{_LIST}|```|{_ENCODED}|{_OPENING_TAG.pattern}", re.IGNORECASE)
 _BARE_OPENING = re.compile(r"[\s\[{]*+")
-_BARE_KEY = re.compile(rf"""["'`{_CURLY}]|[\w$.-]++["'`{_CURLY}]?\s*+[:=]""")
+_KEY_AT = re.compile(_BARE_KEY)
 _IN_BROKEN = re.compile(r'"(?>[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[{}\]]|```', re.DOTALL)
 _WAS_ACTION = re.compile(r"next_node")
 _MAY_BE_SHOWN = re.compile(r"final_response|null|none", re.IGNORECASE)
@@ -75,12 +79,13 @@ class Scan:
         self._reader = Reader(text, lenient=True)
         self._fenced = False
         self._doubted = False
+        self._pieces = 0
         self._unclosed: set[str] = set()
 
     def items(self) -> Iterator[Found | Broken]:
         """The objects and the broken ones, in the order of the text."""
         here: int | None = 0
-        while here is not None:
+        while here is not None and self._pieces < _MOST_PIECES:
             notable = _NOTABLE.search(self._text, here)
             self.looked_at += (notable.end() if notable else len(self._text)) - here
             if notable is None:
@@ -90,8 +95,10 @@ class Scan:
             elif notable[0].startswith("<"):
                 here = self._thought(notable)
             elif notable[0] == '"':
+                self._pieces += 1
                 here = yield from self._encoded(notable.start())
             else:
+                self._pieces += 1
                 here = yield from self._value(notable.start())
 
     def _fence(self, start: int) -> int:
@@ -132,7 +139,7 @@ class Scan:
         opening = _BARE_OPENING.match(text, start, position)
         if error.depth >= MAX_DEPTH or opening is None or opening.end() < position:
             return False
-        return not (opening[0].rstrip().endswith("{") and _BARE_KEY.match(text, position))
+        return not (opening[0].rstrip().endswith("{") and _KEY_AT.match(text, position))
 
     def _broken(self, start: int, error: NotJson) -> _Step:
         end = self._end_of_broken(error.position, error.depth)

@@ -9,8 +9,10 @@ from contracts.actions import FINAL_RESPONSE, PLAN
 from .names import STREAMED_KEYS, opcode_of
 
 
-def deviation(obj: Mapping[str, Any], tools: AbstractSet[str]) -> str:
-    """What keeps an object from being the two-field form; empty when it is. Only names may be padded or in another case."""
+def deviation(obj: Any, tools: AbstractSet[str]) -> str:
+    """What keeps a value from being the two-field form; empty when it is. Only names may be padded or in another case."""
+    if not isinstance(obj, dict):
+        return f"the object stands inside a {'list' if isinstance(obj, list) else 'text'}"
     odd = [key for key in obj if key not in {"next_node", "args"}]
     if odd:
         return f"`{odd[0][:40]}` is no field of an action; it has `next_node` and `args` only"

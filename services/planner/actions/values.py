@@ -6,10 +6,11 @@ from typing import Any
 
 from services.planner.strict_json import ANSWER_KEYS, MAX_DEPTH, NotJson, loads_leniently, mend
 
-from .names import STREAMED_KEYS, may_be_encoded
+from .names import STREAMED_KEYS
 
 _ENCODINGS = 2
 _MOST_VALUES = 1_000_000
+_MOST_BITS = 3000
 
 
 def as_object(value: Any) -> dict[str, Any] | None:
@@ -107,8 +108,10 @@ class _Copy:
             raise NotJson("the object is too deep or too large", 0)
         if isinstance(value, str):
             return mend(value)
-        if value is None or isinstance(value, bool | int):
+        if value is None or isinstance(value, bool):
             return value
+        if isinstance(value, int) and value.bit_length() <= _MOST_BITS:
+            return int(value)
         if isinstance(value, float) and value - value == 0:
             return value
         if isinstance(value, Mapping):
@@ -121,9 +124,3 @@ class _Copy:
         if not isinstance(key, str):
             raise NotJson(f"a key is no text ({type(key).__name__})", 0)
         return mend(key)
-
-
-def encoded(text: str) -> dict[str, Any] | None:
-    """The object that a text in the place of an answer holds, where it holds an answer or nothing; else the text is the answer."""
-    value = as_object(text) if may_be_encoded(text) else None
-    return value if value is not None and (not value or pick_answer(value) is not None) else None
