@@ -1,14 +1,44 @@
-"""Models: the one file that knows LiteLLM."""
+"""Models, through LiteLLM: the one file that knows it.
 
-from collections.abc import AsyncGenerator
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+Rule 1: LiteLLM takes seconds and 150 MB to import, so that happens in a thread, when `warm` is called, before readiness.
+Rule 2: retries, deadlines and fallbacks are ours (`retries.Retrying`): LiteLLM sends one request per call.
+Rule 3: whoever leaves a stream closes it; leaving the loop alone lets the provider go on generating.
+Rule 4: a provider's text is never shown or logged: it can hold prompts, keys and image bytes.
+"""
+
+import asyncio
+import gc
+import logging
+import os
+import warnings
+from collections.abc import AsyncGenerator, Awaitable
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from types import ModuleType
+from typing import Any, Protocol, TypeVar
 
 from contracts.payload import Usage
 
-from .model_errors import ModelFailed
+from . import model_wire, rehearsal
+from .model_errors import ModelFailed, from_provider
 
-__all__ = ["Delta", "Model", "ModelFailed", "ModelRequest", "Reply"]
+__all__ = ["Delta", "LiteLLMModel", "Model", "ModelFailed", "ModelRequest", "Reply"]
+
+T = TypeVar("T")
+
+_ENVIRONMENT = {
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",
+    "LITELLM_LOCAL_BLOG_POSTS": "True",
+    "LITELLM_LOCAL_POLICY_TEMPLATES": "True",
+    "LITELLM_LOCAL_AUTOROUTER_PRESETS": "True",
+    "LITELLM_MODE": "PRODUCTION",  # else it loads a `.env` that it finds from the working directory
+}
+"""Without these it fetches tables from the network when it is imported, and keeps a thread that tries again."""
+_LOGGERS = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "openai", "httpx", "httpcore")
+_UNSURE_OF_FORMAT = frozenset({400, 422})
+_BACKSTOP_S = 5.0
+"""LiteLLM's own idle limit fires this much after ours, for what ours cannot interrupt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +70,11 @@ class Delta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """A whole reply: the concatenation of its deltas, and what it cost."""
+    """A whole reply: the concatenation of its deltas, and what it cost.
+
+    `finish_reason` is the provider's; None where it gave none, as when it was cut off without an error. `tool_calls` are native ones,
+    in OpenAI's form with the arguments as text.
+    """
 
     text: str
     reasoning: str | None = None
@@ -56,3 +90,206 @@ class Model(Protocol):
     def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
         """Yield the reply's deltas and, last, the Reply. `aclose()` of the generator closes the request at once. Raises ModelFailed."""
         ...
+
+
+class LiteLLMModel:
+    """Any model that LiteLLM knows, and `builtin/rehearsal`. One request per call, without retries.
+
+    `api_base` and `api_key` are sent for models behind an OpenAI-compatible address (`openai/…`, `hosted_vllm/…`) and for no other;
+    the rest take their keys from the environment, as LiteLLM's documentation says. `rehearsal_pause_s` is the rehearsal's time
+    between two deltas.
+    """
+
+    def __init__(self, *, api_base: str | None = None, api_key: str | None = None, rehearsal_pause_s: float = 0.004) -> None:
+        self._api_base = api_base
+        self._api_key = api_key
+        self._pause_s = rehearsal_pause_s
+        self._library: ModuleType | None = None
+        self._loading = asyncio.Lock()
+        self._without_format: set[str] = set()
+
+    async def warm(self) -> None:
+        """Import LiteLLM and put one request through, so that the first run does not wait for either. Idempotent."""
+        async with self._loading:
+            if self._library is not None:
+                return
+            library = await asyncio.to_thread(_load)
+            _register_rehearsal(library, self._pause_s)
+            self._library = library
+            request = ModelRequest(model=rehearsal.NAME, messages=[{"role": "user", "content": "ready?"}])
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # it builds its own pydantic models at the first call, which warns
+                async for _ in self._attempt(request):
+                    pass
+
+    async def aclose(self) -> None:
+        """Close the connections that are kept open for further requests."""
+        if self._library is not None:
+            await self._library.close_litellm_async_clients()
+            self._library.in_memory_llm_clients_cache.flush_cache()
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
+        """Yield the reply's deltas and, last, the Reply (see Model). Raises ModelFailed."""
+        await self.warm()
+        format_ = None if request.model in self._without_format else request.response_format
+        try:
+            async with aclosing(self._attempt(replace(request, response_format=format_))) as pieces:
+                async for piece in pieces:
+                    yield piece
+                return
+        except ModelFailed as error:
+            if format_ is None or error.after_output or error.status not in _UNSURE_OF_FORMAT:
+                raise
+        # Some servers refuse a request for its `response_format` alone. The prompt asks for JSON too.
+        async with aclosing(self._attempt(replace(request, response_format=None))) as pieces:
+            async for piece in pieces:
+                self._without_format.add(request.model)
+                yield piece
+
+    async def _attempt(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
+        patience = _Patience(request)
+        gathered = model_wire.Gathered()
+        upstream: Any = None
+        failure: ModelFailed | None = None
+        try:
+            upstream = await patience.wait(self._open(request))
+            while (chunk := await patience.wait(anext(upstream, None))) is not None:
+                for text, reasoning in gathered.take(chunk):
+                    yield Delta(text, reasoning)
+        except ModelFailed as error:
+            failure = error
+        except Exception as error:  # noqa: BLE001, LiteLLM's errors have no common base
+            failure = from_provider(error, request.model, after_output=gathered.begun)
+        finally:
+            if upstream is not None:
+                await model_wire.close(upstream)
+        # Raised out here, so that the provider's exception and its text are not attached to ours.
+        if failure is not None:
+            failure.after_output = gathered.begun
+            raise failure
+        yield self._reply(request, gathered, upstream)
+
+    def _open(self, request: ModelRequest) -> Awaitable[Any]:
+        assert self._library is not None  # noqa: S101, `stream` warms first
+        wanted = {
+            "reasoning_effort": request.reasoning_effort,
+            "temperature": request.temperature,
+            "max_tokens": request.max_tokens,
+            "response_format": request.response_format,
+            "tools": request.tools,
+        }
+        if request.model.startswith(("openai/", "hosted_vllm/")):
+            wanted |= {"api_base": self._api_base, "api_key": self._api_key or ("none" if self._api_base else None)}
+        opened: Awaitable[Any] = self._library.acompletion(
+            model=request.model,
+            messages=model_wire.messages_for(request.model, request.messages),
+            stream=True,
+            stream_options={"include_usage": True},
+            timeout=request.timeout_s + _BACKSTOP_S,
+            num_retries=0,
+            max_retries=0,
+            drop_params=True,
+            **{name: value for name, value in wanted.items() if value is not None},
+        )
+        return opened
+
+    def _reply(self, request: ModelRequest, gathered: model_wire.Gathered, upstream: Any) -> Reply:
+        finish = getattr(upstream, "received_finish_reason", None)
+        if not gathered.text.strip() and not gathered.tool_calls:
+            raise _empty(request.model, finish, after_output=gathered.begun)
+        return Reply(
+            text=gathered.text,
+            reasoning=gathered.reasoning or None,
+            usage=self._usage(request, gathered, upstream),
+            finish_reason=finish,
+            model=request.model,
+            tool_calls=gathered.tool_calls,
+        )
+
+    def _usage(self, request: ModelRequest, gathered: model_wire.Gathered, upstream: Any) -> Usage:
+        """The provider's count. Where it gave none LiteLLM makes one up, and ours is made up more cheaply."""
+        assert self._library is not None  # noqa: S101, see `_open`
+        counted = gathered.usage if model_wire.was_counted(upstream) else None
+        usage = counted or self._library.Usage(**model_wire.estimate(request.messages, gathered.text, gathered.reasoning))
+        try:
+            cost = sum(self._library.cost_per_token(model=request.model, usage_object=usage))
+        except Exception:  # noqa: BLE001, a model without a known price raises whatever its table's lookup raises
+            cost = None
+        return Usage(model_calls=1, cost_usd=cost, estimated=counted is None, **model_wire.counts(usage))
+
+
+class _Patience:
+    """The limits of one reply: on silence, and on the whole."""
+
+    def __init__(self, request: ModelRequest) -> None:
+        self._request = request
+        self._clock = asyncio.get_running_loop().time
+        self._end = None if request.total_s is None else self._clock() + request.total_s
+
+    async def wait(self, awaitable: Awaitable[T]) -> T:
+        """Await it within both limits. The limits hold over waiting alone, never over what a consumer does between two pieces."""
+        idle = self._request.timeout_s
+        left = idle if self._end is None else max(0.0, self._end - self._clock())
+        try:
+            async with asyncio.timeout(min(idle, left)) as limit:
+                return await awaitable
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            what = f"said nothing for {idle:g} s" if left >= idle else f"did not finish within {self._request.total_s:g} s"
+        raise ModelFailed("model_failed", f"{self._request.model} {what}", retryable=True)
+
+
+def _empty(model: str, finish: str | None, *, after_output: bool) -> ModelFailed:
+    if finish == "content_filter":
+        return ModelFailed("model_refused", f"the provider of {model} filtered the reply", after_output=after_output, elsewhere=False)
+    if finish == "length":
+        return ModelFailed("model_failed", f"{model} used up its output limit before it said anything", after_output=after_output)
+    return ModelFailed("model_failed", f"{model} gave an empty reply", retryable=True, after_output=after_output)
+
+
+def _load() -> ModuleType:
+    """Import LiteLLM quietly and without network. Runs in a thread, once; takes seconds."""
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    collecting = gc.isenabled()
+    gc.disable()  # a third of the import's time is the collector looking at modules
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import litellm  # noqa: PLC0415, see rule 1
+    finally:
+        if collecting:
+            gc.enable()
+        gc.freeze()
+    litellm.suppress_debug_info = True
+    litellm.disable_token_counter = True  # its tokenizer takes 110 MB and its first use 0.4 s, for an estimate
+    for name in _LOGGERS:
+        logger = logging.getLogger(name)
+        logger.handlers.clear()  # its own prints prompts with their images at DEBUG
+        logger.setLevel(logging.WARNING)
+    return litellm
+
+
+def _register_rehearsal(library: Any, pause_s: float) -> None:
+    from litellm.types.utils import Delta as WireDelta  # noqa: PLC0415, see rule 1
+    from litellm.types.utils import GenericStreamingChunk, ModelResponseStream, StreamingChoices  # noqa: PLC0415
+
+    class Rehearsal(library.CustomLLM):  # type: ignore[misc]  # the base is imported late
+        async def astreaming(self, *_: Any, **call: Any) -> AsyncGenerator[Any, None]:
+            act = rehearsal.play(call["messages"])
+            for piece in rehearsal.pieces(act.reasoning):
+                # Reasoning is only passed on in this form of chunk, usage only in the other.
+                delta = WireDelta(reasoning_content=piece)
+                yield ModelResponseStream(model=rehearsal.NAME, choices=[StreamingChoices(index=0, delta=delta, finish_reason=None)])
+                await asyncio.sleep(pause_s)
+            for piece in rehearsal.pieces(act.text):
+                yield GenericStreamingChunk(text=piece, is_finished=False, finish_reason="", usage=None, index=0, tool_use=None)
+                await asyncio.sleep(pause_s)
+            usage: Any = model_wire.estimate(call["messages"], act.text, act.reasoning)
+            yield GenericStreamingChunk(text="", is_finished=True, finish_reason="stop", usage=usage, index=0, tool_use=None)
+
+    others = [entry for entry in library.custom_provider_map if entry["provider"] != rehearsal.PROVIDER]
+    library.custom_provider_map = [*others, {"provider": rehearsal.PROVIDER, "custom_handler": Rehearsal()}]
+    free = {"input_cost_per_token": 0.0, "output_cost_per_token": 0.0, "litellm_provider": rehearsal.PROVIDER, "mode": "chat"}
+    library.register_model({rehearsal.NAME: free})

@@ -10,8 +10,8 @@ from contracts import events
 from contracts.actions import FINAL_RESPONSE, PLAN
 from contracts.runs import RunLimits, RunRequested
 from contracts.tools import ToolSpec
-
 from services.planner.agents import Agent
+
 from . import texts
 from .catalogue import render_catalogue, shown_name
 

@@ -1,0 +1,168 @@
+"""Between our shapes and the chat completions of LiteLLM, without importing it: messages out, chunks in, counts, closing."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+Message = dict[str, Any]
+
+_MARKING = ("anthropic/", "claude-", "vertex_ai/claude", "openrouter/anthropic/", "azure_ai/claude")
+_BYTES_PER_TOKEN = 4
+_PICTURE_TOKENS = 1_000
+_CONTAINERS = ("completion_stream", "streaming_response", "response_iterator", "response", "_response", "stream")
+_DEPTH = 4
+
+
+def knows_cache_marks(model: str) -> bool:
+    """Whether the model's provider takes `cache_control` on parts of messages. Others may refuse what they do not know."""
+    return model.startswith(_MARKING) or (model.startswith("bedrock/") and "anthropic." in model)
+
+
+def messages_for(model: str, messages: Sequence[Message]) -> list[Message]:
+    """The conversation as this model's provider wants it.
+
+    Messages in a row by the same speaker become one, since some chat templates insist on turns. Cache marks stay where they are
+    understood, with one more at the end, so that the next turn finds the whole conversation cached; elsewhere they go, and a lone text
+    part becomes plain text.
+    """
+    turns: list[Message] = []
+    for message in messages:
+        if turns and turns[-1]["role"] == message["role"]:
+            turns[-1] = {**turns[-1], "content": _parts(turns[-1]["content"], gap=True) + _parts(message["content"])}
+        else:
+            turns.append(message)
+    if not knows_cache_marks(model):
+        return [{**turn, "content": _plain(turn["content"])} for turn in turns]
+    last = _parts(turns[-1]["content"]) if turns else []
+    if last and last[-1].get("type") == "text":
+        marked = [*last[:-1], {**last[-1], "cache_control": {"type": "ephemeral"}}]
+        turns[-1] = {**turns[-1], "content": marked}
+    return turns
+
+
+def _parts(content: Any, *, gap: bool = False) -> list[Message]:
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+    if gap and parts and parts[-1].get("type") == "text":
+        parts[-1] = {**parts[-1], "text": parts[-1]["text"] + "\n\n"}
+    return parts
+
+
+def _plain(content: Any) -> Any:
+    if isinstance(content, str):
+        return content
+    parts = [{name: value for name, value in part.items() if name != "cache_control"} for part in content]
+    return "".join(part["text"] for part in parts) if all(part.get("type") == "text" for part in parts) else parts
+
+
+class Gathered:
+    """What has come of a reply so far."""
+
+    def __init__(self) -> None:
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self._calls: dict[int, dict[str, Any]] = {}
+        self.usage: Any = None
+
+    @property
+    def text(self) -> str:
+        """The text so far."""
+        return "".join(self._text)
+
+    @property
+    def reasoning(self) -> str:
+        """The native reasoning so far."""
+        return "".join(self._reasoning)
+
+    @property
+    def tool_calls(self) -> tuple[dict[str, Any], ...]:
+        """Native tool calls, in order; arguments as text."""
+        return tuple(
+            {"id": call["id"], "type": "function", "function": {"name": call["name"], "arguments": call["arguments"]}}
+            for _, call in sorted(self._calls.items())
+        )
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything was passed on."""
+        return bool(self._text or self._reasoning)
+
+    def take(self, chunk: Any) -> Iterator[tuple[str, str]]:
+        """Take in a chunk and yield what it adds, as (text, reasoning)."""
+        self.usage = getattr(chunk, "usage", None) or self.usage
+        for choice in chunk.choices[:1]:
+            delta = choice.delta
+            text, reasoning = delta.content or "", getattr(delta, "reasoning_content", None) or ""
+            for call in getattr(delta, "tool_calls", None) or ():
+                self._take_call(call)
+            if reasoning:
+                self._reasoning.append(reasoning)
+            if text:
+                self._text.append(text)
+            if text or reasoning:
+                yield text, reasoning
+
+    def _take_call(self, piece: Any) -> None:
+        call = self._calls.setdefault(piece.index or 0, {"id": "", "name": "", "arguments": ""})
+        call["id"] = call["id"] or piece.id or ""
+        call["name"] += piece.function.name or ""
+        call["arguments"] += piece.function.arguments or ""
+
+
+def was_counted(upstream: Any) -> bool:
+    """Whether the provider counted tokens itself: LiteLLM's own numbers look the same, but only the provider's are in its chunks."""
+    usages = (getattr(chunk, "usage", None) for chunk in getattr(upstream, "chunks", ()))
+    return any(usage is not None and usage.completion_tokens for usage in usages)
+
+
+def counts(usage: Any) -> dict[str, int]:
+    """The numbers of a usage that ours keeps."""
+    written = getattr(usage, "completion_tokens_details", None)
+    read = getattr(usage, "prompt_tokens_details", None)
+    return {
+        "prompt_tokens": usage.prompt_tokens or 0,
+        "completion_tokens": usage.completion_tokens or 0,
+        "reasoning_tokens": getattr(written, "reasoning_tokens", None) or 0,
+        "cached_tokens": getattr(read, "cached_tokens", None) or 0,
+    }
+
+
+def estimate(messages: Sequence[Message], text: str, reasoning: str) -> dict[str, int]:
+    """A count where there is none: four bytes to a token."""
+    prompt, completion = _tokens_of(messages), _tokens(text) + _tokens(reasoning)
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+
+
+def _tokens_of(messages: Sequence[Message]) -> int:
+    total = 0
+    for message in messages:
+        for part in _parts(message["content"] or ""):
+            total += _tokens(part["text"]) if part.get("type") == "text" else _PICTURE_TOKENS
+    return total
+
+
+def _tokens(text: str) -> int:
+    return -(-len(text.encode("utf-8", "replace")) // _BYTES_PER_TOKEN)
+
+
+async def close(upstream: Any) -> None:
+    """Close a stream of LiteLLM and the connection under it, at once, so that the provider stops generating.
+
+    For some providers LiteLLM's own `aclose` closes nothing; what holds the connection is looked for below it.
+    """
+    below = list(_below(upstream))
+    await upstream.aclose()
+    for source in below:
+        try:
+            await source.aclose()
+        except Exception:  # noqa: BLE001, S112, a connection that cannot be closed is closed already
+            continue
+
+
+def _below(upstream: Any) -> Iterator[Any]:
+    seen: list[Any] = [upstream]
+    for _ in range(_DEPTH):
+        inner = [found for holder in seen for name in _CONTAINERS if (found := getattr(holder, name, None)) is not None]
+        # The lines of a response are a generator; the response itself is the `self` of its frame.
+        frames = (getattr(holder, "ag_frame", None) for holder in seen)
+        inner += [frame.f_locals["self"] for frame in frames if frame is not None and "self" in frame.f_locals]
+        seen = inner
+        yield from (found for found in inner if hasattr(found, "aclose"))
