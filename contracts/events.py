@@ -44,6 +44,7 @@ class Asked(Message):
     holder: str
     model: str | None = None
     cause: Literal["turn", "lost", "repair", "provider"] = "turn"
+    """`lost`: the attempt before died with its process; `repair`: see the `repaired` beside it; `provider`: the provider failed."""
 
 
 class PlannedCall(Message):
@@ -69,6 +70,7 @@ class Step(Message):
     reasoning: str | None = Field(default=None, description="native reasoning of the model, for people; no later step needs it")
     calls: list[PlannedCall] = Field(default_factory=list)
     join: Join | None = None
+    note: str | None = Field(default=None, description="one line for the model, such as why a join did not run")
     answer: str | None = None
     by: str | None = None
     attempt: int | None = None
@@ -101,12 +103,18 @@ class Observed(Message):
 
 
 class Repaired(Message):
-    """A reply of the model was no action, or an invalid one; it was told why and asked again."""
+    """A reply of the model could not stand; it was told why and asked again.
+
+    `repair`: it was no action, or an invalid one. `answer`: a final response without its text, which is asked for alone; `args` are its
+    other fields. `revision`: the critique found the answer wanting.
+    """
 
     type: Literal["repaired"] = "repaired"
     turn: int
     attempt: int
     reason: str
+    kind: Literal["repair", "answer", "revision"] = "repair"
+    args: dict[str, Any] | None = None
     reply: str = Field(default="", description="what the model had said, shortened")
     usage: Usage | None = None
 

@@ -30,7 +30,9 @@ class FinalPayload(Message):
     """The result of a run: on success, budget exhaustion, cancellation and failure alike."""
 
     raw_answer: str
-    artifacts: dict[str, dict[str, Any]] = Field(default_factory=dict, description="tool -> field -> JSON value or ArtifactRef; from tools only")
+    artifacts: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="tool -> field -> JSON value or ArtifactRef; from tools only"
+    )
     confidence: float | None = Field(default=None, ge=0, le=1)
     sources: list[Source] = Field(default_factory=list)
     route: str | None = Field(default=None, description="`partial` when a budget stopped the run, `error` when it failed")

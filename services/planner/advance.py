@@ -13,6 +13,7 @@ Called again after each Append, Open, Ask and Dispatch, until it says Ack or Sil
 An illegal message changes nothing and is acknowledged.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -20,9 +21,11 @@ from contracts.actions import FINAL_RESPONSE
 from contracts.events import Asked, Called, Observed, PlannedCall, Repaired, RunStarted, Step, StepStatus
 from contracts.faults import Fault
 from contracts.inbox import CallFinished
+from contracts.tools import ToolSpec
 
 from . import endings
 from .decisions import Calls, Decision, Failed, Final, Invalid
+from .joins import JoinAbsent, JoinCall, branch_of, failed_join, resolve_join
 from .run import Event, Run, spent, take_in
 
 Kind = Literal["request", "call_finished", "timer", "cancel", "poisoned"]
@@ -48,6 +51,8 @@ class Told:
     refusal: Fault | None = None
     """Of a request that cannot be opened: why."""
     finished: CallFinished | None = None
+    specs: Mapping[str, ToolSpec] = field(default_factory=dict)
+    """Of an outcome: the run's tools, where a join may have to be checked against them."""
     reason: str = ""
     decision: Decision | None = None
     """The model's reply, once there is one."""
@@ -174,6 +179,8 @@ def _decide(run: Run, told: Told, asked: Asked, decision: Decision, rules: Rules
     match decision:
         case Calls():
             return _step_of_calls(run, asked, decision)
+        case Final() if not decision.has_text and run.final_args is None:
+            return _ask_for_the_text(run, told, asked, decision)
         case Final():
             return _step_of_answer(run, asked, decision)
         case Invalid():
@@ -202,11 +209,13 @@ def _step(asked: Asked, decision: Decision, node: str, status: StepStatus, **fie
 
 def _step_of_calls(run: Run, asked: Asked, decision: Calls) -> list[Event]:
     limit = run.started.limits.max_tool_calls if run.started else None
-    if limit is not None and run.usage.tool_calls + len(decision.calls) > limit:
+    # A plan's join is reserved with its branches, so that what was begun can be finished.
+    wanted = len(decision.calls) + (decision.join is not None)
+    if limit is not None and run.usage.tool_calls + wanted > limit:
         skipped = _step(asked, decision, decision.node, "skipped")
         return [skipped, endings.budget_exhausted(_after(run, decision=decision), f"max_tool_calls of {limit}")]
     calls = [PlannedCall(call_id=f"{asked.turn}-{n}", tool=tool, args=args) for n, (tool, args) in enumerate(decision.calls, 1)]
-    return [_step(asked, decision, decision.node, "started", calls=calls, join=decision.join)]
+    return [_step(asked, decision, decision.node, "started", calls=calls, join=decision.join, note=decision.note)]
 
 
 def _step_of_answer(run: Run, asked: Asked, decision: Final) -> list[Event]:
@@ -233,18 +242,44 @@ def _fail(run: Run, told: Told, asked: Asked, decision: Failed, rules: Rules) ->
     return [endings.failed(_after(run, decision=decision), decision.fault)]
 
 
+def _ask_for_the_text(run: Run, told: Told, asked: Asked, decision: Final) -> list[Event]:
+    reason = "the final response held no answer; its text is asked for alone"
+    repaired = Repaired(turn=asked.turn, attempt=asked.attempt, reason=reason, kind="answer", args=decision.args, usage=decision.usage)
+    return [repaired, _asked(run, told, asked.turn, asked.attempt + 1, "repair")]
+
+
 def _settle(run: Run, told: Told, finished: CallFinished) -> list[Event]:
     """A call has its outcome: record it, hand its place to a waiting call, and go on when it was the last."""
     observed = Observed.model_validate(finished.model_dump(exclude={"v", "kind"}))
+    step = run.step
     waiting = [call for call in run.open.values() if call.call_id not in run.owner]
-    if waiting and run.step is not None:
-        return [observed, Called(step=run.step.step, by=told.owner, calls=waiting[:1])]
-    if len(run.open) > 1 or run.step is None:
+    if waiting and step is not None:
+        return [observed, Called(step=step.step, by=told.owner, calls=waiting[:1])]
+    if len(run.open) > 1 or step is None:
         return [observed]
-    outcomes = [*run.observed.values(), observed]
-    status: StepStatus = "succeeded" if any(o.status == "succeeded" for o in outcomes) else "failed"
-    ended = Step(step=run.step.step, node=run.step.node, status=status, latency_ms=max(0, told.now - run.step_at))
+    outcomes = {**run.observed, observed.call_id: observed}
+    join = _join(run, told, step, outcomes)
+    if isinstance(join, PlannedCall):
+        return [observed, Called(step=step.step, by=told.owner, calls=[join], join=True)]
+    status: StepStatus = "succeeded" if any(o.status == "succeeded" for o in outcomes.values()) else "failed"
+    latency_ms = max(0, told.now - run.step_at)
+    ended = Step(step=step.step, node=step.node, status=status, latency_ms=latency_ms, note=join)
     return [observed, ended, *_next(run, told, observed)]
+
+
+def _join(run: Run, told: Told, step: Step, outcomes: Mapping[str, Observed]) -> PlannedCall | str | None:
+    """The call of the plan's join, now that all branches are settled; or the line that says why there is none; or None."""
+    join_id = f"{step.step}-join"
+    if run.joined:
+        joined = outcomes.get(join_id)
+        return None if joined is None or joined.status == "succeeded" else failed_join(joined.failure).line
+    if step.join is None:
+        return step.note
+    branches = [branch_of(call, outcomes[call.call_id]) for call in step.calls]
+    outcome = resolve_join({"join": step.join}, branches, told.specs)
+    if isinstance(outcome, JoinCall):
+        return PlannedCall(call_id=join_id, tool=outcome.node, args=outcome.args)
+    return None if isinstance(outcome, JoinAbsent) else outcome.line
 
 
 def _next(run: Run, told: Told, observed: Observed | None = None) -> list[Event]:

@@ -25,6 +25,8 @@ class Calls(Decision):
     node: str
     calls: tuple[tuple[str, dict[str, Any]], ...]
     join: Join | None = None
+    note: str | None = None
+    """One line for the model beside the results, such as why its join will not run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,8 @@ class Final(Decision):
     """The run ends with an answer. `args` are those of `final_response`, as the model gave them."""
 
     args: dict[str, Any]
+    has_text: bool = True
+    """False: the answer itself is missing; it is asked for once, alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

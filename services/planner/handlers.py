@@ -108,6 +108,8 @@ class Planner:
             while True:
                 async with entry.lock:
                     run = await self._load(where, fresh=fresh)
+                    if told.finished is not None and run.started is not None and run.step is not None and run.step.join is not None:
+                        told.specs = await self._thinker.specs(run.started)
                     todo = advance(run, told, self._rules)
                     if isinstance(todo, Append):
                         await self._append(where, run, told, todo.events)

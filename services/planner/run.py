@@ -55,6 +55,8 @@ class Run:
     """The conversation with the model, append-only: its prefix stays the same, so that provider caches hit."""
     notes: list[dict[str, Any]] = field(default_factory=list)
     """Repair notes of this turn; they stand at the end of the conversation and go with the turn."""
+    final_args: dict[str, Any] | None = None
+    """Set while the text of a final response is asked for alone: its other fields."""
     usage: Usage = field(default_factory=Usage)
     artifacts: dict[str, dict[str, Any]] = field(default_factory=dict)
     sources: list[Source] = field(default_factory=list)
@@ -100,10 +102,11 @@ def _fold_asked(run: Run, asked: Asked) -> None:
 def _fold_step(run: Run, step: Step, at: int) -> None:
     if step.status != "started":
         if run.observed and run.step is not None:
-            run.history.append(prompts.observation_message(run.step.step, run.step.calls, list(run.observed.values())))
+            notes = [step.note] if step.note else []
+            run.history.append(prompts.observation_message(run.step.step, run.step.calls, list(run.observed.values()), notes=notes))
         return
     run.asked, run.step, run.step_at, run.joined = None, step, at, False
-    run.observed = {}
+    run.observed, run.final_args = {}, None
     run.notes.clear()
     run.open = {call.call_id: call for call in step.calls}
     places = run.started.limits.max_parallel if run.started else len(step.calls)
@@ -140,9 +143,13 @@ def take_in(run: Run, observed: Observed) -> None:
 
 
 def _fold_repaired(run: Run, repaired: Repaired) -> None:
-    run.repairs += 1
     run.usage = spent(run.usage, repaired.usage, repairs=1)
-    run.notes += prompts.repair_messages(repaired)
+    if repaired.kind == "answer":
+        run.final_args = repaired.args or {}
+        run.notes.append(prompts.answer_note())
+    else:
+        run.repairs += 1
+        run.notes += prompts.repair_messages(repaired)
 
 
 def spent(total: Usage, more: Usage | None, *, tool_calls: int = 0, repairs: int = 0) -> Usage:

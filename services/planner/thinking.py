@@ -40,10 +40,11 @@ class Thinker:
         request = run.started.request
         # An agent that has left the agents file meanwhile leaves its runs to the default one.
         agent = self._agents.get(request.agent) or self._agents[DEFAULT_AGENT]
-        tools = await self._tools(run.started)
+        tools = list((await self.specs(run.started)).values())
         strategy = self._strategies[request.strategy or agent.strategy]
         return self._model.stream(strategy.request(run, tools, agent)), strategy.reading(run, tools)
 
-    async def _tools(self, started: RunStarted) -> list[ToolSpec]:
+    async def specs(self, started: RunStarted) -> dict[str, ToolSpec]:
+        """The tools that the run pinned when it was opened, by name."""
         specs = [await self._catalogue.spec(digest) for digest in started.tools.values()]
-        return [spec for spec in specs if spec is not None]
+        return {spec.name: spec for spec in specs if spec is not None}

@@ -1,0 +1,110 @@
+"""A run in the terminal: its steps, thinking, answer and artifacts, as they come."""
+
+import json
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.text import Text
+
+_SHOWN = 160
+
+
+class Screen:
+    """Prints events of one run in their order. Of an answer that is begun anew (another attempt) the new one counts."""
+
+    def __init__(self, console: Console, *, thinking: bool = True) -> None:
+        self._console = console
+        self._thinking = thinking
+        self._open: str | None = None
+        self._attempt: tuple[int, int] | None = None
+        self._artifacts: dict[str, int] = {}
+
+    def show(self, event: dict[str, Any]) -> None:
+        """Print one event."""
+        handler = getattr(self, f"_on_{event.get('type')}", None)
+        if handler is not None:
+            handler(event)
+
+    def _line(self, text: str) -> None:
+        self._close()
+        self._console.print(text, soft_wrap=True, highlight=False)
+
+    def _close(self) -> None:
+        if self._open is not None:
+            self._console.print()
+            self._open = None
+
+    def _write(self, channel: str, text: str, style: str) -> None:
+        if self._open != channel:
+            self._close()
+            self._open = channel
+        self._console.print(Text(text, style=style), end="", soft_wrap=True)
+
+    def _on_run_started(self, event: dict[str, Any]) -> None:
+        self._line(f"[dim]run {event['run_id']} · model {escape(event.get('model') or '?')} · {len(event.get('tools') or {})} tools[/dim]")
+
+    def _on_thinking(self, event: dict[str, Any]) -> None:
+        if self._thinking and event.get("text"):
+            self._write("thinking", event["text"], "dim italic")
+
+    def _on_chunk(self, event: dict[str, Any]) -> None:
+        attempt = (event.get("action_seq", 0), event.get("attempt", 0))
+        if self._attempt is not None and attempt != self._attempt and event.get("seq") == 0 and self._open == "answer":
+            self._line("[yellow]… begun again[/yellow]")
+        self._attempt = attempt
+        if event.get("text"):
+            self._write("answer", event["text"], "bold")
+
+    def _on_step(self, event: dict[str, Any]) -> None:
+        if event["status"] == "started":
+            for call in event.get("calls") or []:
+                arguments = json.dumps(call.get("args"), ensure_ascii=False)
+                self._line(f"[cyan]→ {escape(call['tool'])}[/cyan] [dim]{escape(_short(arguments))}[/dim]")
+        elif event["status"] in {"failed", "invalid", "skipped"}:
+            self._line(f"[red]✗ step {event['step']} {event['status']}[/red]")
+
+    def _on_observed(self, event: dict[str, Any]) -> None:
+        if event["status"] == "succeeded":
+            shown = json.dumps(event.get("observation"), ensure_ascii=False)
+            self._line(f"[green]← {escape(event['tool'])}[/green] [dim]{event.get('latency_ms', 0)} ms · {escape(_short(shown))}[/dim]")
+        else:
+            failure = event.get("failure") or {}
+            self._line(f"[red]✗ {escape(event['tool'])}: {escape(failure.get('reason', ''))} ({failure.get('code')})[/red]")
+
+    def _on_tool_progress(self, event: dict[str, Any]) -> None:
+        fraction = event.get("fraction")
+        share = f" {fraction:.0%}" if fraction is not None else ""
+        self._line(f"[dim]  {escape(event['tool'])}{share} {escape(event.get('message', ''))}[/dim]")
+
+    def _on_artifact_chunk(self, event: dict[str, Any]) -> None:
+        stream = event["stream_id"]
+        self._artifacts[stream] = self._artifacts.get(stream, 0) + 1
+        if event.get("done"):
+            kind = event.get("artifact_type") or "artifact"
+            self._line(f"[magenta]  {escape(kind)} “{escape(stream)}” complete after {self._artifacts[stream]} pieces[/magenta]")
+
+    def _on_repaired(self, event: dict[str, Any]) -> None:
+        self._line(f"[yellow]  reply repaired: {escape(_short(event.get('reason', '')))}[/yellow]")
+
+    def _on_done(self, event: dict[str, Any]) -> None:
+        self._close()
+        for warning in event.get("warnings") or []:
+            self._line(f"[yellow]! {escape(warning)}[/yellow]")
+        for tool, fields in (event.get("artifacts") or {}).items():
+            self._line(f"[magenta]  artifacts of {escape(tool)}: {escape(', '.join(fields))}[/magenta]")
+        for source in event.get("sources") or []:
+            self._line(f"[blue]  source: {escape(source.get('title', ''))} [dim]{escape(source.get('url') or '')}[/dim][/blue]")
+        usage = event.get("usage") or {}
+        spent = f"{usage.get('model_calls', 0)} model calls, {usage.get('tool_calls', 0)} tool calls"
+        self._line(f"[dim]{event['reason']} · {spent}[/dim]")
+
+    def _on_error(self, event: dict[str, Any]) -> None:
+        self._line(f"[red]error: {escape(event['error'])} ({event['code']}, trace {event['trace_id']})[/red]")
+
+    def _on_cancelled(self, event: dict[str, Any]) -> None:
+        self._line(f"[yellow]cancelled {escape(event.get('reason', ''))}[/yellow]")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -1,0 +1,238 @@
+"""Judge a finished chaos session by what it left behind: the logs, the tools' ledgers, the clients' records.
+
+Each rule is a function from Evidence to complaints; tests/system/test_checker.py alters records one by one and checks that the right
+rule notices (a rule without a mutant is not trusted).
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+Event = dict[str, Any]
+
+TERMINAL = frozenset({"done", "error", "cancelled"})
+_CLOCKS_S = 0.05
+"""How far two processes' clocks and a write's way may lie apart on one machine, in seconds."""
+
+
+@dataclass
+class Stored:
+    """One record: where it is stored, and what it says."""
+
+    sequence: int
+    kind: str
+    at: float
+    """The writer's clock, Unix seconds."""
+    events: list[Event]
+
+
+@dataclass
+class Execution:
+    """One line of a tool's ledger: it began this call."""
+
+    key: str
+    pid: int
+    at: float
+
+
+@dataclass
+class RunEvidence:
+    """One run as it was asked for, stored, and seen by its client."""
+
+    run_id: str
+    cancelled_by_client: bool = False
+    may_fail: bool = False
+    """Something else stood in the way of `done`, on purpose."""
+    records: list[Stored] = field(default_factory=list)
+    seen: list[tuple[str, Event]] = field(default_factory=list)
+    """(SSE id or "", event), in the order in which the client got them over all its connections."""
+
+
+@dataclass
+class Evidence:
+    """A whole session."""
+
+    runs: list[RunEvidence]
+    executions: list[Execution] = field(default_factory=list)
+    idempotent: dict[str, bool] = field(default_factory=dict)
+    """Tool -> whether its calls may be repeated while they are not settled."""
+    left: dict[str, int] = field(default_factory=dict)
+    """Messages left in the work queues."""
+
+
+def events_of(run: RunEvidence, kind: str | None = None) -> Iterator[tuple[Stored, Event]]:
+    """Every event with its record, in the order of storage."""
+    for record in sorted(run.records, key=lambda r: r.sequence):
+        if kind is None or record.kind == kind:
+            for event in record.events:
+                yield record, event
+
+
+def _end(run: RunEvidence) -> tuple[Stored, Event] | None:
+    ends = [(record, event) for record, event in events_of(run, "log") if event["type"] in TERMINAL]
+    return ends[0] if ends else None
+
+
+def ends_exactly_once(run: RunEvidence) -> Iterator[str]:
+    """Every accepted run has one terminal event, the last on its log."""
+    log = list(events_of(run, "log"))
+    ends = [event["type"] for _, event in log if event["type"] in TERMINAL]
+    if len(ends) != 1:
+        yield f"{len(ends)} terminal events: {ends}"
+    elif log[-1][1]["type"] not in TERMINAL:
+        yield f"{log[-1][1]['type']} stored after the terminal event"
+
+
+def ends_done(run: RunEvidence) -> Iterator[str]:
+    """A run ends `done` with an answer where nothing else stood in the way, and `cancelled` only by its client."""
+    end = _end(run)
+    if end is None:
+        return
+    kind = end[1]["type"]
+    if kind == "cancelled" and not run.cancelled_by_client:
+        yield "cancelled, though nobody asked for it"
+    if kind == "error" and not run.may_fail:
+        yield f"ended in error {end[1].get('code')}: {end[1].get('error')}"
+    if kind == "done" and end[1].get("reason") != "answer_complete" and not run.may_fail:
+        yield f"done without an answer: {end[1].get('reason')}"
+
+
+def settles_each_call_once(run: RunEvidence) -> Iterator[str]:
+    """No call has two outcomes, and a run that is `done` has one for each call."""
+    observed = Counter(event["call_id"] for _, event in events_of(run, "log") if event["type"] == "observed")
+    planned = {call["call_id"] for _, event in events_of(run, "log") if event["type"] in {"step", "called"} for call in event.get("calls", [])}
+    for call_id, count in observed.items():
+        if count > 1:
+            yield f"call {call_id} settled {count} times"
+        if call_id not in planned:
+            yield f"call {call_id} settled but never planned"
+    end = _end(run)
+    if end is not None and end[1]["type"] == "done" and end[1].get("reason") == "answer_complete" and set(observed) != planned:
+        yield f"done with open calls {sorted(planned - set(observed))}"
+
+
+def streams_the_answer(run: RunEvidence) -> Iterator[str]:
+    """The chunks of the last attempt, joined, are the answer; numbered without gaps; closed by `done`."""
+    end = _end(run)
+    if end is None or end[1]["type"] != "done" or end[1].get("reason") != "answer_complete":
+        return
+    chunks = [event for record, event in events_of(run, "stream") if event["type"] == "chunk" and record.sequence < end[0].sequence]
+    if not chunks:
+        yield "no chunk of the answer"
+        return
+    last = max((chunk["action_seq"], chunk["attempt"]) for chunk in chunks)
+    part = [chunk for chunk in chunks if (chunk["action_seq"], chunk["attempt"]) == last]
+    if "".join(chunk["text"] for chunk in part) != end[1]["raw_answer"]:
+        yield "the chunks of the last attempt are not the answer"
+    if [chunk["seq"] for chunk in part] != list(range(len(part))):
+        yield f"chunk numbers {[chunk['seq'] for chunk in part]}"
+    if not part[-1]["done"]:
+        yield "the answer's stream is not closed"
+
+
+def stores_nothing_of_the_dead(run: RunEvidence) -> Iterator[str]:
+    """No chunk of an attempt is stored once a later attempt was announced, or the run has ended."""
+    newest: dict[int, int] = {}
+    ended = False
+    for _, event in events_of(run):
+        if event["type"] == "asked":
+            newest[event["turn"]] = event["attempt"]
+        elif event["type"] in TERMINAL:
+            ended = True
+        elif event["type"] in {"chunk", "thinking"}:
+            if ended:
+                yield "a chunk stored after the end"
+            elif event["attempt"] < newest.get(event["action_seq"], 0):
+                yield f"a chunk of attempt {event['attempt']} stored after attempt {newest[event['action_seq']]} was announced"
+
+
+def asks_in_order(run: RunEvidence) -> Iterator[str]:
+    """Attempts of a turn count up by one, turns too, and a decision is that of the newest attempt."""
+    turn, attempt = 0, 0
+    for _, event in events_of(run, "log"):
+        if event["type"] == "asked":
+            expected = (turn, attempt + 1) if event["turn"] == turn else (turn + 1, 1)
+            if (event["turn"], event["attempt"]) != expected:
+                yield f"asked turn {event['turn']} attempt {event['attempt']} after turn {turn} attempt {attempt}"
+            turn, attempt = event["turn"], event["attempt"]
+        elif event["type"] == "step" and event["status"] == "started" and (event["step"], event["attempt"]) != (turn, attempt):
+            yield f"decision of turn {event['step']} attempt {event['attempt']} while turn {turn} attempt {attempt} was asked"
+
+
+def shows_what_is_stored(run: RunEvidence) -> Iterator[str]:
+    """What a client got over all its connections is the log read afterwards: same events, same order, none twice."""
+    end = _end(run)
+    if end is None:
+        return
+    stored = [_essence(event) for record, event in events_of(run) if record.sequence <= end[0].sequence]
+    seen = [_essence(event) for _, event in run.seen]
+    if seen != stored:
+        at = next((n for n, (a, b) in enumerate(zip(seen, stored, strict=False)) if a != b), min(len(seen), len(stored)))
+        yield f"the client got {len(seen)} events of {len(stored)}; they differ from position {at}"
+
+
+def _essence(event: Event) -> str:
+    parts = (event["type"], *(event.get(k) for k in ("turn", "step", "status", "attempt", "seq", "call_id", "text")))
+    return repr(parts)
+
+
+RULES: dict[str, Callable[[RunEvidence], Iterator[str]]] = {
+    rule.__name__: rule
+    for rule in (
+        ends_exactly_once,
+        ends_done,
+        settles_each_call_once,
+        streams_the_answer,
+        stores_nothing_of_the_dead,
+        asks_in_order,
+        shows_what_is_stored,
+    )
+}
+
+
+def executes_once(evidence: Evidence) -> Iterator[str]:
+    """A side effect happens once; a call that may be repeated is not begun again once it is settled, nor after its run ended."""
+    ledger: dict[str, list[Execution]] = defaultdict(list)
+    for execution in sorted(evidence.executions, key=lambda e: e.at):
+        ledger[execution.key].append(execution)
+    known: set[str] = set()
+    for run in evidence.runs:
+        end = _end(run)
+        tools = {call["call_id"]: call["tool"] for _, e in events_of(run, "log") if e["type"] in {"step", "called"} for call in e.get("calls", [])}
+        settled = {event["call_id"]: (record.at, event) for record, event in events_of(run, "log") if event["type"] == "observed"}
+        for call_id, tool in tools.items():
+            key = f"{run.run_id}.{call_id}"
+            known.add(key)
+            begun = ledger.get(key, [])
+            if len(begun) > 1 and not evidence.idempotent.get(tool, False):
+                yield f"{key}: side effect done {len(begun)} times by {[e.pid for e in begun]}"
+            if call_id in settled:
+                at, event = settled[call_id]
+                late = [e for e in begun if e.at > at + _CLOCKS_S]
+                if late:
+                    yield f"{key}: begun {late[0].at - at:.3f} s after it was settled"
+                if event["status"] == "succeeded" and not begun:
+                    yield f"{key}: succeeded without having been executed"
+            if end is not None and any(e.at > end[0].at + _CLOCKS_S for e in begun):
+                yield f"{key}: begun after its run had ended"
+    for key in sorted(set(ledger) - known):
+        yield f"{key}: executed but never planned"
+
+
+def leaves_nothing(evidence: Evidence) -> Iterator[str]:
+    """The work queues are empty in the end."""
+    for queue, count in evidence.left.items():
+        if count:
+            yield f"{count} messages left in {queue}"
+
+
+def judge(evidence: Evidence) -> dict[str, list[str]]:
+    """Apply every rule; return the complaints by rule, empty when no promise was broken."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for name, rule in RULES.items():
+        for run in evidence.runs:
+            found[name] += [f"{run.run_id}: {complaint}" for complaint in rule(run)]
+    for session_rule in (executes_once, leaves_nothing):
+        found[session_rule.__name__] += list(session_rule(evidence))
+    return {name: complaints for name, complaints in found.items() if complaints}

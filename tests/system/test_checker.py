@@ -1,0 +1,180 @@
+"""The checker finds nothing in a sound session, and each of its rules notices its own kind of wrong."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.system.checker import RULES, Evidence, Execution, RunEvidence, Stored, judge
+
+RUN = "0192f0c1a2b37c4d8e5f60718293a4b5"
+
+
+def _call(n: int) -> dict[str, Any]:
+    return {"call_id": f"1-{n}", "tool": "once" if n == 1 else "often"}
+
+
+def sound() -> Evidence:
+    """A run with a lost attempt, two calls and an answer in two chunks, and another one that its client cancelled."""
+    chunk = {"type": "chunk", "action_seq": 2, "done": False}
+    log: list[tuple[int, str, list[dict[str, Any]]]] = [
+        (1, "log", [{"type": "run_started"}, {"type": "asked", "turn": 1, "attempt": 1}]),
+        (2, "log", [{"type": "step", "step": 1, "status": "started", "attempt": 1, "calls": [_call(1), _call(2)]}]),
+        (3, "log", [{"type": "observed", "call_id": "1-2", "status": "succeeded"}]),
+        (
+            4,
+            "log",
+            [
+                {"type": "observed", "call_id": "1-1", "status": "succeeded"},
+                {"type": "step", "step": 1, "status": "succeeded", "attempt": None},
+                {"type": "asked", "turn": 2, "attempt": 1},
+            ],
+        ),
+        (5, "stream", [{**chunk, "attempt": 1, "seq": 0, "text": "4"}]),
+        (6, "log", [{"type": "asked", "turn": 2, "attempt": 2}]),
+        (7, "stream", [{**chunk, "attempt": 2, "seq": 0, "text": "4"}]),
+        (8, "stream", [{**chunk, "attempt": 2, "seq": 1, "text": "2", "done": True}]),
+        (9, "log", [{"type": "step", "step": 2, "status": "started", "attempt": 2, "calls": []}, {"type": "done", "reason": "answer_complete", "raw_answer": "42"}]),
+    ]
+    records = [Stored(sequence, kind, 100.0 + sequence, events) for sequence, kind, events in log]
+    seen = [("", event) for record in records for event in record.events]
+    stopped = RunEvidence("f" * 32, cancelled_by_client=True, records=[Stored(20, "log", 120.0, [{"type": "cancelled"}])], seen=[("", {"type": "cancelled"})])
+    executions = [Execution(f"{RUN}.1-1", 7, 102.1), Execution(f"{RUN}.1-2", 7, 102.1), Execution(f"{RUN}.1-2", 8, 102.5)]
+    return Evidence([RunEvidence(RUN, records=records, seen=seen), stopped], executions, {"once": False, "often": True}, {"INBOX": 0})
+
+
+def _events(evidence: Evidence, sequence: int) -> list[dict[str, Any]]:
+    return next(record.events for record in evidence.runs[0].records if record.sequence == sequence)
+
+
+def _end_twice(e: Evidence) -> None:
+    _events(e, 9).append({"type": "cancelled"})
+
+
+def _never_end(e: Evidence) -> None:
+    _events(e, 9).pop()
+
+
+def _write_after_the_end(e: Evidence) -> None:
+    e.runs[0].records.append(Stored(10, "log", 111.0, [{"type": "asked", "turn": 3, "attempt": 1}]))
+
+
+def _cancel_by_nobody(e: Evidence) -> None:
+    e.runs[1].cancelled_by_client = False
+
+
+def _fail_for_no_reason(e: Evidence) -> None:
+    _events(e, 9)[-1] = {"type": "error", "code": "internal", "error": "x"}
+
+
+def _settle_twice(e: Evidence) -> None:
+    _events(e, 4).append({"type": "observed", "call_id": "1-2", "status": "succeeded"})
+
+
+def _leave_a_call_open(e: Evidence) -> None:
+    _events(e, 3).clear()
+
+
+def _settle_the_unplanned(e: Evidence) -> None:
+    _events(e, 3).append({"type": "observed", "call_id": "7-7", "status": "succeeded"})
+
+
+def _lose_a_chunk(e: Evidence) -> None:
+    _events(e, 7).clear()
+
+
+def _repeat_a_chunk(e: Evidence) -> None:
+    e.runs[0].records.append(Stored(8, "stream", 108.0, [dict(_events(e, 7)[0])]))
+
+
+def _alter_the_answer(e: Evidence) -> None:
+    _events(e, 9)[-1]["raw_answer"] = "43"
+
+
+def _leave_the_stream_open(e: Evidence) -> None:
+    _events(e, 8)[0]["done"] = False
+
+
+def _store_a_dead_chunk(e: Evidence) -> None:
+    e.runs[0].records[4].sequence, e.runs[0].records[5].sequence = 6, 5
+
+
+def _store_a_late_chunk(e: Evidence) -> None:
+    e.runs[0].records.append(Stored(11, "stream", 112.0, [{"type": "chunk", "action_seq": 2, "attempt": 2, "seq": 2, "text": "", "done": True}]))
+
+
+def _skip_an_attempt(e: Evidence) -> None:
+    _events(e, 6)[0]["attempt"] = 3
+
+
+def _decide_by_the_dead(e: Evidence) -> None:
+    _events(e, 9)[0]["attempt"] = 1
+
+
+def _hide_an_event(e: Evidence) -> None:
+    del e.runs[0].seen[3]
+
+
+def _show_an_event_twice(e: Evidence) -> None:
+    e.runs[0].seen.insert(4, e.runs[0].seen[4])
+
+
+def _show_out_of_order(e: Evidence) -> None:
+    seen = e.runs[0].seen
+    seen[6], seen[7] = seen[7], seen[6]
+
+
+def _repeat_a_side_effect(e: Evidence) -> None:
+    e.executions.append(Execution(f"{RUN}.1-1", 9, 102.3))
+
+
+def _repeat_a_settled_call(e: Evidence) -> None:
+    e.executions.append(Execution(f"{RUN}.1-2", 9, 104.2))
+
+
+def _invent_a_result(e: Evidence) -> None:
+    del e.executions[0]
+
+
+def _execute_after_the_end(e: Evidence) -> None:
+    e.executions.append(Execution(f"{RUN}.1-2", 9, 130.0))
+
+
+def _execute_the_unplanned(e: Evidence) -> None:
+    e.executions.append(Execution(f"{RUN}.8-8", 9, 102.0))
+
+
+def _leave_a_message(e: Evidence) -> None:
+    e.left["INBOX"] = 1
+
+
+MUTANTS: dict[str, list[Callable[[Evidence], None]]] = {
+    "ends_exactly_once": [_end_twice, _never_end, _write_after_the_end],
+    "ends_done": [_cancel_by_nobody, _fail_for_no_reason],
+    "settles_each_call_once": [_settle_twice, _leave_a_call_open, _settle_the_unplanned],
+    "streams_the_answer": [_lose_a_chunk, _repeat_a_chunk, _alter_the_answer, _leave_the_stream_open],
+    "stores_nothing_of_the_dead": [_store_a_dead_chunk, _store_a_late_chunk],
+    "asks_in_order": [_skip_an_attempt, _decide_by_the_dead],
+    "shows_what_is_stored": [_hide_an_event, _show_an_event_twice, _show_out_of_order],
+    "executes_once": [_repeat_a_side_effect, _repeat_a_settled_call, _invent_a_result, _execute_after_the_end, _execute_the_unplanned],
+    "leaves_nothing": [_leave_a_message],
+}
+
+
+def test_a_sound_session_passes() -> None:
+    """No rule complains of a session in which nothing went wrong."""
+    assert judge(sound()) == {}
+
+
+@pytest.mark.parametrize(("rule", "mutant"), [(rule, mutant) for rule, mutants in MUTANTS.items() for mutant in mutants], ids=lambda v: getattr(v, "__name__", v))
+def test_each_rule_notices_its_mutants(rule: str, mutant: Callable[[Evidence], None]) -> None:
+    """One altered record is enough for the rule that forbids it."""
+    altered = copy.deepcopy(sound())
+    mutant(altered)
+    assert rule in judge(altered)
+
+
+def test_every_rule_has_a_mutant() -> None:
+    """A rule that nothing can break is no rule."""
+    assert set(MUTANTS) == {*RULES, "executes_once", "leaves_nothing"}
