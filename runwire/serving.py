@@ -1,0 +1,129 @@
+"""Serve tools over NATS, all tools of some files in one process."""
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Coroutine, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import nats
+from nats.aio.client import Client
+
+from .loading import load_tools, unique
+from .served import BEAT_S, ServedTool
+from .tools import Tool
+from .workers import Workers
+
+logger = logging.getLogger("runwire.serving")
+
+DEFAULT_URL = "nats://127.0.0.1:4222"
+_GRACE_S = 10.0
+
+
+async def serve(
+    tools: Iterable[Tool[..., Any]],
+    url: str | None = None,
+    *,
+    user: str | None = None,
+    password: str | None = None,
+    grace_s: float = _GRACE_S,
+    stop: asyncio.Event | None = None,
+) -> None:
+    """Serve tools until `stop` is set or this task is cancelled; waits for a server that is not there yet.
+
+    Args:
+        tools: what to serve; names must differ.
+        url: of NATS, several separated by commas; default: RUNWIRE_NATS_URL, else nats://127.0.0.1:4222.
+        user: of NATS; default: RUNWIRE_NATS_USER.
+        password: of NATS; default: RUNWIRE_NATS_PASSWORD.
+        grace_s: for calls in flight when it is time to stop.
+        stop: set it to stop in good order.
+
+    Raises:
+        ToolsNotLoaded: two tools bear the same name.
+    """
+    named = unique(tools)
+    stop = stop or asyncio.Event()
+    client = await _connected(_connect(url, user, password), stop)
+    if client is None:
+        return
+    workers = Workers()
+    served = [ServedTool(client, tool, workers) for tool in named]
+    beating = asyncio.create_task(_beat(served))
+    try:
+        for one in served:
+            await one.start()
+        logger.info("serving %s", ", ".join(tool.name for tool in named))
+        await stop.wait()
+        await asyncio.gather(*(one.stop(grace_s) for one in served))
+    finally:
+        beating.cancel()
+        workers.close()
+        await client.close()
+
+
+async def _beat(served: Sequence[ServedTool]) -> None:
+    while True:
+        await asyncio.sleep(BEAT_S)
+        for one in served:
+            await one.beat()
+
+
+async def _connected(connecting: Coroutine[Any, Any, Client], stop: asyncio.Event) -> Client | None:
+    """Return the connection, or None when it was time to stop before there was one."""
+    connection, stopped = asyncio.create_task(connecting), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({connection, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        return connection.result() if connection.done() else None
+    finally:
+        stopped.cancel()
+        connection.cancel()
+
+
+async def _connect(url: str | None, user: str | None, password: str | None) -> Client:
+    url = url or os.environ.get("RUNWIRE_NATS_URL") or DEFAULT_URL
+    user = user or os.environ.get("RUNWIRE_NATS_USER")
+    password = password or os.environ.get("RUNWIRE_NATS_PASSWORD")
+    seen: set[str] = set()
+
+    async def on_error(error: Exception) -> None:
+        # While the server is away the same error comes with every attempt.
+        if (text := repr(error)) not in seen:
+            seen.add(text)
+            logger.warning("NATS: %s", text)
+
+    async def on_reconnect() -> None:
+        seen.clear()
+        logger.info("connected to NATS again")
+
+    options: dict[str, Any] = {"user": user, "password": password} if user else {}
+    return await nats.connect(
+        servers=url.split(","),
+        name="runwire-tools",
+        # Nothing is flushed late: what a cut-off process had to say is asked for again.
+        pending_size=0,
+        max_reconnect_attempts=-1,
+        reconnect_time_wait=0.25,
+        ping_interval=5,
+        connect_timeout=2,
+        error_cb=on_error,
+        reconnected_cb=on_reconnect,
+        **options,
+    )
+
+
+def main(paths: Sequence[str | Path], url: str | None = None, *, grace_s: float = _GRACE_S, log_level: str = "INFO") -> None:
+    """Serve the tools of Python files until SIGTERM or SIGINT. Raises ToolsNotLoaded before anything is served."""
+    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("nats").setLevel(logging.ERROR)
+    tools = unique(tool for path in paths for tool in load_tools(path))
+    asyncio.run(_until_told(tools, url, grace_s))
+
+
+async def _until_told(tools: list[Tool[..., Any]], url: str | None, grace_s: float) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await serve(tools, url, grace_s=grace_s, stop=stop)
