@@ -119,6 +119,15 @@ class Repaired(Message):
     usage: Usage | None = None
 
 
+class Compacted(Message):
+    """The conversation with the model had become too long: lines of older messages are cut to `line_characters` from now on."""
+
+    type: Literal["compacted"] = "compacted"
+    turn: int
+    cause: Literal["overflow", "threshold"]
+    line_characters: int
+
+
 class Done(FinalPayload):
     """The run ended with an answer, or with what it had when a budget ran out."""
 
@@ -224,6 +233,7 @@ KNOWN: tuple[type[Message], ...] = (
     Called,
     Observed,
     Repaired,
+    Compacted,
     Done,
     Error,
     Cancelled,
@@ -248,6 +258,7 @@ RunEvent = Annotated[
     | Annotated[Called, Tag("called")]
     | Annotated[Observed, Tag("observed")]
     | Annotated[Repaired, Tag("repaired")]
+    | Annotated[Compacted, Tag("compacted")]
     | Annotated[Done, Tag("done")]
     | Annotated[Error, Tag("error")]
     | Annotated[Cancelled, Tag("cancelled")]

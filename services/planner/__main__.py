@@ -13,7 +13,7 @@ from services.runtime.service import Broker, run_service
 from services.runtime.streams import PLANNER_CONTROL, PLANNER_INBOX, PLANNER_REQUESTS
 
 from . import index
-from .advance import Rules
+from .advance import CHARACTERS_PER_TOKEN, Rules
 from .agents import load_agents
 from .handlers import Planner
 from .model import LiteLLMModel, Model, choose_model
@@ -38,7 +38,11 @@ def build_planner(settings: PlannerSettings, bus: Bus, catalogue: Catalogue, mod
         catalogue=catalogue,
         strategies={"react": react},
     )
-    rules = Rules(max_repairs=settings.max_repairs, max_provider_failures=settings.max_provider_failures)
+    rules = Rules(
+        max_repairs=settings.max_repairs,
+        max_provider_failures=settings.max_provider_failures,
+        max_characters=settings.max_context_tokens * CHARACTERS_PER_TOKEN,
+    )
     return Planner(bus, thinker, rules, cached_runs=settings.planner_cached_runs, chunk_ttl_s=settings.chunk_ttl_s)
 
 

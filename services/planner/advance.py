@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from contracts.actions import FINAL_RESPONSE
-from contracts.events import Asked, Called, Observed, PlannedCall, Repaired, RunStarted, Step, StepStatus
+from contracts.events import Asked, Called, Compacted, Observed, PlannedCall, Repaired, RunStarted, Step, StepStatus
 from contracts.faults import Fault
 from contracts.inbox import CallFinished
 from contracts.tools import ToolSpec
@@ -32,7 +32,11 @@ Kind = Literal["request", "call_finished", "timer", "cancel", "poisoned"]
 
 MAX_LOST = 5
 """Attempts of one turn that may die with their process before the run gives up: something in it kills planners."""
+CHARACTERS_PER_TOKEN = 4
+"""A rough average over languages and JSON; only the decision when to compact rests on it."""
 _SHORT = 4000
+_OVERFLOW_LINE = 400
+_SHORTEST_LINE = 120
 
 
 @dataclass(slots=True)
@@ -71,6 +75,8 @@ class Rules:
 
     max_repairs: int = 2
     max_provider_failures: int = 2
+    max_characters: int = 400_000
+    """Of the conversation, before it is compacted; about four to a token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,22 +134,22 @@ def advance(run: Run, told: Told, rules: Rules) -> Todo:
         fault = Fault(code="poisoned", reason="a message of this run could not be handled and was set aside")
         return Append([endings.failed(run, fault)])
     if run.started is None:
-        return _open(told)
+        return _open(told, rules)
     if told.kind == "timer":
         return Append([endings.budget_exhausted(run, f"deadline_s of {run.started.limits.deadline_s:g}")])
     if told.kind == "request" and not told.opened:
         return Open()
     if told.finished is not None and told.finished.call_id in run.open:
-        return Append(_settle(run, told, told.finished))
+        return Append(_settle(run, told, told.finished, rules))
     if run.asked is not None:
         return _ask(run, told, run.asked, rules)
     if run.open:
         return _dispatch(run, told)
     # Nothing is in flight and nothing has ended: whoever looks asks for the next step.
-    return Append(_next(run, told))
+    return Append(_next(run, told, rules))
 
 
-def _open(told: Told) -> Todo:
+def _open(told: Told, rules: Rules) -> Todo:
     if told.started is None:
         return Ack()  # A late message of a run that has been purged.
     first = [told.started]
@@ -152,7 +158,7 @@ def _open(told: Told) -> Todo:
         return Append([*first, endings.failed(opened, told.refusal)])
     if told.started.deadline_at is not None and told.now >= told.started.deadline_at:
         return Append([*first, endings.budget_exhausted(opened, f"deadline_s of {told.started.limits.deadline_s:g}")])
-    return Append([*first, *_next(opened, told)])
+    return Append([*first, *_next(opened, told, rules)])
 
 
 def _ask(run: Run, told: Told, asked: Asked, rules: Rules) -> Todo:
@@ -239,6 +245,9 @@ def _repair(run: Run, told: Told, asked: Asked, decision: Invalid, rules: Rules)
 def _fail(run: Run, told: Told, asked: Asked, decision: Failed, rules: Rules) -> list[Event]:
     if decision.again and run.failures < rules.max_provider_failures:
         return [_asked(run, told, asked.turn, asked.attempt + 1, "provider")]
+    if decision.fault.code == "context_too_long" and run.compactions == 0:
+        compacted = Compacted(turn=asked.turn, cause="overflow", line_characters=_OVERFLOW_LINE)
+        return [compacted, _asked(run, told, asked.turn, asked.attempt + 1, "provider")]
     return [endings.failed(_after(run, decision=decision), decision.fault)]
 
 
@@ -248,7 +257,7 @@ def _ask_for_the_text(run: Run, told: Told, asked: Asked, decision: Final) -> li
     return [repaired, _asked(run, told, asked.turn, asked.attempt + 1, "repair")]
 
 
-def _settle(run: Run, told: Told, finished: CallFinished) -> list[Event]:
+def _settle(run: Run, told: Told, finished: CallFinished, rules: Rules) -> list[Event]:
     """A call has its outcome: record it, hand its place to a waiting call, and go on when it was the last."""
     observed = Observed.model_validate(finished.model_dump(exclude={"v", "kind"}))
     step = run.step
@@ -264,7 +273,7 @@ def _settle(run: Run, told: Told, finished: CallFinished) -> list[Event]:
     status: StepStatus = "succeeded" if any(o.status == "succeeded" for o in outcomes.values()) else "failed"
     latency_ms = max(0, told.now - run.step_at)
     ended = Step(step=step.step, node=step.node, status=status, latency_ms=latency_ms, note=join)
-    return [observed, ended, *_next(run, told, observed)]
+    return [observed, ended, *_next(run, told, rules, observed)]
 
 
 def _join(run: Run, told: Told, step: Step, outcomes: Mapping[str, Observed]) -> PlannedCall | str | None:
@@ -282,12 +291,17 @@ def _join(run: Run, told: Told, step: Step, outcomes: Mapping[str, Observed]) ->
     return None if isinstance(outcome, JoinAbsent) else outcome.line
 
 
-def _next(run: Run, told: Told, observed: Observed | None = None) -> list[Event]:
+def _next(run: Run, told: Told, rules: Rules, observed: Observed | None = None) -> list[Event]:
     """Ask for the next decision, or end the run when it has spent what it may."""
     budget = _exhausted(run)
     if budget is not None:
         return [endings.budget_exhausted(_after(run, observed=observed), budget)]
-    return [_asked(run, told, run.turn + 1, 1, "turn")]
+    asked = _asked(run, told, run.turn + 1, 1, "turn")
+    if run.characters <= rules.max_characters:
+        return [asked]
+    # Lines get shorter as steps get more, so that the whole comes well below the limit and stays there for a while.
+    line = max(_SHORTEST_LINE, rules.max_characters // (4 * max(1, len(run.history))))
+    return [Compacted(turn=run.turn + 1, cause="threshold", line_characters=line), asked]
 
 
 def _asked(run: Run, told: Told, turn: int, attempt: int, cause: Literal["turn", "lost", "repair", "provider"]) -> Asked:

@@ -20,7 +20,7 @@ from contracts import events
 from contracts.events import Asked, Called, Observed, PlannedCall, Repaired, RunStarted, Step
 from contracts.payload import Source, Usage
 
-from . import prompts
+from . import compaction, prompts
 
 Event = Any
 """One of contracts.events; typed loosely because a log may hold events of a newer version."""
@@ -53,6 +53,10 @@ class Run:
     joined: bool = False
     history: list[dict[str, Any]] = field(default_factory=list)
     """The conversation with the model, append-only: its prefix stays the same, so that provider caches hit."""
+    characters: int = 0
+    """Of the conversation."""
+    compactions: int = 0
+    """Of this turn because the model said that its context was too long."""
     notes: list[dict[str, Any]] = field(default_factory=list)
     """Repair notes of this turn; they stand at the end of the conversation and go with the turn."""
     final_args: dict[str, Any] | None = None
@@ -83,14 +87,23 @@ def fold(run: Run, seq: int, at: int, happened: list[Event]) -> None:
             _fold_repaired(run, event)
         elif kind == "run_started":
             run.started = event
-            run.history.append(prompts.question_message(event.request))
+            _say(run, prompts.question_message(event.request))
+        elif kind == "compacted":
+            run.history = compaction.compacted(run.history, event.line_characters)
+            run.characters = sum(compaction.length(message) for message in run.history)
+            run.compactions += event.cause == "overflow"
         elif kind in events.TERMINAL:
             run.terminal, run.ended_at, run.asked = event, at, None
 
 
+def _say(run: Run, message: dict[str, Any]) -> None:
+    run.history.append(message)
+    run.characters += compaction.length(message)
+
+
 def _fold_asked(run: Run, asked: Asked) -> None:
     if asked.turn != run.turn:
-        run.lost = run.repairs = run.failures = 0
+        run.lost = run.repairs = run.failures = run.compactions = 0
         run.notes.clear()
     elif asked.cause == "lost":
         run.lost += 1
@@ -103,7 +116,7 @@ def _fold_step(run: Run, step: Step, at: int) -> None:
     if step.status != "started":
         if run.observed and run.step is not None:
             notes = [step.note] if step.note else []
-            run.history.append(prompts.observation_message(run.step.step, run.step.calls, list(run.observed.values()), notes=notes))
+            _say(run, prompts.observation_message(run.step.step, run.step.calls, list(run.observed.values()), notes=notes))
         return
     run.asked, run.step, run.step_at, run.joined = None, step, at, False
     run.observed, run.final_args = {}, None
@@ -114,7 +127,7 @@ def _fold_step(run: Run, step: Step, at: int) -> None:
     run.usage = spent(run.usage, step.usage, tool_calls=len(step.calls))
     run.warnings += step.warnings
     if step.calls or step.answer is not None:
-        run.history.append(prompts.decision_message(step))
+        _say(run, prompts.decision_message(step))
 
 
 def _fold_called(run: Run, called: Called) -> None:

@@ -82,7 +82,7 @@ class ReactReading:
             "thought": normalized.reasoning,
             "reasoning": reply.reasoning,
             "usage": reply.usage,
-            "warnings": (*normalized.warnings, *settled.warnings),
+            "warnings": normalized.warnings,
         }
         decision = self._decide(settled.action, common)
         if isinstance(decision, str):
