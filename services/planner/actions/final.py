@@ -8,7 +8,7 @@ from services.planner.strict_json import ANSWER_KEYS
 from .names import CONTROL_KEYS, FINAL_FIELDS, STREAMED_KEYS, may_be_encoded
 from .values import answer_text, as_object, pick_answer
 
-_ENVELOPE = frozenset({"role", "type"})
+_ENVELOPE = frozenset({"role", "type", "tool_calls", "function_call", "refusal"})
 _MAY_STAND_BESIDE = frozenset({*CONTROL_KEYS, *FINAL_FIELDS, *ANSWER_KEYS, *_ENVELOPE})
 
 

@@ -31,7 +31,8 @@ _NOTABLE = re.compile(rf"{_OBJECT}|{_LIST}|```|{_ENCODED}|{_OPENING_TAG.pattern}
 _BARE_OPENING = re.compile(r"[\s\[{]*+")
 _KEY_AT = re.compile(_BARE_KEY)
 _IN_BROKEN = re.compile(r'"(?>[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[{}\]]|```', re.DOTALL)
-_WAS_ACTION = re.compile(r"next_node")
+_NODE_BEGINS = rf"next_node[{_QUOTES}\\]*+\s*+[:=]?\s*+(?:[{_QUOTES}\\]*+\w|[\[{{]|[{_QUOTES}\\]*+\Z)"
+_WAS_ACTION = re.compile(rf"tool_calls|function_call|action_input|{_NODE_BEGINS}")
 _MAY_BE_SHOWN = re.compile(r"final_response|null|none", re.IGNORECASE)
 
 
@@ -52,7 +53,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Broken:
-    """Something that began as an object or list and is none; `error.position` is one in `text`. `was_action`: it names a node."""
+    """Something that began as an object or list and is none; `error.position` is one in `text`. `was_action`: it was to call something."""
 
     error: NotJson
     text: str

@@ -9,7 +9,7 @@ from services.planner.strict_json import ANSWER_KEYS, MAX_DEPTH, NotJson, loads_
 from .names import STREAMED_KEYS
 
 _ENCODINGS = 2
-_MOST_VALUES = 1_000_000
+_MOST_VALUES = 200_000
 _MOST_BITS = 3000
 
 
