@@ -8,7 +8,7 @@ few seconds read back both tails, since a lost last message has no successor tha
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
@@ -57,7 +57,7 @@ class Follower:
         """Messages may have been missed: read back both tails before going on."""
         self._ended = False
 
-    async def records(self, idle_s: float = 15.0) -> AsyncIterator[Stored | None]:
+    async def records(self, idle_s: float = 15.0) -> AsyncGenerator[Stored | None, None]:
         """Yield every record after the cursors, and None whenever nothing has come for `idle_s` seconds. Ends after the terminal record."""
         subscription = await self._bus.nc.subscribe(self._live, cb=self._on_message)
         self._bus.on_reconnect.append(self._on_reconnect)

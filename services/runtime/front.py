@@ -44,6 +44,7 @@ class FrontServer(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
+                interface="asgi3",
                 ws="none",
                 lifespan="on",
                 timeout_graceful_shutdown=max(1, round(health.bus.settings.graceful_timeout_s)),

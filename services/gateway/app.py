@@ -1,0 +1,37 @@
+"""Compose the gateway's HTTP application; nothing connects here."""
+
+from collections.abc import Callable, Mapping
+
+from fastapi import FastAPI
+
+from contracts.tools import ToolSpec
+from services.runtime.bus import Bus
+from services.runtime.health import VERSION
+
+from .auth import build_guard
+from .errors import add_handlers
+from .intake import Intake
+from .openapi import describe
+from .routes import Gateway, router
+from .run_index import RunIndex
+from .runs import Runs
+from .settings import GatewaySettings
+
+
+def build_app(settings: GatewaySettings, bus: Bus, tools: Callable[[], Mapping[str, ToolSpec]]) -> FastAPI:
+    """Return the application; `app.state.gateway` holds its parts. Raises StartRefused."""
+    app = FastAPI(title="Runwire", version=VERSION, description="Runs of LLM agents: ask, watch, stop.", redirect_slashes=False)
+    runs = Runs(bus)
+    app.state.gateway = Gateway(
+        settings=settings,
+        bus=bus,
+        guard=build_guard(settings),
+        runs=runs,
+        intake=Intake(bus, runs, settings.accept_wait_s),
+        index=RunIndex(bus),
+        tools=tools,
+    )
+    app.include_router(router)
+    add_handlers(app)
+    app.openapi = lambda: describe(app)  # type: ignore[method-assign]
+    return app

@@ -1,0 +1,180 @@
+"""What the gateway answers when something is wrong: `application/problem+json` (RFC 9457), always.
+
+`code` is for programs and from a closed list (docs/http.md); `detail` is for people.
+"""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, ClassVar
+
+import orjson
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field, ValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from services.runtime.errors import BusError
+
+MEDIA_TYPE = "application/problem+json"
+
+
+class StartRefused(Exception):
+    """The gateway must not start with these settings: one sentence says why."""
+
+
+class FieldError(BaseModel):
+    """One thing that is wrong with the input."""
+
+    field: str = Field(description="its path, as `limits.max_steps`; empty for the body as a whole")
+    message: str
+
+
+class ProblemBody(BaseModel):
+    """Every error of the gateway, with the media type `application/problem+json`."""
+
+    type: str = Field(description="`urn:runwire:problem:<code>`")
+    title: str
+    status: int
+    code: str
+    detail: str
+    errors: list[FieldError] = Field(default_factory=list)
+    run_id: str | None = Field(default=None, description="the run that the request started, where it was accepted all the same")
+
+
+class Problem(Exception):
+    """The request ends with this answer."""
+
+    status: ClassVar[int] = 500
+    code: ClassVar[str] = "internal"
+    default: ClassVar[str] = "Something went wrong here; the log of the gateway says what."
+
+    def __init__(self, detail: str | None = None, *, headers: Mapping[str, str] | None = None, **more: Any) -> None:
+        super().__init__(detail or self.default)
+        self.detail = detail or self.default
+        self.headers = dict(headers or {})
+        self.more = more
+
+    def response(self) -> Response:
+        """The answer as bytes: the same problem always gives the same ones."""
+        return _response(self.status, self.code, self.detail, self.headers, self.more)
+
+
+class InvalidInput(Problem):
+    """The input does not have the form that it needs; `errors` names the fields."""
+
+    status, code, default = 422, "invalid_input", "The request does not have the expected form."
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(errors=[{"field": field, "message": message}])
+
+    @classmethod
+    def of(cls, error: ValidationError | RequestValidationError, prefix_length: int = 0) -> "InvalidInput":
+        """From what pydantic says, without the values themselves."""
+        found = [{"field": ".".join(map(str, e["loc"][prefix_length:])), "message": str(e["msg"])} for e in error.errors()]
+        problem = cls("", "")
+        problem.more = {"errors": found}
+        return problem
+
+
+class BodyTooLarge(Problem):
+    """The body, or the run's request made from it, exceeds the limit."""
+
+    status, code = 413, "body_too_large"
+
+    def __init__(self, limit: int) -> None:
+        # The rest of the body may still be on its way, so the connection cannot be used again.
+        super().__init__(f"The body must not exceed {limit} bytes.", headers={"Connection": "close"})
+
+
+class BodyTooSlow(Problem):
+    """The body did not arrive in time."""
+
+    status, code = 408, "body_too_slow"
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"The body did not arrive within {seconds:g} s.", headers={"Connection": "close"})
+
+
+class BadCursor(Problem):
+    """`Last-Event-ID` does not come from this run's stream."""
+
+    status, code, default = 400, "bad_cursor", "Last-Event-ID is not the id of an event of this run."
+
+
+class KeyMissing(Problem):
+    """No API key, or one that nobody has."""
+
+    status, code, default = 401, "unauthorized", "This needs an API key: Authorization: Bearer <key>."
+
+    def __init__(self) -> None:
+        super().__init__(headers={"WWW-Authenticate": "Bearer"})
+
+
+class Forbidden(Problem):
+    """A keyless gateway serves programs and pages of its own machine only."""
+
+    status, code = 403, "forbidden"
+
+
+class NotFound(Problem):
+    """There is no such thing, or it is another tenant's: the answer is the same."""
+
+    status, code, default = 404, "not_found", "There is nothing here."
+
+
+class IdempotencyConflict(Problem):
+    """The idempotency key was used for another body."""
+
+    status, code, default = 409, "idempotency_conflict", "This Idempotency-Key was used with another body."
+
+
+class TryAgain(Problem):
+    """NATS is away, or the queue of new runs is full; nothing is lost, but nothing was accepted either."""
+
+    status, code, default = 503, "unavailable", "The service cannot take this right now."
+
+    def __init__(self, detail: str | None = None, *, after_s: int = 2, **more: Any) -> None:
+        super().__init__(detail, headers={"Retry-After": str(after_s)}, **more)
+
+
+def _response(status: int, code: str, detail: str, headers: Mapping[str, str], more: Mapping[str, Any]) -> Response:
+    body = {"type": f"urn:runwire:problem:{code}", "title": HTTPStatus(status).phrase, "status": status, "code": code, "detail": detail}
+    return Response(orjson.dumps({**body, **more}), status, {**headers, "Cache-Control": "no-store"}, MEDIA_TYPE)
+
+
+def _on_problem(_request: Request, error: Exception) -> Response:
+    problem = error if isinstance(error, Problem) else Problem()
+    return problem.response()
+
+
+def _on_validation(_request: Request, error: Exception) -> Response:
+    # FastAPI puts the place (query, path, header) before the field's name.
+    return InvalidInput.of(error, 1).response() if isinstance(error, RequestValidationError) else Problem().response()
+
+
+def _on_http(_request: Request, error: Exception) -> Response:
+    if not isinstance(error, HTTPException):
+        return Problem().response()
+    if error.status_code == NotFound.status:
+        return NotFound().response()
+    code = HTTPStatus(error.status_code).name.lower()
+    return _response(error.status_code, code, str(error.detail), error.headers or {}, {})
+
+
+def _on_bus(_request: Request, _error: Exception) -> Response:
+    return TryAgain("The message bus does not answer.").response()
+
+
+def _on_disconnect(_request: Request, _error: Exception) -> Response:
+    return Response(status_code=400)  # Nobody reads it.
+
+
+def add_handlers(app: FastAPI) -> None:
+    """Make every error of this application a problem; one that nobody foresaw is a 500 without details, and logged by the server."""
+    app.add_exception_handler(Problem, _on_problem)
+    app.add_exception_handler(RequestValidationError, _on_validation)
+    app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(BusError, _on_bus)
+    app.add_exception_handler(ClientDisconnect, _on_disconnect)
+    app.add_exception_handler(Exception, _on_problem)

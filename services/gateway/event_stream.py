@@ -1,0 +1,112 @@
+"""Stream a run to one client: what is stored, then live, until the run ends, the client leaves or the gateway stops.
+
+Rule 1: the path of a record is short: bytes from NATS, split into events, frames to the socket; no model is built.
+Rule 2: a client that leaves is noticed at once, not at the next event; nothing of it stays behind.
+Rule 3: silence is filled with comments, also while NATS is away; so a client can tell a slow run from a dead connection.
+"""
+
+import asyncio
+import math
+from contextlib import aclosing
+from typing import Any
+
+import structlog
+from fastapi import Response
+from nats.errors import Error as NatsError
+
+from services.runtime.errors import BusError
+from services.runtime.follow import Follower
+from services.runtime.health import Receive, Scope, Send
+
+from .frames import KEEP_ALIVE, RETRY, frames
+
+logger = structlog.get_logger(__name__)
+
+_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+
+class OpenStreams:
+    """What has to end before the gateway can stop."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.closing = False
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def enter(self, task: asyncio.Task[Any]) -> None:
+        """Cancel this task when the gateway stops; forget it when it is done."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        if self.closing:
+            task.cancel()
+
+    def close(self) -> None:
+        """End every stream in good order: the clients come back to another copy, or to this one's successor."""
+        self.closing = True
+        for task in self._tasks:
+            task.cancel()
+
+
+class EventStream(Response):
+    """The response that streams one run."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, follower: Follower, open_streams: OpenStreams, heartbeat_s: float, headers: dict[str, str] | None = None) -> None:
+        self.status_code = 200
+        self.background = None
+        self._follower = follower
+        self._open = open_streams
+        self._heartbeat_s = heartbeat_s
+        self._sent_at = 0.0
+        self.init_headers({**_HEADERS, **(headers or {})})
+
+    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
+        """Send until there is a reason to stop."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await self._send(send, RETRY)
+        pump = asyncio.create_task(self._pump(send))
+        self._open.enter(pump)
+        gone = asyncio.create_task(_disconnected(receive))
+        try:
+            while not await self._over(pump, gone):
+                await self._send(send, KEEP_ALIVE)
+            left = gone.done()
+        finally:
+            pump.cancel()
+            gone.cancel()
+            await asyncio.gather(pump, gone, return_exceptions=True)
+        if not left:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send(self, send: Send, body: bytes) -> None:
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+        self._sent_at = asyncio.get_running_loop().time()
+
+    async def _over(self, pump: asyncio.Task[None], gone: asyncio.Task[None]) -> bool:
+        """Return True when the stream is over, False after a silence."""
+        clock = asyncio.get_running_loop().time
+        while (quiet_s := clock() - self._sent_at) < self._heartbeat_s:
+            done, _ = await asyncio.wait({pump, gone}, timeout=self._heartbeat_s - quiet_s, return_when=asyncio.FIRST_COMPLETED)
+            if done:
+                return True
+        return False
+
+    async def _pump(self, send: Send) -> None:
+        try:
+            async with aclosing(self._follower.records(idle_s=math.inf)) as records:
+                async for record in records:
+                    if record is not None and (body := frames(record.data, record.log, record.stream)):
+                        await self._send(send, body)
+        except (NatsError, BusError, ConnectionError, OSError) as error:
+            # The client comes back with the last id that it got.
+            logger.warning("stream_broken_off", error=repr(error))
+        except Exception:
+            logger.exception("stream_failed")
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

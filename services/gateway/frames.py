@@ -1,0 +1,71 @@
+"""The frames of a run's event stream (Server-Sent Events). Pure.
+
+Rule 1: one frame per event: `event` is its type, `data` the event as JSON.
+Rule 2: the id stands on the last event of a record only, so that a client which comes back gets a record whole or not at all. It is
+`<log sequence>-<stream sequence>`, since the run's two subjects resume each at its own.
+Rule 3: a caller's `tool_context` is for tools: no listener sees it.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import structlog
+
+logger = structlog.get_logger(__name__)
+
+KEEP_ALIVE = b": keep-alive\n\n"
+RETRY = b"retry: 1000\n\n"
+"""Milliseconds after which a browser comes back."""
+
+_CURSOR = re.compile(r"(0|[1-9][0-9]{0,18})-(0|[1-9][0-9]{0,18})", re.ASCII)
+_TYPE = re.compile(r"[A-Za-z0-9_.:-]{1,64}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """How far a listener has come on the run's log and on its stream."""
+
+    log: int = 0
+    stream: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> "Cursor":
+        """Raises ValueError for anything but an id that `frames` made."""
+        match = _CURSOR.fullmatch(text)
+        if match is None:
+            raise ValueError(text)
+        return cls(int(match[1]), int(match[2]))
+
+
+def frames(record: bytes, log: int, stream: int) -> bytes:
+    """Return the frames of a record's events; empty for a record that is none, which is logged and skipped."""
+    try:
+        events = orjson.loads(record)["events"]
+        parts = [b"event: %b\ndata: %b\n" % (_type(event), _data(event)) for event in events]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        logger.warning("record_skipped", log=log, stream=stream, error=repr(error)[:200])
+        return b""
+    if not parts:
+        return b""
+    parts[-1] += b"id: %d-%d\n" % (log, stream)
+    return b"\n".join(parts) + b"\n"
+
+
+def _type(event: dict[str, Any]) -> bytes:
+    kind = event["type"]
+    if not _TYPE.fullmatch(kind):
+        raise ValueError("the event's type is no name")
+    return bytes(kind, "ascii")
+
+
+def _data(event: dict[str, Any]) -> bytes:
+    if event["type"] == "run_started":
+        event["request"].pop("tool_context", None)
+    try:
+        return orjson.dumps(event)
+    except TypeError:
+        # More than 254 levels, which orjson reads but does not write.
+        return json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,0 +1,53 @@
+"""What the gateway takes and gives besides the contracts."""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from contracts.base import HttpInput
+from contracts.payload import FinalPayload
+from contracts.runs import RunInput, RunStatus
+from contracts.tools import ToolSpec
+
+
+class CancelInput(HttpInput):
+    """The body of `POST /v1/runs/{run_id}/cancel`; it may be left out."""
+
+    reason: str = Field(default="", max_length=1000, description="shown to listeners")
+
+
+class ChatInput(BaseModel):
+    """The body of `POST /chat`, a compatibility surface: unknown fields are ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    query: str = Field(min_length=1, max_length=200_000)
+    agent: str = Field(default="default", pattern=r"^[A-Za-z0-9_-]{1,64}$")
+    session_id: str | None = Field(default=None, max_length=200)
+    user_id: str | None = Field(default=None, max_length=200)
+    llm_context: dict[str, Any] = Field(default_factory=dict)
+    tool_context: dict[str, Any] = Field(default_factory=dict)
+
+    def as_run(self) -> RunInput:
+        """The same question as a run."""
+        return RunInput.model_validate(self.model_dump(exclude_unset=True))
+
+
+class ChatAnswer(BaseModel):
+    """The answer of `POST /chat`, however the run ended."""
+
+    run_id: str
+    payload: FinalPayload
+
+
+class RunPage(BaseModel):
+    """Some runs, newest first."""
+
+    runs: list[RunStatus]
+    next_cursor: str | None = Field(default=None, description="ask for the following page with it; null: there is none")
+
+
+class ToolList(BaseModel):
+    """The tools that are there right now."""
+
+    tools: list[ToolSpec]

@@ -1,0 +1,110 @@
+"""What the gateway writes: the request for a run, and the wish to end one. Both durable before the caller hears of it.
+
+Rule 1: a message id makes repeated writes one; writes are repeated for a few seconds, then the caller is told to try again.
+Rule 2: the server cannot say whether a repeated write had the same body, so a keyed request is looked up before and after it is written.
+"""
+
+import asyncio
+import time
+
+import structlog
+
+from contracts import subjects
+from contracts.ids import new_id, run_id_for_key
+from contracts.inbox import CancelRequested
+from contracts.runs import RunInput, RunRequested
+from services.runtime.bus import Bus
+from services.runtime.errors import FULL, Refused, Unsure
+
+from .bodies import digest_of
+from .errors import BodyTooLarge, IdempotencyConflict, InvalidInput, TryAgain
+from .runs import Runs
+
+logger = structlog.get_logger(__name__)
+
+_MAX_REQUEST = (1 << 20) - (128 << 10)
+"""Bytes of a request as stored. The record that opens the run holds it again, beside the digests of all tools, within 1 MiB."""
+_TRY_S = 1.0
+_PAUSE_S = 0.1
+_ALREADY = "per subject"
+_NEVER_NONE = frozenset({"max_steps", "max_parallel"})
+
+
+class Intake:
+    """Writes requests and cancels."""
+
+    def __init__(self, bus: Bus, runs: Runs, wait_s: float) -> None:
+        self._bus = bus
+        self._runs = runs
+        self._wait_s = wait_s
+
+    async def accept(self, tenant: str, asked: RunInput, key: str | None = None, trace: str | None = None) -> str:
+        """Store the request for a run and return the run's id; the same key and body always give the same run.
+
+        Raises IdempotencyConflict, InvalidInput, BodyTooLarge, and TryAgain when nobody knows that it was accepted: repeated with a
+        key it is safe.
+        """
+        request = _request(tenant, run_id_for_key(tenant, key) if key else new_id(), asked, trace)
+        data = request.model_dump_json().encode()
+        if len(data) > _MAX_REQUEST:
+            raise BodyTooLarge(_MAX_REQUEST)
+        if key and await self._is_known(request):
+            return request.run_id
+        await self._store(subjects.request(tenant, request.run_id), data, request.run_id)
+        if key:
+            await self._is_known(request)
+        logger.info("run_accepted", run_id=request.run_id, tenant=tenant)
+        return request.run_id
+
+    async def _is_known(self, request: RunRequested) -> bool:
+        found = await self._runs.find(request.tenant, request.run_id)
+        if found is None:
+            return False
+        stored = found.request()
+        if stored is not None and stored.body_sha256 != request.body_sha256:
+            raise IdempotencyConflict
+        return True
+
+    async def cancel(self, tenant: str, run: str, reason: str) -> None:
+        """Ask the planner to end a run. Raises TryAgain."""
+        message = CancelRequested(reason=reason).model_dump_json().encode()
+        await self._store(subjects.control(tenant, run, "cancel"), message, f"{run}-cancel")
+        logger.info("cancel_requested", run_id=run, tenant=tenant)
+
+    async def _store(self, subject: str, data: bytes, message_id: str) -> None:
+        deadline = time.monotonic() + self._wait_s
+        while True:
+            try:
+                await self._bus.publish(subject, data, {"Nats-Msg-Id": message_id}, min(_TRY_S, self._wait_s))
+            except Unsure as error:
+                if time.monotonic() >= deadline:
+                    raise TryAgain("The message bus does not answer.") from error
+                await asyncio.sleep(_PAUSE_S)
+            except Refused as error:
+                if error.code == FULL and _ALREADY in error.text:
+                    return  # One request per run: it is there already, and nobody has read it yet.
+                logger.warning("write_refused", subject=subject, code=error.code, reason=error.text)
+                raise TryAgain("The queue of new runs is full." if error.code == FULL else None, after_s=5) from error
+            else:
+                return
+
+
+def _request(tenant: str, run: str, asked: RunInput, trace: str | None) -> RunRequested:
+    for number, name in enumerate(asked.tools or ()):
+        try:
+            subjects.checked_tool(name)
+        except subjects.InvalidName as error:
+            raise InvalidInput(f"tools.{number}", str(error)) from error
+    limits = asked.limits.model_dump(exclude_unset=True)
+    # null means "without this limit" where that is possible, else "not set".
+    limits = {name: value for name, value in limits.items() if value is not None or name not in _NEVER_NONE}
+    # Defaults do not count, so that a version with a new field still knows the requests of this one.
+    content = {**asked.model_dump(exclude={"limits"}, exclude_defaults=True), "limits": limits}
+    return RunRequested(
+        **content,
+        run_id=run,
+        tenant=tenant,
+        requested_at=time.time_ns() // 1_000_000,
+        trace_id=trace or new_id(),
+        body_sha256=digest_of(content),
+    )

@@ -1,0 +1,41 @@
+"""The OpenAPI document: what FastAPI finds, the bodies that the gateway reads itself, and one shape for every error."""
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic.json_schema import models_json_schema
+
+from contracts.runs import RunInput
+
+from .errors import MEDIA_TYPE, ProblemBody
+from .inputs import CancelInput, ChatInput
+
+_BODIES = (RunInput, CancelInput, ChatInput)
+_UNUSED = ("HTTPValidationError", "ValidationError")
+
+
+def describe(app: FastAPI) -> dict[str, Any]:
+    """Return the document; made once per application."""
+    if app.openapi_schema is None:
+        document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+        schemas = document.setdefault("components", {}).setdefault("schemas", {})
+        _, found = models_json_schema(
+            [(model, "validation") for model in (*_BODIES, ProblemBody)], ref_template="#/components/schemas/{model}"
+        )
+        schemas.update(found["$defs"])
+        for name in _UNUSED:
+            schemas.pop(name, None)
+        document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        document["security"] = [{"key": []}, {}]
+        for operations in document["paths"].values():
+            for operation in operations.values():
+                _finish(operation)
+        app.openapi_schema = document
+    return app.openapi_schema
+
+
+def _finish(operation: dict[str, Any]) -> None:
+    problem = {"schema": {"$ref": f"#/components/schemas/{ProblemBody.__name__}"}}
+    operation["responses"].pop("422", None)
+    operation["responses"]["default"] = {"description": "A problem (RFC 9457).", "content": {MEDIA_TYPE: problem}}

@@ -1,0 +1,223 @@
+"""Who is answered how: one route per thing that a client may do. Routes check, call one function, and give its answer."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeVar
+
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from pydantic import BaseModel
+
+from contracts.ids import InvalidName, checked_id
+from contracts.runs import RunAccepted, RunInput, RunStatus, State
+from contracts.tools import ToolSpec
+from services.runtime.bus import Bus
+from services.runtime.follow import Follower
+
+from .auth import Guard
+from .bodies import idempotency_key, parse, read_body, trace_id
+from .errors import BadCursor, NotFound, TryAgain
+from .event_stream import EventStream, OpenStreams
+from .frames import Cursor
+from .inputs import CancelInput, ChatAnswer, ChatInput, RunPage, ToolList
+from .intake import Intake
+from .run_index import RunIndex
+from .runs import FoundRun, Runs
+from .settings import GatewaySettings
+
+T = TypeVar("T")
+
+RUN_HEADER = "Runwire-Run"
+STREAMED: dict[str, Any] = {
+    "description": "The run's events, as docs/http.md says.",
+    "content": {"text/event-stream": {"schema": {"type": "string"}}},
+}
+_SETTLING_S = 0.2
+_LOOKS = 5
+
+
+@dataclass
+class Gateway:
+    """What the routes work with. `tools` gives the live catalogue."""
+
+    settings: GatewaySettings
+    bus: Bus
+    guard: Guard
+    runs: Runs
+    intake: Intake
+    index: RunIndex
+    tools: Callable[[], Mapping[str, ToolSpec]]
+    streams: OpenStreams = field(default_factory=OpenStreams)
+
+    def follow(self, tenant: str, run: str, after: Cursor | None = None) -> EventStream:
+        """Stream a run from a cursor on."""
+        after = after or Cursor()
+        follower = Follower(self.bus, tenant, run, log_after=after.log, stream_after=after.stream)
+        return EventStream(follower, self.streams, self.settings.heartbeat_s, {RUN_HEADER: run})
+
+    async def find(self, tenant: str, run: str) -> FoundRun:
+        """Return the tenant's run. Raises NotFound."""
+        try:
+            found = await self.runs.find(tenant, checked_id(run))
+        except InvalidName as error:
+            raise NotFound from error
+        if found is None:
+            raise NotFound
+        return found
+
+
+def _gateway(request: Request) -> Gateway:
+    gateway: Gateway = request.app.state.gateway
+    return gateway
+
+
+def _tenant(request: Request) -> str:
+    return _gateway(request).guard.admit(request.headers)
+
+
+Here = Annotated[Gateway, Depends(_gateway)]
+Tenant = Annotated[str, Depends(_tenant)]
+# Every route asks for the tenant, also one that forgets to.
+router = APIRouter(dependencies=[Depends(_tenant)])
+
+
+def body_of(model: type[BaseModel], *, keyed: bool = False, optional: bool = False) -> dict[str, Any]:
+    """OpenAPI's words for what `bodies` reads itself: a JSON body, bounded, and the caller's idempotency key."""
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}}
+    key = {"name": "Idempotency-Key", "in": "header", "schema": {"type": "string", "pattern": "^[!-~]{1,255}$"}}
+    return {"requestBody": {"required": not optional, "content": content}, "parameters": [key] if keyed else []}
+
+
+@router.post(
+    "/v1/runs",
+    status_code=202,
+    response_model=RunAccepted,
+    responses={200: STREAMED},
+    openapi_extra=body_of(RunInput, keyed=True),
+    tags=["runs"],
+)
+async def create_run(request: Request, here: Here, tenant: Tenant) -> Response:
+    """Ask a question: a run begins. With `Accept: text/event-stream` the answer is the run's event stream.
+
+    With an `Idempotency-Key` header the same key and body always give the same run.
+    """
+    asked = parse(RunInput, await read_body(request, here.settings.max_body_bytes))
+    run = await here.intake.accept(tenant, asked, idempotency_key(request), trace_id(request))
+    url = f"/v1/runs/{run}"
+    if "text/event-stream" in request.headers.get("accept", ""):
+        stream = here.follow(tenant, run)
+        stream.headers["Location"] = url
+        return stream
+    accepted = RunAccepted(run_id=run, url=url, events_url=f"{url}/events")
+    return Response(accepted.model_dump_json(), 202, {"Location": url, RUN_HEADER: run}, "application/json")
+
+
+@router.get("/v1/runs", tags=["runs"])
+async def list_runs(
+    here: Here,
+    tenant: Tenant,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    cursor: Annotated[str | None, Query(max_length=100)] = None,
+    status: State | None = None,
+) -> RunPage:
+    """List runs that a planner has opened, newest first. With a filter a page may be short: go on while there is a `next_cursor`."""
+    page = await here.index.page(tenant, limit, cursor, status)
+    return RunPage(runs=page.runs, next_cursor=page.next_cursor)
+
+
+@router.get("/v1/runs/{run_id}", tags=["runs"])
+async def get_run(run_id: str, here: Here, tenant: Tenant) -> RunStatus:
+    """Tell where a run stands, and its result once it has ended."""
+    return (await here.find(tenant, run_id)).status()
+
+
+@router.get(
+    "/v1/runs/{run_id}/events",
+    responses={200: STREAMED, 204: {"description": "The cursor stands at the end: nothing more will come."}},
+    response_model=None,
+    tags=["runs"],
+)
+async def run_events(
+    run_id: str,
+    here: Here,
+    tenant: Tenant,
+    last_event_id: Annotated[str | None, Header()] = None,
+    after: Annotated[str | None, Query(alias="last_event_id")] = None,
+) -> Response:
+    """Stream a run: what happened so far, then live, until it ends. `Last-Event-ID` resumes; 204 when nothing more will come."""
+    found = await here.find(tenant, run_id)
+    cursor = _cursor(last_event_id or after)
+    for _ in range(_LOOKS):
+        if cursor.log <= found.last_sequence:
+            break
+        # Another gateway has shown more than this copy of the log holds so far; or the id is made up.
+        await asyncio.sleep(_SETTLING_S)
+        found = await here.find(tenant, run_id)
+    else:
+        raise BadCursor
+    if found.ended and cursor.log == found.last_sequence:
+        return Response(status_code=204, headers={RUN_HEADER: run_id})
+    return here.follow(tenant, run_id, cursor)
+
+
+def _cursor(text: str | None) -> Cursor:
+    try:
+        return Cursor.parse(text) if text else Cursor()
+    except ValueError as error:
+        raise BadCursor from error
+
+
+@router.post(
+    "/v1/runs/{run_id}/cancel",
+    status_code=202,
+    responses={200: {"model": RunStatus, "description": "The run had ended before."}},
+    openapi_extra=body_of(CancelInput, optional=True),
+    tags=["runs"],
+)
+async def cancel_run(run_id: str, request: Request, response: Response, here: Here, tenant: Tenant) -> RunStatus:
+    """End a run now. 202: it will end, though it may just have ended another way; 200: it had ended before."""
+    body = await read_body(request, here.settings.max_body_bytes)
+    wish = parse(CancelInput, body) if body else CancelInput()
+    found = await here.find(tenant, run_id)
+    if found.ended:
+        response.status_code = 200
+    else:
+        await here.intake.cancel(tenant, run_id, wish.reason)
+    return found.status()
+
+
+@router.post("/chat", openapi_extra=body_of(ChatInput, keyed=True), tags=["compatibility"])
+async def chat(request: Request, here: Here, tenant: Tenant) -> ChatAnswer:
+    """Ask a question and wait for the end of its run, however it ends. Who hangs up does not cancel the run."""
+    asked = parse(ChatInput, await read_body(request, here.settings.max_body_bytes)).as_run()
+    run = await here.intake.accept(tenant, asked, idempotency_key(request), trace_id(request))
+    payload = await _while_connected(request, here, here.runs.result(tenant, run), run)
+    return ChatAnswer(run_id=run, payload=payload)
+
+
+@router.get("/v1/tools", tags=["tools"])
+async def list_tools(here: Here) -> ToolList:
+    """List the tools that are there right now."""
+    tools = here.tools()
+    return ToolList(tools=[tools[name] for name in sorted(tools)])
+
+
+async def _while_connected(request: Request, here: Gateway, work: Coroutine[Any, Any, T], run: str) -> T:
+    """Wait for `work` as long as the client does."""
+    waiting = asyncio.create_task(work)
+    here.streams.enter(waiting)
+    gone = asyncio.create_task(_gone(request))
+    try:
+        await asyncio.wait({waiting, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if waiting.done() and not waiting.cancelled():
+            return waiting.result()
+        raise TryAgain("The gateway is stopping; the run goes on.", run_id=run)
+    finally:
+        waiting.cancel()
+        gone.cancel()
+        await asyncio.gather(waiting, gone, return_exceptions=True)
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

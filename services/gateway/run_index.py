@@ -1,0 +1,91 @@
+"""List a tenant's runs, newest first, from the index that the planner keeps (KV `runs`).
+
+A key is the time of the request and the run's id, so sorted keys are pages: a cursor is the last key shown. Runs that no planner has
+opened yet are not in the index.
+"""
+
+import asyncio
+import base64
+import binascii
+import re
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from contracts import subjects
+from contracts.runs import RunStatus, State
+from services.runtime.bus import Bus
+
+from .errors import InvalidInput
+
+_KEY = re.compile(r"[0-9a-f]{44}", re.ASCII)
+_BUCKET = f"KV_{subjects.RUNS_BUCKET}"
+_READ_AT_ONCE = 100
+_MOST_READ = 1000
+"""Values that one request looks at: with a filter that matches little the page is short, and its cursor goes on."""
+_ATTEMPTS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some runs, and the cursor of those that follow; None after the oldest."""
+
+    runs: list[RunStatus]
+    next_cursor: str | None
+
+
+class RunIndex:
+    """Reads the index."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+
+    async def page(self, tenant: str, limit: int, cursor: str | None = None, status: State | None = None) -> Page:
+        """Return up to `limit` runs after `cursor`. Raises InvalidInput and Unavailable."""
+        before = _decoded(cursor) if cursor else None
+        keys = sorted(await self._keys(tenant), reverse=True)
+        if before is not None:
+            keys = [key for key in keys if key < before]
+        found: list[RunStatus] = []
+        for start in range(0, min(len(keys), _MOST_READ), _READ_AT_ONCE):
+            part = keys[start : start + _READ_AT_ONCE]
+            for number, run in enumerate(await asyncio.gather(*(self._read(tenant, key) for key in part))):
+                if run is not None and status in {None, run.status}:
+                    found.append(run)
+                if len(found) == limit:
+                    at = start + number
+                    return Page(found, _encoded(keys[at]) if at + 1 < len(keys) else None)
+        return Page(found, _encoded(keys[_MOST_READ - 1]) if len(keys) > _MOST_READ else None)
+
+    async def _keys(self, tenant: str) -> list[str]:
+        prefix = f"$KV.{subjects.RUNS_BUCKET}."
+        wanted = prefix + subjects.runs_of(tenant)
+        keys: list[str] = []
+        while True:
+            answer = await self._bus.api(f"STREAM.INFO.{_BUCKET}", {"subjects_filter": wanted, "offset": len(keys)})
+            part = answer["state"].get("subjects") or {}
+            keys += [subject.rpartition(".")[2] for subject in part]
+            if not part or len(keys) >= answer.get("total", 0):
+                return [key for key in keys if _KEY.fullmatch(key)]
+
+    async def _read(self, tenant: str, key: str) -> RunStatus | None:
+        subject = f"$KV.{subjects.RUNS_BUCKET}.{subjects.checked_tenant(tenant)}.{key}"
+        message = await self._bus.last(_BUCKET, subject, _ATTEMPTS)
+        try:
+            return RunStatus.model_validate_json(message.data) if message and message.data else None
+        except ValidationError:
+            return None  # Not ours to read: another version wrote it.
+
+
+def _encoded(key: str) -> str:
+    return base64.urlsafe_b64encode(bytes.fromhex(key)).decode().rstrip("=")
+
+
+def _decoded(cursor: str) -> str:
+    try:
+        key = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).hex()
+    except (ValueError, binascii.Error):
+        key = ""
+    if not _KEY.fullmatch(key):
+        raise InvalidInput("cursor", "is not the `next_cursor` of an earlier page")
+    return key

@@ -1,0 +1,139 @@
+"""Where a run stands, read back from REQUESTS and its log.
+
+Rule 1: REQUESTS first, then the log. A planner opens the log before it takes the request away, so a run is always in one of them, and
+an accepted run is never unknown.
+Rule 2: direct gets may be answered by a copy that lags behind. So "there is no such run" is said only after asking the leaders.
+"""
+
+import asyncio
+import base64
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from nats.errors import Error as NatsError
+
+from contracts import subjects
+from contracts.events import TERMINAL, Cancelled, Done, Error, RunStarted
+from contracts.payload import FinalPayload
+from contracts.records import Record
+from contracts.runs import RunRequested, RunStatus
+from services.runtime.bus import Bus
+from services.runtime.direct import sequence_of
+from services.runtime.errors import NOT_FOUND, Refused, Unavailable
+from services.runtime.follow import Follower
+
+_WAIT_S = 2.0
+_RETRY_S = 0.5
+_QUERY_SHOWN = 200
+
+_Stored = tuple[int, bytes]
+_Get = Callable[[str, dict[str, Any]], Awaitable[_Stored | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRun:
+    """What is stored of a run: its request while no planner has taken it, and the first and last record of its log."""
+
+    run: str
+    waiting: bytes | None
+    first: bytes | None
+    last: bytes | None
+    last_sequence: int
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will happen."""
+        return self.last is not None and orjson.loads(self.last)["events"][-1]["type"] in TERMINAL
+
+    def request(self) -> RunRequested | None:
+        """What was asked; None when a cancel overtook the request."""
+        if self.waiting is not None:
+            return RunRequested.model_validate_json(self.waiting)
+        first = Record.model_validate_json(self.first).events[0] if self.first else None
+        return first.request if isinstance(first, RunStarted) else None
+
+    def status(self) -> RunStatus:
+        """Where the run stands."""
+        request = self.request()
+        first = Record.model_validate_json(self.first) if self.first else None
+        last = Record.model_validate_json(self.last) if self.last else None
+        end = last.events[-1] if last and isinstance(last.events[-1], Done | Error | Cancelled) else None
+        return RunStatus(
+            run_id=self.run,
+            status=end.type if end else "running" if first else "queued",
+            agent=request.agent if request else "default",
+            query=request.query[:_QUERY_SHOWN] if request else "",
+            session_id=request.session_id if request else None,
+            requested_at=request.requested_at if request else first.at if first else 0,
+            started_at=first.at if first and isinstance(first.events[0], RunStarted) else None,
+            ended_at=last.at if last and end else None,
+            reason=end.reason if isinstance(end, Done) else "error" if isinstance(end, Error) else "cancelled" if end else None,
+            code=end.code if isinstance(end, Error) else None,
+            payload=payload_of(end) if end else None,
+            usage=end.usage if end else None,
+        )
+
+
+def payload_of(end: Done | Error | Cancelled) -> FinalPayload:
+    """The one shape in which every run ends."""
+    if isinstance(end, Done):
+        return FinalPayload.model_construct(**{name: getattr(end, name) for name in FinalPayload.model_fields})
+    return end.payload
+
+
+class Runs:
+    """Reads runs."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+
+    async def find(self, tenant: str, run: str) -> FoundRun | None:
+        """Return what is stored of a run, None for one that never was or was purged. Raises Unavailable and InvalidName."""
+        return await self._look(tenant, run, self._direct) or await self._look(tenant, run, self._leader)
+
+    async def _look(self, tenant: str, run: str, get: _Get) -> FoundRun | None:
+        log = subjects.log(tenant, run)
+        waiting = await get(subjects.REQUESTS, {"last_by_subj": subjects.request(tenant, run)})
+        last = await get(subjects.RUNS, {"last_by_subj": log})
+        if last is None:
+            return FoundRun(run, waiting[1], None, None, 0) if waiting else None
+        first = await get(subjects.RUNS, {"seq": 1, "next_by_subj": log})
+        if first is None:
+            return None  # Purged this very moment.
+        return FoundRun(run, waiting[1] if waiting else None, first[1], last[1], last[0])
+
+    async def _direct(self, stream: str, what: dict[str, Any]) -> _Stored | None:
+        try:
+            answer = await self._bus.nc.request(f"$JS.API.DIRECT.GET.{stream}", orjson.dumps(what), timeout=_WAIT_S)
+        except (NatsError, TimeoutError, ConnectionError, OSError) as error:
+            raise Unavailable("NATS did not answer") from error
+        if answer.headers is None or "Nats-Sequence" not in answer.headers:
+            return None
+        return sequence_of(answer), answer.data
+
+    async def _leader(self, stream: str, what: dict[str, Any]) -> _Stored | None:
+        try:
+            message = (await self._bus.api(f"STREAM.MSG.GET.{stream}", what, _WAIT_S))["message"]
+        except Refused as error:
+            if error.code in NOT_FOUND:
+                return None
+            raise
+        return int(message["seq"]), base64.b64decode(message.get("data", ""))
+
+    async def result(self, tenant: str, run: str) -> FinalPayload:
+        """Return the result of an accepted run once it has ended, however long that takes."""
+        while True:
+            try:
+                async with aclosing(Follower(self._bus, tenant, run).records()) as records:
+                    async for record in records:
+                        if record is not None and record.terminal:
+                            break
+                found = await self.find(tenant, run)
+                if found is not None and (payload := found.status().payload) is not None:
+                    return payload
+            except (NatsError, Unavailable, ConnectionError, OSError):
+                pass  # NATS is away: the run waits, and so does its caller.
+            await asyncio.sleep(_RETRY_S)

@@ -1,0 +1,21 @@
+"""Settings of the gateway: environment variables `RUNWIRE_*`."""
+
+from pathlib import Path
+
+from pydantic import Field
+
+from services.runtime.settings import BusSettings
+
+
+class GatewaySettings(BusSettings):
+    """Where the gateway listens, whom it admits, and how long it waits."""
+
+    host: str = Field(default="127.0.0.1", description="any other address than loopback needs API keys")
+    port: int = Field(default=8080, ge=0, le=65535, description="0: the kernel chooses, see the log")
+    api_keys_file: Path | None = Field(
+        default=None, description="lines `tenant sha256hex`, as `python -m services.gateway.auth` prints them"
+    )
+    api_keys: str = Field(default="", description="the same, separated by commas or line breaks")
+    max_body_bytes: int = Field(default=1 << 20, ge=1024, description="of a JSON body; more is 413")
+    heartbeat_s: float = Field(default=15, gt=0, description="longest silence on an event stream")
+    accept_wait_s: float = Field(default=3, gt=0, description="how long a write is tried before the caller gets 503")
