@@ -36,6 +36,7 @@ _ENVIRONMENT = {
 }
 """Without these it fetches tables from the network when it is imported, and keeps a thread that tries again."""
 _LOGGERS = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "openai", "httpx", "httpcore")
+_ITS_MODULES = r"litellm\b"
 _UNSURE_OF_FORMAT = frozenset({400, 422})
 _BACKSTOP_S = 5.0
 """LiteLLM's own idle limit fires this much after ours, for what ours cannot interrupt."""
@@ -131,6 +132,7 @@ class LiteLLMModel:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
         """Yield the reply's deltas and, last, the Reply (see Model). Raises ModelFailed."""
         await self.warm()
+        _ignore_its_warnings()
         format_ = None if request.model in self._without_format else request.response_format
         try:
             async with aclosing(self._attempt(replace(request, response_format=format_))) as pieces:
@@ -162,7 +164,7 @@ class LiteLLMModel:
             failure = from_provider(error, request.model, after_output=gathered.begun)
         finally:
             if upstream is not None:
-                await model_wire.close(upstream)
+                await upstream.aclose()
         # Raised out here, so that the provider's exception and its text are not attached to ours.
         if failure is not None:
             failure.after_output = gathered.begun
@@ -271,6 +273,12 @@ def _load() -> ModuleType:
     return litellm
 
 
+def _ignore_its_warnings() -> None:
+    """It uses what pydantic has deprecated; where warnings are errors, that would break its streams. Looked up, since adding is dear."""
+    if not any(getattr(module, "pattern", None) == _ITS_MODULES for _, _, _, module, _ in warnings.filters):
+        warnings.filterwarnings("ignore", module=_ITS_MODULES)
+
+
 def _register_rehearsal(library: Any, pause_s: float) -> None:
     from litellm.types.utils import Delta as WireDelta  # noqa: PLC0415, see rule 1
     from litellm.types.utils import GenericStreamingChunk, ModelResponseStream, StreamingChoices  # noqa: PLC0415
@@ -291,5 +299,6 @@ def _register_rehearsal(library: Any, pause_s: float) -> None:
 
     others = [entry for entry in library.custom_provider_map if entry["provider"] != rehearsal.PROVIDER]
     library.custom_provider_map = [*others, {"provider": rehearsal.PROVIDER, "custom_handler": Rehearsal()}]
-    free = {"input_cost_per_token": 0.0, "output_cost_per_token": 0.0, "litellm_provider": rehearsal.PROVIDER, "mode": "chat"}
-    library.register_model({rehearsal.NAME: free})
+    costs = dict.fromkeys(("input", "output", "cache_creation_input", "cache_read_input"), 0.0)
+    prices = {f"{name}_{'token_cost' if 'cache' in name else 'cost_per_token'}": cost for name, cost in costs.items()}
+    library.register_model({rehearsal.NAME: {**prices, "litellm_provider": rehearsal.PROVIDER, "mode": "chat"}})

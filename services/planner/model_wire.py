@@ -1,4 +1,4 @@
-"""Between our shapes and the chat completions of LiteLLM, without importing it: messages out, chunks in, counts, closing."""
+"""Between our shapes and the chat completions of LiteLLM, without importing it: messages out, chunks in, counts."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -8,8 +8,6 @@ Message = dict[str, Any]
 _MARKING = ("anthropic/", "claude-", "vertex_ai/claude", "openrouter/anthropic/", "azure_ai/claude")
 _BYTES_PER_TOKEN = 4
 _PICTURE_TOKENS = 1_000
-_CONTAINERS = ("completion_stream", "streaming_response", "response_iterator", "response", "_response", "stream")
-_DEPTH = 4
 
 
 def knows_cache_marks(model: str) -> bool:
@@ -141,28 +139,3 @@ def _tokens_of(messages: Sequence[Message]) -> int:
 
 def _tokens(text: str) -> int:
     return -(-len(text.encode("utf-8", "replace")) // _BYTES_PER_TOKEN)
-
-
-async def close(upstream: Any) -> None:
-    """Close a stream of LiteLLM and the connection under it, at once, so that the provider stops generating.
-
-    For some providers LiteLLM's own `aclose` closes nothing; what holds the connection is looked for below it.
-    """
-    below = list(_below(upstream))
-    await upstream.aclose()
-    for source in below:
-        try:
-            await source.aclose()
-        except Exception:  # noqa: BLE001, S112, a connection that cannot be closed is closed already
-            continue
-
-
-def _below(upstream: Any) -> Iterator[Any]:
-    seen: list[Any] = [upstream]
-    for _ in range(_DEPTH):
-        inner = [found for holder in seen for name in _CONTAINERS if (found := getattr(holder, name, None)) is not None]
-        # The lines of a response are a generator; the response itself is the `self` of its frame.
-        frames = (getattr(holder, "ag_frame", None) for holder in seen)
-        inner += [frame.f_locals["self"] for frame in frames if frame is not None and "self" in frame.f_locals]
-        seen = inner
-        yield from (found for found in inner if hasattr(found, "aclose"))
