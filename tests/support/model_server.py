@@ -38,6 +38,8 @@ class Say:
     reasoning: str = ""
     piece: int = 7
     pause_s: float = 0.0
+    delay_s: float = 0.0
+    """Silence before anything is sent."""
     usage: dict[str, int] | None = field(default_factory=lambda: dict(USAGE))
     finish_reason: str | None = "stop"
     tool_calls: list[dict[str, str]] = field(default_factory=list)
@@ -185,6 +187,8 @@ class App:
     async def _speak(self, seen: Seen, reply: Say, send: Send) -> None:
         if reply.silent:
             await self.released.wait()
+        if reply.delay_s:
+            await asyncio.sleep(reply.delay_s)
         if reply.status != 200 or reply.body is not None:
             text = reply.body if reply.body is not None else json.dumps({"error": reply.error})
             await _respond(send, reply.status, text, "application/json" if reply.body is None else "text/html", reply.headers)

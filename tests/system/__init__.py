@@ -1,0 +1,1 @@
+"""Whole systems: real processes, killed and frozen."""

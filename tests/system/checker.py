@@ -101,7 +101,9 @@ def ends_done(run: RunEvidence) -> Iterator[str]:
 def settles_each_call_once(run: RunEvidence) -> Iterator[str]:
     """No call has two outcomes, and a run that is `done` has one for each call."""
     observed = Counter(event["call_id"] for _, event in events_of(run, "log") if event["type"] == "observed")
-    planned = {call["call_id"] for _, event in events_of(run, "log") if event["type"] in {"step", "called"} for call in event.get("calls", [])}
+    planned = {
+        call["call_id"] for _, event in events_of(run, "log") if event["type"] in {"step", "called"} for call in event.get("calls", [])
+    }
     for call_id, count in observed.items():
         if count > 1:
             yield f"call {call_id} settled {count} times"
@@ -199,7 +201,12 @@ def executes_once(evidence: Evidence) -> Iterator[str]:
     known: set[str] = set()
     for run in evidence.runs:
         end = _end(run)
-        tools = {call["call_id"]: call["tool"] for _, e in events_of(run, "log") if e["type"] in {"step", "called"} for call in e.get("calls", [])}
+        tools = {
+            call["call_id"]: call["tool"]
+            for _, e in events_of(run, "log")
+            if e["type"] in {"step", "called"}
+            for call in e.get("calls", [])
+        }
         settled = {event["call_id"]: (record.at, event) for record, event in events_of(run, "log") if event["type"] == "observed"}
         for call_id, tool in tools.items():
             key = f"{run.run_id}.{call_id}"

@@ -35,11 +35,20 @@ def sound() -> Evidence:
         (6, "log", [{"type": "asked", "turn": 2, "attempt": 2}]),
         (7, "stream", [{**chunk, "attempt": 2, "seq": 0, "text": "4"}]),
         (8, "stream", [{**chunk, "attempt": 2, "seq": 1, "text": "2", "done": True}]),
-        (9, "log", [{"type": "step", "step": 2, "status": "started", "attempt": 2, "calls": []}, {"type": "done", "reason": "answer_complete", "raw_answer": "42"}]),
+        (
+            9,
+            "log",
+            [
+                {"type": "step", "step": 2, "status": "started", "attempt": 2, "calls": []},
+                {"type": "done", "reason": "answer_complete", "raw_answer": "42"},
+            ],
+        ),
     ]
     records = [Stored(sequence, kind, 100.0 + sequence, events) for sequence, kind, events in log]
     seen = [("", event) for record in records for event in record.events]
-    stopped = RunEvidence("f" * 32, cancelled_by_client=True, records=[Stored(20, "log", 120.0, [{"type": "cancelled"}])], seen=[("", {"type": "cancelled"})])
+    stopped = RunEvidence(
+        "f" * 32, cancelled_by_client=True, records=[Stored(20, "log", 120.0, [{"type": "cancelled"}])], seen=[("", {"type": "cancelled"})]
+    )
     executions = [Execution(f"{RUN}.1-1", 7, 102.1), Execution(f"{RUN}.1-2", 7, 102.1), Execution(f"{RUN}.1-2", 8, 102.5)]
     return Evidence([RunEvidence(RUN, records=records, seen=seen), stopped], executions, {"once": False, "often": True}, {"INBOX": 0})
 
@@ -101,7 +110,9 @@ def _store_a_dead_chunk(e: Evidence) -> None:
 
 
 def _store_a_late_chunk(e: Evidence) -> None:
-    e.runs[0].records.append(Stored(11, "stream", 112.0, [{"type": "chunk", "action_seq": 2, "attempt": 2, "seq": 2, "text": "", "done": True}]))
+    e.runs[0].records.append(
+        Stored(11, "stream", 112.0, [{"type": "chunk", "action_seq": 2, "attempt": 2, "seq": 2, "text": "", "done": True}])
+    )
 
 
 def _skip_an_attempt(e: Evidence) -> None:
@@ -167,7 +178,9 @@ def test_a_sound_session_passes() -> None:
     assert judge(sound()) == {}
 
 
-@pytest.mark.parametrize(("rule", "mutant"), [(rule, mutant) for rule, mutants in MUTANTS.items() for mutant in mutants], ids=lambda v: getattr(v, "__name__", v))
+@pytest.mark.parametrize(
+    ("rule", "mutant"), [(rule, mutant) for rule, mutants in MUTANTS.items() for mutant in mutants], ids=lambda v: getattr(v, "__name__", v)
+)
 def test_each_rule_notices_its_mutants(rule: str, mutant: Callable[[Evidence], None]) -> None:
     """One altered record is enough for the rule that forbids it."""
     altered = copy.deepcopy(sound())

@@ -1,0 +1,200 @@
+"""Runs go on while everything that carries them is killed, frozen, restarted and cut off at random; then every promise is judged.
+
+Blows fall on processes (SIGKILL; SIGTERM as in a rolling restart; SIGSTOP past the acknowledgement time, then SIGCONT) and on
+nats-server (SIGKILL, then down for a moment). What was struck comes back. Clients drop their connections all the time, and every
+eighth run is cancelled by its client. All choices come from one seed; the order in which processes get their turn does not.
+"""
+
+import asyncio
+import contextlib
+import random
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.support.nats_server import NatsServer
+from tests.support.stack import Stack
+from tests.support.waiting import wait_until
+from tests.system import evidence
+from tests.system.checker import Evidence, RunEvidence, judge
+from tests.system.client import Client
+from tests.system.model import Plan
+
+ACK_WAIT_S = 2.0
+IDEMPOTENT = {"often": True, "once": False}
+#: Seconds for one run, whatever happens to it.
+RUN_LIMIT = 60
+#: Seconds after the end in which those who were frozen wake up and do their worst.
+AFTERMATH = 3.5
+DRAIN_LIMIT = 30
+_AT_ONCE = 8
+_CANCEL_EVERY = 8
+
+
+@dataclass(frozen=True)
+class Storm:
+    """How much is to happen: runs and blows go on until both numbers are reached."""
+
+    runs: int
+    blows: int
+    server_kills: int
+    seed: int
+    pause_s: tuple[float, float] = (0.2, 0.9)
+
+
+@dataclass
+class Session:
+    """One session under way: what was done to it, and what became of its runs."""
+
+    storm: Storm
+    stack: Stack
+    nats: NatsServer
+    rng: random.Random
+    runs: list[RunEvidence] = field(default_factory=list)
+    plans: dict[str, Plan] = field(default_factory=dict)
+    hung: list[str] = field(default_factory=list)
+    blows: Counter[str] = field(default_factory=Counter)
+    history: list[tuple[float, str, str]] = field(default_factory=list)
+    """When (Unix s), what, to whom: for finding the cause of a broken promise."""
+    connections: int = 0
+
+    @property
+    def struck(self) -> int:
+        """Blows so far."""
+        return self.blows.total()
+
+    def note(self, blow: str, name: str) -> None:
+        """Count a blow."""
+        kind = name.rsplit("-", 1)[0]
+        self.blows[f"{blow} {kind}"] += 1
+        self.history.append((time.time(), blow, name))
+
+
+async def rage(session: Session) -> None:
+    """Let the blows fall, and see to it that what was struck comes back."""
+    storm, rng = session.storm, session.rng
+    recovering: set[asyncio.Task[None]] = set()
+    server_at = sorted(rng.sample(range(1, storm.blows), storm.server_kills)) if storm.server_kills else []
+    while session.struck < storm.blows:
+        await asyncio.sleep(rng.uniform(*storm.pause_s))
+        if server_at and session.struck >= server_at[0]:
+            server_at.pop(0)
+            await _kill_server(session)
+            continue
+        task = asyncio.create_task(_strike(session, rng.choice(list(session.stack.parts))))
+        recovering.add(task)
+    await asyncio.gather(*recovering)
+
+
+async def _kill_server(session: Session) -> None:
+    session.note("kill", "nats")
+    session.nats.kill()
+    await asyncio.sleep(session.rng.uniform(0.05, 1.5))
+    await asyncio.to_thread(session.nats.start)
+
+
+async def _strike(session: Session, name: str) -> None:
+    stack, rng = session.stack, session.rng
+    if not stack.parts[name].alive or stack.parts[name].frozen:
+        return
+    kind = rng.random()
+    if kind < 0.35:
+        session.note("freeze", name)
+        stack.freeze(name)
+        await asyncio.sleep(ACK_WAIT_S * rng.uniform(1.3, 2.5))
+        session.history.append((time.time(), "thaw", name))
+        stack.thaw(name)
+        return
+    pause = rng.uniform(0.05, 0.6)
+    if kind < 0.85:
+        session.note("kill", name)
+        stack.kill(name)
+    else:
+        session.note("terminate", name)
+        await asyncio.to_thread(stack.terminate, name)
+    await asyncio.sleep(pause)
+    stack.spawn(name)
+
+
+def draw(rng: random.Random, nth: int, *, parallel: bool = False) -> Plan:
+    """Choose what a run does: up to four turns of one call (with `parallel` up to three at once), then the answer."""
+    width = 3 if parallel else 1
+    turns = tuple(tuple(rng.choice(["often", "once"]) for _ in range(rng.randint(1, width))) for _ in range(rng.randint(0, 4)))
+    return Plan(
+        turns=turns,
+        call_ms=rng.choice([0, 0, 50, 300, 900]),
+        tokens=rng.randint(3, 40),
+        pace_ms=rng.choice([0, 2, 20]),
+        delay_ms=rng.choice([0, 50, 400]),
+        nth=f"{nth:05d}",
+    )
+
+
+async def _one(session: Session, client: Client, nth: int, rng: random.Random) -> None:
+    plan = draw(rng, nth)
+    run = RunEvidence("", cancelled_by_client=nth % _CANCEL_EVERY == 0)
+    async with asyncio.TaskGroup() as tasks:
+        run.run_id = await client.ask(plan.query, key=f"chaos-{session.storm.seed}-{nth}")
+        session.runs.append(run)
+        session.plans[run.run_id] = plan
+        if run.cancelled_by_client:
+            tasks.create_task(_after(rng.uniform(0, 1.5), lambda: client.cancel(run.run_id)))
+        try:
+            async with asyncio.timeout(RUN_LIMIT):
+                await client.follow(run.run_id, run.seen, hop=lambda: rng.uniform(0.03, 0.8))
+        except TimeoutError:
+            session.hung.append(run.run_id)
+
+
+async def _after(seconds: float, act: Callable[[], Awaitable[None]]) -> None:
+    await asyncio.sleep(seconds)
+    await act()
+
+
+async def _feed(session: Session, client: Client) -> None:
+    """Start runs, a few at once, until there were enough of them and the storm is over."""
+    running: set[asyncio.Task[None]] = set()
+    nth = 0
+    while nth < session.storm.runs or session.struck < session.storm.blows:
+        nth += 1
+        running.add(asyncio.create_task(_one(session, client, nth, random.Random(f"{session.storm.seed}.{nth}"))))
+        if len(running) >= _AT_ONCE:
+            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+    await asyncio.gather(*running)
+
+
+async def hold(storm: Storm, stack: Stack, nats: NatsServer) -> Session:
+    """Hold one session; afterwards everything runs again and what was frozen has had its time."""
+    session = Session(storm, stack, nats, random.Random(storm.seed))
+    async with Client(*(stack.url_of(name) for name in stack.names("gateway"))) as client, asyncio.TaskGroup() as tasks:
+        tasks.create_task(rage(session))
+        await _feed(session, client)
+        session.connections = client.connections
+    await asyncio.to_thread(stack.mend)
+    await asyncio.sleep(AFTERMATH)
+    return session
+
+
+async def judged(session: Session, ledger: Path) -> tuple[Evidence, dict[str, list[str]]]:
+    """Gather the evidence and apply every rule; hung runs and buried messages are complaints too."""
+    bus = await evidence.connect(session.nats.url)
+    try:
+
+        async def drained() -> bool:
+            return not any((await evidence.left(bus)).values())
+
+        with contextlib.suppress(AssertionError):  # `leaves_nothing` says what is left.
+            await wait_until(drained, timeout=DRAIN_LIMIT, what="the queues are empty")
+        found = await evidence.gather(bus, session.runs, ledger, IDEMPOTENT)
+        complaints = judge(found)
+        if session.hung:
+            complaints["hangs"] = [f"{run}: {session.plans[run]}" for run in session.hung]
+        if buried := await evidence.dead(bus):
+            complaints["buries"] = [f"{subject}: {reason}: {body[:200]!r}" for subject, reason, body in buried]
+        return found, complaints
+    finally:
+        await bus.nc.close()

@@ -1,0 +1,68 @@
+"""Gather what a session has left behind, for the checker."""
+
+from pathlib import Path
+from typing import Any
+
+import nats
+import orjson
+
+from contracts import subjects
+from services.runtime.bus import Bus
+from services.runtime.direct import DirectReader
+from services.runtime.settings import BusSettings
+from tests.system import ledger
+from tests.system.checker import Evidence, RunEvidence, Stored
+
+QUEUES = (subjects.REQUESTS, subjects.INBOX, subjects.CALLS)
+
+
+async def connect(nats_url: str) -> Bus:
+    """A bus of the test's own."""
+    bus = Bus("test", BusSettings(nats_url=nats_url))
+    return bus.attach(await nats.connect(**bus.client_options()))
+
+
+async def records(bus: Bus, run: str, tenant: str = subjects.DEFAULT_TENANT) -> list[Stored]:
+    """Everything that is stored of a run, in the order of storage."""
+    reader = await bus.reader(subjects.RUNS)
+    found = [
+        *await _read(reader, "log", subjects.log(tenant, run)),
+        *await _read(reader, "stream", subjects.stream(tenant, run)),
+    ]
+    return sorted(found, key=lambda record: record.sequence)
+
+
+async def _read(reader: DirectReader, kind: str, subject: str) -> list[Stored]:
+    parsed = [(sequence, _parsed(data)) for sequence, data in await reader.read(subject)]
+    return [Stored(sequence, kind, body["at"] / 1000, body["events"]) for sequence, body in parsed]
+
+
+def _parsed(data: bytes) -> dict[str, Any]:
+    try:
+        body: dict[str, Any] = orjson.loads(data)
+        return {"at": float(body["at"]), "events": list(body["events"])}
+    except (ValueError, KeyError, TypeError):
+        return {"at": 0.0, "events": []}  # Poison that a test wrote.
+
+
+async def left(bus: Bus) -> dict[str, int]:
+    """How many messages wait in the work queues."""
+    return {queue: (await bus.api(f"STREAM.INFO.{queue}", {}))["state"]["messages"] for queue in QUEUES}
+
+
+async def dead(bus: Bus) -> list[tuple[str, str, bytes]]:
+    """What was buried: its subject, the reason, its body."""
+    reader = await bus.reader(subjects.DEAD)
+    found = []
+    for stream in (*QUEUES, subjects.RUNS, "CATALOGUE"):
+        for message in await reader.messages(subjects.dead(stream)):
+            headers = message.headers or {}
+            found.append((headers.get("Runwire-Dead-Subject", ""), headers.get("Runwire-Dead-Reason", ""), message.data))
+    return found
+
+
+async def gather(bus: Bus, runs: list[RunEvidence], ledger_file: Path, idempotent: dict[str, bool]) -> Evidence:
+    """Read the logs of these runs, the ledger and the queues."""
+    for run in runs:
+        run.records = await records(bus, run.run_id)
+    return Evidence(runs, ledger.read(ledger_file), idempotent, await left(bus))

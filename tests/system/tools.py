@@ -1,0 +1,22 @@
+"""Two tools with a ledger: one whose calls may be repeated, one whose calls may not. Served by `runwire serve`, in several copies."""
+
+import asyncio
+
+from runwire import ToolContext, tool
+from tests.system.ledger import enter
+
+
+@tool(desc="Wait; calls may be repeated.", idempotent=True, timeout_s=10)
+async def often(ms: int, ctx: ToolContext) -> dict[str, str]:
+    """Enter the call into the ledger, then take `ms` milliseconds."""
+    enter(ctx.idempotency_key)
+    await asyncio.sleep(ms / 1000)
+    return {"did": ctx.idempotency_key}
+
+
+@tool(desc="Wait; has a side effect that must not happen twice.", idempotent=False, side_effects="write", timeout_s=10)
+async def once(ms: int, ctx: ToolContext) -> dict[str, str]:
+    """Enter the call into the ledger, then take `ms` milliseconds."""
+    enter(ctx.idempotency_key)
+    await asyncio.sleep(ms / 1000)
+    return {"did": ctx.idempotency_key}
