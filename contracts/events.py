@@ -17,6 +17,14 @@ from .runs import RunLimits, RunRequested
 StepStatus = Literal["started", "succeeded", "failed", "skipped", "invalid"]
 
 
+class Reflection(Message):
+    """Have an answer judged before the run ends: below `threshold` it is revised, at most `max_revisions` times."""
+
+    threshold: float = Field(default=0.7, ge=0, le=1)
+    max_revisions: int = Field(default=1, ge=0, le=5)
+    model: str | None = Field(default=None, description="of the critique; null: the run's own")
+
+
 class RunStarted(Message):
     """A planner opened the run. Always the first fact, unless a cancel overtook the request."""
 
@@ -27,7 +35,20 @@ class RunStarted(Message):
     limits: RunLimits
     tools: dict[str, str] = Field(default_factory=dict, description="tool name -> digest of the specification that the run uses to its end")
     model: str = Field(default="", description="as configured or asked for; a fallback shows in `asked`")
+    models: list[str] = Field(default_factory=list, description="main models among which a triage may choose")
+    effort: Literal["low", "medium", "high", "auto"] | None = Field(default=None, description="reasoning effort; `auto`: a triage picks it")
+    triage_model: str | None = None
+    reflection: Reflection | None = None
     deadline_at: int | None = Field(default=None, description="Unix ms")
+
+
+class Triaged(Message):
+    """A cheap call has picked the reasoning effort, and the model where several are named; once per run."""
+
+    type: Literal["triaged"] = "triaged"
+    effort: Literal["low", "medium", "high"]
+    model: str | None = None
+    usage: Usage | None = None
 
 
 class Asked(Message):
@@ -228,6 +249,7 @@ TERMINAL = frozenset({"done", "error", "cancelled"})
 
 KNOWN: tuple[type[Message], ...] = (
     RunStarted,
+    Triaged,
     Asked,
     Step,
     Called,
@@ -253,6 +275,7 @@ def _tag(value: Any) -> str:
 
 RunEvent = Annotated[
     Annotated[RunStarted, Tag("run_started")]
+    | Annotated[Triaged, Tag("triaged")]
     | Annotated[Asked, Tag("asked")]
     | Annotated[Step, Tag("step")]
     | Annotated[Called, Tag("called")]

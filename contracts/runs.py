@@ -39,6 +39,7 @@ class RunInput(HttpInput):
     agent: str = Field(default="default", pattern=r"^[A-Za-z0-9_-]{1,64}$", description="an entry of the agents file")
     strategy: Literal["react"] | None = None
     model: str | None = Field(default=None, max_length=200)
+    reasoning_effort: Literal["low", "medium", "high", "auto"] | None = None
     session_id: str | None = Field(default=None, max_length=200)
     user_id: str | None = Field(default=None, max_length=200)
     llm_context: dict[str, Any] = Field(default_factory=dict, description="shown to the model")
@@ -59,6 +60,7 @@ class RunRequested(Message):
     agent: str = "default"
     strategy: str | None = None
     model: str | None = None
+    reasoning_effort: Literal["low", "medium", "high", "auto"] | None = None
     session_id: str | None = None
     user_id: str | None = None
     llm_context: dict[str, Any] = Field(default_factory=dict)

@@ -17,6 +17,7 @@ from .advance import CHARACTERS_PER_TOKEN, Rules
 from .agents import load_agents
 from .handlers import Planner
 from .model import LiteLLMModel, Model, choose_model
+from .opening import Defaults
 from .retries import Retrying
 from .settings import PlannerSettings
 from .strategies.react import React
@@ -27,13 +28,13 @@ def build_planner(settings: PlannerSettings, bus: Bus, catalogue: Catalogue, mod
     """Compose the planner; nothing connects here."""
     react = React(
         action_format=settings.action_format,
-        reasoning_effort=settings.reasoning_effort,
+        native_reasoning=settings.use_native_reasoning,
         idle_s=settings.model_idle_s,
         total_s=settings.model_total_s,
     )
     thinker = Thinker(
         model=model,
-        default_model=default_model,
+        defaults=Defaults(default_model, settings.reasoning_effort, settings.triage_model),
         agents=load_agents(settings.agents_file),
         catalogue=catalogue,
         strategies={"react": react},
@@ -64,7 +65,7 @@ async def work(bus: Bus, _broker: Broker, _health: Health) -> AsyncIterator[None
     await litellm.warm()
     catalogue = Catalogue(bus)
     await catalogue.start()
-    planner = build_planner(settings, bus, catalogue, Retrying(litellm, settings.fallback_models), default_model)
+    planner = build_planner(settings, bus, catalogue, Retrying(model=litellm, fallbacks=tuple(settings.fallback_models)), default_model)
     sweeping = asyncio.create_task(index.sweep(bus, settings.retention_days))
     lanes = [await lane.start() for lane in pullers(bus, planner, settings)]
     try:

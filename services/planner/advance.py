@@ -15,10 +15,10 @@ An illegal message changes nothing and is acknowledged.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from contracts.actions import FINAL_RESPONSE
-from contracts.events import Asked, Called, Compacted, Observed, PlannedCall, Repaired, RunStarted, Step, StepStatus
+from contracts.events import Asked, Called, Compacted, Observed, PlannedCall, Repaired, RunStarted, Step, StepStatus, Triaged
 from contracts.faults import Fault
 from contracts.inbox import CallFinished
 from contracts.tools import ToolSpec
@@ -26,6 +26,7 @@ from contracts.tools import ToolSpec
 from . import endings
 from .decisions import Calls, Decision, Failed, Final, Invalid
 from .joins import JoinAbsent, JoinCall, branch_of, failed_join, resolve_join
+from .judging import Critique, Triage
 from .run import Event, Run, spent, take_in
 
 Kind = Literal["request", "call_finished", "timer", "cancel", "poisoned"]
@@ -58,6 +59,8 @@ class Told:
     specs: Mapping[str, ToolSpec] = field(default_factory=dict)
     """Of an outcome: the run's tools, where a join may have to be checked against them."""
     reason: str = ""
+    triaged: Triage | None = None
+    critique: Critique | None = None
     decision: Decision | None = None
     """The model's reply, once there is one."""
     asked: bool = False
@@ -99,6 +102,21 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
+class AskEffort:
+    """Have a cheap call pick the effort, and the model where several are named."""
+
+    asked: Asked
+
+
+@dataclass(frozen=True, slots=True)
+class AskCritique:
+    """Have the answer judged."""
+
+    asked: Asked
+    args: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Dispatch:
     """Send these calls. Those in `again` may have been sent before."""
 
@@ -121,7 +139,7 @@ class Silent:
     """Somebody else owns the message now."""
 
 
-Todo = Append | Open | Ask | Dispatch | Close | Ack | Silent
+Todo = Append | Open | Ask | AskEffort | AskCritique | Dispatch | Close | Ack | Silent
 
 
 def advance(run: Run, told: Told, rules: Rules) -> Todo:
@@ -153,7 +171,7 @@ def _open(told: Told, rules: Rules) -> Todo:
     if told.started is None:
         return Ack()  # A late message of a run that has been purged.
     first = [told.started]
-    opened = Run(started=told.started)
+    opened = Run(started=told.started, model=told.started.model)
     if told.refusal is not None:
         return Append([*first, endings.failed(opened, told.refusal)])
     if told.started.deadline_at is not None and told.now >= told.started.deadline_at:
@@ -169,8 +187,15 @@ def _ask(run: Run, told: Told, asked: Asked, rules: Rules) -> Todo:
             reason = f"asking the model was begun {run.lost + 1} times and never came to an end"
             return Append([endings.failed(run, Fault(code="too_many_attempts", reason=reason))])
         return Append([_asked(run, told, asked.turn, asked.attempt + 1, "lost")])
+    if run.effort == "auto" or (run.effort is None and run.started is not None and len(run.started.models) > 1 and run.turn == 1):
+        if told.triaged is None:
+            return AskEffort(asked)
+        if run.effort != told.triaged.effort:
+            return Append([Triaged(effort=told.triaged.effort, model=told.triaged.model, usage=told.triaged.usage)])
     if told.decision is None:
         return Ask(asked)
+    if isinstance(told.decision, Final) and told.decision.has_text and told.critique is None and _wants_critique(run):
+        return AskCritique(asked, told.decision.args)
     return Append(_decide(run, told, asked, told.decision, rules))
 
 
@@ -187,8 +212,10 @@ def _decide(run: Run, told: Told, asked: Asked, decision: Decision, rules: Rules
             return _step_of_calls(run, asked, decision)
         case Final() if not decision.has_text and run.final_args is None:
             return _ask_for_the_text(run, told, asked, decision)
+        case Final() if told.critique is not None and _is_wanting(run, told.critique):
+            return _revise(run, told, asked, decision, told.critique)
         case Final():
-            return _step_of_answer(run, asked, decision)
+            return _step_of_answer(run, asked, decision, told.critique)
         case Invalid():
             return _repair(run, told, asked, decision, rules)
         case Failed():
@@ -224,10 +251,32 @@ def _step_of_calls(run: Run, asked: Asked, decision: Calls) -> list[Event]:
     return [_step(asked, decision, decision.node, "started", calls=calls, join=decision.join, note=decision.note)]
 
 
-def _step_of_answer(run: Run, asked: Asked, decision: Final) -> list[Event]:
+def _wants_critique(run: Run) -> bool:
+    return run.started is not None and run.started.reflection is not None
+
+
+def _is_wanting(run: Run, critique: Critique) -> bool:
+    reflection = run.started.reflection if run.started else None
+    if reflection is None or critique.score is None:
+        return False
+    return critique.score < reflection.threshold and run.revisions < reflection.max_revisions
+
+
+def _revise(run: Run, told: Told, asked: Asked, decision: Final, critique: Critique) -> list[Event]:
+    reason = f"the answer was judged {critique.score:g} of 1: {critique.feedback}"[:_SHORT]
+    reply = str(decision.args.get("answer", ""))[:_SHORT]
+    usage = spent(decision.usage, critique.usage)
+    repaired = Repaired(turn=asked.turn, attempt=asked.attempt, reason=reason, kind="revision", reply=reply, usage=usage)
+    return [repaired, _asked(run, told, asked.turn, asked.attempt + 1, "repair")]
+
+
+def _step_of_answer(run: Run, asked: Asked, decision: Final, critique: Critique | None) -> list[Event]:
+    score = critique.score if critique is not None else None
+    if critique is not None:
+        decision = replace(decision, usage=spent(decision.usage, critique.usage))
     started = _step(asked, decision, FINAL_RESPONSE, "started")
     ended = Step(step=asked.turn, node=FINAL_RESPONSE, status="succeeded", latency_ms=0, attempt=asked.attempt)
-    return [started, ended, endings.answered(_after(run, decision=decision), decision.args)]
+    return [started, ended, endings.answered(_after(run, decision=decision), decision.args, score)]
 
 
 def _repair(run: Run, told: Told, asked: Asked, decision: Invalid, rules: Rules) -> list[Event]:
@@ -305,8 +354,7 @@ def _next(run: Run, told: Told, rules: Rules, observed: Observed | None = None) 
 
 
 def _asked(run: Run, told: Told, turn: int, attempt: int, cause: Literal["turn", "lost", "repair", "provider"]) -> Asked:
-    model = run.started.model if run.started else None
-    return Asked(turn=turn, attempt=attempt, by=told.owner, holder=told.holder, model=model, cause=cause)
+    return Asked(turn=turn, attempt=attempt, by=told.owner, holder=told.holder, model=run.model or None, cause=cause)
 
 
 def _exhausted(run: Run) -> str | None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, field_validator
 
+from contracts.events import Reflection
 from contracts.runs import LimitsInput
 
 DEFAULT_AGENT = "default"
@@ -33,7 +34,9 @@ class Agent(BaseModel):
     strategy: Literal["react"] = "react"
     model: ModelName | None = None
     fallbacks: list[ModelName] | None = Field(default=None, description="asked in this order when the model fails; None: the deployment's")
-    reasoning_effort: Literal["low", "medium", "high"] | None = None
+    models: list[ModelName] = Field(default_factory=list, description="main models among which a triage chooses; empty: `model` alone")
+    reasoning_effort: Literal["low", "medium", "high", "auto"] | None = None
+    reflection: Reflection | None = None
     limits: dict[str, Any] = Field(default_factory=dict, description="fields of RunLimits; the request's own win")
 
     @field_validator("limits")

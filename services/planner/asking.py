@@ -8,12 +8,13 @@ Rule 3: the last chunk is stored before the decision is recorded, so sequence or
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import structlog
 from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
 from contracts import subjects
@@ -31,6 +32,7 @@ logger = structlog.get_logger(__name__)
 Channel = Literal["answer", "thinking"]
 Tail = Callable[[], Awaitable[int | None]]
 """Reads the log and returns its newest sequence while the call is still this handling's, else None."""
+T = TypeVar("T")
 _RETRY_S = 0.1
 _TURNING = frozenset({"asked", "done", "error", "cancelled"})
 
@@ -178,10 +180,38 @@ async def ask(
             task.cancel()
         await asyncio.wait({consuming})
         await stream.aclose()
-        try:
-            await watch.unsubscribe()
-        except (NatsError, ConnectionError, OSError):
-            logger.debug("unsubscribe_failed")
+        await _unsubscribe(watch)
+
+
+async def watched(bus: Bus, address: Address, tail: Tail, work: Coroutine[Any, Any, T]) -> T | None:
+    """Do a short piece of work for a model call of ours, or return None as soon as somebody else owns the call."""
+    gone = asyncio.Event()
+
+    async def look() -> None:
+        if await tail() is None:
+            gone.set()
+
+    async def on_log(message: Msg) -> None:
+        if not _TURNING.isdisjoint((message.headers or {}).get(EVENTS_HEADER, "").split(",")):
+            await look()
+
+    watch = await bus.nc.subscribe(subjects.live_log(address.tenant, address.run), cb=on_log)
+    working, leaving, looking = asyncio.create_task(work), asyncio.create_task(gone.wait()), asyncio.create_task(look())
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        return None if gone.is_set() else working.result()
+    finally:
+        for task in (working, leaving, looking):
+            task.cancel()
+        await asyncio.wait({working})
+        await _unsubscribe(watch)
+
+
+async def _unsubscribe(watch: Subscription) -> None:
+    try:
+        await watch.unsubscribe()
+    except (NatsError, ConnectionError, OSError):
+        logger.debug("unsubscribe_failed")
 
 
 async def _consume(stream: AsyncGenerator[Delta | Reply, None], reading: Reading, sender: ChunkSender) -> Decision:

@@ -15,7 +15,7 @@ _MAX_RECORD = (1 << 20) - 8192
 _TOO_LARGE = "larger than a record may be"
 
 
-def _payload(run: Run, reason: Reason, args: dict[str, Any], warnings: tuple[str, ...] = ()) -> FinalPayload:
+def _payload(run: Run, reason: Reason, args: dict[str, Any], warnings: tuple[str, ...] = (), score: float | None = None) -> FinalPayload:
     return payloads.assemble(
         args,
         last_observation=run.last_observation,
@@ -23,12 +23,13 @@ def _payload(run: Run, reason: Reason, args: dict[str, Any], warnings: tuple[str
         sources=run.sources,
         reason=reason,
         warnings=(*run.warnings, *warnings),
+        reflection_score=score,
     )
 
 
-def answered(run: Run, args: dict[str, Any]) -> Done:
-    """The model gave its answer: `args` of `final_response`."""
-    return _done(run, "answer_complete", args, ())
+def answered(run: Run, args: dict[str, Any], score: float | None = None) -> Done:
+    """The model gave its answer: `args` of `final_response`. `score` is the critique's, 0..1, where there was one."""
+    return _done(run, "answer_complete", args, (), score)
 
 
 def budget_exhausted(run: Run, budget: str) -> Done:
@@ -41,8 +42,8 @@ def no_path(run: Run, complaint: str) -> Done:
     return _done(run, "no_path", {}, (f"the model's replies were no usable actions: {complaint}",))
 
 
-def _done(run: Run, reason: Reason, args: dict[str, Any], warnings: tuple[str, ...]) -> Done:
-    payload = _payload(run, reason, args, warnings)
+def _done(run: Run, reason: Reason, args: dict[str, Any], warnings: tuple[str, ...], score: float | None = None) -> Done:
+    payload = _payload(run, reason, args, warnings, score)
     return Done(**{name: getattr(payload, name) for name in FinalPayload.model_fields}, reason=reason, usage=run.usage)
 
 

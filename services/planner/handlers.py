@@ -26,8 +26,8 @@ from services.runtime.errors import Moved
 from services.runtime.puller import Delivery
 
 from . import endings, index
-from .advance import Ack, Append, Ask, Close, Dispatch, Kind, Open, Rules, Silent, Todo, Told, advance
-from .asking import Address, ChunkSender, Tail, ask
+from .advance import Ack, Append, Ask, AskCritique, AskEffort, Close, Dispatch, Kind, Open, Rules, Silent, Todo, Told, advance
+from .asking import Address, ChunkSender, Tail, ask, watched
 from .decisions import Decision, Final, Invalid
 from .errors import CannotOpen
 from .run import Event, Run, fold
@@ -136,6 +136,13 @@ class Planner:
                 if told.decision is None:
                     logger.info("model_call_abandoned", turn=asked.turn, attempt=asked.attempt)
                 return True
+            case AskEffort(asked):
+                told.triaged = await watched(self._bus, where, self._tail(where, asked.holder), self._thinker.triage(run))
+                return True
+            case AskCritique(asked, args):
+                answer = endings.answered(run, args).raw_answer
+                told.critique = await watched(self._bus, where, self._tail(where, asked.holder), self._thinker.critique(run, answer))
+                return True
             case Dispatch(calls, again):
                 await asyncio.gather(*(self._dispatch(where, run, call.call_id, again=call.call_id in again) for call in calls))
                 told.dispatched.update(call.call_id for call in calls)
@@ -242,7 +249,7 @@ def _note(told: Told, events: list[Event]) -> None:
     """Remember what this handling itself has written."""
     for event in events:
         if event.type == "asked":
-            told.asked, told.decision = True, None
+            told.asked, told.decision, told.critique = True, None, None
         elif event.type == "step" and event.status == "started":
             told.asked, told.decision = False, None
             told.announced.update(call.call_id for call in event.calls)

@@ -1,6 +1,8 @@
 """What opening a run records: its agent, limits, model and the exact tool specifications that it uses to its end."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
 
 from pydantic import ValidationError
 
@@ -14,7 +16,16 @@ from .errors import CannotOpen
 STRATEGIES = ("react",)
 
 
-def open_run(request: RunRequested, agents: Mapping[str, Agent], live: Mapping[str, ToolSpec], default_model: str) -> RunStarted:
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What holds where neither the request nor its agent says otherwise."""
+
+    model: str
+    effort: Literal["low", "medium", "high", "auto"] | None = None
+    triage_model: str | None = None
+
+
+def open_run(request: RunRequested, agents: Mapping[str, Agent], live: Mapping[str, ToolSpec], defaults: Defaults) -> RunStarted:
     """Resolve a request against what this deployment has. Raises CannotOpen with what is wrong and what there is instead."""
     agent = agents.get(request.agent)
     if agent is None:
@@ -29,7 +40,11 @@ def open_run(request: RunRequested, agents: Mapping[str, Agent], live: Mapping[s
         request=request,
         limits=limits,
         tools={name: spec.digest() for name, spec in _allowed(request, agent, live).items()},
-        model=request.model or agent.model or default_model,
+        model=request.model or agent.model or (agent.models[0] if agent.models else defaults.model),
+        models=[] if request.model else agent.models,
+        effort=request.reasoning_effort or agent.reasoning_effort or defaults.effort,
+        triage_model=defaults.triage_model,
+        reflection=agent.reflection,
         deadline_at=None if limits.deadline_s is None else request.requested_at + int(limits.deadline_s * 1000),
     )
 

@@ -13,11 +13,12 @@ message id (a sender's retry after the dedup window stores the same id twice, an
 `fold` is here; what a message may do next is `advance.advance`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from contracts import events
-from contracts.events import Asked, Called, Observed, PlannedCall, Repaired, RunStarted, Step
+from contracts.events import Asked, Called, Compacted, Observed, PlannedCall, Repaired, RunStarted, Step, Triaged
 from contracts.payload import Source, Usage
 
 from . import compaction, prompts
@@ -32,6 +33,9 @@ class Run:
 
     seq: int = 0
     started: RunStarted | None = None
+    effort: str | None = None
+    """Reasoning effort, once it is known; `auto` until a triage has picked it."""
+    model: str = ""
     turn: int = 0
     asked: Asked | None = None
     """The model call in flight."""
@@ -59,6 +63,8 @@ class Run:
     """Of this turn because the model said that its context was too long."""
     notes: list[dict[str, Any]] = field(default_factory=list)
     """Repair notes of this turn; they stand at the end of the conversation and go with the turn."""
+    revisions: int = 0
+    """Of the answer, after a critique."""
     final_args: dict[str, Any] | None = None
     """Set while the text of a final response is asked for alone: its other fields."""
     usage: Usage = field(default_factory=Usage)
@@ -71,29 +77,32 @@ class Run:
 
 
 def fold(run: Run, seq: int, at: int, happened: list[Event]) -> None:
-    """Take in one record: its sequence, its writer's time (Unix ms) and its events."""
+    """Take in one record: its sequence, its writer's time (Unix ms) and its events. An unknown event changes nothing."""
     run.seq = seq
     for event in happened:
-        kind = event.type
-        if kind == "asked":
-            _fold_asked(run, event)
-        elif kind == "step":
-            _fold_step(run, event, at)
-        elif kind == "observed":
-            _fold_observed(run, event)
-        elif kind == "called":
-            _fold_called(run, event)
-        elif kind == "repaired":
-            _fold_repaired(run, event)
-        elif kind == "run_started":
-            run.started = event
-            _say(run, prompts.question_message(event.request))
-        elif kind == "compacted":
-            run.history = compaction.compacted(run.history, event.line_characters)
-            run.characters = sum(compaction.length(message) for message in run.history)
-            run.compactions += event.cause == "overflow"
-        elif kind in events.TERMINAL:
-            run.terminal, run.ended_at, run.asked = event, at, None
+        take = _FOLDS.get(event.type)
+        if take is not None:
+            take(run, event, at)
+
+
+def _fold_started(run: Run, started: RunStarted, _at: int) -> None:
+    run.started, run.effort, run.model = started, started.effort, started.model
+    _say(run, prompts.question_message(started.request))
+
+
+def _fold_triaged(run: Run, triaged: Triaged, _at: int) -> None:
+    run.effort, run.model = triaged.effort, triaged.model or run.model
+    run.usage = spent(run.usage, triaged.usage)
+
+
+def _fold_compacted(run: Run, compacted: Compacted, _at: int) -> None:
+    run.history = compaction.compacted(run.history, compacted.line_characters)
+    run.characters = sum(compaction.length(message) for message in run.history)
+    run.compactions += compacted.cause == "overflow"
+
+
+def _fold_terminal(run: Run, terminal: events.Done | events.Error | events.Cancelled, at: int) -> None:
+    run.terminal, run.ended_at, run.asked = terminal, at, None
 
 
 def _say(run: Run, message: dict[str, Any]) -> None:
@@ -101,7 +110,7 @@ def _say(run: Run, message: dict[str, Any]) -> None:
     run.characters += compaction.length(message)
 
 
-def _fold_asked(run: Run, asked: Asked) -> None:
+def _fold_asked(run: Run, asked: Asked, _at: int) -> None:
     if asked.turn != run.turn:
         run.lost = run.repairs = run.failures = run.compactions = 0
         run.notes.clear()
@@ -130,7 +139,7 @@ def _fold_step(run: Run, step: Step, at: int) -> None:
         _say(run, prompts.decision_message(step))
 
 
-def _fold_called(run: Run, called: Called) -> None:
+def _fold_called(run: Run, called: Called, _at: int) -> None:
     for call in called.calls:
         run.open[call.call_id] = call
         run.owner[call.call_id] = called.by
@@ -139,7 +148,7 @@ def _fold_called(run: Run, called: Called) -> None:
         run.usage = spent(run.usage, None, tool_calls=len(called.calls))
 
 
-def _fold_observed(run: Run, observed: Observed) -> None:
+def _fold_observed(run: Run, observed: Observed, _at: int) -> None:
     run.open.pop(observed.call_id, None)
     run.owner.pop(observed.call_id, None)
     run.observed[observed.call_id] = observed
@@ -155,14 +164,33 @@ def take_in(run: Run, observed: Observed) -> None:
         run.last_observation = observed.observation
 
 
-def _fold_repaired(run: Run, repaired: Repaired) -> None:
+def _fold_repaired(run: Run, repaired: Repaired, _at: int) -> None:
     run.usage = spent(run.usage, repaired.usage, repairs=1)
     if repaired.kind == "answer":
         run.final_args = repaired.args or {}
         run.notes.append(prompts.answer_note())
+    elif repaired.kind == "revision":
+        run.revisions += 1
+        run.notes += prompts.repair_messages(repaired)
     else:
         run.repairs += 1
         run.notes += prompts.repair_messages(repaired)
+
+
+_FOLDS: dict[str, Callable[[Run, Any, int], None]] = {
+    "run_started": _fold_started,
+    "triaged": _fold_triaged,
+    "asked": _fold_asked,
+    "step": _fold_step,
+    "called": _fold_called,
+    "observed": _fold_observed,
+    "repaired": _fold_repaired,
+    "compacted": _fold_compacted,
+    "done": _fold_terminal,
+    "error": _fold_terminal,
+    "cancelled": _fold_terminal,
+}
+"""Which events change the run; all others are for its listeners."""
 
 
 def spent(total: Usage, more: Usage | None, *, tool_calls: int = 0, repairs: int = 0) -> Usage:

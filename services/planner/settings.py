@@ -13,7 +13,9 @@ class PlannerSettings(BusSettings):
 
     model: str | None = Field(default=None, description="LiteLLM's name of the model; none: found, or the embedded stand-in")
     fallback_models: list[str] = Field(default_factory=list)
-    reasoning_effort: Literal["low", "medium", "high"] | None = None
+    reasoning_effort: Literal["low", "medium", "high", "auto"] | None = None
+    triage_model: str | None = Field(default=None, description="picks the effort where it is `auto`; none: the run's own model")
+    use_native_reasoning: bool = Field(default=True, description="false: native reasoning is neither asked for nor shown")
     action_format: Literal["auto", "unified", "legacy"] = "auto"
     agents_file: Path | None = None
     model_idle_s: float = Field(default=120, gt=0, description="longest silence of a model")

@@ -1,34 +1,50 @@
 """Put together what a model call needs: the run's agent, its pinned tools, the dialect, the model."""
 
 from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+import structlog
 
 from contracts.events import RunStarted
+from contracts.payload import Usage
 from contracts.runs import RunLimits, RunRequested
 from contracts.tools import ToolSpec
 from services.runtime.catalogue import Catalogue
 
-from . import opening
+from . import judging, opening
 from .agents import DEFAULT_AGENT, Agent
-from .model import Delta, Model, Reply
+from .judging import Critique, Triage
+from .model import Delta, Model, ModelFailed, ModelRequest, Reply
 from .run import Run
 from .strategies.base import Reading, Strategy
+
+logger = structlog.get_logger(__name__)
+
+_SHORT_S = 30.0
+"""For a triage or a critique: the run goes on without it."""
 
 
 class Thinker:
     """Everything between a run and its model."""
 
     def __init__(
-        self, *, model: Model, default_model: str, agents: Mapping[str, Agent], catalogue: Catalogue, strategies: Mapping[str, Strategy]
+        self,
+        *,
+        model: Model,
+        defaults: opening.Defaults,
+        agents: Mapping[str, Agent],
+        catalogue: Catalogue,
+        strategies: Mapping[str, Strategy],
     ) -> None:
         self._model = model
-        self._default_model = default_model
+        self._defaults = defaults
         self._agents = agents
         self._catalogue = catalogue
         self._strategies = strategies
 
     def open(self, request: RunRequested) -> RunStarted:
         """What opening the run records. Raises CannotOpen."""
-        return opening.open_run(request, self._agents, self._catalogue.live(), self._default_model)
+        return opening.open_run(request, self._agents, self._catalogue.live(), self._defaults)
 
     def open_bare(self, request: RunRequested) -> RunStarted:
         """What is recorded of a run that cannot be opened, before its error."""
@@ -48,3 +64,34 @@ class Thinker:
         """The tools that the run pinned when it was opened, by name."""
         specs = [await self._catalogue.spec(digest) for digest in started.tools.values()]
         return {spec.name: spec for spec in specs if spec is not None}
+
+    async def triage(self, run: Run) -> Triage:
+        """Have a cheap call pick the effort. Never raises: `medium` where it fails."""
+        assert run.started is not None  # noqa: S101, see think
+        models = run.started.models
+        messages = judging.triage_messages(run.started.request.query, models)
+        text, usage = await self._short_call(run.started.triage_model or run.model, messages)
+        return judging.read_triage(text, models, usage)
+
+    async def critique(self, run: Run, answer: str) -> Critique:
+        """Have an answer judged. Never raises: without a score where it fails."""
+        assert run.started is not None  # noqa: S101, see think
+        reflection = run.started.reflection
+        model = (reflection.model if reflection else None) or run.model
+        messages = judging.critique_messages(run.started.request.query, answer, run.last_observation)
+        return judging.read_critique(*await self._short_call(model, messages))
+
+    async def _short_call(self, model: str, messages: list[dict[str, Any]]) -> tuple[str, Usage]:
+        request = ModelRequest(
+            model=model, messages=messages, response_format={"type": "json_object"}, timeout_s=_SHORT_S, total_s=_SHORT_S
+        )
+        stream = self._model.stream(request)
+        try:
+            async for piece in stream:
+                if isinstance(piece, Reply):
+                    return piece.text, piece.usage
+        except ModelFailed as error:
+            logger.info("judgement_failed", code=error.fault.code)
+        finally:
+            await stream.aclose()
+        return "", Usage(cost_usd=0.0)

@@ -26,9 +26,9 @@ ActionFormat = Literal["auto", "unified", "legacy"]
 class React:
     """Asks for one JSON action per turn."""
 
-    def __init__(self, *, action_format: ActionFormat, reasoning_effort: str | None, idle_s: float, total_s: float) -> None:
+    def __init__(self, *, action_format: ActionFormat, native_reasoning: bool, idle_s: float, total_s: float) -> None:
         self._action_format = action_format
-        self._reasoning_effort = reasoning_effort
+        self._native_reasoning = native_reasoning
         self._idle_s = idle_s
         self._total_s = total_s
 
@@ -37,9 +37,10 @@ class React:
         assert run.started is not None  # noqa: S101, `asked` follows `run_started` in every log
         system = prompts.system_message(agent, tools, action_format=self._action_format, limits=run.started.limits)
         return ModelRequest(
-            model=run.started.model,
+            model=run.model,
             messages=[system, *run.history, *run.notes],
-            reasoning_effort=agent.reasoning_effort or self._reasoning_effort,
+            reasoning_effort=run.effort if self._native_reasoning else None,
+            fallbacks=None if agent.fallbacks is None else tuple(agent.fallbacks),
             response_format={"type": "json_object"},
             timeout_s=self._idle_s,
             total_s=self._total_s,
