@@ -73,7 +73,6 @@ def cases(folder: Path) -> Iterator[Any]:
 def read(path: Path) -> list[dict[str, Any]]:
     """The vectors of one file."""
     try:
-        vectors = json.loads(path.read_text(encoding="utf-8"))["vectors"]
+        return list(json.loads(path.read_text(encoding="utf-8"))["vectors"])
     except (ValueError, KeyError, TypeError) as error:
         raise pytest.UsageError(f"{path} is no file of vectors: {error!r}") from error
-    return list(vectors)
