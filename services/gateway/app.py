@@ -1,12 +1,16 @@
-"""Compose the gateway's HTTP application; nothing connects here."""
+"""Compose the gateway; nothing connects here."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
 from contracts.tools import ToolSpec
 from services.runtime.bus import Bus
-from services.runtime.health import VERSION
+from services.runtime.catalogue import Catalogue
+from services.runtime.front import FrontServer
+from services.runtime.health import VERSION, Health
+from services.runtime.service import Broker
 
 from .auth import build_guard
 from .errors import add_handlers
@@ -35,3 +39,21 @@ def build_app(settings: GatewaySettings, bus: Bus, tools: Callable[[], Mapping[s
     add_handlers(app)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
     return app
+
+
+def build_server(settings: GatewaySettings) -> FrontServer:
+    """Return the service with its HTTP application in front. Raises StartRefused."""
+    health = Health(Bus("gateway", settings))
+    catalogue = Catalogue(health.bus)
+    app = build_app(settings, health.bus, catalogue.live)
+    health.on_stop.append(app.state.gateway.streams.close)
+
+    @asynccontextmanager
+    async def work(_bus: Bus, _broker: Broker, _health: Health) -> AsyncIterator[None]:
+        await catalogue.start()
+        try:
+            yield
+        finally:
+            await catalogue.stop()
+
+    return FrontServer(health, work, app, host=settings.host, port=settings.port)

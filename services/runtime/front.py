@@ -16,9 +16,7 @@ import uvloop
 from faststream.asgi import AsgiFastStream
 
 from .health import Health, Receive, Scope, Send
-from .logs import configure_logging
 from .service import Work, build_service
-from .settings import BusSettings
 
 logger = structlog.get_logger(__name__)
 
@@ -28,7 +26,9 @@ AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 class FrontServer(uvicorn.Server):
     """One listening socket for a service and the HTTP application in front of it."""
 
-    def __init__(self, service: AsgiFastStream, http: AsgiApp, health: Health, *, host: str, port: int) -> None:
+    def __init__(self, health: Health, work: Work, http: AsgiApp, *, host: str, port: int) -> None:
+        """Compose the service around `work`; nothing connects and nothing listens before `serve`."""
+        service: AsgiFastStream = build_service(health.bus.name, health.bus.settings, work, health, serves_first=True)
         self._service: Any = service
         self._http = http
         self._health = health
@@ -80,10 +80,8 @@ class FrontServer(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def run_front(name: str, settings: BusSettings, work: Work, http: AsgiApp, health: Health, *, host: str, port: int) -> None:
+def run_front(server: FrontServer) -> None:
     """Run a service with HTTP in front of it until SIGTERM or SIGINT. Raises what kept its work from beginning."""
-    configure_logging(name, settings)
-    server = FrontServer(build_service(name, settings, work, health, serves_first=True), http, health, host=host, port=port)
     uvloop.run(server.serve())
     if server.failure is not None:
         raise server.failure

@@ -1,0 +1,227 @@
+"""Ask a gateway for runs, watch them, stop them.
+
+Rule 1: a request is repeated only where that is harmless: a question carries an idempotency key, made here unless the caller has one.
+Rule 2: following survives gateways that stop, crash or are replaced: it comes back with the last id, and gives every event once.
+Rule 3: whoever does not come back within `patience_s` is told so; the run goes on without its listener.
+"""
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+from pydantic import TypeAdapter, ValidationError
+
+from ._vocabulary import events, ids, runs, tools
+from .client_errors import IdempotencyConflict, NotFound, RunwireError, Unreachable, error_of
+from .sse import EventTooLarge, SseDecoder
+
+__all__ = ["Client", "IdempotencyConflict", "NotFound", "RunStream", "RunwireError", "Unreachable"]
+
+_EVENT: TypeAdapter[events.RunEvent] = TypeAdapter(events.RunEvent)
+_SPECS = TypeAdapter(list[tools.ToolSpec])
+_PASSING = frozenset({408, 429, 502, 503, 504})
+_PAUSE_S, _MAX_PAUSE_S = 0.1, 5.0
+_STEADY_S = 5.0
+"""A stream that was open that long was no failure, even if nothing happened on it."""
+_SILENCE_S = 45.0
+"""Three heartbeats of a gateway: after that the connection is dead."""
+
+
+class _Patience:
+    """Pauses between attempts: random, growing, and not for ever."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self.reset()
+
+    def reset(self) -> None:
+        self._attempt = 0
+        self._since: float | None = None
+
+    async def wait(self, reason: Exception | None) -> None:
+        """Pause before the next attempt. Raises Unreachable, or the gateway's own refusal, when that would be too late."""
+        now = time.monotonic()
+        self._since = self._since if self._since is not None else now
+        ceiling = min(_MAX_PAUSE_S, _PAUSE_S * 2**self._attempt)
+        pause = random.uniform(ceiling / 2, ceiling)  # noqa: S311, a spread, not a secret
+        if isinstance(reason, RunwireError) and reason.retry_after:
+            pause = random.uniform(reason.retry_after, reason.retry_after * 1.5)  # noqa: S311
+        if now + pause - self._since > self._limit_s:
+            if isinstance(reason, RunwireError):
+                raise reason
+            raise Unreachable("unreachable", f"no gateway answered for {self._limit_s:g} s: {reason!r}") from reason
+        self._attempt += 1
+        await asyncio.sleep(pause)
+
+
+class Client:
+    """A gateway and, where it wants one, the caller's API key. Use it as `async with Client(...) as client`, or `aclose` it."""
+
+    def __init__(self, url: str = "http://127.0.0.1:8080", key: str | None = None, *, patience_s: float = 60.0) -> None:
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
+        self._http = httpx.AsyncClient(base_url=url, headers=headers, timeout=httpx.Timeout(30, connect=5), limits=limits)
+        self._patience_s = patience_s
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._http.aclose()
+
+    async def start(self, query: str, *, idempotency_key: str | None = None, **options: Any) -> str:
+        """Ask a question and return the run's id; `options` are fields of `RunInput`, as `agent`, `session_id`, `limits`.
+
+        Raises RunwireError; IdempotencyConflict when the key was used for another question.
+        """
+        headers = {"Idempotency-Key": idempotency_key or ids.new_id()}
+        answer = await self._ask("POST", "/v1/runs", json={"query": query, **options}, headers=headers)
+        return runs.RunAccepted.model_validate_json(answer.content).run_id
+
+    def follow(self, run_id: str, after: str | None = None) -> "RunStream":
+        """Watch a run: `async for event in client.follow(run_id)` gives its events to the last one; `after` is an earlier `cursor`."""
+        return RunStream(self._http, run_id, after, self._patience_s)
+
+    async def status(self, run_id: str) -> runs.RunStatus:
+        """Tell where a run stands. Raises NotFound."""
+        answer = await self._ask("GET", f"/v1/runs/{_checked(run_id)}")
+        return runs.RunStatus.model_validate_json(answer.content)
+
+    async def result(self, run_id: str) -> runs.RunStatus:
+        """Wait for the end of a run and return its status, with the payload, however it ended. Raises NotFound."""
+        async for _ in self.follow(run_id):
+            pass
+        return await self.status(run_id)
+
+    async def chat(self, query: str, **options: Any) -> runs.RunStatus:
+        """Ask a question and wait for the end of its run: `.payload.raw_answer` is the answer. As `start`, then `result`."""
+        return await self.result(await self.start(query, **options))
+
+    async def cancel(self, run_id: str, reason: str = "") -> runs.RunStatus:
+        """End a run now and return where it stood; one that has ended stays as it is. Raises NotFound."""
+        answer = await self._ask("POST", f"/v1/runs/{_checked(run_id)}/cancel", json={"reason": reason})
+        return runs.RunStatus.model_validate_json(answer.content)
+
+    async def list_runs(self, status: runs.State | None = None) -> AsyncIterator[runs.RunStatus]:
+        """Give the caller's runs, newest first, without payloads."""
+        wanted: dict[str, Any] = {"limit": 100} | ({"status": status} if status else {})
+        while True:
+            page = (await self._ask("GET", "/v1/runs", params=wanted)).json()
+            for run in page["runs"]:
+                yield runs.RunStatus.model_validate(run)
+            if not (cursor := page.get("next_cursor")):
+                return
+            wanted["cursor"] = cursor
+
+    async def tools(self) -> list[tools.ToolSpec]:
+        """List the tools that are there right now."""
+        return _SPECS.validate_python((await self._ask("GET", "/v1/tools")).json()["tools"])
+
+    async def _ask(self, method: str, path: str, **request: Any) -> httpx.Response:
+        """Send a request that may be repeated, until it is answered. Raises RunwireError."""
+        patience = _Patience(self._patience_s)
+        while True:
+            reason: Exception
+            try:
+                answer = await self._http.request(method, path, **request)
+                if answer.is_success:
+                    return answer
+                reason = _error(answer)
+                if answer.status_code not in _PASSING:
+                    raise reason
+            except httpx.TransportError as error:
+                reason = error
+            await patience.wait(reason)
+
+
+class RunStream:
+    """The events of one run, in order, each once, to the terminal one. Iterate once; `cursor` says how far it has come.
+
+    Raises NotFound for an unknown run, Unreachable when no gateway came back in time, RunwireError for other refusals.
+    """
+
+    def __init__(self, http: httpx.AsyncClient, run_id: str, after: str | None, patience_s: float) -> None:
+        self.run_id = run_id
+        self.cursor = after or ""
+        """The id of the last record whose events were all given: `follow(run_id, after=cursor)` goes on from there."""
+        self._http = http
+        self._patience = _Patience(patience_s)
+        self._ended = False
+
+    async def __aiter__(self) -> AsyncIterator[events.RunEvent]:
+        path = f"/v1/runs/{_checked(self.run_id)}/events"
+        while not self._ended:
+            reason: Exception | None = None
+            opened = time.monotonic()
+            try:
+                headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": self.cursor} if self.cursor else {})
+                async with self._http.stream("GET", path, headers=headers, timeout=httpx.Timeout(_SILENCE_S, connect=5)) as response:
+                    async for event in self._events_of(response):
+                        yield event
+            except (httpx.TransportError, EventTooLarge) as error:
+                reason = error
+            except RunwireError as error:
+                if error.status not in _PASSING:
+                    raise
+                reason = error
+            if time.monotonic() - opened > _STEADY_S:
+                self._patience.reset()
+            if not self._ended:
+                await self._patience.wait(reason)
+
+    async def _events_of(self, response: httpx.Response) -> AsyncIterator[events.RunEvent]:
+        if response.status_code == httpx.codes.NO_CONTENT:
+            self._ended = True
+            return
+        if not response.is_success:
+            await response.aread()
+            raise _error(response)
+        decoder = SseDecoder()
+        # A record's events are given together: its id stands on the last one, and a stream that breaks off before it starts with the first.
+        record: list[events.RunEvent] = []
+        async for piece in response.aiter_bytes():
+            for sent in decoder.feed(piece):
+                record.append(_parsed(sent.data))
+                if sent.id is None:
+                    continue
+                self._patience.reset()
+                for event in record:
+                    if event is record[-1]:
+                        self.cursor = sent.id
+                        self._ended = event.type in events.TERMINAL
+                    yield event
+                record = []
+                if self._ended:
+                    return
+
+
+def _parsed(data: str) -> events.RunEvent:
+    try:
+        return _EVENT.validate_json(data)
+    except ValidationError:
+        # Of a newer version, in a way that this one does not understand: better than no event at all.
+        return events.UnknownEvent.model_validate({"type": "unknown", **json.loads(data)})
+
+
+def _checked(run_id: str) -> str:
+    try:
+        return ids.checked_id(run_id)
+    except ids.InvalidName as error:
+        raise NotFound("not_found", str(error)) from error
+
+
+def _error(answer: httpx.Response) -> RunwireError:
+    try:
+        problem = answer.json()
+    except ValueError:
+        problem = None
+    return error_of(answer.status_code, answer.headers.get("retry-after"), problem)
