@@ -253,3 +253,21 @@ def _service(service: str, name: str, env: dict[str, str]) -> Child:
 def _module(name: str, *arguments: str) -> list[str]:
     # -P keeps the working directory off the path: a user's own `services` folder must not shadow ours.
     return [sys.executable, "-P", "-m", name, *arguments]
+
+
+def stop_event() -> asyncio.Event:
+    """An event that Ctrl-C or SIGTERM sets."""
+    event = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, event.set)
+    return event
+
+
+def example_tools() -> list[Path]:
+    """The tools that ship with a checkout. Raises CannotLaunch outside one: the services run from a checkout or from images."""
+    folder = Path(__file__).parent.parent / "examples" / "python"
+    files = [folder / f"{name}.py" for name in ("calculator", "search", "table")]
+    if not all(file.is_file() for file in files):
+        raise CannotLaunch("`runwire up` runs the services from a checkout of the repository; elsewhere use docker compose")
+    return files

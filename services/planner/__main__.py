@@ -1,8 +1,11 @@
 """Run the planner: `python -m services.planner`."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+
+import structlog
 
 from contracts import subjects
 from services.runtime.bus import Bus
@@ -16,12 +19,15 @@ from . import index
 from .advance import CHARACTERS_PER_TOKEN, Rules
 from .agents import load_agents
 from .handlers import Planner
-from .model import LiteLLMModel, Model, choose_model
+from .model import LiteLLMModel, Model
+from .model_choice import find_model
 from .opening import Defaults
 from .retries import Retrying
 from .settings import PlannerSettings
 from .strategies.react import React
 from .thinking import Thinker
+
+logger = structlog.get_logger(__name__)
 
 
 def build_planner(settings: PlannerSettings, bus: Bus, catalogue: Catalogue, model: Model, default_model: str) -> Planner:
@@ -61,11 +67,12 @@ async def work(bus: Bus, _broker: Broker, _health: Health) -> AsyncIterator[None
     """Take work from the three lanes until told to stop."""
     settings = PlannerSettings()
     litellm = LiteLLMModel()
-    default_model = await choose_model(settings.model)
+    chosen = await find_model(settings.model, os.environ)
+    logger.info("model_chosen", model=chosen.model, because=chosen.because)
     await litellm.warm()
     catalogue = Catalogue(bus)
     await catalogue.start()
-    planner = build_planner(settings, bus, catalogue, Retrying(model=litellm, fallbacks=tuple(settings.fallback_models)), default_model)
+    planner = build_planner(settings, bus, catalogue, Retrying(model=litellm, fallbacks=tuple(settings.fallback_models)), chosen.model)
     sweeping = asyncio.create_task(index.sweep(bus, settings.retention_days))
     lanes = [await lane.start() for lane in pullers(bus, planner, settings)]
     try:

@@ -1,0 +1,246 @@
+"""The command line: parses, calls, and says how it went by its exit code.
+
+| code | meaning |
+| --- | --- |
+| 0 | the run ended with an answer; or the command did what it says |
+| 1 | something unforeseen |
+| 2 | the command line is wrong |
+| 3 | the run ended in an error |
+| 4 | the run ended without a full answer: a budget ran out, or no path was found |
+| 5 | the run was cancelled |
+| 6 | the gateway cannot be reached, or refused the request |
+| 130 | interrupted |
+
+`-o json` prints one JSON document, `-o jsonl` one event per line, both on stdout and nothing else there. These shapes and codes are kept
+stable between versions.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Coroutine
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from . import doctor, launch
+from .client import Client
+from .client_errors import RunwireError
+from .rendering import Screen
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Run LLM agents on your own machines.")
+
+EXIT_ERROR, EXIT_INCOMPLETE, EXIT_CANCELLED, EXIT_UNREACHABLE = 3, 4, 5, 6
+DEMO = "Which region grew most in sales.csv? Draw a chart."
+_DEFAULT_URL = "http://127.0.0.1:8080"
+
+Url = Annotated[str | None, typer.Option("--url", envvar="RUNWIRE_URL", help="The gateway; by default the one that `runwire up` started.")]
+Key = Annotated[
+    str | None, typer.Option("--api-key", envvar="RUNWIRE_API_KEY", help="Needed unless the gateway is on this machine without keys.")
+]
+
+
+class Output(StrEnum):
+    """How a run is printed."""
+
+    text = "text"
+    json = "json"
+    jsonl = "jsonl"
+
+
+Format = Annotated[Output, typer.Option("-o", "--output", help="text for people, json for the result, jsonl for every event.")]
+
+
+def _url(given: str | None) -> str:
+    return given or launch.remembered(launch.data_dir()).get("url") or _DEFAULT_URL
+
+
+def _finish(work: Coroutine[Any, Any, int]) -> None:
+    """Run a command to its exit code."""
+    try:
+        code = asyncio.run(work)
+    except RunwireError as error:
+        _complain(str(error))
+        code = EXIT_UNREACHABLE
+    except launch.CannotLaunch as error:
+        _complain(str(error))
+        code = 1
+    except KeyboardInterrupt:
+        code = 130
+    raise typer.Exit(code)
+
+
+def _complain(text: str) -> None:
+    Console(stderr=True).print(f"[red]runwire: [/red]{text}", markup=True, highlight=False, soft_wrap=True)
+
+
+@app.command()
+def up(
+    port: Annotated[int, typer.Option(help="Of the gateway on loopback; 0: any free one.")] = 8080,
+    tools: Annotated[list[Path] | None, typer.Option(help="A Python file with tools; may be repeated. Default: the examples.")] = None,
+    no_tools: Annotated[bool, typer.Option("--no-tools", help="Serve no tools.")] = False,
+    copies: Annotated[int, typer.Option(min=1, max=16, help="Planners and tool runners to start.")] = 1,
+    demo: Annotated[bool, typer.Option("--demo", help="Put one question through and show its stream.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Stop after the demo's answer.")] = False,
+) -> None:
+    """Start everything on this machine and stay in the foreground. Data is kept under RUNWIRE_DATA_DIR (.runwire)."""
+    files = [] if no_tools else tools or launch.example_tools()
+    plan = launch.Plan(data=launch.data_dir(), port=port, tools=files, copies=copies)
+    _finish(_up(plan, demo=demo or once, once=once))
+
+
+async def _up(plan: launch.Plan, *, demo: bool, once: bool) -> int:
+    console = Console()
+    stop = launch.stop_event()
+    console.print("[dim]starting nats-server, planner, tool_runner, gateway and tools …[/dim]")
+    async with launch.running(plan, lambda text: console.print(f"[yellow]{text}[/yellow]")) as endpoints:
+        console.print(f"gateway [bold]{endpoints['url']}[/bold] · NATS {endpoints['nats_url']} · data {plan.data}", highlight=False)
+        code = 0
+        if demo:
+            console.print(f"\n[bold cyan]? {DEMO}[/bold cyan]")
+            asking = asyncio.create_task(_ask(endpoints["url"], None, DEMO, {}, Output.text))
+            stopped = asyncio.create_task(stop.wait())
+            await asyncio.wait({asking, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            code = asking.result() if asking.done() else 130
+        if not once:
+            console.print('\n[dim]Ctrl-C stops everything. In another terminal:[/dim] runwire run "What is 17*23?"')
+            await stop.wait()
+            code = 0
+        console.print("[dim]stopping …[/dim]")
+    return code
+
+
+@app.command()
+def run(
+    question: str,
+    url: Url = None,
+    api_key: Key = None,
+    output: Format = Output.text,
+    agent: Annotated[str | None, typer.Option(help="An entry of the agents file.")] = None,
+    model: Annotated[str | None, typer.Option(help="LiteLLM's name of a model.")] = None,
+    tool: Annotated[list[str] | None, typer.Option(help="A tool that the run may use; may be repeated. Default: all.")] = None,
+    max_steps: Annotated[int | None, typer.Option(min=1)] = None,
+    deadline_s: Annotated[float | None, typer.Option(min=0.001)] = None,
+) -> None:
+    """Ask a question and show how it is answered."""
+    limits = {name: value for name, value in (("max_steps", max_steps), ("deadline_s", deadline_s)) if value is not None}
+    given = {"agent": agent, "model": model, "tools": tool, "limits": limits or None}
+    _finish(_ask(_url(url), api_key, question, {name: value for name, value in given.items() if value is not None}, output))
+
+
+async def _ask(url: str, api_key: str | None, question: str, options: dict[str, Any], output: Output) -> int:
+    async with Client(url, api_key) as client:
+        run_id = await client.start(question, **options)
+        return await _show(client, run_id, output)
+
+
+@app.command()
+def tail(run_id: str, url: Url = None, api_key: Key = None, output: Format = Output.text) -> None:
+    """Follow a run from its beginning, whether it goes on or has ended."""
+
+    async def work() -> int:
+        async with Client(_url(url), api_key) as client:
+            return await _show(client, run_id, output)
+
+    _finish(work())
+
+
+async def _show(client: Client, run_id: str, output: Output) -> int:
+    screen = Screen(Console())
+    end: dict[str, Any] = {}
+    async for happened in client.follow(run_id):
+        event = happened.model_dump(mode="json")
+        if output is Output.jsonl:
+            sys.stdout.write(json.dumps(event, ensure_ascii=False) + "\n")
+            sys.stdout.flush()
+        elif output is Output.text:
+            screen.show(event)
+        end = event
+    if output is Output.json:
+        payload = end.get("payload") or {name: value for name, value in end.items() if name not in {"type", "reason", "usage"}}
+        document = {"run_id": run_id, "status": end.get("type"), "reason": end.get("reason"), "code": end.get("code"), "payload": payload}
+        sys.stdout.write(json.dumps({**document, "usage": end.get("usage")}, ensure_ascii=False) + "\n")
+    return _exit_code(end)
+
+
+def _exit_code(end: dict[str, Any]) -> int:
+    if end.get("type") == "done":
+        return 0 if end.get("reason") == "answer_complete" else EXIT_INCOMPLETE
+    return EXIT_CANCELLED if end.get("type") == "cancelled" else EXIT_ERROR
+
+
+@app.command()
+def cancel(run_id: str, url: Url = None, api_key: Key = None, reason: str = "") -> None:
+    """Stop a run."""
+
+    async def work() -> int:
+        async with Client(_url(url), api_key) as client:
+            await client.cancel(run_id, reason)
+        return 0
+
+    _finish(work())
+
+
+@app.command()
+def tools(url: Url = None, api_key: Key = None, output: Format = Output.text) -> None:
+    """List the tools that are there now."""
+
+    async def work() -> int:
+        async with Client(_url(url), api_key) as client:
+            specs = [spec.model_dump(mode="json") for spec in await client.tools()]
+        if output is not Output.text:
+            sys.stdout.write(json.dumps(specs, ensure_ascii=False) + "\n")
+            return 0
+        table = Table("tool", "description", "arguments", "flags", box=None)
+        for spec in specs:
+            flags = [name for name in ("idempotent", "requires_approval") if spec.get(name)]
+            arguments = ", ".join((spec.get("input_schema") or {}).get("properties") or {})
+            table.add_row(spec["name"], spec.get("description") or "", arguments, " ".join(flags))
+        Console().print(table)
+        return 0
+
+    _finish(work())
+
+
+@app.command()
+def serve(
+    files: list[Path],
+    nats_url: Annotated[
+        str | None, typer.Option(envvar="RUNWIRE_NATS_URL", help="By default the server that `runwire up` started.")
+    ] = None,
+) -> None:
+    """Serve the tools of Python files over NATS."""
+    from . import serving  # noqa: PLC0415, the other commands need no NATS client
+
+    url = nats_url or launch.remembered(launch.data_dir()).get("nats_url") or "nats://127.0.0.1:4222"
+    serving.main([str(file) for file in files], url)
+
+
+@app.command(name="doctor")
+def doctor_(url: Url = None, api_key: Key = None, output: Format = Output.text) -> None:
+    """Check this machine, the gateway, NATS, the model and the tools; say what to mend."""
+
+    async def work() -> int:
+        checks = await doctor.examine(_url(url), api_key, os.environ)
+        if output is not Output.text:
+            sys.stdout.write(json.dumps([check.__dict__ for check in checks], ensure_ascii=False) + "\n")
+        else:
+            console = Console()
+            for check in checks:
+                mark = {"ok": "[green]✓[/green]", "warning": "[yellow]![/yellow]", "failed": "[red]✗[/red]"}[check.status]
+                console.print(f"{mark} {check.name}: {check.finding}", highlight=False)
+                if check.mend:
+                    console.print(f"  [dim]{check.mend}[/dim]", highlight=False)
+        return 1 if any(check.status == "failed" for check in checks) else 0
+
+    _finish(work())
+
+
+def main() -> None:
+    """The entry point of the `runwire` script."""
+    app()
