@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from contracts.actions import PlannerAction
-from services.planner.answer_stream import PLAN_IGNORED, AnswerStream, settle
+from services.planner.answer_stream import AnswerStream
 
 FINAL = '"next_node": "final_response"'
 
@@ -94,17 +93,6 @@ def test_a_plan_in_front_of_the_answer_makes_it_a_plan(plan: str, node: str) -> 
     assert read(f'{{"args": {{"answer": "x"}}, "plan": {plan}, "next_node": {node}}}') == ("", False)
     assert read(f'{{"next_node": {node}, "args": null, "plan": {plan}}}') == ("", False)
     assert read(f'{{"next_node": {node}, "plan": null, "args": {{"answer": "x"}}}}') == ("x", True)
-
-
-def test_a_shown_answer_stands_against_a_plan_behind_it() -> None:
-    """What was seen is not taken back; the plan is ignored with a warning."""
-    stream = AnswerStream()
-    assert stream.feed('{"next_node": null, "args": {"answer": "x"}, "plan": [{"node": "a"}]}') == "x"
-    assert stream.is_terminal
-    assert stream.plan_ignored
-    settled = settle(stream, PlannerAction(next_node="plan", args={"steps": [{"node": "a", "args": {}}]}))
-    assert settled.action == PlannerAction(next_node="final_response", args={"answer": "x"})
-    assert (settled.text, settled.void, settled.warnings) == ("", None, (PLAN_IGNORED,))
 
 
 @pytest.mark.parametrize(
@@ -196,6 +184,8 @@ def test_half_a_pair_waits_for_the_other_half() -> None:
         "Use {curly}, {}, {a, b}, {x: 1}, {{name}} and { lone. ",
         "a { lone brace, ",
         '{"x": 1}',
+        "[1] [-2, 3.5] [note] [ ] [[]] [x] [[word]] {[1]} {a [word} ",
+        "[1, [2, 3], {}, ",
         '{"thought": "the user\'s {"} [{"args": {"answer": "no"}}, ',
         '{"answer": "no"} {"plan": [{"node": "a"}]}',
     ],
@@ -224,6 +214,15 @@ def test_notations_that_only_the_final_parse_can_read_show_nothing(tool: dict[st
         "{" + json.dumps(tool) + "}",
         '{"next_node": "save", "args": {"note": "he said "no" ' + json.dumps(tool) + '"}}',
         json.dumps(json.dumps(tool)),
+        "[" + json.dumps(json.dumps(tool)) + ", ",
+        "['" + json.dumps(tool) + "', ",
+        "[None, '" + json.dumps(tool) + "', ",
+        "[{}, '" + json.dumps(tool) + "', ",
+        "[{}, {next_node: 1}, ",
+        "[{}, [word, ",
+        "{x: next_node} ",
+        "{next_node: 1} ",
+        "{ lone [next_node: 1} {a <think>",
         "<think>" + json.dumps(tool),
     ):
         assert read(text + final({"answer": "secret"})) == ("", False)

@@ -27,7 +27,6 @@ class Action:
 
     def __init__(self, action_format: ActionFormat, tools: AbstractSet[str]) -> None:
         self.new: list[str] = []
-        self.plan_ignored = False
         self._two_fields = action_format == "unified"
         self._tools = tools
         self._node = _Node.UNKNOWN
@@ -101,10 +100,8 @@ class Action:
 
     def _on_plan(self, token: Token, text: str) -> None:
         """A plan in front of the first shown character is one; behind it the answer stands."""
-        if token is Token.SCALAR and text in _NULLS:
-            return
-        self.plan_ignored = self._said
-        self._bar()
+        if not (token is Token.SCALAR and text in _NULLS):
+            self._bar()
 
     def _note_steps(self, name: str, token: Token) -> None:
         """A list of steps makes a null node without an answer a plan."""

@@ -154,7 +154,7 @@ class ObjectFinder:
     def _list_word(self, text: str, here: int) -> int:
         """Behind `[` and the beginning of a word: a constant, or text?"""
         end = _end(_WORD, text, here)
-        self._remember(text[here:end])
+        self._tail = (self._tail + text[here:end])[-len(_NODE) :]
         if end < len(text):
             self.lost = self._tail in _CONSTANTS
             self._move = self._text

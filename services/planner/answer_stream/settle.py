@@ -10,9 +10,6 @@ from .stream import AnswerStream
 Void = Literal["unparseable", "another_action", "another_answer"]
 """Why shown text does not count: the reply is no action; it is one, but not a final one; it is final, with another answer."""
 
-PLAN_IGNORED = "a plan behind an answer that was already shown was ignored"
-"""The warning of an answer that stands."""
-
 
 @dataclass(frozen=True, slots=True)
 class Settled:
@@ -20,13 +17,12 @@ class Settled:
 
     `action` is to be executed; None: the reply is none and has to be repaired. `text` is the rest of a final answer, to be emitted as
     one chunk before `done`; often empty. With `void` set, what was shown does not count: the turn goes on under the next attempt, and
-    `text` (the whole answer where the action is final) belongs to that attempt. `warnings` are for the payload.
+    `text` (the whole answer where the action is final) belongs to that attempt.
     """
 
     action: PlannerAction | None
     text: str = ""
     void: Void | None = None
-    warnings: tuple[str, ...] = ()
 
 
 def settle(stream: AnswerStream, action: PlannerAction | None) -> Settled:
@@ -43,11 +39,9 @@ def settle(stream: AnswerStream, action: PlannerAction | None) -> Settled:
         return Settled(action)
     if action is None:
         return Settled(None, void="unparseable")
-    if answer is not None:
-        return Settled(action, answer, void="another_answer")
-    if stream.plan_ignored:
-        return Settled(PlannerAction(next_node=FINAL_RESPONSE, args={"answer": shown}), warnings=(PLAN_IGNORED,))
-    return Settled(action, void="another_action")
+    if answer is None:
+        return Settled(action, void="another_action")
+    return Settled(action, answer, void="another_answer")
 
 
 def _answer(action: PlannerAction | None) -> str | None:

@@ -52,16 +52,6 @@ class AnswerStream:
         return "".join(self._shown)
 
     @property
-    def plan_ignored(self) -> bool:
-        """Did the object hold a plan behind an answer that was already shown?"""
-        return self._action.plan_ignored
-
-    @property
-    def complete(self) -> bool:
-        """Was the action's object read to its last brace?"""
-        return self._tokens is not None and self._tokens.ended
-
-    @property
     def looked_at(self) -> int:
         """How many characters were examined, those counted again that were examined again."""
         return self._looked_at + self._finder.looked_at + (self._tokens.looked_at if self._tokens else 0)
