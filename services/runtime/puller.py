@@ -30,9 +30,12 @@ _PAUSE_S = 0.1
 
 
 class Delivery:
-    """One delivery of one message. `owner` names the message itself; `number` is an estimate of how often it was delivered."""
+    """One delivery of one message. `owner` names the message itself; `number` is an estimate of how often it was delivered.
 
-    __slots__ = ("data", "headers", "number", "owner", "reply", "sequence", "stream", "subject")
+    `stored_ns` is when the stream stored it, Unix time in nanoseconds by the server's clock.
+    """
+
+    __slots__ = ("data", "headers", "number", "owner", "reply", "sequence", "stored_ns", "stream", "subject")
 
     def __init__(self, message: Msg) -> None:
         # $JS.ACK.[<domain>.<account>.]<stream>.<consumer>.<deliveries>.<stream seq>.<consumer seq>.<time>.<pending>[.<token>]
@@ -45,6 +48,7 @@ class Delivery:
         self.stream = tokens[offset]
         self.number = int(tokens[offset + 2])
         self.sequence = int(tokens[offset + 3])
+        self.stored_ns = int(tokens[offset + 5])
         self.owner = f"{self.stream}:{self.sequence}"
 
 

@@ -1,0 +1,166 @@
+"""Find out which tools are there, and keep the catalogue.
+
+Rule 1: a tool that is found gets its consumer first and its place in the catalogue last: whoever sees it there may call it.
+Rule 2: `spec.<digest>` is written before `tool.<name>`, and stays: runs pin it.
+Rule 3: a tool that no copy has confirmed for a while is refreshed no longer, and its key expires.
+Rule 4: all tool runners do this at the same time and come to the same conclusion, so none of them has to be the one.
+"""
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Awaitable, Callable
+from itertools import chain, repeat
+
+import structlog
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+
+from contracts import subjects
+from services.runtime import dead
+from services.runtime.bus import Bus
+from services.runtime.catalogue import key_subject
+from services.runtime.errors import BusError
+
+from .announcements import Announced, InvalidAnnouncement, chosen, content_id, read_announcement
+from .settings import ToolRunnerSettings
+
+logger = structlog.get_logger(__name__)
+
+TTL_S = 15
+REFRESH_S = 5.0
+_QUICK_S = (0.1, 0.2, 0.4, 0.8)
+"""Pauses after the start and after a reconnect, when tools appear one by one."""
+_MISSED_ROUNDS = 3.5
+_MAX_BURIED = 1000
+_QUESTION = "$SRV.INFO"
+
+OnTool = Callable[[Announced], Awaitable[None]]
+"""Called once for each new specification, before it is announced; makes sure that its calls will be taken."""
+
+
+class Discovery:
+    """Asks who is there, and writes down what it hears."""
+
+    def __init__(self, bus: Bus, settings: ToolRunnerSettings, on_tool: OnTool, declared: list[Announced]) -> None:
+        self._bus = bus
+        self._every_s = settings.discover_s
+        self._on_tool = on_tool
+        self._declared = declared
+        self._seen: dict[tuple[str, str], tuple[Announced, float]] = {}
+        """(tool, instance) -> its word and when it was last heard."""
+        self._written: dict[str, tuple[str, float]] = {}
+        """Tool -> digest in the catalogue and when it was last written."""
+        self._kept_specs: set[str] = set()
+        self._buried: set[str] = set()
+        self._differing: set[str] = set()
+        self._inbox = ""
+        self._hurry = asyncio.Event()
+        self._more = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self.problem: str | None = None
+        """Why a tool that is there cannot be announced."""
+
+    async def start(self) -> "Discovery":
+        """Ask, and go on asking."""
+        self._inbox = self._bus.nc.new_inbox()
+        await self._bus.nc.subscribe(self._inbox, cb=self._on_answer)
+        self._bus.on_reconnect.append(self._on_reconnect)
+        self._tasks = [asyncio.create_task(self._ask()), asyncio.create_task(self._write())]
+        return self
+
+    async def stop(self) -> None:
+        """Ask no longer; other tool runners keep the catalogue."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)
+
+    async def _ask(self) -> None:
+        while True:
+            for pause_s in chain(_QUICK_S, repeat(self._every_s)):
+                with contextlib.suppress(NatsError, ConnectionError, OSError):
+                    await self._bus.nc.publish(_QUESTION, b"", reply=self._inbox)
+                try:
+                    async with asyncio.timeout(pause_s * random.uniform(0.8, 1.2)):  # noqa: S311, a spread, not a secret
+                        await self._hurry.wait()
+                except TimeoutError:
+                    continue
+                self._hurry.clear()
+                break
+
+    async def _on_reconnect(self) -> None:
+        # Keys may have expired, or the server may be another one.
+        self._written.clear()
+        self._kept_specs.clear()
+        self._hurry.set()
+        self._more.set()
+
+    async def _on_answer(self, message: Msg) -> None:
+        if message.headers and not message.data:
+            return  # 503: no service is there at all.
+        try:
+            found = read_announcement(message.data)
+        except InvalidAnnouncement as error:
+            await self._bury(message.data, str(error))
+            return
+        now = time.monotonic()
+        for announced in found:
+            key = (announced.spec.name, announced.instance)
+            known = self._seen.get(key)
+            self._seen[key] = (announced, now)
+            if known is None or known[0].digest != announced.digest:
+                self._more.set()
+
+    async def _bury(self, data: bytes, reason: str) -> None:
+        mark = content_id(data)
+        if mark in self._buried or len(self._buried) >= _MAX_BURIED:
+            return
+        self._buried.add(mark)
+        await dead.bury_bytes(self._bus, "ANNOUNCED", _QUESTION, data, reason, f"dead-announced-{mark}")
+
+    def present(self) -> dict[str, Announced]:
+        """Return whose word counts for each tool that is there."""
+        oldest = time.monotonic() - _MISSED_ROUNDS * self._every_s
+        self._seen = {key: seen for key, seen in self._seen.items() if seen[1] >= oldest}
+        candidates: dict[str, list[Announced]] = {}
+        for announced in [*self._declared, *(seen[0] for seen in self._seen.values())]:
+            candidates.setdefault(announced.spec.name, []).append(announced)
+        for name, several in candidates.items():
+            if len({one.digest for one in several}) > 1 and name not in self._differing:
+                self._differing.add(name)
+                logger.warning("tool_specifications_differ", tool=name, versions=sorted({one.version for one in several}))
+        return {name: chosen(several) for name, several in candidates.items()}
+
+    async def _write(self) -> None:
+        while True:
+            self._more.clear()
+            problem = None
+            for name, announced in self.present().items():
+                try:
+                    await self._announce(name, announced)
+                except BusError as error:
+                    problem = f"{name}: {error}"
+                    logger.warning("tool_not_announced", tool=name, reason=str(error))
+            self.problem = problem
+            try:
+                async with asyncio.timeout(1.0):
+                    await self._more.wait()
+            except TimeoutError:
+                continue
+
+    async def _announce(self, name: str, announced: Announced) -> None:
+        digest, at = self._written.get(name, ("", 0.0))
+        now = time.monotonic()
+        if digest == announced.digest and now - at < REFRESH_S:
+            return
+        body = announced.spec.model_dump_json().encode()
+        if digest != announced.digest:
+            await self._on_tool(announced)
+        if announced.digest not in self._kept_specs:
+            await self._bus.publish(key_subject(subjects.spec_key(announced.digest)), body)
+            self._kept_specs.add(announced.digest)
+        await self._bus.publish(key_subject(subjects.tool_key(name)), body, {"Nats-TTL": str(TTL_S)})
+        self._written[name] = (announced.digest, now)
+        if digest != announced.digest:
+            logger.info("tool_announced", tool=name, version=announced.version, digest=announced.digest)

@@ -1,0 +1,149 @@
+"""Take a call, get it done, and write its one outcome into the run's inbox.
+
+Rule 1: deliveries are counted before anything is read, since reading may be what kills.
+Rule 2: before every call the log's last record is looked at: an ended run causes nothing more.
+Rule 3: whatever may have been handled before is looked up, in the inbox first, then in the log; and of a tool that is not safe to ask
+twice the intent is written before it is asked (`evidence`).
+Rule 4: the outcome is stored, then the call is acknowledged.
+"""
+
+import time
+
+import structlog
+from pydantic import ValidationError
+
+from contracts import subjects
+from contracts.faults import Fault
+from contracts.subjects import Address, InvalidName
+from contracts.tools import CallRequested, ToolSpec
+from services.runtime import dead
+from services.runtime.bus import Bus
+from services.runtime.catalogue import Catalogue
+from services.runtime.puller import Delivery
+
+from . import evidence
+from .dispatch import Dispatcher
+from .errors import AlreadySettled, CallFailed, Poisoned, RunEnded, UnknownTool
+from .relay import Relay
+from .results import KnownMarks, check_arguments, failed, settle
+from .settings import ToolRunnerSettings
+
+logger = structlog.get_logger(__name__)
+
+_RECOVERING_S = 10.0
+_MESSAGE_ID = "Nats-Msg-Id"
+
+
+class NotACall(ValueError):
+    """The message is no call that this version understands: it says why."""
+
+
+class ToolRunner:
+    """Handles calls of all tools. It keeps no state that matters: another process may take over at any point."""
+
+    def __init__(self, bus: Bus, settings: ToolRunnerSettings, catalogue: Catalogue, dispatcher: Dispatcher) -> None:
+        self._bus = bus
+        self._settings = settings
+        self._catalogue = catalogue
+        self._dispatcher = dispatcher
+        self._marks = KnownMarks()
+        self._reconnected_at = float("-inf")
+        bus.on_reconnect.append(self._on_reconnect)
+
+    async def _on_reconnect(self) -> None:
+        self._reconnected_at = time.monotonic()
+
+    async def on_call(self, delivery: Delivery) -> bool:
+        """Settle one call. True acknowledges it; it never goes silent: a second handling of a call finds what the first one wrote."""
+        if delivery.number > self._settings.max_deliveries:
+            return await self._bury(delivery, f"delivered {delivery.number} times")
+        try:
+            call = _read(delivery)
+        except NotACall as error:
+            return await self._bury(delivery, str(error))
+        with structlog.contextvars.bound_contextvars(run_id=call.run_id, call_id=call.call_id, tool=call.tool):
+            try:
+                body = await self._outcome(delivery, call)
+            except RunEnded:
+                logger.info("call_dropped", reason="its run has ended")
+            except AlreadySettled:
+                logger.info("call_dropped", reason="it is settled")
+            else:
+                await self._finish(call.tenant, call.run_id, call.call_id, body)
+        return True
+
+    async def _outcome(self, delivery: Delivery, call: CallRequested) -> bytes:
+        """Return the encoded outcome. Raises RunEnded or AlreadySettled when there is nothing to tell."""
+        began = time.monotonic()
+        if await evidence.run_ended(self._bus, call):
+            raise RunEnded
+        # The count of deliveries is an estimate: it may be lost with a server that crashed.
+        suspect = delivery.number > 1 or call.again or began - self._reconnected_at < _RECOVERING_S
+        if suspect and await evidence.is_settled(self._bus, call):
+            raise AlreadySettled
+        relay = Relay(self._bus, call, may_have_shown=suspect)
+        try:
+            spec = await self._spec(call)
+            check_arguments(call, spec)
+            find_first = suspect
+            if not spec.idempotent:
+                find_first = not await evidence.claim(self._bus, delivery, call, from_start=suspect)
+                if find_first and not suspect and await evidence.is_settled(self._bus, call):
+                    raise AlreadySettled
+            body = await self._dispatcher.call_tool(call, spec, call.args, relay, find_first=find_first)
+        except CallFailed as failure:
+            fault = failure.fault()
+            logger.info("call_failed", code=fault.code, seconds=round(time.monotonic() - began, 3))
+            return failed(call.call_id, call.tool, fault, _since(began))
+        logger.debug("call_succeeded", size=len(body), seconds=round(time.monotonic() - began, 3))
+        return settle(call, spec, self._marks.of(call.spec, spec), body, relay.streamed, _since(began))
+
+    async def _spec(self, call: CallRequested) -> ToolSpec:
+        """Return the specification that the run has pinned. A planner of another version may name it by a digest that nobody wrote."""
+        spec = await self._catalogue.spec(call.spec) or self._catalogue.live().get(call.tool)
+        if spec is None or spec.name != call.tool:
+            raise UnknownTool(f"there is no tool {call.tool}")
+        return spec
+
+    async def _finish(self, tenant: str, run: str, call_id: str, body: bytes) -> None:
+        await self._bus.publish_surely(subjects.inbox(tenant, run, call_id), body, f"{run}.{call_id}")
+
+    async def _bury(self, delivery: Delivery, reason: str) -> bool:
+        """Keep the message for people. Where its name says which call it was, the run is told and goes on."""
+        await dead.bury(self._bus, delivery, reason)
+        named = _named(delivery)
+        if named is not None:
+            address, call_id = named
+            fault: Fault = Poisoned(f"the call could not be handled: {reason[:200]}").fault()
+            await self._finish(address.tenant, address.run, call_id, failed(call_id, address.name, fault))
+        return True
+
+
+def _read(delivery: Delivery) -> CallRequested:
+    """Return the call in a message. Raises NotACall."""
+    try:
+        address = subjects.parse(delivery.subject)
+        call = CallRequested.model_validate_json(delivery.data)
+        subjects.checked_message(call.call_id)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        raise NotACall(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    except (InvalidName, RecursionError) as error:
+        raise NotACall(str(error)) from error
+    if (address.tenant, address.run, address.name) != (call.tenant, call.run_id, call.tool):
+        raise NotACall("its body speaks of another run or tool than its subject")
+    return call
+
+
+def _named(delivery: Delivery) -> tuple[Address, str] | None:
+    """Tell from subject and message id, without reading the body, which call a message is."""
+    try:
+        address = subjects.parse(delivery.subject)
+        run, _, call_id = delivery.headers.get(_MESSAGE_ID, "").partition(".")
+        return (address, subjects.checked_message(call_id)) if run == address.run else None
+    except InvalidName:
+        return None
+
+
+def _since(began: float) -> int:
+    return round((time.monotonic() - began) * 1000)

@@ -1,0 +1,120 @@
+"""Pass on what a tool shows while it works: progress and pieces of artifacts, onto the run's stream.
+
+Rule 1: a piece is shown once and never with a hole before it. A call that is repeated shows its pieces again: what is known is dropped.
+Rule 2: a stream of pieces that is broken (a number missing, a piece too heavy, too many) ends there. The result still counts: it holds
+the artifact as a whole.
+"""
+
+import hashlib
+import time
+
+import structlog
+from pydantic import ValidationError
+
+from contracts import subjects
+from contracts.events import ArtifactChunk, ToolProgress
+from contracts.records import EVENTS_HEADER, Record
+from contracts.tools import ArtifactPiece, CallRequested, Progress
+from services.runtime.bus import Bus
+from services.runtime.errors import BusError, Refused
+
+logger = structlog.get_logger(__name__)
+
+STREAM_TTL_S = 3600
+_MAX_PIECE_BYTES = 128 * 1024 + 512
+_MAX_PIECES = 10_000
+_MAX_BYTES = 32 << 20
+_MAX_STREAM_ID = 200
+_PROGRESS_EVERY_S = 0.05
+
+
+class Relay:
+    """What one call has shown."""
+
+    def __init__(self, bus: Bus, call: CallRequested, *, may_have_shown: bool) -> None:
+        self._bus = bus
+        self._call = call
+        self._subject = subjects.stream(call.tenant, call.run_id)
+        self._next: dict[str, int] | None = None if may_have_shown else {}
+        """Stream id -> number of its next piece; None: another handling of this call may have shown some, which is to be looked up."""
+        self._broken: set[str] = set()
+        self._pieces = self._bytes = 0
+        self._progressed_at = 0.0
+
+    @property
+    def streamed(self) -> list[str]:
+        """The ids of the streams that were shown, in the order of their first pieces."""
+        return list(self._next or ())
+
+    async def progress(self, data: bytes) -> None:
+        """Show progress, at most twenty times a second; what cannot be read or stored is dropped."""
+        try:
+            progress = Progress.model_validate_json(data)
+        except ValidationError:
+            return
+        now = time.monotonic()
+        if now - self._progressed_at < _PROGRESS_EVERY_S and progress.fraction != 1:
+            return
+        self._progressed_at = now
+        call = self._call
+        event = ToolProgress(call_id=call.call_id, tool=call.tool, message=progress.message[:2000], fraction=progress.fraction)
+        record = Record(events=[event])
+        try:
+            await self._bus.publish(self._subject, record.model_dump_json().encode(), self._headers(record))
+        except BusError as error:
+            logger.debug("progress_dropped", reason=str(error))
+
+    async def piece(self, data: bytes) -> None:
+        """Show a piece of an artifact."""
+        try:
+            piece = ArtifactPiece.model_validate_json(data)
+        except ValidationError as error:
+            logger.info("artifact_piece_invalid", reason=str(error)[:200])
+            return
+        if self._next is None:
+            self._next = await self._look_up()
+        if piece.stream_id in self._broken or piece.seq < self._next.get(piece.stream_id, 0):
+            return
+        fault = self._fault(piece, len(data))
+        if fault is None:
+            fault = await self._publish(piece)
+        if fault is not None:
+            self._broken.add(piece.stream_id)
+            logger.warning("artifact_stream_broken", stream_id=piece.stream_id[:_MAX_STREAM_ID], seq=piece.seq, reason=fault)
+
+    def _fault(self, piece: ArtifactPiece, size: int) -> str | None:
+        self._pieces += 1
+        self._bytes += size
+        expected = (self._next or {}).get(piece.stream_id, 0)
+        if piece.seq > expected:
+            return f"piece {expected} is missing"
+        if size > _MAX_PIECE_BYTES or len(piece.stream_id) > _MAX_STREAM_ID:
+            return "too heavy"
+        return "too many" if self._pieces > _MAX_PIECES or self._bytes > _MAX_BYTES else None
+
+    async def _publish(self, piece: ArtifactPiece) -> str | None:
+        call = self._call
+        mark = hashlib.sha256(f"{piece.stream_id}\n{piece.seq}".encode(errors="replace")).hexdigest()[:24]
+        try:
+            record = Record(events=[ArtifactChunk(**dict(piece), tool=call.tool, call_id=call.call_id)])
+            body = record.model_dump_json().encode()
+            await self._bus.publish_surely(self._subject, body, f"{call.run_id}.{call.call_id}.{mark}", self._headers(record))
+        except (ValueError, RecursionError, Refused) as error:
+            return str(error)[:200]
+        if self._next is not None:
+            self._next[piece.stream_id] = piece.seq + 1
+        return None
+
+    async def _look_up(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for message in await (await self._bus.reader(subjects.RUNS)).messages(self._subject):
+            if (message.headers or {}).get(EVENTS_HEADER) != "artifact_chunk":
+                continue
+            for event in Record.model_validate_json(message.data).events:
+                if isinstance(event, ArtifactChunk) and event.call_id == self._call.call_id:
+                    found[event.stream_id] = max(found.get(event.stream_id, 0), event.seq + 1)
+        return found
+
+    @staticmethod
+    def _headers(record: Record) -> dict[str, str]:
+        return {EVENTS_HEADER: record.types(), "Nats-TTL": str(STREAM_TTL_S)}

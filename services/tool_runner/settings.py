@@ -1,0 +1,20 @@
+"""Settings of the tool runner: environment variables `RUNWIRE_*`."""
+
+from pathlib import Path
+
+from pydantic import Field
+
+from services.runtime.settings import BusSettings
+
+
+class ToolRunnerSettings(BusSettings):
+    """What a deployment sets for all tools."""
+
+    tools_file: Path | None = Field(default=None, description="JSON or TOML: specifications of tools that do not announce themselves")
+    tool_slots: int = Field(default=256, ge=1, description="calls of one tool that this process holds at once")
+    discover_s: float = Field(default=2.0, gt=0, description="between two questions who is there")
+    max_call_s: float = Field(default=3600, gt=0, description="longest call, whatever the run's deadline is")
+    unavailable_s: float = Field(default=5.0, ge=0, description="how long nobody may listen before the model is told")
+    settling_s: float = Field(default=2.0, ge=0, description="after a (re)connect of our own silence proves nothing for so long")
+    max_attempts: int = Field(default=3, ge=1, description="of an idempotent call whose tool died in its middle")
+    max_result_bytes: int = Field(default=8 << 20, ge=1024)

@@ -1,0 +1,183 @@
+"""A tool runner over a real server, and somebody who speaks to it as the planner does."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+
+import nats
+import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from contracts import subjects
+from contracts.events import Cancelled, RunEvent, RunStarted
+from contracts.ids import new_id
+from contracts.inbox import CallFinished
+from contracts.payload import FinalPayload
+from contracts.records import EVENTS_HEADER, Record
+from contracts.runs import RunLimits, RunRequested
+from contracts.tools import CallRequested, ToolSpec
+from runwire.serving import serve
+from runwire.tools import Tool
+from services.runtime.bus import Bus
+from services.runtime.catalogue import Catalogue, key_subject
+from services.runtime.settings import BusSettings
+from services.runtime.streams import provision
+from services.tool_runner.__main__ import running
+from services.tool_runner.announcements import Announced
+from services.tool_runner.settings import ToolRunnerSettings
+from tests.support.nats_server import NatsServer
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    """A server with all streams, for the tests of one file; they use names of their own."""
+    found = NatsServer(tmp_path_factory.mktemp("nats"))
+    found.start()
+
+    async def prepare() -> None:
+        async with connected(found.url, "tests") as bus:
+            await provision(bus)
+
+    asyncio.run(prepare())
+    yield found
+    found.kill()
+
+
+@contextlib.asynccontextmanager
+async def connected(url: str, name: str, settings: BusSettings | None = None) -> AsyncIterator[Bus]:
+    """A service's connection."""
+    bus = Bus(name, settings or BusSettings(nats_url=url))
+    bus.attach(await nats.connect(**bus.client_options()))
+    try:
+        yield bus
+    finally:
+        await bus.nc.close()
+
+
+class Planner:
+    """Speaks to the tool runner as the planner does: opens runs, asks for calls, reads outcomes."""
+
+    def __init__(self, bus: Bus, catalogue: Catalogue) -> None:
+        self.bus = bus
+        self.catalogue = catalogue
+
+    async def open_run(self) -> str:
+        """Write the first record of a run and return its id."""
+        run = new_id()
+        request = RunRequested(run_id=run, tenant="default", requested_at=0, trace_id=run, query="?")
+        await self.append(run, RunStarted(run_id=run, tenant="default", request=request, limits=RunLimits()))
+        return run
+
+    async def append(self, run: str, *events: RunEvent) -> None:
+        """Append a record to a run's log."""
+        record = Record(events=list(events))
+        headers = {EVENTS_HEADER: record.types()}
+        await self.bus.publish(subjects.log("default", run), record.model_dump_json().encode(), headers)
+
+    async def end_run(self, run: str) -> None:
+        """End a run."""
+        await self.append(run, Cancelled(payload=FinalPayload(raw_answer="")))
+
+    async def spec(self, tool: str) -> ToolSpec:
+        """Return the tool's specification once it is in the catalogue."""
+        return await wait_until(lambda: self.catalogue.live().get(tool), what=f"{tool} is in the catalogue")
+
+    async def request(self, tool: str, args: dict[str, Any], *, run: str | None = None, call_id: str = "1-0", **fields: Any) -> str:
+        """Ask for a call and return its run."""
+        run = run or await self.open_run()
+        spec = fields.pop("spec", None) or (await self.spec(tool)).digest()
+        call = CallRequested(call_id=call_id, run_id=run, tenant="default", tool=tool, args=args, spec=spec, step=1, **fields)
+        headers = {"Nats-Msg-Id": f"{run}.{call_id}" if not call.again else f"{run}.{call_id}.{time.monotonic_ns()}"}
+        await self.bus.publish(subjects.call("default", run, tool), call.model_dump_json().encode(), headers)
+        return run
+
+    async def outcome(self, run: str, call_id: str = "1-0", wait_s: float = 15) -> CallFinished:
+        """Return the outcome of a call once it is there."""
+        found = await wait_until(lambda: self.inbox(run, call_id), timeout=wait_s, what="the call has its outcome")
+        return CallFinished.model_validate_json(found.data)
+
+    async def inbox(self, run: str, call_id: str = "1-0") -> Msg | None:
+        """Return the outcome's message, if it is there."""
+        return await self.bus.last(subjects.INBOX, subjects.inbox("default", run, call_id))
+
+    async def call(self, tool: str, args: dict[str, Any], **fields: Any) -> CallFinished:
+        """Ask for a call and return its outcome."""
+        return await self.outcome(await self.request(tool, args, **fields), fields.get("call_id", "1-0"))
+
+    async def shown(self, run: str) -> list[RunEvent]:
+        """Return the events on the run's stream."""
+        stored = await (await self.bus.reader(subjects.RUNS)).read(subjects.stream("default", run))
+        return [event for _, data in stored for event in Record.model_validate_json(data).events]
+
+    async def open_calls(self, tool: str) -> int:
+        """Return how many calls of a tool are not acknowledged."""
+        answer = await self.bus.api(f"CONSUMER.INFO.{subjects.CALLS}.{subjects.calls_consumer(tool)}", {})
+        return int(answer["num_pending"] + answer["num_ack_pending"])
+
+    async def buried(self, stream: str) -> list[Msg]:
+        """Return what is in DEAD for a stream."""
+        return await (await self.bus.reader(subjects.DEAD)).messages(subjects.dead(stream))
+
+    async def declare(self, spec: ToolSpec) -> str:
+        """Put a specification into the catalogue by hand, as if a run had pinned it; return its digest."""
+        spec = ToolSpec.model_validate_json(spec.model_dump_json())
+        await self.bus.publish(key_subject(subjects.spec_key(spec.digest())), spec.model_dump_json().encode())
+        return spec.digest()
+
+
+@pytest.fixture
+async def planner(server: NatsServer) -> AsyncIterator[Planner]:
+    """The planner's side."""
+    async with connected(server.url, "planner") as bus:
+        catalogue = await Catalogue(bus).start()
+        yield Planner(bus, catalogue)
+        await catalogue.stop()
+
+
+Start = Callable[..., Awaitable[Bus]]
+
+
+@pytest.fixture
+async def start_runner(server: NatsServer) -> AsyncIterator[Start]:
+    """Start a tool runner in this process: `await start_runner(declared=[...], max_attempts=1)`; it ends with the test."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start(*specs: ToolSpec, **settings: Any) -> Bus:
+            chosen = ToolRunnerSettings(
+                nats_url=server.url, **{"discover_s": 0.3, "graceful_timeout_s": 0.1, "settling_s": 0.5, **settings}
+            )
+            bus = await stack.enter_async_context(connected(server.url, "tool_runner", chosen))
+            specs = tuple(ToolSpec.model_validate_json(spec.model_dump_json()) for spec in specs)
+            declared = [Announced(spec, spec.digest(), "", "file") for spec in specs]
+            await stack.enter_async_context(running(bus, chosen, declared))
+            return bus
+
+        yield start
+
+
+Serve = Callable[..., None]
+
+
+@pytest.fixture
+async def serve_tools(server: NatsServer) -> AsyncIterator[Serve]:
+    """Serve tools in this process: `serve_tools(my_tool)`; they end with the test."""
+    stop = asyncio.Event()
+    serving: list[asyncio.Task[None]] = []
+
+    def start(*tools: Tool[..., Any]) -> None:
+        serving.append(asyncio.create_task(serve(tools, server.url, stop=stop, grace_s=0.1)))
+
+    yield start
+    stop.set()
+    await asyncio.gather(*serving)
+
+
+@pytest.fixture
+async def client(server: NatsServer) -> AsyncIterator[Client]:
+    """A plain NATS client, for tools without an SDK."""
+    async with await nats.connect(server.url) as found:
+        yield found

@@ -1,0 +1,329 @@
+"""One outcome for each call, whatever the tool does. The tutorial of this service: read it from the top."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from pydantic import BaseModel, Field
+
+from contracts import subjects
+from contracts.events import ArtifactChunk, CallStarted, ToolProgress
+from contracts.tools import ToolSpec
+from runwire import ToolContext, ToolError, tool
+from services.runtime.streams import consumer, ensure_consumer
+from tests.support.waiting import wait_until
+
+from .conftest import Planner, Serve, Start
+
+
+class Sales(BaseModel):
+    """A result with a part that only people see."""
+
+    total: int
+    chart: dict[str, Any] = Field(json_schema_extra={"artifact": True, "stream": True, "stream_id": "sales"})
+
+
+async def test_a_tool_answers(planner: Planner, start_runner: Start, serve_tools: Serve) -> None:
+    """A call goes to the tool and its result into the run's inbox; then the call is gone."""
+
+    @tool(desc="Add two numbers", idempotent=True)
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    serve_tools(add)
+    await start_runner()
+
+    finished = await planner.call("add", {"a": 1, "b": 2})
+
+    assert finished.status == "succeeded"
+    assert finished.observation == 3
+    assert finished.failure is None
+
+    async def is_gone() -> bool:
+        return await planner.open_calls("add") == 0
+
+    await wait_until(is_gone, what="the call is acknowledged")
+
+
+async def test_what_a_tool_shows_is_on_the_runs_stream(planner: Planner, start_runner: Start, serve_tools: Serve) -> None:
+    """Progress and pieces of artifacts, in order; what is marked is kept from the model."""
+
+    @tool(idempotent=True)
+    async def draw_sales(ctx: ToolContext) -> Sales:
+        await ctx.progress("half", 0.5)
+        await ctx.emit_artifact(stream_id="sales", chunk={"bars": 1}, artifact_type="echarts")
+        await ctx.emit_artifact(stream_id="sales", chunk={"bars": 2}, done=True)
+        return Sales(total=7, chart={"bars": [1, 2]})
+
+    serve_tools(draw_sales)
+    await start_runner()
+
+    run = await planner.request("draw_sales", {})
+    finished = await planner.outcome(run)
+
+    progress, first, second = await planner.shown(run)
+    assert isinstance(progress, ToolProgress)
+    assert (progress.message, progress.fraction) == ("half", 0.5)
+    assert isinstance(first, ArtifactChunk)
+    assert (first.seq, first.chunk, first.artifact_type, first.tool) == (0, {"bars": 1}, "echarts", "draw_sales")
+    assert isinstance(second, ArtifactChunk)
+    assert (second.seq, second.done) == (1, True)
+    assert finished.observation == {"total": 7, "chart": "<artifact:dict stream=sales>"}
+    assert finished.artifacts == {"chart": {"bars": [1, 2]}}
+
+
+async def test_arguments_are_checked_before_the_tool_is_asked(planner: Planner, start_runner: Start, serve_tools: Serve) -> None:
+    """The model is told which one is wrong, and how."""
+    asked = []
+
+    @tool
+    async def halve(n: int) -> float:
+        asked.append(n)
+        return n / 2
+
+    serve_tools(halve)
+    await start_runner()
+
+    finished = await planner.call("halve", {"n": "four", "m": 1})
+
+    assert finished.failure is not None
+    assert finished.failure.code == "invalid_args"
+    assert "n: " in finished.failure.reason
+    assert "'m'" in finished.failure.reason
+    assert not asked
+
+
+async def test_a_tool_says_what_to_do_differently(planner: Planner, start_runner: Start, serve_tools: Serve) -> None:
+    """What it raises on purpose reaches the model word by word; of anything else type and text."""
+
+    @tool
+    async def book(day: str) -> str:
+        if day == "Sunday":
+            raise ToolError("closed on Sundays: ask for another day", retryable=True)
+        return str({}["no such key"])
+
+    serve_tools(book)
+    await start_runner()
+
+    refused = await planner.call("book", {"day": "Sunday"})
+    failed = await planner.call("book", {"day": "Monday"})
+
+    assert refused.failure is not None
+    assert refused.failure.model_dump() == {"code": "tool_error", "reason": "closed on Sundays: ask for another day", "retryable": True}
+    assert failed.failure is not None
+    assert failed.failure.reason == "KeyError: 'no such key'"
+
+
+async def test_a_tool_without_an_sdk(planner: Planner, start_runner: Start, client: Client) -> None:
+    """A plain subscriber: it gets a request and answers with JSON. It is declared, since it does not announce itself."""
+
+    async def on_call(message: Msg) -> None:
+        call = json.loads(message.data)
+        await message.respond(json.dumps({"said": call["args"]["text"], "to": call["context"]["user"]}).encode())
+
+    await client.subscribe("tool.echo_plain", "echo_plain", cb=on_call)
+    await start_runner(ToolSpec(name="echo_plain", idempotent=True))
+
+    finished = await planner.call("echo_plain", {"text": "hello"}, context={"user": "ada"})
+
+    assert finished.observation == {"said": "hello", "to": "ada"}
+
+
+@pytest.mark.parametrize(
+    "answer", [b"", b"{", b"NaN", b'{"a": 1}', b"\xff\xfe", b'"\\ud800"', b"[" * 200 + b"]" * 200], ids=lambda answer: repr(answer[:9])
+)
+async def test_garbage_is_told_once(planner: Planner, start_runner: Start, client: Client, answer: bytes) -> None:
+    """What is no JSON, too deep, or not what the tool's own schema says. Nothing of it is repeated to the model."""
+    name = f"garbage_{abs(hash(answer))}"
+
+    async def on_call(message: Msg) -> None:
+        await message.respond(answer)
+
+    await client.subscribe(f"tool.{name}", name, cb=on_call)
+    await start_runner(ToolSpec(name=name, output_schema={"anyOf": [{"type": "string"}, {"type": "array"}]}))
+
+    finished = await planner.call(name, {})
+
+    assert finished.status == "failed"
+    assert finished.failure is not None
+    assert finished.failure.code == "invalid_result"
+
+
+async def test_a_result_that_does_not_fit_shows_nothing_of_itself(planner: Planner, start_runner: Start, client: Client) -> None:
+    """The complaint names the place and not the value, which may be marked."""
+
+    async def on_call(message: Msg) -> None:
+        await message.respond(b'{"secret": "swordfish"}')
+
+    await client.subscribe("tool.leaky", "leaky", cb=on_call)
+    await start_runner(ToolSpec(name="leaky", output_schema={"properties": {"secret": {"type": "integer", "artifact": True}}}))
+
+    finished = await planner.call("leaky", {})
+
+    assert finished.failure is not None
+    assert "secret" in finished.failure.reason
+    assert "swordfish" not in finished.failure.reason
+
+
+async def test_a_tool_that_answers_twice_is_heard_once(planner: Planner, start_runner: Start, client: Client) -> None:
+    """The first result counts."""
+
+    async def on_call(message: Msg) -> None:
+        await message.respond(b'"first"')
+        await message.respond(b'"second"')
+
+    await client.subscribe("tool.twice", "twice", cb=on_call)
+    await start_runner(ToolSpec(name="twice"))
+
+    run = await planner.request("twice", {})
+    finished = await planner.outcome(run)
+    await planner.call("twice", {})
+
+    assert finished.observation == "first"
+    again = await planner.outcome(run)
+    assert again == finished
+
+
+async def test_a_tool_that_never_answers_times_out(planner: Planner, start_runner: Start, client: Client) -> None:
+    """After `timeout_s` of silence; and the tool is told that nobody waits any more."""
+    cancelled: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    async def on_call(_message: Msg) -> None:
+        pass
+
+    async def on_cancel(message: Msg) -> None:
+        cancelled.set_result(json.loads(message.data))
+
+    await client.subscribe("tool.mute", "mute", cb=on_call)
+    await client.subscribe("tool.mute.cancel", cb=on_cancel)
+    await start_runner(ToolSpec(name="mute", timeout_s=0.4))
+
+    run = await planner.request("mute", {})
+    finished = await planner.outcome(run)
+
+    assert finished.failure is not None
+    assert finished.failure.code == "tool_timed_out"
+    assert "unknown" in finished.failure.reason
+    assert (await cancelled)["idempotency_key"] == f"{run}.1-0"
+
+
+async def test_signs_of_life_keep_a_call_going(planner: Planner, start_runner: Start, client: Client) -> None:
+    """`timeout_s` bounds silence, not the whole call."""
+
+    async def on_call(message: Msg) -> None:
+        for _ in range(4):
+            await asyncio.sleep(0.25)
+            await client.publish(message.reply, headers={"Runwire-Reply": "heartbeat"})
+        await message.respond(b"1")
+
+    await client.subscribe("tool.patient", "patient", cb=on_call)
+    await start_runner(ToolSpec(name="patient", timeout_s=0.6))
+
+    assert (await planner.call("patient", {})).observation == 1
+
+
+async def test_a_run_without_time_asks_nobody(planner: Planner, start_runner: Start, client: Client) -> None:
+    """The run's deadline ends the call, before it begins or in its middle."""
+    asked = []
+
+    async def on_call(message: Msg) -> None:
+        asked.append(json.loads(message.data))
+
+    await client.subscribe("tool.dawdle", "dawdle", cb=on_call)
+    await start_runner(ToolSpec(name="dawdle"))
+
+    late = await planner.call("dawdle", {}, deadline_at=1)
+    assert late.failure is not None
+    assert late.failure.code == "deadline_passed"
+    assert not asked
+
+
+async def test_nobody_serves_the_tool(planner: Planner, start_runner: Start) -> None:
+    """Nobody listens for a while: the model is told, and may try again later."""
+    await start_runner(ToolSpec(name="absent"), unavailable_s=0.5)
+
+    finished = await planner.call("absent", {})
+
+    assert finished.failure is not None
+    assert (finished.failure.code, finished.failure.retryable) == ("tool_unavailable", True)
+
+
+async def test_a_tool_that_comes_a_little_late_is_waited_for(planner: Planner, start_runner: Start, client: Client) -> None:
+    """A rolling restart is no failure, and nothing was asked meanwhile, so even an unsafe call is repeated."""
+    await start_runner(ToolSpec(name="latecomer"))
+    run = await planner.request("latecomer", {})
+
+    async def intends() -> bool:
+        return any(isinstance(event, CallStarted) for event in await planner.shown(run))
+
+    await wait_until(intends, what="the call is under way")
+
+    async def on_call(message: Msg) -> None:
+        await message.respond(b"1")
+
+    await client.subscribe("tool.latecomer", "latecomer", cb=on_call)
+
+    assert (await planner.outcome(run)).observation == 1
+
+
+async def test_an_unknown_specification(planner: Planner, start_runner: Start) -> None:
+    """A run that pins what nobody ever announced is told so. Its calls are taken since somebody, some day, opened a lane for the tool."""
+    lane = consumer(subjects.calls_consumer("unheard_of"), subjects.calls_of("unheard_of"), 2.0)
+    await ensure_consumer(planner.bus, subjects.CALLS, lane)
+    await start_runner()
+
+    finished = await planner.call("unheard_of", {}, spec="0" * 24)
+
+    assert finished.failure is not None
+    assert finished.failure.code == "unknown_tool"
+
+
+async def test_a_large_result_arrives_in_parts_and_is_too_large_to_keep(planner: Planner, start_runner: Start, serve_tools: Serve) -> None:
+    """5 MB are put together from parts; what the model and the log cannot take is a typed failure, not a crash."""
+
+    @tool
+    async def dump(size: int) -> str:
+        return "x" * size
+
+    serve_tools(dump)
+    await start_runner()
+
+    small = await planner.call("dump", {"size": 100_000})
+    large = await planner.call("dump", {"size": 5 << 20})
+    huge = await planner.call("dump", {"size": 9 << 20})
+
+    assert len(small.observation) == 100_000
+    assert large.failure is not None
+    assert (large.failure.code, str((5 << 20) + 2)[:4] in large.failure.reason) == ("result_too_large", True)
+    assert huge.failure is not None
+    assert huge.failure.code == "result_too_large"
+
+
+async def test_calls_of_one_tool_run_at_the_same_time_up_to_its_concurrency(
+    planner: Planner, start_runner: Start, serve_tools: Serve
+) -> None:
+    """As many as it says, over all copies."""
+    running = 0
+    most = 0
+
+    @tool(concurrency=3)
+    async def busy() -> int:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.05)
+        running -= 1
+        return most
+
+    serve_tools(busy)
+    await start_runner()
+
+    run = await planner.open_run()
+    await asyncio.gather(*(planner.request("busy", {}, run=run, call_id=f"1-{number}") for number in range(12)))
+    for number in range(12):
+        await planner.outcome(run, f"1-{number}")
+
+    assert most == 3
