@@ -12,15 +12,13 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from tests.support.nats_server import NatsServer
-from tests.support.stack import Stack
 from tests.support.waiting import wait_until
 from tests.system import evidence
 from tests.system.checker import Evidence, RunEvidence, judge
 from tests.system.client import Client
 from tests.system.model import Plan
+from tests.system.system import System
 
 ACK_WAIT_S = 2.0
 IDEMPOTENT = {"often": True, "once": False}
@@ -49,8 +47,7 @@ class Session:
     """One session under way: what was done to it, and what became of its runs."""
 
     storm: Storm
-    stack: Stack
-    nats: NatsServer
+    system: System
     rng: random.Random
     runs: list[RunEvidence] = field(default_factory=list)
     plans: dict[str, Plan] = field(default_factory=dict)
@@ -83,20 +80,20 @@ async def rage(session: Session) -> None:
             server_at.pop(0)
             await _kill_server(session)
             continue
-        task = asyncio.create_task(_strike(session, rng.choice(list(session.stack.parts))))
+        task = asyncio.create_task(_strike(session, rng.choice(list(session.system.stack.parts))))
         recovering.add(task)
     await asyncio.gather(*recovering)
 
 
 async def _kill_server(session: Session) -> None:
     session.note("kill", "nats")
-    session.nats.kill()
+    session.system.nats.kill()
     await asyncio.sleep(session.rng.uniform(0.05, 1.5))
-    await asyncio.to_thread(session.nats.start)
+    await asyncio.to_thread(session.system.nats.start)
 
 
 async def _strike(session: Session, name: str) -> None:
-    stack, rng = session.stack, session.rng
+    stack, rng = session.system.stack, session.rng
     if not stack.parts[name].alive or stack.parts[name].frozen:
         return
     kind = rng.random()
@@ -167,9 +164,10 @@ async def _feed(session: Session, client: Client) -> None:
     await asyncio.gather(*running)
 
 
-async def hold(storm: Storm, stack: Stack, nats: NatsServer) -> Session:
+async def hold(storm: Storm, system: System) -> Session:
     """Hold one session; afterwards everything runs again and what was frozen has had its time."""
-    session = Session(storm, stack, nats, random.Random(storm.seed))
+    session = Session(storm, system, random.Random(storm.seed))
+    stack = system.stack
     async with Client(*(stack.url_of(name) for name in stack.names("gateway"))) as client, asyncio.TaskGroup() as tasks:
         tasks.create_task(rage(session))
         await _feed(session, client)
@@ -179,9 +177,9 @@ async def hold(storm: Storm, stack: Stack, nats: NatsServer) -> Session:
     return session
 
 
-async def judged(session: Session, ledger: Path) -> tuple[Evidence, dict[str, list[str]]]:
+async def judged(session: Session) -> tuple[Evidence, dict[str, list[str]]]:
     """Gather the evidence and apply every rule; hung runs and buried messages are complaints too."""
-    bus = await evidence.connect(session.nats.url)
+    bus = await evidence.connect(session.system.nats.url)
     try:
 
         async def drained() -> bool:
@@ -189,7 +187,7 @@ async def judged(session: Session, ledger: Path) -> tuple[Evidence, dict[str, li
 
         with contextlib.suppress(AssertionError):  # `leaves_nothing` says what is left.
             await wait_until(drained, timeout=DRAIN_LIMIT, what="the queues are empty")
-        found = await evidence.gather(bus, session.runs, ledger, IDEMPOTENT)
+        found = await evidence.gather(bus, session.runs, session.system.ledger, IDEMPOTENT)
         complaints = judge(found)
         if session.hung:
             complaints["hangs"] = [f"{run}: {session.plans[run]}" for run in session.hung]

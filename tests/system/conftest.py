@@ -1,47 +1,54 @@
 """Whole systems for tests: real processes on a nats-server of their own."""
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from tests.support.nats_server import NatsServer
-from tests.support.stack import Stack
-from tests.system.ledger import LEDGER
-from tests.system.model import PlannedModel
+from services.runtime.bus import Bus
+from tests.system import evidence
+from tests.system.client import Client
+from tests.system.rough_tools import BEHAVIOURS
+from tests.system.system import System, planned
 
-TOOLS = Path(__file__).parent / "tools.py"
-
-
-@pytest.fixture(scope="module")
-def model() -> Iterator[PlannedModel]:
-    """A provider that reads its script in the question."""
-    with PlannedModel() as server:
-        yield server
+#: Few, so that a handful of runs fills them.
+SLOTS = 2
+_DIES = "dies"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
-    """The nats-server under a stack, which a test may kill."""
-    server = NatsServer(tmp_path_factory.mktemp("nats"))
-    server.start()
-    yield server
-    server.kill()
+def storm_system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    """Two copies of everything, to be struck at random."""
+    with planned(tmp_path_factory.mktemp("storm"), gateways=2) as system:
+        yield system
 
 
-@pytest.fixture(scope="module")
-def ledger_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the tools enter what they do."""
-    return tmp_path_factory.mktemp("ledger") / "ledger"
+@pytest.fixture(scope="session")
+def shared_system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    """The system that all directed tests of this worker share; its planners have very few slots."""
+    env = {"RUNWIRE_PLANNER_SLOTS": str(SLOTS), "RUNWIRE_PLANNER_REQUEST_SLOTS": str(SLOTS)}
+    rough = {"rough-1": [name for name in BEHAVIOURS if name != _DIES], "rough-2": [_DIES]}
+    with planned(tmp_path_factory.mktemp("system"), env=env, rough=rough) as system:
+        yield system
 
 
 @pytest.fixture
-def _logs(stack: Stack) -> Iterator[None]:
-    """Show what the processes logged during a test that fails."""
-    with stack.showing_logs():
-        yield
+def system(shared_system: System) -> Iterator[System]:
+    """The shared system, whole again after the test; when that fails, what the processes logged is shown."""
+    with shared_system.stack.showing_logs():
+        yield shared_system
+        shared_system.stack.mend()
 
 
-def stack_env(model: PlannedModel, ledger_file: Path) -> dict[str, str]:
-    """What every process of a stack is told."""
-    return {**model.env, LEDGER: str(ledger_file), "RUNWIRE_LOG_LEVEL": "info"}
+@pytest.fixture
+async def client(system: System) -> AsyncIterator[Client]:
+    """Speaks HTTP with the gateway."""
+    async with Client(system.stack.url) as client:
+        yield client
+
+
+@pytest.fixture
+async def bus(system: System) -> AsyncIterator[Bus]:
+    """Looks at what is stored."""
+    bus = await evidence.connect(system.nats.url)
+    yield bus
+    await bus.nc.close()

@@ -7,6 +7,8 @@ from pathlib import Path
 from tests.system.checker import Execution
 
 LEDGER = "RUNWIRE_TEST_LEDGER"
+STOPPED = "/stopped"
+"""Follows the key of a call that was told to stop."""
 
 
 def enter(key: str) -> None:

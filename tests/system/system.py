@@ -1,0 +1,61 @@
+"""A whole system under one roof: nats-server, every service twice, tools, and a model that reads its script in the question."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.nats_server import NatsServer
+from tests.support.stack import Stack
+from tests.system import ledger
+from tests.system.checker import Execution
+from tests.system.model import PlannedModel
+
+TOOLS = Path(__file__).parent / "tools.py"
+
+
+@dataclass
+class System:
+    """Everything that a test may look at, kill and freeze."""
+
+    nats: NatsServer
+    stack: Stack
+    model: PlannedModel
+    ledger: Path
+
+    def executions(self, run: str, call: str = "") -> list[Execution]:
+        """What the tools have begun for a run, or for one call of it."""
+        return [each for each in ledger.read(self.ledger) if each.key.startswith(f"{run}.{call}")]
+
+    def planner_of(self, authorization: str) -> str:
+        """The name of the planner that asked the model with this header."""
+        return authorization.removeprefix("Bearer ")
+
+
+@contextmanager
+def planned(
+    folder: Path, *, gateways: int = 1, env: dict[str, str] | None = None, rough: dict[str, list[str]] | None = None
+) -> Iterator[System]:
+    """Start it, and return once all of it is ready.
+
+    Args:
+        folder: for everything that it writes.
+        gateways: how many.
+        env: for every process.
+        rough: processes of tools/rough_tools.py: name -> the tools it serves.
+    """
+    nats = NatsServer(folder / "nats")
+    book = folder / "ledger"
+    nats.start()
+    try:
+        with PlannedModel() as model:
+            told = {**model.env, ledger.LEDGER: str(book), **(env or {})}
+            stack = Stack(nats.url, folder / "stack", env=told, tools=TOOLS, gateways=gateways)
+            for name in stack.names("planner"):
+                stack.parts[name].env["OPENAI_API_KEY"] = name  # So that the model's ledger tells who asked.
+            for name, tools in (rough or {}).items():
+                stack.add(name, "-m", "tests.system.rough_tools", *tools, sign=b"serving ")
+            with stack:
+                yield System(nats, stack, model, book)
+    finally:
+        nats.kill()

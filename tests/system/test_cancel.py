@@ -1,0 +1,104 @@
+"""A cancel ends a run at once, wherever the run is: in the model, in a tool, or in a queue behind planners that are all busy."""
+
+import asyncio
+import time
+from functools import partial
+
+import pytest
+
+from services.runtime.bus import Bus
+from tests.support.waiting import wait_until
+from tests.system.checker import Event
+from tests.system.client import Client, Frame
+from tests.system.conftest import SLOTS
+from tests.system.evidence import records
+from tests.system.ledger import STOPPED
+from tests.system.model import Plan
+from tests.system.system import System
+
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("system"), pytest.mark.timeout(120)]
+
+#: Seconds from the caller's wish to the terminal event.
+AT_ONCE = 2.0
+
+
+async def _cancelled(client: Client, run: str) -> Event:
+    """Cancel the run; check that it ends so, soon."""
+    began = time.monotonic()
+    await client.cancel(run)
+    end = await client.follow(run, [])
+    took = time.monotonic() - began
+    assert end["type"] == "cancelled"
+    assert took < AT_ONCE, f"it took {took:.2f} s"
+    return end
+
+
+def _speaks(system: System, plan: Plan) -> bool:
+    return any(seen.turns == len(plan.turns) and seen.sent for seen in system.model.asked(plan))
+
+
+async def test_cancel_closes_the_model_request(system: System, client: Client, bus: Bus) -> None:
+    """While the model streams: the provider sees its connection closed, and nothing is stored after the end."""
+    plan = Plan(tokens=2000, pace_ms=10, nth="cancel-model")
+    run = await client.ask(plan.query, key=plan.nth)
+    await wait_until(lambda: any(seen.sent for seen in system.model.asked(plan)), what="the model speaks")
+    await _cancelled(client, run)
+    await wait_until(lambda: [seen.ended for seen in system.model.asked(plan)] == ["gone"], timeout=AT_ONCE, what="the request is closed")
+    last = (await records(bus, run))[-1]
+    assert (last.kind, last.events[-1]["type"]) == ("log", "cancelled")
+
+
+async def test_cancel_closes_the_request_of_a_model_that_says_nothing(system: System, client: Client) -> None:
+    """A model that thinks in silence sends no chunk whose fence could tell: the planner watches the log."""
+    plan = Plan(delay_ms=30_000, nth="cancel-silent")
+    run = await client.ask(plan.query, key=plan.nth)
+    await wait_until(lambda: system.model.asked(plan), what="the model is asked")
+    await _cancelled(client, run)
+    await wait_until(lambda: [seen.ended for seen in system.model.asked(plan)] == ["gone"], timeout=AT_ONCE, what="the request is closed")
+
+
+async def test_cancel_tells_the_tool(system: System, client: Client) -> None:
+    """While a tool works: it is told to stop, and no further call or question follows."""
+    plan = Plan(turns=(("stoppable",), ("stoppable",)), call_ms=30_000, nth="cancel-tool")
+    run = await client.ask(plan.query, key=plan.nth)
+    await wait_until(lambda: system.executions(run), what="the tool works")
+    await _cancelled(client, run)
+    await wait_until(lambda: len(system.executions(run)) > 1, timeout=AT_ONCE, what="the tool is told to stop")
+    assert [each.key for each in system.executions(run)] == [f"{run}.1-1", f"{run}.1-1{STOPPED}"]
+    assert len(system.model.asked(plan)) == 1
+
+
+async def test_cancel_ends_a_run_that_was_never_opened(system: System, client: Client) -> None:
+    """All slots of all planners are taken by slow models, for new runs and for running ones: a cancel waits behind none of them."""
+    planners = len(system.stack.names("planner"))
+    busy = [
+        # These hold the slots of the inbox: their answer follows a call.
+        *(Plan(turns=(("often",),), tokens=3000, pace_ms=10, nth=f"busy-inbox-{n}") for n in range(SLOTS * planners)),
+        # These hold the slots of the requests.
+        *(Plan(tokens=3000, pace_ms=10, nth=f"busy-request-{n}") for n in range(SLOTS * planners)),
+    ]
+    runs = []
+    for plan in busy:
+        runs.append(await client.ask(plan.query, key=plan.nth))
+        await wait_until(partial(_speaks, system, plan), timeout=20, what="its answer is on the way")
+    waiting = Plan(nth="waiting")
+    runs.append(await client.ask(waiting.query, key=waiting.nth))
+    assert (await client.status(runs[-1]))["status"] == "queued"
+    await _cancelled(client, runs[-1])
+    await asyncio.gather(*(_cancelled(client, run) for run in runs[:-1]))
+    assert not system.model.asked(waiting)
+    # The places are free again.
+    seen: list[Frame] = []
+    after = Plan(turns=(("often",),), nth="after-busy")
+    assert (await client.follow(await client.ask(after.query, key=after.nth), seen))["type"] == "done"
+
+
+async def test_cancel_of_an_ended_run_changes_nothing(client: Client, bus: Bus) -> None:
+    """It is answered, and the log stays as it is."""
+    plan = Plan(nth="cancel-late")
+    run = await client.ask(plan.query, key=plan.nth)
+    assert (await client.follow(run, []))["type"] == "done"
+    before = await records(bus, run)
+    await client.cancel(run)
+    assert (await client.status(run))["status"] == "done"
+    assert await records(bus, run) == before
