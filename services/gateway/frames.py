@@ -36,7 +36,7 @@ class Cursor:
         """Raises ValueError for anything but an id that `frames` made."""
         match = _CURSOR.fullmatch(text)
         if match is None:
-            raise ValueError(text)
+            raise ValueError(f"{text!r} is no cursor")
         return cls(int(match[1]), int(match[2]))
 
 

@@ -1,0 +1,38 @@
+"""A server and a gateway that the tests of a module share; whoever breaks something asks for one of their own."""
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from services.runtime.bus import Bus
+from tests.gateway.serving import Served, Writer, connected, serving
+from tests.support.nats_server import NatsServer
+
+
+@pytest.fixture(scope="session")
+def shared_nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    """A server that keeps its streams from test to test: every run has an id of its own."""
+    server = NatsServer(tmp_path_factory.mktemp("gateway-nats"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+async def bus(shared_nats: NatsServer) -> AsyncIterator[Bus]:
+    """A connection beside the gateway's."""
+    async with connected(shared_nats.url) as made:
+        yield made
+
+
+@pytest.fixture
+async def served(shared_nats: NatsServer) -> AsyncIterator[Served]:
+    """A keyless gateway in this process."""
+    async with serving(shared_nats.url) as gateway:
+        yield gateway
+
+
+@pytest.fixture
+def writer(bus: Bus) -> Writer:
+    """Writes a run of its own."""
+    return Writer(bus)

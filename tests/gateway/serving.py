@@ -1,0 +1,202 @@
+"""Gateways to test: in this process, or as a process that may be killed; and a writer that leaves records as the planner does."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import nats
+
+from contracts import subjects
+from contracts.events import Cancelled, Chunk, Done, Error, RunStarted, Step
+from contracts.ids import new_id
+from contracts.payload import FinalPayload
+from contracts.records import EVENTS_HEADER, Record
+from contracts.runs import RunLimits, RunRequested
+from services.gateway.app import build_server
+from services.gateway.routes import Gateway
+from services.gateway.settings import GatewaySettings
+from services.runtime.bus import Bus
+from services.runtime.front import FrontServer
+from services.runtime.settings import BusSettings
+from services.runtime.streams import provision
+from tests.support.needs import free_port
+from tests.support.waiting import wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass
+class Served:
+    """A gateway in this process."""
+
+    server: FrontServer
+    http: httpx.AsyncClient
+
+    @property
+    def gateway(self) -> Gateway:
+        """Its parts."""
+        gateway: Gateway = self.server._http.state.gateway  # type: ignore[attr-defined]
+        return gateway
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self.server.port}"
+
+
+@contextlib.asynccontextmanager
+async def serving(nats_url: str, **settings: Any) -> AsyncIterator[Served]:
+    """A gateway that answers; `settings` are those of GatewaySettings."""
+    server = build_server(GatewaySettings(**{"nats_url": nats_url, "port": 0, "graceful_timeout_s": 2, **settings}))
+    # Signals are pytest's.
+    task = asyncio.create_task(server._serve())
+    try:
+        await wait_until(lambda: server.started or task.done(), what="the gateway listens")
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", timeout=20) as http:
+            await wait_until(lambda: server._health.started or task.done(), what="the gateway is ready")
+            yield Served(server, http)
+    finally:
+        server.should_exit = True
+        await task
+
+
+@contextlib.asynccontextmanager
+async def connected(nats_url: str) -> AsyncIterator[Bus]:
+    """A bus of the test's own, with everything provisioned."""
+    bus = Bus("test", BusSettings(nats_url=nats_url))
+    client = await nats.connect(**bus.client_options())
+    await provision(bus.attach(client))
+    try:
+        yield bus
+    finally:
+        await client.close()
+
+
+class GatewayProcess:
+    """A gateway as a process, on one port over all its lives."""
+
+    def __init__(self, nats_url: str, log: Path, **environment: str) -> None:
+        self.port = free_port()
+        self.log = log
+        self._environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("RUNWIRE_")},
+            "PYTHONPATH": str(ROOT),
+            "RUNWIRE_NATS_URL": nats_url,
+            "RUNWIRE_PORT": str(self.port),
+            **environment,
+        }
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start it; it may not listen yet."""
+        with self.log.open("ab") as log:
+            command = [sys.executable, "-P", "-m", "services.gateway"]
+            self.process = subprocess.Popen(command, env=self._environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=ROOT)
+
+    async def until_answering(self, path: str = "/readyz", status: int = 200) -> None:
+        """Wait until it answers `path` with `status`."""
+
+        async def answers() -> bool:
+            assert self.process is not None
+            assert self.process.poll() is None, self.log.read_text(errors="replace")[-3000:]
+            try:
+                async with httpx.AsyncClient() as http:
+                    return (await http.get(self.url + path)).status_code == status
+            except httpx.TransportError:
+                return False
+
+        await wait_until(answers, timeout=30, what=f"the gateway answers {path} with {status}")
+
+    def stop(self, by: signal.Signals = signal.SIGTERM) -> int:
+        """End it and return its exit code."""
+        process, self.process = self.process, None
+        if process is None:
+            return 0
+        process.send_signal(by)
+        try:
+            return process.wait(15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
+
+
+class Writer:
+    """Writes a run's records as the planner does, so that there is something to read."""
+
+    def __init__(self, bus: Bus, tenant: str = "default", run: str | None = None) -> None:
+        self.bus = bus
+        self.tenant = tenant
+        self.run = run or new_id()
+        self.stored: list[tuple[str, int, Record]] = []
+        self._chunks = 0
+
+    async def log(self, *events: Any) -> int:
+        """Append one record of facts."""
+        return await self._write("log", subjects.log(self.tenant, self.run), Record(events=list(events)))
+
+    async def stream(self, *events: Any) -> int:
+        """Append one record of tokens or progress."""
+        return await self._write("stream", subjects.stream(self.tenant, self.run), Record(events=list(events)))
+
+    async def _write(self, kind: str, subject: str, record: Record) -> int:
+        sequence = await self.bus.publish(subject, record.model_dump_json().encode(), {EVENTS_HEADER: record.types()})
+        self.stored.append((kind, sequence, record))
+        return sequence
+
+    async def raw(self, kind: str, data: bytes, types: str) -> int:
+        """Append bytes as they are."""
+        subject = (subjects.log if kind == "log" else subjects.stream)(self.tenant, self.run)
+        return await self.bus.publish(subject, data, {EVENTS_HEADER: types})
+
+    async def open(self, **request: Any) -> int:
+        """The run has started."""
+        return await self.log(self.started(**request))
+
+    def started(self, **request: Any) -> RunStarted:
+        """The fact that opens the run."""
+        known = {"run_id": self.run, "tenant": self.tenant, "requested_at": 1_700_000_000_000, "trace_id": new_id(), "query": "why?"}
+        return RunStarted(run_id=self.run, tenant=self.tenant, request=RunRequested(**{**known, **request}), limits=RunLimits())
+
+    async def chunk(self, text: str) -> int:
+        """A piece of the answer."""
+        self._chunks += 1
+        return await self.stream(Chunk(seq=self._chunks - 1, text=text, action_seq=1, attempt=1))
+
+    async def done(self, answer: str = "because") -> int:
+        """The run ends well, with the end of its last step in the same record."""
+        step = Step(step=1, node="final_response", status="succeeded", latency_ms=5)
+        return await self.log(step, Done(raw_answer=answer, reason="answer_complete"))
+
+    async def failed(self) -> int:
+        """The run ends badly."""
+        payload = FinalPayload(raw_answer="", route="error")
+        return await self.log(Error(error="the model is gone", code="model_failed", trace_id="0" * 32, payload=payload))
+
+    async def cancelled(self) -> int:
+        """The run was stopped."""
+        return await self.log(Cancelled(reason="enough", payload=FinalPayload(raw_answer="")))
+
+
+def frames_of(writer: Writer, after: tuple[int, int] = (0, 0)) -> list[tuple[str, str]]:
+    """What a listener should get after a cursor: type and id of each event, from what was written."""
+    at = {"log": 0, "stream": 0}
+    expected = []
+    for kind, sequence, record in writer.stored:
+        at[kind] = sequence
+        if sequence > after[0 if kind == "log" else 1]:
+            ids = [""] * (len(record.events) - 1) + [f"{max(at['log'], after[0])}-{max(at['stream'], after[1])}"]
+            expected += [(event.type, sent) for event, sent in zip(record.events, ids, strict=True)]
+    return expected

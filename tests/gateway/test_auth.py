@@ -1,0 +1,222 @@
+"""Who is admitted, and as whom."""
+
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from services.gateway.auth import Guard, build_guard, is_loopback, new_key
+from services.gateway.errors import Forbidden, KeyMissing, StartRefused
+from services.gateway.routes import router
+from services.gateway.settings import GatewaySettings
+from services.runtime.bus import Bus
+from tests.gateway.serving import ROOT, Served, Writer, serving
+from tests.support.nats_server import NatsServer
+
+ANN, ANNS_LINE = new_key("ann")
+BOB, BOBS_LINE = new_key("bob")
+
+
+@pytest.fixture
+async def keyed(shared_nats: NatsServer) -> AsyncIterator[Served]:
+    """A gateway that knows two tenants."""
+    async with serving(shared_nats.url, api_keys=f"{ANNS_LINE},{BOBS_LINE}") as served:
+        yield served
+
+
+def bearer(key: str) -> dict[str, str]:
+    """The header that shows a key."""
+    return {"Authorization": f"Bearer {key}"}
+
+
+ROUTES = [
+    ("POST", "/v1/runs"),
+    ("GET", "/v1/runs"),
+    ("GET", "/v1/runs/{run}"),
+    ("GET", "/v1/runs/{run}/events"),
+    ("POST", "/v1/runs/{run}/cancel"),
+    ("POST", "/chat"),
+    ("GET", "/v1/tools"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+async def test_without_a_key_every_route_is_closed(keyed: Served, writer: Writer, method: str, path: str) -> None:
+    """Whatever stands in the header or in the body."""
+    wrong = ["", "Bearer", "Bearer x", f"Basic {ANN}", ANN, f"Bearer {ANN}x", f"Bearer {ANNS_LINE.split()[1]}", "Bearer ä"]
+    for header in wrong:
+        answer = await keyed.http.request(method, path.format(run=writer.run), headers=[(b"Authorization", header.encode())], content=b"[")
+        assert answer.status_code == 401, header
+        assert answer.headers["www-authenticate"] == "Bearer"
+        assert answer.json()["code"] == "unauthorized"
+
+
+def test_no_route_was_forgotten() -> None:
+    """A new route is added to the list above."""
+    found = {(method, route.path) for route in router.routes for method in route.methods}  # type: ignore[attr-defined]
+    assert found == {(method, path.replace("{run}", "{run_id}")) for method, path in ROUTES}
+
+
+async def test_health_and_documents_need_no_key(keyed: Served) -> None:
+    """Probes have none."""
+    for path in ("/livez", "/readyz", "/openapi.json", "/docs"):
+        assert (await keyed.http.get(path)).status_code == 200
+
+
+async def test_a_tenant_sees_its_own_runs_only(keyed: Served, bus: Bus) -> None:
+    """Another tenant's run and no run at all are the same bytes."""
+    run = (await keyed.http.post("/v1/runs", json={"query": "x"}, headers=bearer(ANN))).json()["run_id"]
+    assert (await keyed.http.get(f"/v1/runs/{run}", headers=bearer(ANN))).status_code == 200
+    opened = Writer(bus, tenant="ann")
+    await opened.open()
+    for known in (run, opened.run):
+        for method, path in ROUTES[2:5]:
+            theirs = await keyed.http.request(method, path.format(run=known), headers=bearer(BOB))
+            nobodys = await keyed.http.request(method, path.format(run="0" * 32), headers=bearer(BOB))
+            assert theirs.status_code == 404
+            assert (theirs.content, dict(theirs.headers) | {"date": ""}) == (nobodys.content, dict(nobodys.headers) | {"date": ""})
+
+
+async def test_the_same_idempotency_key_of_two_tenants_means_two_runs(keyed: Served) -> None:
+    """Keys of one tenant say nothing about another's."""
+    runs = set()
+    for key in (ANN, BOB):
+        answer = await keyed.http.post("/v1/runs", json={"query": key}, headers={**bearer(key), "Idempotency-Key": "one"})
+        assert answer.status_code == 202
+        runs.add(answer.json()["run_id"])
+    assert len(runs) == 2
+
+
+async def test_with_keys_the_name_of_the_host_does_not_matter(keyed: Served) -> None:
+    """A browser that was led astray has no key to show."""
+    headers = {**bearer(ANN), "Host": "agents.example.org", "Origin": "https://app.example.org"}
+    assert (await keyed.http.get("/v1/runs", headers=headers)).status_code == 200
+    assert (await keyed.http.get("/v1/runs", headers={"Authorization": f"bearer  {ANN}"})).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "admitted"),
+    [
+        ({"host": "127.0.0.1:8080"}, True),
+        ({"host": "127.8.9.1"}, True),
+        ({"host": "localhost"}, True),
+        ({"host": "LOCALHOST:1"}, True),
+        ({"host": "[::1]:8080"}, True),
+        ({"host": "localhost:8080", "origin": "http://localhost:8080"}, True),
+        ({}, False),
+        ({"host": ""}, False),
+        ({"host": "evil.example"}, False),
+        ({"host": "localhost.evil.example"}, False),
+        ({"host": "127.0.0.1.evil.example:8080"}, False),
+        ({"host": "10.0.0.1"}, False),
+        ({"host": "0.0.0.0:8080"}, False),
+        ({"host": "[::2]"}, False),
+        ({"host": "[::1"}, True),
+        ({"host": "localhost:8080", "origin": "http://localhost:3000"}, False),
+        ({"host": "localhost:8080", "origin": "http://127.0.0.1:8080"}, False),
+        ({"host": "localhost:8080", "origin": "https://evil.example"}, False),
+        ({"host": "localhost:8080", "origin": "null"}, False),
+        ({"host": "localhost:8080", "origin": ""}, False),
+    ],
+)
+def test_without_keys_only_this_machine_is_admitted(headers: dict[str, str], admitted: bool) -> None:  # noqa: FBT001
+    """Neither a name that was bound to 127.0.0.1 elsewhere nor another page in the browser."""
+    guard = Guard([])
+    if admitted:
+        assert guard.admit(headers) == "default"
+    else:
+        with pytest.raises(Forbidden):
+            guard.admit(headers)
+
+
+async def test_a_page_elsewhere_cannot_start_a_run(served: Served) -> None:
+    """A browser sends such a request without asking first."""
+    headers = {"Origin": "https://evil.example", "Content-Type": "text/plain"}
+    answer = await served.http.post("/v1/runs", content=b'{"query": "x"}', headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
+
+
+def test_a_key_is_stored_as_its_digest_only() -> None:
+    """What the gateway keeps opens nothing."""
+    key, line = new_key("ann")
+    tenant, digest = line.split()
+    assert (tenant, len(digest)) == ("ann", 64)
+    assert key not in line
+    assert new_key("ann") != (key, line)
+    guard = Guard([(tenant, digest)])
+    assert guard.admit(bearer_of(key)) == "ann"
+    with pytest.raises(KeyMissing):
+        guard.admit(bearer_of(digest))
+
+
+def bearer_of(key: str) -> dict[str, str]:
+    """The same, as the guard sees headers."""
+    return {"authorization": f"Bearer {key}"}
+
+
+def test_keys_come_from_a_file_and_from_the_environment(tmp_path: Path) -> None:
+    """Both count; comments and empty lines do not."""
+    file = tmp_path / "keys"
+    file.write_text(f"# who\n\n{ANNS_LINE}\n")
+    guard = build_guard(GatewaySettings(api_keys_file=file, api_keys=BOBS_LINE))
+    assert (guard.admit(bearer_of(ANN)), guard.admit(bearer_of(BOB))) == ("ann", "bob")
+
+
+def test_a_wrong_line_is_refused_without_repeating_it() -> None:
+    """Somebody may have put the key itself there."""
+    for line in (ANN, f"ann {ANN}", "ann", "Ann " + "0" * 64, "ann " + "0" * 63, "ann " + "A" * 64):
+        with pytest.raises(StartRefused) as refusal:
+            build_guard(GatewaySettings(api_keys=line))
+        assert ANN not in str(refusal.value)
+        assert "\n" not in str(refusal.value)
+
+
+def test_a_file_without_keys_does_not_open_the_gateway(tmp_path: Path) -> None:
+    """An operator who names a file wants keys."""
+    (tmp_path / "keys").write_text("# none yet\n")
+    for file in ("keys", "missing"):
+        with pytest.raises(StartRefused):
+            build_guard(GatewaySettings(api_keys_file=tmp_path / file))
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "gateway", ""])
+def test_an_open_address_needs_keys(host: str) -> None:
+    """One sentence says so."""
+    with pytest.raises(StartRefused, match="no API keys"):
+        build_guard(GatewaySettings(host=host))
+    assert build_guard(GatewaySettings(host=host, api_keys=ANNS_LINE)).admit(bearer_of(ANN)) == "ann"
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"), [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("a.b", False)]
+)
+def test_what_loopback_is(host: str, loopback: bool) -> None:  # noqa: FBT001
+    """An address of this machine alone."""
+    assert is_loopback(host) is loopback
+
+
+def test_the_process_refuses_with_one_sentence() -> None:
+    """No traceback, exit code 1."""
+    environment = {"PYTHONPATH": str(ROOT), "RUNWIRE_HOST": "0.0.0.0", "PATH": ""}
+    result = subprocess.run(
+        [sys.executable, "-P", "-m", "services.gateway"], env=environment, cwd=ROOT, capture_output=True, text=True, check=False, timeout=30
+    )
+    assert result.returncode == 1
+    assert result.stderr.startswith("RUNWIRE_HOST is 0.0.0.0")
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_key_is_made_on_the_command_line() -> None:
+    """And fits."""
+    result = subprocess.run([sys.executable, "-m", "services.gateway.auth", "ann"], cwd=ROOT, capture_output=True, text=True, check=True)
+    key, line = (text.partition(": ")[2] for text in result.stdout.splitlines())
+    assert build_guard(GatewaySettings(api_keys=line)).admit(bearer_of(key)) == "ann"
+
+
+async def test_keys_are_not_needed_to_learn_that_a_path_is_wrong(keyed: Served) -> None:
+    """But nothing else is learned."""
+    answer: httpx.Response = await keyed.http.get("/v1/nothing")
+    assert answer.status_code == 404

@@ -1,0 +1,148 @@
+"""Asking for a run: what is stored, and what the same question asked twice gives."""
+
+import asyncio
+import hashlib
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from contracts import subjects
+from contracts.runs import RunRequested
+from services.runtime.bus import Bus
+from tests.gateway.serving import Served, Writer
+
+
+async def stored(bus: Bus, run: str) -> RunRequested:
+    """The request as the planner will find it."""
+    message = await bus.last(subjects.REQUESTS, subjects.request("default", run))
+    assert message is not None
+    return RunRequested.model_validate_json(message.data)
+
+
+async def ask(served: Served, body: dict[str, Any], key: str | None = None) -> httpx.Response:
+    """Ask for a run."""
+    return await served.http.post("/v1/runs", json=body, headers={"Idempotency-Key": key} if key else {})
+
+
+async def test_an_accepted_run_is_stored_with_everything_that_was_asked(served: Served, bus: Bus) -> None:
+    """202 says where the run is; the request is durable by then."""
+    body = {
+        "query": "why is the sky blue?",
+        "agent": "physics",
+        "session_id": "s1",
+        "llm_context": {"page": "sky", "deep": [{"n": 2**70}]},
+        "tool_context": {"token": "t"},
+        "tools": ["search"],
+        "limits": {"max_steps": 3, "deadline_s": None, "max_parallel": None},
+    }
+    answer = await ask(served, body)
+    assert answer.status_code == 202
+    accepted = answer.json()
+    run = accepted["run_id"]
+    assert accepted == {"run_id": run, "status": "queued", "url": f"/v1/runs/{run}", "events_url": f"/v1/runs/{run}/events"}
+    assert answer.headers["location"] == f"/v1/runs/{run}"
+    request = await stored(bus, run)
+    assert (request.query, request.agent, request.session_id) == ("why is the sky blue?", "physics", "s1")
+    assert request.llm_context == body["llm_context"]
+    assert request.tool_context == {"token": "t"}
+    assert request.limits == {"max_steps": 3, "deadline_s": None}, "null lifts a limit, where there may be none"
+
+
+async def test_the_trace_of_the_caller_goes_on(served: Served, bus: Bus) -> None:
+    """A valid traceparent gives the run's trace; anything else a new one."""
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    for parent, expected in ((f"00-{trace}-00f067aa0ba902b7-01", trace), (f"00-{'0' * 32}-00f067aa0ba902b7-01", None), ("nonsense", None)):
+        answer = await served.http.post("/v1/runs", json={"query": "x"}, headers={"traceparent": parent})
+        found = (await stored(bus, answer.json()["run_id"])).trace_id
+        assert found == expected or (expected is None and len(found) == 32 and found != "0" * 32)
+
+
+async def test_the_same_key_and_body_give_the_same_run(served: Served) -> None:
+    """However the JSON is laid out, and with defaults spelled out or not."""
+    key = "order-1"
+    first = await ask(served, {"query": "buy", "session_id": "a"}, key)
+    bodies = [b'{"session_id": "a",   "query":"buy"}', json.dumps({"query": "buy", "session_id": "a", "agent": "default"}).encode()]
+    for body in bodies:
+        again = await served.http.post("/v1/runs", content=body, headers={"Idempotency-Key": key})
+        assert (again.status_code, again.content) == (first.status_code, first.content)
+    assert first.json()["run_id"] == hashlib.sha256(b"default\norder-1").hexdigest()[:32]
+
+
+@pytest.mark.parametrize(
+    "other", [{"query": "sell"}, {"query": "buy", "limits": {"deadline_s": None}}, {"query": "buy", "tool_context": {"a": 1}}]
+)
+async def test_the_same_key_with_another_body_is_a_conflict(served: Served, other: dict[str, Any]) -> None:
+    """While the request waits for a planner."""
+    key = f"conflict-{hashlib.sha256(json.dumps(other).encode()).hexdigest()}"
+    assert (await ask(served, {"query": "buy"}, key)).status_code == 202
+    refused = await ask(served, other, key)
+    assert (refused.status_code, refused.json()["code"]) == (409, "idempotency_conflict")
+
+
+async def test_a_key_is_remembered_as_long_as_the_run_is(served: Served, bus: Bus) -> None:
+    """Also when a planner has taken the request, and when the run has ended: the log knows what was asked."""
+    key = "long-ago"
+    first = await ask(served, {"query": "buy"}, key)
+    run = first.json()["run_id"]
+    writer = Writer(bus, run=run)
+    await writer.open(**(await stored(bus, run)).model_dump())
+    await bus.api("STREAM.PURGE.REQUESTS", {"filter": subjects.request("default", run)})
+    assert (await ask(served, {"query": "buy"}, key)).content == first.content
+    await writer.done()
+    assert (await ask(served, {"query": "buy"}, key)).content == first.content
+    assert (await ask(served, {"query": "sell"}, key)).status_code == 409
+    assert await bus.last(subjects.REQUESTS, subjects.request("default", run)) is None, "nothing was asked again"
+
+
+async def test_a_run_that_was_cancelled_before_it_began_keeps_its_key(served: Served, bus: Bus) -> None:
+    """Nothing tells what had been asked, so nothing conflicts."""
+    answer = await ask(served, {"query": "buy"}, "never-begun")
+    run = answer.json()["run_id"]
+    await Writer(bus, run=run).cancelled()
+    await bus.api("STREAM.PURGE.REQUESTS", {"filter": subjects.request("default", run)})
+    assert (await ask(served, {"query": "sell"}, "never-begun")).json()["run_id"] == run
+
+
+async def test_of_many_at_once_with_one_key_and_two_bodies_one_body_wins(served: Served, bus: Bus) -> None:
+    """The server drops repeated writes without looking at them, so everybody looks afterwards."""
+    asked = [{"query": "left" if n % 2 else "right"} for n in range(20)]
+    answers = await asyncio.gather(*(ask(served, body, "race") for body in asked))
+    run = hashlib.sha256(b"default\nrace").hexdigest()[:32]
+    won = (await stored(bus, run)).query
+    for body, answer in zip(asked, answers, strict=True):
+        assert answer.status_code == (202 if body["query"] == won else 409)
+
+
+async def test_a_request_that_is_still_unread_is_accepted_and_a_full_queue_is_not(served: Served, bus: Bus) -> None:
+    """Both are the same error code of the server."""
+    limit = (await bus.api("STREAM.INFO.REQUESTS", {}))["config"]
+    key = "twice-after-the-window"
+    first = await ask(served, {"query": "x"}, key)
+    run = first.json()["run_id"]
+    # As after the window in which the server remembers message ids.
+    await served.gateway.intake._store(subjects.request("default", run), b"{}", "another-message-id")
+    assert (await stored(bus, run)).query == "x"
+    messages = (await bus.api("STREAM.INFO.REQUESTS", {}))["state"]["messages"]
+    await bus.api("STREAM.UPDATE.REQUESTS", {**limit, "max_msgs": messages})
+    try:
+        refused = await ask(served, {"query": "y"})
+        assert (refused.status_code, refused.json()["code"]) == (503, "unavailable")
+        assert int(refused.headers["retry-after"]) > 0
+    finally:
+        await bus.api("STREAM.UPDATE.REQUESTS", limit)
+
+
+async def test_the_answer_may_be_the_stream_itself(served: Served, bus: Bus) -> None:
+    """The run's id comes first, in a header."""
+    async with served.http.stream("POST", "/v1/runs", json={"query": "x"}, headers={"Accept": "text/event-stream"}) as answer:
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        run = answer.headers["runwire-run"]
+        assert answer.headers["location"] == f"/v1/runs/{run}"
+        writer = Writer(bus, run=run)
+        await writer.open()
+        await writer.done()
+        text = (await answer.aread()).decode()
+    assert [line for line in text.splitlines() if line.startswith("event: ")] == ["event: run_started", "event: step", "event: done"]

@@ -1,0 +1,298 @@
+"""A run's stream over HTTP: from every cursor, whole, in order and once; and nothing left behind."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+from nats.aio.msg import Msg
+
+from contracts.events import Asked, ToolProgress
+from contracts.ids import new_id
+from contracts.records import EVENTS_HEADER
+from runwire.sse import ServerSentEvent, SseDecoder
+from services.gateway.auth import new_key
+from services.runtime.bus import Bus
+from services.runtime.follow import Follower
+from tests.gateway.serving import Served, Writer, connected, frames_of, serving
+from tests.support.nats_server import NatsServer
+from tests.support.waiting import wait_until
+
+Frames = list[tuple[str, str]]
+
+
+@contextlib.asynccontextmanager
+async def listening(served: Served, run: str, after: str | None = None) -> AsyncIterator[AsyncIterator[ServerSentEvent]]:
+    """A listener's events, as they come."""
+    headers = {"Last-Event-ID": after} if after else {}
+    async with served.http.stream("GET", f"/v1/runs/{run}/events", headers=headers) as answer:
+        assert answer.status_code == 200, await answer.aread()
+        assert answer.headers["runwire-run"] == run
+
+        async def events() -> AsyncIterator[ServerSentEvent]:
+            decoder = SseDecoder()
+            async for piece in answer.aiter_bytes():
+                for event in decoder.feed(piece):
+                    yield event
+
+        yield events()
+
+
+async def heard(served: Served, run: str, after: str | None = None) -> Frames:
+    """Type and id of everything that a listener gets to the end of the stream."""
+    async with listening(served, run, after) as events:
+        return [(event.type, event.id or "") async for event in events]
+
+
+async def a_long_run(writer: Writer) -> None:
+    """Some turns, with tokens, progress and records of several events."""
+    await writer.open()
+    for turn in range(3):
+        await writer.log(Asked(turn=turn, attempt=1, by="REQUESTS:1", holder="h"))
+        for text in "abc":
+            await writer.chunk(text)
+        await writer.stream(*(ToolProgress(call_id="1-1", tool="t", message=str(n)) for n in range(2)))
+
+
+async def test_a_run_resumes_at_every_cursor(served: Served, writer: Writer) -> None:
+    """Whoever comes back with any id gets exactly what came after it."""
+    await a_long_run(writer)
+    await writer.done()
+    everything = await heard(served, writer.run)
+    assert everything == frames_of(writer)
+    assert everything[-2:] == [("step", ""), ("done", everything[-1][1])]
+    for number, (_, cursor) in enumerate(everything[:-1]):
+        if cursor:
+            assert await heard(served, writer.run, cursor) == everything[number + 1 :]
+    by_query = await served.http.get(f"/v1/runs/{writer.run}/events?last_event_id={everything[-3][1]}")
+    assert by_query.text.count("event: ") == 2
+
+
+async def test_each_subject_resumes_at_its_own_cursor(served: Served, writer: Writer) -> None:
+    """A client that missed the tokens but has the facts gets the tokens, and the other way round."""
+    await a_long_run(writer)
+    await writer.done()
+    last_log = [sequence for kind, sequence, _ in writer.stored if kind == "log"][-2]
+    for after in ((last_log, 0), (0, writer.stored[-2][1])):
+        assert await heard(served, writer.run, f"{after[0]}-{after[1]}") == frames_of(writer, after)
+
+
+async def test_nothing_more_comes_after_the_end(served: Served, writer: Writer) -> None:
+    """204 tells a browser to stop coming back."""
+    await writer.open()
+    await writer.done()
+    cursor = (await heard(served, writer.run))[-1][1]
+    answer = await served.http.get(f"/v1/runs/{writer.run}/events", headers={"Last-Event-ID": cursor})
+    assert (answer.status_code, answer.content) == (204, b"")
+
+
+async def test_a_cursor_that_is_none_is_refused(served: Served, writer: Writer) -> None:
+    """Malformed, or beyond what the run has: waiting for it would never end."""
+    await writer.open()
+    for cursor in ("x", "1", "1-", "-1-1", "1-1-1", "9" * 25 + "-1", f"{writer.stored[-1][1] + 1}-0", f"{2**62}-0"):
+        answer = await served.http.get(f"/v1/runs/{writer.run}/events", headers={"Last-Event-ID": cursor})
+        assert (answer.status_code, answer.json()["code"]) == (400, "bad_cursor"), cursor
+
+
+async def test_a_queued_run_is_awaited_and_then_heard_live(served: Served, bus: Bus) -> None:
+    """The listener may be there before any planner is."""
+    run = (await served.http.post("/v1/runs", json={"query": "x"})).json()["run_id"]
+    writer = Writer(bus, run=run)
+    async with listening(served, run) as events:
+        await wait_until(lambda: len(served.gateway.streams) == 1, what="the listener is there")
+        await writer.open()
+        assert (await anext(events)).type == "run_started"
+        for text in ("be", "cause"):
+            await writer.chunk(text)
+            event = await anext(events)
+            assert (event.type, event.id) == frames_of(writer)[-1], "each is heard before the next is written"
+        await writer.done()
+        assert [event.type async for event in events] == ["step", "done"]
+
+
+async def test_many_listeners_hear_the_same(served: Served, writer: Writer) -> None:
+    """Whenever they came."""
+    listeners = []
+    await writer.open()
+    for _ in range(10):
+        listeners.append(asyncio.create_task(heard(served, writer.run)))
+        await writer.chunk("x")
+        await writer.log(Asked(turn=1, attempt=1, by="REQUESTS:1", holder="h"))
+    await writer.done()
+    assert all(frames == frames_of(writer) for frames in await asyncio.gather(*listeners))
+
+
+async def test_live_messages_that_get_lost_are_read_back(served: Served, writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gap shows at the next message of its subject, a lost last one at the end: so each subject is in order, and nothing is missing."""
+    await writer.open()
+    on_message, count = Follower._on_message, 0
+
+    async def lossy(self: Follower, message: Msg) -> None:
+        nonlocal count
+        count += 1
+        if count % 3:
+            await on_message(self, message)
+
+    monkeypatch.setattr(Follower, "_on_message", lossy)
+    listener = asyncio.create_task(heard(served, writer.run))
+    await wait_until(lambda: len(served.gateway.streams) == 1, what="the listener is there")
+    await a_long_run(writer)
+    await writer.done()
+    found, expected = [kind for kind, _ in await listener], [kind for kind, _ in frames_of(writer)]
+    for subject in ({"run_started", "asked", "step", "done"}, {"chunk", "tool_progress"}):
+        assert [kind for kind in found if kind in subject] == [kind for kind in expected if kind in subject]
+    assert (found[-1], len(found)) == ("done", len(expected))
+    assert count > 10
+
+
+async def test_what_somebody_publishes_on_the_live_subject_is_not_shown(served: Served, bus: Bus, writer: Writer) -> None:
+    """Only what is stored is shown."""
+    await writer.open()
+    async with listening(served, writer.run) as events:
+        assert (await anext(events)).type == "run_started"
+        await bus.nc.publish(f"run.default.{writer.run}.log", b'{"events":[{"type":"done"}]}', headers={EVENTS_HEADER: "done"})
+        await writer.chunk("x")
+        assert (await anext(events)).type == "chunk"
+
+
+async def test_what_is_no_record_is_left_out(served: Served, writer: Writer) -> None:
+    """And what this version does not know is not."""
+    await writer.open()
+    await writer.raw("stream", b"garbage", "chunk")
+    await writer.raw("log", b'{"v":1,"events":[{"type":"sung","note":"a"}]}', "sung")
+    await writer.raw("stream", b"", "")
+    await writer.done()
+    assert [kind for kind, _ in await heard(served, writer.run)] == ["run_started", "sung", "step", "done"]
+
+
+async def test_what_is_for_tools_is_not_streamed(served: Served, writer: Writer) -> None:
+    """The whole answer is searched for it."""
+    await writer.open(tool_context={"token": "s3cr3t"})
+    await writer.done()
+    text = (await served.http.get(f"/v1/runs/{writer.run}/events")).text
+    assert "s3cr3t" not in text
+    assert '"query":"why?"' in text
+
+
+async def test_silence_is_filled_with_comments(shared_nats: NatsServer, writer: Writer) -> None:
+    """So that a client and the proxies between can tell a slow run from a dead connection."""
+    await writer.open()
+    async with (
+        serving(shared_nats.url, heartbeat_s=0.1) as served,
+        served.http.stream("GET", f"/v1/runs/{writer.run}/events") as answer,
+    ):
+        text = ""
+        async for piece in answer.aiter_text():
+            text += piece
+            if text.count(": keep-alive\n\n") == 3:
+                break
+    assert text.startswith("retry: ")
+
+
+async def test_clients_that_leave_leave_nothing_behind(served: Served, writer: Writer) -> None:
+    """200 of them, at once and without a word; the run is silent, so only the connections tell."""
+    await writer.open()
+    request = f"GET /v1/runs/{writer.run}/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
+    gateway = served.gateway
+    before = len(gateway.bus.nc._subs), len(asyncio.all_tasks()), len(gateway.bus.on_reconnect)
+    for _ in range(2):
+        connections = []
+        for _ in range(100):
+            reader, connection = await asyncio.open_connection("127.0.0.1", served.server.port)
+            connection.write(request)
+            connections.append((reader, connection))
+        for reader, _ in connections:
+            await reader.readuntil(b"run_started")
+        assert len(gateway.streams) == 100
+        for number, (_, connection) in enumerate(connections):
+            if number % 2:
+                raw = connection.get_extra_info("socket")
+                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            connection.transport.abort()
+        await wait_until(lambda: not gateway.streams, timeout=5, what="the gateway has noticed that all are gone")
+    await wait_until(
+        lambda: (len(gateway.bus.nc._subs), len(gateway.bus.on_reconnect)) == (before[0] + 1, before[2]),
+        what="only the reader of RUNS, which is shared, is left",
+    )
+    await wait_until(lambda: len(asyncio.all_tasks()) <= before[1] + 2, what="no task is left")
+
+
+async def test_a_client_that_reads_slowly_gets_everything_and_holds_up_nobody(served: Served, writer: Writer) -> None:
+    """It is sent what it can take; the rest waits in the log, not in the gateway."""
+    await writer.open()
+    request = f"GET /v1/runs/{writer.run}/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
+    raw = socket.socket()
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    raw.setblocking(False)  # noqa: FBT003
+    await asyncio.get_running_loop().sock_connect(raw, ("127.0.0.1", served.server.port))
+    reader, connection = await asyncio.open_connection(sock=raw, limit=4096)
+    connection.write(request)
+    await reader.readuntil(b"run_started")
+    quick = asyncio.create_task(heard(served, writer.run))
+    for number in range(300):
+        await writer.chunk(f"{number} " + "x" * 10_000)
+    await writer.done()
+    assert await quick == frames_of(writer)
+    text = b""
+    while b"event: done" not in text:
+        piece = await reader.read(65_536)
+        assert piece, "the stream ended early"
+        text = text[-20:] + piece if b"event: done" not in piece else piece
+    connection.close()
+    await wait_until(lambda: not served.gateway.streams, what="nothing is left")
+
+
+async def test_stopping_ends_streams_in_good_order(shared_nats: NatsServer, writer: Writer) -> None:
+    """The answer is complete, so the client comes back at once, to another copy."""
+    await writer.open()
+    async with serving(shared_nats.url) as served, httpx.AsyncClient(base_url=served.url) as http:
+        async with http.stream("GET", f"/v1/runs/{writer.run}/events") as answer:
+            pieces = answer.aiter_bytes()
+            await anext(pieces)
+            served.server.should_exit = True
+            async for _ in pieces:
+                pass  # Ends without an error of the protocol.
+        assert not served.gateway.streams
+
+
+async def test_a_stream_outlives_the_nats_server(own_nats_server: NatsServer) -> None:
+    """Comments come while it is away; what is written after it is back comes too, and nothing twice."""
+    async with (
+        connected(own_nats_server.url) as bus,
+        serving(own_nats_server.url, heartbeat_s=0.2) as served,
+    ):
+        writer = Writer(bus)
+        await writer.open()
+        async with served.http.stream("GET", f"/v1/runs/{writer.run}/events") as answer:
+            pieces, received = answer.aiter_bytes(), b""
+
+            async def until(sign: bytes) -> None:
+                nonlocal received
+                start = len(received)
+                while sign not in received[start:]:
+                    received += await anext(pieces)
+
+            await until(b"run_started")
+            own_nats_server.kill()
+            await until(b": keep-alive")
+            own_nats_server.start()
+            await wait_until(lambda: bus.is_connected, what="the writer is connected again")
+            await writer.chunk("x")
+            await until(b"event: chunk")
+            await writer.done()
+            await until(b"event: done")
+        assert [(event.type, event.id or "") for event in SseDecoder().feed(received)] == frames_of(writer)
+
+
+async def test_another_tenants_run_is_not_heard(shared_nats: NatsServer, bus: Bus) -> None:
+    """Not even that it is there."""
+    key, line = new_key("deaf")
+    writer = Writer(bus, tenant="loud")
+    await writer.open()
+    async with serving(shared_nats.url, api_keys=line) as served:
+        headers = {"Authorization": f"Bearer {key}"}
+        theirs = await served.http.get(f"/v1/runs/{writer.run}/events", headers=headers)
+        nobodys = await served.http.get(f"/v1/runs/{new_id()}/events", headers=headers)
+        assert (theirs.status_code, theirs.content) == (404, nobodys.content)

@@ -1,0 +1,238 @@
+"""What bad input gets: always a problem, always naming what is wrong, never a stack trace."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from contracts.ids import new_id
+from services.gateway.errors import MEDIA_TYPE
+from services.gateway.routes import router
+from tests.gateway.serving import Served, serving
+from tests.support.nats_server import NatsServer
+
+
+def problem(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
+    """Check that the answer is this problem and return it."""
+    assert answer.headers["content-type"] == MEDIA_TYPE
+    body: dict[str, Any] = answer.json()
+    assert (answer.status_code, body["status"], body["code"]) == (status, status, code)
+    assert body["type"] == f"urn:runwire:problem:{code}"
+    assert body["title"]
+    assert body["detail"]
+    return body
+
+
+BODIES = [
+    (b"", ""),
+    (b"not json", ""),
+    (b"\xff\xfe", ""),
+    (b'{"query": "x"', ""),
+    (b'{"query": "\\ud800"}', ""),
+    (b'{"query": "x", "llm_context": {"n": NaN}}', ""),
+    (b'{"query": "x", "llm_context": {"n": 1e999}}', ""),
+    (b'{"query": "x", "llm_context": ' + b'{"a":' * 5000 + b"1" + b"}" * 5000 + b"}", ""),
+    (b"[" * 200_000, ""),
+    (b"[]", ""),
+    (b"null", ""),
+    (b"{}", "query"),
+    (b'{"query": ""}', "query"),
+    (b'{"query": 1}', "query"),
+    (b'{"query": "x", "agnet": "a"}', "agnet"),
+    (b'{"query": "x", "agent": "a b"}', "agent"),
+    (b'{"query": "x", "agent": null}', "agent"),
+    (b'{"query": "x", "strategy": "magic"}', "strategy"),
+    (b'{"query": "x", "tools": "all"}', "tools"),
+    (b'{"query": "x", "tools": ["ok", "a.b"]}', "tools.1"),
+    (b'{"query": "x", "tools": ["a", 1]}', "tools.1"),
+    (b'{"query": "x", "limits": {"max_steps": "3"}}', "limits.max_steps"),
+    (b'{"query": "x", "limits": {"max_steps": 0}}', "limits.max_steps"),
+    (b'{"query": "x", "limits": {"max_steps": true}}', "limits.max_steps"),
+    (b'{"query": "x", "limits": {"steps": 3}}', "limits.steps"),
+    (b'{"query": "x", "llm_context": []}', "llm_context"),
+]
+
+
+async def test_a_body_that_does_not_fit_is_told_where(served: Served) -> None:
+    """422 with the field's path; an empty one means the body as a whole."""
+    for body, field in BODIES:
+        found = problem(await served.http.post("/v1/runs", content=body), 422, "invalid_input")
+        assert [error["field"] for error in found["errors"]] == [field], body[:100]
+        assert all(error["message"] for error in found["errors"])
+
+
+async def test_every_wrong_field_is_named_at_once(served: Served) -> None:
+    """So that a caller corrects them together."""
+    answer = await served.http.post("/v1/runs", json={"agent": 1, "limits": {"max_steps": 0, "x": 1}})
+    found = problem(answer, 422, "invalid_input")
+    assert {error["field"] for error in found["errors"]} == {"query", "agent", "limits.max_steps", "limits.x"}
+
+
+async def test_values_are_not_repeated_in_the_answer(served: Served) -> None:
+    """They may be secrets, put in the wrong place."""
+    answer = await served.http.post("/v1/runs", json={"query": "x", "session_id": 123456789, "llm_context": "s3cr3t"})
+    assert "s3cr3t" not in answer.text
+    assert "123456789" not in answer.text
+
+
+async def test_an_idempotency_key_has_a_form(served: Served) -> None:
+    """1 to 255 visible characters of ASCII."""
+    for key in ("", "a b", "ä", "x" * 256):
+        answer = await served.http.post("/v1/runs", json={"query": "x"}, headers=[(b"Idempotency-Key", key.encode())])
+        assert problem(answer, 422, "invalid_input")["errors"][0]["field"] == "Idempotency-Key"
+
+
+async def test_two_idempotency_keys_are_none(served: Served) -> None:
+    """Nobody can say which one counts."""
+    answer = await served.http.post("/v1/runs", json={"query": "x"}, headers=[("Idempotency-Key", "a"), ("Idempotency-Key", "b")])
+    problem(answer, 422, "invalid_input")
+
+
+async def test_a_body_above_the_limit_is_refused(served: Served) -> None:
+    """With its length announced."""
+    body = json.dumps({"query": "x", "llm_context": {"text": "y" * (1 << 20)}}).encode()
+    problem(await served.http.post("/v1/runs", content=body), 413, "body_too_large")
+
+
+async def test_a_body_without_a_length_is_counted_as_it_comes(served: Served) -> None:
+    """Nothing that a caller announces is believed."""
+    read = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal read
+        for _ in range(10_000):
+            read += 1 << 16
+            yield b"y" * (1 << 16)
+
+    try:
+        answer = await served.http.post("/v1/runs", content=endless())
+        problem(answer, 413, "body_too_large")
+    except httpx.TransportError:
+        pass  # The gateway closed the connection while the client was still sending.
+    assert read < 64 << 20, "the gateway stopped reading"
+
+
+async def test_a_request_that_would_not_fit_a_record_is_refused(shared_nats: NatsServer) -> None:
+    """Where a deployment raises the limit of bodies, the limit of messages still holds."""
+    async with serving(shared_nats.url, max_body_bytes=4 << 20) as served:
+        body = {"query": "x", "llm_context": {"text": "y" * 950_000}}
+        problem(await served.http.post("/v1/runs", json=body), 413, "body_too_large")
+        assert (await served.http.post("/v1/runs", json={"query": "x", "llm_context": {"text": "y" * 900_000}})).status_code == 202
+
+
+PATHS = [
+    ("GET", "/v1/runs/{run}"),
+    ("GET", "/v1/runs/{run}/events"),
+    ("POST", "/v1/runs/{run}/cancel"),
+    ("GET", "/v1/runs/{run}?x=1"),
+    ("GET", "/nowhere"),
+    ("GET", "/v1/runs/"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), PATHS)
+async def test_what_is_not_there_is_404_with_the_same_bytes(served: Served, method: str, path: str) -> None:
+    """Whatever stands in the place of an id: nothing of it reaches a subject."""
+    nobodys = await served.http.get(f"/v1/runs/{new_id()}")
+    for run in ["unknown", "0" * 31, "g" * 32, "0" * 32 + "%0a", "*", "a.b", ">", "%2e%2e", "x" * 5000]:
+        answer = await served.http.request(method, path.format(run=run))
+        problem(answer, 404, "not_found")
+        assert answer.content == nobodys.content
+
+
+async def test_a_wrong_method_names_the_right_one(served: Served) -> None:
+    """405 with Allow."""
+    answer = await served.http.put("/v1/runs/abc")
+    problem(answer, 405, "method_not_allowed")
+    assert answer.headers["allow"] == "GET"
+
+
+async def test_a_wrong_parameter_is_named(served: Served) -> None:
+    """422, as for a body."""
+    for query, field in [
+        ("limit=0", "limit"),
+        ("limit=101", "limit"),
+        ("limit=x", "limit"),
+        ("status=good", "status"),
+        ("cursor=!", "cursor"),
+    ]:
+        found = problem(await served.http.get(f"/v1/runs?{query}"), 422, "invalid_input")
+        assert [error["field"] for error in found["errors"]] == [field]
+
+
+async def test_what_nobody_foresaw_says_nothing(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """500 without details; they are in the log."""
+
+    async def broken(*_: object) -> None:
+        raise RuntimeError("the secret cause")
+
+    monkeypatch.setattr(served.gateway.runs, "find", broken)
+    answer = await served.http.get(f"/v1/runs/{new_id()}")
+    problem(answer, 500, "internal")
+    assert "secret" not in answer.text
+
+
+async def test_a_caller_who_leaves_in_the_middle_of_a_body_breaks_nothing(served: Served) -> None:
+    """The connection ends; the next request is answered."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
+    writer.write(b"POST /v1/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n{")
+    await writer.drain()
+    writer.close()
+    await reader.read()
+    assert (await served.http.get("/v1/runs")).status_code == 200
+
+
+async def test_while_nats_is_away_everything_says_when_to_come_back(own_nats_server: NatsServer) -> None:
+    """503 with Retry-After; the process lives, and is not ready."""
+    async with serving(own_nats_server.url, accept_wait_s=0.3) as served:
+        own_nats_server.kill()
+        paths = [("POST", "/v1/runs"), ("POST", "/chat"), ("GET", f"/v1/runs/{new_id()}"), ("GET", "/v1/runs")]
+        paths += [("GET", f"/v1/runs/{new_id()}/events"), ("POST", f"/v1/runs/{new_id()}/cancel")]
+        for method, path in paths:
+            answer = await served.http.request(
+                method, path, json={"query": "x"} if path in {"/v1/runs", "/chat"} and method == "POST" else None
+            )
+            problem(answer, 503, "unavailable")
+            assert int(answer.headers["retry-after"]) > 0
+        assert (await served.http.get("/livez")).status_code == 200
+        assert (await served.http.get("/readyz")).status_code == 503
+        assert (await served.http.get("/v1/tools")).status_code == 200
+
+
+async def test_a_slow_body_is_not_awaited_for_ever(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """408, so that idle uploads hold nothing."""
+    monkeypatch.setattr("services.gateway.bodies._BODY_S", 0.1)
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
+    writer.write(b"POST /v1/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n{")
+    await writer.drain()
+    text = (await reader.read()).decode()
+    writer.close()
+    assert text.startswith("HTTP/1.1 408 ")
+    assert '"code":"body_too_slow"' in text
+
+
+def test_openapi_describes_bodies_errors_and_streams(served_document: dict[str, Any]) -> None:
+    """Every reference leads somewhere, and the bodies that the gateway reads itself are there."""
+    schemas = served_document["components"]["schemas"]
+    assert {"RunInput", "LimitsInput", "CancelInput", "ChatInput", "ProblemBody", "RunStatus", "RunAccepted", "ToolSpec"} <= schemas.keys()
+    text = json.dumps(served_document)
+    for name in {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}:
+        assert name in schemas
+    for operations in served_document["paths"].values():
+        for operation in operations.values():
+            assert MEDIA_TYPE in operation["responses"]["default"]["content"]
+
+
+@pytest.fixture
+async def served_document(served: Served) -> dict[str, Any]:
+    """The OpenAPI document as it is served."""
+    document: dict[str, Any] = (await served.http.get("/openapi.json")).json()
+    return document
+
+
+def test_requests_are_read_by_the_gateway_itself() -> None:
+    """FastAPI would read a body before it asks who sends it, and without a limit."""
+    assert all(getattr(route, "body_field", None) is None for route in router.routes)
