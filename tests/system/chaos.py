@@ -56,6 +56,10 @@ class Session:
     history: list[tuple[float, str, str]] = field(default_factory=list)
     """When (Unix s), what, to whom: for finding the cause of a broken promise."""
     connections: int = 0
+    absent: set[str] = field(default_factory=set)
+    """Processes that were struck and have not been started again yet."""
+    crashes: list[str] = field(default_factory=list)
+    """Processes that ended by themselves, with the ends of their logs."""
 
     @property
     def struck(self) -> int:
@@ -104,15 +108,27 @@ async def _strike(session: Session, name: str) -> None:
         session.history.append((time.time(), "thaw", name))
         stack.thaw(name)
         return
-    pause = rng.uniform(0.05, 0.6)
+    session.absent.add(name)
     if kind < 0.85:
         session.note("kill", name)
         stack.kill(name)
     else:
         session.note("terminate", name)
         await asyncio.to_thread(stack.terminate, name)
-    await asyncio.sleep(pause)
+    await asyncio.sleep(rng.uniform(0.05, 0.6))
     stack.spawn(name)
+    session.absent.remove(name)
+
+
+async def supervise(session: Session) -> None:
+    """Start again what ended by itself, for ever; that it did is a complaint."""
+    stack = session.system.stack
+    while True:
+        for name, part in stack.parts.items():
+            if not part.alive and name not in session.absent:
+                session.crashes.append(f"{name}: {stack.tail_of(name)[-2000:]}")
+                stack.spawn(name)
+        await asyncio.sleep(0.2)
 
 
 def draw(rng: random.Random, nth: int, *, parallel: bool = False) -> Plan:
@@ -170,7 +186,9 @@ async def hold(storm: Storm, system: System) -> Session:
     stack = system.stack
     async with Client(*(stack.url_of(name) for name in stack.names("gateway"))) as client, asyncio.TaskGroup() as tasks:
         tasks.create_task(rage(session))
+        supervisor = tasks.create_task(supervise(session))
         await _feed(session, client)
+        supervisor.cancel()
         session.connections = client.connections
     await asyncio.to_thread(stack.mend)
     await asyncio.sleep(AFTERMATH)
@@ -191,6 +209,8 @@ async def judged(session: Session) -> tuple[Evidence, dict[str, list[str]]]:
         complaints = judge(found)
         if session.hung:
             complaints["hangs"] = [f"{run}: {session.plans[run]}" for run in session.hung]
+        if session.crashes:
+            complaints["crashes"] = session.crashes
         if buried := await evidence.dead(bus):
             complaints["buries"] = [f"{subject}: {reason}: {body[:200]!r}" for subject, reason, body in buried]
         return found, complaints

@@ -8,6 +8,7 @@ import orjson
 
 from contracts import subjects
 from services.runtime.bus import Bus
+from services.runtime.dead import REASON, SUBJECT
 from services.runtime.direct import DirectReader
 from services.runtime.settings import BusSettings
 from tests.system import ledger
@@ -53,11 +54,12 @@ async def left(bus: Bus) -> dict[str, int]:
 async def dead(bus: Bus) -> list[tuple[str, str, bytes]]:
     """What was buried: its subject, the reason, its body."""
     reader = await bus.reader(subjects.DEAD)
+    info = await bus.api(f"STREAM.INFO.{subjects.DEAD}", {"subjects_filter": subjects.ALL_DEAD})
     found = []
-    for stream in (*QUEUES, subjects.RUNS, "CATALOGUE"):
-        for message in await reader.messages(subjects.dead(stream)):
+    for subject in info["state"].get("subjects") or {}:
+        for message in await reader.messages(subject):
             headers = message.headers or {}
-            found.append((headers.get("Runwire-Dead-Subject", ""), headers.get("Runwire-Dead-Reason", ""), message.data))
+            found.append((headers.get(SUBJECT, ""), headers.get(REASON, ""), message.data))
     return found
 
 
