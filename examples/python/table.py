@@ -107,11 +107,9 @@ def read_table(file: str, folder: Path) -> dict[str, Column]:
         size = path.stat().st_size if path.is_relative_to(folder) and path.suffix.lower() in {".csv", ".tsv"} and path.is_file() else None
     except (OSError, ValueError):  # A name too long, with a NUL, or of a loop of links.
         size = None
-    if size is None:
+    if size is None or size > MAX_BYTES:
         there = ", ".join(sorted(str(p.relative_to(folder)) for p in folder.rglob("*.[ct]sv")))
-        raise Unclear(f"{file[:80]!r} is no CSV or TSV file in the data folder; there are: {there or 'none'}")
-    if size > MAX_BYTES:
-        raise Unclear(f"{file!r} is larger than {MAX_BYTES // 1_000_000} MB")
+        raise Unclear(f"{file[:80]!r} is no CSV or TSV file of the data folder below {MAX_BYTES // 1_000_000} MB; there are: {there}")
     try:
         rows = list(_rows(path))
     except csv.Error as error:
@@ -376,8 +374,7 @@ class TableAnswer(BaseModel):
 def answer_of(args: TableQuestion, folder: Path) -> TableAnswer:
     """Read, plan, compute, draw. Raises Unclear."""
     table = read_table(args.file, folder)
-    given = args.model_dump(include={"group_by", "value", "period", "measure", "grain"})
-    plan = plan_of(table, args.question, **given)
+    plan = plan_of(table, args.question, **args.model_dump(include={"group_by", "value", "period", "measure", "grain"}))
     asked = re.search(r"\btop (\d{1,2})\b", args.question)
     outcome = analyze(table, plan, min(args.limit, int(asked[1]) or 1) if asked else args.limit)
     rows_read = len(next(iter(table.values())).cells)

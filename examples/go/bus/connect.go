@@ -1,0 +1,26 @@
+// Package bus connects to NATS as RUNWIRE_NATS_URL, RUNWIRE_NATS_USER and RUNWIRE_NATS_PASSWORD say.
+package bus
+
+import (
+	"cmp"
+	"os"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+const pause = 250 * time.Millisecond
+
+// Connect returns once the server is there. Nothing is kept back while it is away, to be sent late: whoever waits asks again.
+func Connect(name string, options ...nats.Option) (*nats.Conn, error) {
+	options = append(options, nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(pause), nats.RetryOnFailedConnect(true),
+		nats.ReconnectBufSize(-1))
+	if user := os.Getenv("RUNWIRE_NATS_USER"); user != "" {
+		options = append(options, nats.UserInfo(user, os.Getenv("RUNWIRE_NATS_PASSWORD")))
+	}
+	nc, err := nats.Connect(cmp.Or(os.Getenv("RUNWIRE_NATS_URL"), nats.DefaultURL), options...)
+	for err == nil && !nc.IsConnected() {
+		time.Sleep(pause)
+	}
+	return nc, err
+}

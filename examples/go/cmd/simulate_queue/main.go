@@ -1,0 +1,118 @@
+// Command simulate_queue is a tool that takes its time: it simulates a waiting line and shows the mean wait while it settles.
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"runwire-examples/bus"
+	"runwire-examples/queue"
+	"runwire-examples/tool"
+)
+
+const (
+	defaultCustomers = 200_000
+	lookEvery        = 10_000
+	grace            = 10 * time.Second
+)
+
+var spec = tool.Spec{
+	Name:        "simulate_queue",
+	Description: "Simulate a waiting line: how long customers wait when they arrive at random and are served by several servers",
+	InputSchema: json.RawMessage(`{
+		"type": "object",
+		"properties": {
+			"arrivals_per_s": {"type": "number", "exclusiveMinimum": 0},
+			"service_s": {"type": "number", "exclusiveMinimum": 0, "description": "mean time that one customer needs"},
+			"servers": {"type": "integer", "minimum": 1, "maximum": 10000},
+			"customers": {"type": "integer", "minimum": 1, "maximum": 1000000000, "default": 200000},
+			"seed": {"type": "integer", "minimum": 0, "default": 0, "description": "the same seed gives the same figures"}
+		},
+		"required": ["arrivals_per_s", "service_s", "servers"]
+	}`),
+	OutputSchema: json.RawMessage(`{
+		"type": "object",
+		"properties": {
+			"answer": {"type": "string"},
+			"figures": {"type": "object"},
+			"chart": {"type": "object", "description": "ECharts option", "artifact": true, "stream": true, "stream_id": "chart"}
+		},
+		"required": ["answer", "figures", "chart"]
+	}`),
+	Idempotent:  true,
+	SideEffects: "none",
+	TimeoutS:    30,
+	Tags:        []string{"simulation", "capacity"},
+}
+
+type result struct {
+	Answer  string        `json:"answer"`
+	Figures queue.Figures `json:"figures"`
+	Chart   any           `json:"chart"`
+}
+
+func simulateQueue(ctx *tool.Context) (any, error) {
+	var question queue.Question
+	if err := ctx.Bind(&question); err != nil {
+		return nil, err
+	}
+	question.Customers = cmp.Or(question.Customers, defaultCustomers)
+	var points [][2]float64
+	next := 0
+	figures, err := queue.Simulate(question, lookEvery, func(served int, meanWaitS float64) error {
+		if err := ctx.Err(); err != nil || served < next && served < question.Customers {
+			return err
+		}
+		// The mean settles slowly, so the pauses between pieces grow.
+		next = served + served/4
+		points = append(points, [2]float64{float64(served), meanWaitS})
+		ctx.Artifact("chart", "echarts", chart(points), served == question.Customers)
+		ctx.Progress(fmt.Sprintf("%d of %d customers", served, question.Customers), float64(served)/float64(question.Customers))
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	answer := fmt.Sprintf("With %d servers a customer waits %.3g s on average (theory: %.3g s), 99 %% wait at most %.3g s; servers are busy %.0f %% of the time.",
+		question.Servers, figures.MeanWaitS, figures.ExpectedWaitS, figures.P99WaitS, figures.Utilisation*100)
+	return result{Answer: answer, Figures: figures, Chart: chart(points)}, nil
+}
+
+// chart is what Apache ECharts takes; every piece replaces the one before.
+func chart(points [][2]float64) map[string]any {
+	return map[string]any{
+		"title":  map[string]any{"text": "Mean wait in s, by customers served"},
+		"xAxis":  map[string]any{"type": "value"},
+		"yAxis":  map[string]any{"type": "value"},
+		"series": []any{map[string]any{"id": "mean wait", "type": "line", "data": points}},
+	}
+}
+
+func main() {
+	if err := run(); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run() error {
+	nc, err := bus.Connect(spec.Name)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	served, err := tool.Serve(nc, spec, simulateQueue)
+	if err != nil {
+		return err
+	}
+	fmt.Println("serving", spec.Name)
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, syscall.SIGTERM, syscall.SIGINT)
+	<-told
+	return served.Stop(grace)
+}

@@ -1,0 +1,59 @@
+// Command watch follows one run, live: watch <run id> [tenant]. It prints an event a line and ends with the run.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"regexp"
+
+	"github.com/nats-io/nats.go"
+
+	"runwire-examples/bus"
+	"runwire-examples/runs"
+)
+
+var (
+	validRun    = regexp.MustCompile(`^[0-9a-f]{32}$`)
+	validTenant = regexp.MustCompile(`^[a-z0-9_-]{1,64}$`)
+)
+
+func main() {
+	run, tenant := "", "default"
+	switch len(os.Args) {
+	case 3:
+		tenant = os.Args[2]
+		fallthrough
+	case 2:
+		run = os.Args[1]
+	}
+	if !validRun.MatchString(run) || !validTenant.MatchString(tenant) {
+		fmt.Fprintln(os.Stderr, "usage: watch <run id> [tenant]")
+		os.Exit(2)
+	}
+	if err := watch(tenant, run); err != nil {
+		fmt.Fprintln(os.Stderr, "watch:", err)
+		os.Exit(1)
+	}
+}
+
+func watch(tenant, run string) error {
+	reconnected := make(chan struct{}, 1)
+	nc, err := bus.Connect("watch", nats.ReconnectHandler(func(*nats.Conn) {
+		select {
+		case reconnected <- struct{}{}:
+		default: // It is told already.
+		}
+	}))
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	follower := runs.NewFollower(nc, tenant, run, reconnected)
+	return follower.Follow(ctx, func(event runs.Event) {
+		fmt.Println(event.Kind, event.Sequence, event.Type, string(event.Body))
+	})
+}

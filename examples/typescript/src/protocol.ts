@@ -1,0 +1,87 @@
+// The words between tool_runner and a tool: contracts/tools.py in TypeScript. contracts/schemas/ has all of them as JSON Schema.
+
+export interface ToolSpec {
+  name: string;
+  description: string;
+  input_schema: object;
+  output_schema?: object;
+  /** true: a call may be repeated under the same idempotency key. */
+  idempotent?: boolean;
+  side_effects?: "none" | "read" | "write" | "external";
+  /** The longest silence in seconds; every reply restarts it. */
+  timeout_s?: number;
+  /** Calls at once over all copies. */
+  concurrency?: number;
+  tags?: string[];
+}
+
+export interface ToolCall {
+  call_id: string;
+  run_id: string;
+  tenant: string;
+  tool: string;
+  args: Record<string, unknown>;
+  /** The same on every repetition of this call; unique over all runs. */
+  idempotency_key: string;
+  /** Unix time in ms at which the call ends. */
+  deadline_at: number;
+  /** Unix time in ms after which it may not start. */
+  start_by?: number | null;
+  /** The caller's `tool_context`; the model never sees it. */
+  context?: Record<string, unknown>;
+}
+
+/** What a tool's function is told, and how it shows what it does. */
+export interface Context {
+  readonly call: ToolCall;
+  /** Aborted when nobody waits for the result any more. */
+  readonly signal: AbortSignal;
+  /** Shows how far the work is: a text for people, a fraction from 0 to 1. */
+  progress(message: string, fraction?: number): void;
+  /** Shows a piece of an artifact while it grows: any JSON value up to 128 KiB. */
+  artifact(streamId: string, chunk: unknown, options?: { done?: boolean; type?: string }): void;
+}
+
+/** The tool cannot do what it was asked. The model reads the reason, so it says what to do differently. */
+export class ToolError extends Error {
+  constructor(
+    reason: string,
+    readonly code: string = "tool_error",
+    readonly retryable: boolean = false,
+  ) {
+    super(reason);
+  }
+}
+
+export type Kind = "heartbeat" | "progress" | "artifact_chunk" | "part" | "result" | "failure";
+
+export interface Reply {
+  kind: Kind;
+  body: Uint8Array;
+  /** Of a result that went in parts: how many. */
+  parts?: number;
+}
+
+const PART_BYTES = 1 << 20;
+const encoder = new TextEncoder();
+
+export function reply(kind: Kind, body: unknown): Reply {
+  return { kind, body: encoder.encode(JSON.stringify(body)) };
+}
+
+export function failure(error: ToolError): Reply {
+  return reply("failure", { reason: error.message, code: error.code, retryable: error.retryable });
+}
+
+/** A result above 1 MB goes as parts of raw bytes and an empty result that counts them. */
+export function resultReplies(value: unknown): Reply[] {
+  const { body } = reply("result", value ?? null);
+  if (body.length <= PART_BYTES) {
+    return [{ kind: "result", body }];
+  }
+  const parts: Reply[] = [];
+  for (let start = 0; start < body.length; start += PART_BYTES) {
+    parts.push({ kind: "part", body: body.subarray(start, start + PART_BYTES) });
+  }
+  return [...parts, { kind: "result", body: new Uint8Array(), parts: parts.length }];
+}

@@ -1,0 +1,91 @@
+"""The examples in other languages, built once per worker; and processes of them."""
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import nats
+import pytest
+from nats.aio.client import Client
+
+from tests.support.nats_server import NatsServer
+from tests.support.needs import needs_program
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+#: Seconds; a first build on a busy machine compiles Go's own library too.
+BUILD_LIMIT = 280
+NO_NETWORK = ("ENOTFOUND", "EAI_AGAIN", "ETIMEDOUT", "ECONNREFUSED", "ENETUNREACH", "dial tcp", "no such host")
+
+Start = Callable[..., Awaitable[Process]]
+
+
+def build(command: list[str], folder: Path) -> None:
+    """Run a step of a build. Without a network it skips on a laptop; everything else fails."""
+    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=BUILD_LIMIT, stdin=subprocess.DEVNULL)
+    if ran.returncode:
+        said = (ran.stdout + ran.stderr)[-3_000:]
+        if os.environ.get("CI") != "true" and any(sign in said for sign in NO_NETWORK):
+            pytest.skip(f"{command[0]} needs the network: {said[-200:]}")
+        pytest.fail(f"{' '.join(command)} ended with {ran.returncode}:\n{said}")
+
+
+@pytest.fixture(scope="session")
+def typescript(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """How the TypeScript example's programs are started; add the name and arguments."""
+    node, npm = needs_program("node"), needs_program("npm")
+    folder = tmp_path_factory.mktemp("typescript") / "built"
+    shutil.copytree(EXAMPLES / "typescript", folder, ignore=shutil.ignore_patterns("node_modules", "dist"))
+    build([str(npm), "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline"], folder)
+    build([str(node), "node_modules/typescript/bin/tsc"], folder)
+    return [str(node), str(folder / "dist")]
+
+
+@pytest.fixture(scope="session")
+def go(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """How the Go example's programs are started; add the name and arguments."""
+    folder = tmp_path_factory.mktemp("go")
+    build([str(needs_program("go")), "build", "-o", f"{folder}/", "./cmd/..."], EXAMPLES / "go")
+    return [str(folder)]
+
+
+def program(started_by: list[str], name: str) -> list[str]:
+    """The command line of a built program."""
+    *interpreter, folder = started_by
+    return [*interpreter, f"{folder}/{name}.js" if interpreter else f"{folder}/{name}"]
+
+
+@pytest.fixture
+async def start() -> AsyncIterator[Start]:
+    """Start a program against a server; all are ended with the test."""
+    started: list[Process] = []
+
+    async def run(command: list[str], server: NatsServer, **environment: str) -> Process:
+        root = str(EXAMPLES.parent)
+        env = {**os.environ, "RUNWIRE_NATS_URL": server.url, "PYTHONPATH": root, **environment}
+        process = await asyncio.create_subprocess_exec(*command, env=env, cwd=root, stdin=asyncio.subprocess.DEVNULL, stdout=PIPE, stderr=PIPE)
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+@pytest.fixture
+async def client(nats_server: NatsServer) -> AsyncIterator[Client]:
+    """A connection of the one who asks."""
+    async with await nats.connect(nats_server.url, allow_reconnect=False) as connected:
+        yield connected
+
+
+def served(*files: str) -> list[str]:
+    """The command that serves Python examples, as `runwire serve` does."""
+    paths = [str(EXAMPLES / "python" / file) for file in files]
+    return [sys.executable, "-c", f"from runwire.serving import main; main({paths!r})"]

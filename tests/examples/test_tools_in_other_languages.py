@@ -1,0 +1,283 @@
+"""The example tools in TypeScript and Go, as processes on a real server, asked as tool_runner asks. Both keep the same promises."""
+
+import itertools
+import math
+import signal
+import subprocess
+import time
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from nats.aio.client import Client
+
+from contracts.tools import ToolSpec
+from services.runtime.schemas import check_schema, complaints
+from tests.examples.asking import ask, ask_for, call_of, cancel, discover, send_raw
+from tests.examples.conftest import EXAMPLES, Start, build, program
+from tests.support.nats_server import NatsServer
+from tests.support.needs import needs_program
+from tests.support.waiting import wait_until
+
+# The limit covers the build, which counts for the first test.
+pytestmark = pytest.mark.timeout(300)
+
+CITIES = {
+    "Berlin": (52.52, 13.405),
+    "Lisbon": (38.722, -9.139),
+    "Helsinki": (60.17, 24.941),
+    "Rome": (41.903, 12.496),
+    "Athens": (37.984, 23.728),
+    "Paris": (48.857, 2.352),
+    "Warsaw": (52.23, 21.012),
+}
+PLACES = [{"name": name, "latitude": latitude, "longitude": longitude} for name, (latitude, longitude) in CITIES.items()]
+MANY = [{"name": str(n), "latitude": (n * 37) % 80, "longitude": (n * 101) % 180} for n in range(40)]
+BANK: dict[str, Any] = {"arrivals_per_s": 1.8, "service_s": 1, "servers": 2, "seed": 7}
+
+
+@dataclass(frozen=True)
+class Example:
+    """A tool under test, and calls that it answers soon, in a while, after minutes, and never."""
+
+    language: str
+    name: str
+    artifact: str
+    short: dict[str, Any]
+    a_while: dict[str, Any]
+    endless: dict[str, Any]
+    refused: dict[str, Any]
+    refusal: str
+    command: tuple[str, ...] = ()
+    process: Process | None = None
+
+
+TOOLS = [
+    Example(
+        language="typescript",
+        name="plan_route",
+        artifact="route",
+        short={"places": PLACES},
+        a_while={"places": MANY, "rounds": 400},
+        endless={"places": MANY, "rounds": 1_000_000},
+        refused={"places": [PLACES[0], PLACES[0], PLACES[1]]},
+        refusal="two places have the same name",
+    ),
+    Example(
+        language="go",
+        name="simulate_queue",
+        artifact="chart",
+        short={**BANK, "customers": 50_000},
+        a_while={**BANK, "customers": 10_000_000},
+        endless={**BANK, "customers": 1_000_000_000},
+        refused={**BANK, "servers": 1},
+        refusal="at least 2 servers are needed",
+    ),
+]
+BY_LANGUAGE = [pytest.param(example, id=example.language, marks=pytest.mark.xdist_group(example.language)) for example in TOOLS]
+
+
+@pytest.fixture(params=BY_LANGUAGE)
+async def example(request: pytest.FixtureRequest, start: Start, nats_server: NatsServer, client: Client) -> AsyncIterator[Example]:
+    """A tool that runs and has been discovered; a process of its own for every test."""
+    example: Example = request.param
+    command = program(request.getfixturevalue(example.language), example.name)
+    process = await start(command, nats_server)
+    await discover(client, example.name)
+    yield replace(example, command=tuple(command), process=process)
+
+
+def shortest_round_trip() -> float:
+    """Kilometres, by trying every order."""
+    points = [(math.radians(latitude), math.radians(longitude)) for latitude, longitude in CITIES.values()]
+
+    def distance(a: tuple[float, float], b: tuple[float, float]) -> float:
+        angle = math.sin(a[0]) * math.sin(b[0]) + math.cos(a[0]) * math.cos(b[0]) * math.cos(a[1] - b[1])
+        return 6371.0088 * math.acos(angle)
+
+    start, *others = points
+    ways = ([start, *order, start] for order in itertools.permutations(others))
+    return min(sum(itertools.starmap(distance, itertools.pairwise(way))) for way in ways)
+
+
+async def spec_of(client: Client, example: Example) -> ToolSpec:
+    """What the tool says about itself."""
+    return await discover(client, example.name)
+
+
+async def test_it_says_what_it_takes_and_gives(client: Client, example: Example) -> None:
+    """The specification is in the metadata of a NATS micro service."""
+    spec = await spec_of(client, example)
+    assert spec.name == example.name
+    assert spec.idempotent
+    assert spec.output_schema is not None
+    check_schema(spec.input_schema)
+    check_schema(spec.output_schema)
+    assert complaints(example.short, spec.input_schema) == []
+    assert complaints({}, spec.input_schema) != []
+    assert spec.output_schema["properties"][example.artifact]["artifact"] is True
+
+
+async def test_it_answers_and_shows_its_artifact_grow(client: Client, example: Example) -> None:
+    """First a sign of life, then numbered pieces, then one result that fits the schema."""
+    spec = await spec_of(client, example)
+    asked = await ask(client, call_of(example.name, example.short))
+    kind, result = await asked.end()
+
+    assert kind == "result"
+    assert asked.kinds[0] == "heartbeat"
+    assert asked.bodies[0]["every_s"] > 0
+    assert complaints(result, spec.output_schema or {}) == []
+    pieces = asked.of("artifact_chunk")
+    assert [piece["seq"] for piece in pieces] == list(range(len(pieces)))
+    assert [piece["done"] for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+    assert pieces[-1]["chunk"] == result[example.artifact]
+
+
+async def test_the_answer_is_right(client: Client, example: Example) -> None:
+    """They do compute: the shortest of all round trips, and the wait that Erlang's formula gives."""
+    _, result = await (await ask(client, call_of(example.name, example.short))).end()
+    if example.language == "typescript":
+        assert result["kilometres"] == pytest.approx(shortest_round_trip(), abs=0.1)
+        assert result["order"][0] == "Berlin"
+        assert set(result["order"]) == set(CITIES)
+    else:
+        assert result["figures"]["expected_wait_s"] == pytest.approx(4.263, abs=0.001)
+        assert result["figures"]["mean_wait_s"] == pytest.approx(4.263, rel=0.25)
+
+
+async def test_a_repeated_call_joins_the_one_in_flight(client: Client, example: Example) -> None:
+    """Both are shown the same pieces, and what ends one ends the other: it ran once."""
+    call = call_of(example.name, example.endless)
+    first = await ask(client, call)
+    await first.first("artifact_chunk")
+    second = await ask(client, call)
+    await second.first("artifact_chunk")
+    await cancel(client, call)
+
+    assert await first.end() == await second.end()
+    pieces = len(second.of("artifact_chunk"))
+    assert first.of("artifact_chunk")[:pieces] == second.of("artifact_chunk")
+
+
+async def test_a_call_that_has_ended_is_answered_again_and_not_done_again(client: Client, example: Example) -> None:
+    """The same key brings the same end, without any work. Another key is another call."""
+    call = call_of(example.name, example.short)
+    end = await (await ask(client, call)).end()
+    again = await ask(client, call)
+    assert await again.end() == end
+    assert again.kinds == ["result"]
+    other = await ask(client, call_of(example.name, example.short))
+    assert await other.end() == end
+    assert other.kinds[0] == "heartbeat"
+
+
+async def test_only_the_copy_that_holds_a_call_answers_for_it(
+    client: Client, example: Example, start: Start, nats_server: NatsServer
+) -> None:
+    """A question about an unknown call meets silence; the asker about a known one is told its end."""
+    copy = await start(list(example.command), nats_server)
+    call = call_of(example.name, example.endless)
+    asked = await ask(client, call)
+    await asked.first("heartbeat")
+    assert copy.stdout is not None
+    assert (await copy.stdout.readline()).startswith(b"serving")
+
+    unknown = await ask_for(client, example.name, "no-such-call")
+    known = await ask_for(client, example.name, call.idempotency_key)
+    await known.first("heartbeat")
+    await cancel(client, call)
+
+    assert await known.end() == await asked.end()
+    # The same copies had heard the other question before.
+    assert unknown.kinds == []
+
+
+async def test_a_cancelled_call_ends_at_once(client: Client, example: Example) -> None:
+    """The work stops and says so; the tool goes on with others."""
+    call = call_of(example.name, example.endless)
+    asked = await ask(client, call)
+    await asked.first("heartbeat")
+    await cancel(client, call)
+    kind, failure = await asked.end()
+    assert (kind, failure["code"]) == ("failure", "cancelled")
+    assert (await (await ask(client, call_of(example.name, example.short))).end())[0] == "result"
+
+
+async def test_calls_run_at_the_same_time_and_stay_alive(client: Client, example: Example) -> None:
+    """A short call does not wait behind a long one, and computing does not stop the heartbeats."""
+    long_call = call_of(example.name, example.endless)
+    long = await ask(client, long_call)
+    await long.first("heartbeat")
+    short = await ask(client, call_of(example.name, example.short))
+    assert (await short.end())[0] == "result"
+    assert not long.ended
+    await wait_until(lambda: len(long.of("heartbeat")) >= 3, timeout=20, what="the long call had three heartbeats")
+    await long.first("progress")
+    await cancel(client, long_call)
+
+
+@pytest.mark.parametrize("late", ["deadline_at", "start_by"])
+async def test_nothing_starts_too_late(client: Client, example: Example, late: str) -> None:
+    """A tool that wakes up refuses what nobody waits for any more; the same call in time is done."""
+    call = call_of(example.name, example.short)
+    asked = await ask(client, call.model_copy(update={late: int(time.time() * 1000) - 1}))
+    kind, failure = await asked.end()
+    assert (kind, failure["code"], failure["retryable"]) == ("failure", "deadline_passed", True)
+    assert asked.kinds == ["failure"]
+    assert (await (await ask(client, call)).end())[0] == "result"
+
+
+async def test_a_call_ends_with_its_deadline(client: Client, example: Example) -> None:
+    """However far it has got."""
+    asked = await ask(client, call_of(example.name, example.endless, deadline_at=int(time.time() * 1000) + 700))
+    kind, failure = await asked.end()
+    assert (kind, failure["code"]) == ("failure", "deadline_passed")
+
+
+async def test_what_cannot_be_done_is_said(client: Client, example: Example) -> None:
+    """The reason tells the model what to do differently."""
+    kind, failure = await (await ask(client, call_of(example.name, example.refused))).end()
+    assert (kind, failure["code"]) == ("failure", "tool_error")
+    assert example.refusal in failure["reason"]
+
+
+@pytest.mark.parametrize("data", [b"", b"no json", b"{}", b"[]", b"null", b'{"idempotency_key": 7}'])
+async def test_garbage_does_no_harm(client: Client, example: Example, data: bytes) -> None:
+    """It is answered with a failure, and the tool lives."""
+    for subject in ("status", "cancel"):
+        await client.publish(f"tool.{example.name}.{subject}", data)
+    kind, failure = await (await send_raw(client, example.name, data)).end()
+    assert (kind, failure["code"]) == ("failure", "bad_request")
+    assert (await (await ask(client, call_of(example.name, example.short))).end())[0] == "result"
+
+
+async def test_it_finishes_its_work_before_it_goes(client: Client, example: Example) -> None:
+    """SIGTERM: no more calls are taken, those in flight are answered, the process ends well."""
+    asked = await ask(client, call_of(example.name, example.a_while))
+    await asked.first("heartbeat")
+    assert example.process is not None
+    example.process.send_signal(signal.SIGTERM)
+    assert (await asked.end())[0] == "result"
+    await wait_until(lambda: example.process and example.process.returncode is not None, timeout=20, what="the tool has gone")
+    assert example.process.returncode == 0
+
+
+@pytest.mark.xdist_group("go")
+def test_the_go_example_is_vetted_and_its_own_tests_pass(go: list[str]) -> None:
+    """`go vet` and `go test`, as a reader would run them."""
+    assert go
+    command = str(needs_program("go"))
+    build([command, "vet", "./..."], EXAMPLES / "go")
+    build([command, "test", "./..."], EXAMPLES / "go")
+    formatted = subprocess.run([str(needs_program("gofmt")), "-l", "."], cwd=EXAMPLES / "go", capture_output=True, text=True, check=True)
+    assert formatted.stdout == ""
+
+
+def test_the_lock_names_no_registry() -> None:
+    """Versions and hashes only, so that everybody installs from where they like."""
+    lock = (EXAMPLES / "typescript" / "package-lock.json").read_text()
+    assert '"resolved"' not in lock
+    assert "://" not in lock.replace("https://opencollective.com", "")
