@@ -94,7 +94,9 @@ class World:
 
 def finished(call_id: str, **fields: object) -> CallFinished:
     """A call's outcome."""
-    return CallFinished.model_validate({"call_id": call_id, "tool": "work", "status": "succeeded", "observation": {"answer": "41"}, **fields})
+    return CallFinished.model_validate(
+        {"call_id": call_id, "tool": "work", "status": "succeeded", "observation": {"answer": "41"}, **fields}
+    )
 
 
 def test_a_run_with_one_tool_call() -> None:
@@ -158,7 +160,11 @@ def test_attempts_that_never_end_are_limited() -> None:
 
 def test_cancel_ends_a_run_wherever_it_is() -> None:
     """Before it began, while the model thinks, while calls are open; afterwards it changes nothing."""
-    for prepare in (lambda _: None, lambda w: w.play(w.told("REQUESTS:1", started=started())), lambda w: w.play(w.told("REQUESTS:1", started=started()), calls())):
+    for prepare in (
+        lambda _: None,
+        lambda w: w.play(w.told("REQUESTS:1", started=started())),
+        lambda w: w.play(w.told("REQUESTS:1", started=started()), calls()),
+    ):
         world = World()
         prepare(world)
         world.play(world.told("INBOX:1", "cancel", reason="enough"))
