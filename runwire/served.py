@@ -32,6 +32,8 @@ logger = logging.getLogger("runwire.serving")
 
 BEAT_S = 0.5
 _BEAT = reply_of("heartbeat", wire.Heartbeat(every_s=BEAT_S).model_dump_json().encode())
+_QUICK_S = 0.03
+"""A call that takes longer shows at once that it has begun."""
 _MAX_REASON = 2000
 
 
@@ -135,6 +137,9 @@ class ServedTool:
         context = CallContext(held, asyncio.get_running_loop())
         outcome = asyncio.wrap_future(self._workers.start(self._tool, arguments, context))
         held.stop = outcome.cancel
+        await asyncio.wait((outcome,), timeout=_QUICK_S)
+        if not outcome.done():
+            await held.beat(_BEAT)
         while True:
             silent_s = self._tool.spec.timeout_s - (time.monotonic() - held.signed_at)
             left_s = held.call.deadline_at / 1000 - time.time()

@@ -28,6 +28,8 @@ SideEffects = Literal["none", "read", "write", "external"]
 class Tool(Generic[P, R]):
     """A function that can be served. Call it as the function that it is; `run` does what a server does."""
 
+    __name__: str
+
     def __init__(self, function: Callable[P, R], spec: wire.ToolSpec, version: str, signature: Signature) -> None:
         functools.update_wrapper(self, function)
         self.spec = spec

@@ -4,13 +4,14 @@ Rule 1: a question that may have reached the tool is repeated only if the tool c
 copies are asked whether one holds the call; the one that does goes on as if nothing had happened.
 Rule 2: silence and "nobody listens" count only while we are connected, and for a while after a reconnect do not: the tools reconnect too,
 and what they said meanwhile is lost. So after a reconnect the question whether somebody holds the call comes first.
-Rule 3: a tool that says how often it beats is missed after three beats; of any other tool `timeout_s` is the longest silence.
+Rule 3: a tool that says how often it beats is missed after three beats; of any other tool `timeout_s` is the longest silence. One that
+has said nothing yet is asked early on whether it holds the call: where copies listen to that question and none does, the call is lost.
 """
 
 import asyncio
 import math
 import time
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import structlog
 from pydantic import ValidationError
@@ -45,6 +46,7 @@ _PATIENT_ANSWER_S = 1.0
 _PAUSE_S = 0.1
 _BEATS_MISSED = 3
 _LATE_S = 1.0
+_PROBE_S = 2.5
 _MIN_START_S = 10.0
 """Clocks of different machines differ; a tool gets at least so long to start a call."""
 
@@ -94,7 +96,7 @@ class Dispatch:
         self._deadline = min(ends_at, call.deadline_at / 1000) if call.deadline_at is not None else ends_at
         self._heard_at = time.monotonic()
         self._every_s = dispatcher.beats.get(call.tool)
-        self._beating = False
+        self._beating = self._probed = False
         self._attempts = 0
         self._unserved_since: float | None = None
         self._asked: set[str] = set()
@@ -105,7 +107,7 @@ class Dispatch:
         """Ask and listen until there is a result. Raises CallFailed or RunEnded."""
         if not find_first:
             await self._ask()
-        elif not await self._is_held(_ANSWER_S):
+        elif await self._find(_ANSWER_S) != "held":
             await self._repeat()
         while True:
             heard = await self._hear()
@@ -155,14 +157,14 @@ class Dispatch:
         if self._attempts >= self._settings.max_attempts:
             await self._give_up(ToolUnavailable(f"{self._call.tool} stopped in the middle of this call {self._attempts} times"))
         logger.info("call_repeated", attempts=self._attempts)
-        self._beating = False
+        self._beating = self._probed = False
         await self._ask()
 
     @property
     def _limit_s(self) -> float:
         """The longest silence now."""
         if self._every_s is None:
-            return self._spec.timeout_s
+            return self._spec.timeout_s if self._probed else min(_PROBE_S, self._spec.timeout_s)
         missed = _BEATS_MISSED * self._every_s + _LATE_S
         return missed if self._beating else min(missed, self._spec.timeout_s)
 
@@ -183,30 +185,35 @@ class Dispatch:
                 return None
 
     async def _on_silence(self) -> None:
-        beats = self._every_s is not None
-        if await self._is_held(_PATIENT_ANSWER_S if self._beating else _ANSWER_S):
+        found = await self._find(_PATIENT_ANSWER_S if self._beating else _ANSWER_S)
+        if found == "held":
             return
-        if beats:
+        if found == "lost" or self._every_s is not None:
             await self._repeat()
             return
-        unknown = "" if self._spec.idempotent else " Whether the call took effect is unknown."
-        await self._give_up(ToolTimedOut(f"{self._call.tool} did not answer within {self._spec.timeout_s:g} s.{unknown}"))
+        # Nobody listens to the question: a tool without it, of which `timeout_s` is the longest silence.
+        self._probed = True
+        if time.monotonic() - self._heard_at >= self._spec.timeout_s:
+            unknown = "" if self._spec.idempotent else " Whether the call took effect is unknown."
+            await self._give_up(ToolTimedOut(f"{self._call.tool} did not answer within {self._spec.timeout_s:g} s.{unknown}"))
 
-    async def _is_held(self, wait_s: float) -> bool:
-        """Ask all copies whether one holds the call. Silence counts once everybody had time to reconnect."""
+    async def _find(self, wait_s: float) -> Literal["held", "lost", "nobody"]:
+        """Ask all copies whether one holds the call: one does, copies are there and none does, or nobody even hears the question.
+
+        Silence counts once everybody had time to reconnect.
+        """
         while True:
             await self._conversation.ask(subjects.tool_status(self._call.tool), self._question)
             heard = await self._conversation.hear(wait_s)
-            while heard is not None and heard.kind in {"nobody", "reconnected"}:
-                heard = await self._conversation.hear(wait_s) if heard.kind == "reconnected" else None
-            if heard is not None:
+            while heard is not None and heard.kind == "reconnected":
+                heard = await self._conversation.hear(wait_s)
+            if heard is not None and heard.kind != "nobody":
                 self._heard_at = time.monotonic()
                 self._conversation.put_back(heard)
-                return True
-            if self._bus.is_connected and time.monotonic() - self._bus.up_since > self._settings.settling_s:
-                return False
-            if time.time() >= self._deadline:
-                return False
+                return "held"
+            settled = self._bus.is_connected and time.monotonic() - self._bus.up_since > self._settings.settling_s
+            if settled or time.time() >= self._deadline:
+                return "lost" if heard is None else "nobody"
             await asyncio.sleep(_PAUSE_S)
 
     async def _on_heard(self, heard: Heard) -> bytes | None:
@@ -246,7 +253,7 @@ class Dispatch:
         if result is None and not self._asked_for_parts:
             # Lost on the way: the copy that holds the result sends it again.
             self._asked_for_parts = True
-            if await self._is_held(_ANSWER_S):
+            if await self._find(_ANSWER_S) == "held":
                 return None
         if result is None:
             raise InvalidResult(f"parts of the result of {self._call.tool} were lost on the way")

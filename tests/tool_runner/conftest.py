@@ -2,8 +2,12 @@
 
 import asyncio
 import contextlib
+import os
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import nats
@@ -30,6 +34,8 @@ from services.tool_runner.announcements import Announced
 from services.tool_runner.settings import ToolRunnerSettings
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +82,12 @@ class Planner:
         """Append a record to a run's log."""
         record = Record(events=list(events))
         headers = {EVENTS_HEADER: record.types()}
-        await self.bus.publish(subjects.log("default", run), record.model_dump_json().encode(), headers)
+        await self.bus.publish_surely(subjects.log("default", run), record.model_dump_json().encode(), record.id, headers)
+
+    async def show(self, run: str, event: RunEvent) -> None:
+        """Put an event on a run's stream, as some other process does."""
+        record = Record(events=[event])
+        await self.bus.publish(subjects.stream("default", run), record.model_dump_json().encode(), {EVENTS_HEADER: record.types()})
 
     async def end_run(self, run: str) -> None:
         """End a run."""
@@ -84,25 +95,31 @@ class Planner:
 
     async def spec(self, tool: str) -> ToolSpec:
         """Return the tool's specification once it is in the catalogue."""
-        return await wait_until(lambda: self.catalogue.live().get(tool), what=f"{tool} is in the catalogue")
+        await wait_until(lambda: tool in self.catalogue.live(), what=f"{tool} is in the catalogue")
+        return self.catalogue.live()[tool]
 
     async def request(self, tool: str, args: dict[str, Any], *, run: str | None = None, call_id: str = "1-0", **fields: Any) -> str:
         """Ask for a call and return its run."""
         run = run or await self.open_run()
         spec = fields.pop("spec", None) or (await self.spec(tool)).digest()
         call = CallRequested(call_id=call_id, run_id=run, tenant="default", tool=tool, args=args, spec=spec, step=1, **fields)
-        headers = {"Nats-Msg-Id": f"{run}.{call_id}" if not call.again else f"{run}.{call_id}.{time.monotonic_ns()}"}
-        await self.bus.publish(subjects.call("default", run, tool), call.model_dump_json().encode(), headers)
+        # A planner asks again only once the stream has forgotten the first message id.
+        message_id = f"{run}.{call_id}.{time.monotonic_ns()}" if call.again else f"{run}.{call_id}"
+        await self.bus.publish_surely(subjects.call("default", run, tool), call.model_dump_json().encode(), message_id)
         return run
 
     async def outcome(self, run: str, call_id: str = "1-0", wait_s: float = 15) -> CallFinished:
         """Return the outcome of a call once it is there."""
-        found = await wait_until(lambda: self.inbox(run, call_id), timeout=wait_s, what="the call has its outcome")
-        return CallFinished.model_validate_json(found.data)
 
-    async def inbox(self, run: str, call_id: str = "1-0") -> Msg | None:
-        """Return the outcome's message, if it is there."""
-        return await self.bus.last(subjects.INBOX, subjects.inbox("default", run, call_id))
+        async def found() -> bytes:
+            return await self.inbox(run, call_id)
+
+        return CallFinished.model_validate_json(await wait_until(found, timeout=wait_s, what="the call has its outcome"))
+
+    async def inbox(self, run: str, call_id: str = "1-0") -> bytes:
+        """Return the outcome as it is stored; empty when there is none."""
+        message = await self.bus.last(subjects.INBOX, subjects.inbox("default", run, call_id))
+        return message.data if message is not None else b""
 
     async def call(self, tool: str, args: dict[str, Any], **fields: Any) -> CallFinished:
         """Ask for a call and return its outcome."""
@@ -143,7 +160,7 @@ Start = Callable[..., Awaitable[Bus]]
 
 @pytest.fixture
 async def start_runner(server: NatsServer) -> AsyncIterator[Start]:
-    """Start a tool runner in this process: `await start_runner(declared=[...], max_attempts=1)`; it ends with the test."""
+    """Starts tool runners in this process, with specifications as if from a file and with settings; they end with the test."""
     async with contextlib.AsyncExitStack() as stack:
 
         async def start(*specs: ToolSpec, **settings: Any) -> Bus:
@@ -159,12 +176,91 @@ async def start_runner(server: NatsServer) -> AsyncIterator[Start]:
         yield start
 
 
+LEDGER_TOOL = """
+import asyncio, os, time
+from runwire import ToolContext, tool
+
+def write(line):
+    ledger = os.open(os.environ["LEDGER"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(ledger, f"{line} {os.getpid()}\\n".encode())
+    os.close(ledger)
+
+async def work(name, key, seconds, ctx):
+    write(f"{name} began {key}")
+    try:
+        await ctx.emit_artifact(stream_id="lines", chunk="first")
+        await asyncio.sleep(seconds)
+        await ctx.emit_artifact(stream_id="lines", chunk="second", done=True)
+    except asyncio.CancelledError:
+        write(f"{name} cancelled {key}")
+        raise
+    write(f"{name} done {key}")
+    return key
+
+@tool(idempotent=True, name="safe_" + os.environ["SUFFIX"])
+async def safe(seconds: float, ctx: ToolContext) -> str:
+    return await work("safe", ctx.idempotency_key, seconds, ctx)
+
+@tool(name="unsafe_" + os.environ["SUFFIX"], side_effects="write")
+async def unsafe(seconds: float, ctx: ToolContext) -> str:
+    return await work("unsafe", ctx.idempotency_key, seconds, ctx)
+"""
+
+
+class Ledger:
+    """Processes of a tool that writes down what it does: `safe_<suffix>` is idempotent, `unsafe_<suffix>` is not."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.suffix = new_id()[-8:]
+        self.url = url
+        self.file = folder / "ledger"
+        self.file.touch()
+        self.tools = folder / "ledger_tools.py"
+        self.tools.write_text(LEDGER_TOOL)
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Start one more copy."""
+        environment = os.environ | {"LEDGER": str(self.file), "SUFFIX": self.suffix, "PYTHONPATH": str(ROOT)}
+        code = f"from runwire.serving import main; main([{str(self.tools)!r}], {self.url!r})"
+        process = subprocess.Popen([sys.executable, "-c", code], env=environment, stdin=subprocess.DEVNULL)
+        self.processes.append(process)
+        return process
+
+    def lines(self, word: str = "") -> list[str]:
+        """Return what was written, or the lines with a word."""
+        return [line for line in self.file.read_text().splitlines() if word in line]
+
+    async def wrote(self, word: str, times: int = 1) -> None:
+        """Return once a word was written so often."""
+        await wait_until(lambda: len(self.lines(word)) >= times, what=f"{word} was written {times} times")
+
+    def holder(self) -> subprocess.Popen[bytes]:
+        """Return the process that began the last call."""
+        number = int(self.lines("began")[-1].rsplit(" ", 1)[1])
+        return next(process for process in self.processes if process.pid == number)
+
+    def stop(self) -> None:
+        """Kill all copies."""
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def ledger(server: NatsServer, tmp_path: Path) -> Iterator[Ledger]:
+    """Tools in processes of their own, which may be killed."""
+    found = Ledger(tmp_path, server.url)
+    yield found
+    found.stop()
+
+
 Serve = Callable[..., None]
 
 
 @pytest.fixture
 async def serve_tools(server: NatsServer) -> AsyncIterator[Serve]:
-    """Serve tools in this process: `serve_tools(my_tool)`; they end with the test."""
+    """Serves tools in this process; they end with the test."""
     stop = asyncio.Event()
     serving: list[asyncio.Task[None]] = []
 

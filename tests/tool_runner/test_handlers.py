@@ -103,7 +103,7 @@ async def test_a_tool_says_what_to_do_differently(planner: Planner, start_runner
     async def book(day: str) -> str:
         if day == "Sunday":
             raise ToolError("closed on Sundays: ask for another day", retryable=True)
-        return str({}["no such key"])
+        raise KeyError("no such key")
 
     serve_tools(book)
     await start_runner()

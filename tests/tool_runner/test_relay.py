@@ -1,0 +1,91 @@
+"""What a tool shows while it works: in order, once, without holes."""
+
+import json
+from typing import Any
+
+import pytest
+
+from contracts.events import ArtifactChunk, ToolProgress
+from contracts.tools import CallRequested
+from services.tool_runner.relay import Relay
+
+from .conftest import Planner
+
+
+def piece(seq: int, chunk: Any = "x", stream_id: str = "s") -> bytes:
+    """A piece as a tool sends it."""
+    return json.dumps({"stream_id": stream_id, "seq": seq, "chunk": chunk}).encode()
+
+
+@pytest.fixture
+async def call(planner: Planner) -> CallRequested:
+    """A call of a run of its own."""
+    run = await planner.open_run()
+    return CallRequested(call_id="1-0", run_id=run, tenant="default", tool="painter", args={}, spec="0" * 24, step=1)
+
+
+async def numbers(planner: Planner, call: CallRequested, stream_id: str = "s") -> list[int]:
+    """The numbers of the pieces that were shown."""
+    return [event.seq for event in await planner.shown(call.run_id) if isinstance(event, ArtifactChunk) and event.stream_id == stream_id]
+
+
+async def test_a_repeated_call_shows_only_what_is_new(planner: Planner, call: CallRequested) -> None:
+    """The first handling died after two pieces; the second one looks up what is known."""
+    first, second = Relay(planner.bus, call, may_have_shown=False), Relay(planner.bus, call, may_have_shown=True)
+    other = Relay(planner.bus, call.model_copy(update={"call_id": "1-1"}), may_have_shown=False)
+    for seq in (0, 1):
+        await first.piece(piece(seq))
+    await other.piece(piece(0, stream_id="other"))
+
+    for seq in (0, 1, 2):
+        await second.piece(piece(seq))
+
+    assert await numbers(planner, call) == [0, 1, 2]
+    assert second.streamed == ["s"]
+
+
+async def test_a_stream_with_a_hole_ends_before_it(planner: Planner, call: CallRequested) -> None:
+    """Listeners never see a hole; other streams go on."""
+    relay = Relay(planner.bus, call, may_have_shown=False)
+
+    for seq in (0, 2, 1):
+        await relay.piece(piece(seq))
+    await relay.piece(piece(0, stream_id="t"))
+
+    assert await numbers(planner, call) == [0]
+    assert await numbers(planner, call, "t") == [0]
+    assert relay.streamed == ["s", "t"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{}", piece(0, "x" * 140_000), piece(0, stream_id="s" * 300), b'{"stream_id": "s", "seq": -1, "chunk": 1}'],
+    ids=["empty", "no fields", "heavy", "long name", "negative"],
+)
+async def test_a_piece_that_cannot_be_shown_hurts_nobody(planner: Planner, call: CallRequested, data: bytes) -> None:
+    """It is dropped; the result still counts."""
+    relay = Relay(planner.bus, call, may_have_shown=False)
+    await relay.piece(data)
+    await relay.piece(piece(0, stream_id="t"))
+    assert [event.stream_id for event in await planner.shown(call.run_id) if isinstance(event, ArtifactChunk)] == ["t"]
+
+
+async def test_any_json_is_a_chunk(planner: Planner, call: CallRequested) -> None:
+    """Unicode in the stream's id, nesting and large numbers in the chunk."""
+    relay = Relay(planner.bus, call, may_have_shown=False)
+    chunk = {"a": [1, 2.5, None, True, {"ü": "\u2028"}], "n": 2**60}
+    await relay.piece(piece(0, chunk, stream_id="größe\n1"))
+    (event,) = await planner.shown(call.run_id)
+    assert isinstance(event, ArtifactChunk)
+    assert (event.stream_id, event.chunk) == ("größe\n1", chunk)
+
+
+async def test_progress_is_thinned_out_and_its_end_is_shown(planner: Planner, call: CallRequested) -> None:
+    """A tool may report every millisecond; nobody can see that."""
+    relay = Relay(planner.bus, call, may_have_shown=False)
+    await relay.progress(b"no JSON")
+    for step in range(1, 101):
+        await relay.progress(json.dumps({"fraction": step / 100}).encode())
+    shown = [event.fraction for event in await planner.shown(call.run_id) if isinstance(event, ToolProgress)]
+    assert shown[-1] == 1
+    assert len(shown) < 60

@@ -1,0 +1,75 @@
+"""The server goes and comes back in the middle of calls: silence proves nothing for a while."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from runwire import tool
+from runwire.serving import serve
+from services.runtime.catalogue import Catalogue
+from services.runtime.streams import provision
+from services.tool_runner.__main__ import running
+from services.tool_runner.settings import ToolRunnerSettings
+from tests.support.nats_server import NatsServer
+from tests.support.waiting import wait_until
+
+from .conftest import Planner, connected
+
+executed: list[float] = []
+
+
+@tool(idempotent=False, side_effects="write")
+async def write_once(seconds: float) -> float:
+    """Do something that must not happen twice."""
+    executed.append(seconds)
+    await asyncio.sleep(seconds)
+    return seconds
+
+
+@pytest.fixture
+async def planner(own_nats_server: NatsServer) -> AsyncIterator[Planner]:
+    """The planner's side, with a tool runner and a tool on a server that may be killed."""
+    url = own_nats_server.url
+    settings = ToolRunnerSettings(nats_url=url, discover_s=0.3, graceful_timeout_s=0.1)
+    stop = asyncio.Event()
+    async with contextlib.AsyncExitStack() as stack:
+        bus = await stack.enter_async_context(connected(url, "tests"))
+        await provision(bus)
+        catalogue = await Catalogue(bus).start()
+        stack.push_async_callback(catalogue.stop)
+        serving = asyncio.create_task(serve([write_once], url, stop=stop, grace_s=0.1))
+        await stack.enter_async_context(running(await stack.enter_async_context(connected(url, "tool_runner", settings)), settings, []))
+        executed.clear()
+        yield Planner(bus, catalogue)
+        stop.set()
+        await serving
+
+
+@pytest.mark.parametrize("seconds", [0.3, 1.5], ids=["answers meanwhile", "answers afterwards"])
+async def test_a_restart_of_the_server_loses_no_outcome(planner: Planner, own_nats_server: NatsServer, seconds: float) -> None:
+    """What the tool said while the server was away is asked for again; nothing is done twice, and nothing is given up."""
+    run = await planner.request("write_once", {"seconds": seconds})
+    await wait_until(lambda: executed, what="the tool works")
+
+    own_nats_server.kill()
+    await asyncio.sleep(0.5)
+    own_nats_server.start()
+    finished = await planner.outcome(run, wait_s=20)
+
+    assert finished.observation == seconds
+    assert executed == [seconds]
+
+
+async def test_tools_stay_in_the_catalogue_over_a_restart(planner: Planner, own_nats_server: NatsServer) -> None:
+    """Listeners do not forget a tool because everybody had to reconnect; and it is written down again."""
+    await planner.spec("write_once")
+    version = planner.catalogue.version
+
+    own_nats_server.kill()
+    own_nats_server.start()
+    finished = await planner.call("write_once", {"seconds": 0})
+
+    assert finished.status == "succeeded"
+    assert planner.catalogue.version == version
