@@ -1,0 +1,83 @@
+"""The gateway as a process: what it does before NATS is there, with a wrong NATS, and when it is told to stop."""
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import nats
+import pytest
+
+from tests.gateway.serving import GatewayProcess, Writer, connected
+from tests.support.nats_server import NatsServer
+
+pytestmark = pytest.mark.system
+
+STOPPED = (0, -signal.SIGTERM)
+"""uvicorn stops in good order and then dies of the signal, so that whoever waits sees why."""
+
+
+@pytest.fixture
+def gateway(own_nats_server: NatsServer, tmp_path: Path) -> Iterator[GatewayProcess]:
+    """A gateway that has not been started."""
+    process = GatewayProcess(own_nats_server.url, tmp_path / "gateway.log", RUNWIRE_GRACEFUL_TIMEOUT_S="3")
+    yield process
+    process.stop(signal.SIGKILL)
+
+
+async def test_it_lives_before_nats_does(own_nats_server: NatsServer, gateway: GatewayProcess) -> None:
+    """/livez from the start, /readyz once NATS is there; told to stop meanwhile, it stops."""
+    own_nats_server.stop()
+    gateway.start()
+    await gateway.until_answering("/livez")
+    await gateway.until_answering("/readyz", 503)
+    await gateway.until_answering("/v1/runs", 503)
+    assert gateway.stop() in STOPPED
+    gateway.start()
+    await gateway.until_answering("/livez")
+    own_nats_server.start()
+    await gateway.until_answering("/readyz")
+    await gateway.until_answering("/v1/runs")
+    assert gateway.stop() in STOPPED
+
+
+async def test_it_does_not_work_with_a_stream_of_another_kind(own_nats_server: NatsServer, gateway: GatewayProcess) -> None:
+    """It ends and says what is wrong, instead of answering 503 for ever."""
+    client = await nats.connect(own_nats_server.url)
+    await client.jetstream().add_stream(name="REQUESTS", subjects=["request.*.*"])
+    await client.close()
+    gateway.start()
+    assert gateway.process is not None
+    assert await asyncio.to_thread(gateway.process.wait, 20) not in STOPPED
+    assert "stream REQUESTS" in gateway.log.read_text()
+
+
+async def test_a_port_that_is_taken_ends_it(own_nats_server: NatsServer, gateway: GatewayProcess, tmp_path: Path) -> None:
+    """Two gateways never share one by accident."""
+    gateway.start()
+    await gateway.until_answering("/livez")
+    second = GatewayProcess(own_nats_server.url, tmp_path / "second.log")
+    second.port = gateway.port
+    second._environment["RUNWIRE_PORT"] = str(gateway.port)
+    second.start()
+    assert second.process is not None
+    assert await asyncio.to_thread(second.process.wait, 20) not in STOPPED
+    assert "address already in use" in second.log.read_text()
+
+
+async def test_open_streams_do_not_hold_up_its_end(own_nats_server: NatsServer, gateway: GatewayProcess) -> None:
+    """They end in good order, well before the time for work in flight is over."""
+    async with connected(own_nats_server.url) as bus:
+        writer = Writer(bus)
+        await writer.open()
+        gateway.start()
+        await gateway.until_answering()
+        async with httpx.AsyncClient() as http, http.stream("GET", f"{gateway.url}/v1/runs/{writer.run}/events") as answer:
+            pieces = answer.aiter_bytes()
+            await anext(pieces)
+            stopping = asyncio.create_task(asyncio.to_thread(gateway.stop))
+            async for _ in pieces:
+                pass
+        assert await stopping in STOPPED
+    assert "timeout graceful shutdown exceeded" not in gateway.log.read_text()
