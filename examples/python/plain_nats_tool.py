@@ -22,7 +22,7 @@ async def weekday(request: Request) -> None:
     try:
         day = dt.date.fromisoformat(json.loads(request.data)["args"]["date"])
         await request.respond(json.dumps({"answer": f"{day} is a {day:%A}"}).encode())
-    except (KeyError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         await request.respond(json.dumps({"reason": f"give a date as 2025-12-31: {error}"}).encode(), {"Runwire-Reply": "failure"})
 
 

@@ -32,7 +32,7 @@ _HEADING_WEIGHT = 2
 
 _WORD = re.compile(r"[^\W_]+")
 _HEADING = re.compile(r"^(#{1,6})\s+(.+?)\s*#*$")
-_ENDINGS = ("ations", "ation", "ings", "ing", "ied", "ies", "ed", "es", "s", "e", "y")
+_ENDINGS = ("ations", "ation", "yings", "ying", "ings", "ing", "ied", "ies", "ed", "es", "s", "e", "y")
 _STOP_WORDS = frozenset(
     _WORD.findall(
         "a about an and are as at be been by can could did do does for from had has have how i if in into is it its me my of on or our "
@@ -69,7 +69,9 @@ def terms_of(text: str) -> list[str]:
 def _stem(word: str) -> str:
     for ending in _ENDINGS:
         if word.endswith(ending) and len(word) - len(ending) >= 3:
-            return word.removesuffix(ending)
+            stem = word.removesuffix(ending)
+            doubled = ending in {"ing", "ings", "ed"} and stem[-1] == stem[-2] and stem[-1] not in "lsz"
+            return stem[:-1] if doubled else stem
     return word
 
 

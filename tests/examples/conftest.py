@@ -21,7 +21,40 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 BUILD_LIMIT = 280
 NO_NETWORK = ("ENOTFOUND", "EAI_AGAIN", "ETIMEDOUT", "ECONNREFUSED", "ENETUNREACH", "dial tcp", "no such host")
 
-Start = Callable[..., Awaitable[Process]]
+
+class Running:
+    """A process of ours, and the lines that it has printed and complained so far."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.lines: list[str] = []
+        self.complaints: list[str] = []
+        self._reading = [
+            asyncio.create_task(_read(process.stdout, self.lines)),
+            asyncio.create_task(_read(process.stderr, self.complaints)),
+        ]
+
+    async def ended(self, within: float = 30) -> int:
+        """Wait for the end; the exit status."""
+        async with asyncio.timeout(within):
+            status = await self.process.wait()
+            await asyncio.gather(*self._reading)
+        return status
+
+    async def kill(self) -> None:
+        """End it, however it is."""
+        if self.process.returncode is None:
+            self.process.kill()
+        await self.ended()
+
+
+async def _read(stream: asyncio.StreamReader | None, into: list[str]) -> None:
+    assert stream is not None
+    while line := await stream.readline():
+        into.append(line.decode().rstrip("\n"))
+
+
+Start = Callable[..., Awaitable[Running]]
 
 
 def build(command: list[str], folder: Path) -> None:
@@ -62,20 +95,20 @@ def program(started_by: list[str], name: str) -> list[str]:
 @pytest.fixture
 async def start() -> AsyncIterator[Start]:
     """Start a program against a server; all are ended with the test."""
-    started: list[Process] = []
+    started: list[Running] = []
 
-    async def run(command: list[str], server: NatsServer, **environment: str) -> Process:
+    async def run(command: list[str], server: NatsServer, **environment: str) -> Running:
         root = str(EXAMPLES.parent)
         env = {**os.environ, "RUNWIRE_NATS_URL": server.url, "PYTHONPATH": root, **environment}
-        process = await asyncio.create_subprocess_exec(*command, env=env, cwd=root, stdin=asyncio.subprocess.DEVNULL, stdout=PIPE, stderr=PIPE)
-        started.append(process)
-        return process
+        process = await asyncio.create_subprocess_exec(
+            *command, env=env, cwd=root, stdin=asyncio.subprocess.DEVNULL, stdout=PIPE, stderr=PIPE
+        )
+        started.append(Running(process))
+        return started[-1]
 
     yield run
-    for process in started:
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
+    for running in started:
+        await running.kill()
 
 
 @pytest.fixture

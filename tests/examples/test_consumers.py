@@ -1,8 +1,6 @@
 """The example consumers in TypeScript and Go follow a real stream: all of a run, in order, once, whatever is lost on the way."""
 
-import asyncio
 import json
-from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -15,7 +13,7 @@ from contracts.events import Asked, Chunk, Done, RunEvent
 from contracts.ids import new_id
 from contracts.records import EVENTS_HEADER, Record
 from services.runtime.streams import STREAMS
-from tests.examples.conftest import Start, program
+from tests.examples.conftest import Running, Start, program
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
@@ -33,12 +31,12 @@ class Run:
     def __init__(self, client: Client) -> None:
         self.id = new_id()
         self.expected: list[str] = []
-        self._client = client
+        self.client = client
 
     async def write(self, subject: str, *events: RunEvent) -> None:
         """Append one record."""
         record = Record(events=list(events))
-        stored = await self._client.request(subject, record.model_dump_json().encode(), headers={EVENTS_HEADER: record.types()})
+        stored = await self.client.request(subject, record.model_dump_json().encode(), headers={EVENTS_HEADER: record.types()})
         sequence = json.loads(stored.data)["seq"]
         kind = subject.rsplit(".", 1)[1]
         self.expected += [f"{kind} {sequence} {event.type}" for event in events]
@@ -57,34 +55,21 @@ class Run:
         await self.write(subjects.log(TENANT, self.id), Asked(turn=9, attempt=1, by="INBOX:1", holder="h"), done)
 
 
-class Watching:
-    """A consumer's process and the lines that it has printed."""
+def shown(watching: Running) -> list[str]:
+    """Kind, sequence and type of each event that a consumer has printed."""
+    return [" ".join(line.split(" ", 3)[:3]) for line in watching.lines]
 
-    def __init__(self, process: Process) -> None:
-        self.process = process
-        self.lines: list[str] = []
-        self._reading = asyncio.create_task(self._read())
 
-    async def _read(self) -> None:
-        assert self.process.stdout is not None
-        async for line in self.process.stdout:
-            self.lines.append(line.decode().rstrip("\n"))
+async def shows(watching: Running, run: Run) -> None:
+    """Wait until all of the run and nothing else is shown."""
+    await wait_until(lambda: len(watching.lines) >= len(run.expected), timeout=30, what=f"{len(run.expected)} events were shown")
+    assert shown(watching) == run.expected
 
-    @property
-    def shown(self) -> list[str]:
-        """Kind, sequence and type of each event."""
-        return [" ".join(line.split(" ", 3)[:3]) for line in self.lines]
 
-    async def shows(self, expected: list[str]) -> None:
-        """Wait until this and nothing else is shown."""
-        await wait_until(lambda: len(self.lines) >= len(expected), timeout=30, what=f"{len(expected)} events were shown")
-        assert self.shown == expected
-
-    async def ends(self) -> None:
-        """Wait until the process has ended well."""
-        async with asyncio.timeout(30):
-            assert await self.process.wait() == 0
-            await self._reading
+async def ends(watching: Running, run: Run) -> None:
+    """Wait until the consumer has ended well, having shown all of the run and nothing else."""
+    assert await watching.ended() == 0
+    assert shown(watching) == run.expected
 
 
 @pytest.fixture
@@ -123,85 +108,80 @@ async def test_the_past_and_the_present_of_a_run(watch: list[str], writer: Clien
         for word in range(9):
             await run.say(word)
         await other.ask(n)
-    watching = Watching(await start([*watch, run.id], own_nats_server))
-    await watching.shows(run.expected)
+    watching = await start([*watch, run.id], own_nats_server)
+    await shows(watching, run)
 
     for n in range(20):
         await run.say(n)
         await other.say(n)
         await run.ask(n)
-    await watching.shows(run.expected)
+    await shows(watching, run)
     assert json.loads(watching.lines[1].split(" ", 3)[3])["text"] == "word 0 "
 
     await other.end()
     await run.end()
-    await watching.ends()
-    assert watching.shown == run.expected
+    await ends(watching, run)
 
 
 async def test_a_gap_is_read_back(watch: list[str], writer: Client, own_nats_server: NatsServer, start: Start) -> None:
     """What was lost on one subject comes before what follows it, and nothing comes twice."""
     run = Run(writer)
     await run.ask(1)
-    watching = Watching(await start([*watch, run.id], own_nats_server))
-    await watching.shows(run.expected)
+    watching = await start([*watch, run.id], own_nats_server)
+    await shows(watching, run)
 
     await unheard(writer, run.say(1), run.ask(2), run.say(2))
     await run.say(3)
-    await watching.shows(run.expected)
+    await shows(watching, run)
 
     await unheard(writer, run.say(4))
     await run.end()
-    await watching.ends()
-    assert watching.shown == run.expected
+    await ends(watching, run)
 
 
 async def test_a_lost_last_event_is_found(watch: list[str], writer: Client, own_nats_server: NatsServer, start: Start) -> None:
     """It has no successor that would show the gap: the consumer looks by itself."""
     run = Run(writer)
     await run.ask(1)
-    watching = Watching(await start([*watch, run.id], own_nats_server))
-    await watching.shows(run.expected)
+    watching = await start([*watch, run.id], own_nats_server)
+    await shows(watching, run)
     await unheard(writer, run.say(1), run.end())
-    await watching.ends()
-    assert watching.shown == run.expected
+    await ends(watching, run)
 
 
 async def test_a_restarted_server_costs_no_event(watch: list[str], writer: Client, own_nats_server: NatsServer, start: Start) -> None:
     """The consumer comes back and reads what it missed."""
     run = Run(writer)
     await run.ask(1)
-    watching = Watching(await start([*watch, run.id], own_nats_server))
-    await watching.shows(run.expected)
+    watching = await start([*watch, run.id], own_nats_server)
+    await shows(watching, run)
     own_nats_server.kill()
     own_nats_server.start()
-    await wait_until(lambda: writer.is_connected, what="the writer was back")
-    for n in range(5):
-        await run.say(n)
-    await watching.shows(run.expected)
-    await run.end()
-    await watching.ends()
-    assert watching.shown == run.expected
+    async with await nats.connect(own_nats_server.url) as again:
+        run.client = again
+        for n in range(5):
+            await run.say(n)
+        await shows(watching, run)
+        await run.end()
+        await ends(watching, run)
 
 
 async def test_what_is_not_stored_is_not_shown(watch: list[str], writer: Client, own_nats_server: NatsServer, start: Start) -> None:
     """Somebody writes to the live subject directly."""
     run = Run(writer)
     await run.ask(1)
-    watching = Watching(await start([*watch, run.id], own_nats_server))
-    await watching.shows(run.expected)
+    watching = await start([*watch, run.id], own_nats_server)
+    await shows(watching, run)
     forged = Record(events=[Done(raw_answer="no", reason="answer_complete")])
     await writer.publish(subjects.live_log(TENANT, run.id), forged.model_dump_json().encode())
     await writer.publish(subjects.live_log(TENANT, run.id), b"no json")
     await run.end()
-    await watching.ends()
-    assert watching.shown == run.expected
+    await ends(watching, run)
 
 
 @pytest.mark.parametrize("arguments", [[], ["*"], ["0" * 31], ["0" * 32, "Not.A.Tenant"]])
 async def test_wildcards_are_refused(watch: list[str], arguments: list[str], start: Start, nats_server: NatsServer) -> None:
     """Nobody can be made to follow more than one run."""
-    process = await start([*watch, *arguments], nats_server)
-    _, said = await process.communicate()
-    assert process.returncode == 2
-    assert b"usage" in said
+    refused = await start([*watch, *arguments], nats_server)
+    assert await refused.ended() == 2
+    assert "usage" in refused.complaints[0]

@@ -5,8 +5,6 @@ import math
 import signal
 import subprocess
 import time
-from asyncio.subprocess import Process
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +14,7 @@ from nats.aio.client import Client
 from contracts.tools import ToolSpec
 from services.runtime.schemas import check_schema, complaints
 from tests.examples.asking import ask, ask_for, call_of, cancel, discover, send_raw
-from tests.examples.conftest import EXAMPLES, Start, build, program
+from tests.examples.conftest import EXAMPLES, Running, Start, build, program
 from tests.support.nats_server import NatsServer
 from tests.support.needs import needs_program
 from tests.support.waiting import wait_until
@@ -51,7 +49,7 @@ class Example:
     refused: dict[str, Any]
     refusal: str
     command: tuple[str, ...] = ()
-    process: Process | None = None
+    running: Running | None = None
 
 
 TOOLS = [
@@ -80,13 +78,13 @@ BY_LANGUAGE = [pytest.param(example, id=example.language, marks=pytest.mark.xdis
 
 
 @pytest.fixture(params=BY_LANGUAGE)
-async def example(request: pytest.FixtureRequest, start: Start, nats_server: NatsServer, client: Client) -> AsyncIterator[Example]:
+async def example(request: pytest.FixtureRequest, start: Start, nats_server: NatsServer, client: Client) -> Example:
     """A tool that runs and has been discovered; a process of its own for every test."""
     example: Example = request.param
     command = program(request.getfixturevalue(example.language), example.name)
-    process = await start(command, nats_server)
+    running = await start(command, nats_server)
     await discover(client, example.name)
-    yield replace(example, command=tuple(command), process=process)
+    return replace(example, command=tuple(command), running=running)
 
 
 def shortest_round_trip() -> float:
@@ -182,8 +180,7 @@ async def test_only_the_copy_that_holds_a_call_answers_for_it(
     call = call_of(example.name, example.endless)
     asked = await ask(client, call)
     await asked.first("heartbeat")
-    assert copy.stdout is not None
-    assert (await copy.stdout.readline()).startswith(b"serving")
+    await wait_until(lambda: copy.lines == [f"serving {example.name}"], timeout=20, what="the other copy served")
 
     unknown = await ask_for(client, example.name, "no-such-call")
     known = await ask_for(client, example.name, call.idempotency_key)
@@ -258,11 +255,10 @@ async def test_it_finishes_its_work_before_it_goes(client: Client, example: Exam
     """SIGTERM: no more calls are taken, those in flight are answered, the process ends well."""
     asked = await ask(client, call_of(example.name, example.a_while))
     await asked.first("heartbeat")
-    assert example.process is not None
-    example.process.send_signal(signal.SIGTERM)
+    assert example.running is not None
+    example.running.process.send_signal(signal.SIGTERM)
     assert (await asked.end())[0] == "result"
-    await wait_until(lambda: example.process and example.process.returncode is not None, timeout=20, what="the tool has gone")
-    assert example.process.returncode == 0
+    assert await example.running.ended() == 0
 
 
 @pytest.mark.xdist_group("go")
