@@ -12,19 +12,20 @@ import logging
 import os
 import warnings
 from collections.abc import AsyncGenerator, Awaitable
-from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from contextlib import aclosing, suppress
+from dataclasses import replace
 from types import ModuleType
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from contracts.payload import Usage
 
 from . import model_wire, rehearsal
 from .model_errors import ModelFailed, from_provider
+from .model_types import Delta, Model, ModelRequest, Reply
+from .patience import Patience
+from .ready_provider import ready_provider
 
 __all__ = ["Delta", "LiteLLMModel", "Model", "ModelFailed", "ModelRequest", "Reply"]
-
-T = TypeVar("T")
 
 _ENVIRONMENT = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -40,57 +41,6 @@ _ITS_MODULES = r"litellm\b"
 _UNSURE_OF_FORMAT = frozenset({400, 422})
 _BACKSTOP_S = 5.0
 """LiteLLM's own idle limit fires this much after ours, for what ours cannot interrupt."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelRequest:
-    """One question to a model, in the shape of a chat completion.
-
-    `timeout_s` bounds silence, `total_s` the whole reply. `fallbacks` are asked in order when `model` fails; None: the deployment's.
-    """
-
-    model: str
-    messages: list[dict[str, Any]]
-    reasoning_effort: str | None = None
-    temperature: float | None = None
-    max_tokens: int | None = None
-    response_format: dict[str, Any] | None = None
-    tools: list[dict[str, Any]] | None = None
-    timeout_s: float = 120.0
-    total_s: float | None = None
-    fallbacks: tuple[str, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Delta:
-    """A piece of a reply as it comes: of its text, or of the model's native reasoning."""
-
-    text: str = ""
-    reasoning: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
-    """A whole reply: the concatenation of its deltas, and what it cost.
-
-    `finish_reason` is the provider's; None where it gave none, as when it was cut off without an error. `tool_calls` are native ones,
-    in OpenAI's form with the arguments as text.
-    """
-
-    text: str
-    reasoning: str | None = None
-    usage: Usage = field(default_factory=Usage)
-    finish_reason: str | None = None
-    model: str = ""
-    tool_calls: tuple[dict[str, Any], ...] = ()
-
-
-class Model(Protocol):
-    """Something that answers a chat."""
-
-    def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
-        """Yield the reply's deltas and, last, the Reply. `aclose()` of the generator closes the request at once. Raises ModelFailed."""
-        ...
 
 
 class LiteLLMModel:
@@ -117,11 +67,22 @@ class LiteLLMModel:
             library = await asyncio.to_thread(_load)
             _register_rehearsal(library, self._pause_s)
             self._library = library
-            request = ModelRequest(model=rehearsal.NAME, messages=[{"role": "user", "content": "ready?"}])
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # it builds its own pydantic models at the first call, which warns
-                async for _ in self._attempt(request):
-                    pass
+                await self._put_through()
+
+    async def _put_through(self) -> None:
+        """Ask the rehearsal, and over HTTP a provider on loopback: what is done for the first time takes a third of a second."""
+        async with ready_provider() as address:
+            elsewhere = LiteLLMModel(api_base=address)
+            elsewhere._library = self._library
+            for model, name in ((self, rehearsal.NAME), (elsewhere, "openai/ready")):
+                request = ModelRequest(model=name, messages=[{"role": "user", "content": "ready?"}], total_s=3.0)
+                # A proxy that takes loopback for the world fails this; the first run then pays for the first time.
+                with suppress(ModelFailed):
+                    async for _ in model._attempt(request):  # noqa: SLF001, of the same class
+                        pass
+        await self.aclose()
 
     async def aclose(self) -> None:
         """Close the connections that are kept open for further requests."""
@@ -149,7 +110,7 @@ class LiteLLMModel:
                 yield piece
 
     async def _attempt(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
-        patience = _Patience(request)
+        patience = Patience(request)
         gathered = model_wire.Gathered()
         upstream: Any = None
         failure: ModelFailed | None = None
@@ -220,28 +181,6 @@ class LiteLLMModel:
         return Usage(model_calls=1, cost_usd=cost, estimated=counted is None, **model_wire.counts(usage))
 
 
-class _Patience:
-    """The limits of one reply: on silence, and on the whole."""
-
-    def __init__(self, request: ModelRequest) -> None:
-        self._request = request
-        self._clock = asyncio.get_running_loop().time
-        self._end = None if request.total_s is None else self._clock() + request.total_s
-
-    async def wait(self, awaitable: Awaitable[T]) -> T:
-        """Await it within both limits. The limits hold over waiting alone, never over what a consumer does between two pieces."""
-        idle = self._request.timeout_s
-        left = idle if self._end is None else max(0.0, self._end - self._clock())
-        try:
-            async with asyncio.timeout(min(idle, left)) as limit:
-                return await awaitable
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            what = f"said nothing for {idle:g} s" if left >= idle else f"did not finish within {self._request.total_s:g} s"
-        raise ModelFailed("model_failed", f"{self._request.model} {what}", retryable=True)
-
-
 def _empty(model: str, finish: str | None, *, after_output: bool) -> ModelFailed:
     if finish == "content_filter":
         return ModelFailed("model_refused", f"the provider of {model} filtered the reply", after_output=after_output, elsewhere=False)
@@ -265,6 +204,7 @@ def _load() -> ModuleType:
             gc.enable()
         gc.freeze()
     litellm.suppress_debug_info = True
+    litellm.disable_aiohttp_transport = True
     litellm.disable_token_counter = True  # its tokenizer takes 110 MB and its first use 0.4 s, for an estimate
     for name in _LOGGERS:
         logger = logging.getLogger(name)

@@ -61,6 +61,7 @@ async def local_models(host: str = OLLAMA_HOST, port: int = OLLAMA_PORT, *, time
                 head, _, body = (await _read_all(reader)).partition(b"\r\n\r\n")
             finally:
                 writer.close()
+                await writer.wait_closed()
         models = orjson.loads(body)["models"] if b" 200 " in head.partition(b"\r\n")[0] else []
         return [model["name"] for model in models if not _embeds(model)]
     except (OSError, TimeoutError, ValueError, KeyError, TypeError):

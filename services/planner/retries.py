@@ -15,7 +15,8 @@ from typing import Literal
 
 from contracts.faults import Fault
 
-from .model import Delta, Model, ModelFailed, ModelRequest, Reply
+from .model_errors import ModelFailed
+from .model_types import Delta, Model, ModelRequest, Reply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
