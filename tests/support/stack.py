@@ -150,16 +150,20 @@ class Stack:
 
     def wait_ready(self, name: str) -> None:
         """Return once the process says that it is ready. Raises ProcessEnded when it ended instead."""
-        part = self.parts[name]
 
         def ready() -> bool:
-            if not part.alive:
+            if not self.parts[name].alive:
                 raise ProcessEnded(f"{name}: {self.tail_of(name)}")
-            if part.sign:
-                return part.sign in self.log_of(name).read_bytes()[part.began_at :]
-            return is_ready(part.port)
+            return self.is_ready(name)
 
         wait_until_blocking(ready, timeout=READY_LIMIT, what=f"{name} is ready")
+
+    def is_ready(self, name: str) -> bool:
+        """Whether the process says that it is ready."""
+        part = self.parts[name]
+        if part.sign:
+            return part.sign in self.log_of(name).read_bytes()[part.began_at :]
+        return answers_ready(part.port)
 
     def pid(self, name: str) -> int:
         """Of the process now running under the name."""
@@ -234,7 +238,7 @@ class Stack:
             process.wait()
 
 
-def is_ready(port: int) -> bool:
+def answers_ready(port: int) -> bool:
     """Whether the service with this port says that it is ready."""
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1) as connection:
         connection.settimeout(1)

@@ -28,6 +28,7 @@ RUN_LIMIT = 60
 AFTERMATH = 3.5
 DRAIN_LIMIT = 30
 _AT_ONCE = 8
+_STRUCK_WHILE_STARTING = 0.1
 _CANCEL_EVERY = 8
 
 
@@ -70,7 +71,8 @@ class Session:
         """Count a blow."""
         kind = name.rsplit("-", 1)[0]
         self.blows[f"{blow} {kind}"] += 1
-        self.history.append((time.time(), blow, name))
+        pid = self.system.stack.pid(name) if name in self.system.stack.parts else ""
+        self.history.append((time.time(), blow, f"{name} {pid}"))
 
 
 async def rage(session: Session) -> None:
@@ -100,12 +102,15 @@ async def _strike(session: Session, name: str) -> None:
     stack, rng = session.system.stack, session.rng
     if not stack.parts[name].alive or stack.parts[name].frozen:
         return
+    # Who is struck while starting has done nothing yet, and with too much of that nobody ever does: on a slow machine a start takes long.
+    if not await asyncio.to_thread(stack.is_ready, name) and rng.random() > _STRUCK_WHILE_STARTING:
+        return
     kind = rng.random()
     if kind < 0.35:
         session.note("freeze", name)
         stack.freeze(name)
         await asyncio.sleep(ACK_WAIT_S * rng.uniform(1.3, 2.5))
-        session.history.append((time.time(), "thaw", name))
+        session.history.append((time.time(), "thaw", f"{name} {stack.pid(name)}"))
         stack.thaw(name)
         return
     session.absent.add(name)
@@ -117,6 +122,7 @@ async def _strike(session: Session, name: str) -> None:
         await asyncio.to_thread(stack.terminate, name)
     await asyncio.sleep(rng.uniform(0.05, 0.6))
     stack.spawn(name)
+    session.history.append((time.time(), "spawn", f"{name} {stack.pid(name)}"))
     session.absent.remove(name)
 
 

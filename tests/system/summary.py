@@ -2,8 +2,28 @@
 
 from collections import Counter, defaultdict
 
-from tests.system.chaos import Session
-from tests.system.checker import TERMINAL, Evidence, events_of
+from tests.system.chaos import RUN_LIMIT, Session
+from tests.system.checker import TERMINAL, Evidence, RunEvidence, events_of
+
+_TOLD = 5
+_AROUND_S = 6
+_SHOWN = (
+    "turn",
+    "attempt",
+    "cause",
+    "by",
+    "holder",
+    "step",
+    "status",
+    "call_id",
+    "failure",
+    "action_seq",
+    "seq",
+    "text",
+    "done",
+    "code",
+    "reason",
+)
 
 
 def summary(session: Session, found: Evidence, complaints: dict[str, list[str]]) -> str:
@@ -15,7 +35,27 @@ def summary(session: Session, found: Evidence, complaints: dict[str, list[str]])
     width = max(len(name) for name, _ in rows)
     lines = [f"  {name:<{width}}  {value:>5}" for name, value in rows]
     broken = [f"BROKEN {rule}: {complaint}" for rule, each in complaints.items() for complaint in each]
-    return "\n".join(["chaos:", *lines, f"  broken promises: {len(broken)}", *broken])
+    # A hung run shows less than one that broke a promise in time.
+    told = [
+        _timeline(session, found, run)
+        for run in sorted(found.runs, key=lambda run: run.run_id in session.hung)
+        if any(run.run_id in line for line in broken)
+    ]
+    return "\n".join(["chaos:", *lines, f"  broken promises: {len(broken)}", *broken, *told[:_TOLD]])
+
+
+def _timeline(session: Session, found: Evidence, run: RunEvidence) -> str:
+    """What happened to one run and around it, by the clocks of those who did it."""
+    moments: list[tuple[float, str]] = []
+    for record, event in events_of(run):
+        said = " ".join(f"{key}={event[key]}" for key in _SHOWN if event.get(key) not in (None, [], ""))
+        moments.append((record.at, f"{record.sequence} {record.kind} {event['type']} {said}"[:240]))
+    moments += [(each.at, f"executed {each.key} by {each.pid}") for each in found.executions if each.key.startswith(run.run_id)]
+    if moments:
+        first, last = min(moments)[0] - _AROUND_S, max(moments)[0] + (RUN_LIMIT if run.run_id in session.hung else _AROUND_S)
+        moments += [(at, f"* {blow} {name}") for at, blow, name in session.history if first < at < last]
+    lines = [f"  {at % 1000:8.3f} {what}" for at, what in sorted(moments)]
+    return "\n".join([f"{run.run_id}: {session.plans.get(run.run_id)}", *lines])
 
 
 def _outcomes(found: Evidence) -> Counter[str]:
