@@ -58,7 +58,8 @@ class DirectReader:
 
     async def since(self, subject: str, at_ns: int) -> list[Msg]:
         """Return every message on `subject` that was stored at Unix time `at_ns` or later. Repeats until the server answers."""
-        moment = datetime.fromtimestamp(at_ns // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        seconds, fraction = divmod(at_ns, 1_000_000_000)
+        moment = f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{fraction:09d}Z"
         body = {"batch": _PAGE, "start_time": moment, "next_by_subj": subject, "max_bytes": _PAGE_BYTES}
         while True:
             try:
@@ -68,12 +69,12 @@ class DirectReader:
                 continue
             return page + await self.messages(subject, sequence_of(page[-1]) + 1) if page and pending else page
 
-    async def latest(self, pattern: str) -> list[Msg]:
-        """Return the newest message of each subject that matches `pattern`, at most 1,024 of them. Raises Unsure.
+    async def latest(self, *patterns: str) -> list[Msg]:
+        """Return the newest message of each subject that matches a pattern, at most 1,024 of them. Raises Unsure.
 
         For buckets, which are small; the headers hold `Nats-Subject`, and `Nats-Marker-Reason` or `KV-Operation` where a value is gone.
         """
-        return (await self._ask({"multi_last": [pattern]}))[0]
+        return (await self._ask({"multi_last": list(patterns)}))[0]
 
     async def _ask(self, body: dict[str, Any]) -> tuple[list[Msg], int]:
         key = str(next(self._numbers))

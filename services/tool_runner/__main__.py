@@ -38,7 +38,7 @@ async def work(bus: Bus, _broker: Broker, health: Health) -> AsyncIterator[None]
     settings = ToolRunnerSettings()
     declared = read_tools_file(settings.tools_file) if settings.tools_file is not None else []
     async with running(bus, settings, declared) as discovery:
-        health.checks["catalogue"] = lambda: discovery.problem
+        health.checks["catalogue"] = discovery.problem
         yield
 
 

@@ -59,8 +59,7 @@ class Discovery:
         self._hurry = asyncio.Event()
         self._more = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self.problem: str | None = None
-        """Why a tool that is there cannot be announced."""
+        self._problem: str | None = None
 
     async def start(self) -> "Discovery":
         """Ask, and go on asking."""
@@ -75,6 +74,10 @@ class Discovery:
         for task in self._tasks:
             task.cancel()
         await asyncio.wait(self._tasks)
+
+    def problem(self) -> str | None:
+        """Say why the catalogue is not kept as it should be; None when it is."""
+        return "discovery has ended" if any(task.done() for task in self._tasks) else self._problem
 
     async def _ask(self) -> None:
         while True:
@@ -139,10 +142,10 @@ class Discovery:
             for name, announced in self.present().items():
                 try:
                     await self._announce(name, announced)
-                except BusError as error:
+                except (BusError, NatsError, ConnectionError, OSError) as error:
                     problem = f"{name}: {error}"
                     logger.warning("tool_not_announced", tool=name, reason=str(error))
-            self.problem = problem
+            self._problem = problem
             try:
                 async with asyncio.timeout(1.0):
                     await self._more.wait()

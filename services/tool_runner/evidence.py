@@ -10,7 +10,7 @@ import asyncio
 from pydantic import ValidationError
 
 from contracts import subjects
-from contracts.events import CallStarted, Observed
+from contracts.events import CallStarted, Observed, RunEvent
 from contracts.records import EVENTS_HEADER, Record
 from contracts.tools import CallRequested
 from services.runtime.bus import Bus
@@ -54,29 +54,35 @@ async def is_settled(bus: Bus, call: CallRequested) -> bool:
 
 
 def _observes(data: bytes, call_id: str) -> bool:
+    return any(isinstance(event, Observed) and event.call_id == call_id for event in events_of(data))
+
+
+def _starts(data: bytes, call_id: str) -> bool:
+    return any(isinstance(event, CallStarted) and event.call_id == call_id for event in events_of(data))
+
+
+def events_of(data: bytes) -> list[RunEvent]:
+    """Return the events of a stored record; none of one that cannot be read."""
     try:
-        return any(isinstance(event, Observed) and event.call_id == call_id for event in Record.model_validate_json(data).events)
+        return Record.model_validate_json(data).events
     except ValidationError:
-        return False
+        return []
 
 
-async def claim(bus: Bus, delivery: Delivery, call: CallRequested, *, from_start: bool) -> bool:
-    """Write that the tool is about to be asked; tell whether nobody had written so before.
-
-    `from_start`: the call may be older than this very message.
-    """
+async def claim(bus: Bus, delivery: Delivery, call: CallRequested) -> bool:
+    """Write that the tool is about to be asked; tell whether nobody had written so before."""
     subject = subjects.stream(call.tenant, call.run_id)
     intent = Record(events=[CallStarted(call_id=call.call_id, tool=call.tool)])
     await bus.publish_surely(
         subject, intent.model_dump_json().encode(), f"{call.run_id}.{call.call_id}.started", {EVENTS_HEADER: intent.types()}
     )
     reader = await bus.reader(subjects.RUNS)
+    # The streams of a cluster may be led by different servers, each with a clock of its own.
+    since = delivery.stored_ns - (_CLOCKS_APART_NS if bus.settings.replicas > 1 else 0)
     for _ in range(_READS):
-        found = await (reader.messages(subject) if from_start else reader.since(subject, delivery.stored_ns - _CLOCKS_APART_NS))
-        for message in found:
-            if (message.headers or {}).get(EVENTS_HEADER) == "call_started" and f'"{call.call_id}"'.encode() in message.data:
-                record = Record.model_validate_json(message.data)
-                if any(isinstance(event, CallStarted) and event.call_id == call.call_id for event in record.events):
-                    return record.id == intent.id
+        # A call that is asked for again may be older than this very message.
+        for message in await (reader.messages(subject) if call.again else reader.since(subject, since)):
+            if (message.headers or {}).get(EVENTS_HEADER) == intent.types() and _starts(message.data, call.call_id):
+                return intent.id.encode() in message.data
         await asyncio.sleep(_PAUSE_S)  # The replica that answered lags behind.
     return False

@@ -77,18 +77,19 @@ class ToolRunner:
         began = time.monotonic()
         if await evidence.run_ended(self._bus, call):
             raise RunEnded
+        doubtful = delivery.number > 1 or call.again
         # The count of deliveries is an estimate: it may be lost with a server that crashed.
-        suspect = delivery.number > 1 or call.again or began - self._reconnected_at < _RECOVERING_S
-        if suspect and await evidence.is_settled(self._bus, call):
+        may_be_old = doubtful or began - self._reconnected_at < _RECOVERING_S
+        if may_be_old and await evidence.is_settled(self._bus, call):
             raise AlreadySettled
-        relay = Relay(self._bus, call, may_have_shown=suspect)
+        relay = Relay(self._bus, call, may_have_shown=may_be_old)
         try:
             spec = await self._spec(call)
             check_arguments(call, spec)
-            find_first = suspect
+            find_first = doubtful
             if not spec.idempotent:
-                find_first = not await evidence.claim(self._bus, delivery, call, from_start=suspect)
-                if find_first and not suspect and await evidence.is_settled(self._bus, call):
+                find_first = not await evidence.claim(self._bus, delivery, call)
+                if find_first and not may_be_old and await evidence.is_settled(self._bus, call):
                     raise AlreadySettled
             body = await self._dispatcher.call_tool(call, spec, call.args, relay, find_first=find_first)
         except CallFailed as failure:

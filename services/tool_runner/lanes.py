@@ -3,6 +3,7 @@
 import asyncio
 
 import structlog
+from nats.errors import Error as NatsError
 
 from contracts import subjects
 from contracts.tools import ToolSpec
@@ -84,5 +85,5 @@ class Lanes:
             await asyncio.sleep(_LOOK_S)
             try:
                 await self._take_existing()
-            except BusError as error:
+            except (BusError, NatsError, ConnectionError, OSError) as error:
                 logger.debug("consumers_not_listed", reason=str(error))

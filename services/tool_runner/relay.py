@@ -18,6 +18,8 @@ from contracts.tools import ArtifactPiece, CallRequested, Progress
 from services.runtime.bus import Bus
 from services.runtime.errors import BusError, Refused
 
+from .evidence import events_of
+
 logger = structlog.get_logger(__name__)
 
 STREAM_TTL_S = 3600
@@ -110,7 +112,7 @@ class Relay:
         for message in await (await self._bus.reader(subjects.RUNS)).messages(self._subject):
             if (message.headers or {}).get(EVENTS_HEADER) != "artifact_chunk":
                 continue
-            for event in Record.model_validate_json(message.data).events:
+            for event in events_of(message.data):
                 if isinstance(event, ArtifactChunk) and event.call_id == self._call.call_id:
                     found[event.stream_id] = max(found.get(event.stream_id, 0), event.seq + 1)
         return found

@@ -1,0 +1,92 @@
+"""The catalogue as its readers see it."""
+
+from collections.abc import AsyncIterator
+
+import nats
+import pytest
+
+from contracts import subjects
+from contracts.tools import ToolSpec
+from services.runtime import catalogue
+from services.runtime.bus import Bus
+from services.runtime.catalogue import Catalogue, key_subject
+from services.runtime.settings import BusSettings
+from services.runtime.streams import provision
+from tests.support.nats_server import NatsServer
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+async def bus(own_nats_server: NatsServer) -> AsyncIterator[Bus]:
+    """A connection, with the bucket there."""
+    found = Bus("reader", BusSettings(nats_url=own_nats_server.url))
+    found.attach(await nats.connect(**found.client_options()))
+    await provision(found)
+    yield found
+    await found.nc.close()
+
+
+async def put(bus: Bus, key: str, value: bytes, ttl_s: int | None = None) -> None:
+    """Write a key as the tool runner does."""
+    await bus.publish(key_subject(key), value, {"Nats-TTL": str(ttl_s)} if ttl_s else None)
+
+
+def encoded(spec: ToolSpec) -> bytes:
+    """A specification as it is stored."""
+    return spec.model_dump_json().encode()
+
+
+async def test_what_is_there_is_known_at_the_start_and_what_comes_is_seen(bus: Bus) -> None:
+    """Each change grows the version; a refresh is no change."""
+    first, second = ToolSpec(name="first"), ToolSpec(name="second")
+    await put(bus, "tool.first", encoded(first))
+    seen = await Catalogue(bus).start()
+    assert list(seen.live()) == ["first"]
+    version = seen.version
+
+    await put(bus, "tool.first", encoded(first))
+    await put(bus, "tool.second", encoded(second))
+    await wait_until(lambda: "second" in seen.live(), what="the second tool is seen")
+    assert seen.version == version + 1
+
+    await put(bus, "tool.second", encoded(second.model_copy(update={"description": "better"})))
+    await wait_until(lambda: seen.live()["second"].description == "better", what="the change is seen")
+    await seen.stop()
+
+
+async def test_an_expired_tool_is_gone_but_not_just_after_a_reconnect(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tools reconnect too; what they announced may have expired meanwhile."""
+    monkeypatch.setattr(catalogue, "_CHECK_S", 0.1)
+    seen = await Catalogue(bus).start()
+    await put(bus, "tool.brief", encoded(ToolSpec(name="brief")), ttl_s=1)
+    await wait_until(seen.live, what="the tool is seen")
+
+    async def expired() -> bool:
+        last = await bus.last(catalogue.STREAM, key_subject("tool.brief"))
+        return last is None or not last.data
+
+    await wait_until(expired, what="the key has expired")
+    assert seen.live()
+    monkeypatch.setattr(catalogue, "_SETTLING_S", 0)
+    await wait_until(lambda: not seen.live(), what="the tool is gone")
+    await seen.stop()
+
+
+async def test_a_pinned_specification_stays(bus: Bus) -> None:
+    """It is found by its digest whether the tool is there or not."""
+    spec = ToolSpec(name="pinned")
+    seen = await Catalogue(bus).start()
+    assert await seen.spec(spec.digest()) is None
+    await put(bus, subjects.spec_key(spec.digest()), encoded(spec))
+    assert await seen.spec(spec.digest()) == spec
+    await seen.stop()
+
+
+@pytest.mark.parametrize("value", [b"", b"{", b'{"name": "other"}', b"[]"])
+async def test_an_entry_that_cannot_be_read_hides_no_other(bus: Bus, value: bytes) -> None:
+    """Nor does one that stands under the name of another tool."""
+    await put(bus, "tool.broken", value)
+    await put(bus, "tool.whole", encoded(ToolSpec(name="whole")))
+    seen = await Catalogue(bus).start()
+    assert list(seen.live()) == ["whole"]
+    await seen.stop()
