@@ -1,12 +1,14 @@
-"""The examples in other languages, built once per worker; and processes of them."""
+"""The examples in other languages, built once per run; and processes of them."""
 
 import asyncio
+import contextlib
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import nats
@@ -67,22 +69,38 @@ def build(command: list[str], folder: Path) -> None:
         pytest.fail(f"{' '.join(command)} ended with {ran.returncode}:\n{said}")
 
 
+@contextlib.contextmanager
+def built_once(tmp_path_factory: pytest.TempPathFactory, name: str) -> Iterator[tuple[Path, bool]]:
+    """A folder that all workers of this run share, and whether it still has to be filled; the others wait meanwhile."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"built-{name}"
+    folder.mkdir(exist_ok=True)
+    done = folder / "done"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder, not done.exists()
+        done.touch()
+
+
 @pytest.fixture(scope="session")
 def typescript(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """How the TypeScript example's programs are started; add the name and arguments."""
+    """How the TypeScript example's programs are started; the last part is their folder."""
     node, npm = needs_program("node"), needs_program("npm")
-    folder = tmp_path_factory.mktemp("typescript") / "built"
-    shutil.copytree(EXAMPLES / "typescript", folder, ignore=shutil.ignore_patterns("node_modules", "dist"))
-    build([str(npm), "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline"], folder)
-    build([str(node), "node_modules/typescript/bin/tsc"], folder)
+    with built_once(tmp_path_factory, "typescript") as (folder, to_do):
+        if to_do:
+            shutil.copytree(EXAMPLES / "typescript", folder, ignore=shutil.ignore_patterns("node_modules", "dist"), dirs_exist_ok=True)
+            build([str(npm), "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline"], folder)
+            build([str(node), "node_modules/typescript/bin/tsc"], folder)
     return [str(node), str(folder / "dist")]
 
 
 @pytest.fixture(scope="session")
 def go(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """How the Go example's programs are started; add the name and arguments."""
-    folder = tmp_path_factory.mktemp("go")
-    build([str(needs_program("go")), "build", "-o", f"{folder}/", "./cmd/..."], EXAMPLES / "go")
+    """How the Go example's programs are started: their folder."""
+    command = needs_program("go")
+    with built_once(tmp_path_factory, "go") as (folder, to_do):
+        if to_do:
+            build([str(command), "build", "-o", f"{folder}/", "./cmd/..."], EXAMPLES / "go")
     return [str(folder)]
 
 

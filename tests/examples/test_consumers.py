@@ -22,7 +22,6 @@ pytestmark = pytest.mark.timeout(300)
 
 RUNS: dict[str, Any] = next(stream for stream in STREAMS if stream["name"] == subjects.RUNS)
 TENANT = "default"
-LANGUAGES = [pytest.param(language, marks=pytest.mark.xdist_group(language)) for language in ("typescript", "go")]
 
 
 class Run:
@@ -94,7 +93,7 @@ async def unheard(client: Client, *writes: Any) -> None:
     await api(client, "UPDATE", RUNS)
 
 
-@pytest.fixture(params=LANGUAGES)
+@pytest.fixture(params=["typescript", "go"])
 def watch(request: pytest.FixtureRequest) -> list[str]:
     """The command of the consumer in one language."""
     return program(request.getfixturevalue(request.param), "watch")

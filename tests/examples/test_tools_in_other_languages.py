@@ -74,10 +74,9 @@ TOOLS = [
         refusal="at least 2 servers are needed",
     ),
 ]
-BY_LANGUAGE = [pytest.param(example, id=example.language, marks=pytest.mark.xdist_group(example.language)) for example in TOOLS]
 
 
-@pytest.fixture(params=BY_LANGUAGE)
+@pytest.fixture(params=TOOLS, ids=lambda tool: tool.language)
 async def example(request: pytest.FixtureRequest, start: Start, nats_server: NatsServer, client: Client) -> Example:
     """A tool that runs and has been discovered; a process of its own for every test."""
     example: Example = request.param
@@ -261,7 +260,6 @@ async def test_it_finishes_its_work_before_it_goes(client: Client, example: Exam
     assert await example.running.ended() == 0
 
 
-@pytest.mark.xdist_group("go")
 def test_the_go_example_is_vetted_and_its_own_tests_pass(go: list[str]) -> None:
     """`go vet` and `go test`, as a reader would run them."""
     assert go
