@@ -11,7 +11,7 @@ from typing import Any
 import nats
 from nats.aio.client import Client
 
-from .loading import load_tools, unique
+from .loading import ToolsNotLoaded, load_tools, unique
 from .served import BEAT_S, ServedTool
 from .tools import Tool
 from .workers import Workers
@@ -115,10 +115,13 @@ async def _connect(url: str | None, user: str | None, password: str | None) -> C
 
 
 def main(paths: Sequence[str | Path], url: str | None = None, *, grace_s: float = _GRACE_S, log_level: str = "INFO") -> None:
-    """Serve the tools of Python files until SIGTERM or SIGINT. Raises ToolsNotLoaded before anything is served."""
+    """Serve the tools of Python files until SIGTERM or SIGINT. Ends the process with a sentence when a file cannot be served."""
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("nats").setLevel(logging.ERROR)
-    tools = unique(tool for path in paths for tool in load_tools(path))
+    try:
+        tools = unique(tool for path in paths for tool in load_tools(path))
+    except ToolsNotLoaded as error:
+        raise SystemExit(str(error)) from error
     asyncio.run(_until_told(tools, url, grace_s))
 
 
