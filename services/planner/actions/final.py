@@ -5,7 +5,7 @@ from typing import Any
 
 from services.planner.strict_json import ANSWER_KEYS
 
-from .names import CONTROL_KEYS, FINAL_FIELDS, STREAMED_KEYS, may_be_encoded
+from .names import CONTROL_KEYS, FINAL_FIELDS, STREAMED_KEYS, may_be_encoded, names_another
 from .values import answer_text, as_object, pick_answer
 
 _ENVELOPE = frozenset({"role", "type", "tool_calls", "function_call", "refusal"})
@@ -15,13 +15,18 @@ _MAY_STAND_BESIDE = frozenset({*CONTROL_KEYS, *FINAL_FIELDS, *ANSWER_KEYS, *_ENV
 def has_answer(action: Mapping[str, Any]) -> bool:
     """Does an object without a node hold an answer?
 
-    `text`, `response` and `content` are common words: they say so only where nothing unknown stands beside them.
+    Not where it names something else to be called. `text`, `response` and `content` are common words, and `args` may be a tool's: they
+    say so only where nothing unknown stands beside them.
     """
-    args = action.get("args")
-    places = [action, args] if isinstance(args, dict) else [action]
-    if any(answer_text(place.get(key)) is not None for place in places for key in STREAMED_KEYS):
+    if names_another(action):
+        return False
+    if any(answer_text(action.get(key)) is not None for key in STREAMED_KEYS):
         return True
-    return set(action) <= _MAY_STAND_BESIDE and answer_text(pick_answer(action), known_only=True) is not None
+    if not set(action) <= _MAY_STAND_BESIDE:
+        return False
+    args = action.get("args")
+    inside = isinstance(args, dict) and any(answer_text(args.get(key)) is not None for key in STREAMED_KEYS)
+    return inside or answer_text(pick_answer(action), known_only=True) is not None
 
 
 def says_something(action: Mapping[str, Any]) -> bool:

@@ -22,7 +22,20 @@ THINK_TAGS = ("think", "thinking", "thought", "reasoning")
 ALIAS_MODES = {"task.subagent": "subagent", "task.tool": "job"}
 """The mode of a task that its opcode's spelling names."""
 
+LEAD = 64
+"""Characters in front of an object or list that may tell that it is a value inside of something."""
+
 _NULL_WORDS = frozenset({"null", "none"})
+_FINISHING = frozenset({FINAL_RESPONSE, "answer", "final", "final answer", "finish", "reply", "respond"})
+_NAMING = re.compile(r"(?:next[ _-]?)?(?:node|step|tool|action|function)(?:[ _-]?name)?|recipient_name", re.IGNORECASE)
+_QUOTES = r"\"'\\\u2018\u2019\u201c\u201d"
+_ARGUMENT = re.compile(
+    rf"(?:[{_QUOTES}]+[\w.$-]{{1,40}}[{_QUOTES}]+\s?[:=]"
+    rf"|\b(?:args|arguments|kwargs|parameters?|params|tool_args|tool_input|action[ _]input)[*`{_QUOTES}]*\s?[:=]"
+    r"|[(,]\s?\w{1,40}\s?=|\w\("
+    r"|<(?:args|arguments|function|input|invoke|parameters?)\b[^<>]*>)[\s*`]*\Z",
+    re.IGNORECASE,
+)
 _MAY_BE_OBJECT = re.compile(r"\s*\{")
 
 
@@ -52,6 +65,28 @@ def is_null_word(name: str, tools: AbstractSet[str] = frozenset()) -> bool:
 def may_be_encoded(text: str) -> bool:
     """Can a text in the place of an object be that object, encoded once more? Only the whole text tells, so it is not shown early."""
     return _MAY_BE_OBJECT.match(text) is not None
+
+
+def lead_on(lead: str, more: str) -> str:
+    """The end of a text that goes on with `more`: its last characters, blanks in a row as one."""
+    whole = lead + more
+    words = whole.rsplit(None, LEAD)
+    blank = " " if whole[-1:].isspace() else ""
+    return (" ".join([words[0][-LEAD:], *words[1:]]) + blank)[-LEAD:] if words else blank
+
+
+def is_argument(lead: str) -> bool:
+    """Does the text in front of an object or list say that it is a value inside of something: of a key, of a call, of an element?
+
+    Then it is a piece of what could not be read as a whole, and never an action.
+    """
+    return _ARGUMENT.search(lead) is not None
+
+
+def names_another(fields: Mapping[str, Any]) -> bool:
+    """Does an object name what is to be called, under a key of another notation? Then its answer is not the user's."""
+    named = [value for key, value in fields.items() if isinstance(value, str) and value.strip() and _NAMING.fullmatch(key.strip())]
+    return any(name.strip().lower() not in _FINISHING for name in named)
 
 
 def streams_before_plan(action: Mapping[str, Any]) -> bool:

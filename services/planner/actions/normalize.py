@@ -23,6 +23,7 @@ _EXPECTED = {
     " and nothing beside it.",
 }
 _TAGS = re.compile(rf"</?(?:{'|'.join(THINK_TAGS)})>", re.IGNORECASE)
+_WORD = re.compile(r"[A-Za-z0-9_-]+")
 _EXCERPT = 40
 
 
@@ -60,7 +61,7 @@ def normalize_action(
         action_format: `unified` refuses everything but the two-field form.
     """
     given = text_or_mapping.decode(errors="replace") if isinstance(text_or_mapping, bytes | bytearray) else text_or_mapping
-    reply = _of_text(given) if isinstance(given, str) else _of_value(given)
+    reply = _of_text(given, tools) if isinstance(given, str) else _of_value(given)
     result = _strict(reply, tools) if action_format == "unified" else _lenient(reply, tools)
     native = mend(reasoning_content).strip() if isinstance(reasoning_content, str) else ""
     expected = _EXPECTED["legacy" if action_format == "legacy" else "auto"]
@@ -84,30 +85,40 @@ class _Reply:
         return list(chain.from_iterable(self.shapes[shape] for shape in sorted(self.shapes, reverse=True) if shape is not Shape.OTHER))
 
 
-def _of_text(text: str) -> _Reply:
-    reply, thoughts = _scanned(text, skip_thoughts=True)
+def _of_text(text: str, tools: AbstractSet[str]) -> _Reply:
+    reply, thoughts = _scanned(text, tools, skip_thoughts=True)
     # Where nothing stands outside the think tags, the model may have put its action inside.
     if thoughts and not reply.broken and not any(reply.shapes.values()):
-        reply, _ = _scanned(text, skip_thoughts=False)
+        reply, _ = _scanned(text, tools, skip_thoughts=False)
     return reply
 
 
-def _scanned(text: str, *, skip_thoughts: bool) -> tuple[_Reply, bool]:
+def _scanned(text: str, tools: AbstractSet[str], *, skip_thoughts: bool) -> tuple[_Reply, bool]:
     scan = Scan(text, skip_thoughts=skip_thoughts)
     shapes: dict[Shape, list[Found]] = {shape: [] for shape in Shape}
     broken: Broken | None = None
     for item in scan.items():
+        shape = shape_of(item.value) if isinstance(item, Found) else Shape.OTHER
+        if shape is Shape.ANSWER and isinstance(item, Found) and _last_word(item.lead) in tools:
+            item = Broken(NotJson("an object stands behind the name of a tool", item.start), text, was_action=True)  # noqa: PLW2901
         if isinstance(item, Broken):
             if broken is None or (item.was_action and not broken.was_action):
                 broken = item
             continue
-        shape = shape_of(item.value)
         # Behind something broken only an explicit action counts: the rest may be a piece of what broke.
         kept = shapes[Shape.OTHER if item.doubted and shape is not Shape.NODE else shape]
         if len(kept) <= MAX_ALTERNATES:
             kept.append(item)
+    if broken is None and scan.node is not None and (shapes[Shape.CALL] or shapes[Shape.ANSWER]):
+        # Whoever writes of a node outside of an object has written pieces of an action: the objects may be its arguments.
+        broken = Broken(NotJson("`next_node` stands outside of an object", scan.node), text, was_action=True)
     nothing = "the reply holds no JSON object" if text.strip() else "the reply is empty"
     return _Reply(shapes, broken, text, scan.first_fence, nothing), scan.thoughts
+
+
+def _last_word(lead: str) -> str:
+    words = _WORD.findall(lead)
+    return words[-1] if words else ""
 
 
 def _of_value(value: Any) -> _Reply:

@@ -3,8 +3,10 @@
 Rules:
 - Reading never goes back: what was read as part of an object, whole or broken, is not searched again. So the work is linear, and no
   inner object of a truncated action is ever found.
-- A brace or bracket that breaks before anything was said in it is prose. One that breaks later is broken up to where its brackets
-  balance, a fence begins, or the text ends.
+- A brace or bracket that breaks before anything was said in it is prose, unless a brace has a node of its own further on. One that
+  breaks later is broken up to where its brackets balance, a fence begins, or the text ends.
+- What stands behind a key, in a call or in an element (`"args": {`, `save({`, `<args>{`) is a value of something that was not read as a
+  whole, and so is broken too.
 - A brace or bracket that cannot begin anything is not even tried, and only so many are tried: a reply of a million objects is none.
 - Behind a broken action nothing counts, for what was meant to come first is lost; only another fence may hold it again, unless the
   broken one may have been final and so already shown.
@@ -16,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..strict_json import MAX_DEPTH, NotJson, Reader
-from .names import THINK_TAGS
+from .names import THINK_TAGS, is_argument, lead_on
 
 _DEEPEST_ENCODING = 3
 _MOST_PIECES = 50_000
@@ -27,11 +29,13 @@ _BARE_KEY = rf"[{_QUOTES}]|[\w$.-]++[{_QUOTES}]?\s*+[:=]"
 _OBJECT = rf"\{{(?=\s*+(?:\}}|{_BARE_KEY}))"
 _LIST = r"""\[(?=\s*+(?:[\[{\]"']|-?[0-9]|(?:true|false|null|True|False|None)\b))"""
 _ENCODED = r'"(?=(?:\s|\\+[nrt])*+[\[{](?:\s|\\+[nrt])*+\\)'
-_NOTABLE = re.compile(rf"{_OBJECT}|{_LIST}|```|{_ENCODED}|{_OPENING_TAG.pattern}", re.IGNORECASE)
+_NOTABLE = re.compile(rf"{_OBJECT}|{_LIST}|```|{_ENCODED}|{_OPENING_TAG.pattern}|(?P<odd>\{{)", re.IGNORECASE)
 _BARE_OPENING = re.compile(r"[\s\[{]*+")
 _KEY_AT = re.compile(_BARE_KEY)
 _IN_BROKEN = re.compile(r'"(?>[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[{}\]]|```', re.DOTALL)
-_NODE_BEGINS = rf"next_node[{_QUOTES}\\]*+\s*+[:=]?\s*+(?:[{_QUOTES}\\]*+\w|[\[{{]|[{_QUOTES}\\]*+\Z)"
+_NODE_BEGINS = rf"next_node[{_QUOTES}\\]*+\s*+[:=]?\s*+(?:[{_QUOTES}\\]*+\s*+\w|[\[{{]|[{_QUOTES}\\]*+\Z)"
+_NODE = re.compile(rf"next_?node|next[ -]node[*{_QUOTES}\\]*+\s*+[:=]", re.IGNORECASE)
+_IN_ODD = re.compile(rf"[*{_QUOTES}\\]*+(?P<node>{_NODE.pattern})|{_IN_BROKEN.pattern}", re.DOTALL | re.IGNORECASE)
 _WAS_ACTION = re.compile(rf"tool_calls|function_call|action_input|{_NODE_BEGINS}")
 _MAY_BE_SHOWN = re.compile(r"final_response|null|none", re.IGNORECASE)
 
@@ -41,7 +45,7 @@ class Found:
     """An object of the reply.
 
     `start` and `end` are those of the list or text around it, where there is one. `fenced`: it stands inside a code fence. `doubted`:
-    something broken stands before it.
+    something broken stands before it. `lead` is the end of the text in front of it.
     """
 
     value: dict[str, Any]
@@ -49,6 +53,7 @@ class Found:
     end: int = 0
     fenced: bool = False
     doubted: bool = False
+    lead: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,13 +72,15 @@ _Step = Generator[Found | Broken, None, int | None]
 class Scan:
     """One reading of a text. With `skip_thoughts` the content of think tags is passed over, and `thoughts` tells whether there was any.
 
-    `looked_at` counts the characters examined, those twice that were examined twice; `first_fence` is where the first code fence begins.
+    `looked_at` counts the characters examined, those twice that were examined twice; `first_fence` is where the first code fence begins;
+    `node` is where a node is first spoken of outside of all objects.
     """
 
     def __init__(self, text: str, *, skip_thoughts: bool = True, level: int = 0) -> None:
         self.thoughts = False
         self.looked_at = 0
         self.first_fence: int | None = None
+        self.node: int | None = None
         self._text = text
         self._skip_thoughts = skip_thoughts
         self._level = level
@@ -82,25 +89,72 @@ class Scan:
         self._doubted = False
         self._pieces = 0
         self._unclosed: set[str] = set()
+        self._lead = ""
+        self._owners: set[int] = set()
+        self._walked = 0
 
     def items(self) -> Iterator[Found | Broken]:
         """The objects and the broken ones, in the order of the text."""
         here: int | None = 0
         while here is not None and self._pieces < _MOST_PIECES:
             notable = _NOTABLE.search(self._text, here)
-            self.looked_at += (notable.end() if notable else len(self._text)) - here
+            self._pass(here, notable.start() if notable else len(self._text))
             if notable is None:
                 return
+            begin = notable.start()
             if notable[0] == "```":
-                here = self._fence(notable.start())
+                here = self._fence(begin)
             elif notable[0].startswith("<"):
                 here = self._thought(notable)
-            elif notable[0] == '"':
-                self._pieces += 1
-                here = yield from self._encoded(notable.start())
+            elif notable["odd"]:
+                here = yield from self._odd(begin)
             else:
                 self._pieces += 1
-                here = yield from self._value(notable.start())
+                here = yield from self._piece(begin)
+
+    def _pass(self, here: int, end: int) -> None:
+        """Take in the prose up to `end`."""
+        self.looked_at += end - here
+        prose = self._text[here:end]
+        self._lead = lead_on(self._lead, prose)
+        if self.node is None and (node := _NODE.search(prose)):
+            self.node = here + node.start()
+
+    def _piece(self, start: int) -> _Step:
+        """Read what begins like an object, a list or an encoded object."""
+        lead, self._lead = self._lead, ""
+        if is_argument(lead):
+            error = NotJson("a value stands here without the object around it", start)
+            return (yield from self._broken(start, error, was_action=True))
+        if self._text[start] == '"':
+            return (yield from self._encoded(start, lead))
+        return (yield from self._value(start, lead))
+
+    def _odd(self, start: int) -> _Step:
+        """A brace that begins no object. With a node of its own it was to be an action; else it is prose."""
+        if start >= self._walked:
+            self._walk(start)
+        if start in self._owners:
+            return (yield from self._broken(start, NotJson("a key in quotes is expected", start + 1, 1), was_action=True))
+        self._lead = lead_on(self._lead, "{")
+        return start + 1
+
+    def _walk(self, start: int) -> None:
+        """Find the braces that have a node of their own, from the one at `start` to where it is closed."""
+        opened: list[int] = []
+        for token in _IN_ODD.finditer(self._text, start):
+            self._walked = token.end()
+            if token["node"]:
+                self._owners.update(opened[-1:])
+            elif token[0] in "{[":
+                opened.append(token.start())
+            elif token[0] in "}]":
+                opened.pop()
+                if not opened:
+                    break
+        else:
+            self._walked = len(self._text)
+        self.looked_at += self._walked - start
 
     def _fence(self, start: int) -> int:
         self._fenced = not self._fenced
@@ -119,19 +173,22 @@ class Scan:
             self._unclosed.add(name)
             return tag.end()
         self.thoughts = True
+        self._lead = ""
         return closing.end()
 
-    def _value(self, start: int) -> _Step:
+    def _value(self, start: int, lead: str) -> _Step:
         try:
             value, end = self._reader.read(start)
         except NotJson as error:
             if self._is_prose(start, error):
-                self.looked_at += error.position - start
-                return max(error.position, start + 1)
+                end = max(error.position, start + 1)
+                self._lead = lead
+                self._pass(start, end)
+                return end
             return (yield from self._broken(start, error))
         self.looked_at += end - start
         for item in _objects(value):
-            yield Found(item, start, end, self._fenced, self._doubted)
+            yield Found(item, start, end, self._fenced, self._doubted, lead)
         return end
 
     def _is_prose(self, start: int, error: NotJson) -> bool:
@@ -142,11 +199,11 @@ class Scan:
             return False
         return not (opening[0].rstrip().endswith("{") and _KEY_AT.match(text, position))
 
-    def _broken(self, start: int, error: NotJson) -> _Step:
+    def _broken(self, start: int, error: NotJson, *, was_action: bool = False) -> _Step:
         end = self._end_of_broken(error.position, error.depth)
         self.looked_at += end - start
         region = self._text[start:end]
-        was_action = _WAS_ACTION.search(region) is not None
+        was_action = was_action or _WAS_ACTION.search(region) is not None
         yield Broken(error, self._text, was_action)
         if not was_action:
             self._doubted = True
@@ -168,7 +225,7 @@ class Scan:
                 return token.end()
         return len(self._text)
 
-    def _encoded(self, start: int) -> _Step:
+    def _encoded(self, start: int, lead: str) -> _Step:
         """A JSON string that holds an object."""
         try:
             inner, end = self._reader.read_string(start)
@@ -182,11 +239,13 @@ class Scan:
         scan = Scan(inner, skip_thoughts=self._skip_thoughts, level=self._level + 1)
         for item in scan.items():
             if isinstance(item, Found):
-                yield Found(item.value, start, end, self._fenced, self._doubted or item.doubted)
+                yield Found(item.value, start, end, self._fenced, self._doubted or item.doubted, lead)
             else:
                 yield item
                 end = -1 if item.was_action else end
         self.looked_at += scan.looked_at
+        if self.node is None and scan.node is not None:
+            self.node = start
         return end if end >= 0 else None
 
 

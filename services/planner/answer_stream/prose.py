@@ -6,6 +6,7 @@ nothing *inside* of them is ever taken for an action:
 
 - `{word`, `[word`, `{{`: no notation begins like that, so it is text, and the search goes on right behind it;
 - `{}`, `[1]`, `{x: 1}`, `{%}`: skipped up to where the brackets balance, unless a quote, a tag or a node comes before that;
+- `"args": {`, `save({`, `<args>{`: a value of something that broke, so no action; the finder is `lost`;
 - `{'next_node': …`, `{next_node: …`, `{ // "…`, `["…`, `"{\"…`: Python, JavaScript, an encoded or a broken object. The strings in it may
   hold anything, and only a parser with the whole reply can read them: the finder is `lost` and stays silent.
 """
@@ -13,10 +14,11 @@ nothing *inside* of them is ever taken for an action:
 import re
 from collections.abc import Callable
 
-from services.planner.actions.names import THINK_TAGS
+from services.planner.actions.names import THINK_TAGS, is_argument, lead_on
 
 _LONGEST_TAG = max(map(len, THINK_TAGS)) + 1
 _NODE = "next_node"
+_SPOKEN_OF = re.compile(r"next[ _-]?node", re.IGNORECASE)
 _NOTABLE = re.compile(r"[\[{<]")
 _BLANKS = re.compile(r"[ \t\r\n]*")
 _WORD = re.compile(r"[\w$.-]*")
@@ -44,18 +46,28 @@ class ObjectFinder:
         self._listed = False
         self._depth = 0
         self._tail = ""
+        self._lead = ""
+        self._odd = False
 
     def search(self, text: str, start: int) -> int:
         """Read `text` from `start` on and return where reading stopped: behind the quote when `found`, else at the end."""
         if self.found:
             self.found = False
+            self._lead = ""
             self._after_value()
         here = start
         while here < len(text) and not (self.found or self.lost):
             before = here
             here = self._move(text, here)
             self.looked_at += max(1, here - before)
+            self._note(text[before:here])
         return here
+
+    def _note(self, passed: str) -> None:
+        """Remember the end of what was passed. Behind an odd brace a node makes that brace one that may have been an action."""
+        if self._odd and not self.found:
+            self.lost = self.lost or _SPOKEN_OF.search(self._lead + passed) is not None
+        self._lead = lead_on(self._lead, passed)
 
     def _text(self, text: str, here: int) -> int:
         notable = _NOTABLE.search(text, here)
@@ -64,11 +76,10 @@ class ObjectFinder:
         if notable[0] == "<":
             self._tag = ""
             self._move = self._opening_tag
-        elif notable[0] == "{":
-            self._move = self._brace
         else:
-            self._lists = 1
-            self._move = self._bracket
+            self.lost = is_argument(lead_on(self._lead, text[here : notable.start()]))
+            self._lists = int(notable[0] == "[")
+            self._move = self._bracket if self._lists else self._brace
         return notable.end()
 
     def _opening_tag(self, text: str, here: int) -> int:
@@ -114,6 +125,7 @@ class ObjectFinder:
             self.lost = True
         elif char in "{[":
             self._lists = 0
+            self._odd = True
             self._move = self._text
             return here
         else:
@@ -133,6 +145,7 @@ class ObjectFinder:
     def _behind_word(self, text: str, here: int) -> int:
         here = _end(_BLANKS, text, here)
         if here < len(text):
+            self._odd = self._odd or text[here] not in _BEHIND_KEY
             self._move = self._inside if text[here] in _BEHIND_KEY else self._text
         return here
 

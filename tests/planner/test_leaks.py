@@ -1,0 +1,141 @@
+"""An argument of a tool is never taken for the user's answer, however the action around it broke (ACTIONS 2 and 3)."""
+
+import json
+import random
+
+import pytest
+
+from services.planner.actions import normalize_action
+from services.planner.actions.names import LEAD, is_argument, lead_on
+from services.planner.answer_stream import AnswerStream
+
+TOOLS = frozenset({"save"})
+CANARY = "CANARY"
+FINAL = json.dumps({"next_node": "final_response", "args": {"answer": CANARY}})
+ARGS = [
+    '"args": {"answer": "CANARY"}',
+    f'"args": {FINAL}',
+    f'"args": [{FINAL}]',
+    f'"args": {{"x": {FINAL}}}',
+    f'"args": {json.dumps(FINAL)}',
+]
+BROKEN = [
+    '{// save it\n "next_node": "save", %s}',
+    '{# c\n "next_node": "save", %s}',
+    '{ /* c */ "next_node": "save", %s}',
+    '{( "next_node": "save", %s}',
+    '{\\n "next_node": "save", %s}',
+    '{, "next_node": "save", %s}',
+    '{… "next_node": "save", %s}',
+    '{*next_node*: "save", %s}',
+    '{next node: "save", %s}',
+    "{<next_node>save</next_node> %s}",
+    '{ save it "next_node": " save", %s}',
+    '{// don"t\n "next_node": "save", %s}',
+    "{// don\"t\n 'next_node': 'save', %s}",
+    '{// c\n %s, "next_node": "save"}',
+    '{{%s, "next_node": "save"}',
+    '%s, "next_node": "save"',
+    '"next_node": "save", %s}',
+    '{"nextNode": "save", %s}',
+    '{"node": "save", %s}',
+    '{"tool_name": "save", %s}',
+]
+OTHERS = [
+    '{"tool": "save", "answer": "CANARY"}',
+    '{{"answer": "CANARY"}, "next_node": "save"}',
+    'next_node: save\nargs:\n  {"answer": "CANARY"}',
+    '<next_node>save</next_node><args>{"answer": "CANARY"}</args>',
+    'save({"answer": "CANARY"})',
+    f"save({FINAL})",
+    'save(q=1, args={"answer": "CANARY"})',
+    'Action: save\nAction Input: {"answer": "CANARY"}',
+    '<function=save>{"answer": "CANARY"}</function>',
+    'save{"answer": "CANARY"}',
+    '[TOOL_CALLS] save {"answer": "CANARY"}',
+    '`save`: {"answer": "CANARY"}',
+    '"args": "{\\"answer\\": \\"CANARY\\"}"',
+]
+REPLIES = [form % args for form in BROKEN for args in ARGS] + OTHERS
+
+
+@pytest.mark.parametrize("before", ["", "Sure. ", "```json\n", '{"x": 1} '])
+def test_no_argument_becomes_the_answer(before: str) -> None:
+    """Neither on the screen nor in the action: the model is asked again."""
+    for reply in REPLIES:
+        stream = AnswerStream(tools=TOOLS)
+        shown = "".join(stream.feed(char) for char in before + reply)
+        action = normalize_action(before + reply, tools=TOOLS).action
+        assert shown == "", reply
+        assert action is None or action.next_node == "save", reply
+
+
+def test_no_argument_becomes_the_answer_whatever_was_damaged() -> None:
+    """Characters are cut out of tool calls or put into them at random; an answer may come out of them only by breaking the node itself."""
+    rng = random.Random(5)
+    for _ in range(20_000):
+        call = {"next_node": "save", "args": {rng.choice(["answer", "x"]): rng.choice([CANARY, FINAL, json.loads(FINAL)])}}
+        text = json.dumps(dict(rng.sample(list(call.items()), 2)))
+        start = text.index("next_node")
+        kept = range(start - 1, start + len('next_node": "save"'))
+        for _ in range(rng.randint(1, 3)):
+            at = rng.randrange(len(text))
+            if at not in kept and at < text.index(CANARY):
+                text = text[:at] + rng.choice(["", "", "#", "// c\n", "(", "\\", '"', "}", "{", ",", "…"]) + text[at + 1 :]
+                moved = text.find("next_node")
+                kept = range(moved - 1, moved + len('next_node": "save"'))
+        action = normalize_action(text, tools=TOOLS).action
+        assert action is None or action.next_node == "save", text
+
+
+@pytest.mark.parametrize(
+    ("lead", "expected"),
+    [
+        ('"args": ', True),
+        ("'inner' :", True),
+        ('\\"args\\":', True),
+        ("args = ", True),
+        ("Action Input: ", True),
+        ("save(", True),
+        ("save(q=1, more=", True),
+        ('<invoke name="save">\n', True),
+        ("Here is my action: ", False),
+        ("**Action**: ", False),
+        ("the arguments are fine. ", False),
+        ("action = ", False),
+        ("(see below) ", False),
+        ("<tool_call>", False),
+        ("", False),
+    ],
+)
+def test_what_stands_in_front_of_a_value(lead: str, *, expected: bool) -> None:
+    """A key, a call or an element makes it a piece of something; prose does not."""
+    assert is_argument(lead) is expected
+
+
+def test_the_lead_is_the_same_however_the_text_was_split() -> None:
+    """And stays short, whatever blanks a model puts in."""
+    text = "Some prose of a certain length, " * 5 + '"args"' + " \n" * 500 + ":" + " " * 500
+    whole = lead_on("", text)
+    lead = ""
+    for start in range(0, len(text), 7):
+        lead = lead_on(lead, text[start : start + 7])
+    assert lead == whole
+    assert len(lead) <= LEAD
+    assert is_argument(lead)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        '{{"next_node": "save", "args": {"q": 1}}}',
+        'A lone { here. {"next_node": "save", "args": {"q": 1}}',
+        'p { color: red } and f(x) { return {y} } then: {"next_node": "save", "args": {"q": 1}}',
+        'I could set "next_node": "final_response" later. {"next_node": "save", "args": {"q": 1}}',
+    ],
+)
+def test_braces_in_prose_stay_prose(reply: str) -> None:
+    """Only a node of its own makes an odd brace an action that broke."""
+    action = normalize_action(reply, tools=TOOLS).action
+    assert action is not None
+    assert (action.next_node, action.args) == ("save", {"q": 1})
