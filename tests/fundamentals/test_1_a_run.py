@@ -1,5 +1,6 @@
 """A run is one question put to an agent. It ends in one `FinalPayload`, and its events tell how it got there."""
 
+from contracts.events import Chunk, Done, Step
 from runwire import Client
 
 
@@ -20,13 +21,13 @@ async def test_a_run_is_watched_as_it_happens(client: Client) -> None:
     run_id = await client.start("What is 6*7?")
     seen = [event async for event in client.follow(run_id)]
 
-    kinds = [event.type for event in seen]
-    assert kinds[:2] == ["run_started", "asked"]
-    assert kinds[-1] == "done"
-    called = next(event for event in seen if event.type == "step" and event.status == "started")
+    assert [event.type for event in seen[:2]] == ["run_started", "asked"]
+    called = next(event for event in seen if isinstance(event, Step) and event.status == "started")
     assert called.node == "calculate"
-    text = "".join(event.text for event in seen if event.type == "chunk")
-    assert text == seen[-1].raw_answer
+    done = seen[-1]
+    assert isinstance(done, Done)
+    text = "".join(event.text for event in seen if isinstance(event, Chunk))
+    assert text == done.raw_answer
     assert "42" in text
 
 

@@ -1,5 +1,6 @@
 """A tool is a service of its own. It is found by itself, and its results are checked before a model sees them."""
 
+from contracts.events import ArtifactChunk, Done, Observed, ToolProgress
 from runwire import Client
 from tests.support.stack import Stack
 from tests.support.waiting import wait_until
@@ -19,13 +20,13 @@ async def test_an_artifact_streams_while_it_grows_and_ends_in_the_payload(client
     run_id = await client.start("Which region grew most in sales.csv? Draw a chart.")
     seen = [event async for event in client.follow(run_id)]
 
-    pieces = [event for event in seen if event.type == "artifact_chunk"]
+    pieces = [event for event in seen if isinstance(event, ArtifactChunk)]
     assert [piece.seq for piece in pieces] == list(range(len(pieces)))
     assert pieces[-1].done
     done = seen[-1]
-    assert done.type == "done"
+    assert isinstance(done, Done)
     assert "series" in done.artifacts["analyze_table"]["chart"]
-    observed = next(event for event in seen if event.type == "observed")
+    observed = next(event for event in seen if isinstance(event, Observed))
     assert str(observed.observation["chart"]).startswith("<artifact:")
 
 
@@ -33,7 +34,7 @@ async def test_a_tool_reports_its_progress(client: Client) -> None:
     """Progress is for people; it reaches everyone who listens."""
     run_id = await client.start("Take a nap of 0.1 seconds")
     seen = [event async for event in client.follow(run_id)]
-    assert [event.message for event in seen if event.type == "tool_progress"] == ["asleep"]
+    assert [event.message for event in seen if isinstance(event, ToolProgress)] == ["asleep"]
 
 
 async def test_a_tool_that_goes_away_leaves_the_catalogue(client: Client, stack: Stack) -> None:
