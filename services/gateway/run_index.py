@@ -7,6 +7,7 @@ opened yet are not in the index.
 import asyncio
 import base64
 import binascii
+import heapq
 import re
 from dataclasses import dataclass
 
@@ -43,9 +44,8 @@ class RunIndex:
     async def page(self, tenant: str, limit: int, cursor: str | None = None, status: State | None = None) -> Page:
         """Return up to `limit` runs after `cursor`. Raises InvalidInput and Unavailable."""
         before = _decoded(cursor) if cursor else None
-        keys = sorted(await self._keys(tenant), reverse=True)
-        if before is not None:
-            keys = [key for key in keys if key < before]
+        known = await self._keys(tenant)
+        keys = heapq.nlargest(_MOST_READ + 1, (key for key in known if (before is None or key < before) and _KEY.fullmatch(key)))
         found: list[RunStatus] = []
         for start in range(0, min(len(keys), _MOST_READ), _READ_AT_ONCE):
             part = keys[start : start + _READ_AT_ONCE]
@@ -58,15 +58,15 @@ class RunIndex:
         return Page(found, _encoded(keys[_MOST_READ - 1]) if len(keys) > _MOST_READ else None)
 
     async def _keys(self, tenant: str) -> list[str]:
-        prefix = f"$KV.{subjects.RUNS_BUCKET}."
-        wanted = prefix + subjects.runs_of(tenant)
+        wanted = f"$KV.{subjects.RUNS_BUCKET}.{subjects.runs_of(tenant)}"
+        prefix = wanted.removesuffix("*")
         keys: list[str] = []
         while True:
             answer = await self._bus.api(f"STREAM.INFO.{_BUCKET}", {"subjects_filter": wanted, "offset": len(keys)})
             part = answer["state"].get("subjects") or {}
-            keys += [subject.rpartition(".")[2] for subject in part]
+            keys += [subject[len(prefix) :] for subject in part]
             if not part or len(keys) >= answer.get("total", 0):
-                return [key for key in keys if _KEY.fullmatch(key)]
+                return keys
 
     async def _read(self, tenant: str, key: str) -> RunStatus | None:
         subject = f"$KV.{subjects.RUNS_BUCKET}.{subjects.checked_tenant(tenant)}.{key}"

@@ -107,7 +107,7 @@ class Runs:
 
     async def _direct(self, stream: str, what: dict[str, Any]) -> _Stored | None:
         try:
-            answer = await self._bus.nc.request(f"$JS.API.DIRECT.GET.{stream}", orjson.dumps(what), timeout=_WAIT_S)
+            answer = await self._bus.request(f"$JS.API.DIRECT.GET.{stream}", orjson.dumps(what), _WAIT_S)
         except (NatsError, TimeoutError, ConnectionError, OSError) as error:
             raise Unavailable("NATS did not answer") from error
         if answer.headers is None or "Nats-Sequence" not in answer.headers:
