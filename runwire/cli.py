@@ -37,6 +37,8 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 
 EXIT_ERROR, EXIT_INCOMPLETE, EXIT_CANCELLED, EXIT_UNREACHABLE = 3, 4, 5, 6
 DEMO = "Which region grew most in sales.csv? Draw a chart."
+_PATIENCE_S = 10.0
+"""For a gateway that does not answer, in seconds; a script may ask again."""
 _DEFAULT_URL = "http://127.0.0.1:8080"
 
 Url = Annotated[str | None, typer.Option("--url", envvar="RUNWIRE_URL", help="The gateway; by default the one that `runwire up` started.")]
@@ -134,7 +136,7 @@ def run(
 
 
 async def _ask(url: str, api_key: str | None, question: str, options: dict[str, Any], output: Output) -> int:
-    async with Client(url, api_key) as client:
+    async with Client(url, api_key, patience_s=_PATIENCE_S) as client:
         run_id = await client.start(question, **options)
         return await _show(client, run_id, output)
 
@@ -144,7 +146,7 @@ def tail(run_id: str, url: Url = None, api_key: Key = None, output: Format = Out
     """Follow a run from its beginning, whether it goes on or has ended."""
 
     async def work() -> int:
-        async with Client(_url(url), api_key) as client:
+        async with Client(_url(url), api_key, patience_s=_PATIENCE_S) as client:
             return await _show(client, run_id, output)
 
     _finish(work())
@@ -179,7 +181,7 @@ def cancel(run_id: str, url: Url = None, api_key: Key = None, reason: str = "") 
     """Stop a run."""
 
     async def work() -> int:
-        async with Client(_url(url), api_key) as client:
+        async with Client(_url(url), api_key, patience_s=_PATIENCE_S) as client:
             await client.cancel(run_id, reason)
         return 0
 
@@ -191,7 +193,7 @@ def tools(url: Url = None, api_key: Key = None, output: Format = Output.text) ->
     """List the tools that are there now."""
 
     async def work() -> int:
-        async with Client(_url(url), api_key) as client:
+        async with Client(_url(url), api_key, patience_s=_PATIENCE_S) as client:
             specs = [spec.model_dump(mode="json") for spec in await client.tools()]
         if output is not Output.text:
             sys.stdout.write(json.dumps(specs, ensure_ascii=False) + "\n")

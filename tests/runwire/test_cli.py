@@ -1,0 +1,113 @@
+"""The command line is a contract: what it prints with `-o json` and how it exits."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runwire import launch
+from tests.support.needs import needs_program
+from tests.support.waiting import wait_until_blocking
+
+ROOT = Path(__file__).parents[2]
+_UP_S = 90
+
+
+def runwire(*arguments: str, data: Path, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end."""
+    env = {**os.environ, "RUNWIRE_DATA_DIR": str(data), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-P", "-m", "runwire", *arguments]
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=timeout, check=False, cwd=data)
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """`runwire up` in a process of its own; gives its data folder."""
+    needs_program("nats-server")
+    data = tmp_path_factory.mktemp("up")
+    env = {**os.environ, "RUNWIRE_DATA_DIR": str(data), "PYTHONPATH": str(ROOT), "RUNWIRE_MODEL": "builtin/rehearsal"}
+    log = (data / "up.log").open("wb")
+    process = subprocess.Popen([sys.executable, "-P", "-m", "runwire", "up", "--port", "0"], env=env, stdout=log, stderr=log, cwd=data)
+    try:
+        _wait_for_endpoints(data, process)
+        yield data
+    finally:
+        process.terminate()
+        assert process.wait(30) == 0, (data / "up.log").read_text()
+        log.close()
+    ports = [int(launch.remembered(data)[name].rsplit(":", 1)[1]) for name in ("url", "nats_url")]
+    assert not any(launch.listens(port) for port in ports), "something was left running"
+
+
+def _wait_for_endpoints(data: Path, process: subprocess.Popen[bytes]) -> None:
+    def there() -> bool:
+        assert process.poll() is None, (data / "up.log").read_text()
+        return bool(launch.remembered(data))
+
+    wait_until_blocking(there, timeout=_UP_S, what="runwire up")
+
+
+@pytest.mark.xdist_group("cli")
+def test_a_run_as_json(up: Path) -> None:
+    """One document on stdout, exit code 0."""
+    answer = runwire("run", "What is 17*23?", "-o", "json", data=up)
+    assert answer.returncode == 0, answer.stderr
+    document = json.loads(answer.stdout)
+    assert set(document) == {"run_id", "status", "reason", "code", "payload", "usage"}
+    assert (document["status"], document["reason"]) == ("done", "answer_complete")
+    assert "391" in document["payload"]["raw_answer"]
+
+
+@pytest.mark.xdist_group("cli")
+def test_a_run_as_events_and_again_from_its_log(up: Path) -> None:
+    """One event per line; `tail` prints the same afterwards."""
+    first = runwire("run", "What is 6*7?", "-o", "jsonl", data=up)
+    assert first.returncode == 0, first.stderr
+    events = [json.loads(line) for line in first.stdout.splitlines()]
+    assert events[0]["type"] == "run_started"
+    assert events[-1]["type"] == "done"
+    again = runwire("tail", events[0]["run_id"], "-o", "jsonl", data=up)
+    assert again.stdout == first.stdout
+
+
+@pytest.mark.xdist_group("cli")
+def test_a_run_for_people(up: Path) -> None:
+    """The call, its outcome and the answer are shown."""
+    answer = runwire("run", "Which region grew most in sales.csv? Draw a chart.", data=up)
+    assert answer.returncode == 0, answer.stderr
+    assert "→ analyze_table" in answer.stdout
+    assert "← analyze_table" in answer.stdout
+    assert "answer_complete" in answer.stdout
+
+
+@pytest.mark.xdist_group("cli")
+def test_exit_codes(up: Path) -> None:
+    """What went wrong is in the code."""
+    assert runwire("run", "What is 1+1?", "--deadline-s", "0.001", "-o", "json", data=up).returncode == 4
+    assert runwire("run", "What is 1+1?", "--agent", "nobody", "-o", "json", data=up).returncode == 3
+    assert runwire("run", data=up).returncode == 2
+    assert runwire("tail", "0" * 32, data=up).returncode == 6
+    refused = runwire("up", "--port", "0", data=up)
+    assert refused.returncode == 1
+    assert "another `runwire up`" in refused.stderr
+
+
+@pytest.mark.xdist_group("cli")
+def test_tools_and_doctor(up: Path) -> None:
+    """Both list what there is, as JSON too."""
+    tools = json.loads(runwire("tools", "-o", "json", data=up).stdout)
+    assert {"calculate", "search_documents", "analyze_table"} <= {tool["name"] for tool in tools}
+    checks = json.loads(runwire("doctor", "-o", "json", data=up).stdout)
+    assert {check["name"] for check in checks} == {"python", "nats-server", "data", "model", "gateway", "tools"}
+    assert not [check for check in checks if check["status"] == "failed"]
+
+
+def test_an_unreachable_gateway_is_named(tmp_path: Path) -> None:
+    """The address that does not answer is in the message, and the code says so."""
+    answer = runwire("doctor", "--url", "http://127.0.0.1:9", data=tmp_path)
+    assert answer.returncode == 1
+    assert "127.0.0.1:9" in answer.stdout
