@@ -19,6 +19,8 @@ _DATE = stems("date day when start end since until from")
 _CODE = stems("id code number reference ticket order sku key symbol ticker")
 _UPPER = stems("symbol ticker currency code from to base target unit")
 _PROPER = stems("city place location country name customer person user company region state author country town team project product")
+_FORMAL = stems("sql code command script pattern regex json html xml python shell selector format program")
+_FORMATS = frozenset({"uri", "url", "email", "date", "date-time"})
 _DEEPEST = 4
 _MISSING = object()
 
@@ -164,29 +166,45 @@ class _Filling:
 
     def _candidates(self, name: str, schema: dict[str, Any], *, required: bool) -> Iterator[Found]:
         """What a string may be, best first. An optional one takes only what is unmistakable."""
-        evidence, meant, format_ = self._evidence, {stem(word) for word in words(name)}, schema.get("format")
-        whole = Found(evidence.text, (0, 0))
+        evidence, meant = self._evidence, {stem(word) for word in words(name)}
         if meant & EXPRESSION:
             yield from [Found(_notation(evidence.expression, schema), evidence.expression_span or (0, 0))] if evidence.expression else []
             return
-        if meant & FILE:
-            yield from self._free(evidence.files)
-        if meant & _ADDRESS or format_ in {"uri", "url"}:
-            yield from self._free(evidence.urls)
-        if meant & _MAIL or format_ == "email":
-            yield from self._free(evidence.emails)
-        if meant & _DATE or format_ in {"date", "date-time"}:
-            yield from self._free(evidence.dates)
-        yield from self._named(name)
-        if format_ in {"uri", "url", "email", "date", "date-time"} or (not required and not meant & (_UPPER | _PROPER)):
+        yield from self._shaped(meant, schema.get("format"))
+        if not meant & (QUERY | TEXT):
+            yield from self._named(name)
+        if schema.get("format") in _FORMATS:
             return
-        if meant & (QUERY | TEXT):
+        if not required:
+            yield from self._optional(name, meant)
+        elif meant & (QUERY | TEXT):
             yield from self._free(evidence.quoted)
             if meant & TEXT and (hit := re.search(r":\s+(\S.*)$", evidence.text, re.DOTALL)):
                 yield Found(hit[1].strip(), hit.span(1))
-            yield from [whole] if required else []
-            return
-        yield from self._proper(meant)
+            yield Found(evidence.text, (0, 0))
+        else:
+            yield from self._proper(meant)
+
+    def _shaped(self, meant: set[str], format_: str | None) -> Iterator[Found]:
+        """What is known by its shape."""
+        evidence = self._evidence
+        for wanted, formats, pieces in (
+            (FILE, (), evidence.files),
+            (_ADDRESS, ("uri", "url"), evidence.urls),
+            (_MAIL, ("email",), evidence.emails),
+            (_DATE, ("date", "date-time"), evidence.dates),
+        ):
+            if meant & wanted or format_ in formats:
+                yield from self._free(pieces)
+
+    def _optional(self, name: str, meant: set[str]) -> Iterator[Found]:
+        """What nobody has to give is taken where it is unmistakable: the question, for a tool that wants it; `titled "…"`; a city."""
+        if {"question", "query", "prompt"} & set(words(name)):
+            yield Found(self._evidence.text, (0, 0))
+        elif meant & stems(self._evidence.text):
+            yield from self._free(self._evidence.quoted)
+        elif meant & (_UPPER | _PROPER):
+            yield from self._proper(meant)
 
     def _proper(self, meant: set[str]) -> Iterator[Found]:
         evidence = self._evidence
@@ -199,7 +217,7 @@ class _Filling:
             yield from self._free(evidence.numbers)
         if meant & _PROPER:
             yield from self._free(evidence.names)
-        elif not meant & (_CODE | _UPPER | FILE | _ADDRESS | _MAIL | _DATE):
+        elif not meant & (_CODE | _UPPER | FILE | _ADDRESS | _MAIL | _DATE | _FORMAL):
             yield from self._free(evidence.names[:1])
 
     def _named(self, name: str) -> Iterator[Found]:
@@ -207,6 +225,9 @@ class _Filling:
         spelled = r"[\s_-]*".join(re.escape(word) for word in words(name))
         for pattern in (rf"\b{spelled}\b\s*(?:=|:|is|named|called)\s*[\"'“]?([\w./@-]*\w)", rf"(?i:\b{spelled}\b)\s+([A-Z#][\w-]*)"):
             for hit in re.finditer(pattern, self._evidence.text):
+                yield from self._free([Found(hit[1], hit.span(1))])
+        if "group" in words(name):
+            for hit in re.finditer(r"\bgroup(?:ed|ing)? by (?:the )?(\w+)", self._evidence.text, re.IGNORECASE):
                 yield from self._free([Found(hit[1], hit.span(1))])
         head = words(name)[:1]
         if head and head[0] in {"from", "to", "in", "at", "into", "source", "target"}:

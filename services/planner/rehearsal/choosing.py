@@ -11,12 +11,10 @@ from .evidence import Evidence, gather
 from .reading import Situation, Tool
 from .words import stems, words
 
-ENOUGH = 1.0
+ENOUGH = 0.9
 """A tool below this has nothing to do with the question."""
-CLEAR = 3.0
-"""From here on a part of a question clearly asks for a tool."""
 _NAME, _TAG, _ARGUMENT, _DESCRIPTION = 3.0, 2.0, 1.5, 1.0
-_HOLDS_EXPRESSION, _HOLDS_FILE, _HOLDS_ADDRESS, _ASKS_TEXTS, _MIGHT_KNOW = 10.0, 5.0, 5.0, 4.0, 1.2
+_HOLDS_EXPRESSION, _HOLDS_FILE, _HOLDS_ADDRESS, _HOLDS_MONEY, _ASKS_TEXTS, _MIGHT_KNOW = 10.0, 5.0, 5.0, 4.0, 4.0, ENOUGH
 _SEARCHING = stems(
     "search find lookup look document documentation handbook manual guide policy notes knowledge wiki say says according mention"
 )
@@ -39,6 +37,8 @@ class Choice:
     args: dict[str, Any]
     score: float
     because: str
+    guess: bool = False
+    """Nothing but its taking any question speaks for it."""
 
 
 def rank(situation: Situation, *, text: str | None = None, without: Iterable[str] = ()) -> list[Choice]:
@@ -54,7 +54,7 @@ def rank(situation: Situation, *, text: str | None = None, without: Iterable[str
             continue
         args = arguments.fill(tool.args, evidence, situation.context)
         if args is not None:
-            choices.append(Choice(tool, args, score, because))
+            choices.append(Choice(tool, args, score, because, guess=score == _MIGHT_KNOW))
     return sorted(choices, key=lambda choice: -choice.score)
 
 
@@ -62,7 +62,7 @@ def parts(situation: Situation) -> list[Choice]:
     """For a question that clearly asks several things of several tools: one choice for each. Else nothing."""
     clauses = [clause.strip(" ,.?!") for clause in _CLAUSE.split(situation.question)]
     clauses = [clause for clause in clauses if len(words(clause)) > 1]
-    chosen = [ranked[0] for clause in clauses if (ranked := rank(situation, text=clause)) and ranked[0].score >= CLEAR]
+    chosen = [ranked[0] for clause in clauses if (ranked := rank(situation, text=clause)) and not ranked[0].guess]
     different = list({choice.tool.name: choice for choice in chosen}.values())
     return different if len(different) > 1 and len(different) == len(chosen) == len(clauses) else []
 
@@ -107,6 +107,8 @@ def _strength(tool: Tool, evidence: Evidence, asked: frozenset[str]) -> tuple[fl
         return _HOLDS_EXPRESSION, f"the question holds the expression {evidence.expression} and the tool takes one"
     if evidence.files and meanings & arguments.FILE:
         return _HOLDS_FILE, f"the question names the file {evidence.files[0].text} and the tool takes one"
+    if len(evidence.upper) > 1 and "currency" in meanings:
+        return _HOLDS_MONEY, "the question names two currencies and the tool takes them"
     if evidence.urls and meanings & stems("url uri link"):
         return _HOLDS_ADDRESS, "the question holds an address and the tool takes one"
     if not tool.writes and meanings & arguments.QUERY:

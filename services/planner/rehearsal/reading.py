@@ -111,7 +111,7 @@ def _tried(said: Sequence[tuple[str, str]]) -> Iterator[tuple[Tried, ...]]:
             calls = _calls(_object(text))
         elif results := _RESULTS.search(text):
             lines = [_object(line) for line in results[1].splitlines()]
-            yield tuple(_outcome(line, calls[number][1] if number < len(calls) else {}) for number, line in enumerate(lines))
+            yield tuple(_outcome(line, *(calls[number] if number < len(calls) else ("", {}))) for number, line in enumerate(lines))
             calls = []
         elif calls and (at := text.find(_COMPLAINT)) >= 0:
             complaint = text[at + len(_COMPLAINT) :].strip().partition("\n")[0]
@@ -129,8 +129,9 @@ def _calls(action: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     return [(node, args)] if isinstance(node, str) and node != "final_response" else []
 
 
-def _outcome(line: dict[str, Any], args: dict[str, Any]) -> Tried:
-    tool = str(line.get("tool", ""))
+def _outcome(line: dict[str, Any], called: str, args: dict[str, Any]) -> Tried:
+    """One result; a line that was shortened since is no JSON any more, and only says that the tool was called."""
+    tool = str(line.get("tool") or called)
     if line.get("status") == "succeeded":
         return Tried(tool, args, line.get("observation"))
     return Tried(tool, args, line.get("observation"), reason=str(line.get("reason") or line.get("error") or "no reason given"))

@@ -20,6 +20,24 @@ STOP = frozenset(_STOP.split())
 """Words that say nothing about what is wanted."""
 
 
+_SAME = {
+    "clock": "time",
+    "day": "date",
+    "graph": "chart",
+    "plot": "chart",
+    "mail": "email",
+    "mean": "average",
+    "picture": "image",
+    "photo": "image",
+    "forecast": "weather",
+    "temperature": "weather",
+    "rain": "weather",
+    "sunny": "weather",
+    "summarize": "summarise",
+    "analyze": "analyse",
+}
+
+
 def words(text: str) -> list[str]:
     """The words of a text in order: lower case, without accents, names in camelCase and snake_case taken apart."""
     plain = "".join(char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char))
@@ -27,7 +45,8 @@ def words(text: str) -> list[str]:
 
 
 def stem(word: str) -> str:
-    """A crude stem, enough that `calculate`, `calculator` and `calculation` are one word."""
+    """A crude stem, enough that `calculate`, `calculator` and `calculation` are one word; some words count as another."""
+    word = _SAME.get(word, word)
     for ending in _ENDINGS.split():
         rest = word.removesuffix(ending)
         if rest != word and len(rest) >= _SHORTEST and _VOWEL.search(rest):
