@@ -1,5 +1,6 @@
 """Check values against JSON Schemas that others wrote. Offline: a reference to another document is refused, never fetched."""
 
+import json
 from functools import lru_cache
 from typing import Any
 
@@ -21,14 +22,25 @@ def _refuse(uri: str) -> Any:
 @lru_cache(maxsize=4096)
 def _validator(schema: bytes, mask: str | None = None) -> Any:
     try:
-        return jsonschema_rs.Draft202012Validator(orjson.loads(schema), retriever=_refuse, validate_formats=False, mask=mask)
+        return jsonschema_rs.Draft202012Validator(json.loads(schema), retriever=_refuse, validate_formats=False, mask=mask)
     except (ValueError, RecursionError) as error:
         raise InvalidSchema(str(error)[:_MAX_SHOWN]) from error
 
 
 def check_schema(schema: dict[str, Any]) -> None:
     """Raise InvalidSchema when `schema` is no usable JSON Schema (draft 2020-12)."""
-    _validator(orjson.dumps(schema))
+    _validator(_packed(schema))
+
+
+def _packed(schema: dict[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(schema)
+    except TypeError:  # An integer beyond 64 bits, or more depth than it takes.
+        pass
+    try:
+        return json.dumps(schema).encode()
+    except (RecursionError, TypeError, ValueError) as error:
+        raise InvalidSchema(str(error)[:_MAX_SHOWN]) from error
 
 
 def complaints(value: Any, schema: dict[str, Any], *, masked: bool = False) -> list[str]:
@@ -37,7 +49,7 @@ def complaints(value: Any, schema: dict[str, Any], *, masked: bool = False) -> l
     `masked`: the sentences quote no values. Ask for it where the value did not come from the reader: a result may hold what the
     model may not see.
     """
-    return _first(_validator(orjson.dumps(schema), "the value" if masked else None), value)
+    return _first(_validator(_packed(schema), "the value" if masked else None), value)
 
 
 def _first(validator: Any, value: Any) -> list[str]:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-import orjson
-
 from contracts.actions import RESERVED
 from contracts.tools import ToolSpec
+
+from .compact import compact
 
 ALIAS = "tool_"
 DESCRIPTION_LIMIT = 1_000
@@ -76,7 +76,7 @@ def _line(spec: ToolSpec) -> str:
     if spec.requires_approval:
         shown["requires_approval"] = True
     shown["args"] = compact_schema(spec.input_schema)
-    return orjson.dumps(shown, default=str).decode().replace("</", "<\\/")
+    return compact(shown).replace("</", "<\\/")
 
 
 def clean(text: str, limit: int) -> str:
@@ -133,4 +133,4 @@ def _flat(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _size(schema: Any) -> int:
-    return len(orjson.dumps(schema, default=str))
+    return len(compact(schema))

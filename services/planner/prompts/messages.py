@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-import orjson
-
 from contracts import events
 from contracts.actions import FINAL_RESPONSE, PLAN
 from contracts.runs import RunLimits, RunRequested
@@ -14,6 +12,7 @@ from services.planner.agents import Agent
 
 from . import texts
 from .catalogue import render_catalogue, shown_name
+from .compact import compact
 
 Message = dict[str, Any]
 ActionFormat = Literal["auto", "unified", "legacy"]
@@ -104,7 +103,7 @@ def answer_note() -> Message:
 
 def as_data(value: Any) -> str:
     r"""Compact JSON on one line in which no marker can be closed: `</` is written `<\/`, which JSON reads the same."""
-    return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode().replace("</", "<\\/")
+    return compact(value).replace("</", "<\\/")
 
 
 def _outcome(observed: events.Observed) -> dict[str, Any]:
@@ -136,7 +135,7 @@ def _action(
         action = {"thought": thought or "", "next_node": node, "args": args, "plan": plan, "join": join}
     else:
         action = {"next_node": node, "args": args}
-    return _says("assistant", orjson.dumps(action, default=str).decode())
+    return _says("assistant", compact(action))
 
 
 def _says(role: Literal["user", "assistant"], text: str) -> Message:
