@@ -7,7 +7,7 @@ import orjson
 
 
 def compact(value: Any) -> str:
-    """Any value as JSON; what JSON has not becomes a text, integers keep all their digits. Never raises for what a model or tool can say."""
+    """Any value as JSON; what JSON has not becomes a text, integers keep all their digits. Never raises."""
     try:
         return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
     except TypeError:  # An integer beyond 64 bits, or a lone surrogate.
