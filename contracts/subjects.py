@@ -13,10 +13,12 @@ Rule 3: two exact subjects per run (`log`, `stream`), never one per event type: 
 | run.<tenant>.<run>.log, .stream | republished by RUNS -> anyone, live |
 | call.<tenant>.<run>.<tool> | planner -> tool_runner |
 | tool.<name>, .status, .cancel | tool_runner -> tool services |
+| artifact.<verb>, artifact.chunk.<copy> | any service -> artifact_store |
 | timer.<tenant>.<run>.<message> -> due... | anyone -> later, the run's inbox |
 | dead.<stream> | what could not be processed |
 """
 
+import hashlib
 import re
 from dataclasses import dataclass
 
@@ -26,13 +28,15 @@ _TOOL = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _MESSAGE = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _DIGEST = re.compile(r"[0-9a-f]{24}", re.ASCII)
 _STREAM = re.compile(r"[A-Z]{1,32}", re.ASCII)
+_PLACE = re.compile(r"([0-9a-f]{32}|-)\.([0-9a-f]{32}|-)", re.ASCII)
+_BLOB = re.compile(r"[0-9a-f]{64}(-[1-9][0-9]{0,8})?", re.ASCII)
 _SHOWN = 40
 
 DEFAULT_TENANT = "default"
 """The tenant of a caller on loopback who shows no key."""
 
 REQUESTS, INBOX, RUNS, CALLS, TIMERS, DEAD = "REQUESTS", "INBOX", "RUNS", "CALLS", "TIMERS", "DEAD"
-CATALOGUE_BUCKET, RUNS_BUCKET = "catalogue", "runs"
+CATALOGUE_BUCKET, RUNS_BUCKET, ARTIFACTS_BUCKET = "catalogue", "runs", "artifacts"
 
 ALL_REQUESTS = "request.*.*"
 ALL_INBOX = "inbox.*.*.*"
@@ -42,7 +46,11 @@ ALL_CALLS = "call.*.*.*"
 ALL_TIMERS, ALL_DUE = "timer.*.*.*", "due.*.*.*"
 ALL_DEAD = "dead.>"
 ALL_SPECS = "spec.*"
+ALL_BLOBS = "blob.*.*"
 ALL_TOOLS = "tool.*"
+
+ARTIFACT_PUT, ARTIFACT_OPEN, ARTIFACT_GET, ARTIFACT_HEAD = "artifact.put", "artifact.open", "artifact.get", "artifact.head"
+ARTIFACT_LIST, ARTIFACT_DELETE, ARTIFACT_PRESIGN = "artifact.list", "artifact.delete", "artifact.presign"
 
 
 class InvalidName(ValueError):
@@ -176,6 +184,52 @@ def run_key(tenant: str, requested_at: int, run: str) -> str:
 def runs_of(tenant: str) -> str:
     """All keys of a tenant in the index of runs."""
     return f"{checked_tenant(tenant)}.*"
+
+
+def artifact_chunk(copy: str) -> str:
+    """Where one copy of the artifact store takes the chunks of uploads that it has opened."""
+    return f"artifact.chunk.{checked_id(copy)}"
+
+
+def reference_key(tenant: str, artifact: str) -> str:
+    """The reference to an artifact, in the bucket of artifacts."""
+    return f"ref.{checked_tenant(tenant)}.{checked_id(artifact)}"
+
+
+def blob_key(tenant: str, name: str) -> str:
+    """Who holds the blob `name`: its SHA-256, with a number where the same bytes are kept more than once."""
+    return f"blob.{checked_tenant(tenant)}.{_checked(_BLOB, 'blob name', name)}"
+
+
+def object_key(tenant: str, name: str) -> str:
+    """Where the bytes of a blob lie in the S3 bucket: of [a-z0-9/_-] only, since servers differ on everything else."""
+    return f"{checked_tenant(tenant)}/{_checked(_BLOB, 'blob name', name)[:2]}/{name}"
+
+
+def parse_object_key(key: str) -> tuple[str, str]:
+    """Return tenant and name of a blob, or raise InvalidName."""
+    tenant, _, rest = key.partition("/")
+    name = rest.partition("/")[2]
+    if key != object_key(tenant, name):
+        raise InvalidName(f"{key[:_SHOWN]!r} is not the key of a blob")
+    return tenant, name
+
+
+def place(session: str | None, run: str | None) -> str:
+    """Where an artifact belongs, as two tokens. A session's name is the caller's own text, so its digest stands for it."""
+    in_session = "-" if session is None else hashlib.sha256(session.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return f"{in_session}.{checked_id(run) if run else '-'}"
+
+
+def place_key(tenant: str, where: str, artifact: str) -> str:
+    """An artifact's entry among those of its session and run; `where` comes from `place`."""
+    return f"list.{checked_tenant(tenant)}.{_checked(_PLACE, 'place', where)}.{checked_id(artifact)}"
+
+
+def places_of(tenant: str, session: str | None, run: str | None) -> str:
+    """The pattern of all entries of a session, of a run, or of a run in a session (the fastest); of the tenant if neither is given."""
+    in_session, in_run = place(session, run).split(".")
+    return f"list.{checked_tenant(tenant)}.{in_session if session is not None else '*'}.{in_run if run else '*'}.*"
 
 
 @dataclass(frozen=True, slots=True)

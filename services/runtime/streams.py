@@ -101,7 +101,7 @@ STREAMS: tuple[dict[str, Any], ...] = (
     },
 )
 
-BUCKETS: tuple[str, ...] = (subjects.CATALOGUE_BUCKET, subjects.RUNS_BUCKET)
+BUCKETS: tuple[str, ...] = (subjects.CATALOGUE_BUCKET, subjects.RUNS_BUCKET, subjects.ARTIFACTS_BUCKET)
 
 PLANNER_REQUESTS, PLANNER_INBOX, PLANNER_CONTROL = "planner", "planner", "planner_control"
 

@@ -1,0 +1,93 @@
+"""Run the artifact store: `python -m services.artifact_store`."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import structlog
+
+from services.runtime.artifact_errors import StorageUnavailable
+from services.runtime.bus import Bus
+from services.runtime.health import Health
+from services.runtime.service import Broker, run_service
+
+from .bucket import Bucket
+from .collector import Collector
+from .handlers import build_router
+from .keeper import Keeper
+from .ownership import claim_bucket
+from .references import References
+from .settings import ArtifactStoreSettings
+from .shelves import Shelves
+from .table import Table
+from .uploads import Uploads
+
+logger = structlog.get_logger(__name__)
+
+_LOOK_S = 2.0
+
+
+class Watch:
+    """Keeps the bucket there, and knows what is wrong with it."""
+
+    def __init__(self, bucket: Bucket, table: Table) -> None:
+        self._bucket = bucket
+        self._table = table
+        self.problem: str | None = "not looked at yet"
+
+    async def watch(self) -> None:
+        """Look at the S3 server for ever; make the bucket where it is missing."""
+        claimed = False
+        while True:
+            try:
+                await self._bucket.ensure()
+                if not claimed:
+                    await claim_bucket(self._table, self._bucket)
+                    claimed = True
+                self._found(None)
+            except StorageUnavailable as error:
+                self._found(error.reason)
+            await asyncio.sleep(_LOOK_S)
+
+    def _found(self, problem: str | None) -> None:
+        if (problem is None) != (self.problem is None):
+            logger.info("storage_found" if problem is None else "storage_lost", reason=problem)
+        self.problem = problem
+
+
+@asynccontextmanager
+async def work(bus: Bus, broker: Broker, health: Health) -> AsyncIterator[None]:
+    """Answer requests until told to stop."""
+    async with running(ArtifactStoreSettings(), bus, broker, health):
+        yield
+
+
+@asynccontextmanager
+async def running(settings: ArtifactStoreSettings, bus: Bus, broker: Broker, health: Health) -> AsyncIterator[Collector]:
+    """Compose the store and give it to the broker. An S3 server that is away makes it unready, not dead."""
+    bucket, table = Bucket(settings), Table(bus)
+    shelves = Shelves(table)
+    references = References(table, shelves)
+    collector = Collector(bus, table, bucket, shelves, references, settings.artifact_grace_s)
+    keeper = Keeper(bucket, shelves, references, settings, collector.hint)
+    uploads = Uploads(keeper, settings.artifact_uploads)
+    watch = Watch(bucket, table)
+    health.checks["s3"] = lambda: watch.problem
+    router = build_router(keeper, uploads, settings.artifact_uploads)
+    broker.include_router(router)
+    tasks = [
+        asyncio.create_task(each) for each in (watch.watch(), collector.follow_hints(), collector.sweep_for_ever(settings.artifact_sweep_s))
+    ]
+    try:
+        yield collector
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await uploads.stop()
+        await asyncio.gather(*(subscriber.stop() for subscriber in broker.subscribers))
+        bucket.close()
+
+
+if __name__ == "__main__":
+    run_service("artifact_store", ArtifactStoreSettings(), work)

@@ -1,0 +1,160 @@
+"""Who hears what: one handler per verb. A handler parses, calls one function, and returns one message.
+
+Answers carry the header `Runwire-Reply`: `result`, or `failure` with a Fault. Requests are served concurrently, in bounds: what waits
+beyond them waits in the connection's buffer, and what does not fit there is lost and sent again by its sender.
+"""
+
+import traceback
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+
+import structlog
+from faststream import BaseMiddleware, Context, Response, StreamMessage
+from faststream.nats import NatsMessage, NatsResponse, NatsRouter
+from faststream.response import PublishCommand
+from pydantic import ValidationError
+
+from contracts import subjects
+from contracts.artifacts import (
+    ARTIFACT_HEADER,
+    SEQ_HEADER,
+    UPLOAD_HEADER,
+    ArtifactDeleted,
+    ArtifactPage,
+    ArtifactRef,
+    ChunkTaken,
+    DeleteArtifact,
+    GetArtifact,
+    HeadArtifact,
+    ListArtifacts,
+    PresignArtifact,
+    PresignedUrl,
+    PutArtifact,
+    StoredArtifact,
+    UploadOpened,
+)
+from contracts.tools import REPLY_HEADER
+from services.runtime.artifact_errors import ArtifactFailed, ArtifactInvalid
+from services.runtime.artifacts import header_value
+
+from .keeper import Keeper
+from .uploads import WINDOW, Uploads
+
+logger = structlog.get_logger(__name__)
+
+QUEUE = "artifact_store"
+_AT_ONCE = 32
+_PENDING_BYTES = 32 << 20
+
+Headers = Annotated[dict[str, str], Context("message.headers")]
+
+
+def build_router(keeper: Keeper, uploads: Uploads, most_uploads: int) -> NatsRouter:
+    """Return who hears what. Nothing is subscribed yet."""
+    on = Handlers(keeper, uploads)
+    router = NatsRouter(middlewares=[Answers])
+    shared: dict[str, Any] = {"queue": QUEUE, "max_workers": _AT_ONCE, "pending_bytes_limit": _PENDING_BYTES}
+    router.subscriber(subjects.ARTIFACT_PUT, **shared, decoder=_raw)(on.put)
+    router.subscriber(subjects.ARTIFACT_OPEN, **shared)(on.open)
+    router.subscriber(subjects.ARTIFACT_GET, **shared)(on.get)
+    router.subscriber(subjects.ARTIFACT_HEAD, **shared)(on.head)
+    router.subscriber(subjects.ARTIFACT_LIST, **shared)(on.list)
+    router.subscriber(subjects.ARTIFACT_DELETE, **shared)(on.delete)
+    router.subscriber(subjects.ARTIFACT_PRESIGN, **shared)(on.presign)
+    # A place for every chunk that senders may have under way, so that none waits behind another upload; and for those who only ask.
+    chunks = {**shared, "queue": "", "max_workers": most_uploads * (WINDOW + 1)}
+    router.subscriber(subjects.artifact_chunk(uploads.copy), **chunks, decoder=_raw)(on.chunk)
+    return router
+
+
+class Handlers:
+    """The verbs."""
+
+    def __init__(self, keeper: Keeper, uploads: Uploads) -> None:
+        self._keeper = keeper
+        self._uploads = uploads
+
+    async def put(self, body: bytes, headers: Headers) -> ArtifactRef:
+        """Keep the bytes under their digest and answer with a reference."""
+        return await self._keeper.put(_parsed(headers.get(ARTIFACT_HEADER)), body)
+
+    async def open(self, put: PutArtifact) -> UploadOpened:
+        """Say where the bytes of a large artifact go."""
+        return await self._uploads.open(put)
+
+    async def chunk(self, body: bytes, headers: Headers) -> ChunkTaken:
+        """Pass on the next bytes of an upload."""
+        return await self._uploads.take(headers.get(UPLOAD_HEADER, ""), _number(headers.get(SEQ_HEADER)), body)
+
+    async def get(self, asked: GetArtifact) -> Response:
+        """Give out a range of bytes, with the reference in a header."""
+        ref, data = await self._keeper.get(asked)
+        return NatsResponse(data, headers={ARTIFACT_HEADER: header_value(ref)})
+
+    async def head(self, asked: HeadArtifact) -> StoredArtifact:
+        """Tell what is known about an artifact."""
+        return await self._keeper.head(asked)
+
+    async def list(self, asked: ListArtifacts) -> ArtifactPage:
+        """Tell which artifacts a session or run has."""
+        return await self._keeper.list(asked)
+
+    async def delete(self, asked: DeleteArtifact) -> ArtifactDeleted:
+        """Forget a reference."""
+        return await self._keeper.delete(asked)
+
+    async def presign(self, asked: PresignArtifact) -> PresignedUrl:
+        """Sign a URL."""
+        return await self._keeper.presign(asked)
+
+
+class Answers(BaseMiddleware[Any, Any]):
+    """Every request is answered, and every answer says what it is. What goes wrong never shows what the request contained."""
+
+    async def consume_scope(self, call_next: Callable[[Any], Awaitable[Any]], msg: StreamMessage[Any]) -> Any:
+        """Turn what a handler raises into a fault."""
+        try:
+            return await call_next(msg)
+        except ArtifactFailed as error:
+            return _failure(error)
+        except Exception as error:  # noqa: BLE001, whatever it is, the caller waits for an answer
+            cause = getattr(error, "original_error", error)  # FastStream wraps it in one that shows the request.
+            if isinstance(cause, ValidationError):
+                return _failure(ArtifactInvalid(_complaint(cause)))
+            # Neither its text nor a traceback with values: either may show bytes.
+            places = [f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
+            logger.error("request_failed", error=type(error).__name__, places=places[-5:])  # noqa: TRY400, see above
+            return _failure(ArtifactFailed("the store failed", retryable=True))
+
+    async def publish_scope(self, call_next: Callable[[Any], Awaitable[Any]], cmd: PublishCommand) -> Any:
+        """Say that it is a result, unless it is a failure."""
+        cmd.headers.setdefault(REPLY_HEADER, "result")
+        return await call_next(cmd)
+
+
+async def _raw(message: NatsMessage) -> bytes:
+    """Leave a body alone: FastStream would read one that happens to be JSON."""
+    return message.body
+
+
+def _parsed(text: str | None) -> PutArtifact:
+    try:
+        return PutArtifact.model_validate_json(text or "")
+    except ValidationError as error:
+        raise ArtifactInvalid(_complaint(error)) from None
+
+
+def _number(text: str | None) -> int:
+    if text is None or not text.isascii() or not text.isdigit():
+        raise ArtifactInvalid(f"the header {SEQ_HEADER} is missing or no number")
+    return int(text)
+
+
+def _complaint(error: ValidationError) -> str:
+    """What is wrong with a request, without what it contains: that may be the artifact."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    return "; ".join(f"{'.'.join(str(part) for part in each['loc'])}: {each['msg']}" for each in found)[:1000]
+
+
+def _failure(error: ArtifactFailed) -> NatsResponse:
+    return NatsResponse(error.fault(), headers={REPLY_HEADER: "failure"})

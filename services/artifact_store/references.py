@@ -1,0 +1,117 @@
+"""References: what the store knows about an artifact, found by tenant and id, and listed by session and run.
+
+An entry of a list says only that a reference may be there: it is written before the reference and removed after it, so a list is never
+short of one, and what it shows is what stands under the references themselves.
+"""
+
+from contextlib import suppress
+
+from pydantic import ValidationError
+
+from contracts import subjects
+from contracts.artifacts import ArtifactPage, ArtifactRef, HeadArtifact, ListArtifacts, StoredArtifact
+from contracts.base import Message
+from services.runtime.artifact_errors import ArtifactNotFound
+
+from .errors import Moved
+from .shelves import Claim, Shelves, now
+from .table import Entry, Table
+
+
+class Reference(Message):
+    """What stands under a reference's key. `blob` is the name of its bytes."""
+
+    v: int = 1
+    ref: ArtifactRef
+    session_id: str | None = None
+    run_id: str | None = None
+    blob: str
+
+    def stored(self) -> StoredArtifact:
+        """What callers see of it."""
+        return StoredArtifact(ref=self.ref, session_id=self.session_id, run_id=self.run_id)
+
+
+class References:
+    """The references of all tenants. Everything raises StorageUnavailable when NATS does not answer."""
+
+    def __init__(self, table: Table, shelves: Shelves) -> None:
+        self._table = table
+        self._shelves = shelves
+
+    async def find(self, tenant: str, artifact: str) -> Reference | None:
+        """Return a reference that is there and has not expired."""
+        return _read((await self._table.read(subjects.reference_key(tenant, artifact))).data)
+
+    async def resolve(self, asked: HeadArtifact) -> Reference:
+        """Return the reference that the caller may see. Raises ArtifactNotFound, for whatever reason it may not."""
+        found = await self.find(asked.tenant, asked.artifact_id)
+        if (
+            found is None
+            or (asked.session_id is not None and asked.session_id != found.session_id)
+            or (asked.run_id is not None and asked.run_id != found.run_id)
+        ):
+            raise ArtifactNotFound
+        return found
+
+    async def enter(self, tenant: str, place: str, artifact: str, ttl_s: int | None) -> None:
+        """Let lists look for a reference that is about to be written."""
+        await self._table.put(subjects.place_key(tenant, place, artifact), b"1", ttl_s=ttl_s)
+
+    async def write(self, claim: Claim, reference: Reference, ttl_s: int | None) -> None:
+        """Write a reference under its claim. Raises Moved when the claim has been lost meanwhile."""
+        key = subjects.reference_key(claim.tenant, reference.ref.artifact_id)
+        await self._shelves.write_under(claim, reference.ref.artifact_id, key, reference.model_dump_json().encode(), ttl_s)
+
+    async def lives(self, tenant: str, artifact: str, blob: str) -> bool:
+        """Whether a reference to this very blob is there, as the leader knows it."""
+        found = _read((await self._table.surely(subjects.reference_key(tenant, artifact))).data)
+        return found is not None and found.blob == blob
+
+    async def read_many(self, wanted: list[tuple[str, str]]) -> dict[tuple[str, str], Reference]:
+        """Return the references that are there, by tenant and id, as some replica knows them."""
+        keys = {subjects.reference_key(*who): who for who in wanted}
+        found = await self._table.read_many(list(keys))
+        return {keys[key]: reference for key, data in found.items() if key in keys and (reference := _read(data)) is not None}
+
+    async def forget(self, tenant: str, artifact: str) -> None:
+        """Remove a reference. Its entry in the lists follows when its blob is looked at."""
+        await self._table.drop(subjects.reference_key(tenant, artifact))
+
+    async def entered(self, tenant: str, place: str, artifact: str) -> int:
+        """Return the state of an artifact's entry in the lists, for `leave`."""
+        return (await self._table.surely(subjects.place_key(tenant, place, artifact))).sequence
+
+    async def leave(self, tenant: str, place: str, artifact: str, *, entered: int) -> None:
+        """Take an artifact that is gone off the lists, unless it has been entered again."""
+        with suppress(Moved):
+            await self._table.drop(subjects.place_key(tenant, place, artifact), after=entered)
+
+    async def page(self, asked: ListArtifacts) -> ArtifactPage:
+        """Return a page of what belongs to a session or run."""
+        pattern = subjects.places_of(asked.tenant, asked.session_id, asked.run_id)
+        entries = await self._table.matching(pattern, asked.cursor, asked.limit + 1)
+        shown, more = entries[: asked.limit], len(entries) > asked.limit
+        who = [(asked.tenant, _artifact_of(entry)) for entry in shown]
+        found = await self.read_many(who)
+        references = [found[one] for one in who if one in found]
+        return ArtifactPage(
+            artifacts=[each.stored() for each in references if asked.namespace is None or each.ref.namespace == asked.namespace],
+            next_cursor=shown[-1].sequence if more else None,
+        )
+
+
+def _artifact_of(entry: Entry) -> str:
+    return entry.key.rpartition(".")[2]
+
+
+def _read(data: bytes) -> Reference | None:
+    """Return a reference unless it has expired; the server removes it a moment later."""
+    if not data:
+        return None
+    try:
+        reference = Reference.model_validate_json(data)
+    except ValidationError:  # of a later version
+        return None
+    expires_at = reference.ref.expires_at
+    return reference if expires_at is None or expires_at > now() else None

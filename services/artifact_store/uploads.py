@@ -1,0 +1,203 @@
+"""Uploads: artifacts too large for one message, passed on to S3 chunk by chunk as they come.
+
+Rule 1: no more than a window of chunks is held per upload, so memory does not grow with the artifact: a chunk is answered when it has
+been handed on, and the sender has at most a window of them unanswered.
+Rule 2: chunks may overtake each other on their way; they are passed on in order.
+Rule 3: an upload lives in the copy of the store that opened it. If that dies, or the sender does, nothing is visible and the sender
+begins again; the claim that is left behind is collected.
+Rule 4: the last chunk is only passed on when all bytes together have the digest that was announced, so S3 never has others.
+"""
+
+import asyncio
+import hashlib
+import queue
+from collections.abc import Iterator
+
+import structlog
+
+from contracts import subjects
+from contracts.artifacts import CHUNK_BYTES, ArtifactRef, ChunkTaken, PutArtifact, UploadOpened
+from contracts.ids import new_id
+from services.runtime.artifact_errors import ArtifactFailed, ArtifactInvalid, StorageUnavailable
+
+from .keeper import Keeper
+from .shelves import Claim
+from .sniffing import HEAD_BYTES
+
+logger = structlog.get_logger(__name__)
+
+WINDOW = 4
+_FARTHEST = 64
+"""No sender is so many chunks ahead."""
+_IDLE_S = 20.0
+"""A sender that is silent for so long has gone."""
+
+
+class Uploads:
+    """The uploads that this copy of the store has opened."""
+
+    def __init__(self, keeper: Keeper, limit: int, idle_s: float = _IDLE_S) -> None:
+        self.copy = new_id()
+        self._keeper = keeper
+        self._free = limit
+        self._idle_s = idle_s
+        self._open: dict[str, _Upload] = {}
+
+    async def open(self, put: PutArtifact) -> UploadOpened:
+        """Begin an upload, or answer with the reference where there is nothing to send.
+
+        Raises ArtifactInvalid, ArtifactTooLarge, StorageUnavailable.
+        """
+        if not put.size:
+            raise ArtifactInvalid("an empty artifact is sent with the request itself")
+        upload_id, subject = new_id(), subjects.artifact_chunk(self.copy)
+        opened = UploadOpened(upload_id=upload_id, subject=subject, chunk_bytes=CHUNK_BYTES, window=WINDOW)
+        ref = await self._keeper.known(put)
+        if ref is None:
+            ref = await self._begin(upload_id, put)
+        return opened.model_copy(update={"ref": ref})
+
+    async def _begin(self, upload_id: str, put: PutArtifact) -> ArtifactRef | None:
+        """Claim the bytes. Where another artifact has brought them already, return the reference; else expect them."""
+        if self._free <= 0:
+            raise StorageUnavailable("as many uploads as possible are under way")
+        self._free -= 1
+        try:
+            claim = await self._keeper.claim(put)
+            if await self._keeper.is_kept(claim, put.size):
+                self._free += 1
+                mime_type = self._keeper.mime_type(put, await self._keeper.head_of(claim, put.size))
+                return await self._keeper.settle(put, claim, mime_type)
+        except BaseException:
+            self._free += 1
+            raise
+        upload = self._open[upload_id] = _Upload(put, claim, self._keeper, self._idle_s)
+        upload.storing.add_done_callback(lambda _: self._close(upload_id))
+        return None
+
+    def _close(self, upload_id: str) -> None:
+        del self._open[upload_id]
+        self._free += 1
+
+    async def take(self, upload_id: str, seq: int, data: bytes) -> ChunkTaken:
+        """Take a chunk. Raises what has gone wrong with its upload, and StorageUnavailable for one that is not there (any more)."""
+        upload = self._open.get(upload_id)
+        if upload is None:
+            raise StorageUnavailable("there is no such upload: begin again")
+        return await upload.take(seq, data)
+
+    async def stop(self) -> None:
+        """Give up all uploads; their senders begin again elsewhere."""
+        self._free = 0
+        storing = [upload.storing for upload in self._open.values()]
+        for upload in self._open.values():
+            upload.give_up(StorageUnavailable("the store is being stopped: begin again"))
+        await asyncio.gather(*storing, return_exceptions=True)
+
+
+class _Upload:
+    """One upload. `storing` is the task that ends in its reference."""
+
+    def __init__(self, put: PutArtifact, claim: Claim, keeper: Keeper, idle_s: float) -> None:
+        self._put = put
+        self._keeper = keeper
+        self._pipe = _Pipe(put, idle_s)
+        self._mime_type = ""
+        self._received = 0
+        self._next = 0
+        self._turns: dict[int, asyncio.Event] = {}
+        self.storing = asyncio.create_task(self._store(claim))
+        self.storing.add_done_callback(self._ended)
+
+    async def _store(self, claim: Claim) -> ArtifactRef:
+        await self._keeper.stream(claim, self._pipe.chunks(), self._put.size)
+        return await self._keeper.settle(self._put, claim, self._mime_type)
+
+    def _ended(self, storing: asyncio.Task[ArtifactRef]) -> None:
+        self._pipe.close()
+        for turn in self._turns.values():
+            turn.set()
+        if not storing.cancelled() and (error := storing.exception()) is not None:
+            logger.info("upload_failed", artifact_id=self._put.artifact_id, received=self._received, error=str(error))
+
+    def give_up(self, error: ArtifactFailed) -> None:
+        """End the upload with this error."""
+        self._pipe.fail(error)
+
+    async def take(self, seq: int, data: bytes) -> ChunkTaken:
+        """Pass on a chunk when its turn has come; with the last one wait for the reference."""
+        if seq < self._next or seq >= self._next + _FARTHEST or seq in self._turns:
+            raise ArtifactInvalid("a chunk came twice, or far too early")
+        if seq > self._next and not self.storing.done():
+            await self._turns.setdefault(seq, asyncio.Event()).wait()
+        if not self.storing.done():
+            await self._pass_on(seq, data)
+        if self.storing.done() or self._received >= self._put.size:
+            return ChunkTaken(received=self._received, ref=await asyncio.shield(self.storing))
+        return ChunkTaken(received=self._received)
+
+    async def _pass_on(self, seq: int, data: bytes) -> None:
+        if seq == 0:
+            try:
+                self._mime_type = self._keeper.mime_type(self._put, data[:HEAD_BYTES])
+            except ArtifactFailed as error:
+                self.give_up(error)
+                raise
+        await self._pipe.put(data)
+        self._received += len(data)
+        self._next = seq + 1
+        self._turns.pop(seq, None)
+        if (turn := self._turns.get(self._next)) is not None:
+            turn.set()
+
+
+class _Pipe:
+    """Chunks on their way from the event loop to the thread that writes them, a window of them at most."""
+
+    def __init__(self, put: PutArtifact, idle_s: float) -> None:
+        self._size = put.size
+        self._sha256 = put.sha256
+        self._idle_s = idle_s
+        self._loop = asyncio.get_running_loop()
+        self._queue: queue.SimpleQueue[bytes | ArtifactFailed] = queue.SimpleQueue()
+        self._held = 0
+        self._room = asyncio.Event()
+        self._closed = False
+
+    async def put(self, chunk: bytes) -> None:
+        """Hand on a chunk, once there is room. Does nothing when nobody reads any more."""
+        while self._held >= WINDOW and not self._closed:
+            self._room.clear()
+            await self._room.wait()
+        self._held += 1
+        self._queue.put(chunk)
+
+    def close(self) -> None:
+        """Nobody reads any more."""
+        self._closed = True
+        self._room.set()
+
+    def fail(self, error: ArtifactFailed) -> None:
+        """Nobody writes any more: whoever reads gets this error."""
+        self._queue.put(error)
+
+    def chunks(self) -> Iterator[bytes]:
+        """Give out the chunks, in a thread. Raises ArtifactInvalid instead of giving out a last chunk with which the bytes are wrong."""
+        digest, received = hashlib.sha256(), 0
+        while received < self._size:
+            try:
+                chunk = self._queue.get(timeout=self._idle_s)
+            except queue.Empty:
+                raise StorageUnavailable("the sender of an upload has gone") from None
+            if isinstance(chunk, ArtifactFailed):
+                raise chunk
+            digest.update(chunk)
+            received += len(chunk)
+            if received > self._size or (received == self._size and digest.hexdigest() != self._sha256):
+                raise ArtifactInvalid("the bytes do not have the size and digest that were announced")
+            yield chunk
+            self._loop.call_soon_threadsafe(self._taken)
+
+    def _taken(self) -> None:
+        self._held -= 1
+        self._room.set()

@@ -1,0 +1,320 @@
+"""How services put artifacts away and get them back: the client of the artifact store.
+
+Rule 1: while the store, its S3 server or NATS is away, a call waits and tries again, up to its patience; then it fails with
+StorageUnavailable. Trying again is harmless: an artifact's id is made here, once per put.
+Rule 2: what does not fit into one message travels in chunks, a window of them under way, so that no service holds it as a whole.
+Rule 3: bytes are checked against their digest when all of them have come.
+"""
+
+import asyncio
+import hashlib
+import json
+import random
+import time
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+from nats.errors import MaxPayloadError, NoRespondersError
+
+from contracts import subjects
+from contracts.artifacts import (
+    ARTIFACT_HEADER,
+    CHUNK_BYTES,
+    INLINE_BYTES,
+    SEQ_HEADER,
+    UPLOAD_HEADER,
+    ArtifactPage,
+    ArtifactRef,
+    ChunkTaken,
+    DeleteArtifact,
+    GetArtifact,
+    HeadArtifact,
+    JsonType,
+    ListArtifacts,
+    PresignArtifact,
+    PresignedUrl,
+    PutArtifact,
+    StoredArtifact,
+    UploadOpened,
+)
+from contracts.base import Message
+from contracts.faults import Fault
+from contracts.ids import new_id
+from contracts.tools import REPLY_HEADER
+
+from .artifact_errors import ArtifactFailed, ArtifactTooLarge, StorageUnavailable, failure_of
+from .bus import Bus
+from .errors import Unavailable
+from .spool import Bytes, Source, Spool
+
+T = TypeVar("T")
+MessageT = TypeVar("MessageT", bound=Message)
+
+PATIENCE_S = 60.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
+_ANSWER_S = 15.0
+_CHUNK_ANSWER_S = 120.0
+"""The last chunk is answered when the S3 server has everything safe."""
+_PROBE_S = 2.0
+_WINDOW = 4
+
+
+class ArtifactClient:
+    """Artifacts over the bus. Any number of calls at once.
+
+    Every method raises ArtifactFailed in one of its kinds: ArtifactNotFound, ArtifactTooLarge, ArtifactInvalid, StorageUnavailable.
+    """
+
+    def __init__(self, bus: Bus, *, patience_s: float = PATIENCE_S) -> None:
+        self._bus = bus
+        self._patience_s = patience_s
+
+    async def put(
+        self,
+        tenant: str,
+        data: bytes | AsyncIterable[bytes],
+        *,
+        session: str | None = None,
+        run: str | None = None,
+        namespace: str | None = None,
+        filename: str | None = None,
+        mime_type: str | None = None,
+        json_type: JsonType | None = None,
+        items: int | None = None,
+        ttl_s: int | None = None,
+        artifact_id: str | None = None,
+        limit: int | None = None,
+    ) -> ArtifactRef:
+        """Keep bytes and return their reference.
+
+        A stream is first gathered in a temporary file, so that it can be sent again; above `limit` bytes it is ArtifactTooLarge.
+        `artifact_id`: of an earlier call that may have succeeded; the same bytes give the same reference then.
+        """
+        async with _source(data, limit) as source:
+            put = PutArtifact(
+                tenant=tenant,
+                artifact_id=artifact_id or new_id(),
+                size=source.size,
+                sha256=await source.sha256(),
+                session_id=session,
+                run_id=run,
+                namespace=namespace,
+                filename=filename,
+                mime_type=mime_type,
+                json_type=json_type,
+                items=items,
+                ttl_s=ttl_s,
+            )
+            if put.size <= INLINE_BYTES:
+                body, headers = await source.read(0, put.size), {ARTIFACT_HEADER: header_value(put)}
+                answer = await self._until_answered(lambda: self._ask(subjects.ARTIFACT_PUT, body, headers))
+                return ArtifactRef.model_validate_json(answer.data)
+            return await self._until_answered(lambda: self._upload(put, source))
+
+    async def _upload(self, put: PutArtifact, source: Source) -> ArtifactRef:
+        """Send the bytes from the beginning, once."""
+        answer = await self._ask(subjects.ARTIFACT_OPEN, put.model_dump_json().encode())
+        opened = UploadOpened.model_validate_json(answer.data)
+        ref = opened.ref
+        under_way: deque[asyncio.Task[ChunkTaken]] = deque()
+        try:
+            for seq, offset in enumerate(range(0, put.size if ref is None else 0, opened.chunk_bytes)):
+                if len(under_way) >= opened.window:
+                    await under_way[0]
+                    under_way.popleft()
+                chunk = await source.read(offset, min(opened.chunk_bytes, put.size - offset))
+                under_way.append(asyncio.create_task(self._send(opened, seq, chunk)))
+            while under_way:
+                ref = (await under_way[0]).ref
+                under_way.popleft()
+        finally:
+            for task in under_way:
+                task.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
+        if ref is None:
+            raise StorageUnavailable("the upload ended without a reference")
+        return ref
+
+    async def _send(self, opened: UploadOpened, seq: int, chunk: bytes) -> ChunkTaken:
+        """Send one chunk. While its answer is due, look whether the copy of the store that has the upload still lives."""
+        headers = {UPLOAD_HEADER: opened.upload_id, SEQ_HEADER: str(seq)}
+        asking = asyncio.create_task(self._ask(opened.subject, chunk, headers, _CHUNK_ANSWER_S))
+        try:
+            while not (await asyncio.wait({asking}, timeout=_PROBE_S))[0]:
+                if await self._nobody_at(opened.subject):
+                    raise StorageUnavailable("the artifact store has gone in mid upload")
+        finally:
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+        return ChunkTaken.model_validate_json(asking.result().data)
+
+    async def _nobody_at(self, subject: str) -> bool:
+        try:
+            await self._bus.nc.request(subject, b"", timeout=_PROBE_S)
+        except NoRespondersError:
+            return True
+        except (NatsError, TimeoutError, ConnectionError, OSError, Unavailable):
+            return False
+        return False
+
+    async def get(
+        self,
+        tenant: str,
+        artifact_id: str,
+        *,
+        session: str | None = None,
+        run: str | None = None,
+        offset: int = 0,
+        length: int | None = None,
+    ) -> "Download":
+        """Begin to read an artifact, or `length` bytes of it from `offset` on. Small ones are here when this returns."""
+        asked = GetArtifact(tenant=tenant, artifact_id=artifact_id, session_id=session, run_id=run, offset=offset)
+        first = CHUNK_BYTES if length is None else min(length, CHUNK_BYTES)
+        ref, data = await self._range(asked, offset, first)
+        whole = max(0, ref.size - offset)
+        return Download(ref, offset, whole if length is None else min(length, whole), data, lambda at, n: self._range(asked, at, n))
+
+    async def read(self, tenant: str, artifact_id: str, *, limit: int, session: str | None = None) -> tuple[ArtifactRef, bytes]:
+        """Return an artifact as a whole. Raises ArtifactTooLarge when it has more than `limit` bytes."""
+        download = await self.get(tenant, artifact_id, session=session)
+        return download.ref, await download.read(limit)
+
+    async def _range(self, asked: GetArtifact, offset: int, length: int) -> tuple[ArtifactRef, bytes]:
+        body = asked.model_copy(update={"offset": offset, "length": length}).model_dump_json().encode()
+
+        async def once() -> tuple[ArtifactRef, bytes]:
+            answer = await self._ask(subjects.ARTIFACT_GET, body)
+            ref = ArtifactRef.model_validate_json((answer.headers or {}).get(ARTIFACT_HEADER, ""))
+            if len(answer.data) != max(0, min(length, ref.size - offset)):
+                raise StorageUnavailable("the artifact store sent fewer bytes than it has")
+            return ref, answer.data
+
+        return await self._until_answered(once)
+
+    async def head(self, tenant: str, artifact_id: str, *, session: str | None = None, run: str | None = None) -> StoredArtifact:
+        """Return what is known about an artifact."""
+        asked = HeadArtifact(tenant=tenant, artifact_id=artifact_id, session_id=session, run_id=run)
+        return await self._answered(subjects.ARTIFACT_HEAD, asked, StoredArtifact)
+
+    async def list(
+        self,
+        tenant: str,
+        *,
+        session: str | None = None,
+        run: str | None = None,
+        namespace: str | None = None,
+        limit: int = 100,
+        cursor: int = 0,
+    ) -> ArtifactPage:
+        """Return a page of a session's or run's artifacts, the oldest first. Give both where both are known: it is faster."""
+        asked = ListArtifacts(tenant=tenant, session_id=session, run_id=run, namespace=namespace, limit=limit, cursor=cursor)
+        return await self._answered(subjects.ARTIFACT_LIST, asked, ArtifactPage)
+
+    async def delete(self, tenant: str, artifact_id: str, *, session: str | None = None, run: str | None = None) -> None:
+        """Forget an artifact. A repetition of a deletion that was done is ArtifactNotFound, as for any that is not there."""
+        asked = DeleteArtifact(tenant=tenant, artifact_id=artifact_id, session_id=session, run_id=run)
+        await self._until_answered(lambda: self._ask(subjects.ARTIFACT_DELETE, asked.model_dump_json().encode()))
+
+    async def presign(self, tenant: str, artifact_id: str, *, expires_s: int = 300, session: str | None = None) -> PresignedUrl:
+        """Return a URL of the S3 server that gives out the bytes. Only for callers that reach that server."""
+        asked = PresignArtifact(tenant=tenant, artifact_id=artifact_id, session_id=session, expires_s=expires_s)
+        return await self._answered(subjects.ARTIFACT_PRESIGN, asked, PresignedUrl)
+
+    async def _answered(self, subject: str, asked: Message, kind: type[MessageT]) -> MessageT:
+        answer = await self._until_answered(lambda: self._ask(subject, asked.model_dump_json().encode()))
+        return kind.model_validate_json(answer.data)
+
+    async def _until_answered(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Try until it succeeds, fails for good, or patience is over."""
+        until, pause = time.monotonic() + self._patience_s, _FIRST_PAUSE_S
+        while True:
+            try:
+                return await attempt()
+            except ArtifactFailed as error:
+                if not error.retryable or time.monotonic() + pause > until:
+                    raise
+            await asyncio.sleep(pause * random.uniform(0.7, 1.3))  # noqa: S311, a spread, not a secret
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    async def _ask(self, subject: str, body: bytes, headers: dict[str, str] | None = None, wait_s: float = _ANSWER_S) -> Msg:
+        """Ask once. Raises what the store says, and StorageUnavailable when it says nothing."""
+        try:
+            answer = await self._bus.nc.request(subject, body, timeout=wait_s, headers=headers)
+        except MaxPayloadError as error:
+            raise ArtifactTooLarge("NATS does not take messages of a megabyte: set max_payload to 8MB") from error
+        except (NatsError, TimeoutError, ConnectionError, OSError, Unavailable) as error:
+            raise StorageUnavailable(f"the artifact store does not answer ({type(error).__name__})") from error
+        if (answer.headers or {}).get(REPLY_HEADER) != "result":
+            raise failure_of(Fault.model_validate_json(answer.data))
+        return answer
+
+
+class Download:
+    """An artifact, or a range of it, on its way. `length` bytes will come."""
+
+    def __init__(
+        self, ref: ArtifactRef, offset: int, length: int, first: bytes, fetch: Callable[[int, int], Awaitable[tuple[ArtifactRef, bytes]]]
+    ) -> None:
+        self.ref = ref
+        self.offset = offset
+        self.length = length
+        self._first = first
+        self._fetch = fetch
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Yield the bytes in order, at most CHUNK_BYTES at a time. Close it (`aclose`) when leaving early.
+
+        Raises StorageUnavailable at the end, not retryable, when all bytes have come and they have another digest.
+        """
+        digest = hashlib.sha256()
+        under_way: deque[asyncio.Future[tuple[ArtifactRef, bytes]]] = deque()
+        end, at = self.offset + self.length, self.offset + len(self._first)
+        data = self._first
+        try:
+            while data:
+                while at < end and len(under_way) < _WINDOW:
+                    length = min(CHUNK_BYTES, end - at)
+                    under_way.append(asyncio.ensure_future(self._fetch(at, length)))
+                    at += length
+                await asyncio.to_thread(digest.update, data)
+                yield data
+                data = (await under_way.popleft())[1] if under_way else b""
+        finally:
+            for task in under_way:
+                task.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
+        if self.length == self.ref.size and digest.hexdigest() != self.ref.sha256:
+            raise StorageUnavailable("the bytes stored are not those of the reference", retryable=False)
+
+    async def read(self, limit: int) -> bytes:
+        """Return all of them. Raises ArtifactTooLarge when there are more than `limit`."""
+        if self.length > limit:
+            raise ArtifactTooLarge(f"{self.length} bytes; at most {limit} are read")
+        return b"".join([chunk async for chunk in self.chunks()])
+
+
+@asynccontextmanager
+async def _source(data: bytes | AsyncIterable[bytes], limit: int | None) -> AsyncIterator[Source]:
+    if isinstance(data, bytes | bytearray | memoryview):
+        if limit is not None and len(data) > limit:
+            raise ArtifactTooLarge(f"{len(data)} bytes; at most {limit} are kept")
+        yield Bytes(data)
+        return
+    spool = Spool()
+    try:
+        async for chunk in data:
+            await spool.add(chunk)
+            if limit is not None and spool.size > limit:
+                raise ArtifactTooLarge(f"more than {limit} bytes")
+        yield spool
+    finally:
+        await spool.close()
+
+
+def header_value(message: Message) -> str:
+    """A message as the value of a header: JSON in ASCII."""
+    return json.dumps(message.model_dump(mode="json", exclude_none=True))

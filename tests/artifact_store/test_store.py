@@ -1,0 +1,273 @@
+"""What callers of the store can rely on, over a real NATS server and every S3 server."""
+
+import asyncio
+import hashlib
+import secrets
+from collections.abc import AsyncIterator, Awaitable
+from typing import Any
+
+import httpx
+import pytest
+
+from contracts import subjects
+from contracts.artifacts import ARTIFACT_HEADER, CHUNK_BYTES, PutArtifact
+from contracts.ids import new_id
+from contracts.tools import REPLY_HEADER
+from services.runtime.artifact_errors import ArtifactFailed, ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge
+from services.runtime.artifacts import header_value
+from tests.artifact_store.conftest import Store
+from tests.support.waiting import wait_until
+
+MIB = 1 << 20
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
+
+
+async def pieces(body: bytes, size: int = 70_000) -> AsyncIterator[bytes]:
+    """A stream of bytes, as a request's body is one."""
+    for start in range(0, len(body), size):
+        yield body[start : start + size]
+
+
+@pytest.mark.parametrize("size", [0, 1, 1000, MIB, MIB + 1, 5 * MIB + 7])
+async def test_bytes_come_back_as_they_went(store: Store, size: int) -> None:
+    """Inline and in chunks, from memory and from a stream; the reference tells size and digest."""
+    body = secrets.token_bytes(size)
+    for data in (body, pieces(body)):
+        ref = await store.client.put(store.tenant, data, filename="a.bin")
+        assert (ref.size, ref.sha256, ref.filename) == (size, hashlib.sha256(body).hexdigest(), "a.bin")
+        found, read = await store.client.read(store.tenant, ref.artifact_id, limit=size)
+        assert (found, read) == (ref, body)
+    assert len(store.objects()) == 1
+
+
+async def test_keys_are_made_of_tenant_and_digest(store: Store) -> None:
+    """And of nothing on which servers differ."""
+    ref = await store.client.put(store.tenant, PNG)
+    assert store.objects() == [f"{store.tenant}/{ref.sha256[:2]}/{ref.sha256}"]
+
+
+@pytest.mark.parametrize(
+    ("offset", "length"), [(0, 10), (10, 1), (MIB - 5, 10), (0, None), (MIB, None), (2 * MIB + 100, None), (9 * MIB, 5)]
+)
+async def test_ranges(store: Store, offset: int, length: int | None) -> None:
+    """Any part can be read; beyond the end there is nothing."""
+    body = secrets.token_bytes(2 * MIB + 100)
+    ref = await store.client.put(store.tenant, body)
+    download = await store.client.get(store.tenant, ref.artifact_id, offset=offset, length=length)
+    expected = body[offset:] if length is None else body[offset : offset + length]
+    assert download.length == len(expected)
+    assert b"".join([chunk async for chunk in download.chunks()]) == expected
+
+
+async def test_the_same_bytes_are_kept_once_per_tenant_and_read_by_everybody_who_put_them(store: Store) -> None:
+    """Two sessions and two tenants: four references, two objects; each tenant reads its own and no other."""
+    other = f"{store.tenant}-b"
+    refs = {
+        (tenant, session): await store.client.put(tenant, PNG, session=session, filename=f"{session}.png")
+        for tenant in (store.tenant, other)
+        for session in ("one", "two")
+    }
+    assert len({ref.artifact_id for ref in refs.values()}) == 4
+    assert len(store.objects()) == len(store.objects(other)) == 1
+    for (tenant, session), ref in refs.items():
+        found, body = await store.client.read(tenant, ref.artifact_id, limit=MIB, session=session)
+        assert (found.filename, body) == (f"{session}.png", PNG)
+        stranger = other if tenant == store.tenant else store.tenant
+        with pytest.raises(ArtifactNotFound):
+            await store.client.read(stranger, ref.artifact_id, limit=MIB)
+
+
+async def test_what_one_may_not_see_does_not_exist(store: Store) -> None:
+    """Unknown, another tenant's, another session's, another run's, deleted: one fault, to the letter, for every verb."""
+    run, ask = new_id(), store.client
+    ref = await ask.put(store.tenant, PNG, session="mine", run=run)
+    gone = await ask.put(store.tenant, b"gone")
+    await ask.delete(store.tenant, gone.artifact_id)
+    faults = set()
+    scopes: list[tuple[str, str, dict[str, Any]]] = [
+        (store.tenant, new_id(), {}),
+        (f"{store.tenant}-b", ref.artifact_id, {}),
+        (store.tenant, gone.artifact_id, {}),
+        (store.tenant, ref.artifact_id, {"session": "yours"}),
+        (store.tenant, ref.artifact_id, {"run": new_id()}),
+    ]
+    for tenant, artifact, scope in scopes:
+        calls: list[Awaitable[object]] = [
+            ask.get(tenant, artifact, **scope),
+            ask.head(tenant, artifact, **scope),
+            ask.delete(tenant, artifact, **scope),
+        ]
+        if "run" not in scope:
+            calls.append(ask.presign(tenant, artifact, **scope))
+        for call in calls:
+            with pytest.raises(ArtifactNotFound) as failure:
+                await call
+            faults.add(failure.value.fault())
+    assert len(faults) == 1
+    assert (await ask.head(store.tenant, ref.artifact_id, session="mine", run=run)).run_id == run
+
+
+async def test_a_put_may_be_repeated(store: Store) -> None:
+    """Under the same id the same bytes are the same artifact, and other bytes an error."""
+    for body in (b"small", secrets.token_bytes(2 * MIB)):
+        artifact_id = new_id()
+        puts = [store.client.put(store.tenant, body, artifact_id=artifact_id, session="s") for _ in range(5)]
+        refs = await asyncio.gather(*puts)
+        assert len({ref.artifact_id for ref in refs}) == 1
+        assert await store.client.put(store.tenant, body, artifact_id=artifact_id, session="s") in refs
+        with pytest.raises(ArtifactInvalid):
+            await store.client.put(store.tenant, body + b"!", artifact_id=artifact_id, session="s")
+    assert len((await store.client.list(store.tenant, session="s")).artifacts) == 2
+
+
+async def test_the_last_reference_takes_the_bytes_with_it(store: Store) -> None:
+    """Not the one before."""
+    first, second = [await store.client.put(store.tenant, PNG) for _ in range(2)]
+    await store.client.delete(store.tenant, first.artifact_id)
+    assert (await store.client.read(store.tenant, second.artifact_id, limit=MIB))[1] == PNG
+    await store.client.delete(store.tenant, second.artifact_id)
+    await wait_until(lambda: not store.objects(), what="the bytes are gone")
+    third = await store.client.put(store.tenant, PNG)
+    assert (await store.client.read(store.tenant, third.artifact_id, limit=MIB))[1] == PNG
+
+
+async def test_lists_of_sessions_and_runs(embedded: Store) -> None:
+    """In the order of storing, page by page, filtered by namespace; what was deleted is not in them, nor what others have."""
+    run, other, ask = new_id(), new_id(), embedded.client
+    stored = []
+    for number in range(7):
+        where: dict[str, Any] = {"run": run if number % 2 else other, "namespace": "even" if number % 2 == 0 else "odd"}
+        stored.append(await ask.put(embedded.tenant, f"{number}".encode(), session="long", **where))
+    await ask.put(embedded.tenant, b"elsewhere", session="another")
+    await ask.put(f"{embedded.tenant}-b", b"of a stranger", session="long", run=run)
+    await ask.delete(embedded.tenant, stored[3].artifact_id)
+    wanted = [ref.artifact_id for ref in stored if ref is not stored[3]]
+    found: list[str] = []
+    cursor: int | None = 0
+    while cursor is not None:
+        page = await ask.list(embedded.tenant, session="long", limit=2, cursor=cursor)
+        found += [each.ref.artifact_id for each in page.artifacts]
+        cursor = page.next_cursor
+    assert found == wanted
+    assert [each.ref for each in (await ask.list(embedded.tenant, run=run)).artifacts] == [stored[1], stored[5]]
+    assert [each.ref for each in (await ask.list(embedded.tenant, session="long", run=run)).artifacts] == [stored[1], stored[5]]
+    even = await ask.list(embedded.tenant, session="long", namespace="even")
+    assert [each.ref for each in even.artifacts] == [stored[0], stored[2], stored[4], stored[6]]
+    assert not (await ask.list(embedded.tenant, run=new_id())).artifacts
+
+
+async def test_artifacts_expire(embedded: Store) -> None:
+    """At their time they are gone for readers; their bytes follow."""
+    ref = await embedded.client.put(embedded.tenant, b"brief", ttl_s=1, session="s")
+    assert ref.expires_at is not None
+
+    async def is_gone() -> bool:
+        try:
+            await embedded.client.head(embedded.tenant, ref.artifact_id)
+        except ArtifactNotFound:
+            return True
+        return False
+
+    await wait_until(is_gone, what="it has expired")
+    assert not (await embedded.client.list(embedded.tenant, session="s")).artifacts
+
+
+@pytest.mark.parametrize("size", [len(PNG), 3 * MIB])
+async def test_types_are_checked_against_the_bytes(embedded: Store, size: int) -> None:
+    """An image is an image; what nobody names is found out."""
+    body = PNG + bytes(size - len(PNG))
+    ask = embedded.client
+    assert (await ask.put(embedded.tenant, body)).mime_type == "image/png"
+    assert (await ask.put(embedded.tenant, body, mime_type="image/png")).mime_type == "image/png"
+    for wrong in ("image/jpeg", "text/html", "application/json", "nonsense", "text/plain\r\nX: y"):
+        with pytest.raises(ArtifactInvalid):
+            await ask.put(embedded.tenant, body, mime_type=wrong)
+
+
+async def test_limits(embedded: Store) -> None:
+    """Of the store, of a stream's receiver, of a reader."""
+    ask, body = embedded.client, secrets.token_bytes(2 * MIB)
+    with pytest.raises(ArtifactTooLarge):
+        await ask.put(embedded.tenant, pieces(body), limit=MIB)
+    with pytest.raises(ArtifactTooLarge):
+        await ask.put(embedded.tenant, body, limit=MIB)
+    ref = await ask.put(embedded.tenant, body)
+    with pytest.raises(ArtifactTooLarge):
+        await ask.read(embedded.tenant, ref.artifact_id, limit=MIB)
+    huge = PutArtifact(tenant=embedded.tenant, artifact_id=new_id(), size=1 << 40, sha256="0" * 64)
+    answer = await embedded.bus.nc.request(subjects.ARTIFACT_OPEN, huge.model_dump_json().encode())
+    assert b"artifact_too_large" in answer.data
+
+
+async def test_bytes_that_are_not_what_was_announced_leave_nothing(embedded: Store) -> None:
+    """Neither a reference nor an object, inline or in chunks."""
+    body = secrets.token_bytes(CHUNK_BYTES + 5)
+    put = PutArtifact(tenant=embedded.tenant, artifact_id=new_id(), size=3, sha256=hashlib.sha256(b"abc").hexdigest())
+    for wrong in (b"abd", b"ab", b"abcd"):
+        answer = await embedded.bus.nc.request(subjects.ARTIFACT_PUT, wrong, headers={ARTIFACT_HEADER: header_value(put)})
+        assert (answer.headers or {})[REPLY_HEADER] == "failure"
+        assert b"artifact_invalid" in answer.data
+    wrong_digest = put.model_copy(update={"size": len(body), "sha256": hashlib.sha256(b"other").hexdigest()})
+    with pytest.raises(ArtifactInvalid):
+        await embedded.client._upload(wrong_digest, _Fixed(body))
+    assert not embedded.objects()
+    with pytest.raises(ArtifactNotFound):
+        await embedded.client.head(embedded.tenant, put.artifact_id)
+
+
+class _Fixed:
+    """A source that does not notice that its digest is another."""
+
+    def __init__(self, body: bytes) -> None:
+        self.size = len(body)
+        self._body = body
+
+    async def sha256(self) -> str:
+        return ""
+
+    async def read(self, offset: int, length: int) -> bytes:
+        return self._body[offset : offset + length]
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"not json", b"[1, 2]", b'{"tenant": "../x", "artifact_id": "*"}', b"\xff\xfe", b'"text"'])
+async def test_requests_that_are_none_get_a_fault(embedded: Store, body: bytes) -> None:
+    """On every verb, in a moment, without their own words."""
+    verbs = ("GET", "HEAD", "LIST", "DELETE", "PRESIGN", "OPEN", "PUT")
+    for subject in [getattr(subjects, f"ARTIFACT_{verb}") for verb in verbs]:
+        answer = await embedded.bus.nc.request(subject, body, timeout=5)
+        assert (answer.headers or {})[REPLY_HEADER] == "failure"
+        assert b"artifact_invalid" in answer.data
+        assert b"../x" not in answer.data
+
+
+async def test_many_at_once(store: Store) -> None:
+    """Small and large, all different, all at the same time."""
+    bodies = [secrets.token_bytes(size) for size in [100] * 20 + [MIB] * 10 + [2 * MIB] * 6]
+    refs = await asyncio.gather(*(store.client.put(store.tenant, body) for body in bodies))
+    read = await asyncio.gather(*(store.client.read(store.tenant, ref.artifact_id, limit=4 * MIB) for ref in refs))
+    assert [body for _, body in read] == bodies
+
+
+async def test_a_reader_that_leaves_early_leaves_nothing_behind(embedded: Store) -> None:
+    """What was under way for it is cancelled."""
+    ref = await embedded.client.put(embedded.tenant, secrets.token_bytes(12 * MIB))
+    download = await embedded.client.get(embedded.tenant, ref.artifact_id)
+    before = len(asyncio.all_tasks())
+    chunks = download.chunks()
+    assert len(await anext(chunks)) == MIB
+    await chunks.aclose()  # type: ignore[attr-defined]  # it is a generator
+    await wait_until(lambda: len(asyncio.all_tasks()) <= before, what="its tasks have ended")
+
+
+async def test_presigned_urls_work_without_the_store(store: Store) -> None:
+    """For callers that reach the S3 server."""
+    ref = await store.client.put(store.tenant, PNG, filename="chart.png")
+    signed = await store.client.presign(store.tenant, ref.artifact_id, expires_s=60)
+    async with httpx.AsyncClient() as http:
+        answer = await http.get(signed.url)
+    assert (answer.status_code, answer.content, answer.headers["content-type"]) == (200, PNG, "image/png")
+
+
+async def test_errors_are_one_family() -> None:
+    """A caller may catch them by one name."""
+    assert issubclass(ArtifactNotFound, ArtifactFailed)
