@@ -270,6 +270,20 @@ def test_the_go_example_is_vetted_and_its_own_tests_pass(go: list[str]) -> None:
     assert formatted.stdout == ""
 
 
+def test_a_large_result_goes_in_parts(typescript: list[str]) -> None:
+    """Raw bytes of 1 MB each, then an empty result that counts them. (The Go example has a test of its own.)"""
+    node, folder = typescript
+    script = f"""
+        import {{ resultReplies }} from "{folder}/protocol.js";
+        const text = "ä".repeat(1_200_000);
+        const replies = resultReplies(text);
+        const whole = new TextDecoder().decode(Buffer.concat(replies.map((reply) => reply.body)));
+        console.log(JSON.stringify(replies.map(({{ kind, body, parts }}) => [kind, body.length, parts])), JSON.parse(whole) === text);
+    """
+    ran = subprocess.run([node, "--input-type=module", "-e", script], capture_output=True, text=True, check=True)
+    assert ran.stdout == '[["part",1048576,null],["part",1048576,null],["part",302850,null],["result",0,3]] true\n'
+
+
 def test_the_lock_names_no_registry() -> None:
     """Versions and hashes only, so that everybody installs from where they like."""
     lock = (EXAMPLES / "typescript" / "package-lock.json").read_text()

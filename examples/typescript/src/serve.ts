@@ -54,6 +54,7 @@ class HeldCall {
   end(replies: Reply[]): void {
     if (this.ended === undefined) {
       this.ended = replies;
+      this.shown.length = 0;
       this.toAll(replies);
       this.waiting.clear();
     }

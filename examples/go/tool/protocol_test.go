@@ -1,0 +1,43 @@
+package tool
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+)
+
+func TestALargeResultGoesInParts(t *testing.T) {
+	text := strings.Repeat("ä", 1_200_000)
+	replies := resultReplies(text)
+	var whole bytes.Buffer
+	for at, one := range replies {
+		whole.Write(one.body)
+		if last := at == len(replies)-1; last != (one.kind == "result") || len(one.body) > partBytes {
+			t.Errorf("reply %d is a %s of %d bytes", at, one.kind, len(one.body))
+		}
+	}
+	end := replies[len(replies)-1]
+	if len(end.body) != 0 || end.parts != 3 || end.message("x").Header.Get("Runwire-Parts") != "3" {
+		t.Errorf("the last reply is %+v", end)
+	}
+	var back string
+	if err := json.Unmarshal(whole.Bytes(), &back); err != nil || back != text {
+		t.Error("the parts are not the result")
+	}
+}
+
+func TestASmallResultGoesAtOnce(t *testing.T) {
+	replies := resultReplies(map[string]int{"answer": 42})
+	if len(replies) != 1 || replies[0].kind != "result" || string(replies[0].body) != `{"answer":42}` {
+		t.Errorf("got %+v", replies)
+	}
+}
+
+func TestWhatIsNoJSONFails(t *testing.T) {
+	replies := resultReplies(math.NaN())
+	if len(replies) != 1 || replies[0].kind != "failure" || !strings.Contains(string(replies[0].body), "invalid_result") {
+		t.Errorf("got %+v", replies)
+	}
+}
