@@ -15,6 +15,8 @@ from .payload import FinalPayload, Reason, Source, Usage
 from .runs import RunLimits, RunRequested
 
 StepStatus = Literal["started", "succeeded", "failed", "skipped", "invalid"]
+ActionFormat = Literal["auto", "unified", "legacy"]
+ActionTransport = Literal["json", "tools"]
 
 
 class Reflection(Message):
@@ -39,6 +41,8 @@ class RunStarted(Message):
     effort: Literal["low", "medium", "high", "auto"] | None = Field(default=None, description="reasoning effort; `auto`: a triage picks it")
     triage_model: str | None = None
     reflection: Reflection | None = None
+    action_format: ActionFormat = Field(default="auto", description="in which the model is asked for its decisions, and what is taken")
+    action_transport: ActionTransport = Field(default="json", description="decisions as JSON in the reply, or as native tool calls")
     deadline_at: int | None = Field(default=None, description="Unix ms")
 
 
@@ -49,6 +53,9 @@ class Triaged(Message):
     effort: Literal["low", "medium", "high"]
     model: str | None = None
     usage: Usage | None = None
+
+
+AskedCause = Literal["turn", "lost", "repair", "provider", "compacted", "restated", "resumed"]
 
 
 class Asked(Message):
@@ -64,8 +71,13 @@ class Asked(Message):
     by: str
     holder: str
     model: str | None = None
-    cause: Literal["turn", "lost", "repair", "provider"] = "turn"
-    """`lost`: the attempt before died with its process; `repair`: see the `repaired` beside it; `provider`: the provider failed."""
+    cause: AskedCause = "turn"
+    """Why this attempt.
+
+    `lost`: the one before died with its process; `repair`: see the `repaired` beside it; `provider`: see the `model_failed` beside it;
+    `compacted`: the conversation was too long; `restated`: the answer is not as its beginning had been shown, so it is shown again,
+    without asking the model; `resumed`: the run was paused meanwhile.
+    """
 
 
 class PlannedCall(Message):
@@ -138,6 +150,43 @@ class Repaired(Message):
     args: dict[str, Any] | None = None
     reply: str = Field(default="", description="what the model had said, shortened")
     usage: Usage | None = None
+
+
+class ModelFailed(Message):
+    """A request to a model failed. `then` says what is done about it: the same model is asked again after `wait_s`, or the next one."""
+
+    type: Literal["model_failed"] = "model_failed"
+    turn: int
+    attempt: int
+    model: str
+    fault: Fault
+    then: Literal["retry", "fallback"]
+    next_model: str
+    wait_s: float = 0.0
+
+
+class Paused(Message):
+    """The run waits for a person or program until `until`, and then ends. `reason` budget: for a top-up of the budget named."""
+
+    type: Literal["paused"] = "paused"
+    reason: Literal["budget"] = "budget"
+    budget: str = Field(description="what ran out, with its limit")
+    until: int = Field(description="Unix ms")
+
+
+class ToppedUp(Message):
+    """The run may spend more. `limits` are those that hold from now on, in all."""
+
+    type: Literal["topped_up"] = "topped_up"
+    limits: RunLimits
+    deadline_at: int | None = Field(default=None, description="Unix ms")
+    by: str
+
+
+class Resumed(Message):
+    """A paused run goes on."""
+
+    type: Literal["resumed"] = "resumed"
 
 
 class Compacted(Message):
@@ -255,7 +304,11 @@ KNOWN: tuple[type[Message], ...] = (
     Called,
     Observed,
     Repaired,
+    ModelFailed,
     Compacted,
+    Paused,
+    ToppedUp,
+    Resumed,
     Done,
     Error,
     Cancelled,
@@ -281,7 +334,11 @@ RunEvent = Annotated[
     | Annotated[Called, Tag("called")]
     | Annotated[Observed, Tag("observed")]
     | Annotated[Repaired, Tag("repaired")]
+    | Annotated[ModelFailed, Tag("model_failed")]
     | Annotated[Compacted, Tag("compacted")]
+    | Annotated[Paused, Tag("paused")]
+    | Annotated[ToppedUp, Tag("topped_up")]
+    | Annotated[Resumed, Tag("resumed")]
     | Annotated[Done, Tag("done")]
     | Annotated[Error, Tag("error")]
     | Annotated[Cancelled, Tag("cancelled")]

@@ -29,7 +29,8 @@ class TimerFired(Message):
 
     v: Literal[1] = 1
     kind: Literal["timer"] = "timer"
-    timer: Literal["deadline"]
+    timer: Literal["deadline", "pause"]
+    at: int | None = Field(default=None, description="for when it was set, Unix ms: a timer that was set anew meanwhile counts no more")
 
 
 class CancelRequested(Message):
@@ -40,5 +41,20 @@ class CancelRequested(Message):
     reason: str = ""
 
 
-InboxMessage = Annotated[CallFinished | TimerFired | CancelRequested, Field(discriminator="kind")]
-INBOX_MESSAGE: TypeAdapter[CallFinished | TimerFired | CancelRequested] = TypeAdapter(InboxMessage)
+class TopUpRequested(Message):
+    """Somebody lets the run spend more: `limits` are fields of RunLimits, counted from now on."""
+
+    v: Literal[1] = 1
+    kind: Literal["top_up"] = "top_up"
+    limits: dict[str, Any]
+
+
+class RunResumed(Message):
+    """A paused run may go on: from the lane on which people are heard to the one on which models are asked."""
+
+    v: Literal[1] = 1
+    kind: Literal["resumed"] = "resumed"
+
+
+InboxMessage = Annotated[CallFinished | TimerFired | CancelRequested | TopUpRequested | RunResumed, Field(discriminator="kind")]
+INBOX_MESSAGE: TypeAdapter[CallFinished | TimerFired | CancelRequested | TopUpRequested | RunResumed] = TypeAdapter(InboxMessage)

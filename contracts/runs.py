@@ -19,6 +19,12 @@ class RunLimits(Message):
     max_tokens: int | None = Field(default=None, ge=1, description="prompt and completion tokens of all model calls")
     max_cost_usd: float | None = Field(default=None, ge=0)
     max_parallel: int = Field(default=8, ge=1, le=256, description="tool calls of one plan at once")
+    grace_s: float = Field(
+        default=0,
+        ge=0,
+        le=31_536_000,
+        description="how long a run that has spent a budget waits for a top-up before it ends; 0: not at all",
+    )
 
 
 class LimitsInput(HttpInput):
@@ -30,6 +36,7 @@ class LimitsInput(HttpInput):
     max_tokens: int | None = Field(default=None, ge=1)
     max_cost_usd: float | None = Field(default=None, ge=0)
     max_parallel: int | None = Field(default=None, ge=1, le=256)
+    grace_s: float | None = Field(default=None, ge=0, le=31_536_000)
 
 
 class RunInput(HttpInput):
@@ -86,6 +93,7 @@ class RunStatus(Message):
     ended_at: int | None = None
     reason: Reason | None = None
     code: str | None = Field(default=None, description="fault code of a run that ended in error")
+    paused: str | None = Field(default=None, description="the budget for whose top-up the run waits; absent in lists")
     payload: FinalPayload | None = Field(default=None, description="once ended; absent in lists")
     usage: Usage | None = None
 
