@@ -2,7 +2,8 @@
 
 Rule 1: calls run at the same time; how many, over all copies, is bounded by whoever sends them.
 Rule 2: heartbeats say that the process is alive, the function's own signs that it gets on: without any for `timeout_s` it is given up.
-Rule 3: nothing is started that nobody waits for: a process that was stopped finds old requests in its socket when it wakes up.
+Rule 3: nothing is started that nobody waits for: a process that was stopped finds old requests in its socket when it wakes up. Those
+behind which a cancel stands, or that came over a connection that is lost, are not started (`waking`).
 Rule 4: the function runs once per idempotency key; who asks again joins (`held`).
 Rule 5: nothing needs rights beyond `tool.<name>`, its `.status` and `.cancel`, `$SRV` and answering: there is no request of our own.
 """
@@ -26,6 +27,7 @@ from .context import ToolError
 from .held import CallContext, HeldCall, HeldCalls, Reply, failure_replies, reply_of, result_replies
 from .micro import Announcement
 from .tools import Tool
+from .waking import Waking
 from .workers import Workers
 
 logger = logging.getLogger("runwire.serving")
@@ -40,10 +42,13 @@ _MAX_REASON = 2000
 class ServedTool:
     """One tool of this process, on the bus."""
 
-    def __init__(self, client: Client, tool: Tool[..., Any], workers: Workers) -> None:
+    def __init__(self, client: Client, tool: Tool[..., Any], workers: Workers, waking: Waking) -> None:
         self._client = client
         self._tool = tool
         self._workers = workers
+        self._waking = waking
+        self._called_off: set[str] = set()
+        """Calls that were cancelled before they were begun here, as read since the process woke up."""
         self._calls = HeldCalls()
         self._tasks: set[asyncio.Task[None]] = set()
         self._announcement = Announcement(client, tool)
@@ -89,6 +94,9 @@ class ServedTool:
         if held is not None:
             await held.join(message.reply, _BEAT)
             return
+        if self._waking.just_woke and await self._is_stale(call.idempotency_key):
+            logger.warning("%s: call %s was called off while this process was stopped", self._tool.name, call.idempotency_key)
+            return  # Whoever still waits for it will ask who holds it, and hear that nobody does.
         if time.time() * 1000 > min(call.deadline_at, call.start_by or call.deadline_at):
             logger.warning("%s: call %s came too late and was not started", self._tool.name, call.idempotency_key)
             reason = "the call reached the tool after the time until which it may start; it was not started"
@@ -100,22 +108,26 @@ class ServedTool:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    async def _is_stale(self, key: str) -> bool:
+        reconnects = self._client.stats["reconnects"]
+        await self._waking.read_on()
+        is_same_connection = self._client.is_connected and self._client.stats["reconnects"] == reconnects
+        return not is_same_connection or key in self._called_off
+
     async def _on_status(self, message: Msg) -> None:
-        held = self._asked_for(message)
+        held = self._calls.find(_key(message))
         if held is not None and message.reply:
             await held.join(message.reply, _BEAT)
 
     async def _on_cancel(self, message: Msg) -> None:
-        held = self._asked_for(message)
+        key = _key(message)
+        held = self._calls.find(key)
         if held is not None:
             held.cancel()
-
-    def _asked_for(self, message: Msg) -> HeldCall | None:
-        try:
-            question = wire.CallQuestion.model_validate_json(message.data)
-        except ValidationError:
-            return None
-        return self._calls.find(question.idempotency_key)
+        elif self._waking.just_woke:
+            self._called_off.add(key)
+        else:
+            self._called_off.clear()
 
     async def _work(self, held: HeldCall) -> None:
         began, error = time.perf_counter_ns(), None
@@ -170,3 +182,11 @@ class ServedTool:
     async def _send_all(self, subject: str, replies: list[Reply]) -> None:
         for reply in replies if subject else ():
             await self._send(subject, reply)
+
+
+def _key(message: Msg) -> str:
+    """The idempotency key that a question is about; empty when it is no question."""
+    try:
+        return wire.CallQuestion.model_validate_json(message.data).idempotency_key
+    except ValidationError:
+        return ""

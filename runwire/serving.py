@@ -14,6 +14,7 @@ from nats.aio.client import Client
 from .loading import ToolsNotLoaded, load_tools, unique
 from .served import BEAT_S, ServedTool
 from .tools import Tool
+from .waking import Waking
 from .workers import Workers
 
 logger = logging.getLogger("runwire.serving")
@@ -50,8 +51,9 @@ async def serve(
     if client is None:
         return
     workers = Workers()
-    served = [ServedTool(client, tool, workers) for tool in named]
-    beating = asyncio.create_task(_beat(served))
+    waking = Waking()
+    served = [ServedTool(client, tool, workers, waking) for tool in named]
+    beating = asyncio.create_task(_beat(served, waking))
     try:
         for one in served:
             await one.start()
@@ -64,9 +66,10 @@ async def serve(
         await client.close()
 
 
-async def _beat(served: Sequence[ServedTool]) -> None:
+async def _beat(served: Sequence[ServedTool], waking: Waking) -> None:
     while True:
         await asyncio.sleep(BEAT_S)
+        waking.tick()
         for one in served:
             await one.beat()
 

@@ -4,13 +4,15 @@ Rule 1: a question that may have reached the tool is repeated only if the tool c
 copies are asked whether one holds the call; the one that does goes on as if nothing had happened.
 Rule 2: silence and "nobody listens" count only while we are connected, and for a while after a reconnect do not: the tools reconnect too,
 and what they said meanwhile is lost. So after a reconnect the question whether somebody holds the call comes first.
-Rule 3: a tool that says how often it beats is missed after three beats; of any other tool `timeout_s` is the longest silence. One that
+Rule 3: a view of the run that is more than a moment old is taken again before a tool is asked: this process may have been stopped.
+Rule 4: a tool that says how often it beats is missed after three beats; of any other tool `timeout_s` is the longest silence. One that
 has said nothing yet is asked early on whether it holds the call: where copies listen to that question and none does, the call is lost.
 """
 
 import asyncio
 import math
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any, Literal, NoReturn
 
 import structlog
@@ -43,12 +45,27 @@ _ANSWER_S = 0.3
 """How long all copies have to say that they hold a call."""
 _PATIENT_ANSWER_S = 1.0
 """The same for a copy that was beating a moment ago: it may be starved rather than dead."""
+_STALE_S = 1.0
 _PAUSE_S = 0.1
 _BEATS_MISSED = 3
 _LATE_S = 1.0
 _PROBE_S = 2.5
 _MIN_START_S = 10.0
 """Clocks of different machines differ; a tool gets at least so long to start a call."""
+
+
+class Look:
+    """What is known of a call, and since when. `view` raises RunEnded or AlreadySettled when the tool must not be asked any more."""
+
+    def __init__(self, view: Callable[[], Awaitable[None]], taken_at: float) -> None:
+        self._view = view
+        self._taken_at = taken_at
+
+    async def again(self) -> None:
+        """Take the view again if it is not fresh; afterwards it is."""
+        while (now := time.monotonic()) - self._taken_at > _STALE_S:
+            await self._view()
+            self._taken_at = now
 
 
 class Dispatcher:
@@ -66,15 +83,17 @@ class Dispatcher:
         await self.exchange.start()
         return self
 
-    async def call_tool(self, call: CallRequested, spec: ToolSpec, args: dict[str, Any], relay: Relay, *, find_first: bool) -> bytes:
+    async def call_tool(
+        self, call: CallRequested, spec: ToolSpec, args: dict[str, Any], relay: Relay, look: Look, *, find_first: bool
+    ) -> bytes:
         """Return the tool's result as it came, JSON still to be read.
 
-        `find_first`: the tool may have been asked before. Raises CallFailed, or RunEnded when the run ended meanwhile.
+        `find_first`: the tool may have been asked before. Raises CallFailed, RunEnded when the run ended meanwhile, and what `look` raises.
         """
         conversation = self.exchange.open()
         watch = self.watches.watch(call.tenant, call.run_id, lambda: conversation.put(Heard("run_ended")))
         try:
-            return await Dispatch(self, conversation, call, spec, args, relay).outcome(find_first=find_first)
+            return await Dispatch(self, conversation, call, spec, args, relay, look).outcome(find_first=find_first)
         finally:
             watch.stop()
             conversation.close()
@@ -84,12 +103,19 @@ class Dispatch:
     """One call on its way."""
 
     def __init__(
-        self, dispatcher: Dispatcher, conversation: Conversation, call: CallRequested, spec: ToolSpec, args: dict[str, Any], relay: Relay
+        self,
+        dispatcher: Dispatcher,
+        conversation: Conversation,
+        call: CallRequested,
+        spec: ToolSpec,
+        args: dict[str, Any],
+        relay: Relay,
+        look: Look,
     ) -> None:
         self._dispatcher = dispatcher
         self._bus, self._settings = dispatcher.bus, dispatcher.settings
         self._conversation = conversation
-        self._call, self._spec, self._args, self._relay = call, spec, args, relay
+        self._call, self._spec, self._args, self._relay, self._look = call, spec, args, relay, look
         self._key = f"{call.run_id}.{call.call_id}"
         self._question = CallQuestion(idempotency_key=self._key).model_dump_json().encode()
         ends_at = time.time() + self._settings.max_call_s
@@ -98,6 +124,8 @@ class Dispatch:
         self._every_s = dispatcher.beats.get(call.tool)
         self._beating = self._probed = False
         self._attempts = 0
+        self._may_linger = False
+        """A copy that was stopped may hold a request of this call unread."""
         self._unserved_since: float | None = None
         self._asked: set[str] = set()
         self._parts = Parts(call.tool, self._settings.max_result_bytes)
@@ -105,6 +133,7 @@ class Dispatch:
 
     async def outcome(self, *, find_first: bool) -> bytes:
         """Ask and listen until there is a result. Raises CallFailed or RunEnded."""
+        self._may_linger = find_first
         if not find_first:
             await self._ask()
         elif await self._find(_ANSWER_S) != "held":
@@ -117,12 +146,14 @@ class Dispatch:
             self._heard_at = time.monotonic()
             result = await self._on_heard(heard)
             if result is not None:
+                await self._call_off()
                 return result
 
     async def _ask(self) -> None:
         """Put the call to whichever copy takes it. Returns once it was sent."""
         self._attempts += 1
         while True:
+            await self._look.again()
             now = time.time()
             if now >= self._deadline:
                 await self._give_up(DeadlinePassed("the time for this call was over before the tool could be asked"))
@@ -157,7 +188,7 @@ class Dispatch:
         if self._attempts >= self._settings.max_attempts:
             await self._give_up(ToolUnavailable(f"{self._call.tool} stopped in the middle of this call {self._attempts} times"))
         logger.info("call_repeated", attempts=self._attempts)
-        self._beating = self._probed = False
+        self._beating, self._probed, self._may_linger = False, False, True
         await self._ask()
 
     @property
@@ -229,6 +260,7 @@ class Dispatch:
             case "artifact_chunk":
                 await self._relay.piece(heard.data)
             case "failure" | "refused":
+                await self._call_off()
                 raise ToolReported(failure_of(heard))
             case _:
                 await self._on_event(heard)
@@ -277,7 +309,7 @@ class Dispatch:
             self._unserved_since = now
         settled = now - self._bus.up_since > self._settings.settling_s
         if settled and now - self._unserved_since >= self._settings.unavailable_s:
-            raise ToolUnavailable(f"nobody serves {self._call.tool} right now")
+            await self._give_up(ToolUnavailable(f"nobody serves {self._call.tool} right now"))
         await asyncio.sleep(_PAUSE_S)
         self._attempts -= 1
         await self._ask()
@@ -285,6 +317,11 @@ class Dispatch:
     async def _give_up(self, failure: CallFailed) -> NoReturn:
         await self._cancel()
         raise failure
+
+    async def _call_off(self) -> None:
+        """The call has its outcome: a copy that finds an older request of it when it wakes up shall not start it any more."""
+        if self._may_linger:
+            await self._cancel()
 
     async def _cancel(self) -> None:
         """Tell all copies that nobody waits any more."""

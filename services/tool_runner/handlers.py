@@ -22,7 +22,7 @@ from services.runtime.catalogue import Catalogue
 from services.runtime.puller import Delivery
 
 from . import evidence
-from .dispatch import Dispatcher
+from .dispatch import Dispatcher, Look
 from .errors import AlreadySettled, CallFailed, Poisoned, RunEnded, UnknownTool
 from .relay import Relay
 from .results import KnownMarks, check_arguments, failed, settle
@@ -91,13 +91,20 @@ class ToolRunner:
                 find_first = not await evidence.claim(self._bus, delivery, call)
                 if find_first and not may_be_old and await evidence.is_settled(self._bus, call):
                     raise AlreadySettled
-            body = await self._dispatcher.call_tool(call, spec, call.args, relay, find_first=find_first)
+            look = Look(lambda: self._look(call), began)
+            body = await self._dispatcher.call_tool(call, spec, call.args, relay, look, find_first=find_first)
         except CallFailed as failure:
             fault = failure.fault()
             logger.info("call_failed", code=fault.code, seconds=round(time.monotonic() - began, 3))
             return failed(call.call_id, call.tool, fault, _since(began))
         logger.debug("call_succeeded", size=len(body), seconds=round(time.monotonic() - began, 3))
         return settle(call, spec, self._marks.of(call.spec, spec), body, relay.streamed, _since(began))
+
+    async def _look(self, call: CallRequested) -> None:
+        if await evidence.run_ended(self._bus, call):
+            raise RunEnded
+        if await evidence.is_settled(self._bus, call):
+            raise AlreadySettled
 
     async def _spec(self, call: CallRequested) -> ToolSpec:
         """Return the specification that the run has pinned. A planner of another version may name it by a digest that nobody wrote."""
