@@ -10,6 +10,7 @@ import asyncio
 import gc
 import logging
 import os
+import sys
 import warnings
 from collections.abc import AsyncGenerator, Awaitable
 from contextlib import aclosing, suppress
@@ -190,7 +191,9 @@ def _empty(model: str, finish: str | None, *, after_output: bool) -> ModelFailed
 
 
 def _load() -> ModuleType:
-    """Import LiteLLM quietly and without network. Runs in a thread, once; takes seconds."""
+    """Import LiteLLM quietly and without network. Runs in a thread; takes seconds the first time."""
+    if (loaded := sys.modules.get("litellm")) is not None:
+        return loaded
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     collecting = gc.isenabled()

@@ -9,6 +9,7 @@ import pytest
 from services.planner.model import LiteLLMModel, ModelFailed, ModelRequest, Reply
 from services.planner.retries import Note, Retrying
 from tests.support.model_server import ModelServer, Say, words
+from tests.support.waiting import wait_until
 
 MAIN, SPARE = "openai/main", "openai/spare"
 BUSY, BROKEN, FINE = Say(status=429), Say(status=500), Say(text="fine")
@@ -157,3 +158,12 @@ async def test_the_whole_time_holds_over_all_tries(server: ModelServer, retrying
     with pytest.raises(ModelFailed):
         await ask(retrying, total_s=1.2)
     assert waits.slept == [0.5]
+
+
+async def test_leaving_closes_the_request(server: ModelServer, retrying: Retrying) -> None:
+    """Through the policy as without it."""
+    server.say(Say(text=words(300), stall_after=6))
+    pieces = retrying.stream(ModelRequest(model=MAIN, messages=[{"role": "user", "content": "a question"}]))
+    await anext(pieces)
+    await pieces.aclose()
+    await wait_until(lambda: server.ledger[-1].ended == "gone", what="the provider saw the request closed")
