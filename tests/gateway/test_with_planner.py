@@ -1,0 +1,58 @@
+"""The gateway, the client and a real planner with the embedded model: one question, one cancel."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from contracts.events import Chunk, Done
+from runwire.client import Client
+from tests.gateway.serving import ROOT, Served
+from tests.support.nats_server import NatsServer
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
+
+
+@pytest.fixture
+def planner(shared_nats: NatsServer, tmp_path: Path) -> Iterator[None]:
+    """A planner that may still be starting: what is asked waits for it."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RUNWIRE_")}
+    environment |= {"PYTHONPATH": str(ROOT), "RUNWIRE_NATS_URL": shared_nats.url, "RUNWIRE_MODEL": "builtin/rehearsal"}
+    with (tmp_path / "planner.log").open("wb") as log:
+        process = subprocess.Popen([sys.executable, "-P", "-m", "services.planner"], env=environment, cwd=ROOT, stdout=log, stderr=log)
+    yield
+    process.terminate()
+    try:
+        process.wait(15)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.usefixtures("planner")
+async def test_a_question_is_answered_and_another_one_stopped(served: Served) -> None:
+    """What streams is what the result says; a run that is stopped at once ends all the same."""
+    async with Client(served.url) as client:
+        run = await client.start("What can you do?", tool_context={"token": "s3cr3t"})
+        events = [event async for event in client.follow(run)]
+        assert events[0].type == "run_started"
+        assert "s3cr3t" not in str(events)
+        done = events[-1]
+        assert isinstance(done, Done)
+        assert "".join(event.text for event in events if isinstance(event, Chunk)) == done.raw_answer
+        result = await client.result(run)
+        assert result.payload is not None
+        assert (result.status, result.payload.raw_answer) == ("done", done.raw_answer)
+        stopped = await client.start("Never mind.")
+        await client.cancel(stopped, "changed my mind")
+        assert (await client.result(stopped)).status in {"cancelled", "done"}
+
+        async def listed_as_ended() -> bool:
+            # The planner enters the end of a run in the index after the run's own log.
+            return (run, "done") in [(status.run_id, status.status) async for status in client.list_runs()]
+
+        await wait_until(listed_as_ended, what="the index has the end of the run")
