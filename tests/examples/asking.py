@@ -97,14 +97,16 @@ async def _send(client: Client, subject: str, data: bytes, asked: Asked | None =
 async def discover(client: Client, tool: str) -> ToolSpec:
     """Wait until the tool is there, and return what it says about itself."""
 
-    async def info() -> Any:
+    async def endpoint() -> dict[str, Any] | None:
         try:
-            return await client.request(f"$SRV.INFO.{tool}", b"", timeout=0.5)
+            info = await client.request(f"$SRV.INFO.{tool}", b"", timeout=0.5)
         except (NatsError, TimeoutError):  # Not there yet.
             return None
+        # A micro service is there a moment before its endpoint.
+        return next((found for found in json.loads(info.data)["endpoints"] if SPEC_METADATA in (found.get("metadata") or {})), None)
 
-    endpoints = json.loads((await wait_until(info, timeout=LONG, what=f"{tool} was discovered")).data)["endpoints"]
-    (endpoint,) = [endpoint for endpoint in endpoints if SPEC_METADATA in (endpoint.get("metadata") or {})]
-    assert endpoint["subject"] == subjects.tool(tool)
-    assert endpoint["queue_group"] == tool
-    return ToolSpec.model_validate_json(endpoint["metadata"][SPEC_METADATA])
+    found = await wait_until(endpoint, timeout=LONG, what=f"{tool} was discovered")
+    assert found is not None
+    assert found["subject"] == subjects.tool(tool)
+    assert found["queue_group"] == tool
+    return ToolSpec.model_validate_json(found["metadata"][SPEC_METADATA])

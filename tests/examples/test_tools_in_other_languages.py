@@ -271,7 +271,7 @@ def test_the_go_example_is_vetted_and_its_own_tests_pass(go: list[str]) -> None:
 
 
 def test_a_large_result_goes_in_parts(typescript: list[str]) -> None:
-    """Raw bytes of 1 MB each, then an empty result that counts them. (The Go example has a test of its own.)"""
+    """Raw bytes of 1 MB each, then an empty result that counts them; the Go example has a test of its own."""
     node, folder = typescript
     script = f"""
         import {{ resultReplies }} from "{folder}/protocol.js";
