@@ -19,7 +19,7 @@ from .needs import free_port
 from .waiting import wait_until_blocking
 
 #: Seconds until a started process must be ready; importing LiteLLM on a busy machine takes most of it.
-READY_LIMIT = 60
+READY_LIMIT = 90
 STOP_LIMIT = 15
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -55,7 +55,11 @@ class Client:
 
     async def status(self, run: str) -> dict[str, Any]:
         """Where the run stands."""
-        answer = await self._surely("GET", f"/v1/runs/{run}")
+        return await self.get(f"/v1/runs/{run}")
+
+    async def get(self, path: str) -> dict[str, Any]:
+        """What the gateway answers."""
+        answer = await self._surely("GET", path)
         assert answer.status_code == 200, answer.text
         found: dict[str, Any] = answer.json()
         return found

@@ -20,7 +20,7 @@ def _seed() -> int:
     return int(os.environ.get("CHAOS_SEED") or random.SystemRandom().randrange(1 << 32))
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(240)
 async def test_a_short_storm_breaks_no_promise(storm_system: System) -> None:
     """Twenty runs, ten blows on processes and one on the server."""
     await _survive(Storm(runs=20, blows=11, server_kills=1, seed=_seed()), storm_system)

@@ -1,0 +1,234 @@
+"""What does not parse goes to DEAD with the reason and hurts nobody: the services live, and runs go on to their answers."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+from nats.aio.msg import Msg
+
+from contracts import subjects
+from contracts.ids import new_id
+from contracts.inbox import CancelRequested
+from contracts.runs import RunRequested
+from services.runtime.bus import Bus
+from services.runtime.catalogue import key_subject
+from services.runtime.errors import BusError, Refused
+from tests.support.waiting import wait_until
+from tests.system.client import Client, Frame
+from tests.system.evidence import dead, left, records
+from tests.system.model import Plan
+from tests.system.system import System
+
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("system"), pytest.mark.timeout(180)]
+
+TENANT = subjects.DEFAULT_TENANT
+DEEP = b"[" * 100 + b"]" * 100
+DEEPER = b"[" * 100_000 + b"]" * 100_000
+LARGE = json.dumps({"v": 1, "text": "x" * (2 << 20)}).encode()
+SHAPELESS = {
+    "no JSON": b"\xff\x00{not json",
+    "empty": b"",
+    "wrong schema": b'{"v": 1, "kind": "call_finished", "call_id": []}',
+    "unknown version": b'{"v": 99, "kind": "cancel"}',
+    "unknown kind": b'{"v": 1, "kind": "made_up"}',
+    "a hundred levels": DEEP,
+    "a hundred thousand levels": DEEPER,
+}
+
+
+@pytest.fixture
+def pids(system: System) -> Iterator[None]:
+    """No process may end or be replaced during the test."""
+    before = {name: system.stack.pid(name) for name in system.stack.parts}
+    yield
+    assert {name: system.stack.pid(name) for name, part in system.stack.parts.items() if part.alive} == before
+
+
+async def _runs_normally(client: Client, name: str) -> None:
+    plan = Plan(turns=(("often",), ("once",)), nth=f"after-{name}-{new_id()}")
+    seen: list[Frame] = []
+    end = await client.follow(await client.ask(plan.query, key=plan.nth), seen)
+    assert (end["type"], end["reason"], end["raw_answer"]) == ("done", "answer_complete", plan.answer)
+
+
+async def _buried(bus: Bus, subject: str, body: bytes) -> str:
+    """Return the reason for which a message was set aside, once it was, whole."""
+
+    async def found() -> list[str]:
+        return [reason for where, reason, data in await dead(bus) if where == subject and data == body]
+
+    reasons: list[str] = await wait_until(found, timeout=20, what=f"what was sent to {subject} is buried")
+    assert len(reasons) == 1
+    return reasons[0]
+
+
+async def _drained(bus: Bus) -> None:
+    async def empty() -> bool:
+        return not any((await left(bus)).values())
+
+    await wait_until(empty, timeout=20, what="the queues are empty")
+
+
+def _inbox(run: str) -> str:
+    return subjects.inbox(TENANT, run, new_id())
+
+
+def _control(run: str) -> str:
+    return subjects.control(TENANT, run, new_id())
+
+
+def _request(run: str) -> str:
+    return subjects.request(TENANT, run)
+
+
+def _call(run: str) -> str:
+    return subjects.call(TENANT, run, "often")
+
+
+QUEUES: dict[str, Callable[[str], str]] = {"request": _request, "inbox": _inbox, "control": _control, "call": _call}
+
+
+@pytest.mark.usefixtures("pids")
+@pytest.mark.parametrize("queue", QUEUES)
+async def test_shapeless_messages_are_set_aside(queue: str, client: Client, bus: Bus) -> None:
+    """Each is kept whole in DEAD with the reason, and acknowledged."""
+    sent = {name: (QUEUES[queue](new_id()), body) for name, body in SHAPELESS.items()}
+    for subject, body in sent.values():
+        await bus.publish(subject, body)
+    for subject, body in sent.values():
+        assert await _buried(bus, subject, body)
+    await _drained(bus)
+    await _runs_normally(client, queue)
+
+
+@pytest.mark.usefixtures("pids")
+@pytest.mark.parametrize("queue", QUEUES)
+async def test_too_large_a_message_is_refused_by_the_server(queue: str, client: Client, bus: Bus) -> None:
+    """Two megabytes are more than a queue takes."""
+    with pytest.raises(Refused):
+        await bus.publish(QUEUES[queue](new_id()), LARGE)
+    await _runs_normally(client, queue)
+
+
+@pytest.mark.usefixtures("pids")
+async def test_subjects_that_name_no_run_are_set_aside(client: Client, bus: Bus) -> None:
+    """A stream takes what matches its wildcard; whoever reads it knows better."""
+    body = CancelRequested().model_dump_json().encode()
+    for subject in ("request.Upper.x", "inbox.default.x.y", "control.default.0.y", "call.default.x.often"):
+        await bus.publish(subject, body)
+        assert "expected" in await _buried(bus, subject, body) or subject
+    await _drained(bus)
+    await _runs_normally(client, "subjects")
+
+
+@pytest.mark.usefixtures("pids")
+async def test_a_request_for_another_run_than_its_subject_is_set_aside(client: Client, bus: Bus) -> None:
+    """Nobody starts a run in another tenant's name, or under another id."""
+    run = new_id()
+    for tenant, run_id in (("other", run), (TENANT, new_id())):
+        request = RunRequested(run_id=run_id, tenant=tenant, requested_at=1, trace_id=new_id(), query="q").model_dump_json().encode()
+        await bus.publish(subjects.request(TENANT, run), request)
+        assert "subject" in await _buried(bus, subjects.request(TENANT, run), request)
+        await _drained(bus)
+    assert await records(bus, run) == []
+    await _runs_normally(client, "names")
+
+
+@pytest.mark.usefixtures("pids")
+@pytest.mark.parametrize("kind", ["log", "stream"])
+async def test_a_run_goes_on_over_garbage_in_its_own_records(kind: str, system: System, client: Client, bus: Bus) -> None:
+    """It counts for the fence and for nothing else; the client gets what is a record."""
+    plan = Plan(turns=(("often",), ("often",)), call_ms=400, tokens=30, pace_ms=5, nth=f"garbage-{kind}")
+    run = await client.ask(plan.query, key=plan.nth)
+    await wait_until(lambda: system.executions(run), what="the run is under way")
+    subject = f"emit.{TENANT}.{run}.{kind}"
+    for body in SHAPELESS.values():
+        await bus.publish(subject, body)
+    seen: list[Frame] = []
+    end = await client.follow(run, seen)
+    assert (end["type"], end["raw_answer"]) == ("done", plan.answer)
+    assert (await client.status(run))["status"] == "done"
+    assert [event["type"] for _, event in seen][-1] == "done"
+    if kind == "log":
+        for body in SHAPELESS.values():
+            if body:
+                assert await _buried(bus, subject, body)
+    await _runs_normally(client, kind)
+
+
+@pytest.mark.usefixtures("pids")
+async def test_garbage_after_the_end_of_a_run_changes_nothing(client: Client, bus: Bus) -> None:
+    """The run is still told to its end, and its status is what it was."""
+    plan = Plan(nth="garbage-late")
+    run = await client.ask(plan.query, key=plan.nth)
+    assert (await client.follow(run, []))["type"] == "done"
+    for body in SHAPELESS.values():
+        await bus.publish(subjects.log(TENANT, run), body)
+    assert (await client.follow(run, []))["type"] == "done"
+    assert (await client.status(run))["status"] == "done"
+    await client.cancel(run)
+    await _drained(bus)
+    assert [event["type"] for record in await records(bus, run) for event in record.events][-1] == "done"
+
+
+@pytest.mark.usefixtures("pids")
+async def test_garbage_on_the_live_subjects_reaches_nobody(system: System, client: Client, bus: Bus) -> None:
+    """Listeners take copies of what is stored, and nothing else."""
+    plan = Plan(turns=(("often",),), call_ms=800, tokens=30, pace_ms=5, nth="garbage-live")
+    run = await client.ask(plan.query, key=plan.nth)
+    seen: list[Frame] = []
+    following = asyncio.create_task(client.follow(run, seen))
+    await wait_until(lambda: system.executions(run), what="the run is under way")
+    for kind in ("log", "stream"):
+        for body in (*SHAPELESS.values(), LARGE):
+            await bus.tell(f"run.{TENANT}.{run}.{kind}", body)
+            await bus.tell(f"run.{TENANT}.{run}.{kind}", body, {"Nats-Sequence": "x", "Nats-Last-Sequence": "-1"})
+    end = await following
+    assert (end["type"], end["raw_answer"]) == ("done", plan.answer)
+    stored = [event["type"] for record in await records(bus, run) for event in record.events]
+    assert [event["type"] for _, event in seen] == stored
+    await _runs_normally(client, "live")
+
+
+@pytest.mark.usefixtures("pids")
+async def test_garbage_in_answer_to_discovery_is_set_aside(client: Client, bus: Bus) -> None:
+    """A service that announces nonsense is kept for people to look at; the tools are still found."""
+    nonsense = {
+        **SHAPELESS,
+        "two megabytes": LARGE,
+        "no endpoints": b'{"type": "io.nats.micro.v1.info_response", "endpoints": 5}',
+        "no spec": json.dumps({"endpoints": [{"subject": "tool.evil", "metadata": {"runwire.spec": "{"}}]}).encode(),
+    }
+    asked = 0
+
+    async def on_question(question: Msg) -> None:
+        nonlocal asked
+        asked += 1
+        for body in nonsense.values():
+            await bus.tell(question.reply, body)
+
+    subscription = await bus.nc.subscribe("$SRV.INFO", cb=on_question)
+    await wait_until(lambda: asked > 2, timeout=20, what="discovery has asked")
+    await subscription.unsubscribe()
+    for name, body in nonsense.items():
+        if body:
+            assert await _buried(bus, "$SRV.INFO", body[: 1 << 20]), name
+    await _runs_normally(client, "discovery")
+
+
+@pytest.mark.usefixtures("pids")
+async def test_garbage_in_the_catalogue_hides_no_tool(client: Client, bus: Bus) -> None:
+    """Entries that are no specification are passed over, and the server refuses what is too large."""
+    for number, body in enumerate(SHAPELESS.values()):
+        await bus.publish(key_subject(f"tool.evil{number}"), body)
+    await bus.publish(key_subject("tool.often"), b"\xff\x00{not json")
+    with pytest.raises(BusError):
+        await bus.publish(key_subject("tool.evil"), LARGE)
+
+    async def known() -> bool:
+        answer = await client.get("/v1/tools")
+        return {"often", "once"} <= {tool["name"] for tool in answer["tools"]}
+
+    await wait_until(known, timeout=20, what="the tools are in the catalogue again")
+    await _runs_normally(client, "catalogue")
