@@ -120,6 +120,8 @@ class LiteLLMModel:
             while (chunk := await patience.wait(anext(upstream, None))) is not None:
                 for text, reasoning in gathered.take(chunk):
                     yield Delta(text, reasoning)
+                if gathered.ended and model_wire.usage_of(upstream, gathered) is not None:
+                    break  # at its very end it puts the whole reply together again, twice, which costs as much as the stream
         except ModelFailed as error:
             failure = error
         except Exception as error:  # noqa: BLE001, LiteLLM's errors have no common base
@@ -173,7 +175,7 @@ class LiteLLMModel:
     def _usage(self, request: ModelRequest, gathered: model_wire.Gathered, upstream: Any) -> Usage:
         """The provider's count. Where it gave none LiteLLM makes one up, and ours is made up more cheaply."""
         assert self._library is not None  # noqa: S101, see `_open`
-        counted = gathered.usage if model_wire.was_counted(upstream) else None
+        counted = model_wire.usage_of(upstream, gathered)
         usage = counted or self._library.Usage(**model_wire.estimate(request.messages, gathered.text, gathered.reasoning))
         try:
             cost = sum(self._library.cost_per_token(model=request.model, usage_object=usage))

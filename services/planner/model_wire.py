@@ -59,6 +59,8 @@ class Gathered:
         self._reasoning: list[str] = []
         self._calls: dict[int, dict[str, Any]] = {}
         self.usage: Any = None
+        self.ended = False
+        """Whether the provider has said how the reply ends. What it counted has arrived by then, or comes with the stream's end."""
 
     @property
     def text(self) -> str:
@@ -87,6 +89,7 @@ class Gathered:
         """Take in a chunk and yield what it adds, as (text, reasoning)."""
         self.usage = getattr(chunk, "usage", None) or self.usage
         for choice in chunk.choices[:1]:
+            self.ended = self.ended or choice.finish_reason is not None
             delta = choice.delta
             text, reasoning = delta.content or "", getattr(delta, "reasoning_content", None) or ""
             for call in getattr(delta, "tool_calls", None) or ():
@@ -105,10 +108,15 @@ class Gathered:
         call["arguments"] += piece.function.arguments or ""
 
 
-def was_counted(upstream: Any) -> bool:
-    """Whether the provider counted tokens itself: LiteLLM's own numbers look the same, but only the provider's are in its chunks."""
-    usages = (getattr(chunk, "usage", None) for chunk in getattr(upstream, "chunks", ()))
-    return any(usage is not None and usage.completion_tokens for usage in usages)
+def usage_of(upstream: Any, gathered: Gathered) -> Any:
+    """The provider's own count, or None while there is none.
+
+    LiteLLM makes one up at the end, which looks the same; but only the provider's stands in its chunks, whole, or in parts that
+    LiteLLM adds up at the end.
+    """
+    found = [usage for chunk in getattr(upstream, "chunks", ()) if (usage := getattr(chunk, "usage", None)) is not None]
+    whole = next((usage for usage in reversed(found) if usage.prompt_tokens and usage.completion_tokens), None)
+    return whole or (gathered.usage if any(usage.completion_tokens for usage in found) else None)
 
 
 def counts(usage: Any) -> dict[str, int]:

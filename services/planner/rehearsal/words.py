@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from functools import lru_cache
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _WORD = re.compile(r"[^\W_]+")
@@ -38,12 +39,14 @@ _SAME = {
 }
 
 
-def words(text: str) -> list[str]:
+@lru_cache(maxsize=4096)
+def words(text: str) -> tuple[str, ...]:
     """The words of a text in order: lower case, without accents, names in camelCase and snake_case taken apart."""
     plain = "".join(char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char))
-    return [word.lower() for word in _WORD.findall(_CAMEL.sub(" ", plain))]
+    return tuple(word.lower() for word in _WORD.findall(_CAMEL.sub(" ", plain)))
 
 
+@lru_cache(maxsize=4096)
 def stem(word: str) -> str:
     """A crude stem, enough that `calculate`, `calculator` and `calculation` are one word; some words count as another."""
     word = _SAME.get(word, word)
@@ -57,6 +60,7 @@ def stem(word: str) -> str:
     return word
 
 
+@lru_cache(maxsize=4096)
 def stems(text: str) -> frozenset[str]:
     """The stems of the words that say something."""
     return frozenset(stem(word) for word in words(text) if word not in STOP)
