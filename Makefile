@@ -16,7 +16,7 @@ run: $(VENV)/ready ## Start everything here and put one question through; ONCE=1
 	$(BIN)/runwire up --demo $(if $(ONCE),--once)
 
 test: $(VENV)/ready ## Run the tests; ARGS="-k name" goes to pytest.
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 lint: $(VENV)/ready ## Check style, types, import rules, schemas and the rules of the house.
 	$(BIN)/ruff check .

@@ -31,7 +31,7 @@ class ToolSpec(Message):
     output_schema: dict[str, Any] | None = Field(default=None, description="JSON Schema of the result; None: anything")
     idempotent: bool = Field(default=False, description="True: a call may be repeated under the same idempotency key")
     side_effects: Literal["none", "read", "write", "external"] = "none"
-    timeout_s: float = Field(default=30, gt=0, le=86400, description="longest silence, in seconds; every reply restarts it")
+    timeout_s: float = Field(default=30.0, gt=0, le=86400, description="longest silence, in seconds; every reply restarts it")
     concurrency: int = Field(default=64, ge=1, le=10_000, description="calls at once over all copies")
     tags: list[str] = Field(default_factory=list)
     requires_approval: bool = False

@@ -43,6 +43,7 @@ def status_of(run: Run, started: RunStarted) -> RunStatus:
         query=request.query[:_QUERY_SHOWN],
         session_id=request.session_id,
         requested_at=request.requested_at,
+        started_at=run.started_at or None,
         ended_at=run.ended_at or None,
         reason=end.reason if isinstance(end, Done) else None if end is None else "error" if isinstance(end, Error) else "cancelled",
         code=end.code if isinstance(end, Error) else None,

@@ -1,11 +1,13 @@
 """Whether a service lives and is ready: over HTTP (`/livez`, `/readyz`) and over NATS (`$SRV.PING`, `$SRV.STATS`)."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import nats.micro
 import orjson
+from nats.errors import Error as NatsError
 from nats.micro.service import Service, ServiceConfig
 
 from .bus import Bus
@@ -62,3 +64,9 @@ async def announce(bus: Bus) -> Service:
     """Make the service visible to `nats micro ls` and `$SRV.PING`."""
     config = ServiceConfig(name=f"runwire-{bus.name}", version=VERSION, description=f"Runwire {bus.name}")
     return await nats.micro.add_service(bus.nc, config)
+
+
+async def withdraw(micro: Service) -> None:
+    """Take the announcement back, as far as NATS is still there to be told."""
+    with suppress(NatsError, ConnectionError, OSError):
+        await micro.stop()

@@ -16,7 +16,7 @@ from faststream.asgi import AsgiFastStream
 from faststream.nats import NatsBroker
 
 from .bus import Bus
-from .health import Health, announce
+from .health import Health, announce, withdraw
 from .logs import configure_logging
 from .settings import BusSettings
 from .streams import provision
@@ -48,7 +48,7 @@ def build_service(
         await provision(bus)
         await stack.enter_async_context(work(bus, broker, health))
         micro = await announce(bus)
-        stack.push_async_callback(micro.stop)
+        stack.push_async_callback(withdraw, micro)
         health.started = True
         logger.info("service_started")
 
