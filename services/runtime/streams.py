@@ -22,7 +22,10 @@ _DEDUP = 120 * _S
 _MAX_MESSAGE = _MIB
 _CONSUMERS_OF_TOOLS = 1000
 
+# Named although they are the server's defaults: nothing may expire or be dropped under a run, so another value is an error.
+_UNBOUNDED = {"max_age": 0, "max_msgs": -1, "max_bytes": -1}
 _QUEUE = {
+    **_UNBOUNDED,
     "retention": "workqueue",
     "storage": "file",
     "discard": "new",
@@ -44,6 +47,7 @@ STREAMS: tuple[dict[str, Any], ...] = (
         "max_consumers": 16,
     },
     {
+        **_UNBOUNDED,
         "name": subjects.TIMERS,
         "subjects": [subjects.ALL_TIMERS, subjects.ALL_DUE],
         "retention": "limits",
@@ -72,6 +76,7 @@ STREAMS: tuple[dict[str, Any], ...] = (
         ],
     },
     {
+        **_UNBOUNDED,
         "name": subjects.RUNS,
         "subjects": [subjects.ALL_LOGS, subjects.ALL_STREAMS],
         "retention": "limits",
@@ -109,6 +114,7 @@ PLANNER_REQUESTS, PLANNER_INBOX, PLANNER_CONTROL = "planner", "planner", "planne
 def bucket(name: str) -> dict[str, Any]:
     """The stream behind a KV bucket: newest value per key, single keys may expire."""
     return {
+        **_UNBOUNDED,
         "name": f"KV_{name}",
         "subjects": [f"$KV.{name}.>"],
         "retention": "limits",
