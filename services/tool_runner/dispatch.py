@@ -34,7 +34,7 @@ from .errors import (
     ToolUnavailable,
 )
 from .exchange import Conversation, Exchange, Heard
-from .parts import Parts, failure_of
+from .parts import Parts, Whole, failure_of
 from .relay import Relay
 from .settings import ToolRunnerSettings
 from .watches import RunWatches
@@ -47,6 +47,8 @@ _PATIENT_ANSWER_S = 1.0
 """The same for a copy that was beating a moment ago: it may be starved rather than dead."""
 _STALE_S = 1.0
 _PAUSE_S = 0.1
+_ALSO_WAITING = 8 << 20
+"""Bytes of other replies that may wait to be heard beside a result."""
 _BEATS_MISSED = 3
 _LATE_S = 1.0
 _PROBE_S = 2.5
@@ -74,7 +76,7 @@ class Dispatcher:
     def __init__(self, bus: Bus, settings: ToolRunnerSettings) -> None:
         self.bus = bus
         self.settings = settings
-        self.exchange = Exchange(bus, 2 * settings.max_result_bytes)
+        self.exchange = Exchange(bus, settings.max_result_bytes + _ALSO_WAITING)
         self.watches = RunWatches(bus)
         self.beats: dict[str, float] = {}
 
@@ -85,18 +87,20 @@ class Dispatcher:
 
     async def call_tool(
         self, call: CallRequested, spec: ToolSpec, args: dict[str, Any], relay: Relay, look: Look, *, find_first: bool
-    ) -> bytes:
-        """Return the tool's result as it came, JSON still to be read.
+    ) -> Whole:
+        """Return the tool's result as it came, JSON still to be read; the caller closes it.
 
         `find_first`: the tool may have been asked before. Raises CallFailed, RunEnded when the run ended meanwhile, and what `look` raises.
         """
         conversation = self.exchange.open()
         watch = self.watches.watch(call.tenant, call.run_id, lambda: conversation.put(Heard("run_ended")))
+        dispatch = Dispatch(self, conversation, call, spec, args, relay, look)
         try:
-            return await Dispatch(self, conversation, call, spec, args, relay, look).outcome(find_first=find_first)
+            return await dispatch.outcome(find_first=find_first)
         finally:
             watch.stop()
             conversation.close()
+            dispatch.close()
 
 
 class Dispatch:
@@ -131,7 +135,11 @@ class Dispatch:
         self._parts = Parts(call.tool, self._settings.max_result_bytes)
         self._asked_for_parts = False
 
-    async def outcome(self, *, find_first: bool) -> bytes:
+    def close(self) -> None:
+        """Let go of what came in vain."""
+        self._parts.close()
+
+    async def outcome(self, *, find_first: bool) -> Whole:
         """Ask and listen until there is a result. Raises CallFailed or RunEnded."""
         self._may_linger = find_first
         if not find_first:
@@ -247,7 +255,7 @@ class Dispatch:
                 return "lost" if heard is None else "nobody"
             await asyncio.sleep(_PAUSE_S)
 
-    async def _on_heard(self, heard: Heard) -> bytes | None:
+    async def _on_heard(self, heard: Heard) -> Whole | None:
         match heard.kind:
             case "result":
                 return await self._on_result(heard)
@@ -280,7 +288,7 @@ class Dispatch:
                 await self._cancel()
                 raise RunEnded
 
-    async def _on_result(self, heard: Heard) -> bytes | None:
+    async def _on_result(self, heard: Heard) -> Whole | None:
         result = self._parts.whole(heard)
         if result is None and not self._asked_for_parts:
             # Lost on the way: the copy that holds the result sends it again.

@@ -4,6 +4,7 @@ from typing import ClassVar, get_args
 
 from contracts.faults import Code, Fault
 from contracts.tools import ToolFailure
+from services.runtime.artifact_errors import ArtifactFailed
 
 _CODES = frozenset(get_args(Code))
 
@@ -49,6 +50,18 @@ class ResultTooLarge(CallFailed):
     """The tool answered more than can be handled."""
 
     code = "result_too_large"
+
+
+class NotKept(CallFailed):
+    """The artifact store is away, or would not take or give what the call needs."""
+
+    def __init__(self, reason: str, cause: ArtifactFailed) -> None:
+        super().__init__(reason)
+        self._cause = cause
+
+    def fault(self) -> Fault:
+        """What the planner is told. What a tool has done already is not undone, so a repetition is the model's to decide."""
+        return Fault(code=self._cause.code, reason=str(self), retryable=False)
 
 
 class ToolUnavailable(CallFailed):

@@ -24,8 +24,9 @@ from services.runtime.puller import Delivery
 from . import evidence
 from .dispatch import Dispatcher, Look
 from .errors import AlreadySettled, CallFailed, Poisoned, RunEnded, UnknownTool
+from .putting import Putting
 from .relay import Relay
-from .results import KnownMarks, check_arguments, failed, settle
+from .results import Settler, check_arguments, failed
 from .settings import ToolRunnerSettings
 
 logger = structlog.get_logger(__name__)
@@ -46,7 +47,8 @@ class ToolRunner:
         self._settings = settings
         self._catalogue = catalogue
         self._dispatcher = dispatcher
-        self._marks = KnownMarks()
+        self._putting = Putting(bus, dispatcher.watches)
+        self._settler = Settler(self._putting, settings.artifact_patience_s)
         self._reconnected_at = float("-inf")
         bus.on_reconnect.append(self._on_reconnect)
 
@@ -85,20 +87,21 @@ class ToolRunner:
         relay = Relay(self._bus, call, may_have_shown=may_be_old)
         try:
             spec = await self._spec(call)
-            check_arguments(call, spec)
+            args = await self._putting.filled(call, self._settings.artifact_patience_s)
+            check_arguments(call, args, spec)
             find_first = doubtful
             if not spec.idempotent:
                 find_first = not await evidence.claim(self._bus, delivery, call)
                 if find_first and not may_be_old and await evidence.is_settled(self._bus, call):
                     raise AlreadySettled
             look = Look(lambda: self._look(call), began)
-            body = await self._dispatcher.call_tool(call, spec, call.args, relay, look, find_first=find_first)
+            whole = await self._dispatcher.call_tool(call, spec, args, relay, look, find_first=find_first)
         except CallFailed as failure:
             fault = failure.fault()
             logger.info("call_failed", code=fault.code, seconds=round(time.monotonic() - began, 3))
             return failed(call.call_id, call.tool, fault, _since(began))
-        logger.debug("call_succeeded", size=len(body), seconds=round(time.monotonic() - began, 3))
-        return settle(call, spec, self._marks.of(call.spec, spec), body, relay.streamed, _since(began))
+        logger.debug("call_succeeded", size=whole.size, seconds=round(time.monotonic() - began, 3))
+        return await self._settler.settle(call, spec, whole, relay, began)
 
     async def _look(self, call: CallRequested) -> None:
         if await evidence.run_ended(self._bus, call):

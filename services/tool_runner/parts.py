@@ -1,4 +1,9 @@
-"""Put together what a tool ended its call with: a result in one piece or in parts, or a failure in its own words."""
+"""Put together what a tool ended its call with: a result in one piece or in parts, or a failure in its own words.
+
+Rule: parts beyond a few megabytes wait in a temporary file, so that memory does not grow with the results that are on their way.
+"""
+
+import tempfile
 
 import orjson
 from pydantic import ValidationError
@@ -9,6 +14,38 @@ from .errors import ResultTooLarge
 from .exchange import Heard
 
 _MAX_REASON = 2000
+_IN_MEMORY = 4 << 20
+
+
+class Whole:
+    """What a tool answered, JSON still to be read. `size` counts its bytes; whoever has it closes it."""
+
+    def __init__(self, data: bytes = b"") -> None:
+        self.size = len(data)
+        self.count = 0
+        self._data = data
+        self._file: tempfile.SpooledTemporaryFile[bytes] | None = None
+
+    def add(self, part: bytes) -> None:
+        """Append a part."""
+        if self._file is None:
+            self._file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115, `close` is what its owner calls
+        self._file.write(part)
+        self.size += len(part)
+        self.count += 1
+
+    def read(self) -> bytes:
+        """Return all of it."""
+        if self._file is None:
+            return self._data
+        self._file.seek(0)
+        return self._file.read()
+
+    def close(self) -> None:
+        """Let it go."""
+        self._data = b""
+        if self._file is not None:
+            self._file.close()
 
 
 class Parts:
@@ -17,23 +54,29 @@ class Parts:
     def __init__(self, tool: str, max_bytes: int) -> None:
         self._tool = tool
         self._max_bytes = max_bytes
-        self._parts: dict[str, list[bytes]] = {}
-        self._bytes: dict[str, int] = {}
+        self._parts: dict[str, Whole] = {}
 
     def add(self, heard: Heard) -> None:
         """Keep a part. Raises ResultTooLarge."""
-        size = self._bytes[heard.key] = self._bytes.get(heard.key, 0) + len(heard.data)
-        self._check(size)
-        self._parts.setdefault(heard.key, []).append(heard.data)
+        whole = self._parts.setdefault(heard.key, Whole())
+        self._check(whole.size + len(heard.data))
+        whole.add(heard.data)
 
-    def whole(self, heard: Heard) -> bytes | None:
+    def whole(self, heard: Heard) -> Whole | None:
         """Return the result that `heard` ends, or None when parts of it are missing. Raises ResultTooLarge."""
         if heard.parts is None:
             self._check(len(heard.data))
-            return heard.data
-        self._bytes.pop(heard.key, None)
-        parts = self._parts.pop(heard.key, [])
-        return b"".join(parts) if str(len(parts)) == heard.parts.strip() else None
+            return Whole(heard.data)
+        whole = self._parts.pop(heard.key, Whole())
+        if str(whole.count) == heard.parts.strip():
+            return whole
+        whole.close()
+        return None
+
+    def close(self) -> None:
+        """Let go of what never became whole."""
+        for whole in self._parts.values():
+            whole.close()
 
     def _check(self, size: int) -> None:
         if size > self._max_bytes:

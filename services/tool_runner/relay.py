@@ -7,6 +7,7 @@ the artifact as a whole.
 
 import hashlib
 import time
+from typing import Any
 
 import structlog
 from pydantic import ValidationError
@@ -18,6 +19,7 @@ from contracts.tools import ArtifactPiece, CallRequested, Progress
 from services.runtime.bus import Bus
 from services.runtime.errors import BusError, Refused
 
+from .assembly import assemble
 from .evidence import events_of
 
 logger = structlog.get_logger(__name__)
@@ -40,6 +42,8 @@ class Relay:
         self._next: dict[str, int] | None = None if may_have_shown else {}
         """Stream id -> number of its next piece; None: another handling of this call may have shown some, which is to be looked up."""
         self._broken: set[str] = set()
+        self.finished: set[str] = set()
+        """The streams whose last piece was shown."""
         self._pieces = self._bytes = 0
         self._progressed_at = 0.0
 
@@ -47,6 +51,14 @@ class Relay:
     def streamed(self) -> list[str]:
         """The ids of the streams that were shown, in the order of their first pieces."""
         return list(self._next or ())
+
+    async def assembled(self, stream_id: str) -> list[Any]:
+        """Return what a finished stream comes to, as a list of one; empty when some of its pieces have expired."""
+        pieces = {piece.seq: piece for piece in await self._shown() if piece.stream_id == stream_id}
+        if len(pieces) != (self._next or {}).get(stream_id) or set(pieces) != set(range(len(pieces))):
+            logger.warning("artifact_stream_lost", stream_id=stream_id)
+            return []
+        return [assemble([pieces[seq] for seq in range(len(pieces))])]
 
     async def progress(self, data: bytes) -> None:
         """Show progress, at most twenty times a second; what cannot be read or stored is dropped."""
@@ -105,16 +117,25 @@ class Relay:
             return str(error)[:200]
         if self._next is not None:
             self._next[piece.stream_id] = piece.seq + 1
+        if piece.done:
+            self.finished.add(piece.stream_id)
         return None
 
     async def _look_up(self) -> dict[str, int]:
         found: dict[str, int] = {}
+        for piece in await self._shown():
+            found[piece.stream_id] = max(found.get(piece.stream_id, 0), piece.seq + 1)
+            if piece.done:
+                self.finished.add(piece.stream_id)
+        return found
+
+    async def _shown(self) -> list[ArtifactChunk]:
+        """Return the pieces of this call that are stored."""
+        found: list[ArtifactChunk] = []
         for message in await (await self._bus.reader(subjects.RUNS)).messages(self._subject):
-            if (message.headers or {}).get(EVENTS_HEADER) != "artifact_chunk":
-                continue
-            for event in events_of(message.data):
-                if isinstance(event, ArtifactChunk) and event.call_id == self._call.call_id:
-                    found[event.stream_id] = max(found.get(event.stream_id, 0), event.seq + 1)
+            if (message.headers or {}).get(EVENTS_HEADER) == "artifact_chunk":
+                events = events_of(message.data)
+                found += [event for event in events if isinstance(event, ArtifactChunk) and event.call_id == self._call.call_id]
         return found
 
     @staticmethod

@@ -1,22 +1,34 @@
 """Settle a call: read its result, check it against the output schema, and take it apart for the model and for people.
 
-Rule: whatever a tool answers, exactly one CallFinished comes out of it, small enough for the inbox.
+Rule 1: whatever a tool answers, exactly one CallFinished comes out of it, small enough for the inbox.
+Rule 2: heavy results are settled one at a time and in a thread, so that memory and the other calls do not feel them.
 """
 
+import asyncio
+import time
 from collections import OrderedDict
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import orjson
 
 from contracts.faults import Fault
 from contracts.inbox import CallFinished
+from contracts.payload import Source
 from contracts.tools import CallRequested, ToolSpec
-from services.runtime.marks import Marks, read_marks, separate
+from services.runtime.marks import Marks, Parts, dotted, read_marks, separate
 from services.runtime.schemas import InvalidSchema, complaints
 
 from .errors import CallFailed, InvalidArguments, InvalidResult, ResultTooLarge
+from .parts import Whole
+from .putting import Putting
+from .relay import Relay
+
+T = TypeVar("T")
 
 MAX_FINISHED_BYTES = 512 * 1024
+_LIGHT = 256 * 1024
+"""A result of so few bytes is not worth a thread."""
 _MAX_DEPTH = 100
 _MAX_KNOWN = 1024
 
@@ -37,10 +49,56 @@ class KnownMarks:
         return marks
 
 
-def check_arguments(call: CallRequested, spec: ToolSpec) -> None:
+class Settler:
+    """Makes outcomes of what tools answer."""
+
+    def __init__(self, putting: Putting, patience_s: float) -> None:
+        self._putting = putting
+        self._patience_s = patience_s
+        self._marks = KnownMarks()
+        self._heavy = asyncio.Lock()
+
+    async def settle(self, call: CallRequested, spec: ToolSpec, whole: Whole, relay: Relay, began: float) -> bytes:
+        """Return the encoded outcome for what a tool answered, whatever that is; `began`: when the call did, by the monotonic clock.
+
+        Waits for the artifact store, up to the patience or the run's deadline. Raises RunEnded when the run ends meanwhile.
+        """
+        until = time.monotonic() + self._patience_s
+        try:
+            if whole.size <= _LIGHT:
+                return await self._settle(call, spec, whole, relay, began, until)
+            async with self._heavy:
+                return await self._settle(call, spec, whole, relay, began, until)
+        except CallFailed as failure:
+            return failed(call.call_id, call.tool, failure.fault(), _since(began))
+        finally:
+            whole.close()
+
+    async def _settle(self, call: CallRequested, spec: ToolSpec, whole: Whole, relay: Relay, began: float, until: float) -> bytes:
+        marks = self._marks.of(call.spec, spec)
+        value, parts = await _aside(whole.size, lambda: _taken_apart(call, spec, marks, whole, relay.streamed))
+        artifacts = dict(parts.artifacts)
+        for stream in parts.unclaimed:
+            # The stream is the artifact: no field of the result holds it as a whole.
+            if stream in relay.finished and dotted((stream,)) not in artifacts:
+                artifacts.update((dotted((stream,)), each) for each in await relay.assembled(stream))
+        kept = await self._putting.put_away(call, artifacts, parts.observation, value, until)
+        return succeeded(call, kept.observation, kept.artifacts, parts.sources, _since(began))
+
+
+def _taken_apart(call: CallRequested, spec: ToolSpec, marks: Marks, whole: Whole, streamed: list[str]) -> tuple[Any, Parts]:
+    value = read_result(call, spec, whole.read())
+    return value, separate(value, marks, streamed=streamed)
+
+
+async def _aside(size: int, work: Callable[[], T]) -> T:
+    return work() if size <= _LIGHT else await asyncio.to_thread(work)
+
+
+def check_arguments(call: CallRequested, args: dict[str, Any], spec: ToolSpec) -> None:
     """Raise InvalidArguments with the schema's complaints."""
     try:
-        found = complaints(call.args, spec.input_schema)
+        found = complaints(args, spec.input_schema)
     except InvalidSchema as error:
         raise InvalidArguments(f"the input schema of {call.tool} cannot be used: {error}") from error
     except (TypeError, RecursionError) as error:
@@ -67,17 +125,16 @@ def read_result(call: CallRequested, spec: ToolSpec, body: bytes) -> Any:
     return value
 
 
-def succeeded(call: CallRequested, value: Any, marks: Marks, streamed: list[str], latency_ms: int) -> bytes:
+def succeeded(call: CallRequested, observation: Any, artifacts: dict[str, Any], sources: list[Source], latency_ms: int) -> bytes:
     """Return the encoded outcome of a call that has a result. Raises ResultTooLarge or InvalidResult."""
-    parts = separate(value, marks, streamed=streamed)
     try:
         finished = CallFinished(
             call_id=call.call_id,
             tool=call.tool,
             status="succeeded",
-            observation=parts.observation,
-            artifacts=parts.artifacts,
-            sources=parts.sources,
+            observation=observation,
+            artifacts=artifacts,
+            sources=sources,
             latency_ms=latency_ms,
         )
         body = finished.model_dump_json().encode()
@@ -96,12 +153,8 @@ def failed(call_id: str, tool: str, fault: Fault, latency_ms: int = 0) -> bytes:
     return CallFinished(call_id=call_id, tool=tool, status="failed", failure=fault, latency_ms=latency_ms).model_dump_json().encode()
 
 
-def settle(call: CallRequested, spec: ToolSpec, marks: Marks, body: bytes, streamed: list[str], latency_ms: int) -> bytes:
-    """Return the encoded outcome for what a tool answered, whatever that is."""
-    try:
-        return succeeded(call, read_result(call, spec, body), marks, streamed, latency_ms)
-    except CallFailed as failure:
-        return failed(call.call_id, call.tool, failure.fault(), latency_ms)
+def _since(began: float) -> int:
+    return round((time.monotonic() - began) * 1000)
 
 
 def _is_deeper(value: Any, body: bytes) -> bool:

@@ -17,4 +17,5 @@ class ToolRunnerSettings(BusSettings):
     unavailable_s: float = Field(default=5.0, ge=0, description="how long nobody may listen before the model is told")
     settling_s: float = Field(default=2.0, ge=0, description="after a (re)connect of our own silence proves nothing for so long")
     max_attempts: int = Field(default=3, ge=1, description="of an idempotent call whose tool died in its middle")
-    max_result_bytes: int = Field(default=8 << 20, ge=1024)
+    max_result_bytes: int = Field(default=72 << 20, ge=1024, description="as it comes: 50 MB of bytes are 67 MB of base64")
+    artifact_patience_s: float = Field(default=60, gt=0, description="how long a call waits for an artifact store that is away")

@@ -19,7 +19,7 @@ from contracts.tools import REPLY_HEADER, SPEC_METADATA, ToolCall, ToolSpec
 from tests.system.ledger import enter
 
 SILENCE_S = 1.0
-LARGE = 5 << 20
+LARGE = 7 << 20
 _NUMBER = {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]}
 
 
@@ -44,7 +44,7 @@ async def wrong(request: Request) -> None:
 
 
 async def large(request: Request) -> None:
-    """Answer with five megabytes."""
+    """Answer with more than this deployment takes."""
     await request.respond(json.dumps({"number": 1, "text": "x" * LARGE}).encode())
 
 

@@ -49,7 +49,7 @@ def planned(
     nats.start()
     try:
         with PlannedModel() as model:
-            told = {**model.env, ledger.LEDGER: str(book), **(env or {})}
+            told = {**model.env, ledger.LEDGER: str(book), "RUNWIRE_MAX_RESULT_BYTES": str(6 << 20), **(env or {})}
             stack = Stack(nats.url, folder / "stack", env=told, tools=TOOLS, gateways=gateways)
             for name in stack.names("planner"):
                 stack.parts[name].env["OPENAI_API_KEY"] = name  # So that the model's ledger tells who asked.

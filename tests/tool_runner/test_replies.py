@@ -9,9 +9,26 @@ from nats.aio.msg import Msg
 from contracts.tools import ToolSpec
 from services.tool_runner.errors import ResultTooLarge, ToolReported
 from services.tool_runner.exchange import Heard
-from services.tool_runner.parts import Parts, failure_of
+from services.tool_runner.parts import Parts, Whole, failure_of
 
 from .conftest import Planner, Start
+
+
+def read(whole: Whole | None) -> bytes:
+    """All of a result."""
+    assert whole is not None
+    try:
+        return whole.read()
+    finally:
+        whole.close()
+
+
+def test_parts_beyond_memory_come_back_in_order() -> None:
+    """They wait in a file."""
+    parts = Parts("painter", 10 << 20)
+    for number in range(6):
+        parts.add(Heard("part", bytes([number]) * (1 << 20), "1"))
+    assert read(parts.whole(Heard("result", b"", "1", "6"))) == b"".join(bytes([number]) * (1 << 20) for number in range(6))
 
 
 def test_parts_of_two_answers_do_not_mix() -> None:
@@ -20,10 +37,11 @@ def test_parts_of_two_answers_do_not_mix() -> None:
     for key, data in (("1", b"a"), ("2", b"x"), ("1", b"b"), ("2", b"y")):
         parts.add(Heard("part", data, key))
 
-    assert parts.whole(Heard("result", b"", "1", "2")) == b"ab"
+    assert read(parts.whole(Heard("result", b"", "1", "2"))) == b"ab"
     assert parts.whole(Heard("result", b"", "2", "3")) is None
     assert parts.whole(Heard("result", b"", "3", "1")) is None
-    assert parts.whole(Heard("result", b"whole", "4")) == b"whole"
+    assert read(parts.whole(Heard("result", b"whole", "4"))) == b"whole"
+    parts.close()
 
 
 def test_a_result_has_a_limit() -> None:
@@ -36,6 +54,7 @@ def test_a_result_has_a_limit() -> None:
         parts.add(Heard("part", b"12345", "2"))
     with pytest.raises(ResultTooLarge):
         parts.whole(Heard("result", b"12345678901", "3"))
+    parts.close()
 
 
 @pytest.mark.parametrize(
@@ -69,7 +88,7 @@ async def test_a_tool_that_floods_fails_its_own_call_only(planner: Planner, star
 
     await client.subscribe("tool.flood", "flood", cb=flood)
     await client.subscribe("tool.calm", "calm", cb=answer)
-    await start_runner(ToolSpec(name="flood"), ToolSpec(name="calm"))
+    await start_runner(ToolSpec(name="flood"), ToolSpec(name="calm"), max_result_bytes=8 << 20)
 
     flooded, calm = await asyncio.gather(planner.call("flood", {}), planner.call("calm", {}))
 

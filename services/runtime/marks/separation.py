@@ -24,24 +24,32 @@ Streams = Sequence[str] | None
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A result taken apart. `artifacts` maps dotted paths to values as they came; binary ones are bytes."""
+    """A result taken apart. `artifacts` maps dotted paths to values as they came; binary ones are bytes.
+
+    `unclaimed`: ids of streams that the call has used and whose whole is no field of the result.
+    """
 
     observation: Any
     artifacts: dict[str, Any]
     sources: list[Source]
+    unclaimed: tuple[str, ...] = ()
 
 
 def separate(value: Any, schema: Schema | Marks, *, streamed: Streams = None) -> Parts:
     """Collect artifacts and sources from the whole result, then redact it for the model."""
     marks = read_marks(schema)
-    return Parts(redact(value, marks, streamed=streamed), collect(value, marks), extract_sources(value, marks))
+    names = _StreamNames(marks, streamed)
+    observation = _redacted(value, marks, names)
+    return Parts(observation, collect(value, marks), extract_sources(value, marks), names.unclaimed())
 
 
 def redact(value: Any, schema: Schema | Marks, *, streamed: Streams = None) -> Any:
     """Return `value` with a placeholder for every marked value; null stays null. The input is not changed, unmarked parts are shared."""
     marks = read_marks(schema)
-    names = _StreamNames(marks, streamed)
+    return _redacted(value, marks, _StreamNames(marks, streamed))
 
+
+def _redacted(value: Any, marks: Marks, names: "_StreamNames") -> Any:
     def hide(path: Path, hidden: Any, nodes: list[Node]) -> Any:
         if hidden is None or is_placeholder(hidden):
             return hidden
@@ -110,11 +118,22 @@ class _StreamNames:
 
     def __init__(self, marks: Marks, streamed: Streams) -> None:
         self._streamed = streamed
+        self._claimed: set[str] = set()
         self._free = [stream for stream in dict.fromkeys(streamed or ()) if stream not in marks.stream_ids]
 
     def of(self, path: Path, nodes: list[Node]) -> str | None:
         if not any(node.stream for node in nodes):
             return None
+        name = self._find(path, nodes)
+        if name is not None:
+            self._claimed.add(name)
+        return name
+
+    def unclaimed(self) -> tuple[str, ...]:
+        """The streams that belong to no field."""
+        return tuple(stream for stream in dict.fromkeys(self._streamed or ()) if stream not in self._claimed)
+
+    def _find(self, path: Path, nodes: list[Node]) -> str | None:
         declared = next((node.stream_id for node in nodes if node.stream_id), None)
         if self._streamed is None:
             return declared

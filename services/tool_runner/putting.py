@@ -1,0 +1,264 @@
+"""Put artifacts away, and back where a call's arguments name them (ACTIONS 7).
+
+Rule 1: what is above 32 KiB, and the heaviest of what is above 128 KiB together, leaves the message and becomes a reference.
+Rule 2: an artifact's id follows from its call, its place and its bytes: whoever settles the call again finds what is there.
+Rule 3: a store that is away is waited for, up to the call's patience; then the call fails and says so. Nothing else of the run waits.
+Rule 4: a reference in arguments grants nothing: it is resolved only for the run or the session that the artifact belongs to.
+"""
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import orjson
+import structlog
+
+from contracts import subjects
+from contracts.artifacts import ArtifactRef, StoredArtifact
+from contracts.events import ArtifactStored
+from contracts.records import EVENTS_HEADER, Record
+from contracts.tools import CallRequested
+from services.runtime.artifact_errors import ArtifactFailed, ArtifactNotFound, ArtifactTooLarge, StorageUnavailable
+from services.runtime.artifacts import ArtifactClient
+from services.runtime.bus import Bus
+from services.runtime.errors import Refused
+from services.runtime.marks import (
+    ARTIFACT_FAILURE_BYTES,
+    INLINE_BYTES,
+    as_reference,
+    dotted,
+    from_blob,
+    heavy_paths,
+    holds_reference,
+    plain,
+    shortened,
+    stored_size,
+    to_blob,
+    wire_size,
+)
+
+from .errors import InvalidArguments, InvalidResult, NotKept, ResultTooLarge, RunEnded
+from .relay import STREAM_TTL_S
+from .watches import RunWatches
+
+T = TypeVar("T")
+logger = structlog.get_logger(__name__)
+
+WHOLE = dotted(())
+_AT_ONCE = 4
+_MOST = 1000
+"""References that one outcome may hold."""
+_LIGHT = 256 * 1024
+_LEAST_PATIENCE_S = 1.0
+_HEADROOM = 64 * 1024
+"""Bytes of a request beside its arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A result as it may travel: everything heavy is put away."""
+
+    observation: Any
+    artifacts: dict[str, Any]
+
+
+class Putting:
+    """The artifact store, as calls see it."""
+
+    def __init__(self, bus: Bus, watches: RunWatches) -> None:
+        self._bus = bus
+        self._watches = watches
+
+    async def put_away(self, call: CallRequested, artifacts: Mapping[str, Any], observation: Any, value: Any, until: float) -> Kept:
+        """Return what may travel of a result, once the rest is stored. `value`: the result as a whole.
+
+        Raises ResultTooLarge, InvalidResult, NotKept when the store does not come back `until` then, RunEnded.
+        """
+        everything = dict(artifacts)
+        is_heavy = wire_size(observation) > INLINE_BYTES
+        if is_heavy:
+            # The model gets a reference too: the result as a whole, as tools and people may have it.
+            everything[WHOLE] = value
+        heavy = heavy_paths(everything) | {path for path, each in everything.items() if _is_deep(each)}
+        if not heavy:
+            return Kept(observation, {path: _inline(each) for path, each in everything.items()})
+        _check(call, everything, heavy)
+        refs = await self._unless_ended(call, self._put_all(call, {path: everything[path] for path in heavy}, until))
+        await self._show(call, refs)
+        kept = {path: _as_json(refs[path]) if path in refs else _inline(each) for path, each in everything.items()}
+        return Kept(shortened(observation, refs[WHOLE]) if is_heavy else observation, kept)
+
+    async def _put_all(self, call: CallRequested, values: Mapping[str, Any], until: float) -> dict[str, ArtifactRef]:
+        slots = asyncio.Semaphore(_AT_ONCE)
+        client = self._client(call, until)
+
+        async def put(path: str, value: Any) -> ArtifactRef:
+            async with slots:
+                return await _put(client, call, path, value)
+
+        putting = [asyncio.create_task(put(path, value)) for path, value in values.items()]
+        try:
+            return dict(zip(values, await asyncio.gather(*putting), strict=True))
+        except (ArtifactFailed, ValueError, RecursionError) as error:
+            raise _failure(call, error) from error
+        finally:
+            for task in putting:
+                task.cancel()
+            await asyncio.gather(*putting, return_exceptions=True)
+
+    def _client(self, call: CallRequested, until: float) -> ArtifactClient:
+        left_s = until - time.monotonic()
+        if call.deadline_at is not None:
+            left_s = min(left_s, call.deadline_at / 1000 - time.time())
+        return ArtifactClient(self._bus, patience_s=max(left_s, _LEAST_PATIENCE_S))
+
+    async def _unless_ended(self, call: CallRequested, work: Awaitable[T]) -> T:
+        """Do the work, or raise RunEnded as soon as nobody needs it."""
+        task = asyncio.ensure_future(work)
+        has_ended = False
+
+        def on_end() -> None:
+            nonlocal has_ended
+            has_ended = True
+            task.cancel()
+
+        watch = self._watches.watch(call.tenant, call.run_id, on_end)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if has_ended:
+                raise RunEnded from None
+            raise
+        finally:
+            watch.stop()
+            task.cancel()
+
+    async def _show(self, call: CallRequested, refs: Mapping[str, ArtifactRef]) -> None:
+        """Tell the run's listeners what can be fetched."""
+        stored = [
+            ArtifactStored(
+                artifact_id=ref.artifact_id, mime_type=ref.mime_type, size=ref.size, tool=call.tool, call_id=call.call_id, field=path
+            )
+            for path, ref in refs.items()
+        ]
+        record = Record(events=list(stored))
+        headers = {EVENTS_HEADER: record.types(), "Nats-TTL": str(STREAM_TTL_S)}
+        try:
+            subject, data = subjects.stream(call.tenant, call.run_id), record.model_dump_json().encode()
+            await self._bus.publish_surely(subject, data, f"{call.run_id}.{call.call_id}.stored", headers)
+        except Refused as error:
+            logger.warning("artifacts_not_shown", reason=str(error))
+
+    async def filled(self, call: CallRequested, patience_s: float) -> dict[str, Any]:
+        """Return a call's arguments with values in the places of references. Raises InvalidArguments, NotKept and RunEnded."""
+        if not holds_reference(call.args):
+            return call.args
+        found: dict[str, Any] = {}
+        client = self._client(call, time.monotonic() + patience_s)
+        room = self._bus.nc.max_payload - _HEADROOM
+        try:
+            for ref in _references(call.args):
+                if ref.artifact_id not in found:
+                    found[ref.artifact_id], size = await self._unless_ended(call, _fetched(client, call, ref.artifact_id, room))
+                    room -= size
+        except ArtifactTooLarge as error:
+            raise InvalidArguments(f"the artifacts in the arguments are too heavy to be handed to a tool: {error.reason}") from error
+        except ArtifactFailed as error:
+            raise NotKept(f"an artifact in the arguments of {call.tool} cannot be read: {error.reason}", error) from error
+        args: dict[str, Any] = _filled(call.args, found)
+        if (size := wire_size(args)) > self._bus.nc.max_payload - _HEADROOM:
+            raise InvalidArguments(f"the arguments weigh {size} bytes, too many to be handed to a tool")
+        return args
+
+
+async def _put(client: ArtifactClient, call: CallRequested, path: str, value: Any) -> ArtifactRef:
+    light = isinstance(value, bytes) or wire_size(value) <= _LIGHT
+    blob = to_blob(value) if light else await asyncio.to_thread(to_blob, value)
+    digest = await asyncio.to_thread(hashlib.sha256, blob.body)
+    place = f"{call.tenant}\n{call.run_id}\n{call.call_id}\n{path}\n{digest.hexdigest()}"
+    return await client.put(
+        call.tenant,
+        blob.body,
+        session=call.session_id,
+        run=call.run_id,
+        namespace=call.tool,
+        mime_type=blob.mime_type,
+        json_type=blob.json_type,
+        items=blob.items,
+        artifact_id=hashlib.sha256(place.encode(errors="surrogatepass")).hexdigest()[:32],
+    )
+
+
+async def _fetched(client: ArtifactClient, call: CallRequested, artifact_id: str, room: int) -> tuple[Any, int]:
+    """Return an artifact's value as JSON, and its bytes. Raises ArtifactFailed, and InvalidArguments for one of somebody else."""
+    try:
+        stored = await client.head(call.tenant, artifact_id)
+        if _belongs(stored, call):
+            ref, body = await client.read(call.tenant, artifact_id, limit=room)
+            return _inline(from_blob(body, ref)), len(body)
+    except ArtifactNotFound:
+        pass
+    raise InvalidArguments(f"there is no artifact {artifact_id} in this run or session")
+
+
+def _belongs(stored: StoredArtifact, call: CallRequested) -> bool:
+    """Whether it is of the call's run or session; or of the tenant at large."""
+    if stored.run_id is None and stored.session_id is None:
+        return True
+    return stored.run_id == call.run_id or (stored.session_id is not None and stored.session_id == call.session_id)
+
+
+def _references(value: Any) -> list[ArtifactRef]:
+    ref = as_reference(value)
+    if ref is not None:
+        return [ref]
+    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return [each for item in items for each in _references(item)]
+
+
+def _filled(value: Any, found: Mapping[str, Any]) -> Any:
+    ref = as_reference(value)
+    if ref is not None:
+        return found[ref.artifact_id]
+    if isinstance(value, Mapping):
+        return {key: _filled(item, found) for key, item in value.items()}
+    return [_filled(item, found) for item in value] if isinstance(value, list) else value
+
+
+def _check(call: CallRequested, values: Mapping[str, Any], heavy: frozenset[str]) -> None:
+    for path in heavy:
+        if (size := stored_size(values[path])) > ARTIFACT_FAILURE_BYTES:
+            what = "the result" if path == WHOLE else f"`{path}` in the result"
+            most = f"at most {ARTIFACT_FAILURE_BYTES} can be kept"
+            raise ResultTooLarge(f"{what} of {call.tool} has {size} bytes, and {most}; ask for less, or for a part of it")
+    if len(heavy) > _MOST:
+        raise ResultTooLarge(f"the result of {call.tool} holds {len(heavy)} heavy parts, and at most {_MOST} can be kept; ask for fewer")
+
+
+def _failure(call: CallRequested, error: Exception) -> Exception:
+    """What the model is told: the tool has done its work, and its result is lost."""
+    if isinstance(error, ArtifactTooLarge):
+        return ResultTooLarge(f"the result of {call.tool} is too large to be kept: {error.reason}")
+    if isinstance(error, StorageUnavailable):
+        return NotKept(f"{call.tool} has done its work, but its result is too large for a message and could not be stored", error)
+    if isinstance(error, ArtifactFailed):
+        return NotKept(f"{call.tool} has done its work, but its result could not be stored: {error.reason}", error)
+    return InvalidResult(f"what {call.tool} answered cannot be stored: {type(error).__name__}")
+
+
+def _inline(value: Any) -> Any:
+    """A value as it stands in a message: bytes as base64."""
+    return plain(value) if isinstance(value, bytes) else value
+
+
+def _is_deep(value: Any) -> bool:
+    """Whether readers in some languages would stop at its depth."""
+    return isinstance(value, dict | list) and plain(value) != value
+
+
+def _as_json(ref: ArtifactRef) -> dict[str, Any]:
+    found: dict[str, Any] = orjson.loads(ref.model_dump_json(exclude_none=True))
+    return found
