@@ -36,8 +36,9 @@ class RunStarted(Message):
     request: RunRequested
     limits: RunLimits
     tools: dict[str, str] = Field(default_factory=dict, description="tool name -> digest of the specification that the run uses to its end")
-    model: str = Field(default="", description="as configured or asked for; a fallback shows in `asked`")
+    model: str = Field(default="", description="as configured or asked for; a fallback shows in `model_failed`")
     models: list[str] = Field(default_factory=list, description="main models among which a triage may choose")
+    fallbacks: list[str] = Field(default_factory=list, description="models that are asked, in this order, where the model fails")
     effort: Literal["low", "medium", "high", "auto"] | None = Field(default=None, description="reasoning effort; `auto`: a triage picks it")
     triage_model: str | None = None
     reflection: Reflection | None = None
@@ -285,6 +286,18 @@ class ArtifactChunk(Message):
     call_id: str
 
 
+class ArtifactStored(Message):
+    """A heavy part of a tool's result was put away: `GET /v1/artifacts/{artifact_id}` gives it. `field` is its dotted path in the result."""
+
+    type: Literal["artifact_stored"] = "artifact_stored"
+    artifact_id: str
+    mime_type: str
+    size: int
+    tool: str
+    call_id: str
+    field: str
+
+
 class UnknownEvent(Message):
     """An event of a newer version."""
 
@@ -317,6 +330,7 @@ KNOWN: tuple[type[Message], ...] = (
     CallStarted,
     ToolProgress,
     ArtifactChunk,
+    ArtifactStored,
 )
 _TYPES = frozenset(str(model.model_fields["type"].default) for model in KNOWN)
 
@@ -347,6 +361,7 @@ RunEvent = Annotated[
     | Annotated[CallStarted, Tag("call_started")]
     | Annotated[ToolProgress, Tag("tool_progress")]
     | Annotated[ArtifactChunk, Tag("artifact_chunk")]
+    | Annotated[ArtifactStored, Tag("artifact_stored")]
     | Annotated[UnknownEvent, Tag("unknown")],
     Discriminator(_tag),
 ]
