@@ -156,6 +156,11 @@ def timer(tenant: str, run: str, message: str) -> str:
     return f"timer.{checked_tenant(tenant)}.{checked_id(run)}.{checked_message(message)}"
 
 
+def timers_of(tenant: str, run: str) -> str:
+    """All timers of a run; purging them cancels them."""
+    return f"timer.{checked_tenant(tenant)}.{checked_id(run)}.*"
+
+
 def due(tenant: str, run: str, message: str) -> str:
     """Where a timer goes off; INBOX takes it from there."""
     return f"due.{checked_tenant(tenant)}.{checked_id(run)}.{checked_message(message)}"

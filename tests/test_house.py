@@ -41,12 +41,17 @@ CODE = ("contracts", "runwire", "services")
 #: Rules that live apart from I/O: tested without a server and replayed from a log, so they may not wait, nor ask the clock or chance.
 PURE = (
     "services/planner/advance.py",
+    "services/planner/budgets.py",
+    "services/planner/compaction.py",
+    "services/planner/deciding.py",
     "services/planner/answer_stream/*.py",
     "services/planner/decisions.py",
     "services/planner/endings.py",
     "services/planner/joins.py",
+    "services/planner/moves.py",
     "services/planner/payloads.py",
     "services/planner/run.py",
+    "services/planner/settling.py",
     "services/runtime/marks/*.py",
 )
 IMPURE = {"asyncio", "datetime", "nats", "os", "random", "secrets", "socket", "subprocess", "threading", "time", "uuid"}

@@ -16,11 +16,11 @@ from services.runtime.service import Broker, run_service
 from services.runtime.streams import PLANNER_CONTROL, PLANNER_INBOX, PLANNER_REQUESTS
 
 from . import index
-from .advance import CHARACTERS_PER_TOKEN, Rules
 from .agents import load_agents
 from .handlers import Planner
 from .model import LiteLLMModel, Model
 from .model_choice import find_model
+from .moves import CHARACTERS_PER_TOKEN, Rules
 from .opening import Defaults
 from .retries import Retrying
 from .settings import PlannerSettings
@@ -33,14 +33,20 @@ logger = structlog.get_logger(__name__)
 def build_planner(settings: PlannerSettings, bus: Bus, catalogue: Catalogue, model: Model, default_model: str) -> Planner:
     """Compose the planner; nothing connects here."""
     react = React(
-        action_format=settings.action_format,
         native_reasoning=settings.use_native_reasoning,
         idle_s=settings.model_idle_s,
         total_s=settings.model_total_s,
     )
     thinker = Thinker(
         model=model,
-        defaults=Defaults(default_model, settings.reasoning_effort, settings.triage_model),
+        defaults=Defaults(
+            default_model,
+            settings.reasoning_effort,
+            settings.triage_model,
+            tuple(settings.fallback_models),
+            settings.action_format,
+            settings.action_transport,
+        ),
         agents=load_agents(settings.agents_file),
         catalogue=catalogue,
         strategies={"react": react},

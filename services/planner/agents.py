@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, field_validator
 
-from contracts.events import Reflection
+from contracts.events import ActionFormat, ActionTransport, Reflection
 from contracts.runs import LimitsInput
 
 DEFAULT_AGENT = "default"
@@ -37,6 +37,8 @@ class Agent(BaseModel):
     models: list[ModelName] = Field(default_factory=list, description="main models among which a triage chooses; empty: `model` alone")
     reasoning_effort: Literal["low", "medium", "high", "auto"] | None = None
     reflection: Reflection | None = None
+    action_format: ActionFormat | None = Field(default=None, description="in which the model is asked for actions; None: the deployment's")
+    action_transport: ActionTransport | None = Field(default=None, description="actions as JSON or as native tool calls; None: see before")
     limits: dict[str, Any] = Field(default_factory=dict, description="fields of RunLimits; the request's own win")
 
     @field_validator("limits")

@@ -1,7 +1,7 @@
 """Ask the model and stream what it says onto the run.
 
 Rule 1: every chunk is fenced by the log's tail, so a dead attempt cannot store any, and a refusal is how a streaming planner learns that
-it was outbid or cancelled. A model that thinks without a word is watched over the run's live log instead.
+it was outbid or cancelled. Where a model thinks without a word, the run's live log is watched instead.
 Rule 2: sending is clocked by itself: while one chunk's append is in flight, tokens gather; its acknowledgement releases the next. So the
 first token leaves at once, and load makes chunks larger, not later.
 Rule 3: the last chunk is stored before the decision is recorded, so sequence order is reading order.
@@ -9,12 +9,11 @@ Rule 3: the last chunk is stored before the decision is recorded, so sequence or
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import structlog
 from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
 from contracts import subjects
@@ -34,11 +33,16 @@ Tail = Callable[[], Awaitable[int | None]]
 """Reads the log and returns its newest sequence while the call is still this handling's, else None."""
 T = TypeVar("T")
 _RETRY_S = 0.1
-_TURNING = frozenset({"asked", "done", "error", "cancelled"})
+_WATCH_AFTER_S = 0.05
+"""A reply that comes sooner is not worth a subscription and a look: the fence of what it says tells the same."""
+_TURNING = frozenset({"asked", "paused", "done", "error", "cancelled"})
+_LARGE = 256_000
+"""Characters of a reply from which on it is read in a thread."""
+_LONGEST = 150_000
+"""Characters of one chunk: a record may have a megabyte, and a character six bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(NamedTuple):
     """Which run is being answered."""
 
     tenant: str
@@ -57,35 +61,50 @@ class ChunkSender:
         self._tail = tail
         self._ttl = str(ttl_s)
         self._waiting: list[tuple[Channel, str, bool]] = []
-        self._wake = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._sending: asyncio.Task[None] | None = None
         self._numbers: dict[Channel, int] = {"answer": 0, "thinking": 0}
-        self.overtaken = asyncio.Event()
+        self._failure: BaseException | None = None
+        self.overtaken = False
+        """The call is not ours any more: nothing further is stored."""
+        self.on_stop: Callable[[], object] = lambda: None
+        """Called once nothing that is said will be stored."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether what is said is not stored any more: overtaken, or the server refused it for good."""
+        return self.overtaken or self._failure is not None
 
     def say(self, channel: Channel, text: str, *, done: bool = False) -> None:
         """Have `text` stored and shown as soon as possible."""
         self._waiting.append((channel, text, done))
-        self._idle.clear()
-        self._wake.set()
+        if not self.stopped and (self._sending is None or self._sending.done()):
+            self._sending = asyncio.create_task(self._send())
+            self._sending.add_done_callback(self._sent)
 
     def begun(self, channel: Channel) -> bool:
         """Whether anything was said on the channel."""
         return self._numbers[channel] > 0 or any(said[0] == channel for said in self._waiting)
 
     async def drained(self) -> None:
-        """Return once everything said is stored, or the call is not ours any more."""
-        await self._idle.wait()
+        """Return once everything said is stored, or the call is not ours any more. Raises Refused."""
+        if self._sending is not None:
+            await asyncio.wait({self._sending})
+        if self._failure is not None:
+            raise self._failure
 
-    async def run(self) -> None:
-        """Send until cancelled."""
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._waiting and not self.overtaken.is_set():
-                await self._store(self._gather())
-            self._waiting.clear()
-            self._idle.set()
+    def stop(self) -> None:
+        """Store nothing further."""
+        if self._sending is not None:
+            self._sending.cancel()
+
+    async def _send(self) -> None:
+        while self._waiting and not self.overtaken:
+            await self._store(self._gather())
+
+    def _sent(self, sending: asyncio.Task[None]) -> None:
+        if not sending.cancelled() and (failure := sending.exception()) is not None:
+            self._failure = failure
+            self.on_stop()
 
     def _gather(self) -> Record:
         channel, _, done = self._waiting[0]
@@ -95,6 +114,9 @@ class ChunkSender:
             count += 1
         text = "".join(said[1] for said in self._waiting[:count])
         del self._waiting[:count]
+        if len(text) > _LONGEST:
+            self._waiting.insert(0, (channel, text[_LONGEST:], done))
+            text, done = text[:_LONGEST], False
         number = self._numbers[channel]
         self._numbers[channel] = number + 1
         kind = Chunk if channel == "answer" else Thinking
@@ -103,7 +125,7 @@ class ChunkSender:
 
     async def _store(self, record: Record) -> None:
         data = record.model_dump_json().encode()
-        while not self.overtaken.is_set():
+        while not self.overtaken:
             headers = {
                 EVENTS_HEADER: record.types(),
                 "Nats-TTL": self._ttl,
@@ -126,11 +148,12 @@ class ChunkSender:
     async def look(self) -> None:
         """Read the log: the call may be somebody else's by now; if not, the fence moves up to the new tail."""
         tail = await self._tail()
-        if tail is None:
-            self.overtaken.set()
-            self._idle.set()
-        else:
+        if tail is not None:
             self._guard = tail
+        elif not self.overtaken:
+            self.overtaken = True
+            self.stop()
+            self.on_stop()
 
     async def _is_stored(self, record_id: str) -> bool:
         mark = record_id.encode()
@@ -139,6 +162,43 @@ class ChunkSender:
                 self._last = sequence
                 return True
         return False
+
+
+class Watch:
+    """Calls `look` shortly after it was made, and then for every record on the run's log that may take the call away; until stopped."""
+
+    def __init__(self, bus: Bus, address: Address, look: Callable[[], Awaitable[None]]) -> None:
+        self._bus = bus
+        self._subject = subjects.live_log(address.tenant, address.run)
+        self._look = look
+        self._watching: asyncio.Task[None] | None = None
+        self._timer = asyncio.get_running_loop().call_later(_WATCH_AFTER_S, self._begin)
+
+    async def stop(self) -> None:
+        """Look no longer."""
+        self._timer.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+
+    def _begin(self) -> None:
+        self._watching = asyncio.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        subscription = await self._bus.nc.subscribe(self._subject, cb=self._on_log)
+        try:
+            # What was recorded before the subscription took hold is seen by this look: both go over the same connection.
+            await self._look()
+            await asyncio.Event().wait()
+        finally:
+            try:
+                await subscription.unsubscribe()
+            except (NatsError, ConnectionError, OSError):
+                logger.debug("unsubscribe_failed")
+
+    async def _on_log(self, message: Msg) -> None:
+        if not _TURNING.isdisjoint((message.headers or {}).get(EVENTS_HEADER, "").split(",")):
+            await self._look()
 
 
 async def ask(
@@ -153,83 +213,77 @@ async def ask(
 
     `answer_of` says, for a decision, what it comes to in this run and the whole text of the answer that it ends with (empty: none).
     """
-
-    async def on_log(message: Msg) -> None:
-        if not _TURNING.isdisjoint((message.headers or {}).get(EVENTS_HEADER, "").split(",")):
-            await sender.look()
-
-    watch = await bus.nc.subscribe(subjects.live_log(address.tenant, address.run), cb=on_log)
-    sending = asyncio.create_task(sender.run())
     consuming = asyncio.create_task(_consume(stream, reading, sender))
-    # What was recorded before the subscription took hold is seen by this look.
-    looking = asyncio.create_task(sender.look())
-    overtaken = asyncio.create_task(sender.overtaken.wait())
-    drained: asyncio.Task[None] | None = None
+    sender.on_stop = consuming.cancel
+    watch = Watch(bus, address, sender.look)
+    decision = None
     try:
-        await asyncio.wait({consuming, overtaken, sending}, return_when=asyncio.FIRST_COMPLETED)
-        if not sender.overtaken.is_set() and not sending.done():
+        await asyncio.wait({consuming})
+        if not sender.stopped:
             decision, answer = answer_of(consuming.result())
-            _say_the_rest(sender, reading, decision, answer)
-            drained = asyncio.create_task(sender.drained())
-            await asyncio.wait({drained, sending}, return_when=asyncio.FIRST_COMPLETED)
-        if sending.done():
-            sending.result()  # Raises what stopped it.
-        return None if sender.overtaken.is_set() else decision
+            decision = _say_the_rest(sender, reading, decision, answer)
+        await sender.drained()
+        return None if sender.overtaken else decision
     finally:
-        for task in filter(None, (consuming, looking, overtaken, sending, drained)):
-            task.cancel()
+        consuming.cancel()
+        sender.stop()
+        await watch.stop()
         await asyncio.wait({consuming})
         await stream.aclose()
-        await _unsubscribe(watch)
 
 
 async def watched(bus: Bus, address: Address, tail: Tail, work: Coroutine[Any, Any, T]) -> T | None:
     """Do a short piece of work for a model call of ours, or return None as soon as somebody else owns the call."""
-    gone = asyncio.Event()
+    working = asyncio.create_task(work)
+    gone = False
 
     async def look() -> None:
+        nonlocal gone
         if await tail() is None:
-            gone.set()
+            gone = True
+            working.cancel()
 
-    async def on_log(message: Msg) -> None:
-        if not _TURNING.isdisjoint((message.headers or {}).get(EVENTS_HEADER, "").split(",")):
-            await look()
-
-    watch = await bus.nc.subscribe(subjects.live_log(address.tenant, address.run), cb=on_log)
-    working, leaving, looking = asyncio.create_task(work), asyncio.create_task(gone.wait()), asyncio.create_task(look())
+    watch = Watch(bus, address, look)
     try:
-        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        return None if gone.is_set() else working.result()
-    finally:
-        for task in (working, leaving, looking):
-            task.cancel()
         await asyncio.wait({working})
-        await _unsubscribe(watch)
+        return None if gone else working.result()
+    finally:
+        working.cancel()
+        await watch.stop()
+        await asyncio.wait({working})
 
 
-async def _unsubscribe(watch: Subscription) -> None:
-    try:
-        await watch.unsubscribe()
-    except (NatsError, ConnectionError, OSError):
-        logger.debug("unsubscribe_failed")
+async def say(sender: ChunkSender, answer: str) -> bool:
+    """Show an answer that is known already, without asking the model. Returns whether the call is still ours."""
+    sender.say("answer", answer, done=True)
+    await sender.drained()
+    return not sender.overtaken
 
 
 async def _consume(stream: AsyncGenerator[Delta | Reply, None], reading: Reading, sender: ChunkSender) -> Decision:
     try:
         async for piece in stream:
             if isinstance(piece, Reply):
-                return reading.decide(piece)
-            if piece.reasoning:
-                sender.say("thinking", piece.reasoning)
-            if piece.text and (visible := reading.feed(piece.text)):
+                # A reply of megabytes takes seconds to read; other runs stream meanwhile.
+                return await asyncio.to_thread(reading.decide, piece) if len(piece.text) > _LARGE else reading.decide(piece)
+            if piece.reasoning and (thought := reading.feed_reasoning(piece.reasoning)):
+                sender.say("thinking", thought)
+            visible = reading.feed(piece.text) if piece.text else reading.feed_call(piece.call) if piece.call else ""
+            if visible:
                 sender.say("answer", visible)
     except ModelFailed as error:
-        return Failed(fault=error.fault, again=error.fault.retryable)
+        # Before the first word it was tried again already.
+        return Failed(fault=error.fault, again=error.fault.retryable and error.after_output)
     raise AssertionError("a model's stream ends with its Reply")
 
 
-def _say_the_rest(sender: ChunkSender, reading: Reading, decision: Decision, answer: str) -> None:
+def _say_the_rest(sender: ChunkSender, reading: Reading, decision: Decision, answer: str) -> Decision:
+    """Show what only the whole reply revealed. What was shown already may turn out not to be how the answer begins: see `restate`."""
     if sender.begun("thinking"):
         sender.say("thinking", "", done=True)
-    if isinstance(decision, Final):
-        sender.say("answer", answer.removeprefix(reading.shown), done=True)
+    if not answer or not isinstance(decision, Final):
+        return decision
+    if not answer.startswith(reading.shown):
+        return replace(decision, restate=True)
+    sender.say("answer", answer.removeprefix(reading.shown), done=True)
+    return decision

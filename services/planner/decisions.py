@@ -36,6 +36,8 @@ class Final(Decision):
     args: dict[str, Any]
     has_text: bool = True
     """False: the answer itself is missing; it is asked for once, alone."""
+    restate: bool = False
+    """What was shown of the reply is not how the answer begins: it has to be shown again, under a new attempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

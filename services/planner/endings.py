@@ -32,9 +32,9 @@ def answered(run: Run, args: dict[str, Any], score: float | None = None) -> Done
     return _done(run, "answer_complete", args, (), score)
 
 
-def budget_exhausted(run: Run, budget: str) -> Done:
-    """A budget ran out; `budget` names it with its limit. The payload holds what there is."""
-    return _done(run, "budget_exhausted", {}, (f"budget exhausted: {budget}",))
+def budget_exhausted(run: Run, budget: str, args: dict[str, Any] | None = None) -> Done:
+    """A budget ran out; `budget` names it with its limit. The payload holds what there is, `args` of an unfinished answer included."""
+    return _done(run, "budget_exhausted", run.final_args or {} if args is None else args, (f"budget exhausted: {budget}",))
 
 
 def no_path(run: Run, complaint: str) -> Done:
@@ -59,11 +59,13 @@ def cancelled(run: Run, reason: str) -> Cancelled:
     return Cancelled(reason=reason, payload=_payload(run, "cancelled", {}), usage=run.usage)
 
 
-def fitting(record: Record) -> Record:
-    """Return the record, or one that fits the log: outcomes that are too large become failures, artifacts are left out with a warning."""
-    if len(record.model_dump_json()) <= _MAX_RECORD:
-        return record
-    return record.model_copy(update={"events": [_fitting(event) for event in record.events]})
+def fitting(record: Record) -> tuple[Record, bytes]:
+    """Return the record as it can be stored: outcomes that are too large become failures, artifacts are left out with a warning."""
+    data = record.model_dump_json().encode()
+    if len(data) <= _MAX_RECORD:
+        return record, data
+    smaller = record.model_copy(update={"events": [_fitting(event) for event in record.events]})
+    return smaller, smaller.model_dump_json().encode()
 
 
 def _fitting(event: Event) -> Event:

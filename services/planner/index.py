@@ -1,4 +1,4 @@
-"""The index of runs (KV `runs`), the deadline timer, and the purge of what is past its retention.
+"""The index of runs (KV `runs`), the timers of runs, and the purge of what is past its retention.
 
 Derived from the logs, so never fenced: `running` is written only where nothing is yet, an ended status over anything.
 """
@@ -17,12 +17,12 @@ from contracts.runs import RunStatus, State
 from services.runtime.bus import Bus
 from services.runtime.errors import WRONG_LAST_SEQUENCE, BusError, Refused
 
+from .moves import TimerName
 from .run import Run
 
 logger = structlog.get_logger(__name__)
 
 _QUERY_SHOWN = 200
-_DEADLINE = "deadline"
 _SWEEP_S = 3600.0
 _SWEEP_PAGE = 500
 
@@ -53,7 +53,10 @@ def status_of(run: Run, started: RunStarted) -> RunStatus:
 
 async def enter(bus: Bus, run: Run, started: RunStarted) -> None:
     """Enter an opened run and set its deadline. Harmless when done twice."""
-    await asyncio.gather(_create(bus, run, started), _set_deadline(bus, started))
+    work = [_create(bus, run, started)]
+    if run.deadline_at is not None:
+        work.append(set_timer(bus, started, "deadline", run.deadline_at))
+    await asyncio.gather(*work)
 
 
 async def _create(bus: Bus, run: Run, started: RunStarted) -> None:
@@ -65,27 +68,26 @@ async def _create(bus: Bus, run: Run, started: RunStarted) -> None:
             raise
 
 
-async def _set_deadline(bus: Bus, started: RunStarted) -> None:
-    if started.deadline_at is None:
-        return
-    subject = subjects.timer(started.tenant, started.run_id, _DEADLINE)
-    at = datetime.fromtimestamp(started.deadline_at / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+async def set_timer(bus: Bus, started: RunStarted, name: TimerName, at_ms: int) -> None:
+    """Have the run reminded at a time, Unix ms; in place of an earlier timer of the name. Harmless when done twice."""
+    subject = subjects.timer(started.tenant, started.run_id, name)
+    at = datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     headers = {
         "Nats-Schedule": f"@at {at}",
-        "Nats-Schedule-Target": subjects.due(started.tenant, started.run_id, _DEADLINE),
+        "Nats-Schedule-Target": subjects.due(started.tenant, started.run_id, name),
         "Nats-Schedule-TTL": "5m",  # What is due has been copied to INBOX by then; it need not stay here.
         "Nats-Rollup": "sub",
     }
-    body = TimerFired(timer="deadline").model_dump_json().encode()
-    await bus.publish_surely(subject, body, f"{started.run_id}-deadline", headers)
+    body = TimerFired(timer=name, at=at_ms).model_dump_json().encode()
+    await bus.publish_surely(subject, body, f"{started.run_id}-{name}-{at_ms}", headers)
 
 
 async def close(bus: Bus, run: Run, started: RunStarted) -> None:
-    """Enter the end of a run and cancel its deadline. Harmless when done twice."""
+    """Enter the end of a run and cancel its timers. Harmless when done twice."""
     data = status_of(run, started).model_dump_json().encode()
     work = [bus.publish_surely(_key(started), data, f"{started.run_id}-ended")]
-    if started.deadline_at is not None:
-        work.append(_purge(bus, subjects.TIMERS, subjects.timer(started.tenant, started.run_id, _DEADLINE)))
+    if run.deadline_at is not None or started.deadline_at is not None or run.limits.grace_s > 0:
+        work.append(_purge(bus, subjects.TIMERS, subjects.timers_of(started.tenant, started.run_id)))
     await asyncio.gather(*work)
 
 

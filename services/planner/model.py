@@ -118,8 +118,8 @@ class LiteLLMModel:
         try:
             upstream = await patience.wait(self._open(request))
             while (chunk := await patience.wait(anext(upstream, None))) is not None:
-                for text, reasoning in gathered.take(chunk):
-                    yield Delta(text, reasoning)
+                for text, reasoning, call in gathered.take(chunk):
+                    yield Delta(text, reasoning, call)
                 if gathered.ended and model_wire.usage_of(upstream, gathered) is not None:
                     break  # at its very end it puts the whole reply together again, twice, which costs as much as the stream
         except ModelFailed as error:
@@ -143,6 +143,7 @@ class LiteLLMModel:
             "max_tokens": request.max_tokens,
             "response_format": request.response_format,
             "tools": request.tools,
+            "tool_choice": request.tool_choice,
         }
         if request.model.startswith(("openai/", "hosted_vllm/")):
             wanted |= {"api_base": self._api_base, "api_key": self._api_key or ("none" if self._api_base else None)}

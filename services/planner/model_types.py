@@ -21,17 +21,28 @@ class ModelRequest:
     max_tokens: int | None = None
     response_format: dict[str, Any] | None = None
     tools: list[dict[str, Any]] | None = None
+    tool_choice: str | None = None
     timeout_s: float = 120.0
     total_s: float | None = None
     fallbacks: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
+class CallPiece:
+    """A piece of a native tool call: which one, and what is added to its name and to its arguments, a JSON text."""
+
+    index: int
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
 class Delta:
-    """A piece of a reply as it comes: of its text, or of the model's native reasoning."""
+    """A piece of a reply as it comes: of its text, of the model's native reasoning, or of a native tool call."""
 
     text: str = ""
     reasoning: str = ""
+    call: CallPiece | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

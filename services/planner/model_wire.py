@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from .model_types import CallPiece
+
 Message = dict[str, Any]
 
 _MARKING = ("anthropic/", "claude-", "vertex_ai/claude", "openrouter/anthropic/", "azure_ai/claude")
@@ -18,13 +20,13 @@ def knows_cache_marks(model: str) -> bool:
 def messages_for(model: str, messages: Sequence[Message]) -> list[Message]:
     """The conversation as this model's provider wants it.
 
-    Messages in a row by the same speaker become one, since some chat templates insist on turns. Cache marks stay where they are
-    understood, with one more at the end, so that the next turn finds the whole conversation cached; elsewhere they go, and a lone text
-    part becomes plain text.
+    Messages in a row by the same speaker become one, since some chat templates insist on turns; calls and their results stay apart.
+    Cache marks stay where they are understood, with one more at the end, so that the next turn finds the whole conversation cached;
+    elsewhere they go, and a lone text part becomes plain text.
     """
     turns: list[Message] = []
     for message in messages:
-        if turns and turns[-1]["role"] == message["role"]:
+        if turns and turns[-1]["role"] == message["role"] and _is_text(turns[-1]) and _is_text(message):
             turns[-1] = {**turns[-1], "content": _parts(turns[-1]["content"], gap=True) + _parts(message["content"])}
         else:
             turns.append(message)
@@ -37,15 +39,19 @@ def messages_for(model: str, messages: Sequence[Message]) -> list[Message]:
     return turns
 
 
+def _is_text(message: Message) -> bool:
+    return "tool_calls" not in message and message["role"] != "tool"
+
+
 def _parts(content: Any, *, gap: bool = False) -> list[Message]:
-    parts = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())
     if gap and parts and parts[-1].get("type") == "text":
         parts[-1] = {**parts[-1], "text": parts[-1]["text"] + "\n\n"}
     return parts
 
 
 def _plain(content: Any) -> Any:
-    if isinstance(content, str):
+    if not isinstance(content, list):
         return content
     parts = [{name: value for name, value in part.items() if name != "cache_control"} for part in content]
     return "".join(part["text"] for part in parts) if all(part.get("type") == "text" for part in parts) else parts
@@ -83,29 +89,31 @@ class Gathered:
     @property
     def begun(self) -> bool:
         """Whether anything was passed on."""
-        return bool(self._text or self._reasoning)
+        return bool(self._text or self._reasoning or self._calls)
 
-    def take(self, chunk: Any) -> Iterator[tuple[str, str]]:
-        """Take in a chunk and yield what it adds, as (text, reasoning)."""
+    def take(self, chunk: Any) -> Iterator[tuple[str, str, CallPiece | None]]:
+        """Take in a chunk and yield what it adds, as (text, reasoning, piece of a call)."""
         self.usage = getattr(chunk, "usage", None) or self.usage
         for choice in chunk.choices[:1]:
             self.ended = self.ended or choice.finish_reason is not None
             delta = choice.delta
             text, reasoning = delta.content or "", getattr(delta, "reasoning_content", None) or ""
-            for call in getattr(delta, "tool_calls", None) or ():
-                self._take_call(call)
             if reasoning:
                 self._reasoning.append(reasoning)
             if text:
                 self._text.append(text)
             if text or reasoning:
-                yield text, reasoning
+                yield text, reasoning, None
+            for call in getattr(delta, "tool_calls", None) or ():
+                yield "", "", self._take_call(call)
 
-    def _take_call(self, piece: Any) -> None:
+    def _take_call(self, piece: Any) -> CallPiece:
+        name, arguments = piece.function.name or "", piece.function.arguments or ""
         call = self._calls.setdefault(piece.index or 0, {"id": "", "name": "", "arguments": ""})
         call["id"] = call["id"] or piece.id or ""
-        call["name"] += piece.function.name or ""
-        call["arguments"] += piece.function.arguments or ""
+        call["name"] += name
+        call["arguments"] += arguments
+        return CallPiece(piece.index or 0, name, arguments)
 
 
 def usage_of(upstream: Any, gathered: Gathered) -> Any:

@@ -6,10 +6,11 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from contracts.events import RunStarted
+from contracts.events import ActionFormat, ActionTransport, RunStarted
 from contracts.runs import RunLimits, RunRequested
 from contracts.tools import ToolSpec
 
+from . import rehearsal
 from .agents import Agent
 from .errors import CannotOpen
 
@@ -23,6 +24,9 @@ class Defaults:
     model: str
     effort: Literal["low", "medium", "high", "auto"] | None = None
     triage_model: str | None = None
+    fallbacks: tuple[str, ...] = ()
+    action_format: ActionFormat = "auto"
+    action_transport: ActionTransport = "json"
 
 
 def open_run(request: RunRequested, agents: Mapping[str, Agent], live: Mapping[str, ToolSpec], defaults: Defaults) -> RunStarted:
@@ -34,17 +38,22 @@ def open_run(request: RunRequested, agents: Mapping[str, Agent], live: Mapping[s
     if strategy not in STRATEGIES:
         raise CannotOpen("bad_request", f"there is no strategy {strategy!r}; there are: {', '.join(STRATEGIES)}")
     limits = _limits(request, agent)
+    model = request.model or agent.model or (agent.models[0] if agent.models else defaults.model)
     return RunStarted(
         run_id=request.run_id,
         tenant=request.tenant,
         request=request,
         limits=limits,
         tools={name: spec.digest() for name, spec in _allowed(request, agent, live).items()},
-        model=request.model or agent.model or (agent.models[0] if agent.models else defaults.model),
+        model=model,
         models=[] if request.model else agent.models,
+        fallbacks=list(defaults.fallbacks if agent.fallbacks is None else agent.fallbacks),
         effort=request.reasoning_effort or agent.reasoning_effort or defaults.effort,
         triage_model=defaults.triage_model,
         reflection=agent.reflection,
+        action_format=agent.action_format or defaults.action_format,
+        # The stand-in reads the catalogue in the prompt, and answers in JSON.
+        action_transport="json" if model == rehearsal.NAME else agent.action_transport or defaults.action_transport,
         deadline_at=None if limits.deadline_s is None else request.requested_at + int(limits.deadline_s * 1000),
     )
 

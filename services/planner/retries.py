@@ -21,13 +21,17 @@ from .model_types import Delta, Model, ModelRequest, Reply
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """What is about to be done after a failure: wait `wait_s` and ask `model` again, or ask `model` instead of the one that failed."""
+    """What is about to be done after a failure: wait `wait_s` and ask `model` again, or ask `model` instead of `failed`."""
 
     kind: Literal["retry", "fallback"]
+    failed: str
     model: str
     attempt: int
     wait_s: float
     fault: Fault
+
+
+OnNote = Callable[[Note], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +46,7 @@ class Retrying:
     tries: int = 3
     first_pause_s: float = 0.5
     longest_pause_s: float = 20.0
-    on_note: Callable[[Note], Awaitable[None]] | None = None
+    on_note: OnNote | None = None
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     clock: Callable[[], float] | None = None
     chance: Callable[[], float] = random.SystemRandom().random
@@ -70,12 +74,13 @@ class Retrying:
             if failure.after_output or not (failure.fault.retryable or failure.elsewhere):
                 raise failure
             pause = self._pause(failure, attempt)
+            failed = names[0]
             if pause is None:
                 names.pop(0)
                 attempt = 0
             if not names or (end is not None and clock() + (pause or 0) >= end):
                 raise _all_of(failures)
-            await self._go_on(names[0], pause, attempt, failure.fault)
+            await self._go_on(failed, names[0], pause, attempt, failure.fault)
 
     def _pause(self, failure: ModelFailed, attempt: int) -> float | None:
         """Seconds before the same model is asked again; None: it is not."""
@@ -86,10 +91,10 @@ class Retrying:
         # Half of it by chance, so that runs that failed together do not come back together.
         return max(asked_for, float(grown) * (0.5 + self.chance() / 2))
 
-    async def _go_on(self, model: str, pause: float | None, attempt: int, fault: Fault) -> None:
+    async def _go_on(self, failed: str, model: str, pause: float | None, attempt: int, fault: Fault) -> None:
         if self.on_note is not None:
             kind: Literal["retry", "fallback"] = "fallback" if pause is None else "retry"
-            await self.on_note(Note(kind=kind, model=model, attempt=attempt + 1, wait_s=pause or 0.0, fault=fault))
+            await self.on_note(Note(kind=kind, failed=failed, model=model, attempt=attempt + 1, wait_s=pause or 0.0, fault=fault))
         if pause:
             await self.sleep(pause)
 

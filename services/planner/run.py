@@ -18,8 +18,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from contracts import events
-from contracts.events import Asked, Called, Compacted, Observed, PlannedCall, Repaired, RunStarted, Step, Triaged
+from contracts.events import (
+    ActionFormat,
+    ActionTransport,
+    Asked,
+    Called,
+    Compacted,
+    Observed,
+    Paused,
+    PlannedCall,
+    Repaired,
+    RunStarted,
+    Step,
+    ToppedUp,
+    Triaged,
+)
 from contracts.payload import Source, Usage
+from contracts.runs import RunLimits
 
 from . import compaction, prompts
 
@@ -33,12 +48,23 @@ class Run:
 
     seq: int = 0
     started: RunStarted | None = None
+    started_at: int = 0
     effort: str | None = None
     """Reasoning effort, once it is known; `auto` until a triage has picked it."""
     model: str = ""
+    limits: RunLimits = field(default_factory=RunLimits)
+    """As they stand now, top-ups included."""
+    deadline_at: int | None = None
+    """Unix ms."""
+    topped_up_by: set[str] = field(default_factory=set)
+    """Messages whose top-up is in effect."""
     turn: int = 0
     asked: Asked | None = None
     """The model call in flight."""
+    paused: Paused | None = None
+    """Why and until when the run waits for somebody."""
+    interrupted: Asked | None = None
+    """The model call that a pause has ended; it is asked again once the run goes on."""
     lost: int = 0
     """Attempts of this turn that died with their process."""
     repairs: int = 0
@@ -55,6 +81,8 @@ class Run:
     observed: dict[str, Observed] = field(default_factory=dict)
     """Settled calls of the newest step."""
     joined: bool = False
+    concluded: bool = True
+    """Nothing more will come of the newest step."""
     history: list[dict[str, Any]] = field(default_factory=list)
     """The conversation with the model, append-only: its prefix stays the same, so that provider caches hit."""
     characters: int = 0
@@ -75,6 +103,10 @@ class Run:
     terminal: events.Done | events.Error | events.Cancelled | None = None
     ended_at: int = 0
 
+    def is_asked_by(self, holder: str) -> bool:
+        """Whether the model call in flight is the one that this handling streams."""
+        return self.terminal is None and self.asked is not None and self.asked.holder == holder
+
 
 def fold(run: Run, seq: int, at: int, happened: list[Event]) -> None:
     """Take in one record: its sequence, its writer's time (Unix ms) and its events. An unknown event changes nothing."""
@@ -85,8 +117,10 @@ def fold(run: Run, seq: int, at: int, happened: list[Event]) -> None:
             take(run, event, at)
 
 
-def _fold_started(run: Run, started: RunStarted, _at: int) -> None:
+def _fold_started(run: Run, started: RunStarted, at: int) -> None:
+    run.started_at = at
     run.started, run.effort, run.model = started, started.effort, started.model
+    run.limits, run.deadline_at = started.limits, started.deadline_at
     _say(run, prompts.question_message(started.request))
 
 
@@ -96,18 +130,33 @@ def _fold_triaged(run: Run, triaged: Triaged, _at: int) -> None:
 
 
 def _fold_compacted(run: Run, compacted: Compacted, _at: int) -> None:
-    run.history = compaction.compacted(run.history, compacted.line_characters)
+    run.history = compaction.compacted(run.history, compacted.line_characters, newest=compacted.cause == "overflow")
     run.characters = sum(compaction.length(message) for message in run.history)
     run.compactions += compacted.cause == "overflow"
 
 
 def _fold_terminal(run: Run, terminal: events.Done | events.Error | events.Cancelled, at: int) -> None:
-    run.terminal, run.ended_at, run.asked = terminal, at, None
+    run.terminal, run.ended_at, run.asked, run.paused = terminal, at, None, None
 
 
-def _say(run: Run, message: dict[str, Any]) -> None:
-    run.history.append(message)
-    run.characters += compaction.length(message)
+def _fold_paused(run: Run, paused: Paused, _at: int) -> None:
+    if run.asked is not None:
+        run.interrupted, run.asked = run.asked, None
+    run.paused = paused
+
+
+def _fold_topped_up(run: Run, topped_up: ToppedUp, _at: int) -> None:
+    run.limits, run.deadline_at = topped_up.limits, topped_up.deadline_at
+    run.topped_up_by.add(topped_up.by)
+
+
+def _fold_resumed(run: Run, _resumed: events.Resumed, _at: int) -> None:
+    run.paused = None
+
+
+def _say(run: Run, *messages: dict[str, Any]) -> None:
+    run.history += messages
+    run.characters += sum(map(compaction.length, messages))
 
 
 def _fold_asked(run: Run, asked: Asked, _at: int) -> None:
@@ -118,25 +167,41 @@ def _fold_asked(run: Run, asked: Asked, _at: int) -> None:
         run.lost += 1
     elif asked.cause == "provider":
         run.failures += 1
-    run.turn, run.asked = asked.turn, asked
+    run.turn, run.asked, run.interrupted = asked.turn, asked, None
 
 
 def _fold_step(run: Run, step: Step, at: int) -> None:
     if step.status != "started":
-        if run.observed and run.step is not None:
-            notes = [step.note] if step.note else []
-            _say(run, prompts.observation_message(run.step.step, run.step.calls, list(run.observed.values()), notes=notes))
+        _conclude(run, step)
         return
     run.asked, run.step, run.step_at, run.joined = None, step, at, False
-    run.observed, run.final_args = {}, None
+    run.observed, run.final_args, run.concluded = {}, None, not step.calls
     run.notes.clear()
     run.open = {call.call_id: call for call in step.calls}
-    places = run.started.limits.max_parallel if run.started else len(step.calls)
-    run.owner = {call.call_id: step.by or "" for call in step.calls[:places]}
+    run.owner = {call.call_id: step.by or "" for call in step.calls[: run.limits.max_parallel]}
     run.usage = spent(run.usage, step.usage, tool_calls=len(step.calls))
     run.warnings += step.warnings
     if step.calls or step.answer is not None:
-        _say(run, prompts.decision_message(step))
+        _say(run, *prompts.decision_messages(step, action_format=_format(run), transport=_transport(run)))
+
+
+def _conclude(run: Run, step: Step) -> None:
+    """A step has ended; one that was skipped or invalid has never begun."""
+    run.concluded = True
+    if step.status in {"skipped", "invalid"}:
+        run.asked = None
+        run.usage = spent(run.usage, step.usage)
+    elif run.observed and run.step is not None:
+        notes = [step.note] if step.note else []
+        _say(run, *prompts.observation_messages(run.step, list(run.observed.values()), notes=notes, transport=_transport(run)))
+
+
+def _transport(run: Run) -> ActionTransport:
+    return run.started.action_transport if run.started else "json"
+
+
+def _format(run: Run) -> ActionFormat:
+    return run.started.action_format if run.started else "auto"
 
 
 def _fold_called(run: Run, called: Called, _at: int) -> None:
@@ -171,10 +236,10 @@ def _fold_repaired(run: Run, repaired: Repaired, _at: int) -> None:
         run.notes.append(prompts.answer_note())
     elif repaired.kind == "revision":
         run.revisions += 1
-        run.notes += prompts.repair_messages(repaired)
+        run.notes += prompts.repair_messages(repaired, transport=_transport(run))
     else:
         run.repairs += 1
-        run.notes += prompts.repair_messages(repaired)
+        run.notes += prompts.repair_messages(repaired, transport=_transport(run))
 
 
 _FOLDS: dict[str, Callable[[Run, Any, int], None]] = {
@@ -186,6 +251,9 @@ _FOLDS: dict[str, Callable[[Run, Any, int], None]] = {
     "observed": _fold_observed,
     "repaired": _fold_repaired,
     "compacted": _fold_compacted,
+    "paused": _fold_paused,
+    "topped_up": _fold_topped_up,
+    "resumed": _fold_resumed,
     "done": _fold_terminal,
     "error": _fold_terminal,
     "cancelled": _fold_terminal,

@@ -16,7 +16,8 @@ class PlannerSettings(BusSettings):
     reasoning_effort: Literal["low", "medium", "high", "auto"] | None = None
     triage_model: str | None = Field(default=None, description="picks the effort where it is `auto`; none: the run's own model")
     use_native_reasoning: bool = Field(default=True, description="false: native reasoning is neither asked for nor shown")
-    action_format: Literal["auto", "unified", "legacy"] = "auto"
+    action_format: Literal["auto", "unified", "legacy"] = Field(default="auto", description="in which the model is asked for its actions")
+    action_transport: Literal["json", "tools"] = Field(default="json", description="actions as JSON in the reply, or as native tool calls")
     agents_file: Path | None = None
     model_idle_s: float = Field(default=120, gt=0, description="longest silence of a model")
     model_total_s: float = Field(default=900, gt=0, description="longest reply of a model")

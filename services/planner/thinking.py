@@ -1,6 +1,7 @@
 """Put together what a model call needs: the run's agent, its pinned tools, the dialect, the model."""
 
 from collections.abc import AsyncGenerator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -15,6 +16,7 @@ from . import judging, opening
 from .agents import DEFAULT_AGENT, Agent
 from .judging import Critique, Triage
 from .model import Delta, Model, ModelFailed, ModelRequest, Reply
+from .retries import OnNote, Retrying
 from .run import Run
 from .strategies.base import Reading, Strategy
 
@@ -50,15 +52,16 @@ class Thinker:
         """What is recorded of a run that cannot be opened, before its error."""
         return RunStarted(run_id=request.run_id, tenant=request.tenant, request=request, limits=RunLimits())
 
-    async def think(self, run: Run) -> tuple[AsyncGenerator[Delta | Reply, None], Reading]:
-        """Start asking for the run's next decision."""
+    async def think(self, run: Run, on_failure: OnNote | None = None) -> tuple[AsyncGenerator[Delta | Reply, None], Reading]:
+        """Start asking for the run's next decision. `on_failure` hears of every request that failed and is made up for."""
         assert run.started is not None  # noqa: S101, `asked` follows `run_started` in every log
         request = run.started.request
         # An agent that has left the agents file meanwhile leaves its runs to the default one.
         agent = self._agents.get(request.agent) or self._agents[DEFAULT_AGENT]
         tools = list((await self.specs(run.started)).values())
         strategy = self._strategies[request.strategy or agent.strategy]
-        return self._model.stream(strategy.request(run, tools, agent)), strategy.reading(run, tools)
+        model = replace(self._model, on_note=on_failure) if isinstance(self._model, Retrying) else self._model
+        return model.stream(strategy.request(run, tools, agent)), strategy.reading(run, tools)
 
     async def specs(self, started: RunStarted) -> dict[str, ToolSpec]:
         """The tools that the run pinned when it was opened, by name."""

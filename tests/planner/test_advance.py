@@ -8,11 +8,12 @@ import pytest
 
 from contracts.events import Cancelled, Done, Error, RunStarted
 from contracts.faults import Fault
-from contracts.inbox import CallFinished
+from contracts.inbox import CallFinished, TimerFired
 from contracts.payload import Usage
 from contracts.runs import RunLimits, RunRequested
-from services.planner.advance import MAX_LOST, Ack, Append, Ask, Close, Dispatch, Open, Rules, Silent, Told, advance
+from services.planner.advance import MAX_LOST, advance
 from services.planner.decisions import Calls, Decision, Failed, Final, Invalid
+from services.planner.moves import Ack, Append, Ask, Close, Dispatch, Open, Rules, Silent, Told
 from services.planner.run import Run, fold
 
 RUN = "0192f0c1a2b37c4d8e5f60718293a4b5"
@@ -181,7 +182,7 @@ def test_a_deadline_ends_a_run_with_what_there_is() -> None:
     world = World()
     world.play(world.told("REQUESTS:1", started=started(deadline_s=60)), calls())
     world.play(world.told("INBOX:1", "call_finished", finished=finished("1-1")))
-    world.play(world.told("INBOX:2", "timer"))
+    world.play(world.told("INBOX:2", "timer", timer=TimerFired(timer="deadline", at=61_000)))
     done = world.run.terminal
     assert isinstance(done, Done)
     assert (done.reason, done.route, done.raw_answer) == ("budget_exhausted", "partial", "41")

@@ -82,7 +82,7 @@ async def test_a_deadline_goes_off_in_the_runs_inbox(bus: Bus) -> None:
     await wait_until(fired, timeout=5, what="the timer to go off")
     found = await bus.last("INBOX", subject)
     assert found is not None
-    assert INBOX_MESSAGE.validate_json(found.data) == TimerFired(timer="deadline")
+    assert INBOX_MESSAGE.validate_json(found.data) == TimerFired(timer="deadline", at=opening.deadline_at)
 
 
 async def test_the_deadline_of_an_ended_run_is_cancelled(bus: Bus) -> None:

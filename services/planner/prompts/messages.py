@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from contracts import events
 from contracts.actions import FINAL_RESPONSE, PLAN
+from contracts.events import ActionFormat, ActionTransport
 from contracts.runs import RunLimits, RunRequested
 from contracts.tools import ToolSpec
 from services.planner.agents import Agent
@@ -15,26 +16,32 @@ from .catalogue import render_catalogue, shown_name
 from .compact import compact
 
 Message = dict[str, Any]
-ActionFormat = Literal["auto", "unified", "legacy"]
 CACHE_MARK = {"type": "ephemeral"}
 """Ends the stable prefix. The model's side removes it for providers that do not know it."""
 
 
 def system_message(
-    agent: Agent, tools: Sequence[ToolSpec], *, limits: RunLimits, action_format: ActionFormat = "auto", tasks: bool = False
+    agent: Agent,
+    tools: Sequence[ToolSpec],
+    *,
+    limits: RunLimits,
+    action_format: ActionFormat = "auto",
+    transport: ActionTransport = "json",
+    tasks: bool = False,
 ) -> Message:
     """Everything that stays the same in a run: output format, actions, finishing, tools, the agent's guidance, limits (ACTIONS 9).
 
-    `tasks`: whether the model may start background work.
+    `tasks`: whether the model may start background work. With the transport `tools` the catalogue goes beside the messages.
     """
+    native = transport == "tools"
     sections = [
         texts.IDENTITY,
-        texts.output_format(action_format, tasks=tasks),
-        texts.actions(action_format, tasks=tasks),
+        texts.NATIVE if native else texts.output_format(action_format, tasks=tasks),
+        "" if native else texts.actions(action_format, tasks=tasks),
         texts.FINISHING,
         texts.plans(limits.max_parallel),
         texts.DATA,
-        render_catalogue(tools),
+        "" if native else render_catalogue(tools),
         _guidance(agent),
         texts.limits(limits),
     ]
@@ -74,14 +81,14 @@ def observation_message(
 ) -> Message:
     """What the calls of a step came to, as data, in the order of the calls; a join's outcome follows. `notes` are the runtime's own."""
     order = {call.call_id: number for number, call in enumerate(calls)}
-    lines = [as_data(_outcome(each)) for each in sorted(observed, key=lambda each: order.get(each.call_id, len(order)))]
+    lines = [as_data(outcome(each)) for each in sorted(observed, key=lambda each: order.get(each.call_id, len(order)))]
     text = f'<results step="{step_no}">\n' + "\n".join(lines) + "\n</results>"
     return _says("user", "\n".join([text, *notes, texts.NEXT]))
 
 
-def repair_messages(repaired: events.Repaired) -> list[Message]:
+def repair_messages(repaired: events.Repaired, *, transport: ActionTransport = "json") -> list[Message]:
     """What the model said, and why it could not be carried out."""
-    complaint = texts.REPAIR.format(reason=repaired.reason)
+    complaint = (texts.NATIVE_REPAIR if transport == "tools" else texts.REPAIR).format(reason=repaired.reason)
     reply = [_says("assistant", repaired.reply)] if repaired.reply.strip() else []
     return [*reply, _says("user", complaint)]
 
@@ -106,7 +113,8 @@ def as_data(value: Any) -> str:
     return compact(value).replace("</", "<\\/")
 
 
-def _outcome(observed: events.Observed) -> dict[str, Any]:
+def outcome(observed: events.Observed) -> dict[str, Any]:
+    """A settled call as the model sees it."""
     said: dict[str, Any] = {"call": observed.call_id, "tool": shown_name(observed.tool), "status": observed.status}
     if observed.status == "succeeded":
         return said | {"observation": observed.observation}

@@ -35,6 +35,19 @@ NEARLY_LAST = "Two decisions are left, the answer included. Call a tool only if 
 ANSWER_ALONE = """\
 Your final response held no answer. Write the answer to the user's question now, as plain text: no JSON, no heading, nothing beside it."""
 
+NATIVE = """\
+# Output
+Decide by calling a function and in no other way; write nothing beside it.
+- To use tools, call them. Call several at once only where they do not need each other's results, or call plan when one tool is to \
+receive the results of the others.
+- To answer, call final_response.
+- Give every required argument and only those that the function lists. Never make up a value that you do not know: get it with a tool, or \
+ask for it in the final response."""
+
+NATIVE_REPAIR = """\
+Your last decision could not be carried out: {reason}
+Decide again by calling one function, with valid arguments. Do not apologise or explain."""
+
 _UNIFIED = """\
 # Output
 Reply with exactly one JSON object and nothing beside it: no prose before or after, no code fence, no comments.

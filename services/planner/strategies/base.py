@@ -7,6 +7,7 @@ from contracts.tools import ToolSpec
 from services.planner.agents import Agent
 from services.planner.decisions import Decision
 from services.planner.model import ModelRequest, Reply
+from services.planner.model_types import CallPiece
 from services.planner.run import Run
 
 
@@ -17,13 +18,21 @@ class Reading(Protocol):
         """Take in a piece of the reply and return the characters of the answer that may be shown now."""
         ...
 
+    def feed_call(self, piece: CallPiece) -> str:
+        """The same with a piece of a native tool call."""
+        ...
+
+    def feed_reasoning(self, text: str) -> str:
+        """Take in a piece of the model's native reasoning and return what of it may be shown."""
+        ...
+
     def decide(self, reply: Reply) -> Decision:
         """Say what the whole reply means."""
         ...
 
     @property
     def shown(self) -> str:
-        """Everything that `feed` has returned."""
+        """Everything of the answer that was returned so far."""
         ...
 
 

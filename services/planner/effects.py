@@ -1,0 +1,167 @@
+"""Carry out what `advance` says: ask models, send calls, set timers, keep the index. Each effect may be repeated by another handling."""
+
+import asyncio
+import time
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from contracts import subjects
+from contracts.events import Asked, ModelFailed, PlannedCall
+from contracts.inbox import RunResumed
+from contracts.tools import CallRequested
+from services.runtime.bus import Bus
+
+from . import endings, index
+from .asking import Address, ChunkSender, ask, say, watched
+from .deciding import comes_to, text_of
+from .decisions import Decision
+from .moves import Ask, AskCritique, AskEffort, Close, Dispatch, Open, Rules, Say, SetTimer, Told, Wake
+from .retries import Note
+from .run import Run
+from .run_logs import RunLogs
+from .thinking import Thinker
+
+logger = structlog.get_logger(__name__)
+
+
+def now() -> int:
+    """Unix ms."""
+    return time.time_ns() // 1_000_000
+
+
+class Effects:
+    """The effects of one handling of a message.
+
+    `carry_out` returns whether the log must be read again before the next decision: a reply of the model ends in an append, whose fence
+    tells whether the run has moved on; without one the tail decides.
+    """
+
+    def __init__(self, bus: Bus, logs: RunLogs, thinker: Thinker, rules: Rules, chunk_ttl_s: int, where: Address, told: Told) -> None:
+        self._bus = bus
+        self._logs = logs
+        self._thinker = thinker
+        self._rules = rules
+        self._chunk_ttl_s = chunk_ttl_s
+        self._where = where
+        self._told = told
+        self._background: list[asyncio.Task[None]] = []
+
+    async def carry_out(self, run: Run, todo: Any) -> bool:
+        """Start an effect."""
+        if isinstance(todo, Ask | Say | AskEffort | AskCritique):
+            return not await self._ask(run, todo)
+        match todo:
+            case Dispatch(calls, again):
+                await asyncio.gather(*(self._dispatch(run, call, again=call.call_id in again) for call in calls))
+                self._told.dispatched.update(call.call_id for call in calls)
+            case Wake():
+                await self._wake()
+            case _:
+                await self._keep(run, todo)
+        return False
+
+    async def finish(self) -> None:
+        """Return once everything that was begun is done: only then may the message be acknowledged."""
+        await asyncio.gather(*self._background)
+
+    async def _ask(self, run: Run, todo: Ask | Say | AskEffort | AskCritique) -> bool:
+        """Speak with a model. Returns whether there is a result: not so when the call is not ours any more."""
+        told, asked = self._told, todo.asked
+        match todo:
+            case Ask():
+                told.decision = await self._decision(run, asked)
+                told.now = now()
+                return told.decision is not None
+            case Say(_, answer):
+                if not await say(self._sender(run, asked), text_of(run, answer)):
+                    return False
+                told.decision, told.unsaid = replace(answer, restate=False), None
+                return True
+            case AskEffort():
+                told.triaged = await watched(self._bus, self._where, self._logs.tail(self._where, asked.holder), self._thinker.triage(run))
+                return told.triaged is not None
+            case AskCritique(_, args):
+                critique = self._thinker.critique(run, endings.answered(run, args).raw_answer)
+                told.critique = await watched(self._bus, self._where, self._logs.tail(self._where, asked.holder), critique)
+                return told.critique is not None
+
+    async def _decision(self, run: Run, asked: Asked) -> Decision | None:
+        sender = self._sender(run, asked)
+        stream, reading = await self._thinker.think(run, lambda note: self._on_failure(sender, asked, note))
+
+        def answer_of(decision: Decision) -> tuple[Decision, str]:
+            decision = comes_to(run, decision, now(), self._rules)
+            return decision, text_of(run, decision)
+
+        decision = await ask(self._bus, self._where, sender, stream, reading, answer_of)
+        if decision is None:
+            logger.info("model_call_abandoned", turn=asked.turn, attempt=asked.attempt)
+        return decision
+
+    def _sender(self, run: Run, asked: Asked) -> ChunkSender:
+        return ChunkSender(self._bus, self._where, asked, run.seq, self._logs.tail(self._where, asked.holder), self._chunk_ttl_s)
+
+    async def _on_failure(self, sender: ChunkSender, asked: Asked, note: Note) -> None:
+        """Record that a request to a model failed and what is done about it, while the call is ours."""
+        fact = ModelFailed(
+            turn=asked.turn,
+            attempt=asked.attempt,
+            model=note.failed,
+            fault=note.fault,
+            then=note.kind,
+            next_model=note.model,
+            wait_s=note.wait_s,
+        )
+        async with self._logs.lock(self._where) as lock, lock:
+            run = await self._logs.load(self._where, fresh=True)
+            if run.is_asked_by(asked.holder):
+                await self._logs.append(self._where, run, now(), [fact])
+        await sender.look()
+
+    async def _dispatch(self, run: Run, planned: PlannedCall, *, again: bool) -> None:
+        call, started, step = run.open.get(planned.call_id), run.started, run.step
+        if call is None or started is None or step is None:
+            return  # Settled meanwhile.
+        request = started.request
+        message = CallRequested(
+            call_id=call.call_id,
+            run_id=self._where.run,
+            tenant=self._where.tenant,
+            tool=call.tool,
+            args=call.args,
+            spec=started.tools[call.tool],
+            step=step.step,
+            deadline_at=run.deadline_at,
+            again=again,
+            session_id=request.session_id,
+            trace_id=request.trace_id,
+            user_id=request.user_id,
+            context=request.tool_context,
+        )
+        subject = subjects.call(self._where.tenant, self._where.run, call.tool)
+        await self._bus.publish_surely(subject, message.model_dump_json().encode(), f"{self._where.run}.{call.call_id}")
+
+    async def _wake(self) -> None:
+        told, where = self._told, self._where
+        subject = subjects.inbox(where.tenant, where.run, f"resumed-{told.owner.partition(':')[2]}")
+        await self._bus.publish_surely(subject, RunResumed().model_dump_json().encode(), f"{where.run}-resumed-{told.owner}")
+        told.woken = True
+
+    async def _keep(self, run: Run, todo: Any) -> None:
+        """Timers and the index, which follow from the log."""
+        started = run.started
+        match todo:
+            case Open():
+                self._told.opened = True
+                if started is not None:
+                    self._background.append(asyncio.create_task(index.enter(self._bus, run, started)))
+            case SetTimer(name, at):
+                self._told.timers.add((name, at))
+                if started is not None:
+                    await index.set_timer(self._bus, started, name, at)
+            case Close():
+                self._told.closed = True
+                if started is not None:
+                    await index.close(self._bus, run, started)

@@ -1,0 +1,119 @@
+"""The logs of runs: folded as far as they were read, and written to behind the fence. A cache: any planner can take over at any point."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from pydantic import ValidationError
+
+from contracts import subjects
+from contracts.records import EVENTS_HEADER, Record
+from services.runtime import dead, fenced
+from services.runtime.bus import Bus
+from services.runtime.direct import Stored
+from services.runtime.errors import Moved
+
+from . import endings
+from .asking import Address, Tail
+from .run import Event, Run, fold
+
+_SHOWN = 300
+
+
+@dataclass(slots=True)
+class _Lock:
+    """Orders the handlings of one run in this process; held over load, advance and append, never over the model."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    users: int = 0
+
+
+class RunLogs:
+    """Reads and writes the logs of all runs."""
+
+    def __init__(self, bus: Bus, *, cached_runs: int) -> None:
+        self._bus = bus
+        self._cached_runs = cached_runs
+        self._runs: OrderedDict[Address, Run] = OrderedDict()
+        self._locks: dict[Address, _Lock] = {}
+
+    @asynccontextmanager
+    async def lock(self, where: Address) -> AsyncIterator[asyncio.Lock]:
+        """The lock of a run, kept as long as somebody uses it."""
+        entry = self._locks.setdefault(where, _Lock())
+        entry.users += 1
+        try:
+            yield entry.lock
+        finally:
+            entry.users -= 1
+            if not entry.users:
+                self._locks.pop(where, None)
+
+    async def load(self, where: Address, *, fresh: bool) -> Run:
+        """The run as folded so far; `fresh` reads the log's tail first. A run that is not cached is always read."""
+        run = self._runs.get(where)
+        if run is None:
+            run, fresh = Run(), True
+        if fresh:
+            await self._take_in(
+                where, run, await (await self._bus.reader(subjects.RUNS)).read(subjects.log(where.tenant, where.run), run.seq + 1)
+            )
+        self._runs[where] = run
+        self._runs.move_to_end(where)
+        while len(self._runs) > self._cached_runs:
+            self._runs.popitem(last=False)
+        return run
+
+    def tail(self, where: Address, holder: str) -> Tail:
+        """Reads the newest sequence of the log, or None once the model call is not this handling's any more."""
+
+        async def tail() -> int | None:
+            run = await self.load(where, fresh=True)
+            return run.seq if run.is_asked_by(holder) else None
+
+        return tail
+
+    async def append(self, where: Address, run: Run, at: int, events: list[Event]) -> list[Event]:
+        """Write a record behind the fence and return its events as stored.
+
+        When the run has moved on, take in what happened instead and return nothing: the caller decides again.
+        """
+        record, data = endings.fitting(Record(at=at, events=events))
+        subject = subjects.log(where.tenant, where.run)
+        headers = {EVENTS_HEADER: record.types()}
+        try:
+            sequence, later = await fenced.append(self._bus, subjects.RUNS, subject, data, record.id, after=run.seq, headers=headers)
+        except Moved as moved:
+            if not moved.tail:
+                # Purged under us: what we knew of it is void.
+                self._runs.pop(where, None)
+            await self._take_in(where, run, moved.tail)
+            return []
+        if sequence > run.seq:
+            fold(run, sequence, record.at, record.events)
+        await self._take_in(where, run, later)
+        return list(record.events)
+
+    async def _take_in(self, where: Address, run: Run, tail: list[Stored]) -> None:
+        for sequence, data in tail:
+            if sequence <= run.seq:
+                continue  # Two handlings may read the same tail.
+            try:
+                record = Record.model_validate_json(data)
+            except ValidationError as error:
+                # Not a record of ours: it counts for the fence and for nothing else.
+                run.seq = sequence
+                subject = subjects.log(where.tenant, where.run)
+                await dead.bury_bytes(self._bus, subjects.RUNS, subject, data, short(error), f"dead-{subjects.RUNS}-{sequence}")
+                continue
+            fold(run, sequence, record.at, record.events)
+
+
+def short(error: Exception) -> str:
+    """What is wrong with a message, without its content."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_input=False, include_url=False)[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"[:_SHOWN]
+    return str(error)[:_SHOWN]
