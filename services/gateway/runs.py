@@ -3,6 +3,7 @@
 Rule 1: REQUESTS first, then the log. A planner opens the log before it takes the request away, so a run is always in one of them, and
 an accepted run is never unknown.
 Rule 2: direct gets may be answered by a copy that lags behind. So "there is no such run" is said only after asking the leaders.
+Rule 3: what is no record of ours, or no request, counts for nothing: it hides neither the run's beginning nor its end.
 """
 
 import asyncio
@@ -10,10 +11,11 @@ import base64
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 from nats.errors import Error as NatsError
+from pydantic import BaseModel, ValidationError
 
 from contracts import subjects
 from contracts.events import TERMINAL, Cancelled, Done, Error, RunStarted
@@ -22,9 +24,10 @@ from contracts.records import Record
 from contracts.runs import RunRequested, RunStatus
 from services.runtime.bus import Bus
 from services.runtime.direct import sequence_of
-from services.runtime.errors import NOT_FOUND, Refused, Unavailable
+from services.runtime.errors import NOT_FOUND, Refused, Unavailable, Unsure
 from services.runtime.follow import Follower
 
+M = TypeVar("M", bound=BaseModel)
 _WAIT_S = 2.0
 _RETRY_S = 0.5
 _QUERY_SHOWN = 200
@@ -38,28 +41,26 @@ class FoundRun:
     """What is stored of a run: its request while no planner has taken it, and the first and last record of its log."""
 
     run: str
-    waiting: bytes | None
-    first: bytes | None
-    last: bytes | None
+    waiting: RunRequested | None
+    first: Record | None
+    last: Record | None
     last_sequence: int
 
     @property
     def ended(self) -> bool:
         """Whether nothing more will happen."""
-        return self.last is not None and orjson.loads(self.last)["events"][-1]["type"] in TERMINAL
+        return self.last is not None and self.last.events[-1].type in TERMINAL
 
     def request(self) -> RunRequested | None:
         """What was asked; None when a cancel overtook the request."""
         if self.waiting is not None:
-            return RunRequested.model_validate_json(self.waiting)
-        first = Record.model_validate_json(self.first).events[0] if self.first else None
+            return self.waiting
+        first = self.first.events[0] if self.first else None
         return first.request if isinstance(first, RunStarted) else None
 
     def status(self) -> RunStatus:
         """Where the run stands."""
-        request = self.request()
-        first = Record.model_validate_json(self.first) if self.first else None
-        last = Record.model_validate_json(self.last) if self.last else None
+        request, first, last = self.request(), self.first, self.last
         end = last.events[-1] if last and isinstance(last.events[-1], Done | Error | Cancelled) else None
         return RunStatus(
             run_id=self.run,
@@ -84,6 +85,13 @@ def payload_of(end: Done | Error | Cancelled) -> FinalPayload:
     return end.payload
 
 
+def _parsed(model: type[M], data: bytes) -> M | None:
+    try:
+        return model.model_validate_json(data)
+    except (ValidationError, RecursionError):
+        return None
+
+
 class Runs:
     """Reads runs."""
 
@@ -96,14 +104,33 @@ class Runs:
 
     async def _look(self, tenant: str, run: str, get: _Get) -> FoundRun | None:
         log = subjects.log(tenant, run)
-        waiting = await get(subjects.REQUESTS, {"last_by_subj": subjects.request(tenant, run)})
+        stored = await get(subjects.REQUESTS, {"last_by_subj": subjects.request(tenant, run)})
+        waiting = _parsed(RunRequested, stored[1]) if stored else None
         last = await get(subjects.RUNS, {"last_by_subj": log})
         if last is None:
-            return FoundRun(run, waiting[1], None, None, 0) if waiting else None
+            return FoundRun(run, waiting, None, None, 0) if waiting else None
         first = await get(subjects.RUNS, {"seq": 1, "next_by_subj": log})
         if first is None:
             return None  # Purged this very moment.
-        return FoundRun(run, waiting[1] if waiting else None, first[1], last[1], last[0])
+        begin, end = _parsed(Record, first[1]), _parsed(Record, last[1])
+        if begin is None or end is None:
+            return await self._search(run, waiting, log)
+        return FoundRun(run, waiting, begin, end, last[0])
+
+    async def _search(self, run: str, waiting: RunRequested | None, log: str) -> FoundRun | None:
+        """Look among what is no record for the first and the last one that is; the terminal one is the last."""
+        found: list[tuple[int, Record]] = []
+        try:
+            for sequence, data in await (await self._bus.reader(subjects.RUNS)).read(log, attempts=3):
+                if (record := _parsed(Record, data)) is not None:
+                    found.append((sequence, record))
+                    if record.events[-1].type in TERMINAL:
+                        break
+        except Unsure as error:
+            raise Unavailable("NATS did not answer") from error
+        if not found:
+            return FoundRun(run, waiting, None, None, 0) if waiting else None
+        return FoundRun(run, waiting, found[0][1], found[-1][1], found[-1][0])
 
     async def _direct(self, stream: str, what: dict[str, Any]) -> _Stored | None:
         try:

@@ -95,11 +95,11 @@ class Follower:
             message = await asyncio.wait_for(self._buffer.get(), _TAIL_CHECK_S)
         except TimeoutError:
             return await self._catch_up()
-        headers = message.headers or {}
-        if "Nats-Sequence" not in headers:
-            return []  # Not a republished copy: somebody wrote to the live subject directly.
-        sequence, previous, kind = int(headers["Nats-Sequence"]), int(headers["Nats-Last-Sequence"]), _kind(message.subject)
-        terminal = _is_terminal(headers)
+        place = _place(message)
+        if place is None:
+            return []
+        (sequence, previous), kind = place, _kind(message.subject)
+        terminal = _is_terminal(message.headers or {})
         if sequence <= self._at[kind]:
             return []
         if previous > self._at[kind] or terminal:
@@ -121,10 +121,9 @@ class Follower:
             await self._bus.barrier()
             while not self._buffer.empty():
                 message = self._buffer.get_nowait()
-                headers = message.headers or {}
-                if "Nats-Sequence" in headers:
-                    sequence = int(headers["Nats-Sequence"])
-                    found.setdefault(sequence, (sequence, _kind(message.subject), message.data, _is_terminal(headers)))
+                if (place := _place(message)) is not None:
+                    sequence = place[0]
+                    found.setdefault(sequence, (sequence, _kind(message.subject), message.data, _is_terminal(message.headers or {})))
         return self._pass([found[sequence] for sequence in sorted(found)])
 
     def _pass(self, found: list[_Found]) -> list[Stored]:
@@ -136,6 +135,15 @@ class Follower:
             self._ended = terminal
             passed.append(Stored(kind, sequence, data, terminal, self._at["log"], self._at["stream"]))
         return passed
+
+
+def _place(message: Msg) -> tuple[int, int] | None:
+    """Where a republished copy is stored, and where its predecessor; None for what somebody wrote to the live subject directly."""
+    headers = message.headers or {}
+    try:
+        return int(headers["Nats-Sequence"]), int(headers["Nats-Last-Sequence"])
+    except (KeyError, ValueError):
+        return None
 
 
 def _kind(subject: str) -> Kind:

@@ -117,7 +117,7 @@ async def test_subjects_that_name_no_run_are_set_aside(client: Client, bus: Bus)
     body = CancelRequested().model_dump_json().encode()
     for subject in ("request.Upper.x", "inbox.default.x.y", "control.default.0.y", "call.default.x.often"):
         await bus.publish(subject, body)
-        assert "expected" in await _buried(bus, subject, body) or subject
+        assert await _buried(bus, subject, body)
     await _drained(bus)
     await _runs_normally(client, "subjects")
 
