@@ -14,7 +14,9 @@ or `failure` with a `Fault` as body; an artifact that is unknown and one of some
 | artifact.delete | DeleteArtifact | ArtifactDeleted |
 | artifact.presign | PresignArtifact | PresignedUrl |
 
-A header's value is the message as JSON in ASCII. A put may be repeated under the same `artifact_id`: the answer is the same reference.
+A chunk without bytes is a question: is the one with this number here and not answered yet? Otherwise it was lost, or its answer was, and
+the upload has to begin again. A header's value is the message as JSON in ASCII. A put may be repeated under the same `artifact_id`: the
+answer is the same reference.
 """
 
 from typing import Annotated, Literal

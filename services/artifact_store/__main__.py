@@ -24,7 +24,7 @@ from .uploads import Uploads
 
 logger = structlog.get_logger(__name__)
 
-_LOOK_S = 2.0
+_LOOK_S, _PROMPT_S = 2.0, 2.0
 
 
 class Watch:
@@ -40,18 +40,21 @@ class Watch:
         claimed = False
         while True:
             try:
-                await self._bucket.ensure()
+                async with asyncio.timeout(_PROMPT_S):
+                    await self._bucket.ensure()
                 if not claimed:
                     await claim_bucket(self._table, self._bucket)
                     claimed = True
                 self._found(None)
+            except TimeoutError:
+                self._found("the S3 server takes its time")
             except StorageUnavailable as error:
                 self._found(error.reason)
             await asyncio.sleep(_LOOK_S)
 
     def _found(self, problem: str | None) -> None:
-        if (problem is None) != (self.problem is None):
-            logger.info("storage_found" if problem is None else "storage_lost", reason=problem)
+        if problem != self.problem:
+            logger.info("storage_found" if problem is None else "storage_missed", reason=problem)
         self.problem = problem
 
 

@@ -7,6 +7,7 @@ Rule 3: what the server says is told in a status and a code, never in its words:
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from .settings import ArtifactStoreSettings
 T = TypeVar("T")
 
 _THREADS = 16
-_CONNECT_S, _READ_S = 2.0, 10.0
+_CONNECT_S, _READ_S = 2.0, 5.0
 _STREAM_READ_S = 120.0
 """A server may only answer once a large object is safe on its disk."""
 _SIGNED_FOR = timedelta(hours=1)
@@ -63,7 +64,12 @@ class Bucket:
 
     def __init__(self, settings: ArtifactStoreSettings) -> None:
         self._name = settings.s3_bucket
-        retries = urllib3.Retry(2, backoff_factor=0.1, status_forcelist=[500, 502, 503, 504], raise_on_status=False)
+        # Its warnings show whole URLs, and with them signatures.
+        logging.getLogger("urllib3").setLevel(logging.ERROR)
+        # Enough for a server that hiccups or has closed an idle connection; callers wait longer, and ask again.
+        retries = urllib3.Retry(
+            2, connect=1, read=1, status=2, backoff_factor=0.1, status_forcelist=[500, 502, 503, 504], raise_on_status=False
+        )
         self._pool = S3Pool(timeout=urllib3.Timeout(connect=_CONNECT_S, read=_READ_S), maxsize=_THREADS, retries=retries)
         self._client = _client(settings, self._pool, public=False)
         self._public = _client(settings, self._pool, public=True)

@@ -67,7 +67,7 @@ def checked_mime_type(declared: str | None, head: bytes, *, whole: bool) -> str:
     if name == OCTETS:
         return sniffed(head, whole=whole)
     found = signature(head)
-    if found is None and name in _SIGNED:
+    if name in _SIGNED and name != found:
         raise ArtifactInvalid(f"the bytes are no {name}")
     if found is not None and name != found and not name.startswith(_CONTAINERS.get(found, ())):
         raise ArtifactInvalid(f"the bytes are {found}, not {name}")

@@ -80,11 +80,14 @@ class Uploads:
         self._free += 1
 
     async def take(self, upload_id: str, seq: int, data: bytes) -> ChunkTaken:
-        """Take a chunk. Raises what has gone wrong with its upload, and StorageUnavailable for one that is not there (any more)."""
+        """Take a chunk; without data, only say that it is here and not answered yet.
+
+        Raises what has gone wrong with its upload, and StorageUnavailable for an upload or chunk that is not here (any more).
+        """
         upload = self._open.get(upload_id)
         if upload is None:
             raise StorageUnavailable("there is no such upload: begin again")
-        return await upload.take(seq, data)
+        return await upload.take(seq, data) if data else upload.has(seq)
 
     async def stop(self) -> None:
         """Give up all uploads; their senders begin again elsewhere."""
@@ -124,17 +127,27 @@ class _Upload:
         """End the upload with this error."""
         self._pipe.fail(error)
 
+    def has(self, seq: int) -> ChunkTaken:
+        """Say that a chunk is here and not answered yet. Raises StorageUnavailable when it was lost on its way, or its answer was."""
+        if seq not in self._turns:
+            raise StorageUnavailable("this chunk is not here: begin again")
+        return ChunkTaken(received=self._received)
+
     async def take(self, seq: int, data: bytes) -> ChunkTaken:
         """Pass on a chunk when its turn has come; with the last one wait for the reference."""
         if seq < self._next or seq >= self._next + _FARTHEST or seq in self._turns:
             raise ArtifactInvalid("a chunk came twice, or far too early")
-        if seq > self._next and not self.storing.done():
-            await self._turns.setdefault(seq, asyncio.Event()).wait()
-        if not self.storing.done():
-            await self._pass_on(seq, data)
-        if self.storing.done() or self._received >= self._put.size:
-            return ChunkTaken(received=self._received, ref=await asyncio.shield(self.storing))
-        return ChunkTaken(received=self._received)
+        turn = self._turns[seq] = asyncio.Event()
+        try:
+            if seq > self._next and not self.storing.done():
+                await turn.wait()
+            if not self.storing.done():
+                await self._pass_on(seq, data)
+            if self.storing.done() or self._received >= self._put.size:
+                return ChunkTaken(received=self._received, ref=await asyncio.shield(self.storing))
+            return ChunkTaken(received=self._received)
+        finally:
+            del self._turns[seq]
 
     async def _pass_on(self, seq: int, data: bytes) -> None:
         if seq == 0:
@@ -146,7 +159,6 @@ class _Upload:
         await self._pipe.put(data)
         self._received += len(data)
         self._next = seq + 1
-        self._turns.pop(seq, None)
         if (turn := self._turns.get(self._next)) is not None:
             turn.set()
 

@@ -140,26 +140,20 @@ class ArtifactClient:
         return ref
 
     async def _send(self, opened: UploadOpened, seq: int, chunk: bytes) -> ChunkTaken:
-        """Send one chunk. While its answer is due, look whether the copy of the store that has the upload still lives."""
+        """Send one chunk. While its answer is due, ask now and then whether the store still has it."""
         headers = {UPLOAD_HEADER: opened.upload_id, SEQ_HEADER: str(seq)}
-        asking = asyncio.create_task(self._ask(opened.subject, chunk, headers, _CHUNK_ANSWER_S))
-        try:
-            while not (await asyncio.wait({asking}, timeout=_PROBE_S))[0]:
-                if await self._nobody_at(opened.subject):
-                    raise StorageUnavailable("the artifact store has gone in mid upload")
-        finally:
-            asking.cancel()
-            await asyncio.gather(asking, return_exceptions=True)
-        return ChunkTaken.model_validate_json(asking.result().data)
 
-    async def _nobody_at(self, subject: str) -> bool:
-        try:
-            await self._bus.nc.request(subject, b"", timeout=_PROBE_S)
-        except NoRespondersError:
-            return True
-        except (NatsError, TimeoutError, ConnectionError, OSError, Unavailable):
-            return False
-        return False
+        async def is_lost() -> bool:
+            try:
+                answer = await self._bus.nc.request(opened.subject, b"", timeout=_PROBE_S, headers=headers)
+            except NoRespondersError:
+                return True
+            except (NatsError, TimeoutError, ConnectionError, OSError, Unavailable):
+                return False
+            return (answer.headers or {}).get(REPLY_HEADER) != "result"
+
+        answer = await self._ask(opened.subject, chunk, headers, wait_s=_CHUNK_ANSWER_S, is_lost=is_lost)
+        return ChunkTaken.model_validate_json(answer.data)
 
     async def get(
         self,
@@ -240,17 +234,39 @@ class ArtifactClient:
             await asyncio.sleep(pause * random.uniform(0.7, 1.3))  # noqa: S311, a spread, not a secret
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
-    async def _ask(self, subject: str, body: bytes, headers: dict[str, str] | None = None, wait_s: float = _ANSWER_S) -> Msg:
-        """Ask once. Raises what the store says, and StorageUnavailable when it says nothing."""
+    async def _ask(
+        self,
+        subject: str,
+        body: bytes,
+        headers: dict[str, str] | None = None,
+        *,
+        wait_s: float = _ANSWER_S,
+        is_lost: Callable[[], Awaitable[bool]] | None = None,
+    ) -> Msg:
+        """Ask once. Raises what the store says, and StorageUnavailable when it says nothing, or when its answer cannot come any more."""
+        since = self._bus.up_since
+        asking = asyncio.create_task(self._request(subject, body, headers, wait_s))
         try:
-            answer = await self._bus.nc.request(subject, body, timeout=wait_s, headers=headers)
+            while not (await asyncio.wait({asking}, timeout=_PROBE_S))[0]:
+                # What was under way when the connection broke is lost, and nobody says so.
+                lost = self._bus.up_since != since or (is_lost is not None and await is_lost())
+                if lost and not asking.done():
+                    raise StorageUnavailable("the request was lost on its way")
+        finally:
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+        answer = asking.result()
+        if (answer.headers or {}).get(REPLY_HEADER) != "result":
+            raise failure_of(Fault.model_validate_json(answer.data))
+        return answer
+
+    async def _request(self, subject: str, body: bytes, headers: dict[str, str] | None, wait_s: float) -> Msg:
+        try:
+            return await self._bus.nc.request(subject, body, timeout=wait_s, headers=headers)
         except MaxPayloadError as error:
             raise ArtifactTooLarge("NATS does not take messages of a megabyte: set max_payload to 8MB") from error
         except (NatsError, TimeoutError, ConnectionError, OSError, Unavailable) as error:
             raise StorageUnavailable(f"the artifact store does not answer ({type(error).__name__})") from error
-        if (answer.headers or {}).get(REPLY_HEADER) != "result":
-            raise failure_of(Fault.model_validate_json(answer.data))
-        return answer
 
 
 class Download:

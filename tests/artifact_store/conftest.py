@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from faststream.nats import NatsBroker
 from pydantic import SecretStr
 
+from contracts.artifacts import PutArtifact
 from contracts.ids import new_id
 from services.artifact_store.__main__ import running
 from services.artifact_store.bucket import Bucket
@@ -77,6 +79,10 @@ class Store:
     s3: S3Server
     settings: ArtifactStoreSettings
     tenant: str = field(default_factory=lambda: f"t{new_id()[-12:]}")
+
+    def put_of(self, body: bytes, **more: Any) -> PutArtifact:
+        """What announces these bytes."""
+        return PutArtifact(tenant=self.tenant, artifact_id=new_id(), size=len(body), sha256=hashlib.sha256(body).hexdigest(), **more)
 
     def objects(self, tenant: str | None = None) -> list[str]:
         """The keys of what lies in S3, of this test's tenant or of another."""

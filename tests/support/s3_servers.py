@@ -77,7 +77,10 @@ class S3Server:
         return self._process.pid
 
     def start(self) -> None:
-        """Start the server and return once it answers. Does nothing while it runs."""
+        """Start the server and return once it answers. Does nothing while it runs.
+
+        Call it in the main thread: on Linux the server ends with the *thread* that has started it.
+        """
         if self._process is not None and self._process.poll() is None:
             return
         prepare(self.data)

@@ -1,0 +1,65 @@
+"""Keys are built from checked names alone, and of characters on which no S3 server stumbles. No server."""
+
+import re
+import secrets
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts import subjects
+from contracts.ids import new_id
+from contracts.subjects import InvalidName
+
+RUN = new_id()
+DIGEST = secrets.token_hex(32)
+BUILDERS: dict[str, Callable[[str], str]] = {
+    "artifact_chunk": subjects.artifact_chunk,
+    "reference_key": lambda name: subjects.reference_key("default", name),
+    "reference_key of tenant": lambda name: subjects.reference_key(name, RUN),
+    "blob_key": lambda name: subjects.blob_key("default", name),
+    "object_key": lambda name: subjects.object_key("default", name),
+    "object_key of tenant": lambda name: subjects.object_key(name, DIGEST),
+    "place": lambda name: subjects.place(None, name),
+    "place_key": lambda name: subjects.place_key("default", name, RUN),
+    "places_of": lambda name: subjects.places_of(name, "any session", RUN),
+}
+
+
+@pytest.mark.parametrize("builder", BUILDERS)
+@pytest.mark.parametrize(
+    "name", ["*", ">", "a.b", "a/b", "../x", "a b", "x\n", "é", "X" * 500, DIGEST.upper(), f"{DIGEST}-0", f"{DIGEST}-"]
+)
+def test_no_key_is_built_from_a_hostile_name(builder: str, name: str) -> None:
+    """Whatever the part that is not checked elsewhere."""
+    with pytest.raises(InvalidName):
+        BUILDERS[builder](name)
+
+
+@given(st.from_regex(r"[a-z0-9_-]{1,64}", fullmatch=True), st.integers(0, 999_999))
+def test_object_keys_are_plain_and_can_be_read_back(tenant: str, number: int) -> None:
+    """Of [a-z0-9/_-], with segments below 128 characters."""
+    name = f"{DIGEST}-{number}" if number else DIGEST
+    key = subjects.object_key(tenant, name)
+    assert re.fullmatch(r"[a-z0-9_-]+/[0-9a-f]{2}/[a-z0-9-]{64,127}", key)
+    assert subjects.parse_object_key(key) == (tenant, name)
+
+
+@pytest.mark.parametrize(
+    "key", ["", "a", "a/b", f"t/00/{DIGEST}x", f"t/{DIGEST[:2]}/{DIGEST}/more", f"/{DIGEST[:2]}/{DIGEST}", "t/zz/" + DIGEST]
+)
+def test_what_is_no_key_of_a_blob_is_left_alone(key: str) -> None:
+    """The bucket may hold other things."""
+    with pytest.raises(InvalidName):
+        subjects.parse_object_key(key)
+
+
+@given(st.text(min_size=1, max_size=200))
+def test_any_session_has_a_place(session: str) -> None:
+    """Its name is the caller's own text; the place is a digest of it, two tokens with the run."""
+    where = subjects.place(session, RUN)
+    assert re.fullmatch(rf"[0-9a-f]{{32}}\.{RUN}", where)
+    key = subjects.place_key("default", where, RUN)
+    for pattern in (subjects.places_of("default", session, RUN), subjects.places_of("default", session, None)):
+        assert re.fullmatch(pattern.replace(".", r"\.").replace("*", r"[^.]+"), key)
