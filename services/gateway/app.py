@@ -6,12 +6,14 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from contracts.tools import ToolSpec
+from services.runtime.artifacts import ArtifactClient
 from services.runtime.bus import Bus
 from services.runtime.catalogue import Catalogue
 from services.runtime.front import FrontServer
 from services.runtime.health import VERSION, Health
 from services.runtime.service import Broker
 
+from . import artifacts
 from .auth import build_guard
 from .errors import add_handlers
 from .intake import Intake
@@ -33,9 +35,11 @@ def build_app(settings: GatewaySettings, bus: Bus, tools: Callable[[], Mapping[s
         runs=runs,
         intake=Intake(bus, runs, settings.accept_wait_s),
         index=RunIndex(bus),
+        artifacts=ArtifactClient(bus, patience_s=settings.accept_wait_s),
         tools=tools,
     )
     app.include_router(router)
+    app.include_router(artifacts.router)
     add_handlers(app)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
     return app

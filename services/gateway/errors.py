@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from services.runtime.artifact_errors import ArtifactFailed, ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge, StorageUnavailable
 from services.runtime.errors import BusError
 
 MEDIA_TYPE = "application/problem+json"
@@ -129,6 +130,15 @@ class IdempotencyConflict(Problem):
     status, code, default = 409, "idempotency_conflict", "This Idempotency-Key was used with another body."
 
 
+class RangeNotSatisfiable(Problem):
+    """The range lies beyond the end of the artifact."""
+
+    status, code = 416, "range_not_satisfiable"
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"The artifact has {size} bytes.", headers={"Content-Range": f"bytes */{size}"})
+
+
 class TryAgain(Problem):
     """NATS is away, or the queue of new runs is full; nothing is lost, but nothing was accepted either."""
 
@@ -166,6 +176,19 @@ def _on_bus(_request: Request, _error: Exception) -> Response:
     return TryAgain("The message bus does not answer.").response()
 
 
+def _on_artifact(_request: Request, error: Exception) -> Response:
+    match error:
+        case ArtifactNotFound():
+            return NotFound().response()
+        case ArtifactTooLarge():
+            return _response(413, "body_too_large", error.reason, {}, {})
+        case ArtifactInvalid():
+            return InvalidInput("", error.reason).response()
+        case StorageUnavailable():
+            return TryAgain("The artifact store does not answer.").response()
+    return Problem().response()
+
+
 def _on_disconnect(_request: Request, _error: Exception) -> Response:
     return Response(status_code=400)  # Nobody reads it.
 
@@ -176,5 +199,6 @@ def add_handlers(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _on_validation)
     app.add_exception_handler(HTTPException, _on_http)
     app.add_exception_handler(BusError, _on_bus)
+    app.add_exception_handler(ArtifactFailed, _on_artifact)
     app.add_exception_handler(ClientDisconnect, _on_disconnect)
     app.add_exception_handler(Exception, _on_problem)

@@ -4,6 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from contracts.artifacts import StoredArtifact
 from contracts.base import HttpInput
 from contracts.payload import FinalPayload
 from contracts.runs import RunInput, RunStatus
@@ -44,6 +45,13 @@ class RunPage(BaseModel):
     """Some runs, newest first."""
 
     runs: list[RunStatus]
+    next_cursor: str | None = Field(default=None, description="ask for the following page with it; null: there is none")
+
+
+class ArtifactList(BaseModel):
+    """Some artifacts, in the order in which they were stored."""
+
+    artifacts: list[StoredArtifact]
     next_cursor: str | None = Field(default=None, description="ask for the following page with it; null: there is none")
 
 

@@ -1,6 +1,7 @@
 """Who is answered how: one route per thing that a client may do. Routes check, call one function, and give its answer."""
 
 import asyncio
+import gzip
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
@@ -11,14 +12,17 @@ from pydantic import BaseModel
 from contracts.ids import InvalidName, checked_id
 from contracts.runs import RunAccepted, RunInput, RunStatus, State
 from contracts.tools import ToolSpec
+from services.runtime.artifacts import ArtifactClient
 from services.runtime.bus import Bus
 from services.runtime.follow import Follower
 
 from .auth import Guard
 from .bodies import idempotency_key, parse, read_body, trace_id
+from .downloads import takes_gzip
 from .errors import BadCursor, NotFound, TryAgain
 from .event_stream import EventStream, OpenStreams
 from .frames import Cursor
+from .inlining import Form, inlined
 from .inputs import CancelInput, ChatAnswer, ChatInput, RunPage, ToolList
 from .intake import Intake
 from .run_index import RunIndex
@@ -33,6 +37,7 @@ STREAMED: dict[str, Any] = {
     "content": {"text/event-stream": {"schema": {"type": "string"}}},
 }
 _SETTLING_S = 0.2
+_WORTH_BYTES = 8 << 10
 _LOOKS = 5
 
 
@@ -46,6 +51,7 @@ class Gateway:
     runs: Runs
     intake: Intake
     index: RunIndex
+    artifacts: ArtifactClient
     tools: Callable[[], Mapping[str, ToolSpec]]
     streams: OpenStreams = field(default_factory=OpenStreams)
 
@@ -57,13 +63,18 @@ class Gateway:
 
     async def find(self, tenant: str, run: str) -> FoundRun:
         """Return the tenant's run. Raises NotFound."""
-        try:
-            found = await self.runs.find(tenant, checked_id(run))
-        except InvalidName as error:
-            raise NotFound from error
+        found = await self.runs.find(tenant, self.checked(run))
         if found is None:
             raise NotFound
         return found
+
+    @staticmethod
+    def checked(name: str) -> str:
+        """Return the id of a run or artifact. Raises NotFound: what is none names nothing."""
+        try:
+            return checked_id(name)
+        except InvalidName as error:
+            raise NotFound from error
 
 
 def _gateway(request: Request) -> Gateway:
@@ -71,14 +82,15 @@ def _gateway(request: Request) -> Gateway:
     return gateway
 
 
-def _tenant(request: Request) -> str:
+def admitted(request: Request) -> str:
+    """Return the caller's tenant. Raises KeyMissing and Forbidden."""
     return _gateway(request).guard.admit(request.headers)
 
 
 Here = Annotated[Gateway, Depends(_gateway)]
-Tenant = Annotated[str, Depends(_tenant)]
+Tenant = Annotated[str, Depends(admitted)]
 # Every route asks for the tenant, also one that forgets to.
-router = APIRouter(dependencies=[Depends(_tenant)])
+router = APIRouter(dependencies=[Depends(admitted)])
 
 
 def body_of(model: type[BaseModel], *, keyed: bool = False, optional: bool = False) -> dict[str, Any]:
@@ -125,10 +137,13 @@ async def list_runs(
     return RunPage(runs=page.runs, next_cursor=page.next_cursor)
 
 
-@router.get("/v1/runs/{run_id}", tags=["runs"])
-async def get_run(run_id: str, here: Here, tenant: Tenant) -> RunStatus:
-    """Tell where a run stands, and its result once it has ended."""
-    return (await here.find(tenant, run_id)).status()
+@router.get("/v1/runs/{run_id}", response_model=RunStatus, tags=["runs"])
+async def get_run(run_id: str, request: Request, here: Here, tenant: Tenant, artifacts: Form = "values") -> Response:
+    """Tell where a run stands, and its result once it has ended: with JSON artifacts up to 1 MiB in it, or with all as references."""
+    status = (await here.find(tenant, run_id)).status()
+    if artifacts == "values" and status.payload is not None:
+        status = status.model_copy(update={"payload": await inlined(here.artifacts, tenant, status.payload)})
+    return await _json(request, status)
 
 
 @router.get(
@@ -186,13 +201,15 @@ async def cancel_run(run_id: str, request: Request, response: Response, here: He
     return found.status()
 
 
-@router.post("/chat", openapi_extra=body_of(ChatInput, keyed=True), tags=["compatibility"])
-async def chat(request: Request, here: Here, tenant: Tenant) -> ChatAnswer:
+@router.post("/chat", response_model=ChatAnswer, openapi_extra=body_of(ChatInput, keyed=True), tags=["compatibility"])
+async def chat(request: Request, here: Here, tenant: Tenant, artifacts: Form = "values") -> Response:
     """Ask a question and wait for the end of its run, however it ends. Who hangs up does not cancel the run."""
     asked = parse(ChatInput, await read_body(request, here.settings.max_body_bytes)).as_run()
     run = await here.intake.accept(tenant, asked, idempotency_key(request), trace_id(request))
     payload = await _while_connected(request, here, here.runs.result(tenant, run), run)
-    return ChatAnswer(run_id=run, payload=payload)
+    if artifacts == "values":
+        payload = await inlined(here.artifacts, tenant, payload)
+    return await _json(request, ChatAnswer(run_id=run, payload=payload))
 
 
 @router.get("/v1/tools", tags=["tools"])
@@ -200,6 +217,14 @@ async def list_tools(here: Here) -> ToolList:
     """List the tools that are there right now."""
     tools = here.tools()
     return ToolList(tools=[tools[name] for name in sorted(tools)])
+
+
+async def _json(request: Request, answer: BaseModel) -> Response:
+    """An answer that may be heavy: compressed for callers who take that."""
+    body, headers = answer.model_dump_json().encode(), {"Vary": "Accept-Encoding"}
+    if len(body) > _WORTH_BYTES and takes_gzip(request.headers):
+        body, headers["Content-Encoding"] = await asyncio.to_thread(gzip.compress, body, 6), "gzip"
+    return Response(body, headers=headers, media_type="application/json")
 
 
 async def _while_connected(request: Request, here: Gateway, work: Coroutine[Any, Any, T], run: str) -> T:

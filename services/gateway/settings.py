@@ -17,5 +17,6 @@ class GatewaySettings(BusSettings):
     )
     api_keys: str = Field(default="", description="the same, separated by commas or line breaks")
     max_body_bytes: int = Field(default=1 << 20, ge=1024, description="of a JSON body; more is 413")
+    max_upload_bytes: int = Field(default=1 << 30, ge=1024, description="of an uploaded artifact; more is 413")
     heartbeat_s: float = Field(default=15, gt=0, description="longest silence on an event stream")
     accept_wait_s: float = Field(default=3, gt=0, description="how long a write is tried before the caller gets 503")

@@ -2,7 +2,7 @@
 
 import re
 
-from services.gateway import errors
+from services.gateway import artifacts, errors
 from services.gateway.errors import Problem
 from services.gateway.routes import router
 from tests.gateway.serving import ROOT
@@ -20,8 +20,9 @@ def problems(base: type[Problem] = Problem) -> set[tuple[str, str]]:
 
 def test_every_route_is_told() -> None:
     """With its method."""
-    told = {(method, path.partition("?")[0]) for method, path in re.findall(r"`(GET|POST) (/[^`]*)`", TEXT)}
-    made = {(method, route.path.replace("{run_id}", "{id}")) for route in router.routes for method in route.methods}  # type: ignore[attr-defined]
+    told = {(method, path.partition("?")[0]) for method, path in re.findall(r"`(GET|HEAD|POST|DELETE) (/[^`]*)`", TEXT)}
+    routes = [*router.routes, *artifacts.router.routes]
+    made = {(method, re.sub(r"{\w+}", "{id}", route.path)) for route in routes for method in route.methods}  # type: ignore[attr-defined]
     assert made <= told
     assert told - made == {("GET", "/livez"), ("GET", "/readyz")}
 

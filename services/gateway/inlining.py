@@ -1,0 +1,54 @@
+"""Put JSON values up to 1 MiB back in the place of their references, for callers who read a payload over HTTP (ACTIONS 7).
+
+Rule: what cannot be had right now, or any more, stays a reference. An answer never fails over an artifact.
+"""
+
+import asyncio
+from typing import Any, Literal
+
+import orjson
+import structlog
+
+from contracts.artifacts import ArtifactRef
+from contracts.payload import FinalPayload
+from services.runtime.artifact_errors import ArtifactFailed
+from services.runtime.artifacts import ArtifactClient
+from services.runtime.marks import HTTP_INLINE_BYTES, as_reference, from_blob
+
+logger = structlog.get_logger(__name__)
+
+Form = Literal["values", "refs"]
+"""How artifacts stand in a payload: JSON values in their places, or references as they are in the log."""
+
+_MOST_BYTES = 16 << 20
+"""Of all values in one answer; what is beyond stays a reference."""
+_AT_ONCE = 8
+
+
+async def inlined(client: ArtifactClient, tenant: str, payload: FinalPayload) -> FinalPayload:
+    """Return a payload with values in the places of references."""
+    slots, room = asyncio.Semaphore(_AT_ONCE), _MOST_BYTES
+    wanted: dict[tuple[str, str], ArtifactRef] = {}
+    for tool, fields in payload.artifacts.items():
+        for path, value in fields.items():
+            ref = as_reference(value)
+            if ref is not None and ref.json_type not in {None, "bytes"} and ref.size <= min(HTTP_INLINE_BYTES, room):
+                wanted[tool, path] = ref
+                room -= ref.size
+
+    async def fetch(ref: ArtifactRef) -> Any:
+        async with slots:
+            try:
+                stored, body = await client.read(tenant, ref.artifact_id, limit=HTTP_INLINE_BYTES)
+                value = from_blob(body, stored)
+                orjson.dumps(value)
+            except (ArtifactFailed, ValueError, TypeError) as error:
+                logger.info("artifact_left_as_reference", artifact_id=ref.artifact_id, error=type(error).__name__)
+                return ref.model_dump(mode="json", exclude_none=True)
+            return value
+
+    values = await asyncio.gather(*(fetch(ref) for ref in wanted.values()))
+    artifacts = {tool: dict(fields) for tool, fields in payload.artifacts.items()}
+    for (tool, path), value in zip(wanted, values, strict=True):
+        artifacts[tool][path] = value
+    return payload.model_copy(update={"artifacts": artifacts})

@@ -1,0 +1,265 @@
+"""Artifacts over HTTP, with a real store behind the gateway."""
+
+import gzip
+import hashlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from contracts import subjects
+from contracts.artifacts import ArtifactRef
+from contracts.events import Done
+from contracts.ids import new_id
+from services.gateway.auth import new_key
+from services.gateway.downloads import headers_of, span_of, takes_gzip
+from services.gateway.errors import RangeNotSatisfiable
+from services.runtime.bus import Bus
+from services.runtime.marks import to_blob
+from tests.artifact_store.conftest import Store
+from tests.artifact_store.conftest import serving as storing
+from tests.gateway.serving import Served, Writer, serving
+from tests.support.nats_server import NatsServer
+from tests.support.s3_servers import S3Server
+
+PDF = b"%PDF-1.7\n" + bytes(range(256)) * 100
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 50
+
+
+@pytest.fixture(scope="module")
+def rclone(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The embedded S3 server."""
+    with S3Server("rclone", tmp_path_factory.mktemp("rclone")) as found:
+        yield found
+
+
+@pytest.fixture
+async def store(bus: Bus, shared_nats: NatsServer, rclone: S3Server) -> AsyncIterator[Store]:
+    """A store beside the gateway."""
+    assert bus.is_connected
+    async with storing(rclone, shared_nats.url) as found:
+        found.tenant = subjects.DEFAULT_TENANT
+        yield found
+
+
+def ref_of(size: int, mime_type: str = "application/pdf", **more: Any) -> ArtifactRef:
+    """A reference to bytes that nobody has."""
+    return ArtifactRef(artifact_id=new_id(), mime_type=mime_type, size=size, sha256="0" * 64, **more)
+
+
+async def upload(http: httpx.AsyncClient, body: bytes, mime_type: str | None = None, **query: str) -> ArtifactRef:
+    """Keep a file."""
+    answer = await http.post("/v1/artifacts", content=body, params=query, headers={"Content-Type": mime_type} if mime_type else {})
+    assert answer.status_code == 201, answer.text
+    return ArtifactRef.model_validate_json(answer.content)
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("bytes=0-0", (0, 1)),
+        ("bytes=5-", (5, 5)),
+        ("bytes=-3", (7, 3)),
+        ("bytes=-30", (0, 10)),
+        ("bytes=2-99", (2, 8)),
+        ("bytes=9-3", None),
+        ("bytes=0-1,4-5", None),
+        ("lines=0-1", None),
+        ("bytes=-", None),
+        ("", None),
+    ],
+)
+def test_what_range_is_meant(asked: str, found: tuple[int, int] | None) -> None:
+    """A form that is not served counts as none."""
+    span = span_of({"range": asked}, ref_of(10))
+    assert (None if span is None else (span.offset, span.length)) == found
+
+
+@pytest.mark.parametrize("asked", ["bytes=10-", "bytes=10-20", "bytes=-0"])
+def test_a_range_beyond_the_end(asked: str) -> None:
+    """Says how long the artifact is."""
+    with pytest.raises(RangeNotSatisfiable) as caught:
+        span_of({"range": asked}, ref_of(10))
+    assert caught.value.headers == {"Content-Range": "bytes */10"}
+
+
+def test_a_range_of_something_else_is_all() -> None:
+    """`If-Range` of another artifact."""
+    assert span_of({"range": "bytes=0-1", "if-range": '"other"'}, ref_of(10)) is None
+
+
+@pytest.mark.parametrize(
+    ("accepted", "taken"),
+    [("gzip", True), ("br, gzip;q=0.5", True), ("*", True), ("gzip;q=0", False), ("gzip; q=0.0", False), ("identity", False), ("", False)],
+)
+def test_who_takes_gzip(accepted: str, *, taken: bool) -> None:
+    """As the header says."""
+    assert takes_gzip({"accept-encoding": accepted}) is taken
+
+
+@pytest.mark.parametrize(
+    ("ref", "disposition"),
+    [
+        (ref_of(1, "image/png", filename="a.png"), "inline; filename=\"a.png\"; filename*=UTF-8''a.png"),
+        (ref_of(1, "image/svg+xml", filename="a.svg"), "attachment; filename=\"a.svg\"; filename*=UTF-8''a.svg"),
+        (ref_of(1, "text/html", filename='ü";\r\n.html'), "attachment; filename=\"___;__.html\"; filename*=UTF-8''%C3%BC%22%3B%0D%0A.html"),
+    ],
+)
+def test_nothing_but_a_raster_image_is_shown_in_place(ref: ArtifactRef, disposition: str) -> None:
+    """And a file's name cannot break out of its header."""
+    headers = headers_of(ref)
+    assert headers["Content-Disposition"].replace("____;", "___;") in {disposition, disposition.replace("___;", "__;")}
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert "sandbox" in headers["Content-Security-Policy"]
+
+
+@pytest.mark.usefixtures("store")
+async def test_a_file_comes_back_byte_for_byte(served: Served) -> None:
+    """As a whole, in ranges, not at all when it is known; with the type that its bytes have."""
+    ref = await upload(served.http, PDF, filename="report.pdf", session_id="s")
+    assert (ref.mime_type, ref.filename, ref.sha256) == ("application/pdf", "report.pdf", hashlib.sha256(PDF).hexdigest())
+    url = f"/v1/artifacts/{ref.artifact_id}"
+
+    whole = await served.http.get(url)
+    part = await served.http.get(url, headers={"Range": "bytes=100-299"})
+    known = await served.http.get(url, headers={"If-None-Match": whole.headers["etag"]})
+    head = await served.http.head(url)
+    beyond = await served.http.get(url, headers={"Range": f"bytes={len(PDF)}-"})
+
+    assert (whole.status_code, whole.content, whole.headers["content-type"]) == (200, PDF, "application/pdf")
+    assert whole.headers["content-disposition"].startswith("attachment")
+    assert (part.status_code, part.content) == (206, PDF[100:300])
+    assert part.headers["content-range"] == f"bytes 100-299/{len(PDF)}"
+    assert (known.status_code, known.content) == (304, b"")
+    assert (head.status_code, head.content, head.headers["content-length"]) == (200, b"", str(len(PDF)))
+    assert (beyond.status_code, beyond.json()["code"]) == (416, "range_not_satisfiable")
+
+
+@pytest.mark.usefixtures("store")
+async def test_a_large_file_passes_in_chunks(served: Served) -> None:
+    """Through upload and download."""
+    body = bytes(range(256)) * (4096 * 5 + 3)
+    ref = await upload(served.http, body)
+    assert (await served.http.get(f"/v1/artifacts/{ref.artifact_id}")).content == body
+
+
+@pytest.mark.usefixtures("store")
+async def test_a_form_brings_a_file(served: Served) -> None:
+    """Its name and type come with it; a form without one is refused."""
+    answer = await served.http.post("/v1/artifacts", files={"file": ("dot.png", PNG, "image/png")}, data={"note": "x"})
+    assert (answer.status_code, answer.json()["filename"], answer.json()["mime_type"]) == (201, "dot.png", "image/png")
+    shown = await served.http.get(answer.headers["location"])
+    assert (shown.content, shown.headers["content-disposition"][:6]) == (PNG, "inline")
+    without = await served.http.post("/v1/artifacts", files={"note": (None, b"x")})
+    assert (without.status_code, without.json()["errors"][0]["field"]) == (422, "file")
+
+
+@pytest.mark.usefixtures("store")
+async def test_what_is_not_taken(shared_nats: NatsServer) -> None:
+    """Bytes that are not what they are called, and too many of them."""
+    async with serving(shared_nats.url, max_upload_bytes=100_000) as served:
+        wrong = await served.http.post("/v1/artifacts", content=b"no picture", headers={"Content-Type": "image/png"})
+
+        async def many() -> AsyncIterator[bytes]:
+            for _ in range(11):
+                yield b"x" * 10_000
+
+        long = await served.http.post("/v1/artifacts", content=many())
+        announced = await served.http.post("/v1/artifacts", content=b"x" * 100_001)
+    assert (wrong.status_code, long.status_code, announced.status_code) == (422, 413, 413)
+
+
+async def test_lists_and_forgetting(served: Served, store: Store, writer: Writer) -> None:
+    """Of a session in pages; of a run; and 404 afterwards."""
+    session = new_id()
+    refs = [await upload(served.http, b"%d" % number, session_id=session) for number in range(3)]
+    await writer.open(session_id=session)
+    own = await store.client.put("default", b"own", session=session, run=writer.run)
+
+    first = (await served.http.get("/v1/artifacts", params={"session_id": session, "limit": 2})).json()
+    rest = (await served.http.get("/v1/artifacts", params={"session_id": session, "cursor": first["next_cursor"]})).json()
+    of_run = (await served.http.get(f"/v1/runs/{writer.run}/artifacts")).json()
+    listed = [each["ref"]["artifact_id"] for each in first["artifacts"] + rest["artifacts"]]
+    assert listed == [ref.artifact_id for ref in [*refs, own]]
+    assert [each["ref"]["artifact_id"] for each in of_run["artifacts"]] == [own.artifact_id]
+    assert (await served.http.get(f"/v1/runs/{new_id()}/artifacts")).status_code == 404
+
+    url = f"/v1/artifacts/{refs[0].artifact_id}"
+    assert (await served.http.delete(url)).status_code == 204
+    assert (await served.http.delete(url)).status_code == 404
+    assert (await served.http.get(url)).status_code == 404
+
+
+@pytest.mark.usefixtures("store")
+async def test_somebody_elses_does_not_exist(shared_nats: NatsServer) -> None:
+    """The same bytes as for an unknown one, and for what is no id at all."""
+    keys = [new_key(tenant) for tenant in ("acme", "other")]
+    async with serving(shared_nats.url, api_keys=",".join(line for _, line in keys)) as served:
+        acme, other = ({"Authorization": f"Bearer {key}"} for key, _ in keys)
+        ref = ArtifactRef.model_validate_json((await served.http.post("/v1/artifacts", content=PDF, headers=acme)).content)
+        mine = await served.http.get(f"/v1/artifacts/{ref.artifact_id}", headers=acme)
+        answers = [await served.http.get(f"/v1/artifacts/{name}", headers=other) for name in (ref.artifact_id, new_id(), "../x", "no-id")]
+        gone = await served.http.delete(f"/v1/artifacts/{ref.artifact_id}", headers=other)
+        nobody = await served.http.get(f"/v1/artifacts/{ref.artifact_id}")
+    assert (mine.content, nobody.status_code) == (PDF, 401)
+    assert {(answer.status_code, answer.content) for answer in [*answers, gone]} == {(404, answers[0].content)}
+
+
+async def ended(writer: Writer, store: Store, **values: Any) -> None:
+    """A run whose tool has put these values away."""
+    await writer.open()
+    found = {}
+    for name, value in values.items():
+        blob = to_blob(value)
+        ref = await store.client.put(
+            "default", blob.body, run=writer.run, mime_type=blob.mime_type, json_type=blob.json_type, items=blob.items
+        )
+        found[name] = ref.model_dump(mode="json", exclude_none=True)
+    await writer.log(Done(raw_answer="see", reason="answer_complete", artifacts={"draw": {**found, "small": [1]}}))
+
+
+async def test_values_up_to_a_mebibyte_stand_in_the_payload(served: Served, store: Store, writer: Writer) -> None:
+    """Heavier ones, bytes and what is gone stay references; `artifacts=refs` leaves all of them."""
+    chart = {"series": [{"data": list(range(10_000))}]}
+    await ended(writer, store, chart=chart, text="x" * 40_000, long=["y" * 1000] * 1100, pdf=PDF)
+
+    values = (await served.http.get(f"/v1/runs/{writer.run}")).json()["payload"]["artifacts"]["draw"]
+    refs = (await served.http.get(f"/v1/runs/{writer.run}", params={"artifacts": "refs"})).json()["payload"]["artifacts"]["draw"]
+
+    assert (values["chart"], values["text"], values["small"]) == (chart, "x" * 40_000, [1])
+    assert (values["long"]["items"], values["pdf"]["mime_type"]) == (1100, "application/pdf")
+    assert (refs["chart"]["json_type"], refs["small"]) == ("dict", [1])
+    await store.client.delete("default", refs["text"]["artifact_id"])
+    again = (await served.http.get(f"/v1/runs/{writer.run}")).json()["payload"]["artifacts"]["draw"]
+    assert again["text"] == refs["text"]
+
+
+async def test_json_is_compressed_for_who_takes_it(served: Served, store: Store, writer: Writer) -> None:
+    """Artifacts and answers; bytes stay as they are."""
+    await ended(writer, store, chart={"data": ["same"] * 50_000})
+    url = f"/v1/runs/{writer.run}"
+    ref = (await served.http.get(url, params={"artifacts": "refs"})).json()["payload"]["artifacts"]["draw"]["chart"]
+    for path in (url, f"/v1/artifacts/{ref['artifact_id']}"):
+        async with served.http.stream("GET", path, headers={"Accept-Encoding": "gzip"}) as packed:
+            raw = b"".join([piece async for piece in packed.aiter_raw()])
+        plain = await served.http.get(path, headers={"Accept-Encoding": "identity"})
+        assert packed.headers["content-encoding"] == "gzip"
+        assert json.loads(gzip.decompress(raw)) == plain.json()
+        assert len(raw) < len(plain.content) / 10
+    tag = packed.headers["etag"]
+    assert (await served.http.get(path, headers={"If-None-Match": tag})).status_code == 304
+    assert tag != plain.headers["etag"]
+
+
+async def test_a_store_that_is_away(shared_nats: NatsServer, writer: Writer) -> None:
+    """503, and soon; a payload is given with its references."""
+    async with serving(shared_nats.url, accept_wait_s=0.2) as served:
+        answer = await served.http.get(f"/v1/artifacts/{new_id()}")
+        await writer.open()
+        ref = ref_of(50_000, "application/json", json_type="list", items=3).model_dump(mode="json", exclude_none=True)
+        await writer.log(Done(raw_answer="see", reason="answer_complete", artifacts={"draw": {"chart": ref}}))
+        status = await served.http.get(f"/v1/runs/{writer.run}")
+    assert (answer.status_code, answer.json()["code"], "retry-after" in answer.headers) == (503, "unavailable", True)
+    assert status.json()["payload"]["artifacts"]["draw"]["chart"] == ref
