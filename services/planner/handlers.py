@@ -84,11 +84,13 @@ class Planner:
 
     async def _handle(self, where: Address, told: Told) -> bool:
         effects = Effects(self._bus, self._logs, self._thinker, self._rules, self._chunk_ttl_s, where, told)
-        fresh = True
+        fresh, redacted = True, False
         async with self._logs.lock(where) as lock:
             while True:
                 async with lock:
                     run = await self._logs.load(where, fresh=fresh)
+                    if told.finished is not None and run.started is not None and not redacted:
+                        told.finished, redacted = await self._thinker.redacted(run.started, told.finished), True
                     if run.started is not None and run.step is not None and run.step.join is not None and not run.concluded:
                         told.specs = await self._thinker.specs(run.started)
                     todo = advance(run, told, self._rules)

@@ -18,12 +18,15 @@ from contracts.actions import Join
 from contracts.events import Observed, PlannedCall
 from contracts.faults import Fault
 from contracts.tools import ToolSpec
-from services.runtime.marks import arguments_of, holds_reference, restore
+from services.runtime.marks import arguments_of, dotted, holds_reference, restore, wire_size
 from services.runtime.schemas import complaints
 
 JoinCode = Literal["unknown_node", "unknown_source", "invalid_join", "invalid_args", "tool_error"]
 Specs = Mapping[str, ToolSpec]
 
+_WHOLE = dotted(())
+_MAX_ARGUMENT_BYTES = 512 * 1024
+"""Of a call, as it stands in the log. Only results of very many branches are heavier: what is heavy in one of them is a reference."""
 _NAMED = 20
 _NAME_CHARACTERS = 80
 
@@ -49,8 +52,8 @@ class Branch:
 
     @property
     def output(self) -> Any:
-        """The whole result: artifacts back in place, heavy ones as references."""
-        return restore(self.observation, self.artifacts)
+        """The whole result: artifacts back in place, heavy ones as references; one reference where all of it was put away."""
+        return self.artifacts[_WHOLE] if _WHOLE in self.artifacts else restore(self.observation, self.artifacts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +154,8 @@ def resolve_join(plan_args: Mapping[str, Any], branches: Sequence[Branch], specs
     if failed and not _WANT_FAILURES & set(sources.values()):
         return JoinSkipped(f"The join did not run (branch_failures): {len(failed)} of {len(branches)} branches failed.")
     args = {**join.args, **{target: SOURCES[source](branches) for target, source in sources.items()}}
+    if (size := wire_size(args)) > _MAX_ARGUMENT_BYTES:
+        return _invalid("invalid_args", f"its arguments would weigh {size} bytes, and at most {_MAX_ARGUMENT_BYTES} can be sent")
     if not holds_reference(args):
         faults = _faults(args, schema)
         if faults:

@@ -17,6 +17,7 @@ from services.runtime.errors import Moved
 
 from . import endings
 from .asking import Address, Tail
+from .lightening import Lightener
 from .run import Event, Run, fold
 
 _SHOWN = 300
@@ -35,6 +36,7 @@ class RunLogs:
 
     def __init__(self, bus: Bus, *, cached_runs: int) -> None:
         self._bus = bus
+        self._lightener = Lightener(bus)
         self._cached_runs = cached_runs
         self._runs: OrderedDict[Address, Run] = OrderedDict()
         self._locks: dict[Address, _Lock] = {}
@@ -80,7 +82,8 @@ class RunLogs:
 
         When the run has moved on, take in what happened instead and return nothing: the caller decides again.
         """
-        record, data = endings.fitting(Record(at=at, events=events))
+        session = run.started.request.session_id if run.started else None
+        record, data = endings.fitting(await self._lightener.lighter(Record(at=at, events=events), *where, session))
         subject = subjects.log(where.tenant, where.run)
         headers = {EVENTS_HEADER: record.types()}
         try:

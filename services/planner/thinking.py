@@ -7,6 +7,7 @@ from typing import Any
 import structlog
 
 from contracts.events import RunStarted
+from contracts.inbox import CallFinished
 from contracts.payload import Usage
 from contracts.runs import RunLimits, RunRequested
 from contracts.tools import ToolSpec
@@ -16,6 +17,7 @@ from . import judging, opening
 from .agents import DEFAULT_AGENT, Agent
 from .judging import Critique, Triage
 from .model import Delta, Model, ModelFailed, ModelRequest, Reply
+from .redacting import Redactor
 from .retries import OnNote, Retrying
 from .run import Run
 from .strategies.base import Reading, Strategy
@@ -43,6 +45,7 @@ class Thinker:
         self._agents = agents
         self._catalogue = catalogue
         self._strategies = strategies
+        self._redactor = Redactor()
 
     def open(self, request: RunRequested) -> RunStarted:
         """What opening the run records. Raises CannotOpen."""
@@ -67,6 +70,12 @@ class Thinker:
         """The tools that the run pinned when it was opened, by name."""
         specs = [await self._catalogue.spec(digest) for digest in started.tools.values()]
         return {spec.name: spec for spec in specs if spec is not None}
+
+    async def redacted(self, started: RunStarted, finished: CallFinished) -> CallFinished:
+        """Return an outcome without what its tool's marks hide from the model; the same object where nothing was left to hide."""
+        digest = started.tools.get(finished.tool)
+        spec = await self._catalogue.spec(digest) if digest else None
+        return finished if digest is None or spec is None else self._redactor.redacted(finished, digest, spec)
 
     async def triage(self, run: Run) -> Triage:
         """Have a cheap call pick the effort. Never raises: `medium` where it fails."""

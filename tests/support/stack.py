@@ -61,6 +61,7 @@ class Stack:
         nats_url: where all of them connect.
         folder: logs, one per name, and whatever a test puts there.
         env: added to the environment of every process (`RUNWIRE_*`).
+        artifact_stores: how many; `env` tells them (as it tells all) where the S3 server is.
         tools: a Python file of tools, served `tool_copies` times; None: no tools.
         url: of the first gateway.
     """
@@ -71,6 +72,7 @@ class Stack:
     planners: int = 2
     tool_runners: int = 2
     gateways: int = 1
+    artifact_stores: int = 0
     tools: Path | None = None
     tool_copies: int = 2
     parts: dict[str, Part] = field(default_factory=dict)
@@ -78,7 +80,13 @@ class Stack:
     def __post_init__(self) -> None:
         """Plan the parts; nothing is started yet."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        for kind, count in (("planner", self.planners), ("tool_runner", self.tool_runners), ("gateway", self.gateways)):
+        services = {
+            "artifact_store": self.artifact_stores,
+            "planner": self.planners,
+            "tool_runner": self.tool_runners,
+            "gateway": self.gateways,
+        }
+        for kind, count in services.items():
             for number in range(1, count + 1):
                 self.add(f"{kind}-{number}", "-m", f"services.{kind}")
         if self.tools is not None:
