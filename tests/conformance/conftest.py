@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from .adapters import _whole_run
+
 HERE = Path(__file__).parent
 ADAPTERS = HERE / "adapters"
 OWN_VECTORS = HERE / "vectors"
@@ -35,6 +37,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One test per vector, with the id `<topic>::<name>`."""
     if "vector" in metafunc.fixturenames:
         metafunc.parametrize(("adapter", "vector"), list(cases(vectors_folder(metafunc.config))))
+
+
+def pytest_unconfigure() -> None:
+    """End what vectors of whole runs have started."""
+    _whole_run.stop()
 
 
 def vectors_folder(config: pytest.Config) -> Path:

@@ -7,6 +7,8 @@ Rule 3: every message has text; roles are system, user and assistant only, so th
 `tools` (native.py) speaks in calls and their results, for models that were made for it.
 """
 
+from contracts.events import ActionFormat
+
 from . import native
 from .catalogue import real_name, shown_name
 from .history import decision_messages, observation_messages
@@ -22,6 +24,7 @@ from .messages import (
 )
 
 __all__ = [
+    "ActionFormat",
     "answer_note",
     "as_data",
     "budget_note",

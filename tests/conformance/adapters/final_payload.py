@@ -1,10 +1,23 @@
 """ACTIONS 6: the one shape in which every run ends."""
 
+import json
 from typing import Any
 
-from contracts.payload import Source
+from contracts.payload import FinalPayload, Source
+from contracts.tools import ToolSpec
 from services.planner.payloads import assemble
+from tests.support.model_server import Say, action
 from tests.support.vector_tokens import assert_matches, decoded
+from tests.support.whole import Handler
+
+from ._whole_run import stack
+
+REFUSED = Say(status=400)
+FORCED = {
+    "no_path": [Say(text="{"), Say(text="{"), Say(text="{")],
+    "error": [Say(status=401)],
+}
+"""What the provider does so that a run ends like this; a budget is a limit instead."""
 
 
 def check(vector: dict[str, Any]) -> None:
@@ -18,6 +31,55 @@ def check(vector: dict[str, Any]) -> None:
         reason=given.get("reason", "answer_complete"),
         reflection_score=given.get("reflection_score"),
     )
+    compare(payload, vector)
+
+
+def compare(payload: FinalPayload, vector: dict[str, Any]) -> None:
+    """Only the fields that the vector names count."""
     shown = payload.model_dump()
     for field, expected in decoded(vector["expected"]).items():
         assert_matches(shown[field], expected, field)
+
+
+async def check_runtime(vector: dict[str, Any]) -> None:
+    """A whole run: tools yield what the vector has, then the model ends the run, or something else does."""
+    given = decoded(vector["input"])
+    tools = tools_of(given)
+    reason = given.get("reason", "answer_complete")
+    replies = [action(name) for name in tools]
+    if reason == "answer_complete":
+        args = given.get("args", {})
+        replies.append(Say(text=json.dumps({"next_node": "final_response", "args": args})))
+        replies += [Say(text=json.dumps({"score": given["reflection_score"]}))] if "reflection_score" in given else []
+    # Last: the call for the text of an answer fails, where there is one.
+    replies += [*FORCED.get(reason, []), REFUSED]
+    limits = {"max_steps": max(1, len(tools))} if reason == "budget_exhausted" else {}
+    agent = "judged" if "reflection_score" in given else "default"
+    story = await stack().tell(replies, tools, limits=limits, agent=agent)
+    end = story.end
+    assert (end.reason if end.type == "done" else end.type) == reason
+    compare(FinalPayload.model_validate(end.model_dump() if end.type == "done" else end.payload.model_dump()), vector)
+    if reason == "answer_complete":
+        assert story.shown() == end.raw_answer
+
+
+def tools_of(given: dict[str, Any]) -> dict[str, tuple[ToolSpec, Handler]]:
+    """The tools that yield a vector's artifacts, sources and last observation, in the order in which they are called."""
+
+    def yields(result: Any) -> Handler:
+        async def handler(_: dict[str, Any]) -> Any:
+            return result
+
+        return handler
+
+    found: dict[str, tuple[ToolSpec, Handler]] = {}
+    for name, fields in given.get("artifacts", {}).items():
+        schema = {"type": "object", "properties": {field: {"artifact": True} for field in fields}}
+        found[name] = ToolSpec(name=name, output_schema=schema), yields(fields)
+    if given.get("sources"):
+        item = {"type": "object", "produces_sources": True, "properties": {key: {} for key in Source.model_fields}}
+        schema = {"type": "object", "properties": {"found": {"type": "array", "items": item}}}
+        found["sources_of_vector"] = ToolSpec(name="sources_of_vector", output_schema=schema), yields({"found": given["sources"]})
+    if "last_observation" in given:
+        found["last_of_vector"] = ToolSpec(name="last_of_vector"), yields(given["last_observation"])
+    return found

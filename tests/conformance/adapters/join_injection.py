@@ -2,9 +2,14 @@
 
 from typing import Any
 
+from contracts.faults import Fault
 from contracts.tools import ToolSpec
 from services.planner.joins import Branch, JoinAbsent, JoinCall, JoinInvalid, JoinSkipped, check_plan, resolve_join, results_of
+from tests.support.model_server import action, answer
 from tests.support.vector_tokens import assert_matches, decoded
+from tests.support.whole import Handler, Story
+
+from ._whole_run import stack
 
 JOIN = "j"
 TYPES = {"list": "array", "int": "integer", "str": "string", "dict": "object", "bool": "boolean", "float": "number"}
@@ -28,6 +33,59 @@ def check(vector: dict[str, Any]) -> None:
         assert_matches(results_of(branches), expected["results"], "the results for the model")
     if "ran" in expected:
         assert expected["ran"] == [branch.node for branch in branches] + ([JOIN] if isinstance(outcome, JoinCall) else [])
+
+
+async def check_runtime(vector: dict[str, Any]) -> None:
+    """A whole run: the model asks for the plan, real tools do what the vector says, and the log tells what became of the join."""
+    given, expected = decoded(vector["input"]), decoded(vector["expected"])
+    received: list[dict[str, Any]] = []
+    specs = known_tools(given)
+    tools = {name: (spec, handler_of(given, name, received)) for name, spec in specs.items()}
+    plan = {"steps": [{"node": step["node"], "args": step.get("args", {})} for step in given["steps"]], "join": given.get("join")}
+    story = await stack().tell([action("plan", **plan), answer("done")], tools)
+    assert story.end.type == "done"
+    if expected.get("plan") == "rejected":
+        assert [each.tool for each in story.of("observed")] == expected.get("ran", [])
+        assert story.of("repaired"), "the model is told"
+        return
+    branches = [each for each in story.of("observed") if not each.call_id.endswith("-join")]
+    branches.sort(key=lambda each: int(each.call_id.rpartition("-")[2]))
+    if "results" in expected:
+        results = [branch.observation for branch in branches if branch.status == "succeeded"]
+        assert_matches(results, expected["results"], "the results for the model")
+    assert became(story, received) == expected["join"]
+    if expected["join"] == "called" and "args" in expected:
+        assert_matches(received[0], expected["args"], "the arguments of the join")
+    for word in (expected.get("code"), expected.get("reason")):
+        assert word is None or f"({word})" in note_of(story)
+
+
+def became(story: Story, received: list[dict[str, Any]]) -> str:
+    """What became of a run's join."""
+    if "(branch_failures)" in note_of(story):
+        return "skipped"
+    if note_of(story):
+        return "error"
+    return "called" if received else "absent"
+
+
+def note_of(story: Story) -> str:
+    """The line that tells the model why a join did not run."""
+    return next((step.note for step in story.of("step") if step.note and step.status != "started"), "")
+
+
+def handler_of(given: dict[str, Any], name: str, received: list[dict[str, Any]]) -> Handler:
+    """A tool that yields what the vector says for these arguments; the join keeps what it is called with."""
+
+    async def branch(args: dict[str, Any]) -> Any:
+        step = next(step for step in given["steps"] if step["node"] == name and step.get("args", {}) == args)
+        return Fault(code="tool_error", reason=step["error"]) if "error" in step else step["result"]
+
+    async def join(args: dict[str, Any]) -> Any:
+        received.append(args)
+        return Fault(code="tool_error", reason=given["join_error"]) if "join_error" in given else {"joined": True}
+
+    return join if name == JOIN else branch
 
 
 def compare(outcome: Any, expected: dict[str, Any]) -> None:

@@ -1,0 +1,86 @@
+"""One nats-server, provider, planner and tool runner for all vectors that are whole runs: started at the first, in a loop of its own."""
+
+import asyncio
+import contextlib
+import shutil
+import tempfile
+import threading
+from collections.abc import Coroutine, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from contracts.ids import new_id
+from contracts.tools import ToolSpec
+from tests.support.model_server import ModelServer, Say
+from tests.support.nats_server import NatsServer
+from tests.support.whole import Handler, Planning, Story, planning, tools_at_work
+
+T = TypeVar("T")
+AGENTS = {"judged": {"reflection": {"threshold": 0, "max_revisions": 0}}}
+"""An answer of this agent is judged and never revised."""
+
+
+class Stack:
+    """Everything that a run needs. Runs go one after another."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="runwire-"))
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="whole-runs", daemon=True)
+        self._open = contextlib.AsyncExitStack()
+        self._server = NatsServer(self._folder / "nats")
+        self._model = ModelServer()
+        self._planning: Planning | None = None
+
+    def start(self) -> "Stack":
+        """Return once it takes runs."""
+        self._server.start()
+        self._model.__enter__()
+        self._thread.start()
+        self._planning = self._run(self._open.enter_async_context(self._planner()))
+        return self
+
+    def _planner(self) -> contextlib.AbstractAsyncContextManager[Planning]:
+        return planning(self._server.url, self._model, agents=AGENTS, folder=self._folder)
+
+    def stop(self) -> None:
+        """End everything."""
+        self._run(self._open.aclose())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+        self._model.__exit__()
+        self._server.kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def tell(self, replies: list[Say], tools: Mapping[str, tuple[ToolSpec, Handler]], **fields: Any) -> Story:
+        """Let the model say these replies, one after another, and follow one run to its end."""
+        told = asyncio.run_coroutine_threadsafe(self._tell(replies, tools, fields), self._loop)
+        return await asyncio.wrap_future(told)
+
+    async def _tell(self, replies: list[Say], tools: Mapping[str, tuple[ToolSpec, Handler]], fields: dict[str, Any]) -> Story:
+        assert self._planning is not None
+        query = f"vector {new_id()}"
+        self._model.reset()
+        self._model.say(*replies, marker=query)
+        async with tools_at_work(self._planning, self._server.url, tools):
+            return await self._planning.tell(query, tools=sorted(tools), **fields)
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
+
+
+_started: list[Stack] = []
+
+
+def stack() -> Stack:
+    """The stack of this session."""
+    if not _started:
+        _started.append(Stack().start())
+    return _started[0]
+
+
+def stop() -> None:
+    """End it, where it was ever needed."""
+    while _started:
+        _started.pop().stop()

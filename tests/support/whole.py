@@ -1,0 +1,202 @@
+"""Whole runs in this process: the real planner and tool runner over a real nats-server, and models over HTTP from the scripted provider.
+
+`planning` is a planner that a test may ask; `tools_at_work` serves plain NATS tools for as long as a block lasts. Only the provider and the
+tools are made up.
+"""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import nats
+from nats.aio.msg import Msg
+
+from contracts import subjects
+from contracts.events import Chunk, RunEvent, Thinking
+from contracts.faults import Fault
+from contracts.ids import new_id
+from contracts.inbox import TopUpRequested
+from contracts.records import Record
+from contracts.runs import RunRequested
+from contracts.tools import REPLY_HEADER, ToolFailure, ToolSpec
+from services.planner.__main__ import build_planner, pullers
+from services.planner.model import LiteLLMModel
+from services.planner.retries import Retrying
+from services.planner.settings import PlannerSettings
+from services.runtime.bus import Bus
+from services.runtime.catalogue import Catalogue
+from services.runtime.follow import Follower
+from services.runtime.settings import BusSettings
+from services.runtime.streams import provision
+from services.tool_runner.__main__ import running
+from services.tool_runner.announcements import Announced
+from services.tool_runner.settings import ToolRunnerSettings
+from tests.support.model_server import ModelServer
+from tests.support.waiting import wait_until
+
+MODEL = "openai/scripted"
+Handler = Callable[[dict[str, Any]], Awaitable[Any]]
+"""What a tool does with its arguments; a returned Fault is a failure."""
+
+
+@contextlib.asynccontextmanager
+async def connected(url: str, name: str, settings: BusSettings | None = None) -> AsyncIterator[Bus]:
+    """A service's connection."""
+    bus = Bus(name, settings or BusSettings(nats_url=url))
+    bus.attach(await nats.connect(**bus.client_options()))
+    try:
+        yield bus
+    finally:
+        await bus.nc.close()
+
+
+@dataclass
+class Story:
+    """Everything that a run's listeners saw, in the order of storage."""
+
+    run: str
+    events: list[RunEvent] = field(default_factory=list)
+
+    @property
+    def end(self) -> Any:
+        """The terminal event."""
+        return self.events[-1]
+
+    def of(self, kind: str) -> list[Any]:
+        """All events of a type."""
+        return [event for event in self.events if event.type == kind]
+
+    def facts(self) -> list[str]:
+        """The types of all events but chunks and thoughts."""
+        return [event.type for event in self.events if not isinstance(event, Chunk | Thinking)]
+
+    def chunks(self) -> list[Chunk]:
+        """The chunks of the answer's last attempt."""
+        found = [event for event in self.events if isinstance(event, Chunk)]
+        last = max(((chunk.action_seq, chunk.attempt) for chunk in found), default=None)
+        return [chunk for chunk in found if (chunk.action_seq, chunk.attempt) == last]
+
+    def shown(self) -> str:
+        """The answer as it was streamed. Checks that it was numbered from 0 and closed once, at its end."""
+        chunks = self.chunks()
+        assert [chunk.seq for chunk in chunks] == list(range(len(chunks)))
+        assert [chunk.done for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
+        return "".join(chunk.text for chunk in chunks)
+
+
+@dataclass
+class Planning:
+    """A planner at work."""
+
+    bus: Bus
+    catalogue: Catalogue
+    litellm: LiteLLMModel
+
+    async def ask(self, query: str = "What?", tenant: str = "default", **fields: Any) -> str:
+        """Ask for a run and return its id."""
+        run, now = new_id(), time.time_ns() // 1_000_000
+        request = RunRequested(run_id=run, tenant=tenant, requested_at=now, trace_id=new_id(), query=query, **fields)
+        await self.bus.publish(subjects.request(tenant, run), request.model_dump_json().encode(), {"Nats-Msg-Id": run})
+        return run
+
+    async def ended(self, run: str, wait_s: float = 20) -> Story:
+        """Follow a run to its end."""
+        return await self.until(run, lambda event: event.type in {"done", "error", "cancelled"}, wait_s)
+
+    async def until(self, run: str, happened: Callable[[RunEvent], bool], wait_s: float = 20) -> Story:
+        """Follow a run until something has happened."""
+        story = Story(run)
+        async with asyncio.timeout(wait_s), contextlib.aclosing(Follower(self.bus, "default", run).records()) as records:
+            async for stored in records:
+                if stored is None:
+                    continue
+                story.events += Record.model_validate_json(stored.data).events
+                if any(map(happened, story.events)):
+                    break
+        return story
+
+    async def tell(self, query: str = "What?", **fields: Any) -> Story:
+        """Ask, and follow to the end."""
+        return await self.ended(await self.ask(query, **fields))
+
+    async def top_up(self, run: str, **limits: Any) -> None:
+        """Let a run spend more."""
+        message = TopUpRequested(limits=limits).model_dump_json().encode()
+        await self.bus.publish(subjects.control("default", run, f"top_up-{new_id()}"), message)
+
+    async def knows(self, *specs: ToolSpec) -> None:
+        """Return once the planner's catalogue has these tools."""
+
+        def all_there() -> bool:
+            live = self.catalogue.live()
+            return all(spec.name in live and live[spec.name].digest() == spec.digest() for spec in specs)
+
+        await wait_until(all_there, what="the planner knows the tools")
+
+
+@contextlib.asynccontextmanager
+async def planning(
+    url: str, server: ModelServer, *, agents: Mapping[str, Any] | None = None, folder: Path | None = None, **settings: Any
+) -> AsyncIterator[Planning]:
+    """A planner whose models are the scripted provider's; pauses between retries are short. `agents` need a `folder` for their file."""
+    if agents is not None and folder is not None:
+        settings["agents_file"] = folder / f"{new_id()}.json"
+        settings["agents_file"].write_text(json.dumps(agents))
+    chosen = PlannerSettings(nats_url=url, **settings)
+    litellm = LiteLLMModel(api_base=server.url)
+    await litellm.warm()
+    async with connected(url, "planner", chosen) as bus:
+        await provision(bus)
+        catalogue = await Catalogue(bus).start()
+        model = Retrying(model=litellm, fallbacks=tuple(chosen.fallback_models), first_pause_s=0.01, longest_pause_s=2.0)
+        planner = build_planner(chosen, bus, catalogue, model, chosen.model or MODEL)
+        lanes = [await lane.start() for lane in pullers(bus, planner, chosen)]
+        try:
+            yield Planning(bus, catalogue, litellm)
+        finally:
+            await asyncio.gather(*(lane.stop(0.5) for lane in lanes))
+            await catalogue.stop()
+            await litellm.aclose()
+
+
+@contextlib.asynccontextmanager
+async def tools_at_work(planning: Planning, url: str, tools: Mapping[str, tuple[ToolSpec, Handler]]) -> AsyncIterator[None]:
+    """Plain NATS tools and a tool runner that knows them; the planner's catalogue has them when this begins."""
+    specs = [ToolSpec.model_validate_json(spec.model_dump_json()) for spec, _ in tools.values()]
+    settings = ToolRunnerSettings(nats_url=url, discover_s=0.2, settling_s=0.2, graceful_timeout_s=0.1)
+    async with connected(url, "tools") as tools_bus, connected(url, "tool_runner", settings) as bus:
+        for spec, handler in tools.values():
+            await tools_bus.nc.subscribe(subjects.tool(spec.name), queue=spec.name, cb=_answering(handler))
+        await tools_bus.barrier()
+        async with running(bus, settings, [Announced(spec, spec.digest(), "", "file") for spec in specs]):
+            await planning.knows(*specs)
+            yield
+
+
+def _answering(handler: Handler) -> Callable[[Msg], Awaitable[None]]:
+    working: set[asyncio.Task[None]] = set()
+
+    async def answer(message: Msg) -> None:
+        result = await handler(json.loads(message.data)["args"])
+        if isinstance(result, Fault):
+            body = ToolFailure(reason=result.reason).model_dump_json().encode()
+            await _respond(message, body, "failure")
+        else:
+            await _respond(message, json.dumps(result).encode(), "result")
+
+    async def hear(message: Msg) -> None:
+        task = asyncio.create_task(answer(message))
+        working.add(task)
+        task.add_done_callback(working.discard)
+
+    return hear
+
+
+async def _respond(message: Msg, body: bytes, kind: str) -> None:
+    # nats-py's own `respond` takes no headers.
+    await message._client.publish(message.reply, body, headers={REPLY_HEADER: kind})
