@@ -18,8 +18,10 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from nats.errors import SlowConsumerError
 
+from . import headers as header_lines
 from .direct import DirectReader
 from .errors import GUARD_IN_FLIGHT, Refused, Unavailable, Unsure
+from .requests import Requests
 from .settings import BusSettings
 
 logger = structlog.get_logger(__name__)
@@ -42,6 +44,7 @@ class Bus:
         """The last permission error. Set once, it fails readiness until the service is restarted with other rights."""
         self._nc: Client | None = None
         self._readers: dict[str, DirectReader] = {}
+        self._requests: Requests | None = None
 
     def client_options(self) -> dict[str, Any]:
         """Keyword arguments of `nats.connect` (and of FastStream's broker) that keep the rules above."""
@@ -61,6 +64,7 @@ class Bus:
 
     def attach(self, client: Client) -> "Bus":
         """Use this connection from now on."""
+        header_lines.hasten(client)
         self._nc = client
         self.up_since = time.monotonic()
         return self
@@ -94,13 +98,20 @@ class Bus:
         else:
             logger.debug("nats_client_error", error=repr(error))
 
+    async def request(self, subject: str, data: bytes = b"", wait_s: float = 2.0, headers: dict[str, str] | None = None) -> Msg:
+        """Return the first answer to a message. Raises NatsError, TimeoutError, ConnectionError, OSError or Unavailable when none comes."""
+        requests = self._requests
+        if requests is None:
+            requests = self._requests = await Requests(self.nc).start()
+        return await requests.ask(subject, data, wait_s, headers)
+
     async def publish(self, subject: str, data: bytes, headers: dict[str, str] | None = None, wait_s: float = 2.0) -> int:
         """Write one message to the stream that listens on `subject` and return its sequence.
 
         Raises Refused when the server said no, Unsure when no answer came, no stream answered, or another guarded write was in flight.
         """
         try:
-            answer = await self.nc.request(subject, data, timeout=wait_s, headers=headers)
+            answer = await self.request(subject, data, wait_s, headers)
         except (NatsError, TimeoutError, ConnectionError, OSError, Unavailable) as error:
             raise Unsure(repr(error)) from error
         body = orjson.loads(answer.data)
@@ -123,7 +134,7 @@ class Bus:
         tried = 0
         while True:
             try:
-                found = await self.nc.request(f"$JS.API.DIRECT.GET.{stream}.{subject}", b"", timeout=2)
+                found = await self.request(f"$JS.API.DIRECT.GET.{stream}.{subject}")
             except (NatsError, TimeoutError, ConnectionError, OSError) as error:
                 tried += 1
                 if attempts is not None and tried >= attempts:
@@ -136,7 +147,7 @@ class Bus:
     async def api(self, subject: str, body: dict[str, Any], wait_s: float = 5.0) -> dict[str, Any]:
         """Ask JetStream's API. Raises Refused, or Unavailable when nobody answers."""
         try:
-            answer = await self.nc.request(f"$JS.API.{subject}", orjson.dumps(body), timeout=wait_s)
+            answer = await self.request(f"$JS.API.{subject}", orjson.dumps(body), wait_s)
         except (NatsError, TimeoutError, ConnectionError, OSError) as error:
             raise Unavailable(f"JetStream did not answer {subject}: {error!r}") from error
         reply: dict[str, Any] = orjson.loads(answer.data)
