@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from contracts.events import Cancelled, Done, Error, Observed
+import orjson
+
+from contracts.events import Cancelled, Done, Error, Observed, Repaired, Step
 from contracts.faults import Fault
 from contracts.payload import FinalPayload, Reason
 from contracts.records import Record
@@ -12,11 +14,16 @@ from .run import Event, Run
 
 _MAX_RECORD = (1 << 20) - 8192
 """Bytes of a record as stored: the stream's limit less headers."""
+_MAX_ANSWER = 600_000
+"""Bytes of an answer as JSON; the rest of a record is for what stands beside it."""
+_MOST_BYTES = 6
+_BESIDE = 100_000
+"""Bytes of the steps in the record of an ending, shortened."""
 _TOO_LARGE = "larger than a record may be"
 
 
 def _payload(run: Run, reason: Reason, args: dict[str, Any], warnings: tuple[str, ...] = (), score: float | None = None) -> FinalPayload:
-    return payloads.assemble(
+    payload = payloads.assemble(
         args,
         last_observation=run.last_observation,
         artifacts=run.artifacts,
@@ -25,6 +32,20 @@ def _payload(run: Run, reason: Reason, args: dict[str, Any], warnings: tuple[str
         warnings=(*run.warnings, *warnings),
         reflection_score=score,
     )
+    answer = _cut(payload.raw_answer)
+    if answer == payload.raw_answer:
+        return payload
+    warning = f"the answer was cut: it had {len(payload.raw_answer):,} characters"
+    return payload.model_copy(update={"raw_answer": answer, "warnings": [*payload.warnings, warning]})
+
+
+def _cut(answer: str) -> str:
+    """As much of an answer as a record can hold. What counts is its size as JSON."""
+    if len(answer) <= _MAX_ANSWER // _MOST_BYTES:
+        return answer
+    while (size := len(orjson.dumps(answer))) > _MAX_ANSWER:
+        answer = answer[: int(len(answer) * _MAX_ANSWER / size * 0.99)]
+    return answer
 
 
 def answered(run: Run, args: dict[str, Any], score: float | None = None) -> Done:
@@ -60,7 +81,7 @@ def cancelled(run: Run, reason: str) -> Cancelled:
 
 
 def fitting(record: Record) -> tuple[Record, bytes]:
-    """Return the record as it can be stored: outcomes that are too large become failures, artifacts are left out with a warning."""
+    """Return the record as it can be stored: outcomes that are too large become failures, what may be large is left out with a warning."""
     data = record.model_dump_json().encode()
     if len(data) <= _MAX_RECORD:
         return record, data
@@ -73,9 +94,24 @@ def _fitting(event: Event) -> Event:
         fault = Fault(code="result_too_large", reason=f"the result is {_TOO_LARGE}")
         return event.model_copy(update={"status": "failed", "observation": None, "failure": fault, "artifacts": {}, "sources": []})
     if isinstance(event, Done):
-        return event.model_copy(update={"artifacts": {}, "warnings": [*event.warnings, f"artifacts left out: {_TOO_LARGE}"]})
+        return event.model_copy(update=_smaller(event))
     if isinstance(event, Error | Cancelled):
-        payload = event.payload
-        warnings = [*payload.warnings, f"artifacts left out: {_TOO_LARGE}"]
-        return event.model_copy(update={"payload": payload.model_copy(update={"artifacts": {}, "warnings": warnings})})
+        return event.model_copy(update={"payload": event.payload.model_copy(update=_smaller(event.payload))})
+    if isinstance(event, Step):
+        return event.model_copy(update={"reasoning": None, "thought": None, "warnings": []})
+    if isinstance(event, Repaired):
+        return event.model_copy(update={"args": None if event.args is None else {}})
     return event
+
+
+def _smaller(payload: FinalPayload) -> dict[str, Any]:
+    """Leave out what may be large, the artifacts first."""
+    smaller: dict[str, Any] = {}
+    for name, nothing in (("artifacts", {}), ("extra", {}), ("sources", []), ("suggested_actions", []), ("warnings", [])):
+        if not getattr(payload, name):
+            continue
+        smaller[name] = nothing
+        told = [*smaller.get("warnings", payload.warnings), f"{name} left out: {_TOO_LARGE}"]
+        if len(payload.model_copy(update={**smaller, "warnings": told}).model_dump_json().encode()) <= _MAX_RECORD - _BESIDE:
+            return {**smaller, "warnings": told}
+    return {**smaller, "warnings": [f"everything but the answer was left out: {_TOO_LARGE}"]}

@@ -22,6 +22,9 @@ from services.runtime.schemas import InvalidSchema, complaints
 
 _MAX_COMPLAINTS = 5
 _MAX_NAMED = 50
+_MAX_CALLS = 512_000
+"""Bytes of a reply that calls tools: its record and each call have a megabyte."""
+_MOST_BYTES = 4
 _NODE = "next_node"
 _WRAPPINGS = ("{", "[", "`", '"', "\ufeff")
 _MAY_BEGIN = re.compile(r"[{<]")
@@ -73,6 +76,8 @@ class ReactReading:
             "warnings": normalized.warnings,
         }
         decision = self._decide(settled.action, common)
+        if isinstance(decision, Calls) and len(reply.text) > _MAX_CALLS // _MOST_BYTES and len(reply.text.encode()) > _MAX_CALLS:
+            decision = f"The arguments are too large: a call may have {_MAX_CALLS:,} bytes."
         if isinstance(decision, str):
             return self._invalid(reply, normalized, decision)
         return decision

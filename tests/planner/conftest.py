@@ -1,0 +1,54 @@
+"""Whole runs for the tests of the planner: one scripted provider per file, a planner per test with the settings that it asks for."""
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.faults import Fault
+from contracts.tools import ToolSpec
+from tests.support.model_server import ModelServer
+from tests.support.nats_server import NatsServer
+from tests.support.whole import Handler, Planning, planning, tools_at_work
+
+Plan = Callable[..., Awaitable[Planning]]
+TEXT = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"], "additionalProperties": False}
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[ModelServer]:
+    """A provider that says what a test tells it to."""
+    with ModelServer() as running:
+        yield running
+
+
+@pytest.fixture
+async def plan(nats_server: NatsServer, provider: ModelServer, tmp_path: Path) -> AsyncIterator[Plan]:
+    """Starts a planner with settings, agents and tools; without tools of the test's own there are `look` and `fail`."""
+    provider.reset()
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start(tools: dict[str, tuple[ToolSpec, Handler]] | None = None, **settings: Any) -> Planning:
+            started = await stack.enter_async_context(planning(nats_server.url, provider, folder=tmp_path, **settings))
+            await stack.enter_async_context(tools_at_work(started, nats_server.url, TOOLS if tools is None else tools))
+            return started
+
+        yield start
+
+
+async def look(args: dict[str, Any]) -> Any:
+    """Find what was asked for."""
+    return {"text": f"found {args['q']}"}
+
+
+async def fail(_: dict[str, Any]) -> Any:
+    """Fail."""
+    return Fault(code="tool_error", reason="out of order")
+
+
+TOOLS: dict[str, tuple[ToolSpec, Handler]] = {
+    "look": (ToolSpec(name="look", description="Look something up.", input_schema=TEXT, side_effects="read", idempotent=True), look),
+    "fail": (ToolSpec(name="fail", description="Always fails."), fail),
+}

@@ -1,0 +1,102 @@
+"""What listeners see of an answer: the chunks of the last attempt, joined, are the answer of the payload, whatever the model did."""
+
+import json
+
+import pytest
+
+from tests.planner.conftest import Plan
+from tests.support.model_server import ModelServer, Say, action, answer, words
+
+
+def final(args: object) -> Say:
+    """A final response with these arguments."""
+    return Say(text=json.dumps({"next_node": "final_response", "args": args}))
+
+
+CASES: dict[str, tuple[list[Say], str, int]] = {
+    "a long answer in small pieces": ([answer(words(300))], words(300), 1),
+    "args before the node": ([Say(text='{"args": {"answer": "late"}, "next_node": "final_response"}')], "late", 1),
+    "a list of lines": ([final(["one", "two"])], "one\ntwo", 1),
+    "a number": ([final({"answer": 42})], "42", 1),
+    "another key": ([final({"text": "hello"})], "hello", 1),
+    "Python": ([Say(text="{'next_node': 'final_response', 'args': {'answer': 'hi'}}")], "hi", 1),
+    "an encoded action": ([Say(text=json.dumps(json.dumps({"next_node": "final_response", "args": {"answer": "hi"}})))], "hi", 1),
+    "halves of a pair": (
+        [Say(text='{"next_node": "final_response", "args": {"answer": "\\ud83d\\ude00 \\ud83d"}}', piece=3)],
+        "😀 \ufffd",
+        1,
+    ),
+    "a placeholder of an artifact": ([final({"answer": "<artifact:dict size=1KB>"})], "No answer produced.", 2),
+    "broken, then right": ([Say(text='{"next_node": "final_response", "args": {"answer": "Hel'), answer("Hello")], "Hello", 2),
+    "text at last": ([Say(text="I only speak prose.")], "I only speak prose.", 3),
+    "no answer, then its text": ([final({"confidence": 0.5}), Say(text="Here it is.", piece=3)], "Here it is.", 2),
+    "no answer, then an action": ([final({}), answer("In JSON.")], "In JSON.", 2),
+    "no answer, then thoughts and text": ([final({}), Say(text="<think>hm</think>So be it.")], "So be it.", 2),
+    "no answer, then a call in prose": (
+        [final({}), Say(text='Sure: {"next_node": "save", "args": {"answer": "CANARY"}}')],
+        "No answer produced.",
+        3,
+    ),
+    "no answer, then none": ([final({}), final({})], "No answer produced.", 2),
+    "no answer, then a refusal": ([final({}), Say(status=400)], "No answer produced.", 2),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_the_chunks_are_the_answer(plan: Plan, provider: ModelServer, case: str) -> None:
+    """And no attempt shows what is taken back but those that were overtaken."""
+    replies, expected, attempts = CASES[case]
+    provider.say(*replies)
+    story = await (await plan()).tell()
+    assert (story.end.type, story.end.reason, story.end.raw_answer) == ("done", "answer_complete", expected)
+    assert story.shown() == expected
+    assert len(story.of("asked")) == attempts
+    assert "CANARY" not in "".join(chunk.text for chunk in story.of("chunk"))
+
+
+async def test_an_answer_that_began_otherwise_is_shown_again_without_asking(plan: Plan, provider: ModelServer) -> None:
+    """The text of an answer was asked for alone, and turned out to stand in an action behind that text."""
+    provider.say(final({}), Say(text='Well: {"next_node": "final_response", "args": {"answer": "yes."}}'))
+    story = await (await plan()).tell()
+    assert [asked.cause for asked in story.of("asked")] == ["turn", "repair", "restated"]
+    assert story.shown() == story.end.raw_answer == "yes."
+    assert len(provider.ledger) == 2
+
+
+async def test_an_answer_larger_than_a_record_is_cut(plan: Plan, provider: ModelServer) -> None:
+    """A record has a megabyte. What is shown and what is stored are the same, and the warning says so."""
+    provider.say(Say(text=json.dumps({"next_node": "final_response", "args": {"answer": words(110_000)}}), piece=60_000))
+    story = await (await plan()).tell()
+    assert story.end.raw_answer == story.shown()
+    assert words(110_000).startswith(story.end.raw_answer[:100_000])
+    assert any("cut" in warning for warning in story.end.warnings)
+
+
+async def test_arguments_larger_than_a_record_are_refused(plan: Plan, provider: ModelServer) -> None:
+    """The model is told, as of any other mistake."""
+    provider.say(Say(text=action("look", q=words(80_000)).text, piece=60_000), answer("shorter then"))
+    story = await (await plan()).tell()
+    assert "too large" in story.of("repaired")[0].reason
+    assert story.end.raw_answer == "shorter then"
+
+
+async def test_thoughts_are_shown_beside_the_answer(plan: Plan, provider: ModelServer) -> None:
+    """Native reasoning streams, is kept on the step, and is never needed."""
+    provider.say(Say(text=action("look", q="x").text, reasoning="I should look."), answer("found"))
+    story = await (await plan()).tell()
+    thoughts = story.of("thinking")
+    assert "".join(thought.text for thought in thoughts) == "I should look."
+    assert thoughts[-1].done
+    [step] = [step for step in story.of("step") if step.calls]
+    assert (step.reasoning, step.thought) == ("I should look.", "I should look.")
+    assert story.end.usage.reasoning_tokens > 0
+    assert "I should look." not in provider.ledger[1].text
+
+
+async def test_native_reasoning_can_be_ignored(plan: Plan, provider: ModelServer) -> None:
+    """Neither asked for nor shown."""
+    provider.say(Say(text=answer("yes").text, reasoning="secret"))
+    story = await (await plan(use_native_reasoning=False, reasoning_effort="high")).tell()
+    assert not story.of("thinking")
+    assert story.of("step")[0].reasoning is None
+    assert "reasoning_effort" not in provider.ledger[0].body
