@@ -172,11 +172,13 @@ class Watch:
         self._subject = subjects.live_log(address.tenant, address.run)
         self._look = look
         self._watching: asyncio.Task[None] | None = None
+        self._over = asyncio.Event()
         self._timer = asyncio.get_running_loop().call_later(_WATCH_AFTER_S, self._begin)
 
     async def stop(self) -> None:
         """Look no longer."""
         self._timer.cancel()
+        self._over.set()
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
@@ -189,7 +191,7 @@ class Watch:
         try:
             # What was recorded before the subscription took hold is seen by this look: both go over the same connection.
             await self._look()
-            await asyncio.Event().wait()
+            await self._over.wait()  # And not for ever: a cancellation that came during the look may have been lost in it.
         finally:
             try:
                 await subscription.unsubscribe()

@@ -83,7 +83,9 @@ class DirectReader:
         self._waiting[key] = (messages, ended)
         try:
             await self._client.publish(self._api, orjson.dumps(body), reply=f"{self._inbox}.{key}")
-            end = await asyncio.wait_for(ended, _PAGE_WAIT_S)
+            # Not wait_for: it loses a cancellation that comes together with the answer.
+            async with asyncio.timeout(_PAGE_WAIT_S):
+                end = await ended
         except (NatsError, TimeoutError, ConnectionError, OSError) as error:
             raise Unsure(repr(error)) from error
         finally:

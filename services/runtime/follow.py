@@ -92,7 +92,8 @@ class Follower:
             self._stale = False
             return await self._catch_up()
         try:
-            message = await asyncio.wait_for(self._buffer.get(), _TAIL_CHECK_S)
+            async with asyncio.timeout(_TAIL_CHECK_S):
+                message = await self._buffer.get()
         except TimeoutError:
             return await self._catch_up()
         place = _place(message)
