@@ -13,10 +13,10 @@ PAUSE = 0.01
 
 
 @overload
-async def wait_until(predicate: Callable[[], Awaitable[T]], *, timeout: float = 10, what: str) -> T: ...
+async def wait_until(predicate: Callable[[], Awaitable[T]], *, timeout: float = 30, what: str) -> T: ...
 @overload
-async def wait_until(predicate: Callable[[], T], *, timeout: float = 10, what: str) -> T: ...
-async def wait_until(predicate: Callable[[], Any], *, timeout: float = 10, what: str) -> Any:
+async def wait_until(predicate: Callable[[], T], *, timeout: float = 30, what: str) -> T: ...
+async def wait_until(predicate: Callable[[], Any], *, timeout: float = 30, what: str) -> Any:
     """Look at `predicate`, a plain or an async function, until it gives something true, and return that.
 
     Args:
@@ -40,7 +40,7 @@ async def wait_until(predicate: Callable[[], Any], *, timeout: float = 10, what:
         await asyncio.sleep(PAUSE)
 
 
-def wait_until_blocking(predicate: Callable[[], T], *, timeout: float = 10, what: str) -> T:
+def wait_until_blocking(predicate: Callable[[], T], *, timeout: float = 30, what: str) -> T:
     """The same for code outside an event loop."""
     deadline = time.monotonic() + timeout
     while True:
