@@ -46,7 +46,7 @@ ALL_CALLS = "call.*.*.*"
 ALL_TIMERS, ALL_DUE = "timer.*.*.*", "due.*.*.*"
 ALL_DEAD = "dead.>"
 ALL_SPECS = "spec.*"
-ALL_BLOBS = "blob.*.*"
+ALL_BLOBS, ALL_PLACES = "blob.*.*", "list.*.*.*.*"
 ALL_TOOLS = "tool.*"
 
 ARTIFACT_PUT, ARTIFACT_OPEN, ARTIFACT_GET, ARTIFACT_HEAD = "artifact.put", "artifact.open", "artifact.get", "artifact.head"

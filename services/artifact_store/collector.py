@@ -54,7 +54,7 @@ class Collector:
         while True:
             tenant, name, artifact = await self._hints.get()
             with contextlib.suppress(ArtifactFailed, BusError, Moved):
-                shelf, sequence = await self._shelves.read(tenant, name, surely=True)
+                shelf, sequence = await self._shelves.read(tenant, name)
                 if shelf is not None and artifact in shelf.holders:
                     await self.release(tenant, name, shelf, sequence, [artifact])
 
@@ -68,6 +68,7 @@ class Collector:
                 if now() >= strays_at:
                     strays_at = now() + _DAY_MS
                     removed += await self.sweep_strays(_DAY_MS)
+                    await self.sweep_lists(_DAY_MS)
             except (ArtifactFailed, BusError) as error:
                 logger.warning("sweep_failed", error=str(error))
             else:
@@ -170,8 +171,16 @@ class Collector:
                         removed += await self._remove_stray(tenant, name)
         return removed
 
+    async def sweep_lists(self, older_ms: int) -> None:
+        """Take entries without a reference off the lists, where no blob leads to them any more."""
+        after = 0
+        while entries := await self._table.page(subjects.ALL_PLACES, after, _PAGE):
+            after = entries[-1].sequence
+            await self._references.tidy(entries, older_ms)
+            await asyncio.sleep(_PAUSE_S)
+
     async def _remove_stray(self, tenant: str, name: str) -> int:
-        shelf, sequence = await self._shelves.read(tenant, name, surely=True)
+        shelf, sequence = await self._shelves.read(tenant, name)
         if shelf is not None:
             return 0
         condemned = await self._shelves.write(tenant, name, Shelf(size=0, condemned=True, at=now()), after=sequence)

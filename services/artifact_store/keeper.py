@@ -80,16 +80,18 @@ class Keeper:
         """Keep bytes that came with the request."""
         if len(body) != put.size:
             raise ArtifactInvalid(f"{len(body)} bytes came; {put.size} were announced")
-        known, digest = await asyncio.gather(self.known(put), _digest(body))
+        mime_type = self.mime_type(put, body[:HEAD_BYTES])
+        known, digest, claim = await asyncio.gather(self.known(put), _digest(body), self.claim(put))
         if digest != put.sha256:
             raise ArtifactInvalid("the bytes do not have the digest that was announced")
         if known is not None:
             return known
-        mime_type = self.mime_type(put, body[:HEAD_BYTES])
-        claim = await self.claim(put)
-        if not await self.is_kept(claim, put.size):
-            await self._bucket.write(claim.object_key, body)
+        await asyncio.gather(self._write(claim, body), self.enter(put))
         return await self.settle(put, claim, mime_type)
+
+    async def _write(self, claim: Claim, body: bytes) -> None:
+        if not await self.is_kept(claim, len(body)):
+            await self._bucket.write(claim.object_key, body)
 
     def mime_type(self, put: PutArtifact, head: bytes) -> str:
         """Return the type to keep. Raises ArtifactInvalid when the bytes cannot be what they are said to be."""
@@ -98,13 +100,13 @@ class Keeper:
         return checked_mime_type(put.mime_type, head, whole=put.size <= len(head))
 
     async def claim(self, put: PutArtifact) -> Claim:
-        """Enter the artifact among the holders of its bytes, and on the lists."""
+        """Enter the artifact among the holders of its bytes."""
         where = place(put.session_id, put.run_id)
-        claim, _ = await asyncio.gather(
-            self._shelves.claim(put.tenant, put.sha256, put.size, put.artifact_id, where),
-            self._references.enter(put.tenant, where, put.artifact_id, self._ttl_s(put)),
-        )
-        return claim
+        return await self._shelves.claim(put.tenant, put.sha256, put.size, put.artifact_id, where)
+
+    async def enter(self, put: PutArtifact) -> None:
+        """Let lists look for the reference that is about to be written."""
+        await self._references.enter(put.tenant, place(put.session_id, put.run_id), put.artifact_id, self._ttl_s(put))
 
     async def is_kept(self, claim: Claim, size: int) -> bool:
         """Whether the bytes of a claim are there already."""
@@ -115,13 +117,13 @@ class Keeper:
         return await self._read(claim.object_key, 0, min(size, HEAD_BYTES))
 
     async def stream(self, claim: Claim, chunks: Iterable[bytes], size: int) -> None:
-        """Write bytes that come in chunks, which a thread asks for."""
+        """Write bytes that come in chunks, which a thread asks for, and look whether all of them are there."""
         await self._bucket.write_stream(claim.object_key, chunks, size)
+        if await self._bucket.size(claim.object_key) != size:
+            raise StorageUnavailable("the S3 server took the bytes but does not have them")
 
     async def settle(self, put: PutArtifact, claim: Claim, mime_type: str) -> ArtifactRef:
-        """Write the reference, now that the bytes are there: they are looked at once more. Returns what was written."""
-        if await self._bucket.size(claim.object_key) != put.size:
-            raise StorageUnavailable("the S3 server took the bytes but does not have them")
+        """Write the reference, now that the bytes are there, and return what callers see of it."""
         ttl_s = self._ttl_s(put)
         ref = ArtifactRef(
             artifact_id=put.artifact_id,

@@ -40,12 +40,14 @@ class References:
         self._shelves = shelves
 
     async def find(self, tenant: str, artifact: str) -> Reference | None:
-        """Return a reference that is there and has not expired."""
+        """Return a reference that has not expired, as some replica knows it: one that was just written may be missing."""
         return _read((await self._table.read(subjects.reference_key(tenant, artifact))).data)
 
     async def resolve(self, asked: HeadArtifact) -> Reference:
         """Return the reference that the caller may see. Raises ArtifactNotFound, for whatever reason it may not."""
         found = await self.find(asked.tenant, asked.artifact_id)
+        if found is None:
+            found = _read((await self._table.surely(subjects.reference_key(asked.tenant, asked.artifact_id))).data)
         if (
             found is None
             or (asked.session_id is not None and asked.session_id != found.session_id)
@@ -55,8 +57,8 @@ class References:
         return found
 
     async def enter(self, tenant: str, place: str, artifact: str, ttl_s: int | None) -> None:
-        """Let lists look for a reference that is about to be written."""
-        await self._table.put(subjects.place_key(tenant, place, artifact), b"1", ttl_s=ttl_s)
+        """Let lists look for a reference that is about to be written. The entry holds the time, in Unix ms."""
+        await self._table.put(subjects.place_key(tenant, place, artifact), str(now()).encode(), ttl_s=ttl_s)
 
     async def write(self, claim: Claim, reference: Reference, ttl_s: int | None) -> None:
         """Write a reference under its claim. Raises Moved when the claim has been lost meanwhile."""
@@ -86,6 +88,17 @@ class References:
         """Take an artifact that is gone off the lists, unless it has been entered again."""
         with suppress(Moved):
             await self._table.drop(subjects.place_key(tenant, place, artifact), after=entered)
+
+    async def tidy(self, entries: list[Entry], older_ms: int) -> None:
+        """Take off the lists whatever has no reference and is that old: a put that came too late to be collected with its blob."""
+        who = {
+            (entry.key.split(".")[1], _artifact_of(entry)): entry for entry in entries if entry.data and int(entry.data) < now() - older_ms
+        }
+        found = await self.read_many(list(who))
+        for (tenant, artifact), entry in who.items():
+            if (tenant, artifact) not in found and not (await self._table.surely(subjects.reference_key(tenant, artifact))).data:
+                with suppress(Moved):
+                    await self._table.drop(entry.key, after=entry.sequence)
 
     async def page(self, asked: ListArtifacts) -> ArtifactPage:
         """Return a page of what belongs to a session or run."""

@@ -82,8 +82,9 @@ class Shelves:
         raise AssertionError
 
     async def _enter(self, tenant: str, name: str, size: int, artifact: str, place: str) -> Claim | None:
+        found: tuple[Shelf | None, int] = (None, 0)  # Most bytes are new, so nothing is read before the first try.
         while True:
-            shelf, sequence = await self.read(tenant, name)
+            shelf, sequence = found
             if shelf is not None and (shelf.condemned or (artifact not in shelf.holders and len(shelf.holders) >= MAX_HOLDERS)):
                 return None
             holder = shelf.holders.get(artifact) if shelf is not None else None
@@ -93,8 +94,9 @@ class Shelves:
             try:
                 written = await self.write(tenant, name, Shelf(size=size, holders=holders, at=now()), after=sequence)
             except Moved:
-                continue
-            return Claim(tenant, name, written, fresh=shelf is None)
+                found = await self.read(tenant, name)
+            else:
+                return Claim(tenant, name, written, fresh=shelf is None)
 
     async def write_under(self, claim: Claim, artifact: str, key: str, data: bytes, ttl_s: int | None) -> int:
         """Write an entry while the artifact is among the holders. Raises Moved when it is not, any more."""
@@ -102,15 +104,14 @@ class Shelves:
             try:
                 return await self._table.write_while(key, data, other=claim.key, at=claim.sequence, ttl_s=ttl_s)
             except Moved:  # Others have come or gone; what counts is whether I am still in.
-                shelf, sequence = await self.read(claim.tenant, claim.name, surely=True)
+                shelf, sequence = await self.read(claim.tenant, claim.name)
                 if shelf is None or shelf.condemned or artifact not in shelf.holders or shelf.holders[artifact].void:
                     raise
                 claim = replace(claim, sequence=sequence)
 
-    async def read(self, tenant: str, name: str, *, surely: bool = False) -> tuple[Shelf | None, int]:
-        """Return a record and its sequence; for None that of its removal, or 0."""
-        key = subjects.blob_key(tenant, name)
-        entry = await (self._table.surely(key) if surely else self._table.read(key))
+    async def read(self, tenant: str, name: str) -> tuple[Shelf | None, int]:
+        """Return a record, as the leader knows it, and its sequence; for None that of its removal, or 0."""
+        entry = await self._table.surely(subjects.blob_key(tenant, name))
         return (Shelf.model_validate_json(entry.data) if entry.data else None), entry.sequence
 
     async def write(self, tenant: str, name: str, shelf: Shelf, *, after: int) -> int:

@@ -40,12 +40,12 @@ class Table:
         self._bus = bus
 
     async def read(self, key: str) -> Entry:
-        """Return an entry as some replica knows it; where that has none, as the leader does."""
+        """Return an entry as some replica knows it."""
         try:
             found = await self._bus.last(_STREAM, _PREFIX + key, attempts=_ATTEMPTS)
         except BusError as error:
             raise StorageUnavailable("NATS does not answer") from error
-        return Entry(key, sequence_of(found), found.data) if found is not None and found.data else await self.surely(key)
+        return Entry(key, sequence_of(found), found.data) if found is not None else Entry(key, 0, b"")
 
     async def surely(self, key: str) -> Entry:
         """Return an entry as the leader knows it."""
@@ -81,13 +81,17 @@ class Table:
         await self._publish(key, b"", headers)
 
     async def _publish(self, key: str, data: bytes, headers: dict[str, str]) -> int:
+        unsure = False
         for _ in range(_ATTEMPTS):
             try:
                 return await self._bus.publish(_PREFIX + key, data, headers)
             except Refused as error:
                 if error.code != WRONG_LAST_SEQUENCE:
                     raise StorageUnavailable("JetStream refused a write") from error
+                if not unsure:
+                    raise Moved from None
             except Unsure:  # It may be stored: look. On a cluster another guarded write may be under way.
+                unsure = True
                 await asyncio.sleep(_RETRY_S)
             found = await self.surely(key)
             if found.data == data and found.sequence:

@@ -63,7 +63,7 @@ class Uploads:
             raise StorageUnavailable("as many uploads as possible are under way")
         self._free -= 1
         try:
-            claim = await self._keeper.claim(put)
+            claim, _ = await asyncio.gather(self._keeper.claim(put), self._keeper.enter(put))
             if await self._keeper.is_kept(claim, put.size):
                 self._free += 1
                 mime_type = self._keeper.mime_type(put, await self._keeper.head_of(claim, put.size))

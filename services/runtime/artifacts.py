@@ -288,6 +288,7 @@ class Download:
         """
         digest = hashlib.sha256()
         under_way: deque[asyncio.Future[tuple[ArtifactRef, bytes]]] = deque()
+        hashing: asyncio.Future[None] | None = None
         end, at = self.offset + self.length, self.offset + len(self._first)
         data = self._first
         try:
@@ -296,13 +297,15 @@ class Download:
                     length = min(CHUNK_BYTES, end - at)
                     under_way.append(asyncio.ensure_future(self._fetch(at, length)))
                     at += length
-                await asyncio.to_thread(digest.update, data)
+                if hashing is not None:
+                    await hashing
+                hashing = asyncio.ensure_future(asyncio.to_thread(digest.update, data))
                 yield data
                 data = (await under_way.popleft())[1] if under_way else b""
         finally:
             for task in under_way:
                 task.cancel()
-            await asyncio.gather(*under_way, return_exceptions=True)
+            await asyncio.gather(*under_way, *([hashing] if hashing is not None else []), return_exceptions=True)
         if self.length == self.ref.size and digest.hexdigest() != self.ref.sha256:
             raise StorageUnavailable("the bytes stored are not those of the reference", retryable=False)
 

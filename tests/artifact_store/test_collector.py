@@ -53,6 +53,7 @@ async def test_a_put_that_died_before_its_reference_is_collected_after_the_grace
     """The claim says who was about to come; its bytes and its entry in the lists go with it."""
     put = embedded.put_of(b"half done", session_id="s")
     claim = await inside.keeper.claim(put)
+    await inside.keeper.enter(put)
     await inside.bucket.write(claim.object_key, b"half done")
     patient = Inside(embedded.bus, embedded.settings, grace_s=_HOUR_S)
     await patient.collector.sweep()
@@ -153,6 +154,19 @@ async def test_objects_without_a_record_go_from_our_own_bucket_alone(embedded: S
     await inside.table.write("owner", entry.data, after=(await inside.table.surely("owner")).sequence)
     assert await inside.collector.sweep_strays(-_HOUR_S * 1000) >= 1
     assert sorted(embedded.objects()) == sorted([foreign, object_key(embedded.tenant, ref.sha256)])
+
+
+async def test_entries_of_lists_without_a_reference_go_after_a_day(embedded: Store, inside: Inside) -> None:
+    """What a put entered that had lost its claim meanwhile; nothing else leads to it."""
+    kept = await embedded.client.put(embedded.tenant, b"kept", session="s")
+    lost = embedded.put_of(b"lost", session_id="s")
+    await inside.keeper.enter(lost)
+    pattern = subjects.places_of(embedded.tenant, "s", None)
+    await inside.collector.sweep_lists(_HOUR_S * 1000)
+    assert len([entry for entry in await inside.table.page(pattern, 0, 10) if entry.data]) == 2
+    await inside.collector.sweep_lists(-_HOUR_S * 1000)
+    (left,) = [entry for entry in await inside.table.page(pattern, 0, 10) if entry.data]
+    assert left.key.endswith(kept.artifact_id)
 
 
 class Dawdling(Bucket):
