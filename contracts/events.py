@@ -287,7 +287,7 @@ class ArtifactChunk(Message):
 
 
 class ArtifactStored(Message):
-    """A heavy part of a tool's result was put away: `GET /v1/artifacts/{artifact_id}` gives it. `field` is its dotted path in the result."""
+    """A heavy part of a tool's result was put away: The gateway gives it. `field` is its dotted path in the result."""
 
     type: Literal["artifact_stored"] = "artifact_stored"
     artifact_id: str
