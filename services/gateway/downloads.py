@@ -9,10 +9,9 @@ import asyncio
 import mimetypes
 import re
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import cast
 from urllib.parse import quote
 
 from fastapi.responses import StreamingResponse
@@ -110,7 +109,7 @@ def streamed(download: Download, span: Span | None, *, compressed: bool) -> Stre
 
 
 async def _closed(download: Download) -> AsyncIterator[bytes]:
-    async with aclosing(cast("AsyncGenerator[bytes, None]", download.chunks())) as chunks:
+    async with aclosing(download.chunks()) as chunks:
         async for chunk in chunks:
             yield chunk
 

@@ -7,18 +7,18 @@ Rule 3: bytes are checked against their digest when all of them have come.
 """
 
 import asyncio
-import hashlib
 import json
 import random
 import time
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from nats.errors import MaxPayloadError, NoRespondersError
+from pydantic import ValidationError
 
 from contracts import subjects
 from contracts.artifacts import (
@@ -46,13 +46,17 @@ from contracts.faults import Fault
 from contracts.ids import new_id
 from contracts.tools import REPLY_HEADER
 
-from .artifact_errors import ArtifactFailed, ArtifactTooLarge, StorageUnavailable, failure_of
+from .artifact_errors import ArtifactFailed, ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge, StorageUnavailable, failure_of
 from .bus import Bus
+from .downloads import Download
 from .errors import Unavailable
 from .spool import Bytes, Source, Spool
 
+__all__ = ["ArtifactClient", "Download", "header_value"]
+
 T = TypeVar("T")
 MessageT = TypeVar("MessageT", bound=Message)
+HeadT = TypeVar("HeadT", bound=HeadArtifact)
 
 PATIENCE_S = 60.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
@@ -60,7 +64,6 @@ _ANSWER_S = 15.0
 _CHUNK_ANSWER_S = 120.0
 """The last chunk is answered when the S3 server has everything safe."""
 _PROBE_S = 2.0
-_WINDOW = 4
 
 
 class ArtifactClient:
@@ -95,7 +98,7 @@ class ArtifactClient:
         `artifact_id`: of an earlier call that may have succeeded; the same bytes give the same reference then.
         """
         async with _source(data, limit) as source:
-            put = PutArtifact(
+            put = _announced(
                 tenant=tenant,
                 artifact_id=artifact_id or new_id(),
                 size=source.size,
@@ -145,7 +148,7 @@ class ArtifactClient:
 
         async def is_lost() -> bool:
             try:
-                answer = await self._bus.nc.request(opened.subject, b"", timeout=_PROBE_S, headers=headers)
+                answer = await self._bus.request(opened.subject, b"", _PROBE_S, headers)
             except NoRespondersError:
                 return True
             except (NatsError, TimeoutError, ConnectionError, OSError, Unavailable):
@@ -164,9 +167,9 @@ class ArtifactClient:
         run: str | None = None,
         offset: int = 0,
         length: int | None = None,
-    ) -> "Download":
+    ) -> Download:
         """Begin to read an artifact, or `length` bytes of it from `offset` on. Small ones are here when this returns."""
-        asked = GetArtifact(tenant=tenant, artifact_id=artifact_id, session_id=session, run_id=run, offset=offset)
+        asked = _asked(GetArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, run_id=run, offset=offset)
         first = CHUNK_BYTES if length is None else min(length, CHUNK_BYTES)
         ref, data = await self._range(asked, offset, first)
         whole = max(0, ref.size - offset)
@@ -191,7 +194,7 @@ class ArtifactClient:
 
     async def head(self, tenant: str, artifact_id: str, *, session: str | None = None, run: str | None = None) -> StoredArtifact:
         """Return what is known about an artifact."""
-        asked = HeadArtifact(tenant=tenant, artifact_id=artifact_id, session_id=session, run_id=run)
+        asked = _asked(HeadArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, run_id=run)
         return await self._answered(subjects.ARTIFACT_HEAD, asked, StoredArtifact)
 
     async def list(
@@ -210,12 +213,12 @@ class ArtifactClient:
 
     async def delete(self, tenant: str, artifact_id: str, *, session: str | None = None, run: str | None = None) -> None:
         """Forget an artifact. A repetition of a deletion that was done is ArtifactNotFound, as for any that is not there."""
-        asked = DeleteArtifact(tenant=tenant, artifact_id=artifact_id, session_id=session, run_id=run)
+        asked = _asked(DeleteArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, run_id=run)
         await self._until_answered(lambda: self._ask(subjects.ARTIFACT_DELETE, asked.model_dump_json().encode()))
 
     async def presign(self, tenant: str, artifact_id: str, *, expires_s: int = 300, session: str | None = None) -> PresignedUrl:
         """Return a URL of the S3 server that gives out the bytes. Only for callers that reach that server."""
-        asked = PresignArtifact(tenant=tenant, artifact_id=artifact_id, session_id=session, expires_s=expires_s)
+        asked = _asked(PresignArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, expires_s=expires_s)
         return await self._answered(subjects.ARTIFACT_PRESIGN, asked, PresignedUrl)
 
     async def _answered(self, subject: str, asked: Message, kind: type[MessageT]) -> MessageT:
@@ -262,58 +265,11 @@ class ArtifactClient:
 
     async def _request(self, subject: str, body: bytes, headers: dict[str, str] | None, wait_s: float) -> Msg:
         try:
-            return await self._bus.nc.request(subject, body, timeout=wait_s, headers=headers)
+            return await self._bus.request(subject, body, wait_s, headers)
         except MaxPayloadError as error:
             raise ArtifactTooLarge("NATS does not take messages of a megabyte: set max_payload to 8MB") from error
         except (NatsError, TimeoutError, ConnectionError, OSError, Unavailable) as error:
             raise StorageUnavailable(f"the artifact store does not answer ({type(error).__name__})") from error
-
-
-class Download:
-    """An artifact, or a range of it, on its way. `length` bytes will come."""
-
-    def __init__(
-        self, ref: ArtifactRef, offset: int, length: int, first: bytes, fetch: Callable[[int, int], Awaitable[tuple[ArtifactRef, bytes]]]
-    ) -> None:
-        self.ref = ref
-        self.offset = offset
-        self.length = length
-        self._first = first
-        self._fetch = fetch
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield the bytes in order, at most CHUNK_BYTES at a time. Close it (`aclose`) when leaving early.
-
-        Raises StorageUnavailable at the end, not retryable, when all bytes have come and they have another digest.
-        """
-        digest = hashlib.sha256()
-        under_way: deque[asyncio.Future[tuple[ArtifactRef, bytes]]] = deque()
-        hashing: asyncio.Future[None] | None = None
-        end, at = self.offset + self.length, self.offset + len(self._first)
-        data = self._first
-        try:
-            while data:
-                while at < end and len(under_way) < _WINDOW:
-                    length = min(CHUNK_BYTES, end - at)
-                    under_way.append(asyncio.ensure_future(self._fetch(at, length)))
-                    at += length
-                if hashing is not None:
-                    await hashing
-                hashing = asyncio.ensure_future(asyncio.to_thread(digest.update, data))
-                yield data
-                data = (await under_way.popleft())[1] if under_way else b""
-        finally:
-            for task in under_way:
-                task.cancel()
-            await asyncio.gather(*under_way, *([hashing] if hashing is not None else []), return_exceptions=True)
-        if self.length == self.ref.size and digest.hexdigest() != self.ref.sha256:
-            raise StorageUnavailable("the bytes stored are not those of the reference", retryable=False)
-
-    async def read(self, limit: int) -> bytes:
-        """Return all of them. Raises ArtifactTooLarge when there are more than `limit`."""
-        if self.length > limit:
-            raise ArtifactTooLarge(f"{self.length} bytes; at most {limit} are read")
-        return b"".join([chunk async for chunk in self.chunks()])
 
 
 @asynccontextmanager
@@ -332,6 +288,22 @@ async def _source(data: bytes | AsyncIterable[bytes], limit: int | None) -> Asyn
         yield spool
     finally:
         await spool.close()
+
+
+def _announced(**fields: Any) -> PutArtifact:
+    try:
+        return PutArtifact(**fields)
+    except ValidationError as error:
+        wrong = sorted({str(each["loc"][0]) for each in error.errors() if each["loc"]})
+        raise ArtifactInvalid(f"not well-formed: {', '.join(wrong)}") from None
+
+
+def _asked(kind: type[HeadT], **fields: Any) -> HeadT:
+    """A question about one artifact. What cannot be an artifact's id or scope names none."""
+    try:
+        return kind(**fields)
+    except ValidationError:
+        raise ArtifactNotFound from None
 
 
 def header_value(message: Message) -> str:

@@ -255,7 +255,7 @@ async def test_a_reader_that_leaves_early_leaves_nothing_behind(embedded: Store)
     before = len(asyncio.all_tasks())
     chunks = download.chunks()
     assert len(await anext(chunks)) == MIB
-    await chunks.aclose()  # type: ignore[attr-defined]  # it is a generator
+    await chunks.aclose()
     await wait_until(lambda: len(asyncio.all_tasks()) <= before, what="its tasks have ended")
 
 
@@ -266,6 +266,18 @@ async def test_presigned_urls_work_without_the_store(store: Store) -> None:
     async with httpx.AsyncClient() as http:
         answer = await http.get(signed.url)
     assert (answer.status_code, answer.content, answer.headers["content-type"]) == (200, PNG, "image/png")
+
+
+async def test_names_that_cannot_be_are_failures_of_the_same_kinds(embedded: Store) -> None:
+    """A caller may pass on what it was given: an id from a URL, a namespace, a session."""
+    for artifact in ("", "x", "../../etc", "0" * 31, "0" * 33, "*"):
+        for verb in (embedded.client.head, embedded.client.get, embedded.client.delete, embedded.client.presign):
+            with pytest.raises(ArtifactNotFound):
+                await verb(embedded.tenant, artifact)
+    for wrong in ({"namespace": "a b"}, {"session": "x" * 201}, {"run": "x"}, {"ttl_s": 0}, {"artifact_id": "x"}):
+        with pytest.raises(ArtifactInvalid) as failure:
+            await embedded.client.put(embedded.tenant, b"x", **wrong)
+        assert "x" * 20 not in failure.value.reason
 
 
 async def test_errors_are_one_family() -> None:
