@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from runwire import ToolContext, tool
 
-ARTIFACT = {"artifact": True}
+ARTIFACT: dict[str, Any] = {"artifact": True}
 CANARIES = {name: f"canary-in-{name}-7f3a9c" for name in ("chart", "rows", "pdf", "small")}
 """Each has a multiple of three characters before it in the bytes, so that base64 of it is the same wherever it stands."""
 
