@@ -19,6 +19,7 @@ Hop = Callable[[], float | None]
 """Seconds until the client drops its connection next; None: it stays."""
 
 _PAUSE_S = 0.1
+_LIMIT_S = 75
 
 
 class Client:
@@ -78,9 +79,11 @@ class Client:
 
     async def follow(self, run: str, seen: list[Frame], hop: Hop = lambda: None, after: str = "") -> Event:
         """Append every event of the run to `seen` and return the terminal one. A record that came only in part is forgotten at a hop."""
+        until = time.monotonic() + _LIMIT_S
         while True:
-            patience = hop()
             began = time.monotonic()
+            patience = min(hop() or _LIMIT_S, until - began)
+            assert patience > 0, f"run {run} has not ended for {_LIMIT_S} s; it has shown {[event['type'] for _, event in seen]}"
             try:
                 async with asyncio.timeout(patience):
                     async for frames in self._records(run, after):

@@ -1,5 +1,6 @@
 """Whole systems for tests: real processes on a nats-server of their own."""
 
+import sys
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -13,6 +14,7 @@ from tests.system.system import System, planned
 #: Few, so that a handful of runs fills them.
 SLOTS = 2
 _DIES = "dies"
+_SHOWN = 10
 
 
 @pytest.fixture(scope="module")
@@ -36,12 +38,15 @@ def system(shared_system: System) -> Iterator[System]:
     """The shared system, whole again after the test; when that fails, what the processes logged is shown."""
     with shared_system.stack.showing_logs():
         yield shared_system
+        for seen in shared_system.model.ledger[-_SHOWN:]:
+            sys.stdout.write(f"model asked by {seen.headers['authorization']}: turn {seen.turns}, sent {seen.sent}, {seen.ended}\n")
         shared_system.stack.mend()
 
 
 @pytest.fixture
-async def client(system: System) -> AsyncIterator[Client]:
-    """Speaks HTTP with the gateway."""
+async def client(system: System, bus: Bus) -> AsyncIterator[Client]:
+    """Speaks HTTP with the gateway. Where a test fails, it is shown where the queues stood."""
+    assert bus.is_connected
     async with Client(system.stack.url) as client:
         yield client
 
@@ -51,4 +56,5 @@ async def bus(system: System) -> AsyncIterator[Bus]:
     """Looks at what is stored."""
     bus = await evidence.connect(system.nats.url)
     yield bus
+    sys.stdout.write("\n".join(await evidence.consumers(bus)))
     await bus.nc.close()

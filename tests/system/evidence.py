@@ -51,6 +51,17 @@ async def left(bus: Bus) -> dict[str, int]:
     return {queue: (await bus.api(f"STREAM.INFO.{queue}", {}))["state"]["messages"] for queue in QUEUES}
 
 
+async def consumers(bus: Bus) -> list[str]:
+    """Where every work queue stands, in words: for finding out why a run hangs."""
+    lines = []
+    for queue in QUEUES:
+        answer = await bus.api(f"CONSUMER.LIST.{queue}", {})
+        for each in answer["consumers"]:
+            shown = {name: each[name] for name in ("num_pending", "num_ack_pending", "num_redelivered", "num_waiting")}
+            lines.append(f"{queue}/{each['name']}: {shown} delivered {each['delivered']} acknowledged {each['ack_floor']}")
+    return lines
+
+
 async def dead(bus: Bus) -> list[tuple[str, str, bytes]]:
     """What was buried: its subject, the reason, its body."""
     reader = await bus.reader(subjects.DEAD)
