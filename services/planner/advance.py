@@ -104,6 +104,8 @@ def _wait(run: Run, told: Told, paused: Paused) -> Todo:
 def _ask(run: Run, told: Told, asked: Asked, rules: Rules) -> Todo:
     if asked.by != told.owner or (asked.holder != told.holder and told.asked):
         return Silent() if told.asked else Ack()
+    if told.decision is None and run.deadline_at is not None and told.now >= run.deadline_at:
+        return Append([budgets.out_of(run, budgets.deadline(run), told.now)])
     if asked.holder != told.holder:
         if run.lost >= MAX_LOST:
             reason = f"asking the model was begun {run.lost + 1} times and never came to an end"

@@ -150,7 +150,12 @@ class ChunkSender:
         tail = await self._tail()
         if tail is not None:
             self._guard = tail
-        elif not self.overtaken:
+        else:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """The call is not ours to answer any more."""
+        if not self.overtaken:
             self.overtaken = True
             self.stop()
             self.on_stop()

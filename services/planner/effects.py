@@ -95,10 +95,24 @@ class Effects:
             decision = comes_to(run, decision, now(), self._rules)
             return decision, text_of(run, decision)
 
-        decision = await ask(self._bus, self._where, sender, stream, reading, answer_of)
+        expiring = asyncio.create_task(self._expire(run, sender))
+        try:
+            decision = await ask(self._bus, self._where, sender, stream, reading, answer_of)
+        finally:
+            expiring.cancel()
         if decision is None:
             logger.info("model_call_abandoned", turn=asked.turn, attempt=asked.attempt)
         return decision
+
+    async def _expire(self, run: Run, sender: ChunkSender) -> None:
+        """Abandon the call when the run's deadline passes: its timer may wait behind models that hold all places."""
+        while run.deadline_at is not None:
+            left_ms = run.deadline_at - now()
+            if left_ms <= 0:
+                sender.abandon()
+                return
+            await asyncio.sleep(left_ms / 1000)
+            run = await self._logs.load(self._where, fresh=True)  # It may have been topped up.
 
     def _sender(self, run: Run, asked: Asked) -> ChunkSender:
         return ChunkSender(self._bus, self._where, asked, run.seq, self._logs.tail(self._where, asked.holder), self._chunk_ttl_s)

@@ -18,11 +18,9 @@ from services.runtime.puller import Delivery
 
 from .advance import advance
 from .asking import Address
-from .decisions import Final
 from .effects import Effects, now
 from .errors import CannotOpen
 from .moves import Ack, Append, Kind, Rules, Silent, Told
-from .run import Event
 from .run_logs import RunLogs, short
 from .thinking import Thinker
 
@@ -95,26 +93,13 @@ class Planner:
                         told.specs = await self._thinker.specs(run.started)
                     todo = advance(run, told, self._rules)
                     if isinstance(todo, Append):
-                        _note(told, await self._logs.append(where, run, told.now, todo.events))
+                        told.note(await self._logs.append(where, run, told.now, todo.events))
                         fresh = False
                         continue
                 if isinstance(todo, Ack | Silent):
                     await effects.finish()
                     return isinstance(todo, Ack)
                 fresh = await effects.carry_out(run, todo)
-
-
-def _note(told: Told, events: list[Event]) -> None:
-    """Remember what this handling itself has written."""
-    for event in events:
-        if event.type == "asked":
-            told.unsaid = told.decision if isinstance(told.decision, Final) and told.decision.restate else None
-            told.asked, told.decision, told.critique = True, None, None
-        elif event.type == "step" and event.status == "started":
-            told.asked, told.decision = False, None
-            told.announced.update(call.call_id for call in event.calls)
-        elif event.type == "called":
-            told.announced.update(call.call_id for call in event.calls)
 
 
 _KINDS: dict[str, Kind] = {

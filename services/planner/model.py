@@ -102,7 +102,7 @@ class LiteLLMModel:
                     yield piece
                 return
         except ModelFailed as error:
-            if format_ is None or error.after_output or error.status not in _UNSURE_OF_FORMAT:
+            if format_ is None or error.after_output or error.status not in _UNSURE_OF_FORMAT or error.fault.code == "context_too_long":
                 raise
         # Some servers refuse a request for its `response_format` alone. The prompt asks for JSON too.
         async with aclosing(self._attempt(replace(request, response_format=None))) as pieces:

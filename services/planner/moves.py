@@ -1,6 +1,6 @@
-"""What a handling of a message knows, and the moves that it may make. Data only."""
+"""What a handling of a message knows, and the moves that it may make."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -58,6 +58,18 @@ class Told:
     announced: set[str] = field(default_factory=set)
     """Call ids that this handling itself announced: nobody can have sent them before."""
     dispatched: set[str] = field(default_factory=set)
+
+    def note(self, written: Iterable[Event]) -> None:
+        """Remember what this handling itself has written to the log."""
+        for event in written:
+            if event.type == "asked":
+                self.unsaid = self.decision if isinstance(self.decision, Final) and self.decision.restate else None
+                self.asked, self.decision, self.critique = True, None, None
+            elif event.type == "step" and event.status == "started":
+                self.asked, self.decision = False, None
+                self.announced.update(call.call_id for call in event.calls)
+            elif event.type == "called":
+                self.announced.update(call.call_id for call in event.calls)
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,14 +53,7 @@ class World:
         """Store a record, as the handler does."""
         self.written.append(events)
         fold(self.run, len(self.written), told.now, events)
-        for event in events:
-            if event.type == "asked":  # type: ignore[attr-defined]
-                told.asked, told.decision = True, None
-            elif event.type == "step" and event.status == "started":  # type: ignore[attr-defined]
-                told.asked, told.decision = False, None
-                told.announced.update(call.call_id for call in event.calls)  # type: ignore[attr-defined]
-            elif event.type == "called":  # type: ignore[attr-defined]
-                told.announced.update(call.call_id for call in event.calls)  # type: ignore[attr-defined]
+        told.note(events)
 
     def play(self, told: Told, *replies: Decision) -> list[object]:
         """Handle a message to its end, with these replies of the model. Returns the moves that were no appends."""

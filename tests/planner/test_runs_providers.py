@@ -1,0 +1,188 @@
+"""Providers that fail: what is asked again, of whom, when, and what a listener sees of it (ACTIONS 4)."""
+
+import threading
+
+import pytest
+
+from services.planner.strategies.react_reading import ReactReading
+from tests.planner.conftest import Plan
+from tests.support.model_server import ModelServer, Say, action, answer, words
+from tests.support.waiting import wait_until
+
+SPARE = "openai/spare"
+TOO_LONG = {
+    "message": "This model's maximum context length is 10 tokens.",
+    "type": "invalid_request_error",
+    "code": "context_length_exceeded",
+}
+FILTERED = {"message": "The content management policy.", "type": "invalid_request_error", "code": "content_policy_violation"}
+
+
+@pytest.mark.parametrize(
+    "failing",
+    [
+        Say(status=429),
+        Say(status=500),
+        Say(status=503),
+        Say(text=""),
+        Say(body="<html>a gateway</html>"),
+        Say(text=words(9), cut_after=1),
+    ],
+)
+async def test_what_may_pass_is_asked_again_and_told(plan: Plan, provider: ModelServer, failing: Say) -> None:
+    """Twice; each is an event with the reason and the pause, in our words."""
+    provider.say(failing, failing, answer("at last"))
+    story = await (await plan()).tell()
+    assert (story.end.type, story.end.raw_answer) == ("done", "at last")
+    told = story.of("model_failed")
+    assert [(each.then, each.model, each.next_model) for each in told] == [("retry", "openai/scripted", "openai/scripted")] * 2
+    assert all(each.wait_s > 0 and each.fault.retryable and each.turn == each.attempt == 1 for each in told)
+    assert "scripted" in told[0].fault.reason
+    assert len(story.of("asked")) == 1
+    assert story.end.usage.model_calls == 3
+
+
+async def test_a_pause_that_the_provider_asks_for_is_kept(plan: Plan, provider: ModelServer) -> None:
+    """`Retry-After` wins over our own pause."""
+    provider.say(Say(status=429, headers={"retry-after": "1"}), answer("now"))
+    story = await (await plan()).tell()
+    [told] = story.of("model_failed")
+    assert told.wait_s == 1
+    assert told.fault.code == "model_rate_limited"
+    asked, done = story.of("asked")[0], story.end
+    assert (asked.type, done.raw_answer) == ("asked", "now")
+
+
+async def test_a_pause_too_long_loses_the_question_to_the_next_model(plan: Plan, provider: ModelServer) -> None:
+    """So do models that go on failing, and models that are not there."""
+    provider.say(Say(status=429, headers={"retry-after": "3600"}), answer("from the spare"))
+    story = await (await plan(fallback_models=[SPARE])).tell()
+    [told] = story.of("model_failed")
+    assert (told.then, told.next_model, story.end.raw_answer) == ("fallback", SPARE, "from the spare")
+    assert provider.ledger[-1].body["model"] == "spare"
+
+
+async def test_a_model_that_goes_on_failing_is_left_for_the_next(plan: Plan, provider: ModelServer) -> None:
+    """After three requests; the run's log names them all."""
+    provider.say(Say(status=500), Say(status=500), Say(status=500), answer("from the spare"))
+    story = await (await plan(fallback_models=[SPARE])).tell()
+    assert [each.then for each in story.of("model_failed")] == ["retry", "retry", "fallback"]
+    assert story.end.raw_answer == "from the spare"
+
+
+async def test_an_agent_has_fallbacks_of_its_own(plan: Plan, provider: ModelServer) -> None:
+    """An empty list is one, too."""
+    planning = await plan(fallback_models=[SPARE], agents={"alone": {"fallbacks": []}, "other": {"fallbacks": ["openai/other"]}})
+    provider.say(Say(status=404), answer("no"))
+    story = await planning.tell(agent="alone")
+    assert (story.end.type, story.end.code) == ("error", "model_failed")
+    provider.reset()
+    provider.say(Say(status=404), answer("yes"))
+    story = await planning.tell(agent="other")
+    assert story.end.raw_answer == "yes"
+    assert provider.ledger[-1].body["model"] == "other"
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        Say(text=answer(words(30)).text, cut_after=9),
+        Say(text=answer(words(30)).text, garbage_after=9),
+        Say(text="", reasoning="Let me think.", usage=None),
+    ],
+)
+async def test_a_reply_that_breaks_off_is_asked_for_again_under_a_new_attempt(plan: Plan, provider: ModelServer, broken: Say) -> None:
+    """What it had shown belongs to the old attempt."""
+    provider.say(broken, answer("whole"))
+    story = await (await plan()).tell()
+    assert story.shown() == story.end.raw_answer == "whole"
+    assert [(asked.attempt, asked.cause) for asked in story.of("asked")] == [(1, "turn"), (2, "provider")]
+    [told] = story.of("model_failed")
+    assert (told.attempt, told.then) == (1, "retry")
+    assert told.fault.retryable
+
+
+async def test_a_model_that_breaks_off_twice_is_left_for_the_next(plan: Plan, provider: ModelServer) -> None:
+    """The third attempt asks the fallback."""
+    cut = Say(text=answer(words(30)).text, cut_after=9)
+    provider.say(cut, cut, answer("whole"))
+    story = await (await plan(fallback_models=[SPARE])).tell()
+    assert story.shown() == "whole"
+    assert [asked.model for asked in story.of("asked")] == ["openai/scripted", "openai/scripted", SPARE]
+    assert [told.then for told in story.of("model_failed")] == ["retry", "fallback"]
+
+
+async def test_a_model_that_falls_silent_is_left(plan: Plan, provider: ModelServer) -> None:
+    """Before its first word it is asked again; in the middle, under a new attempt."""
+    provider.say(Say(silent=True), Say(text=answer(words(30)).text, stall_after=9), answer("awake"))
+    story = await (await plan(model_idle_s=0.3)).tell()
+    assert story.shown() == "awake"
+    assert ["said nothing for" in told.fault.reason for told in story.of("model_failed")] == [True, True]
+    await wait_until(lambda: [seen.ended for seen in provider.ledger[:2]] == ["gone", "gone"], what="both requests were closed")
+
+
+@pytest.mark.parametrize(
+    ("refusing", "code"),
+    [
+        (Say(status=400), "model_refused"),
+        (Say(status=400, error=FILTERED), "model_refused"),
+        (Say(text="", finish_reason="content_filter"), "model_refused"),
+        (Say(status=401), "model_failed"),
+    ],
+)
+async def test_a_refusal_ends_the_run_with_a_payload(plan: Plan, provider: ModelServer, refusing: Say, code: str) -> None:
+    """It says so, with what the run had found."""
+    provider.say(action("look", q="x"), refusing)
+    story = await (await plan()).tell()
+    assert (story.end.type, story.end.code, story.end.payload.route) == ("error", code, "error")
+    assert story.end.payload.raw_answer == "found x"
+    assert story.end.payload.warnings
+    assert "scripted" not in story.end.error.replace("openai/scripted", ""), "the provider's own text is never shown"
+
+
+async def test_a_conversation_that_is_too_long_is_compacted_once(plan: Plan, provider: ModelServer) -> None:
+    """Every step is still in it afterwards: what was called, and the ends of what came of it."""
+    long = {"q": words(3000)}
+    provider.say(action("look", **long), action("look", q="short"), Say(status=400, error=TOO_LONG), answer("squeezed"))
+    story = await (await plan()).tell()
+    [compacted] = story.of("compacted")
+    assert (compacted.cause, compacted.turn) == ("overflow", 3)
+    assert [asked.cause for asked in story.of("asked")] == ["turn", "turn", "turn", "compacted"]
+    before, after = provider.ledger[-2].text, provider.ledger[-1].text
+    assert len(after) < len(before) / 2
+    assert all(part in after for part in ("word0 ", "word2999", "found word0", "succeeded", "found short"))
+    assert story.end.raw_answer == "squeezed"
+
+
+async def test_a_conversation_that_stays_too_long_ends_the_run(plan: Plan, provider: ModelServer) -> None:
+    """Compacting is tried once per turn."""
+    provider.say(Say(status=400, error=TOO_LONG))
+    story = await (await plan()).tell()
+    assert (story.end.type, story.end.code) == ("error", "context_too_long")
+    assert len(provider.ledger) == 2
+
+
+async def test_a_long_conversation_is_compacted_before_it_is_refused(plan: Plan, provider: ModelServer) -> None:
+    """By the deployment's own limit; what is newest stays whole."""
+    provider.say(*(action("look", q=words(400 + n)) for n in range(4)), answer("done"))
+    story = await (await plan(max_context_tokens=2000)).tell()
+    assert {compacted.cause for compacted in story.of("compacted")} == {"threshold"}
+    assert words(403) in provider.ledger[-1].text
+    assert len(provider.ledger[-1].text) < 30_000
+
+
+async def test_a_reply_of_megabytes_does_not_stop_the_others(plan: Plan, provider: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is read in a thread."""
+    threads: list[str] = []
+    decide = ReactReading.decide
+
+    def noting(self: ReactReading, reply: object) -> object:
+        threads.append(threading.current_thread().name)
+        return decide(self, reply)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ReactReading, "decide", noting)
+    provider.say(Say(text="[" * 300_000, piece=50_000), answer("short"))
+    story = await (await plan()).tell()
+    assert story.end.raw_answer == "short"
+    assert threads[0] != "MainThread"
+    assert threads[1] == "MainThread"
