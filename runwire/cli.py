@@ -22,7 +22,7 @@ import sys
 from collections.abc import Coroutine
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO
 
 import typer
 from rich.console import Console
@@ -186,6 +186,32 @@ def cancel(run_id: str, url: Url = None, api_key: Key = None, reason: str = "") 
         return 0
 
     _finish(work())
+
+
+@app.command()
+def fetch(
+    artifact_id: str,
+    file: Annotated[Path | None, typer.Option("-o", "--output", help="Write to this file. Default: stdout.")] = None,
+    url: Url = None,
+    api_key: Key = None,
+) -> None:
+    """Get the bytes of an artifact."""
+
+    async def work() -> int:
+        async with Client(_url(url), api_key, patience_s=_PATIENCE_S) as client:
+            pieces = client.fetch(artifact_id)
+            first = await anext(pieces, b"")  # What is not there leaves no file.
+            with _opened(file) as target:
+                target.write(first)
+                async for piece in pieces:
+                    target.write(piece)
+        return 0
+
+    _finish(work())
+
+
+def _opened(file: Path | None) -> BinaryIO:
+    return file.open("wb") if file else os.fdopen(os.dup(sys.stdout.fileno()), "wb")
 
 
 @app.command()

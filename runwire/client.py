@@ -126,6 +126,30 @@ class Client:
         """List the tools that are there right now."""
         return _SPECS.validate_python((await self._ask("GET", "/v1/tools")).json()["tools"])
 
+    async def fetch(self, artifact_id: str) -> AsyncIterator[bytes]:
+        """Give an artifact's bytes, piece by piece; a connection that breaks is taken up where it broke. Raises NotFound."""
+        path, patience, at, tag = f"/v1/artifacts/{_checked(artifact_id)}", _Patience(self._patience_s), 0, ""
+        while True:
+            # An artifact never changes; the tag makes sure.
+            headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={at}-", "If-Range": tag} if at else {})
+            reason: Exception
+            try:
+                async with self._http.stream("GET", path, headers=headers) as answer:
+                    if answer.status_code == (httpx.codes.PARTIAL_CONTENT if at else httpx.codes.OK):
+                        tag = answer.headers.get("etag", "")
+                        async for piece in answer.aiter_bytes():
+                            at += len(piece)
+                            patience.reset()
+                            yield piece
+                        return
+                    await answer.aread()
+                    reason = _error(answer)
+                    if answer.status_code not in _PASSING:
+                        raise reason
+            except httpx.TransportError as error:
+                reason = error
+            await patience.wait(reason)
+
     async def _ask(self, method: str, path: str, **request: Any) -> httpx.Response:
         """Send a request that may be repeated, until it is answered. Raises RunwireError."""
         patience = _Patience(self._patience_s)

@@ -13,6 +13,7 @@ from contracts import subjects
 from contracts.artifacts import ArtifactRef
 from contracts.events import Done
 from contracts.ids import new_id
+from runwire.client import Client, NotFound
 from services.gateway.auth import new_key
 from services.gateway.downloads import headers_of, span_of, takes_gzip
 from services.gateway.errors import RangeNotSatisfiable
@@ -143,6 +144,54 @@ async def test_a_large_file_passes_in_chunks(served: Served) -> None:
     body = bytes(range(256)) * (4096 * 5 + 3)
     ref = await upload(served.http, body)
     assert (await served.http.get(f"/v1/artifacts/{ref.artifact_id}")).content == body
+
+
+class Torn(httpx.AsyncBaseTransport):
+    """A connection that breaks after some bytes of every answer, `times` times."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport, times: int) -> None:
+        self._inner = inner
+        self.times = times
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Answer, and tear."""
+        answer = await self._inner.handle_async_request(request)
+        if self.times and request.method == "GET":
+            self.times -= 1
+            answer.stream = TornBody(answer.stream)
+        return answer
+
+    async def aclose(self) -> None:
+        """Close what is behind it."""
+        await self._inner.aclose()
+
+
+class TornBody(httpx.AsyncByteStream):
+    """The beginning of a body."""
+
+    def __init__(self, body: Any) -> None:
+        self._body = body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for piece in self._body:
+            yield piece[:1000]
+            raise httpx.ReadError("as the test wants it")
+
+    async def aclose(self) -> None:
+        """Drop the rest."""
+        await self._body.aclose()
+
+
+@pytest.mark.usefixtures("store")
+async def test_the_client_fetches_over_broken_connections(served: Served) -> None:
+    """It goes on where it was; and says so when there is nothing."""
+    body = bytes(range(256)) * 8000
+    ref = await upload(served.http, body)
+    async with Client(served.url, patience_s=10) as client:
+        client._http._transport = Torn(client._http._transport, 3)
+        assert b"".join([piece async for piece in client.fetch(ref.artifact_id)]) == body
+        with pytest.raises(NotFound):
+            await anext(client.fetch(new_id()))
 
 
 @pytest.mark.usefixtures("store")

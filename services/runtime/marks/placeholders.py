@@ -76,11 +76,12 @@ def wire_size(value: Any) -> int:
 
 def declared_bytes(text: str) -> bytes | None:
     """Return the bytes behind a text that its schema calls binary, or None when it is no canonical base64, of either alphabet."""
+    others = b"-_" if "-" in text or "_" in text else b"+/"
     try:
-        raw = base64.b64decode(text, altchars=b"-_" if "-" in text or "_" in text else None, validate=True)
+        raw = base64.b64decode(text, altchars=others, validate=True)
     except (binascii.Error, ValueError):
         return None
-    return raw if text in {base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode()} else None
+    return raw if base64.b64encode(raw, others).decode() == text else None
 
 
 def _describe(kind: str, items: int | None, size: int | None, stream: str | None) -> str:
