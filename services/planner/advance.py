@@ -86,8 +86,8 @@ def _remind(run: Run, told: Told) -> Todo:
 
 
 def _top_up(run: Run, told: Told) -> Todo:
-    if told.owner not in run.topped_up_by:
-        facts = budgets.topped_up(run, told.limits, told.now, told.owner)
+    if told.wish not in run.topped_up_by:
+        facts = budgets.topped_up(run, told.limits, told.now, told.wish)
         return Append(facts) if facts else Ack()
     if run.deadline_at is not None and ("deadline", run.deadline_at) not in told.timers:
         return SetTimer("deadline", run.deadline_at)
@@ -101,16 +101,20 @@ def _wait(run: Run, told: Told, paused: Paused) -> Todo:
     return Ack() if ("pause", paused.until) in told.timers else SetTimer("pause", paused.until)
 
 
+def _ask_after_a_loss(run: Run, told: Told, asked: Asked) -> Todo:
+    if run.lost >= MAX_LOST:
+        reason = f"asking the model was begun {run.lost + 1} times and never came to an end"
+        return Append([endings.failed(run, Fault(code="too_many_attempts", reason=reason))])
+    return Append([next_asked(run, told, asked.turn, asked.attempt + 1, "lost")])
+
+
 def _ask(run: Run, told: Told, asked: Asked, rules: Rules) -> Todo:
     if asked.by != told.owner or (asked.holder != told.holder and told.asked):
         return Silent() if told.asked else Ack()
     if told.decision is None and run.deadline_at is not None and told.now >= run.deadline_at:
         return Append([budgets.out_of(run, budgets.deadline(run), told.now)])
     if asked.holder != told.holder:
-        if run.lost >= MAX_LOST:
-            reason = f"asking the model was begun {run.lost + 1} times and never came to an end"
-            return Append([endings.failed(run, Fault(code="too_many_attempts", reason=reason))])
-        return Append([next_asked(run, told, asked.turn, asked.attempt + 1, "lost")])
+        return _ask_after_a_loss(run, told, asked)
     if run.effort == "auto" or (run.effort is None and run.started is not None and len(run.started.models) > 1 and run.turn == 1):
         if told.triaged is None:
             return AskEffort(asked)

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import structlog
 from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
 from contracts import subjects
@@ -176,36 +177,42 @@ class Watch:
         self._bus = bus
         self._subject = subjects.live_log(address.tenant, address.run)
         self._look = look
-        self._watching: asyncio.Task[None] | None = None
-        self._over = asyncio.Event()
+        self._subscription: Subscription | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._stopped = False
         self._timer = asyncio.get_running_loop().call_later(_WATCH_AFTER_S, self._begin)
 
     async def stop(self) -> None:
-        """Look no longer."""
+        """Look no longer. A look that is under way is not waited for: it waits while NATS is away."""
+        self._stopped = True
         self._timer.cancel()
-        self._over.set()
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
+        if self._looking is not None:
+            self._looking.cancel()
+        if self._subscription is not None:
+            await _unsubscribe(self._subscription)
 
     def _begin(self) -> None:
-        self._watching = asyncio.create_task(self._watch())
+        self._looking = asyncio.create_task(self._subscribe_and_look())
 
-    async def _watch(self) -> None:
+    async def _subscribe_and_look(self) -> None:
         subscription = await self._bus.nc.subscribe(self._subject, cb=self._on_log)
-        try:
-            # What was recorded before the subscription took hold is seen by this look: both go over the same connection.
-            await self._look()
-            await self._over.wait()  # And not for ever: a cancellation that came during the look may have been lost in it.
-        finally:
-            try:
-                await subscription.unsubscribe()
-            except (NatsError, ConnectionError, OSError):
-                logger.debug("unsubscribe_failed")
+        if self._stopped:
+            await _unsubscribe(subscription)
+            return
+        self._subscription = subscription
+        # What was recorded before the subscription took hold is seen by this look: both go over the same connection.
+        await self._look()
 
     async def _on_log(self, message: Msg) -> None:
         if not _TURNING.isdisjoint((message.headers or {}).get(EVENTS_HEADER, "").split(",")):
             await self._look()
+
+
+async def _unsubscribe(subscription: Subscription) -> None:
+    try:
+        await subscription.unsubscribe()
+    except (NatsError, ConnectionError, OSError):
+        logger.debug("unsubscribe_failed")
 
 
 async def ask(

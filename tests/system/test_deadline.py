@@ -44,7 +44,7 @@ async def test_deadline_during_a_tool_call(system: System, client: Client, bus: 
 async def test_deadline_while_all_places_are_taken(system: System, client: Client, bus: Bus) -> None:
     """Slow models hold every place for running runs: the deadline of one of them waits behind none."""
     planners = len(system.stack.names("planner"))
-    busy = [Plan(turns=(("often",),), delay_ms=6000, nth=f"deadline-busy-{n}") for n in range(SLOTS * planners)]
-    runs = [await client.ask(plan.query, key=plan.nth, limits={"deadline_s": 9}) for plan in busy]
+    busy = [Plan(turns=(("often",),), delay_ms=3000, nth=f"deadline-busy-{n}") for n in range(SLOTS * planners)]
+    runs = [await client.ask(plan.query, key=plan.nth, limits={"deadline_s": 5}) for plan in busy]
     for run in runs:
         await _ends_soon_after(client, bus, run)

@@ -18,7 +18,7 @@ OUTCOMES: dict[str, set[str]] = {
     "wrong": {"invalid_result"},
     "large": {"result_too_large"},
     "wordy": {"tool_error"},
-    "dies": {"outcome_unknown", "tool_unavailable"},
+    "dies": {"tool_timed_out", "outcome_unknown"},
 }
 #: Characters of a reason that a model is shown at most.
 SHORT = 4000
