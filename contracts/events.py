@@ -176,7 +176,7 @@ class Paused(Message):
 
 
 class ToppedUp(Message):
-    """The run may spend more. `limits` are those that hold from now on, in all."""
+    """The run may spend more. `limits` are those that hold from now on, in all; `by` is the id of the wish."""
 
     type: Literal["topped_up"] = "topped_up"
     limits: RunLimits

@@ -42,10 +42,11 @@ class CancelRequested(Message):
 
 
 class TopUpRequested(Message):
-    """Somebody lets the run spend more: `limits` are fields of RunLimits, counted from now on."""
+    """Somebody lets the run spend more: `limits` are fields of RunLimits, counted from now on. Each `id` counts once."""
 
     v: Literal[1] = 1
     kind: Literal["top_up"] = "top_up"
+    id: str
     limits: dict[str, Any]
 
 

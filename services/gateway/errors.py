@@ -130,6 +130,12 @@ class IdempotencyConflict(Problem):
     status, code, default = 409, "idempotency_conflict", "This Idempotency-Key was used with another body."
 
 
+class NotRunning(Problem):
+    """The run has not begun, or has ended: it cannot be topped up."""
+
+    status, code, default = 409, "not_running", "Only a run that has begun and has not ended can be topped up."
+
+
 class RangeNotSatisfiable(Problem):
     """The range lies beyond the end of the artifact."""
 

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from contracts.artifacts import StoredArtifact
 from contracts.base import HttpInput
 from contracts.payload import FinalPayload
-from contracts.runs import RunInput, RunStatus
+from contracts.runs import LimitsInput, RunInput, RunStatus
 from contracts.tools import ToolSpec
 
 
@@ -15,6 +15,19 @@ class CancelInput(HttpInput):
     """The body of `POST /v1/runs/{run_id}/cancel`; it may be left out."""
 
     reason: str = Field(default="", max_length=1000, description="shown to listeners")
+
+
+class TopUpInput(HttpInput):
+    """The body of `POST /v1/runs/{run_id}/top-up`: what the run may spend from now on. What is left out stays as it is."""
+
+    limits: LimitsInput
+
+    @field_validator("limits")
+    @classmethod
+    def _not_empty(cls, limits: LimitsInput) -> LimitsInput:
+        if not limits.model_fields_set:
+            raise ValueError("names no limit")
+        return limits
 
 
 class ChatInput(BaseModel):

@@ -6,13 +6,14 @@ Rule 2: the server cannot say whether a repeated write had the same body, so a k
 
 import asyncio
 import time
+from typing import Any
 
 import structlog
 
 from contracts import subjects
 from contracts.ids import new_id, run_id_for_key
-from contracts.inbox import CancelRequested
-from contracts.runs import RunInput, RunRequested
+from contracts.inbox import CancelRequested, TopUpRequested
+from contracts.runs import LimitsInput, RunInput, RunRequested
 from services.runtime.bus import Bus
 from services.runtime.errors import FULL, Refused, Unsure
 
@@ -27,7 +28,7 @@ _MAX_REQUEST = (1 << 20) - (128 << 10)
 _TRY_S = 1.0
 _PAUSE_S = 0.1
 _ALREADY = "per subject"
-_NEVER_NONE = frozenset({"max_steps", "max_parallel"})
+_NEVER_NONE = frozenset({"max_steps", "max_parallel", "grace_s"})
 
 
 class Intake:
@@ -71,6 +72,13 @@ class Intake:
         await self._store(subjects.control(tenant, run, "cancel"), message, f"{run}-cancel")
         logger.info("cancel_requested", run_id=run, tenant=tenant)
 
+    async def top_up(self, tenant: str, run: str, limits: LimitsInput, key: str | None) -> None:
+        """Ask the planner to let a run spend more; the same key counts once. Raises TryAgain."""
+        wish = TopUpRequested(id=run_id_for_key(tenant, f"{run}\n{key}") if key else new_id(), limits=_set(limits))
+        subject = subjects.control(tenant, run, f"top_up-{wish.id}")
+        await self._store(subject, wish.model_dump_json().encode(), f"{run}-top_up-{wish.id}")
+        logger.info("top_up_requested", run_id=run, tenant=tenant)
+
     async def _store(self, subject: str, data: bytes, message_id: str) -> None:
         deadline = time.monotonic() + self._wait_s
         while True:
@@ -95,11 +103,8 @@ def _request(tenant: str, run: str, asked: RunInput, trace: str | None) -> RunRe
             subjects.checked_tool(name)
         except subjects.InvalidName as error:
             raise InvalidInput(f"tools.{number}", str(error)) from error
-    limits = asked.limits.model_dump(exclude_unset=True)
-    # null means "without this limit" where that is possible, else "not set".
-    limits = {name: value for name, value in limits.items() if value is not None or name not in _NEVER_NONE}
     # Defaults do not count, so that a version with a new field still knows the requests of this one.
-    content = {**asked.model_dump(exclude={"limits"}, exclude_defaults=True), "limits": limits}
+    content = {**asked.model_dump(exclude={"limits"}, exclude_defaults=True), "limits": _set(asked.limits)}
     return RunRequested(
         **content,
         run_id=run,
@@ -108,3 +113,8 @@ def _request(tenant: str, run: str, asked: RunInput, trace: str | None) -> RunRe
         trace_id=trace or new_id(),
         body_sha256=digest_of(content),
     )
+
+
+def _set(limits: LimitsInput) -> dict[str, Any]:
+    """The limits that the caller set. null means "without this limit" where that is possible, else "not set"."""
+    return {name: value for name, value in limits.model_dump(exclude_unset=True).items() if value is not None or name not in _NEVER_NONE}

@@ -9,9 +9,9 @@ from pydantic.json_schema import models_json_schema
 from contracts.runs import RunInput
 
 from .errors import MEDIA_TYPE, ProblemBody
-from .inputs import CancelInput, ChatInput
+from .inputs import CancelInput, ChatInput, TopUpInput
 
-_BODIES = (RunInput, CancelInput, ChatInput)
+_BODIES = (RunInput, CancelInput, TopUpInput, ChatInput)
 _UNUSED = ("HTTPValidationError", "ValidationError")
 
 

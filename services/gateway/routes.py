@@ -19,11 +19,11 @@ from services.runtime.follow import Follower
 from .auth import Guard
 from .bodies import idempotency_key, parse, read_body, trace_id
 from .downloads import takes_gzip
-from .errors import BadCursor, NotFound, TryAgain
+from .errors import BadCursor, NotFound, NotRunning, TryAgain
 from .event_stream import EventStream, OpenStreams
 from .frames import Cursor
 from .inlining import Form, inlined
-from .inputs import CancelInput, ChatAnswer, ChatInput, RunPage, ToolList
+from .inputs import CancelInput, ChatAnswer, ChatInput, RunPage, ToolList, TopUpInput
 from .intake import Intake
 from .run_index import RunIndex
 from .runs import FoundRun, Runs
@@ -198,6 +198,18 @@ async def cancel_run(run_id: str, request: Request, response: Response, here: He
         response.status_code = 200
     else:
         await here.intake.cancel(tenant, run_id, wish.reason)
+    return found.status()
+
+
+@router.post("/v1/runs/{run_id}/top-up", status_code=202, openapi_extra=body_of(TopUpInput, keyed=True), tags=["runs"])
+async def top_up_run(run_id: str, request: Request, here: Here, tenant: Tenant) -> RunStatus:
+    """Let a run spend more, counted from now on. One that waits for it goes on. With an `Idempotency-Key` the same wish counts once."""
+    wish = parse(TopUpInput, await read_body(request, here.settings.max_body_bytes))
+    key = idempotency_key(request)
+    found = await here.find(tenant, run_id)
+    if found.ended or found.first is None:
+        raise NotRunning
+    await here.intake.top_up(tenant, run_id, wish.limits, key)
     return found.status()
 
 

@@ -18,7 +18,7 @@ from nats.errors import Error as NatsError
 from pydantic import BaseModel, ValidationError
 
 from contracts import subjects
-from contracts.events import TERMINAL, Cancelled, Done, Error, RunStarted
+from contracts.events import TERMINAL, Cancelled, Done, Error, Paused, RunStarted
 from contracts.payload import FinalPayload
 from contracts.records import Record
 from contracts.runs import RunRequested, RunStatus
@@ -73,6 +73,7 @@ class FoundRun:
             ended_at=last.at if last and end else None,
             reason=end.reason if isinstance(end, Done) else "error" if isinstance(end, Error) else "cancelled" if end else None,
             code=end.code if isinstance(end, Error) else None,
+            paused=last.events[-1].budget if last and isinstance(last.events[-1], Paused) else None,
             payload=payload_of(end) if end else None,
             usage=end.usage if end else None,
         )

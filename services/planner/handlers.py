@@ -77,7 +77,7 @@ class Planner:
         elif isinstance(message, TimerFired):
             told.timer = message
         elif isinstance(message, TopUpRequested):
-            told.limits = message.limits
+            told.limits, told.wish = message.limits, message.id
         return told
 
     async def _handle(self, where: Address, told: Told) -> bool:

@@ -42,6 +42,8 @@ class Told:
     reason: str = ""
     limits: Mapping[str, Any] = field(default_factory=dict)
     """Of a top-up: what the run may spend from now on."""
+    wish: str = ""
+    """Of a top-up: its id."""
     triaged: Triage | None = None
     critique: Critique | None = None
     decision: Decision | None = None

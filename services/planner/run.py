@@ -57,7 +57,7 @@ class Run:
     deadline_at: int | None = None
     """Unix ms."""
     topped_up_by: set[str] = field(default_factory=set)
-    """Messages whose top-up is in effect."""
+    """Ids of the top-ups that are in effect."""
     turn: int = 0
     asked: Asked | None = None
     """The model call in flight."""

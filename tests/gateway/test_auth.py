@@ -38,6 +38,7 @@ ROUTES = [
     ("GET", "/v1/runs/{run}"),
     ("GET", "/v1/runs/{run}/events"),
     ("POST", "/v1/runs/{run}/cancel"),
+    ("POST", "/v1/runs/{run}/top-up"),
     ("POST", "/chat"),
     ("GET", "/v1/tools"),
 ]

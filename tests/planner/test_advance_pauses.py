@@ -24,7 +24,7 @@ def asked_to(world: World, *replies: Decision, **limits: object) -> None:
 
 def top_up(world: World, owner: str = "INBOX:50", **limits: object) -> list[object]:
     """Let the run spend more; returns the moves."""
-    return carry_out(world, world.told(owner, "top_up", limits=limits))
+    return carry_out(world, world.told(owner, "top_up", limits=limits, wish=owner))
 
 
 def carry_out(world: World, told: Told) -> list[object]:
@@ -204,7 +204,7 @@ class Storm:
         world, position = self.world, self.rng.randrange(len(self.handlings))
         told = self.handlings[position]
         if self.rng.random() < 0.1:
-            fields = {"started": told.started, "finished": told.finished, "timer": told.timer, "limits": told.limits}
+            fields = {"started": told.started, "finished": told.finished, "timer": told.timer, "limits": told.limits, "wish": told.wish}
             self.handlings[position] = Told(told.owner, told.kind, f"{self.rng.random()}", NOW, **fields)  # type: ignore[arg-type]
             return
         match advance(world.run, told, world.rules):
@@ -235,7 +235,7 @@ class Storm:
         """Somebody tops the run up while it waits, now and then; timers go off."""
         if self.world.run.paused is not None and self.rng.random() < 0.2:
             self.tops += 1
-            self.hear(f"CONTROL:{self.tops}", "top_up", limits={"max_steps": 2, "max_tool_calls": 3})
+            self.hear(f"CONTROL:{self.tops}", "top_up", limits={"max_steps": 2, "max_tool_calls": 3}, wish=f"{self.tops}")
         if self.rng.random() < 0.002:
             self.hear("INBOX:deadline", "timer", timer=TimerFired(timer="deadline", at=61_000))
         for name, at in list(self.timers):

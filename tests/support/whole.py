@@ -126,8 +126,8 @@ class Planning:
 
     async def top_up(self, run: str, **limits: Any) -> None:
         """Let a run spend more."""
-        message = TopUpRequested(limits=limits).model_dump_json().encode()
-        await self.bus.publish(subjects.control("default", run, f"top_up-{new_id()}"), message)
+        message = TopUpRequested(id=new_id(), limits=limits)
+        await self.bus.publish(subjects.control("default", run, f"top_up-{message.id}"), message.model_dump_json().encode())
 
     async def knows(self, *specs: ToolSpec) -> None:
         """Return once the planner's catalogue has these tools."""
