@@ -88,10 +88,16 @@ async def narrate(ctx: ToolContext) -> str:
     return "told"
 
 
+class Part(BaseModel):
+    """Something that is not heavy by itself."""
+
+    blob: str = Field(json_schema_extra=ARTIFACT)
+
+
 @tool(idempotent=True)
-async def many(parts: int) -> dict[str, str]:
-    """Nothing heavy by itself."""
-    return {str(number): "y" * 20_000 for number in range(parts)}
+async def many(name: str) -> dict[str, Part]:
+    """Five of them."""
+    return {f"{name}{number}": Part(blob=name * 20_000) for number in range(5)}
 
 
 class Heavy(BaseModel):

@@ -190,6 +190,15 @@ async def test_finished_streams_without_a_field_become_artifacts(whole: Whole) -
     assert payload["artifacts"]["narrate"] == {"story": "0, 1, 2, ", "points": [[0], [1], [2]]}
 
 
+async def test_what_many_calls_leave_inline_does_not_weigh_on_the_end(whole: Whole) -> None:
+    """300 KB in pieces of 20: at most 128 KiB of them stand in the last record, and all of them are there."""
+    run, payload = await whole.chat("Q-many", *(action("many", name=name) for name in "abc"), answer("Fifteen."))
+    assert payload["artifacts"]["many"] == {f"{name}{number}.blob": name * 20_000 for name in "abc" for number in range(5)}
+    (done,) = [event for event in await events_of(whole, run) if event["type"] == "done"]
+    assert len(json.dumps(done)) < 160 * KIB
+    assert not [warning for warning in payload["warnings"] if "artifact" in warning]
+
+
 async def test_what_is_too_large_fails_its_call_and_no_run(whole: Whole) -> None:
     """12 MB pass; what is above 50 MB is told to the model."""
     run, payload = await whole.chat("Q-heavy", action("heavy", megabytes=12), action("heavy", megabytes=53), answer("One of two."))
