@@ -1,0 +1,32 @@
+"""The planner as a real service process, but for its model: `python -m benchmarks.instant_planner`."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from benchmarks.script import InstantModel
+from services.planner.__main__ import build_planner, pullers
+from services.planner.retries import Retrying
+from services.planner.settings import PlannerSettings
+from services.runtime.bus import Bus
+from services.runtime.catalogue import Catalogue
+from services.runtime.health import Health
+from services.runtime.service import Broker, run_service
+
+
+@asynccontextmanager
+async def work(bus: Bus, _broker: Broker, _health: Health) -> AsyncIterator[None]:
+    """What services.planner does, without LiteLLM and without the hourly purge."""
+    settings = PlannerSettings()
+    catalogue = await Catalogue(bus).start()
+    planner = build_planner(settings, bus, catalogue, Retrying(model=InstantModel()), "benchmark/instant")
+    lanes = [await lane.start() for lane in pullers(bus, planner, settings)]
+    try:
+        yield
+    finally:
+        await asyncio.gather(*(lane.stop(settings.graceful_timeout_s) for lane in lanes))
+        await catalogue.stop()
+
+
+if __name__ == "__main__":
+    run_service("planner", PlannerSettings(), work)

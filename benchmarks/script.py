@@ -1,0 +1,79 @@
+"""What the instant model is told to say, as JSON in the question of a run: it answers at once and costs nothing.
+
+It decides by the length of the conversation alone, so any planner may ask it at any point of a run. Every reply holds the moment at which
+it was made (`time.monotonic_ns()`, one clock for all processes of a Linux machine), so the log tells when each decision was taken.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import orjson
+
+from services.planner.model import Delta, ModelRequest, Reply
+
+TOOL = "instant"
+SEPARATOR = ";"
+_HEAD, _TAIL = '{"next_node":"final_response","args":{"answer":"', '"}}'
+
+
+@dataclass(frozen=True)
+class Script:
+    """A run: so many calls of `tool` one after another, then an answer of `tokens` moments, one every `pace_s` seconds."""
+
+    steps: int = 0
+    tool: str = TOOL
+    tokens: int = 1
+    pace_s: float = 0.0
+
+    def query(self) -> str:
+        """The question that holds it."""
+        return orjson.dumps(asdict(self)).decode()
+
+    @staticmethod
+    def of(question: str) -> "Script":
+        """Read it back from the question as the model sees it."""
+        return Script(**orjson.loads(question[question.index("{") : question.index("}") + 1]))
+
+
+class InstantModel:
+    """A Model (services.planner.model) that follows the script in the question."""
+
+    def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
+        """Yield the reply of this turn."""
+        script = Script.of(text_of(request.messages[1]))
+        decided = (len(request.messages) - 2) // 2
+        return _call(script) if decided < script.steps else _answer(script)
+
+
+def text_of(message: dict[str, Any]) -> str:
+    """The text of a message whose content is text."""
+    return str(message["content"])
+
+
+async def _call(script: Script) -> AsyncGenerator[Delta | Reply, None]:
+    text = f'{{"next_node":"{script.tool}","args":{{"at":{time.monotonic_ns()}}}}}'
+    yield Delta(text=text)
+    yield Reply(text=text)
+
+
+async def _answer(script: Script) -> AsyncGenerator[Delta | Reply, None]:
+    said = [_HEAD]
+    yield Delta(text=_HEAD)
+    due = asyncio.get_running_loop().time()
+    for number in range(script.tokens):
+        if number and script.pace_s:
+            due += script.pace_s
+            await asyncio.sleep(max(0.0, due - asyncio.get_running_loop().time()))
+        said.append(f"{time.monotonic_ns()}{SEPARATOR}")
+        yield Delta(text=said[-1])
+    said.append(_TAIL)
+    yield Delta(text=_TAIL)
+    yield Reply(text="".join(said))
+
+
+def moments(text: str) -> list[int]:
+    """The moments in a piece of an answer."""
+    return [int(part) for part in text.split(SEPARATOR) if part]
