@@ -26,10 +26,10 @@ from pydantic import Field
 from .base import Message
 
 ARTIFACT_HEADER, UPLOAD_HEADER, SEQ_HEADER = "Runwire-Artifact", "Runwire-Upload", "Runwire-Seq"
-INLINE_BYTES = 1 << 20
+INLINE_BYTES = 2 << 20
 """What is not larger travels in the request itself."""
-CHUNK_BYTES = 1 << 20
-"""Every chunk of an upload but its last, and the longest range of one get."""
+CHUNK_BYTES = 2 << 20
+"""Every chunk of an upload but its last, and the longest range of one get. docs/decisions/0007 says why."""
 
 JsonType = Literal["dict", "list", "str", "int", "float", "bool", "bytes"]
 ArtifactId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", description="UUIDv7, 32 lower-case hexadecimal digits")]

@@ -44,7 +44,7 @@ logger = structlog.get_logger(__name__)
 
 QUEUE = "artifact_store"
 _AT_ONCE = 32
-_PENDING_BYTES = 32 << 20
+_PENDING_BYTES = 64 << 20
 
 Headers = Annotated[dict[str, str], Context("message.headers")]
 

@@ -26,7 +26,7 @@ from .sniffing import HEAD_BYTES
 
 logger = structlog.get_logger(__name__)
 
-WINDOW = 4
+WINDOW = 3
 _FARTHEST = 64
 """No sender is so many chunks ahead."""
 _IDLE_S = 20.0

@@ -267,7 +267,7 @@ class ArtifactClient:
         try:
             return await self._bus.request(subject, body, wait_s, headers)
         except MaxPayloadError as error:
-            raise ArtifactTooLarge("NATS does not take messages of a megabyte: set max_payload to 8MB") from error
+            raise ArtifactTooLarge("NATS does not take messages of two megabytes: set max_payload to 8MB") from error
         except (NatsError, TimeoutError, ConnectionError, OSError, Unavailable) as error:
             raise StorageUnavailable(f"the artifact store does not answer ({type(error).__name__})") from error
 

@@ -12,7 +12,7 @@ from contracts.artifacts import CHUNK_BYTES, ArtifactRef
 
 from .artifact_errors import ArtifactTooLarge, StorageUnavailable
 
-_WINDOW = 4
+_WINDOW = 3
 
 
 class Download:

@@ -91,7 +91,7 @@ async def upload_under_way(deployment: Deployment, body: bytes) -> asyncio.Task[
 
     subscription = await deployment.client._bus.nc.subscribe("artifact.chunk.*", cb=count)
     task = asyncio.create_task(put())
-    await wait_until(lambda: task.done() or chunks > 3, what="the upload is under way")
+    await wait_until(lambda: task.done() or chunks > 2, what="the upload is under way")
     await subscription.unsubscribe()
     assert not task.done()
     return task
@@ -112,7 +112,7 @@ async def test_the_store_is_killed_in_mid_upload(deployment: Deployment) -> None
     """The call notices, waits for it to come back, begins again, and succeeds; there is one reference, with all its bytes."""
     stored = []
     for _ in range(2):
-        body = secrets.token_bytes(24 * MIB)
+        body = secrets.token_bytes(32 * MIB)
         putting = await upload_under_way(deployment, body)
         deployment.stack.kill(NAME)
         check_objects(deployment, len(body))
@@ -125,7 +125,7 @@ async def test_the_store_is_killed_in_mid_upload(deployment: Deployment) -> None
 @pytest.mark.system
 async def test_the_s3_server_is_killed_in_mid_upload(deployment: Deployment) -> None:
     """The call waits for it to come back, begins again, and succeeds; nothing half written is ever visible."""
-    body = secrets.token_bytes(24 * MIB)
+    body = secrets.token_bytes(32 * MIB)
     putting = await upload_under_way(deployment, body)
     deployment.s3.kill()
     deployment.s3.start()
@@ -161,7 +161,7 @@ async def test_impatience_is_typed(deployment: Deployment) -> None:
     """Who does not want to wait gets a failure that says so, and nothing is stored."""
     deployment.s3.kill()
     hasty = ArtifactClient(deployment.client._bus, patience_s=0.5)
-    for body in (b"x", secrets.token_bytes(2 * MIB)):
+    for body in (b"x", secrets.token_bytes(3 * MIB)):
         with pytest.raises(StorageUnavailable) as failure:
             await hasty.put(deployment.tenant, body, session="s")
         assert failure.value.retryable
@@ -173,7 +173,7 @@ async def test_impatience_is_typed(deployment: Deployment) -> None:
 async def test_the_nats_server_restarts(own_nats_server: NatsServer, rclone: S3Server, tmp_path: Path) -> None:
     """Calls under way wait for it; what was stored is still there."""
     async with deployed(own_nats_server, rclone, tmp_path) as deployment:
-        body = secrets.token_bytes(24 * MIB)
+        body = secrets.token_bytes(32 * MIB)
         ref = await deployment.client.put(deployment.tenant, b"before", session="s")
         putting = await upload_under_way(deployment, body)
         own_nats_server.kill()
@@ -246,7 +246,7 @@ async def test_memory_stays_flat_however_large_the_artifact(server: NatsServer, 
 async def test_no_bytes_in_logs_errors_or_references(server: NatsServer, rclone: S3Server, tmp_path: Path) -> None:
     """At the level `debug`, whatever goes wrong with them."""
     canary = b"CANARY-" + secrets.token_hex(8).encode()
-    large = (canary + b" ") * 60_000
+    large = (canary + b" ") * 120_000
     async with deployed(server, rclone, tmp_path, patience_s=3) as deployment:
         client, said = deployment.client, []
         said.append((await client.put(deployment.tenant, canary, filename="a.txt", session="s")).model_dump_json())

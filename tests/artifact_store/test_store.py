@@ -28,7 +28,7 @@ async def pieces(body: bytes, size: int = 70_000) -> AsyncIterator[bytes]:
         yield body[start : start + size]
 
 
-@pytest.mark.parametrize("size", [0, 1, 1000, MIB, MIB + 1, 5 * MIB + 7])
+@pytest.mark.parametrize("size", [0, 1, 1000, CHUNK_BYTES, CHUNK_BYTES + 1, 5 * MIB + 7])
 async def test_bytes_come_back_as_they_went(store: Store, size: int) -> None:
     """Inline and in chunks, from memory and from a stream; the reference tells size and digest."""
     body = secrets.token_bytes(size)
@@ -47,11 +47,11 @@ async def test_keys_are_made_of_tenant_and_digest(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("offset", "length"), [(0, 10), (10, 1), (MIB - 5, 10), (0, None), (MIB, None), (2 * MIB + 100, None), (9 * MIB, 5)]
+    ("offset", "length"), [(0, 10), (10, 1), (CHUNK_BYTES - 5, 10), (0, None), (MIB, None), (5 * MIB + 100, None), (9 * MIB, 5)]
 )
 async def test_ranges(store: Store, offset: int, length: int | None) -> None:
     """Any part can be read; beyond the end there is nothing."""
-    body = secrets.token_bytes(2 * MIB + 100)
+    body = secrets.token_bytes(5 * MIB + 100)
     ref = await store.client.put(store.tenant, body)
     download = await store.client.get(store.tenant, ref.artifact_id, offset=offset, length=length)
     expected = body[offset:] if length is None else body[offset : offset + length]
@@ -109,7 +109,7 @@ async def test_what_one_may_not_see_does_not_exist(store: Store) -> None:
 
 async def test_a_put_may_be_repeated(store: Store) -> None:
     """Under the same id the same bytes are the same artifact, and other bytes an error."""
-    for body in (b"small", secrets.token_bytes(2 * MIB)):
+    for body in (b"small", secrets.token_bytes(3 * MIB)):
         artifact_id = new_id()
         puts = [store.client.put(store.tenant, body, artifact_id=artifact_id, session="s") for _ in range(5)]
         refs = await asyncio.gather(*puts)
@@ -242,7 +242,7 @@ async def test_requests_that_are_none_get_a_fault(embedded: Store, body: bytes) 
 
 async def test_many_at_once(store: Store) -> None:
     """Small and large, all different, all at the same time."""
-    bodies = [secrets.token_bytes(size) for size in [100] * 20 + [MIB] * 10 + [2 * MIB] * 6]
+    bodies = [secrets.token_bytes(size) for size in [100] * 20 + [MIB] * 10 + [3 * MIB] * 6]
     refs = await asyncio.gather(*(store.client.put(store.tenant, body) for body in bodies))
     read = await asyncio.gather(*(store.client.read(store.tenant, ref.artifact_id, limit=4 * MIB) for ref in refs))
     assert [body for _, body in read] == bodies
@@ -254,7 +254,7 @@ async def test_a_reader_that_leaves_early_leaves_nothing_behind(embedded: Store)
     download = await embedded.client.get(embedded.tenant, ref.artifact_id)
     before = len(asyncio.all_tasks())
     chunks = download.chunks()
-    assert len(await anext(chunks)) == MIB
+    assert len(await anext(chunks)) == CHUNK_BYTES
     await chunks.aclose()
     await wait_until(lambda: len(asyncio.all_tasks()) <= before, what="its tasks have ended")
 
