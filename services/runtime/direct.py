@@ -14,6 +14,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from .errors import Unsure
+from .requests import expire
 
 _PAGE = 1000
 _PAGE_BYTES = 4 << 20
@@ -78,17 +79,18 @@ class DirectReader:
 
     async def _ask(self, body: dict[str, Any]) -> tuple[list[Msg], int]:
         key = str(next(self._numbers))
-        ended: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[dict[str, str]] = loop.create_future()
         messages: list[Msg] = []
         self._waiting[key] = (messages, ended)
+        timer = loop.call_later(_PAGE_WAIT_S, expire, ended)
         try:
             await self._client.publish(self._api, orjson.dumps(body), reply=f"{self._inbox}.{key}")
-            # Not wait_for: it loses a cancellation that comes together with the answer.
-            async with asyncio.timeout(_PAGE_WAIT_S):
-                end = await ended
+            end = await ended
         except (NatsError, TimeoutError, ConnectionError, OSError) as error:
             raise Unsure(repr(error)) from error
         finally:
+            timer.cancel()
             del self._waiting[key]
         if end["Status"] == "404":
             return [], 0

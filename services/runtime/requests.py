@@ -6,6 +6,7 @@ token per question, since a number tells them apart, no task per time-out, no se
 
 import asyncio
 from itertools import count
+from typing import Any
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -32,7 +33,7 @@ class Requests:
         key = str(next(self._numbers))
         answer: asyncio.Future[Msg] = loop.create_future()
         self._waiting[key] = answer
-        timer = loop.call_later(wait_s, _expire, answer)
+        timer = loop.call_later(wait_s, expire, answer)
         try:
             await self._client.publish(subject, data, reply=self._inbox + key, headers=headers)
             message = await answer
@@ -49,6 +50,7 @@ class Requests:
             waiting.set_result(message)
 
 
-def _expire(answer: asyncio.Future[Msg]) -> None:
+def expire(answer: asyncio.Future[Any]) -> None:
+    """End a wait. `asyncio.wait_for` would forget that its task was cancelled when the answer comes at that very moment (Python 3.11)."""
     if not answer.done():
         answer.set_exception(TimeoutError())
