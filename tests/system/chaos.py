@@ -57,8 +57,8 @@ class Session:
     history: list[tuple[float, str, str]] = field(default_factory=list)
     """When (Unix s), what, to whom: for finding the cause of a broken promise."""
     connections: int = 0
-    absent: set[str] = field(default_factory=set)
-    """Processes that were struck and have not been started again yet."""
+    down: set[str] = field(default_factory=set)
+    """Processes that are being struck, until they run again."""
     crashes: list[str] = field(default_factory=list)
     """Processes that ended by themselves, with the ends of their logs."""
 
@@ -99,12 +99,19 @@ async def _kill_server(session: Session) -> None:
 
 
 async def _strike(session: Session, name: str) -> None:
+    if name in session.down:
+        return
+    session.down.add(name)
+    try:
+        # Who is struck while starting has done nothing yet; with too much of that nobody ever does, since a start takes seconds.
+        if await asyncio.to_thread(session.system.stack.is_ready, name) or session.rng.random() < _STRUCK_WHILE_STARTING:
+            await _strike_down(session, name)
+    finally:
+        session.down.remove(name)
+
+
+async def _strike_down(session: Session, name: str) -> None:
     stack, rng = session.system.stack, session.rng
-    if not stack.parts[name].alive or stack.parts[name].frozen:
-        return
-    # Who is struck while starting has done nothing yet, and with too much of that nobody ever does: on a slow machine a start takes long.
-    if not await asyncio.to_thread(stack.is_ready, name) and rng.random() > _STRUCK_WHILE_STARTING:
-        return
     kind = rng.random()
     if kind < 0.35:
         session.note("freeze", name)
@@ -113,7 +120,6 @@ async def _strike(session: Session, name: str) -> None:
         session.history.append((time.time(), "thaw", f"{name} {stack.pid(name)}"))
         stack.thaw(name)
         return
-    session.absent.add(name)
     if kind < 0.85:
         session.note("kill", name)
         stack.kill(name)
@@ -123,7 +129,6 @@ async def _strike(session: Session, name: str) -> None:
     await asyncio.sleep(rng.uniform(0.05, 0.6))
     stack.spawn(name)
     session.history.append((time.time(), "spawn", f"{name} {stack.pid(name)}"))
-    session.absent.remove(name)
 
 
 async def supervise(session: Session) -> None:
@@ -131,16 +136,15 @@ async def supervise(session: Session) -> None:
     stack = session.system.stack
     while True:
         for name, part in stack.parts.items():
-            if not part.alive and name not in session.absent:
+            if not part.alive and name not in session.down:
                 session.crashes.append(f"{name}: {stack.tail_of(name)[-2000:]}")
                 stack.spawn(name)
         await asyncio.sleep(0.2)
 
 
-def draw(rng: random.Random, nth: int, *, parallel: bool = False) -> Plan:
-    """Choose what a run does: up to four turns of one call (with `parallel` up to three at once), then the answer."""
-    width = 3 if parallel else 1
-    turns = tuple(tuple(rng.choice(["often", "once"]) for _ in range(rng.randint(1, width))) for _ in range(rng.randint(0, 4)))
+def draw(rng: random.Random, nth: int) -> Plan:
+    """Choose what a run does: up to four turns of one call, or of two or three at once, then the answer."""
+    turns = tuple(tuple(rng.choice(["often", "once"]) for _ in range(rng.choice([1, 1, 2, 3]))) for _ in range(rng.randint(0, 4)))
     return Plan(
         turns=turns,
         call_ms=rng.choice([0, 0, 50, 300, 900]),
@@ -202,7 +206,7 @@ async def hold(storm: Storm, system: System) -> Session:
 
 
 async def judged(session: Session) -> tuple[Evidence, dict[str, list[str]]]:
-    """Gather the evidence and apply every rule; hung runs and buried messages are complaints too."""
+    """Gather the evidence and apply every rule."""
     bus = await evidence.connect(session.system.nats.url)
     try:
 
@@ -212,13 +216,9 @@ async def judged(session: Session) -> tuple[Evidence, dict[str, list[str]]]:
         with contextlib.suppress(AssertionError):  # `leaves_nothing` says what is left.
             await wait_until(drained, timeout=DRAIN_LIMIT, what="the queues are empty")
         found = await evidence.gather(bus, session.runs, session.system.ledger, IDEMPOTENT)
-        complaints = judge(found)
-        if session.hung:
-            complaints["hangs"] = [f"{run}: {session.plans[run]}" for run in session.hung]
-        if session.crashes:
-            complaints["crashes"] = session.crashes
-        if buried := await evidence.dead(bus):
-            complaints["buries"] = [f"{subject}: {reason}: {body[:200]!r}" for subject, reason, body in buried]
-        return found, complaints
+        found.hung = [f"{run}: {session.plans[run]}" for run in session.hung]
+        found.buried = [f"{subject}: {reason}: {body[:200]!r}" for subject, reason, body in await evidence.dead(bus)]
+        found.crashed = session.crashes
+        return found, judge(found)
     finally:
         await bus.nc.close()

@@ -59,6 +59,12 @@ class Evidence:
     """Tool -> whether its calls may be repeated while they are not settled."""
     left: dict[str, int] = field(default_factory=dict)
     """Messages left in the work queues."""
+    hung: list[str] = field(default_factory=list)
+    """Runs whose clients waited in vain for the end."""
+    buried: list[str] = field(default_factory=list)
+    """Messages that were set aside as poison, though nobody sent any."""
+    crashed: list[str] = field(default_factory=list)
+    """Processes that ended by themselves."""
 
 
 def events_of(run: RunEvidence, kind: str | None = None) -> Iterator[tuple[Stored, Event]]:
@@ -234,12 +240,32 @@ def leaves_nothing(evidence: Evidence) -> Iterator[str]:
             yield f"{count} messages left in {queue}"
 
 
+def hangs_nowhere(evidence: Evidence) -> Iterator[str]:
+    """Every client sees the end of its run in time."""
+    yield from evidence.hung
+
+
+def buries_nothing(evidence: Evidence) -> Iterator[str]:
+    """What services say to each other is understood, also when it is said in the middle of a crash."""
+    yield from evidence.buried
+
+
+def crashes_nowhere(evidence: Evidence) -> Iterator[str]:
+    """No process ends but those that are ended."""
+    yield from evidence.crashed
+
+
+SESSION_RULES: dict[str, Callable[[Evidence], Iterator[str]]] = {
+    rule.__name__: rule for rule in (executes_once, leaves_nothing, hangs_nowhere, buries_nothing, crashes_nowhere)
+}
+
+
 def judge(evidence: Evidence) -> dict[str, list[str]]:
     """Apply every rule; return the complaints by rule, empty when no promise was broken."""
     found: dict[str, list[str]] = defaultdict(list)
     for name, rule in RULES.items():
         for run in evidence.runs:
             found[name] += [f"{run.run_id}: {complaint}" for complaint in rule(run)]
-    for session_rule in (executes_once, leaves_nothing):
-        found[session_rule.__name__] += list(session_rule(evidence))
+    for name, session_rule in SESSION_RULES.items():
+        found[name] += list(session_rule(evidence))
     return {name: complaints for name, complaints in found.items() if complaints}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.system.checker import RULES, Evidence, Execution, RunEvidence, Stored, judge
+from tests.system.checker import RULES, SESSION_RULES, Evidence, Execution, RunEvidence, Stored, judge
 
 RUN = "0192f0c1a2b37c4d8e5f60718293a4b5"
 
@@ -160,6 +160,18 @@ def _leave_a_message(e: Evidence) -> None:
     e.left["INBOX"] = 1
 
 
+def _hang(e: Evidence) -> None:
+    e.hung.append(RUN)
+
+
+def _bury(e: Evidence) -> None:
+    e.buried.append("inbox: not JSON")
+
+
+def _crash(e: Evidence) -> None:
+    e.crashed.append("planner-1: Traceback")
+
+
 MUTANTS: dict[str, list[Callable[[Evidence], None]]] = {
     "ends_exactly_once": [_end_twice, _never_end, _write_after_the_end],
     "ends_done": [_cancel_by_nobody, _fail_for_no_reason],
@@ -170,6 +182,9 @@ MUTANTS: dict[str, list[Callable[[Evidence], None]]] = {
     "shows_what_is_stored": [_hide_an_event, _show_an_event_twice, _show_out_of_order],
     "executes_once": [_repeat_a_side_effect, _repeat_a_settled_call, _invent_a_result, _execute_after_the_end, _execute_the_unplanned],
     "leaves_nothing": [_leave_a_message],
+    "hangs_nowhere": [_hang],
+    "buries_nothing": [_bury],
+    "crashes_nowhere": [_crash],
 }
 
 
@@ -190,4 +205,4 @@ def test_each_rule_notices_its_mutants(rule: str, mutant: Callable[[Evidence], N
 
 def test_every_rule_has_a_mutant() -> None:
     """A rule that nothing can break is no rule."""
-    assert set(MUTANTS) == {*RULES, "executes_once", "leaves_nothing"}
+    assert set(MUTANTS) == {*RULES, *SESSION_RULES}
