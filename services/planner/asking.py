@@ -37,6 +37,9 @@ _RETRY_S = 0.1
 _WATCH_AFTER_S = 0.05
 """A reply that comes sooner is not worth a subscription and a look: the fence of what it says tells the same."""
 _TURNING = frozenset({"asked", "paused", "done", "error", "cancelled"})
+_CLOSE_S = 5.0
+_CLOSING: set[asyncio.Task[None]] = set()
+"""Closings that go on behind the run's back; the set keeps them alive."""
 _LARGE = 256_000
 """Characters of a reply from which on it is read in a thread."""
 _LONGEST = 150_000
@@ -242,8 +245,24 @@ async def ask(
         consuming.cancel()
         sender.stop()
         await watch.stop()
+        await _close(consuming, stream)
+
+
+async def _close(consuming: asyncio.Task[Decision], stream: AsyncGenerator[Delta | Reply, None]) -> None:
+    """Close the model's request. A provider's library that does not come back from that must not hold the run up."""
+
+    async def close() -> None:
         await asyncio.wait({consuming})
         await stream.aclose()
+
+    closing = asyncio.create_task(close())
+    await asyncio.wait({closing}, timeout=_CLOSE_S)
+    if not closing.done():
+        logger.warning("model_request_not_closed", after_s=_CLOSE_S)
+        _CLOSING.add(closing)
+        closing.add_done_callback(_CLOSING.discard)
+    elif not closing.cancelled() and (error := closing.exception()) is not None:
+        logger.info("model_request_closed_badly", error=type(error).__name__)
 
 
 async def watched(bus: Bus, address: Address, tail: Tail, work: Coroutine[Any, Any, T]) -> T | None:
