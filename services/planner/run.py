@@ -126,6 +126,8 @@ def _fold_started(run: Run, started: RunStarted, at: int) -> None:
 
 def _fold_triaged(run: Run, triaged: Triaged, _at: int) -> None:
     run.effort, run.model = triaged.effort, triaged.model or run.model
+    if run.asked is not None:
+        run.asked = run.asked.model_copy(update={"model": run.model})
     run.usage = spent(run.usage, triaged.usage)
 
 

@@ -88,11 +88,9 @@ def results(step: events.Step, observed: Sequence[events.Observed], notes: Seque
     order = {call.call_id: number for number, call in enumerate(step.calls, 1)}
     told = sorted(observed, key=lambda each: order.get(each.call_id, len(order) + 1))
     if step.join is not None:
-        lines = [as_data(outcome(each)) for each in told]
-        return [_result(step.step, 0, "\n".join([*lines, *notes]))]
-    texts = [as_data(outcome(each)) for each in told]
-    texts[-1] = "\n".join([texts[-1], *notes])
-    return [_result(step.step, order.get(each.call_id, 0), text) for each, text in zip(told, texts, strict=True)]
+        return [_result(step.step, 0, told, notes)]
+    last = told[-1]
+    return [_result(step.step, order.get(each.call_id, 0), [each], notes if each is last else ()) for each in told]
 
 
 def _called(calls: Sequence[tuple[int, str, dict[str, Any]]], step: int) -> Message:
@@ -103,8 +101,9 @@ def _called(calls: Sequence[tuple[int, str, dict[str, Any]]], step: int) -> Mess
     return {"role": "assistant", "content": None, "tool_calls": tool_calls}
 
 
-def _result(step: int, number: int, text: str) -> Message:
-    return {"role": "tool", "tool_call_id": _call_id(step, number), "content": text}
+def _result(step: int, number: int, observed: Sequence[events.Observed], notes: Sequence[str]) -> Message:
+    lines = [as_data(outcome(each)) for each in observed]
+    return {"role": "tool", "tool_call_id": _call_id(step, number), "content": "\n".join(["<results>", *lines, "</results>", *notes])}
 
 
 def _call_id(step: int, number: int) -> str:

@@ -40,8 +40,9 @@ class NativeReading(ReactReading):
     def decide(self, reply: Reply) -> Decision:
         """Turn the whole reply into a decision."""
         if reply.tool_calls:
-            reasoning = reply.reasoning or reply.text.strip() or None
-            return super().decide(replace(reply, text=native.action_of(reply.tool_calls), reasoning=reasoning))
+            thought = reply.reasoning or reply.text.strip() or None
+            decision = super().decide(replace(reply, text=native.action_of(reply.tool_calls), reasoning=thought))
+            return replace(decision, reasoning=reply.reasoning if self._native_reasoning else None)
         decision = super().decide(reply)
         if isinstance(decision, Invalid) and isinstance(decision.salvage, Final):
             return replace(decision.salvage, warnings=())  # Plain text instead of a call is an answer.

@@ -1,0 +1,100 @@
+"""Small calls beside the run's own: how hard is the question (ACTIONS 10), and is the answer good enough (ACTIONS 6)."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.planner.conftest import Plan
+from tests.support.model_server import ModelServer, Say, action, answer
+
+JUDGED = {"judged": {"reflection": {"threshold": 0.7, "max_revisions": 1}}}
+ONE, TWO = "openai/one", "openai/two"
+
+
+def score(value: Any, feedback: str = "") -> Say:
+    """What a critique says."""
+    return Say(text=json.dumps({"score": value, "feedback": feedback}))
+
+
+@pytest.mark.parametrize(
+    ("triage", "effort"),
+    [
+        (Say(text='{"effort": "high"}'), "high"),
+        (Say(text='```json\n{"effort": "low"}\n```'), "low"),
+        (Say(text='{"effort": "enormous"}'), "medium"),
+        (Say(text="I think it is hard."), "medium"),
+        (Say(status=404), "medium"),
+    ],
+)
+async def test_a_triage_picks_the_effort_once(plan: Plan, provider: ModelServer, triage: Say, effort: str) -> None:
+    """By the model named for it; one that fails means medium, and never a failed run."""
+    provider.say(triage, action("look", q="x"), answer("done"))
+    story = await (await plan(reasoning_effort="auto", triage_model="openai/small")).tell()
+    assert story.end.raw_answer == "done"
+    assert [triaged.effort for triaged in story.of("triaged")] == [effort]
+    assert [seen.body["model"] for seen in provider.ledger] == ["small", "scripted", "scripted"]
+    assert story.end.usage.model_calls == (2 if triage.status == 404 else 3)
+
+
+async def test_a_triage_picks_among_several_models(plan: Plan, provider: ModelServer) -> None:
+    """For the whole run; a model that nobody named is not taken."""
+    agents = {"several": {"models": [ONE, TWO], "reasoning_effort": "auto"}}
+    planning = await plan(agents=agents)
+    provider.say(Say(text=json.dumps({"effort": "low", "model": TWO})), action("look", q="x"), answer("done"))
+    await planning.tell(agent="several")
+    assert [seen.body["model"] for seen in provider.ledger] == ["one", "two", "two"]
+    provider.reset()
+    provider.say(Say(text='{"effort": "low", "model": "openai/gpt-999"}'), answer("done"))
+    await planning.tell(agent="several")
+    assert [seen.body["model"] for seen in provider.ledger] == ["one", "one"]
+
+
+async def test_the_effort_of_a_request_wins(plan: Plan, provider: ModelServer) -> None:
+    """Over the agent's and the deployment's; it is passed on as it is."""
+    provider.say(answer("done"))
+    planning = await plan(reasoning_effort="auto", agents={"calm": {"reasoning_effort": "low"}})
+    story = await planning.tell(agent="calm", reasoning_effort="high", model="openai/o3")
+    assert story.of("triaged") == []
+    assert provider.ledger[0].body["reasoning_effort"] == "high"
+
+
+async def test_a_good_answer_gets_its_score(plan: Plan, provider: ModelServer) -> None:
+    """It replaces the model's own confidence, which stays in extra."""
+    provider.say(answer("fine", confidence=0.2), score(0.9))
+    story = await (await plan(agents=JUDGED)).tell(agent="judged")
+    assert (story.end.raw_answer, story.end.confidence) == ("fine", 0.9)
+    assert story.end.extra == {"model_confidence": 0.2}
+    assert story.end.usage.model_calls == 2
+    assert "fine" in provider.ledger[1].text
+
+
+async def test_a_poor_answer_is_revised_within_bounds(plan: Plan, provider: ModelServer) -> None:
+    """The model is told why, once; what it says then stands, with its score."""
+    provider.say(answer("first"), score(0.1, "it is too short"), answer("second, longer"), score(0.3, "still short"))
+    story = await (await plan(agents=JUDGED)).tell(agent="judged")
+    assert story.end.raw_answer == story.shown() == "second, longer"
+    assert story.end.confidence == 0.3
+    [repaired] = story.of("repaired")
+    assert (repaired.kind, repaired.reply) == ("revision", "first")
+    assert "it is too short" in provider.ledger[2].text
+    assert story.end.usage.model_calls == 4
+
+
+@pytest.mark.parametrize(
+    "critique", [Say(status=400), Say(text="Great!"), score(7), score("0.5"), Say(text='{"score": true}'), Say(text="{")]
+)
+async def test_a_critique_that_fails_leaves_the_answer_as_it_is(plan: Plan, provider: ModelServer, critique: Say) -> None:
+    """No score, no revision, no error."""
+    provider.say(answer("fine", confidence=0.2), critique)
+    story = await (await plan(agents=JUDGED)).tell(agent="judged")
+    assert (story.end.raw_answer, story.end.confidence, story.of("repaired")) == ("fine", 0.2, [])
+
+
+async def test_no_revision_beyond_a_budget(plan: Plan, provider: ModelServer) -> None:
+    """An answer that could be better is better than none."""
+    usage = {"prompt_tokens": 30, "completion_tokens": 10}
+    provider.say(Say(text=answer("first").text, usage=usage), Say(text=score(0.1).text, usage=usage))
+    story = await (await plan(agents=JUDGED)).tell(agent="judged", limits={"max_tokens": 50})
+    assert (story.end.reason, story.end.raw_answer, story.end.confidence) == ("answer_complete", "first", 0.1)
+    assert len(provider.ledger) == 2

@@ -1,0 +1,187 @@
+"""Weak, plain, reasoning and tool-calling models are equally usable: the same question ends in the same answer, through the same events."""
+
+import json
+import os
+import re
+from itertools import chain, groupby
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.tools import ToolSpec
+from tests.planner.conftest import TOOLS, Plan
+from tests.support.model_server import ModelServer, Say, words
+from tests.support.whole import Handler, Planning, Story
+
+STYLES = sorted(path.stem for path in (Path(__file__).parent / "styles").glob("*.json"))
+SNAPSHOT = Path(__file__).parent / "events.snapshot.txt"
+ANSWER = "North is ahead of south."
+RESULTS = {"type": "object", "properties": {"results": {"type": "array"}}, "required": ["results"]}
+
+
+async def merge(args: dict[str, Any]) -> Any:
+    """Put the results together."""
+    return {"merged": [each["text"] for each in args["results"]]}
+
+
+ALL: dict[str, tuple[ToolSpec, Handler]] = {**TOOLS, "merge": (ToolSpec(name="merge", input_schema=RESULTS, idempotent=True), merge)}
+
+
+def style(name: str) -> dict[str, Any]:
+    """A scripted model."""
+    found: dict[str, Any] = json.loads((Path(__file__).parent / "styles" / f"{name}.json").read_text())
+    return found
+
+
+async def told(planning: Planning, provider: ModelServer, name: str, piece: int = 7, agent: str = "default") -> Story:
+    """One run with a model of this style."""
+    provider.reset()
+    provider.say(*(Say(**reply, piece=piece) for reply in style(name)["replies"]))
+    return await planning.tell("Is north ahead of south?", agent=agent)
+
+
+@pytest.mark.parametrize("name", STYLES)
+async def test_every_style_comes_to_the_same_end(plan: Plan, provider: ModelServer, name: str) -> None:
+    """In one, seven or many characters a piece: the same calls with the same arguments, the same answer, shown as it is stored."""
+    planning = await plan(ALL, action_transport=style(name).get("transport", "json"))
+    for piece in (1, 7, 4000):
+        story = await told(planning, provider, name, piece)
+        assert (story.end.type, story.end.raw_answer) == ("done", ANSWER)
+        assert story.shown() == ANSWER
+        calls = [(call.tool, call.args) for step in story.of("step") + story.of("called") for call in step.calls]
+        assert calls == [
+            ("look", {"q": "sales"}),
+            ("look", {"q": "north"}),
+            ("look", {"q": "south"}),
+            ("merge", {"results": [{"text": "found north"}, {"text": "found south"}]}),
+        ]
+        assert story.end.usage.tool_calls == 4
+        assert story.end.confidence == (None if name == "weak" else 0.8)
+
+
+async def test_mistakes_cost_repairs_and_nothing_else(plan: Plan, provider: ModelServer) -> None:
+    """Each is told exactly; what was dropped of the answer is a warning."""
+    story = await told(await plan(ALL), provider, "weak")
+    repairs = story.of("repaired")
+    assert [repair.kind for repair in repairs] == ["repair", "repair"]
+    assert "There is no tool 'lookup'" in repairs[0].reason
+    assert '"q" is a required property' in repairs[1].reason
+    assert story.end.usage.repairs == 2
+    assert any("confidence" in warning for warning in story.end.warnings)
+    assert any("suggested_actions" in warning for warning in story.end.warnings)
+
+
+async def test_reasoning_is_beside_the_answer(plan: Plan, provider: ModelServer) -> None:
+    """Native reasoning wins; a thought in the object is kept too; neither is ever in the answer."""
+    story = await told(await plan(ALL), provider, "reasoning")
+    steps = [step for step in story.of("step") if step.status == "started"]
+    assert [step.thought for step in steps] == ["I need the sales first.", "Compare them.", None]
+    assert [step.reasoning for step in steps] == ["I need the sales first.", None, "The text, then."]
+    assert "".join(thought.text for thought in story.of("thinking") if thought.action_seq == 1) == "I need the sales first."
+
+
+def written(story: Story) -> str:
+    """The facts of a run, one a line, without what differs from run to run."""
+    lines = []
+    for event in story.events:
+        if event.type in {"chunk", "thinking", "call_started"}:
+            continue
+        kept = event.model_dump(mode="json", exclude_defaults=True)
+        if event.type == "run_started":
+            kept = {name: kept.get(name) for name in ("action_format", "action_transport", "model", "limits")}
+        for name in ("run_id", "by", "holder", "latency_ms", "usage", "model"):
+            kept.pop(name, None)
+        lines.append(f"{event.type} {json.dumps(kept, sort_keys=True)}")
+    # Calls at once are settled in any order.
+    groups = [sorted(group) if kind == "observed" else list(group) for kind, group in groupby(lines, lambda line: line.partition(" ")[0])]
+    return "\n".join(chain.from_iterable(groups))
+
+
+FORMS = {
+    "auto": ("plain", {}),
+    "unified": ("plain", {"action_format": "unified"}),
+    "legacy": ("reasoning", {"action_format": "legacy"}),
+    "native": ("native", {"action_transport": "tools"}),
+}
+
+
+async def test_the_events_are_the_ones_that_were_reviewed(plan: Plan, provider: ModelServer) -> None:
+    """The same run in every form, each an agent's: what a listener sees, and what the model saw. WRITE_SNAPSHOTS=1 writes it again."""
+    planning = await plan(ALL, agents={agent: options for agent, (_, options) in FORMS.items()})
+    parts = []
+    for agent, (name, _) in FORMS.items():
+        story = await told(planning, provider, name, agent=agent)
+        parts += [f"## {agent}: a {name} model", written(story), "### the conversation before its last decision"]
+        parts += [json.dumps(message, ensure_ascii=False) for message in provider.ledger[2].body["messages"][1:]]
+    text = re.sub(r"\d{4}-\d\d-\d\d, \w+", "<today>", "\n".join(parts) + "\n")
+    if os.environ.get("WRITE_SNAPSHOTS"):
+        SNAPSHOT.write_text(text)
+    assert text == SNAPSHOT.read_text()
+
+
+async def test_native_calls_are_offered_and_forced(plan: Plan, provider: ModelServer) -> None:
+    """Tools and opcodes as functions, in the order of the catalogue; none of them in the prompt."""
+    planning = await plan(ALL, action_transport="tools")
+    await told(planning, provider, "native")
+    body = provider.ledger[0].body
+    assert [tool["function"]["name"] for tool in body["tools"]] == ["fail", "look", "merge", "final_response", "plan"]
+    assert body["tool_choice"] == "required"
+    assert "response_format" not in body
+    assert "<tools>" not in provider.ledger[0].text
+    assert body["tools"][1]["function"]["parameters"]["required"] == ["q"]
+    ids = [message["tool_call_id"] for message in provider.ledger[-1].body["messages"] if message["role"] == "tool"]
+    assert ids == [call["id"] for message in provider.ledger[-1].body["messages"] for call in message.get("tool_calls") or []]
+
+
+@pytest.mark.parametrize(
+    ("reply", "calls"),
+    [
+        ({"tool_calls": [{"name": "look", "arguments": '{"q": "a"}'}, {"name": "look", "arguments": '{"q": "b"}'}]}, 2),
+        ({"tool_calls": [{"name": "look", "arguments": '{"q": "a"}'}, {"name": "final_response", "arguments": '{"answer": "CANARY"}'}]}, 1),
+        ({"text": "CANARY", "tool_calls": [{"name": "look", "arguments": '{"q": "a"}'}]}, 1),
+        ({"text": '{"next_node": "look", "args": {"q": "a"}}'}, 1),
+        ({"tool_calls": [{"name": "look", "arguments": '{"q": "CANARY'}]}, 0),
+        ({"tool_calls": [{"name": "look", "arguments": ""}]}, 0),
+    ],
+)
+async def test_other_ways_of_native_calls(plan: Plan, provider: ModelServer, reply: dict[str, Any], calls: int) -> None:
+    """Several at once are a plan; text beside calls is no answer; a broken call is repaired. Nothing of a call is shown."""
+    provider.say(Say(**reply), Say(text="It is done."))
+    story = await (await plan(ALL, action_transport="tools")).tell()
+    assert (story.end.raw_answer, story.shown()) == ("It is done.", "It is done.")
+    assert len(story.of("observed")) == calls
+    assert len(story.of("repaired")) == (0 if calls else 1)
+    assert "CANARY" not in "".join(chunk.text for chunk in story.of("chunk"))
+
+
+async def test_an_answer_in_a_native_call_streams(plan: Plan, provider: ModelServer) -> None:
+    """Piece by piece, as its arguments arrive."""
+    arguments = json.dumps({"answer": words(200), "confidence": 0.5})
+    provider.say(Say(tool_calls=[{"name": "final_response", "arguments": arguments}], pause_s=0.002))
+    story = await (await plan(ALL, action_transport="tools")).tell()
+    assert story.shown() == story.end.raw_answer == words(200)
+    assert len(story.chunks()) > 5
+
+
+async def test_a_background_task_is_refused(plan: Plan, provider: ModelServer) -> None:
+    """Clearly, and the prompt does not offer it."""
+    provider.say(
+        Say(text='{"next_node": "task", "args": {"query": "x"}}'), Say(text='{"next_node": "final_response", "args": {"answer": "no"}}')
+    )
+    story = await (await plan(ALL)).tell()
+    assert "Background tasks are not available" in story.of("repaired")[0].reason
+    assert '"task"' not in provider.ledger[0].text
+    assert story.end.raw_answer == "no"
+
+
+async def test_the_strict_format_repairs_what_the_lenient_one_takes(plan: Plan, provider: ModelServer) -> None:
+    """`unified` takes the two-field form alone."""
+    planning = await plan(ALL, action_format="unified")
+    provider.say(
+        Say(text='{"thought": "t", "next_node": "look", "args": {"q": "x"}}'),
+        Say(text='{"next_node": "final_response", "args": {"answer": "ok"}}'),
+    )
+    story = await planning.tell()
+    assert "`thought` is no field of an action" in story.of("repaired")[0].reason
+    assert story.end.raw_answer == "ok"
