@@ -4,13 +4,16 @@
 """
 
 import argparse
-import asyncio
 import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 import uvloop
 
 from benchmarks import cases
-from benchmarks.system import started
+from benchmarks.figures import Table
+from benchmarks.script import Script
+from benchmarks.system import System, started
 
 _SYNC = {"always": ["always"], "default": ["2m"], "both": ["always", "2m"]}
 
@@ -20,13 +23,13 @@ async def measure(only: str, syncs: list[str], *, quick: bool) -> None:
     rounds = 3 if quick else 5
     for sync in syncs:
         async with started(sync) as system:
-            await system.steps(cases.Script(steps=20))  # Everything has been used once.
-            work = {
-                "a": lambda s: cases.chunks(s, rounds),
-                "b": lambda s: cases.steps(s, rounds),
-                "c": lambda s: cases.runs_per_second(s, rounds, 100 if quick else 400),
-                "d": lambda s: cases.fan_out(s, 300 if quick else 1000),
-                "e": lambda s: cases.recovery(s, rounds),
+            await system.steps(Script(steps=20))  # Everything has been used once.
+            work: dict[str, Callable[[System], Awaitable[Table]]] = {
+                "a": partial(cases.chunks, rounds=rounds),
+                "b": partial(cases.steps, rounds=rounds),
+                "c": partial(cases.runs_per_second, rounds=rounds, total=100 if quick else 400),
+                "d": partial(cases.fan_out, clients=300 if quick else 1000),
+                "e": partial(cases.recovery, rounds=rounds),
             }
             for name, case in work.items():
                 if name in only:
@@ -40,5 +43,4 @@ if __name__ == "__main__":
     parser.add_argument("--sync", choices=_SYNC, default="both")
     given = parser.parse_args()
     print(f"Python {sys.version.split()[0]}; medians over rounds [lowest..highest]; trust the ratios, not the milliseconds.")
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(measure(given.only, _SYNC[given.sync], quick=given.quick))
+    uvloop.run(measure(given.only, _SYNC[given.sync], quick=given.quick))

@@ -137,6 +137,7 @@ class Bare(Parts):
 
     def __init__(self, client: Client, family: str) -> None:
         super().__init__(client, family)
+        self._others: list[Client] = []
         self._waiting: dict[str, asyncio.Future[Msg]] = {}
 
     async def start(self) -> "Bare":
@@ -147,9 +148,15 @@ class Bare(Parts):
             url = self.client.connected_url
             for part in ("runner", "tool"):
                 other = Parts(await connect(url.geturl() if url else ""), self.family)
+                self._others.append(other.client)
                 await getattr(other, part)()
                 await other.barrier()
         return self
+
+    async def close(self) -> None:
+        """End the connections."""
+        for client in (*self._others, self.client):
+            await client.close()
 
     async def _on_inbox(self, message: Msg) -> None:
         self._waiting.pop(message.subject.removeprefix(f"{self.family}.inbox.")).set_result(message)

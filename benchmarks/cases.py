@@ -3,10 +3,12 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
+from itertools import chain
 
 import orjson
 
-from benchmarks.figures import Table, alternate, quantile, ratios, spread
+from benchmarks.figures import Case, Table, alternate, quantile, ratios, spread
 from benchmarks.script import Script, moments
 from benchmarks.system import TENANT, System
 from contracts import subjects
@@ -14,7 +16,6 @@ from contracts.records import Record
 from services.planner.run import Run, fold
 
 _MS = 1e3
-_QUIET_HOPS = 200
 
 
 async def chunks(system: System, rounds: int) -> Table:
@@ -25,15 +26,11 @@ async def chunks(system: System, rounds: int) -> Table:
         "A raw hop is one core publish to one subscriber in another process, at the same rate.",
     )
     for runs, tokens, pace_s in ((1, 200, 0.01), (32, 60, 0.05)):
-
-        async def ours(runs: int = runs, tokens: int = tokens, pace_s: float = pace_s) -> list[float]:
-            script = Script(tokens=tokens, pace_s=pace_s)
-            return sum(await asyncio.gather(*(listen(system, script, number * pace_s / runs) for number in range(runs))), [])
-
-        async def bare(runs: int = runs, tokens: int = tokens, pace_s: float = pace_s) -> list[float]:
-            return await system.apart.hops(runs, tokens, pace_s)
-
-        found = await alternate(rounds, {"ours": ours, "bare": bare})
+        cases: dict[str, Case[list[float]]] = {
+            "ours": partial(_listeners, system, runs, Script(tokens=tokens, pace_s=pace_s)),
+            "bare": partial(system.apart.hops, runs, tokens, pace_s),
+        }
+        found = await alternate(rounds, cases)
         p50 = {name: [quantile(values, 0.5) * _MS for values in each] for name, each in found.items()}
         p99 = {name: [quantile(values, 0.99) * _MS for values in each] for name, each in found.items()}
         table.add(
@@ -45,6 +42,10 @@ async def chunks(system: System, rounds: int) -> Table:
             spread(ratios(p99["ours"], p99["bare"]), 1),
         )
     return table
+
+
+async def _listeners(system: System, runs: int, script: Script) -> list[float]:
+    return list(chain(*await asyncio.gather(*(listen(system, script, number * script.pace_s / runs) for number in range(runs)))))
 
 
 async def listen(system: System, script: Script, after_s: float = 0.0) -> list[float]:
@@ -83,13 +84,12 @@ async def steps(system: System, rounds: int) -> Table:
     for count, width, tool in ((1, 1, "instant"), (20, 1, "instant"), (20, 1, "once"), (200, 1, "instant"), (20, 32, "instant")):
         times = max(1, 40 // (count * width))
 
-        async def ours(count: int = count, width: int = width, tool: str = tool, times: int = times) -> list[float]:
-            return await _often(times, width, lambda: system.steps(Script(steps=count, tool=tool)))
-
-        async def bare(count: int = count, width: int = width, times: int = times) -> list[float]:
-            return await _often(times, width, lambda: system.apart.steps(count))
-
-        found = await alternate(rounds, {"ours": ours, "bare": bare})
+        script = Script(steps=count, tool=tool)
+        cases: dict[str, Case[list[float]]] = {
+            "ours": partial(_often, times, width, partial(system.steps, script)),
+            "bare": partial(_often, times, width, partial(system.apart.steps, count)),
+        }
+        found = await alternate(rounds, cases)
         p50 = {name: [quantile(values, 0.5) * _MS for values in each] for name, each in found.items()}
         p99 = {name: [quantile(values, 0.99) * _MS for values in each] for name, each in found.items()}
         table.add(
@@ -108,7 +108,7 @@ async def steps(system: System, rounds: int) -> Table:
 async def _often(times: int, width: int, work: Callable[[], Awaitable[list[float]]]) -> list[float]:
     found: list[float] = []
     for _ in range(times):
-        found += sum(await asyncio.gather(*(work() for _ in range(width))), [])
+        found += chain(*await asyncio.gather(*(work() for _ in range(width))))
     return found
 
 
@@ -120,17 +120,12 @@ async def runs_per_second(system: System, rounds: int, total: int = 200) -> Tabl
         "Bare: the same durable writes and deliveries without any service; one planner, one tool runner, one tool.",
     )
     for calls, width in ((0, 32), (0, 128), (1, 32), (1, 128)):
-
-        async def ours(calls: int = calls, width: int = width) -> float:
-            return await _rate(total, width, lambda: system.ask(Script(steps=calls)))
-
-        async def bare(calls: int = calls, width: int = width) -> float:
-            return await _rate(total, width, lambda: system.apart.run(calls))
-
-        found = await alternate(rounds, {"ours": ours, "bare": bare})
-        table.add(
-            str(calls), str(width), spread(found["ours"], 0), spread(found["bare"], 0), spread(ratios(found["ours"], found["bare"]))
-        )
+        cases: dict[str, Case[float]] = {
+            "ours": partial(_rate, total, width, partial(system.ask, Script(steps=calls))),
+            "bare": partial(_rate, total, width, partial(system.apart.run, calls)),
+        }
+        found = await alternate(rounds, cases)
+        table.add(str(calls), str(width), spread(found["ours"], 0), spread(found["bare"], 0), spread(ratios(found["ours"], found["bare"])))
     return table
 
 

@@ -36,7 +36,7 @@ async def alternate(rounds: int, cases: Mapping[str, Case[T]]) -> dict[str, list
     """Run every case once a round, in turned order every second round, and return what they gave, by name."""
     found: dict[str, list[T]] = {name: [] for name in cases}
     for number in range(rounds):
-        for name in list(cases) if number % 2 == 0 else reversed(cases):
+        for name in list(cases) if number % 2 == 0 else reversed(list(cases)):
             found[name].append(await cases[name]())
     return found
 

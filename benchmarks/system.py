@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -76,7 +77,14 @@ class System:
         limits = {"max_steps": 10_000, "deadline_s": 3600}
         now = time.time_ns() // 1_000_000
         request = RunRequested(
-            run_id=run, tenant=TENANT, requested_at=now, trace_id=new_id(), query=script.query(), tools=[script.tool], limits=limits, **fields
+            run_id=run,
+            tenant=TENANT,
+            requested_at=now,
+            trace_id=new_id(),
+            query=script.query(),
+            tools=[script.tool],
+            limits=limits,
+            **fields,
         )
         await self.bus.publish_surely(subjects.request(TENANT, run), request.model_dump_json().encode(), run)
         status = await asyncio.wait_for(ended, _WAIT_S)
@@ -95,9 +103,15 @@ class System:
         moments = [event.calls[0].args["at"] for record in log for event in record.events if isinstance(event, Step) and event.calls]
         end = log[-1].events[-1]
         if not isinstance(log[0].events[0], RunStarted) or not isinstance(end, Terminal):
-            raise RuntimeError("the log does not begin and end as it should")
+            raise RuntimeError("the log does not begin and end as it should")  # noqa: TRY004, a matter of the run, not of a type
         moments.append(int(getattr(end, "raw_answer", "").partition(";")[0]))
-        return [(after - before) / 1e9 for before, after in zip(moments, moments[1:], strict=False)]
+        return [(after - before) / 1e9 for before, after in pairwise(moments)]
+
+    async def close(self) -> None:
+        """End all connections, while the server is still there."""
+        for one in (self.together, self.apart):
+            await one.close()
+        await self.bus.nc.close()
 
     def memory(self, name: str) -> int:
         """Resident bytes of a process."""
@@ -130,7 +144,7 @@ async def started(sync: str, *, env: dict[str, str] | None = None) -> AsyncItera
                 system = await System(server, stack, bus, together, apart, sync).start()
                 await _until_tools_are_known(system)
                 yield system
-                await bus.nc.close()
+                await system.close()
         finally:
             server.kill()
 
@@ -151,15 +165,16 @@ async def _until_tools_are_known(system: System) -> None:
     """Runs pin the tools that are there when they are opened."""
     async with asyncio.timeout(_WAIT_S):
         for tool in ("instant", "once", PLAIN):
-            while (await system.bus.last(f"KV_{subjects.CATALOGUE_BUCKET}", f"$KV.{subjects.CATALOGUE_BUCKET}.tool.{tool}")) is None:
+            while (await system.bus.last(f"KV_{subjects.CATALOGUE_BUCKET}", f"$KV.{subjects.CATALOGUE_BUCKET}.tool.{tool}")) is None:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         while True:
             try:
                 await system.ask(Script(steps=1, tool="once"))
                 await system.ask(Script(steps=1, tool=PLAIN))
-                return
             except RuntimeError:
                 await asyncio.sleep(0.1)
+            else:
+                return
 
 
 __all__ = ["PLAIN", "TENANT", "System", "provision", "started"]
