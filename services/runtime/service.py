@@ -15,6 +15,7 @@ from faststream import FastStream
 from faststream.asgi import AsgiFastStream
 from faststream.nats import NatsBroker
 
+from . import collector
 from .bus import Bus
 from .health import Health, announce, withdraw
 from .logs import configure_logging
@@ -49,6 +50,7 @@ def build_service(
         await stack.enter_async_context(work(bus, broker, health))
         micro = await announce(bus)
         stack.push_async_callback(withdraw, micro)
+        collector.calm()
         health.started = True
         logger.info("service_started")
 
