@@ -13,7 +13,7 @@ from services.runtime.service import Broker, run_service
 
 from .bucket import Bucket
 from .collector import Collector
-from .handlers import build_router
+from .handlers import build_router, drained
 from .keeper import Keeper
 from .ownership import claim_bucket
 from .references import References
@@ -87,6 +87,7 @@ async def running(settings: ArtifactStoreSettings, bus: Bus, broker: Broker, hea
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await drained(broker)
         await uploads.stop()
         await asyncio.gather(*(subscriber.stop() for subscriber in broker.subscribers))
         bucket.close()

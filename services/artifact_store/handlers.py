@@ -4,13 +4,14 @@ Answers carry the header `Runwire-Reply`: `result`, or `failure` with a Fault. R
 beyond them waits in the connection's buffer, and what does not fit there is lost and sent again by its sender.
 """
 
+import asyncio
 import traceback
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import structlog
 from faststream import BaseMiddleware, Context, Response, StreamMessage
-from faststream.nats import NatsMessage, NatsResponse, NatsRouter
+from faststream.nats import NatsBroker, NatsMessage, NatsResponse, NatsRouter
 from faststream.response import PublishCommand
 from pydantic import ValidationError
 
@@ -130,6 +131,17 @@ class Answers(BaseMiddleware[Any, Any]):
         """Say that it is a result, unless it is a failure."""
         cmd.headers.setdefault(REPLY_HEADER, "result")
         return await call_next(cmd)
+
+
+async def drained(broker: NatsBroker) -> None:
+    """Take no further requests, and return once all that have come are with their handlers.
+
+    FastStream alone stops looking before it unsubscribes: requests that come in between would vanish, and their senders wait in vain.
+    """
+    subscriptions = [found for each in broker.subscribers if (found := getattr(each, "subscription", None)) is not None]
+    for subscriber in broker.subscribers:
+        cast("Any", subscriber).subscription = None  # It has nothing left to unsubscribe.
+    await asyncio.gather(*(subscription.drain() for subscription in subscriptions), return_exceptions=True)
 
 
 async def _raw(message: NatsMessage) -> bytes:

@@ -5,12 +5,15 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, model_validator
+from pydantic_settings import SettingsConfigDict
 
 from services.runtime.settings import BusSettings
 
 
 class ArtifactStoreSettings(BusSettings):
     """Where the bytes lie and for how long."""
+
+    model_config = SettingsConfigDict(hide_input_in_errors=True)
 
     s3_endpoint: str = Field(default="127.0.0.1:9000", description="host:port, or a URL, whose scheme then decides on TLS")
     s3_access_key: SecretStr = SecretStr("")

@@ -1,0 +1,93 @@
+"""The store as a process: settings from the environment and from secret files, health, and the document of what it hears."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import ValidationError
+
+from services.artifact_store.settings import ArtifactStoreSettings
+from services.runtime.artifacts import ArtifactClient
+from services.runtime.streams import provision
+from tests.artifact_store.conftest import connected
+from tests.support.nats_server import NatsServer
+from tests.support.s3_servers import KEYS, S3Server
+from tests.support.stack import ROOT, Stack
+
+KEY_NAMES = ("RUNWIRE_S3_ACCESS_KEY", "RUNWIRE_S3_SECRET_KEY")
+
+
+@pytest.mark.system
+async def test_keys_come_from_files_and_every_subject_is_documented(server: NatsServer, rclone: S3Server, tmp_path: Path) -> None:
+    """As a deployment with secrets starts it."""
+    env = {name: value for name, value in rclone.settings.items() if name not in KEY_NAMES}
+    for name, secret in zip(KEY_NAMES, (KEYS.access, KEYS.secret), strict=True):
+        file = tmp_path / name
+        file.write_text(f"{secret}\n")
+        env[f"{name}_FILE"] = str(file)
+    stack = Stack(server.url, tmp_path / "logs", env=env, planners=0, tool_runners=0, gateways=0)
+    stack.add("artifact_store-1", "-m", "services.artifact_store")
+    async with connected(server.url) as bus:
+        await provision(bus)
+        with stack.showing_logs(), stack:
+            ref = await ArtifactClient(bus).put("files", b"bytes")
+            assert ref.size == 5
+            async with httpx.AsyncClient(base_url=stack.url_of("artifact_store-1")) as http:
+                ready = await http.get("/readyz")
+                document = await http.get("/docs/asyncapi.json")
+    assert ready.json()["status"] == "ready"
+    addresses = {channel["address"] for channel in _channels(document)}
+    for verb in ("put", "open", "get", "head", "list", "delete", "presign"):
+        assert f"artifact.{verb}" in addresses
+
+
+def _channels(document: httpx.Response) -> list[dict[str, Any]]:
+    return list(json.loads(document.text)["channels"].values())
+
+
+async def test_without_keys_it_does_not_start(server: NatsServer) -> None:
+    """Some servers take no keys for an invitation."""
+    command = [sys.executable, "-P", "-m", "services.artifact_store"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "RUNWIRE_NATS_URL": server.url, "RUNWIRE_S3_SECRET_KEY": "half-of-it"}
+    ended = await asyncio.to_thread(subprocess.run, command, env=env, capture_output=True, text=True, timeout=50, check=False)
+    assert ended.returncode != 0
+    assert "RUNWIRE_S3_ACCESS_KEY" in ended.stderr
+    assert "half-of-it" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "expected"),
+    [
+        ("minio:9000", ("minio:9000", False)),
+        ("http://minio:9000", ("minio:9000", False)),
+        ("https://s3.example.org", ("s3.example.org", True)),
+        ("https://s3.example.org/", ("s3.example.org", True)),
+    ],
+)
+def test_endpoints(endpoint: str, expected: tuple[str, bool]) -> None:
+    """A host, or a URL whose scheme decides."""
+    assert _settings(s3_endpoint=endpoint).endpoint() == expected
+    assert _settings(s3_public_endpoint=endpoint).endpoint(public=True) == expected
+
+
+@pytest.mark.parametrize("bucket", ["", "UPPER", "a", "with_underscore", "../x", "x" * 64])
+def test_a_bucket_has_a_name_that_every_server_takes(bucket: str) -> None:
+    """Checked at start."""
+    with pytest.raises(ValidationError):
+        _settings(s3_bucket=bucket)
+
+
+def test_secrets_are_not_shown() -> None:
+    """Neither in a representation nor in JSON."""
+    settings = _settings()
+    assert "secret-key" not in repr(settings) + settings.model_dump_json()
+
+
+def _settings(**more: Any) -> ArtifactStoreSettings:
+    return ArtifactStoreSettings(s3_access_key="access", s3_secret_key="secret-key", **more)
