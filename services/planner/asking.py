@@ -132,6 +132,8 @@ class ChunkSender:
         while not self.overtaken:
             headers = {
                 EVENTS_HEADER: record.types(),
+                # A server that stalled finds this write and its repetition in its socket, and the fence would let both in.
+                "Nats-Msg-Id": record.id,
                 "Nats-TTL": self._ttl,
                 "Nats-Expected-Last-Subject-Sequence": str(self._guard),
                 "Nats-Expected-Last-Subject-Sequence-Subject": self._guard_subject,

@@ -81,7 +81,7 @@ class ToolRunner:
             raise RunEnded
         doubtful = delivery.number > 1 or call.again
         # The count of deliveries is an estimate: it may be lost with a server that crashed.
-        may_be_old = doubtful or began - self._reconnected_at < _RECOVERING_S
+        may_be_old = doubtful or began - self._reconnected_at < _RECOVERING_S or self._has_waited(delivery)
         if may_be_old and await evidence.is_settled(self._bus, call):
             raise AlreadySettled
         relay = Relay(self._bus, call, may_have_shown=may_be_old)
@@ -102,6 +102,13 @@ class ToolRunner:
             return failed(call.call_id, call.tool, fault, _since(began))
         logger.debug("call_succeeded", size=whole.size, seconds=round(time.monotonic() - began, 3))
         return await self._settler.settle(call, spec, whole, relay, began)
+
+    def _has_waited(self, delivery: Delivery) -> bool:
+        """Whether others may have got the call since: it may have lain in the socket of this process while that was stopped.
+
+        Half of the acknowledgement time leaves room for clocks that differ.
+        """
+        return time.time_ns() - delivery.stored_ns > self._settings.ack_wait_s / 2 * 1e9
 
     async def _look(self, call: CallRequested) -> None:
         if await evidence.run_ended(self._bus, call):

@@ -98,6 +98,18 @@ class NatsServer:
         """End the server as a crash would."""
         self._end(signal.SIGKILL)
 
+    def freeze(self) -> None:
+        """Stop the server in its tracks: connections stay open, and nobody answers."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let a frozen server go on, with everything that waits in its sockets."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, by: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(by)
+
     def _launch(self) -> None:
         self._configuration.write_text(
             CONFIGURATION.format(name=self._name, port=self.port, store=self.store, sync=self._sync, extra=self._extra)

@@ -1,8 +1,9 @@
 """Runs go on while everything that carries them is killed, frozen, restarted and cut off at random; then every promise is judged.
 
 Blows fall on processes (SIGKILL; SIGTERM as in a rolling restart; SIGSTOP past the acknowledgement time, then SIGCONT) and on
-nats-server (SIGKILL, then down for a moment). What was struck comes back. Clients drop their connections all the time, and every
-eighth run is cancelled by its client. All choices come from one seed; the order in which processes get their turn does not.
+nats-server (SIGKILL, then down for a moment; SIGSTOP, so that answers come too late). What was struck comes back. Clients drop their
+connections all the time, and every eighth run is cancelled by its client. All choices come from one seed; the order in which processes
+get their turn does not.
 """
 
 import asyncio
@@ -29,6 +30,7 @@ AFTERMATH = 3.5
 DRAIN_LIMIT = 30
 _AT_ONCE = 8
 _STRUCK_WHILE_STARTING = 0.1
+_FREEZES_OF_SERVER = 0.4
 _CANCEL_EVERY = 8
 
 
@@ -84,18 +86,27 @@ async def rage(session: Session) -> None:
         await asyncio.sleep(rng.uniform(*storm.pause_s))
         if server_at and session.struck >= server_at[0]:
             server_at.pop(0)
-            await _kill_server(session)
+            await _strike_server(session)
             continue
         task = asyncio.create_task(_strike(session, rng.choice(list(session.system.stack.parts))))
         recovering.add(task)
     await asyncio.gather(*recovering)
 
 
-async def _kill_server(session: Session) -> None:
+async def _strike_server(session: Session) -> None:
+    nats, rng = session.system.nats, session.rng
+    if rng.random() < _FREEZES_OF_SERVER:
+        # Longer than anybody waits for one answer, so that writes are repeated whose first form is on its way.
+        session.note("freeze", "nats")
+        nats.freeze()
+        await asyncio.sleep(rng.uniform(2.1, 3.5))
+        session.history.append((time.time(), "thaw", "nats"))
+        nats.thaw()
+        return
     session.note("kill", "nats")
-    session.system.nats.kill()
-    await asyncio.sleep(session.rng.uniform(0.05, 1.5))
-    await asyncio.to_thread(session.system.nats.start)
+    nats.kill()
+    await asyncio.sleep(rng.uniform(0.05, 1.5))
+    await asyncio.to_thread(nats.start)
 
 
 async def _strike(session: Session, name: str) -> None:

@@ -16,7 +16,7 @@ from tests.system.ledger import STOPPED
 from tests.system.model import Plan
 from tests.system.system import System
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("system"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 
 #: Seconds from the caller's wish to the terminal event.
 AT_ONCE = 2.0

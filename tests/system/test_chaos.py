@@ -13,7 +13,7 @@ from tests.system.chaos import Storm, hold, judged
 from tests.system.summary import summary
 from tests.system.system import System
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("chaos")]
+pytestmark = [pytest.mark.system]
 
 
 def _seed() -> int:

@@ -10,7 +10,7 @@ from tests.system.evidence import records
 from tests.system.model import Plan
 from tests.system.system import System
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("system"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 
 #: Seconds after the deadline until the run has ended.
 SOON = 1.5

@@ -16,7 +16,7 @@ from tests.system.evidence import gather, left, records
 from tests.system.model import Plan
 from tests.system.system import System
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("system"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 
 IDEMPOTENT = {"often": True, "once": False}
 

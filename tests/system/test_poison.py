@@ -20,7 +20,7 @@ from tests.system.evidence import dead, left, records
 from tests.system.model import Plan
 from tests.system.system import System
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("system"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 
 TENANT = subjects.DEFAULT_TENANT
 DEEP = b"[" * 100 + b"]" * 100
