@@ -77,14 +77,15 @@ class Gateway:
             raise NotFound from error
 
 
-def _gateway(request: Request) -> Gateway:
+async def _gateway(request: Request) -> Gateway:
+    # A coroutine, as below: FastAPI calls plain functions in another thread, and each request would wait for two of them.
     gateway: Gateway = request.app.state.gateway
     return gateway
 
 
-def admitted(request: Request) -> str:
+async def admitted(request: Request) -> str:
     """Return the caller's tenant. Raises KeyMissing and Forbidden."""
-    return _gateway(request).guard.admit(request.headers)
+    return (await _gateway(request)).guard.admit(request.headers)
 
 
 Here = Annotated[Gateway, Depends(_gateway)]
