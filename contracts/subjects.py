@@ -46,7 +46,6 @@ ALL_CALLS = "call.*.*.*"
 ALL_TIMERS, ALL_DUE = "timer.*.*.*", "due.*.*.*"
 ALL_DEAD = "dead.>"
 ALL_SPECS = "spec.*"
-ALL_BLOBS, ALL_PLACES = "blob.*.*", "list.*.*.*.*"
 ALL_TOOLS = "tool.*"
 
 ARTIFACT_PUT, ARTIFACT_OPEN, ARTIFACT_GET, ARTIFACT_HEAD = "artifact.put", "artifact.open", "artifact.get", "artifact.head"
@@ -204,6 +203,16 @@ def reference_key(tenant: str, artifact: str) -> str:
 def blob_key(tenant: str, name: str) -> str:
     """Who holds the blob `name`: its SHA-256, with a number where the same bytes are kept more than once."""
     return f"blob.{checked_tenant(tenant)}.{_checked(_BLOB, 'blob name', name)}"
+
+
+def is_blob_key(key: str) -> bool:
+    """Whether a key of the bucket of artifacts is that of a blob's record."""
+    return key.startswith("blob.")
+
+
+def is_place_key(key: str) -> bool:
+    """Whether a key of the bucket of artifacts is an entry of a session or run."""
+    return key.startswith("list.")
 
 
 def object_key(tenant: str, name: str) -> str:

@@ -27,7 +27,7 @@ from .table import Entry, Table
 
 logger = structlog.get_logger(__name__)
 
-_PAGE = 500
+_PAGE = 1000
 _PAUSE_S = 0.05
 _DAY_MS = 86_400_000
 _RUNS_AT_ONCE = 500
@@ -77,9 +77,10 @@ class Collector:
     async def sweep(self) -> int:
         """Look at every record once and return how many blobs were removed."""
         removed, after = 0, 0
-        while entries := await self._table.page(subjects.ALL_BLOBS, after, _PAGE):
+        while entries := await self._table.walk(after, _PAGE):
             after = entries[-1].sequence
-            for tenant, name, shelf, sequence, gone in await self._suspects(entries):
+            records = [entry for entry in entries if entry.data and subjects.is_blob_key(entry.key)]
+            for tenant, name, shelf, sequence, gone in await self._suspects(records):
                 with contextlib.suppress(Moved):
                     removed += await self.release(tenant, name, shelf, sequence, gone)
             await asyncio.sleep(_PAUSE_S)
@@ -87,7 +88,7 @@ class Collector:
 
     async def _suspects(self, entries: list[Entry]) -> list[tuple[str, str, Shelf, int, list[str]]]:
         """Return the records that seem to have holders without a reference, with those holders' ids."""
-        shelves = [(*_parts(entry.key), Shelf.model_validate_json(entry.data), entry.sequence) for entry in entries if entry.data]
+        shelves = [(*_parts(entry.key), Shelf.model_validate_json(entry.data), entry.sequence) for entry in entries]
         due = [(tenant, artifact) for tenant, _, shelf, _ in shelves for artifact, holder in shelf.holders.items() if self._is_due(holder)]
         found = await self._references.read_many(due)
         retired = await self._retired(found)
@@ -174,9 +175,9 @@ class Collector:
     async def sweep_lists(self, older_ms: int) -> None:
         """Take entries without a reference off the lists, where no blob leads to them any more."""
         after = 0
-        while entries := await self._table.page(subjects.ALL_PLACES, after, _PAGE):
+        while entries := await self._table.walk(after, _PAGE):
             after = entries[-1].sequence
-            await self._references.tidy(entries, older_ms)
+            await self._references.tidy([entry for entry in entries if entry.data and subjects.is_place_key(entry.key)], older_ms)
             await asyncio.sleep(_PAUSE_S)
 
     async def _remove_stray(self, tenant: str, name: str) -> int:

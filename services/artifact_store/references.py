@@ -91,9 +91,7 @@ class References:
 
     async def tidy(self, entries: list[Entry], older_ms: int) -> None:
         """Take off the lists whatever has no reference and is that old: a put that came too late to be collected with its blob."""
-        who = {
-            (entry.key.split(".")[1], _artifact_of(entry)): entry for entry in entries if entry.data and int(entry.data) < now() - older_ms
-        }
+        who = {(entry.key.split(".")[1], _artifact_of(entry)): entry for entry in entries if int(entry.data) < now() - older_ms}
         found = await self.read_many(list(who))
         for (tenant, artifact), entry in who.items():
             if (tenant, artifact) not in found and not (await self._table.surely(subjects.reference_key(tenant, artifact))).data:

@@ -27,7 +27,7 @@ class ArtifactStoreSettings(BusSettings):
     artifact_max_bytes: int = Field(default=2 << 30, ge=1, description="of one artifact; at most 5 GB, the limit of one S3 put")
     artifact_default_days: float = Field(default=30, gt=0, description="of artifacts that belong to no run and name no time of their own")
     artifact_grace_s: float = Field(default=3600, gt=0, description="how long bytes without a reference are left alone")
-    artifact_sweep_s: float = Field(default=900, gt=0, description="between two sweeps for bytes without a reference")
+    artifact_sweep_s: float = Field(default=3600, gt=0, description="between two sweeps for bytes without a reference")
     artifact_uploads: int = Field(default=16, ge=1, le=256, description="large uploads at once; more are asked to wait")
 
     @model_validator(mode="after")

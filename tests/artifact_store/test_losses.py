@@ -49,7 +49,7 @@ class Deployment:
 
 @contextlib.asynccontextmanager
 async def deployed(
-    nats_server: NatsServer, s3: S3Server, folder: Path, *, stores: int = 1, patience_s: float = 40
+    nats_server: NatsServer, s3: S3Server, folder: Path, *, stores: int = 1, patience_s: float = 60
 ) -> AsyncIterator[Deployment]:
     """Everything up and ready."""
     stack = Stack(
@@ -136,7 +136,8 @@ async def test_the_s3_server_is_killed_in_mid_upload(deployment: Deployment) -> 
 
 
 @pytest.mark.system
-async def test_calls_wait_while_the_s3_server_is_away(deployment: Deployment) -> None:
+@pytest.mark.parametrize("away_s", [0, pytest.param(30, marks=[pytest.mark.chaos, pytest.mark.timeout(300)])])
+async def test_calls_wait_while_the_s3_server_is_away(deployment: Deployment, away_s: int) -> None:
     """Gone or frozen: puts and gets wait, then succeed; the store says that it is not ready, and lives."""
     small, large = b"small", secrets.token_bytes(3 * MIB)
     ref = await deployment.client.put(deployment.tenant, small, session="s")
@@ -149,6 +150,7 @@ async def test_calls_wait_while_the_s3_server_is_away(deployment: Deployment) ->
             asyncio.create_task(deployment.client.read(deployment.tenant, ref.artifact_id, limit=100)),
         ]
         await wait_until(lambda: not deployment.stack.is_ready(NAME), timeout=30, what="the store is not ready")
+        await asyncio.sleep(away_s)
         assert not any(call.done() for call in calls)
         come_back()
         await asyncio.gather(*calls)

@@ -156,6 +156,23 @@ async def test_lists_of_sessions_and_runs(embedded: Store) -> None:
     assert not (await ask.list(embedded.tenant, run=new_id())).artifacts
 
 
+async def test_long_lists_are_paged_too(embedded: Store) -> None:
+    """Above the 1,024 entries that the server gives at once."""
+    place = subjects.place("crowded", None)
+    entries = [f"$KV.artifacts.{subjects.place_key(embedded.tenant, place, new_id())}" for _ in range(1100)]
+    await asyncio.gather(*(embedded.bus.publish(entry, b"0") for entry in entries))
+    refs = [await embedded.client.put(embedded.tenant, f"{number}".encode(), session="crowded") for number in range(3)]
+    found, cursor, pages = [], 0, 0
+    while True:
+        page = await embedded.client.list(embedded.tenant, session="crowded", limit=500, cursor=cursor)
+        found += [each.ref for each in page.artifacts]
+        pages += 1
+        if page.next_cursor is None:
+            break
+        cursor = page.next_cursor
+    assert (found, pages) == (refs, 3)
+
+
 async def test_artifacts_expire(embedded: Store) -> None:
     """At their time they are gone for readers; their bytes follow."""
     ref = await embedded.client.put(embedded.tenant, b"brief", ttl_s=1, session="s")
