@@ -63,6 +63,10 @@ class Look:
         self._view = view
         self._taken_at = taken_at
 
+    def expire(self) -> None:
+        """Others may have done something meanwhile."""
+        self._taken_at = -math.inf
+
     async def again(self) -> None:
         """Take the view again if it is not fresh; afterwards it is."""
         while (now := time.monotonic()) - self._taken_at > _STALE_S:
@@ -197,6 +201,7 @@ class Dispatch:
             await self._give_up(ToolUnavailable(f"{self._call.tool} stopped in the middle of this call {self._attempts} times"))
         logger.info("call_repeated", attempts=self._attempts)
         self._beating, self._probed, self._may_linger = False, False, True
+        self._look.expire()  # While all copies were asked who holds the call, another tool runner may have settled it.
         await self._ask()
 
     @property

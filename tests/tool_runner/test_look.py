@@ -30,6 +30,20 @@ async def test_an_old_view_is_taken_again_once() -> None:
     assert len(taken) == 1
 
 
+async def test_a_view_that_counts_no_more_is_taken_again() -> None:
+    """Before a call is repeated it is looked at anew, however fresh the view."""
+    taken = []
+
+    async def view() -> None:
+        taken.append(time.monotonic())
+
+    look = Look(view, time.monotonic())
+    look.expire()
+    await look.again()
+    await look.again()
+    assert len(taken) == 1
+
+
 async def test_what_the_new_view_says_stops_the_call() -> None:
     """Somebody else has settled it while this process was stopped."""
 
