@@ -30,7 +30,7 @@ _FINISHING = frozenset({FINAL_RESPONSE, "answer", "final", "final answer", "fini
 _NAMING = re.compile(r"(?:next[ _-]?)?(?:node|step|tool|action|function)(?:[ _-]?name)?|recipient_name", re.IGNORECASE)
 _QUOTES = r"\"'\\\u2018\u2019\u201c\u201d"
 _ARGUMENT = re.compile(
-    rf"(?:[{_QUOTES}]+[\w.$-]{{1,40}}[{_QUOTES}]+\s?[:=]"
+    rf"(?:[{_QUOTES}]\s?[:=]"
     rf"|\b(?:args|arguments|kwargs|parameters?|params|tool_args|tool_input|action[ _]input)[*`{_QUOTES}]*\s?[:=]"
     r"|[(,]\s?\w{1,40}\s?=|\w\("
     r"|<(?:args|arguments|function|input|invoke|parameters?)\b[^<>]*>)[\s*`]*\Z",

@@ -24,6 +24,8 @@ _EXPECTED = {
 }
 _TAGS = re.compile(rf"</?(?:{'|'.join(THINK_TAGS)})>", re.IGNORECASE)
 _WORD = re.compile(r"[A-Za-z0-9_-]+")
+_CALLING = frozenset({"next_node", "args", "arguments", "parameters", "tool", "tool_args", "steps", "plan"})
+"""Keys of what was to call something."""
 _EXCERPT = 40
 
 
@@ -34,7 +36,7 @@ class Normalized:
     Either `action` is set and `error` is None, or the other way round: `unparseable` (no object, or one that broke) or `no_action` (an
     object that is none). `complaint` tells the model what is wrong and what is expected, and is empty with an action. `alternates` are the
     further actions of the reply, in its order, also beside an error; `reasoning` is None where the model gave none. `warnings` name what
-    was dropped.
+    was dropped. `was_action`: the reply is none, but something in it was to be an action: it is no text for people.
     """
 
     action: PlannerAction | None
@@ -43,6 +45,7 @@ class Normalized:
     error: Literal["unparseable", "no_action"] | None = None
     complaint: str = ""
     warnings: tuple[str, ...] = ()
+    was_action: bool = False
 
 
 def normalize_action(
@@ -140,14 +143,15 @@ def _of_value(value: Any) -> _Reply:
 def _lenient(reply: _Reply, tools: AbstractSet[str]) -> Normalized:
     found = reply.found
     if reply.broken and (reply.broken.was_action or not found) and not reply.shapes[Shape.NODE]:
-        return Normalized(None, _reasoning(reply, None), error="unparseable", complaint=_place(reply.broken))
+        was_action = reply.broken.was_action
+        return Normalized(None, _reasoning(reply, None), error="unparseable", complaint=_place(reply.broken), was_action=was_action)
     if not found:
         others = reply.shapes[Shape.OTHER]
         if not others:
             return Normalized(None, _reasoning(reply, None), error="unparseable", complaint=reply.nothing)
-        found = [others[0]]
+        found = others[:]
     first = read_object(found[0].value, tools)
-    alternates = _alternates(first, sorted(found[1:], key=lambda item: item.start), tools)
+    alternates = _alternates(first, sorted(found[1:], key=lambda item: item.start), tools) if reply.found else ()
     return Normalized(
         first.action,
         first.thought or _reasoning(reply, found[0]),
@@ -155,6 +159,7 @@ def _lenient(reply: _Reply, tools: AbstractSet[str]) -> Normalized:
         None if first.action else "no_action",
         first.complaint,
         first.warnings,
+        was_action=first.action is None and any(not _CALLING.isdisjoint(item.value) for item in found),
     )
 
 
@@ -169,7 +174,8 @@ def _strict(reply: _Reply, tools: AbstractSet[str]) -> Normalized:
     objects = sorted(chain.from_iterable(reply.shapes.values()), key=lambda item: item.start)
     if reply.broken or not objects:
         complaint = _place(reply.broken) if reply.broken else reply.nothing
-        return Normalized(None, _reasoning(reply, None), error="unparseable", complaint=complaint)
+        was_action = reply.broken is not None and reply.broken.was_action
+        return Normalized(None, _reasoning(reply, None), error="unparseable", complaint=complaint, was_action=was_action)
     only = objects[0]
     reasoning = _reasoning(reply, only)
     try:

@@ -36,7 +36,8 @@ _IN_BROKEN = re.compile(r'"(?>[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[{}\]]|```', re.DOTAL
 _NODE_BEGINS = rf"next_node[{_QUOTES}\\]*+\s*+[:=]?\s*+(?:[{_QUOTES}\\]*+\s*+\w|[\[{{]|[{_QUOTES}\\]*+\Z)"
 _NODE = re.compile(rf"next_?node|next[ -]node[*{_QUOTES}\\]*+\s*+[:=]", re.IGNORECASE)
 _IN_ODD = re.compile(rf"[*{_QUOTES}\\]*+(?P<node>{_NODE.pattern})|{_IN_BROKEN.pattern}", re.DOTALL | re.IGNORECASE)
-_WAS_ACTION = re.compile(rf"tool_calls|function_call|action_input|{_NODE_BEGINS}")
+_ARGUMENTS = rf"[{_QUOTES}](?:args|arguments|parameters|tool_args|tool_input)[{_QUOTES}\\]*+\s*+[:=]\s*+[\[{{]?\s*+[{_QUOTES}\\]"
+_WAS_ACTION = re.compile(rf"tool_calls|function_call|action_input|{_ARGUMENTS}|{_NODE_BEGINS}")
 _MAY_BE_SHOWN = re.compile(r"final_response|null|none", re.IGNORECASE)
 
 

@@ -26,8 +26,10 @@ _MAX_CALLS = 512_000
 """Bytes of a reply that calls tools: its record and each call have a megabyte."""
 _MOST_BYTES = 4
 _NODE = "next_node"
-_WRAPPINGS = ("{", "[", "`", '"', "\ufeff")
+_OBJECTS = ("{", "[", '"', "\ufeff")
+_WRAPPINGS = (*_OBJECTS, "`")
 _MAY_BEGIN = re.compile(r"[{<]")
+_QUOTED_KEY = re.compile(r"""[{,]\s*["']""")
 _THOUGHTS = re.compile(rf"<({'|'.join(THINK_TAGS)})>.*?</\1>", re.DOTALL | re.IGNORECASE)
 
 
@@ -144,7 +146,7 @@ class ReactReading:
             if not isinstance(decision, str):
                 return decision
         text = reply.text.strip()
-        if normalized.error is not None and text and "{" not in text and _NODE not in text:
+        if normalized.error is not None and text and not normalized.was_action and "{" not in text and _NODE not in text:
             return Final(args={"answer": text}, **common)
         return None
 
@@ -186,12 +188,18 @@ class TextReading(ReactReading):
         """Whatever came, the run ends: with the text, with the answer of an action, or with what the run has."""
         text = _THOUGHTS.sub("", reply.text).lstrip()
         warnings: tuple[str, ...] = ()
-        if text.startswith(_WRAPPINGS) or _NODE in text or not text:
-            decision = super().decide(reply)
-            if isinstance(decision, Final) and decision.has_text:
-                text, warnings = str(decision.args["answer"]), decision.warnings
-            elif not isinstance(decision, Invalid) or _NODE in text or "{" in text:
+        if text.startswith(_WRAPPINGS) or "{" in text or _NODE in text:
+            normalized = normalize_action(reply.text, tools=self._names)
+            action = normalized.action
+            if action is not None and action.next_node == FINAL_RESPONSE:
+                text, warnings = str(action.args.get("answer", "")), normalized.warnings
+            elif action is not None or normalized.was_action or _NODE in text or text.startswith(_OBJECTS) or _is_broken(normalized, text):
                 text = ""
         args = {**self._args, "answer": text} if text.strip() else dict(self._args)
         reasoning = reply.reasoning if self._native_reasoning else None
         return Final(args=args, has_text=bool(text.strip()), usage=reply.usage, reasoning=reasoning, warnings=warnings)
+
+
+def _is_broken(normalized: Normalized, text: str) -> bool:
+    """Whether a text holds what was to be JSON: nobody knows what it was, so nobody is shown it."""
+    return normalized.error == "unparseable" and _QUOTED_KEY.search(text) is not None
