@@ -149,7 +149,7 @@ def _lenient(reply: _Reply, tools: AbstractSet[str]) -> Normalized:
         others = reply.shapes[Shape.OTHER]
         if not others:
             return Normalized(None, _reasoning(reply, None), error="unparseable", complaint=reply.nothing)
-        found = others[:]
+        found = list(others)
     first = read_object(found[0].value, tools)
     alternates = _alternates(first, sorted(found[1:], key=lambda item: item.start), tools) if reply.found else ()
     return Normalized(
