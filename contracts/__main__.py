@@ -7,11 +7,11 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from . import actions, artifacts, events, faults, inbox, payload, records, runs, tools
+from . import actions, artifacts, events, faults, images, inbox, payload, records, runs, tools
 from .base import HttpInput, Message
 
 FOLDER = Path(__file__).parent / "schemas"
-_MODULES = (actions, artifacts, events, faults, inbox, payload, records, runs, tools)
+_MODULES = (actions, artifacts, events, faults, images, inbox, payload, records, runs, tools)
 _UNIONS: dict[str, Any] = {"RunEvent": events.RunEvent, "InboxMessage": inbox.InboxMessage}
 
 

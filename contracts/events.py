@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Discriminator, Field, Tag
 from .actions import Join
 from .base import Message
 from .faults import Fault
+from .images import ImageRef, VisionContextPolicy
 from .payload import FinalPayload, Reason, Source, Usage
 from .runs import RunLimits, RunRequested
 
@@ -44,6 +45,9 @@ class RunStarted(Message):
     reflection: Reflection | None = None
     action_format: ActionFormat = Field(default="auto", description="in which the model is asked for its decisions, and what is taken")
     action_transport: ActionTransport = Field(default="json", description="decisions as JSON in the reply, or as native tool calls")
+    images: list[ImageRef] = Field(default_factory=list, description="those of the request that the model is shown")
+    vision_context: VisionContextPolicy | None = Field(default=None, description="which images of tools it is shown; null: none")
+    warnings: list[str] = Field(default_factory=list)
     deadline_at: int | None = Field(default=None, description="Unix ms")
 
 

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from .base import HttpInput, Message
+from .images import ImageInput, ImageRef
 from .payload import FinalPayload, Reason, Usage
 
 TenantName = str
@@ -43,6 +44,7 @@ class RunInput(HttpInput):
     """The body of `POST /v1/runs`."""
 
     query: str = Field(min_length=1, max_length=200_000, description="the question, as the user put it")
+    images: list[ImageInput] = Field(default_factory=list, max_length=64, description="shown to the model beside the question")
     agent: str = Field(default="default", pattern=r"^[A-Za-z0-9_-]{1,64}$", description="an entry of the agents file")
     strategy: Literal["react"] | None = None
     model: str | None = Field(default=None, max_length=200)
@@ -64,6 +66,7 @@ class RunRequested(Message):
     requested_at: int = Field(description="Unix time in ms")
     trace_id: str
     query: str
+    images: list[ImageRef] = Field(default_factory=list)
     agent: str = "default"
     strategy: str | None = None
     model: str | None = None

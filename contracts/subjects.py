@@ -47,6 +47,7 @@ ALL_TIMERS, ALL_DUE = "timer.*.*.*", "due.*.*.*"
 ALL_DEAD = "dead.>"
 ALL_SPECS = "spec.*"
 ALL_TOOLS = "tool.*"
+ALL_MODELS = "model.*"
 
 ARTIFACT_PUT, ARTIFACT_OPEN, ARTIFACT_GET, ARTIFACT_HEAD = "artifact.put", "artifact.open", "artifact.get", "artifact.head"
 ARTIFACT_LIST, ARTIFACT_DELETE, ARTIFACT_PRESIGN = "artifact.list", "artifact.delete", "artifact.presign"
@@ -178,6 +179,11 @@ def tool_key(name: str) -> str:
 def spec_key(digest: str) -> str:
     """The catalogue's key of a tool's specification; runs pin it, so it stays."""
     return f"spec.{_checked(_DIGEST, 'digest', digest)}"
+
+
+def model_key(name: str) -> str:
+    """The catalogue's key of a model's profile: its name, with `=XX` for each byte that keys do not take."""
+    return "model." + re.sub(rb"[^A-Za-z0-9_/-]", lambda found: b"=%02X" % found[0][0], name.encode("utf-8", "surrogatepass")).decode()
 
 
 def run_key(tenant: str, requested_at: int, run: str) -> str:

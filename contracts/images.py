@@ -1,0 +1,59 @@
+"""Images that people hand in, and the references under which they travel. The bytes stay in the artifact store."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from .artifacts import ArtifactId
+from .base import HttpInput, Message
+
+INPUT_IMAGE = "input_image"
+"""The namespace of images that were checked and cleaned on their way in. Only the gateway puts anything there."""
+
+ImageType = Literal["image/png", "image/jpeg", "image/webp", "image/gif"]
+Detail = Literal["low", "high", "auto"]
+"""How closely the model looks, where its provider lets one choose; it decides what the image costs."""
+
+
+class ImageInput(HttpInput):
+    """An image of a question: one that is stored already, or its bytes as a data URL (`data:image/png;base64,…`)."""
+
+    artifact_id: ArtifactId | None = None
+    data: str | None = Field(default=None, min_length=1, description="a data URL in base64; it is stored, and the run refers to it")
+    filename: str | None = Field(default=None, max_length=1000, description="for people, with `data`")
+    detail: Detail | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> "ImageInput":
+        if (self.artifact_id is None) == (self.data is None):
+            raise ValueError("give either artifact_id or data")
+        return self
+
+
+class ImageRef(Message):
+    """An image in a run. Whoever needs its bytes asks the artifact store for them, on behalf of the run's tenant."""
+
+    artifact_id: ArtifactId
+    mime_type: ImageType
+    filename: str | None = None
+    detail: Detail | None = None
+
+
+class VisionContextPolicy(Message):
+    """Whether images among the results of tools are shown to the model in its later calls. Off unless an agent's entry enables it."""
+
+    enabled: bool = False
+    max_images: int = Field(default=4, ge=0, le=100, description="of all tools of a run together")
+    max_total_bytes: int = Field(default=8 << 20, ge=0, description="of all of them")
+    allowed_sources: tuple[str, ...] = Field(default=(), description="names of the tools whose images may be shown; `*`: all")
+    allow_mime_types: tuple[ImageType, ...] = ("image/png", "image/jpeg", "image/webp", "image/gif")
+
+
+class ModelProfile(Message):
+    """What a planner knows of a model that it uses. It stands in the catalogue, so that the gateway can answer before a run exists."""
+
+    model: Annotated[str, Field(min_length=1, max_length=200)]
+    images: Literal["seen", "refused", "dropped"] = Field(
+        description="`refused`: it does not see, and a run with images ends; `dropped`: it does not see, and the run goes on without them"
+    )
+    agents: list[str] = Field(default_factory=list, description="whose runs it answers where the request names no model")
