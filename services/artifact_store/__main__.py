@@ -1,7 +1,7 @@
 """Run the artifact store: `python -m services.artifact_store`."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import structlog
@@ -13,6 +13,7 @@ from services.runtime.service import Broker, run_service
 
 from .bucket import Bucket
 from .collector import Collector
+from .errors import places
 from .handlers import build_router, drained
 from .keeper import Keeper
 from .ownership import claim_bucket
@@ -25,6 +26,7 @@ from .uploads import Uploads
 logger = structlog.get_logger(__name__)
 
 _LOOK_S, _PROMPT_S = 2.0, 2.0
+_AGAIN_S = 5.0
 
 
 class Watch:
@@ -78,9 +80,8 @@ async def running(settings: ArtifactStoreSettings, bus: Bus, broker: Broker, hea
     health.checks["s3"] = lambda: watch.problem
     router = build_router(keeper, uploads, settings.artifact_uploads)
     broker.include_router(router)
-    tasks = [
-        asyncio.create_task(each) for each in (watch.watch(), collector.follow_hints(), collector.sweep_for_ever(settings.artifact_sweep_s))
-    ]
+    duties = (watch.watch, collector.follow_hints, lambda: collector.sweep_for_ever(settings.artifact_sweep_s))
+    tasks = [asyncio.create_task(kept_up(duty)) for duty in duties]
     try:
         yield collector
     finally:
@@ -91,6 +92,16 @@ async def running(settings: ArtifactStoreSettings, bus: Bus, broker: Broker, hea
         await uploads.stop()
         await asyncio.gather(*(subscriber.stop() for subscriber in broker.subscribers))
         bucket.close()
+
+
+async def kept_up(duty: Callable[[], Awaitable[None]], again_s: float = _AGAIN_S) -> None:
+    """Do what has no end, and begin again when it has ended: nobody would miss it for days."""
+    while True:
+        try:
+            await duty()
+        except Exception as error:  # noqa: BLE001, see above
+            logger.error("duty_failed", error=type(error).__name__, places=places(error))  # noqa: TRY400, a traceback may show bytes
+        await asyncio.sleep(again_s)
 
 
 if __name__ == "__main__":

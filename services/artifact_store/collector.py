@@ -4,6 +4,7 @@ Rule 1: never bytes that a reference holds. How that is kept is told in `shelves
 Rule 2: what is younger than the grace is left alone, since its put may still be under way; only an explicit deletion does not wait.
 Rule 3: an artifact without a time of its own is kept as long as its run: it goes when the run's log has been purged.
 Rule 4: objects without any record are only removed from a bucket that is known to be ours.
+Rule 5: what a later version has written, as after a downgrade, is left alone.
 """
 
 import asyncio
@@ -19,10 +20,10 @@ from services.runtime.bus import Bus
 from services.runtime.errors import BusError
 
 from .bucket import Bucket
-from .errors import Moved
+from .errors import Moved, NotUnderstood
 from .ownership import is_ours
 from .references import Reference, References
-from .shelves import Holder, Shelf, Shelves, now
+from .shelves import Holder, Shelf, Shelves, now, shelf_of
 from .table import Entry, Table
 
 logger = structlog.get_logger(__name__)
@@ -76,9 +77,8 @@ class Collector:
 
     async def sweep(self) -> int:
         """Look at every record once and return how many blobs were removed."""
-        removed, after = 0, 0
-        while entries := await self._table.walk(after, _PAGE):
-            after = entries[-1].sequence
+        removed = 0
+        async for entries in self._table.walk():
             records = [entry for entry in entries if entry.data and subjects.is_blob_key(entry.key)]
             for tenant, name, shelf, sequence, gone in await self._suspects(records):
                 with contextlib.suppress(Moved):
@@ -88,7 +88,7 @@ class Collector:
 
     async def _suspects(self, entries: list[Entry]) -> list[tuple[str, str, Shelf, int, list[str]]]:
         """Return the records that seem to have holders without a reference, with those holders' ids."""
-        shelves = [(*_parts(entry.key), Shelf.model_validate_json(entry.data), entry.sequence) for entry in entries]
+        shelves = [(*_parts(entry.key), shelf, entry.sequence) for entry in entries if (shelf := shelf_of(entry.data)) is not None]
         due = [(tenant, artifact) for tenant, _, shelf, _ in shelves for artifact, holder in shelf.holders.items() if self._is_due(holder)]
         found = await self._references.read_many(due)
         retired = await self._retired(found)
@@ -166,7 +166,7 @@ class Collector:
         while objects := await self._bucket.listed(after, _PAGE):
             after = objects[-1].key
             for each in objects:
-                with contextlib.suppress(InvalidName, Moved):
+                with contextlib.suppress(InvalidName, Moved, NotUnderstood):
                     tenant, name = subjects.parse_object_key(each.key)
                     if each.modified_at < now() - older_ms:
                         removed += await self._remove_stray(tenant, name)
@@ -174,9 +174,7 @@ class Collector:
 
     async def sweep_lists(self, older_ms: int) -> None:
         """Take entries without a reference off the lists, where no blob leads to them any more."""
-        after = 0
-        while entries := await self._table.walk(after, _PAGE):
-            after = entries[-1].sequence
+        async for entries in self._table.walk():
             await self._references.tidy([entry for entry in entries if entry.data and subjects.is_place_key(entry.key)], older_ms)
             await asyncio.sleep(_PAUSE_S)
 

@@ -5,7 +5,6 @@ beyond them waits in the connection's buffer, and what does not fit there is los
 """
 
 import asyncio
-import traceback
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, cast
 
@@ -38,6 +37,7 @@ from contracts.tools import REPLY_HEADER
 from services.runtime.artifact_errors import ArtifactFailed, ArtifactInvalid
 from services.runtime.artifacts import header_value
 
+from .errors import places
 from .keeper import Keeper
 from .uploads import WINDOW, Uploads
 
@@ -122,9 +122,7 @@ class Answers(BaseMiddleware[Any, Any]):
             cause = getattr(error, "original_error", error)  # FastStream wraps it in one that shows the request.
             if isinstance(cause, ValidationError):
                 return _failure(ArtifactInvalid(_complaint(cause)))
-            # Neither its text nor a traceback with values: either may show bytes.
-            places = [f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
-            logger.error("request_failed", error=type(error).__name__, places=places[-5:])  # noqa: TRY400, see above
+            logger.error("request_failed", error=type(error).__name__, places=places(error))  # noqa: TRY400, a traceback may show bytes
             return _failure(ArtifactFailed("the store failed", retryable=True))
 
     async def publish_scope(self, call_next: Callable[[Any], Awaitable[Any]], cmd: PublishCommand) -> Any:

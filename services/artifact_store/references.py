@@ -66,9 +66,11 @@ class References:
         await self._shelves.write_under(claim, reference.ref.artifact_id, key, reference.model_dump_json().encode(), ttl_s)
 
     async def lives(self, tenant: str, artifact: str, blob: str) -> bool:
-        """Whether a reference to this very blob is there, as the leader knows it."""
-        found = _read((await self._table.surely(subjects.reference_key(tenant, artifact))).data)
-        return found is not None and found.blob == blob
+        """Whether a reference to this very blob is there, as the leader knows it; so is one that a later version has written."""
+        data = (await self._table.surely(subjects.reference_key(tenant, artifact))).data
+        found = _read(data)
+        is_later = bool(data) and _parsed(data) is None
+        return is_later or (found is not None and found.blob == blob)
 
     async def read_many(self, wanted: list[tuple[str, str]]) -> dict[tuple[str, str], Reference]:
         """Return the references that are there, by tenant and id, as some replica knows them."""
@@ -118,11 +120,15 @@ def _artifact_of(entry: Entry) -> str:
 
 def _read(data: bytes) -> Reference | None:
     """Return a reference unless it has expired; the server removes it a moment later."""
-    if not data:
+    reference = _parsed(data)
+    if reference is None or (reference.ref.expires_at is not None and reference.ref.expires_at <= now()):
         return None
+    return reference
+
+
+def _parsed(data: bytes) -> Reference | None:
+    """Read a reference; None for none, and for one that is not understood."""
     try:
-        reference = Reference.model_validate_json(data)
-    except ValidationError:  # of a later version
+        return Reference.model_validate_json(data) if data else None
+    except ValidationError:
         return None
-    expires_at = reference.ref.expires_at
-    return reference if expires_at is None or expires_at > now() else None

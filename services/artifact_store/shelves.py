@@ -17,12 +17,12 @@ import time
 from dataclasses import dataclass, replace
 from itertools import count
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from contracts import subjects
 from contracts.base import Message
 
-from .errors import Moved
+from .errors import Moved, NotUnderstood
 from .table import Table
 
 MAX_HOLDERS = 200
@@ -110,9 +110,12 @@ class Shelves:
                 claim = replace(claim, sequence=sequence)
 
     async def read(self, tenant: str, name: str) -> tuple[Shelf | None, int]:
-        """Return a record, as the leader knows it, and its sequence; for None that of its removal, or 0."""
+        """Return a record, as the leader knows it, and its sequence; for None that of its removal, or 0. Raises NotUnderstood."""
         entry = await self._table.surely(subjects.blob_key(tenant, name))
-        return (Shelf.model_validate_json(entry.data) if entry.data else None), entry.sequence
+        shelf = shelf_of(entry.data)
+        if entry.data and shelf is None:
+            raise NotUnderstood
+        return shelf, entry.sequence
 
     async def write(self, tenant: str, name: str, shelf: Shelf, *, after: int) -> int:
         """Write a record on condition and return its sequence. Raises Moved."""
@@ -121,6 +124,14 @@ class Shelves:
     async def drop(self, tenant: str, name: str, *, after: int) -> None:
         """Remove a record on condition. Raises Moved."""
         await self._table.drop(subjects.blob_key(tenant, name), after=after)
+
+
+def shelf_of(data: bytes) -> Shelf | None:
+    """Read a record; None for none, and for one that is not understood."""
+    try:
+        return Shelf.model_validate_json(data) if data else None
+    except ValidationError:
+        return None
 
 
 def now() -> int:

@@ -6,6 +6,7 @@ Rule 2: reads are answered by any replica and may be late. Where a late answer w
 
 import asyncio
 import base64
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from contracts import subjects
@@ -22,6 +23,7 @@ _ATTEMPTS = 3
 _RETRY_S = 0.1
 _MARKER_TTL_S = 3600
 _MANY = 500
+_PAGE = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +119,20 @@ class Table:
             found.update({_key_of(message.headers): message.data for message in messages if message.data})
         return found
 
-    async def walk(self, after: int, limit: int) -> list[Entry]:
-        """Return the next entries of all kinds, in the order of their last change. Marks of removal are among them, without data.
+    async def walk(self) -> AsyncIterator[list[Entry]]:
+        """Yield the entries of all kinds in pages, in the order of their last change. Marks of removal are among them, without data.
 
-        All kinds, since the server takes a third of a second for each page that it has to filter, at half a million entries.
+        All kinds, since the server takes a third of a second for each page that it has to filter, at half a million entries. What is
+        changed meanwhile moves behind the end and is left out: whoever changes what it finds would never be done.
         """
-        return await self._page(">", after, limit)
+        try:
+            end = int((await self._bus.api(f"STREAM.INFO.{_STREAM}", {}))["state"]["last_seq"])
+        except BusError as error:
+            raise StorageUnavailable("NATS does not answer") from error
+        after = 0
+        while after < end and (found := await self._page(">", after, _PAGE)):
+            after = found[-1].sequence
+            yield [entry for entry in found if entry.sequence <= end]
 
     async def _page(self, subject: str, after: int, limit: int) -> list[Entry]:
         reader = await self._bus.reader(_STREAM)

@@ -156,6 +156,22 @@ async def test_objects_without_a_record_go_from_our_own_bucket_alone(embedded: S
     assert sorted(embedded.objects()) == sorted([foreign, object_key(embedded.tenant, ref.sha256)])
 
 
+async def test_what_a_later_version_has_written_is_left_alone(embedded: Store, inside: Inside) -> None:
+    """After a downgrade its references hold their bytes, and its records theirs; puts of the same bytes say why they fail."""
+    kept = await embedded.client.put(embedded.tenant, b"a reference of tomorrow")
+    await inside.table.put(subjects.reference_key(embedded.tenant, kept.artifact_id), b'{"v": 9, "points": "elsewhere"}')
+    other = await embedded.client.put(embedded.tenant, b"a record of tomorrow")
+    await inside.table.put(subjects.blob_key(embedded.tenant, other.sha256), b'{"v": 9, "holders": "elsewhere"}')
+    before = embedded.objects()
+    await inside.collector.sweep()
+    await inside.collector.sweep_strays(-_HOUR_S * 1000)
+    assert embedded.objects() == before
+    with pytest.raises(StorageUnavailable, match="later version") as failure:
+        await embedded.client.put(embedded.tenant, b"a record of tomorrow")
+    assert not failure.value.retryable
+    assert (await embedded.client.read(embedded.tenant, other.artifact_id, limit=100))[1] == b"a record of tomorrow"
+
+
 async def test_entries_of_lists_without_a_reference_go_after_a_day(embedded: Store, inside: Inside) -> None:
     """What a put entered that had lost its claim meanwhile; nothing else leads to it."""
     kept = await embedded.client.put(embedded.tenant, b"kept", session="s")

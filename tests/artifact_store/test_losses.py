@@ -7,7 +7,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from services.runtime.streams import provision
 from tests.artifact_store.conftest import connected
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server, kinds
-from tests.support.stack import Stack
+from tests.support.stack import Stack, resident
 from tests.support.waiting import wait_until
 
 MIB = 1 << 20
@@ -49,12 +49,11 @@ class Deployment:
 
 @contextlib.asynccontextmanager
 async def deployed(
-    nats_server: NatsServer, s3: S3Server, folder: Path, *, stores: int = 1, patience_s: float = 60
+    nats_server: NatsServer, s3: S3Server, folder: Path, *, stores: int = 1, patience_s: float = 60, env: Mapping[str, str] | None = None
 ) -> AsyncIterator[Deployment]:
     """Everything up and ready."""
-    stack = Stack(
-        nats_server.url, folder, env={**s3.settings, "RUNWIRE_LOG_LEVEL": "debug"}, planners=0, tool_runners=0, gateways=0, tools=None
-    )
+    every = {**s3.settings, "RUNWIRE_LOG_LEVEL": "debug", **(env or {})}
+    stack = Stack(nats_server.url, folder, env=every, planners=0, tool_runners=0, gateways=0)
     for number in range(1, stores + 1):
         stack.add(f"artifact_store-{number}", "-m", "services.artifact_store")
     with stack.showing_logs():
@@ -214,11 +213,6 @@ async def stream(block: bytes, times: int) -> AsyncIterator[bytes]:
     """A large artifact that no test holds as a whole."""
     for _ in range(times):
         yield block
-
-
-def resident(pid: int) -> float:
-    """MiB of memory that a process holds."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / MIB
 
 
 @pytest.mark.system

@@ -255,6 +255,11 @@ def answers_ready(port: int) -> bool:
     return False
 
 
+def resident(pid: int) -> float:
+    """MiB of memory that a process holds. Linux alone tells."""
+    return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGESIZE") / (1 << 20)
+
+
 def _die_with_parent() -> None:
     """Have the kernel end this child when the test run is killed."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
