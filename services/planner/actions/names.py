@@ -52,11 +52,6 @@ def opcode_of(name: str, tools: AbstractSet[str] = frozenset()) -> str:
     return ALIASES.get(name, name)
 
 
-def is_final(node: str | None, tools: AbstractSet[str] = frozenset()) -> bool:
-    """Does `next_node` alone say that the action is final? A null node does, where no plan comes with it."""
-    return node is None or opcode_of(node, tools) == FINAL_RESPONSE
-
-
 def is_null_word(name: str, tools: AbstractSet[str] = frozenset()) -> bool:
     """Is it the quoted word null? With an answer beside it that is a final response."""
     return name.strip().lower() in _NULL_WORDS and name.strip() not in tools

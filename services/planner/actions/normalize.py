@@ -3,14 +3,15 @@
 import re
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from contracts.actions import PlannerAction
 from services.planner.strict_json import NotJson, Reader, mend
 
 from .names import THINK_TAGS, ActionFormat
+from .quick import honest_object
 from .reading import Reading, Shape, read_object, shape_of
 from .scan import Broken, Found, Scan
 from .unified import deviation
@@ -29,8 +30,7 @@ _CALLING = frozenset({"next_node", "args", "arguments", "parameters", "tool", "t
 _EXCERPT = 40
 
 
-@dataclass(frozen=True)
-class Normalized:
+class Normalized(NamedTuple):
     """What a reply says.
 
     Either `action` is set and `error` is None, or the other way round: `unparseable` (no object, or one that broke) or `no_action` (an
@@ -64,12 +64,29 @@ def normalize_action(
         action_format: `unified` refuses everything but the two-field form.
     """
     given = text_or_mapping.decode(errors="replace") if isinstance(text_or_mapping, bytes | bytearray) else text_or_mapping
+    native = mend(reasoning_content).strip() if isinstance(reasoning_content, str) else ""
+    if isinstance(given, str) and (honest := _honest(given, native, tools, action_format)):
+        return honest
     reply = _of_text(given, tools) if isinstance(given, str) else _of_value(given)
     result = _strict(reply, tools) if action_format == "unified" else _lenient(reply, tools)
-    native = mend(reasoning_content).strip() if isinstance(reasoning_content, str) else ""
     expected = _EXPECTED["legacy" if action_format == "legacy" else "auto"]
     complaint = f"{result.complaint[:1].upper()}{result.complaint[1:]}. {expected}" if result.error else ""
-    return replace(result, reasoning=native or result.reasoning, complaint=complaint)
+    return result._replace(reasoning=native or result.reasoning, complaint=complaint)
+
+
+def _honest(text: str, native: str, tools: AbstractSet[str], action_format: ActionFormat) -> Normalized | None:
+    """The action of a reply that is one strict object with a node and nothing else, blanks aside: what most replies are.
+
+    None for all others, wrong ones included; the long way would say the same of these.
+    """
+    text = text.strip(" \t\r\n")
+    read = honest_object(text, 0) if text.startswith('{"') and text.endswith("}") else None
+    if read is None or "next_node" not in read[0] or (action_format == "unified" and deviation(read[0], tools)):
+        return None
+    reading = read_object(read[0], tools)
+    if reading.action is None:
+        return None
+    return Normalized(reading.action, native or (reading.thought if action_format != "unified" else None), warnings=reading.warnings)
 
 
 @dataclass(frozen=True)

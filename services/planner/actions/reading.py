@@ -2,16 +2,15 @@
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from contracts.actions import FINAL_RESPONSE, PLAN, TASK, PlannerAction
 
 from ..strict_json import ANSWER_KEYS
 from .final import final_args, has_answer, says_something
 from .foreign import calls_of, nested_action
-from .names import ALIAS_MODES, is_final, is_null_word, opcode_of, spelled, streams_before_plan
+from .names import ALIAS_MODES, is_null_word, opcode_of, spelled, streams_before_plan
 from .plan import has_steps, plan_args
 from .task import task_args
 from .values import as_object
@@ -33,8 +32,7 @@ class Shape(IntEnum):
     NODE = 3
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(NamedTuple):
     """What an object means: an action, or why there is none. `further` are calls that it holds beside the action."""
 
     action: PlannerAction | None = None
@@ -84,14 +82,14 @@ def _read_node(obj: Mapping[str, Any], tools: AbstractSet[str], thought: str | N
         return Reading(None, thought, f"`next_node` is {_type(node)}; a text is expected")
     if node is not None and not node.strip():
         return Reading(None, thought, "`next_node` is empty")
-    final = is_final(node, tools) or (node is not None and is_null_word(node, tools) and says_something(obj))
+    opcode = None if node is None else opcode_of(node, tools)
+    final = node is None or opcode == FINAL_RESPONSE or (is_null_word(node, tools) and says_something(obj))
     if obj.get("plan") is not None and not (final and streams_before_plan(obj)):
-        return _plan(obj, thought, args_first=node is not None and opcode_of(node, tools) == PLAN)
+        return _plan(obj, thought, args_first=opcode == PLAN)
     if node is None and has_steps(obj) and not says_something(obj):
         return _plan(obj, thought, args_first=True)
-    if final or node is None:
+    if final or node is None or opcode is None:
         return _final(obj, thought)
-    opcode = opcode_of(node, tools)
     if opcode == PLAN:
         return _plan(obj, thought, args_first=True)
     warnings: list[str] = []

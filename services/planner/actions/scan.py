@@ -19,22 +19,24 @@ from typing import Any
 
 from ..strict_json import MAX_DEPTH, NotJson, Reader
 from .names import THINK_TAGS, is_argument, lead_on
+from .quick import honest_object
 
 _DEEPEST_ENCODING = 3
 _MOST_PIECES = 50_000
 _NAMES = "|".join(THINK_TAGS)
-_OPENING_TAG = re.compile(rf"<({_NAMES})>", re.IGNORECASE)
 _QUOTES = r"\"'`\u2018\u2019\u201c\u201d"
 _BARE_KEY = rf"[{_QUOTES}]|[\w$.-]++[{_QUOTES}]?\s*+[:=]"
 _OBJECT = rf"\{{(?=\s*+(?:\}}|{_BARE_KEY}))"
-_LIST = r"""\[(?=\s*+(?:[\[{\]"']|-?[0-9]|(?:true|false|null|True|False|None)\b))"""
-_ENCODED = r'"(?=(?:\s|\\+[nrt])*+[\[{](?:\s|\\+[nrt])*+\\)'
-_NOTABLE = re.compile(rf"{_OBJECT}|{_LIST}|```|{_ENCODED}|{_OPENING_TAG.pattern}|(?P<odd>\{{)", re.IGNORECASE)
+_LIST = r"""\[(?=\s*+(?:[\[{\]"']|-?[0-9]|(?i:true|false|null|none)\b))"""
+_ENCODED = r'"(?=(?:\s|\\+(?i:[nrt]))*+[\[{](?:\s|\\+(?i:[nrt]))*+\\)'
+# Each alternative begins with a character of its own and no flag holds for all: so prose is passed over at full speed.
+_NOTABLE = re.compile(rf"{_OBJECT}|{_LIST}|```|{_ENCODED}|<(?P<tag>(?i:{_NAMES}))>|\{{(?P<odd>)")
 _BARE_OPENING = re.compile(r"[\s\[{]*+")
 _KEY_AT = re.compile(_BARE_KEY)
 _IN_BROKEN = re.compile(r'"(?>[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[{}\]]|```', re.DOTALL)
 _NODE_BEGINS = rf"next_node[{_QUOTES}\\]*+\s*+[:=]?\s*+(?:[{_QUOTES}\\]*+\s*+\w|[\[{{]|[{_QUOTES}\\]*+\Z)"
 _NODE = re.compile(rf"next_?node|next[ -]node[*{_QUOTES}\\]*+\s*+[:=]", re.IGNORECASE)
+_NODE_WORD = "node"
 _IN_ODD = re.compile(rf"[*{_QUOTES}\\]*+(?P<node>{_NODE.pattern})|{_IN_BROKEN.pattern}", re.DOTALL | re.IGNORECASE)
 _ARGUMENTS = rf"[{_QUOTES}](?:args|arguments|parameters|tool_args|tool_input)[{_QUOTES}\\]*+\s*+[:=]\s*+[\[{{]?\s*+[{_QUOTES}\\]"
 _WAS_ACTION = re.compile(rf"tool_calls|function_call|action_input|{_ARGUMENTS}|{_NODE_BEGINS}")
@@ -86,6 +88,7 @@ class Scan:
         self._skip_thoughts = skip_thoughts
         self._level = level
         self._reader = Reader(text, lenient=True)
+        self._tried = False
         self._fenced = False
         self._doubted = False
         self._pieces = 0
@@ -107,7 +110,7 @@ class Scan:
                 here = self._fence(begin)
             elif notable[0].startswith("<"):
                 here = self._thought(notable)
-            elif notable["odd"]:
+            elif notable["odd"] is not None:
                 here = yield from self._odd(begin)
             else:
                 self._pieces += 1
@@ -118,7 +121,7 @@ class Scan:
         self.looked_at += end - here
         prose = self._text[here:end]
         self._lead = lead_on(self._lead, prose)
-        if self.node is None and (node := _NODE.search(prose)):
+        if self.node is None and _NODE_WORD in prose.lower() and (node := _NODE.search(prose)):
             self.node = here + node.start()
 
     def _piece(self, start: int) -> _Step:
@@ -165,7 +168,7 @@ class Scan:
 
     def _thought(self, tag: re.Match[str]) -> int:
         """Pass over a closed think element; a tag that is never closed is prose."""
-        name = tag[1].lower()
+        name = tag["tag"].lower()
         if not self._skip_thoughts or name in self._unclosed:
             return tag.end()
         closing = re.compile(f"</{name}>", re.IGNORECASE).search(self._text, tag.end())
@@ -179,7 +182,7 @@ class Scan:
 
     def _value(self, start: int, lead: str) -> _Step:
         try:
-            value, end = self._reader.read(start)
+            value, end = self._quickly(start) or self._reader.read(start)
         except NotJson as error:
             if self._is_prose(start, error):
                 end = max(error.position, start + 1)
@@ -191,6 +194,15 @@ class Scan:
         for item in _objects(value):
             yield Found(item, start, end, self._fenced, self._doubted, lead)
         return end
+
+    def _quickly(self, start: int) -> tuple[Any, int] | None:
+        """Try once whether all the rest is one honest object."""
+        if self._tried or self._text[start] != "{":
+            return None
+        self._tried = True
+        read = honest_object(self._text, start)
+        self.looked_at += 0 if read else len(self._text) - start
+        return read
 
     def _is_prose(self, start: int, error: NotJson) -> bool:
         """Did it break before anything was said? A key without quotes is something said."""

@@ -27,6 +27,8 @@ class Action:
 
     def __init__(self, action_format: ActionFormat, tools: AbstractSet[str]) -> None:
         self.new: list[str] = []
+        self.flows = False
+        """What comes next is shown as it comes, for as long as it belongs to the same string."""
         self._two_fields = action_format == "unified"
         self._tools = tools
         self._node = _Node.UNKNOWN
@@ -57,6 +59,7 @@ class Action:
 
     def on_token(self, token: Token, depth: int, text: str) -> None:
         """Take the next token; its depth is 1 for the object's own fields, 2 inside `args`."""
+        self.flows = False
         if depth == 1:
             if token is Token.KEY:
                 self._on_field(text)
@@ -166,4 +169,4 @@ class Action:
         elif self._node is not _Node.UNKNOWN and self._held:
             self.new += self._held
             self._held.clear()
-            self._said = True
+            self._said = self.flows = True

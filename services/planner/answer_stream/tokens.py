@@ -97,6 +97,13 @@ class Tokens:
         self._scalar = ""
         self._high = 0
 
+    def flows_on(self, text: str) -> bool:
+        """Whether `text` is nothing but more characters of the string that is being read; then it counts as read, unheard by the sink."""
+        if self._key is not None or self._high or self._state != self._string or _PLAIN.fullmatch(text) is None:
+            return False
+        self.looked_at += len(text)
+        return True
+
     def read(self, text: str, start: int) -> int:
         """Read `text` from `start` on (the first call: behind the quote of the first key) and return where reading stopped."""
         here = start
