@@ -1,46 +1,80 @@
-"""`make bench`: what a step, a chunk, a run and a listener cost, as ratios beside the raw NATS parts in the same run.
+"""`make bench`: what a token, a step, a run and a listener cost, as ratios beside the raw NATS parts in the same run.
 
-`--quick` takes two minutes instead of ten, `--only abcde` chooses questions, `--sync always|default|both` the durability.
+`--quick` takes two minutes instead of ten, `--only abcde` chooses questions, `--sync always|default|both` the durability. Artifacts (f)
+need an S3 server and are measured by `python -m benchmarks.artifacts`; `python -m benchmarks.beside_penguiflow` sets the planner beside the
+best-known one.
 """
 
 import argparse
-import sys
-from collections.abc import Awaitable, Callable
-from functools import partial
+import asyncio
+import os
+import platform
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 
 import uvloop
 
-from benchmarks import cases
+from benchmarks import cases, streams
 from benchmarks.figures import Table
 from benchmarks.script import Script
 from benchmarks.system import System, started
+from services.runtime.collector import calm
 
-_SYNC = {"always": ["always"], "default": ["2m"], "both": ["always", "2m"]}
+_SYNC = {"always": ("always",), "default": ("2m",), "both": ("always", "2m")}
+ALL = "abcde"
 
 
-async def measure(only: str, syncs: list[str], *, quick: bool) -> None:
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured: `tokens` per run of (a), `runs` per round of (c), `clients` of (d) and tokens to each, steps of a run."""
+
+    rounds: int
+    tokens: int
+    runs: int
+    clients: int
+    tokens_to_each: int
+    steps: int
+    longest: int
+
+
+FULL = Effort(rounds=5, tokens=150, runs=400, clients=1000, tokens_to_each=12, steps=200, longest=1000)
+QUICK = Effort(rounds=3, tokens=40, runs=60, clients=100, tokens_to_each=8, steps=60, longest=200)
+SMALLEST = Effort(rounds=1, tokens=5, runs=10, clients=20, tokens_to_each=2, steps=5, longest=100)
+
+
+async def measure(system: System, effort: Effort, only: str = ALL) -> AsyncIterator[Table]:
+    """Answer the questions one after another."""
+    await system.steps(Script(steps=20))  # Everything has been used once.
+    if "a" in only:
+        yield await streams.chunks(system, effort.rounds, effort.tokens)
+    if "b" in only:
+        yield await cases.steps(system, effort.rounds, effort.steps)
+    if "c" in only:
+        yield await cases.runs_per_second(system, effort.rounds, effort.runs)
+    if "d" in only:
+        yield await streams.fan_out(system, effort.clients, effort.tokens_to_each)
+    if "e" in only:
+        yield await cases.growth(system, (effort.rounds + 1) // 2, effort.longest)
+        yield await cases.recovery(system, effort.rounds, effort.longest)
+
+
+async def main(effort: Effort, only: str, syncs: tuple[str, ...]) -> None:
     """Print a table per question and durability."""
-    rounds = 3 if quick else 5
     for sync in syncs:
         async with started(sync) as system:
-            await system.steps(Script(steps=20))  # Everything has been used once.
-            work: dict[str, Callable[[System], Awaitable[Table]]] = {
-                "a": partial(cases.chunks, rounds=rounds),
-                "b": partial(cases.steps, rounds=rounds),
-                "c": partial(cases.runs_per_second, rounds=rounds, total=100 if quick else 400),
-                "d": partial(cases.fan_out, clients=300 if quick else 1000),
-                "e": partial(cases.recovery, rounds=rounds),
-            }
-            for name, case in work.items():
-                if name in only:
-                    print((await case(system)).text(), flush=True)
+            async for table in measure(system, effort, only):
+                print(table.text(), flush=True)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--only", default="abcde")
+    parser.add_argument("--only", default=ALL)
     parser.add_argument("--sync", choices=_SYNC, default="both")
     given = parser.parse_args()
-    print(f"Python {sys.version.split()[0]}; medians over rounds [lowest..highest]; trust the ratios, not the milliseconds.")
-    uvloop.run(measure(given.only, _SYNC[given.sync], quick=given.quick))
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    print(f"Python {platform.python_version()}, {os.cpu_count()} cores, load before {load}.")
+    print("Medians over the rounds [lowest..highest]. Trust the ratios, not the milliseconds.")
+    calm()  # As every service does.
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main(QUICK if given.quick else FULL, given.only, _SYNC[given.sync]))

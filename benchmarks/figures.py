@@ -4,8 +4,10 @@ Rule 1: a ratio compares two cases of the same round, so that a machine that is 
 Rule 2: what is printed is the median over the rounds and, in brackets, the lowest and the highest round.
 """
 
+import asyncio
+import itertools
 import statistics
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -30,6 +32,11 @@ def spread(rounds: Sequence[float], digits: int = 2) -> str:
 def ratios(above: Sequence[float], below: Sequence[float]) -> list[float]:
     """Round by round, one divided by the other."""
     return [a / b for a, b in zip(above, below, strict=True)]
+
+
+async def together(works: Iterable[Awaitable[list[float]]]) -> list[float]:
+    """Do several things at once and put what they measured into one list."""
+    return list(itertools.chain.from_iterable(await asyncio.gather(*works)))
 
 
 async def alternate(rounds: int, cases: Mapping[str, Case[T]]) -> dict[str, list[T]]:

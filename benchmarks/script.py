@@ -1,14 +1,15 @@
 """What the instant model is told to say, as JSON in the question of a run: it answers at once and costs nothing.
 
 It decides by the length of the conversation alone, so any planner may ask it at any point of a run. Every reply holds the moment at which
-it was made (`time.monotonic_ns()`, one clock for all processes of a Linux machine), so the log tells when each decision was taken.
+it was made (`time.monotonic_ns()`, one clock for all processes of a Linux machine), so the log tells when each decision was taken; or, with
+the clock `cpu`, the CPU time that the planner's process had used until then.
 """
 
 import asyncio
 import time
 from collections.abc import AsyncGenerator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 
@@ -21,12 +22,18 @@ _HEAD, _TAIL = '{"next_node":"final_response","args":{"answer":"', '"}}'
 
 @dataclass(frozen=True)
 class Script:
-    """A run: so many calls of `tool` one after another, then an answer of `tokens` moments, one every `pace_s` seconds."""
+    """A run: so many calls of `tool` one after another, silence, then an answer of `tokens` moments, one every `pace_s` seconds."""
 
     steps: int = 0
     tool: str = TOOL
+    silent_s: float = 0.0
     tokens: int = 1
     pace_s: float = 0.0
+    clock: Literal["moment", "cpu"] = "moment"
+
+    def now(self) -> int:
+        """Nanoseconds by its clock."""
+        return time.process_time_ns() if self.clock == "cpu" else time.monotonic_ns()
 
     def query(self) -> str:
         """The question that holds it."""
@@ -54,12 +61,14 @@ def text_of(message: dict[str, Any]) -> str:
 
 
 async def _call(script: Script) -> AsyncGenerator[Delta | Reply, None]:
-    text = f'{{"next_node":"{script.tool}","args":{{"at":{time.monotonic_ns()}}}}}'
+    text = f'{{"next_node":"{script.tool}","args":{{"at":{script.now()}}}}}'
     yield Delta(text=text)
     yield Reply(text=text)
 
 
 async def _answer(script: Script) -> AsyncGenerator[Delta | Reply, None]:
+    if script.silent_s:
+        await asyncio.sleep(script.silent_s)
     said = [_HEAD]
     yield Delta(text=_HEAD)
     due = asyncio.get_running_loop().time()
@@ -67,7 +76,7 @@ async def _answer(script: Script) -> AsyncGenerator[Delta | Reply, None]:
         if number and script.pace_s:
             due += script.pace_s
             await asyncio.sleep(max(0.0, due - asyncio.get_running_loop().time()))
-        said.append(f"{time.monotonic_ns()}{SEPARATOR}")
+        said.append(f"{script.now()}{SEPARATOR}")
         yield Delta(text=said[-1])
     said.append(_TAIL)
     yield Delta(text=_TAIL)

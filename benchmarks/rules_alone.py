@@ -1,0 +1,87 @@
+"""A run without a server: the rules, the fold, the prompt, the parser and the text of the records, and nothing else.
+
+What is left of a planner's work once the bus is taken away, to set beside planners that keep a run in memory.
+"""
+
+import time
+from collections.abc import Callable
+
+from contracts.events import RunStarted
+from contracts.inbox import CallFinished
+from contracts.payload import Usage
+from contracts.records import Record
+from contracts.runs import RunLimits, RunRequested
+from contracts.tools import ToolSpec
+from services.planner import endings
+from services.planner.advance import advance
+from services.planner.agents import Agent
+from services.planner.model_types import Reply
+from services.planner.moves import Ack, Append, Ask, Close, Dispatch, Open, Rules, Told
+from services.planner.run import Run, fold
+from services.planner.strategies.react import React
+
+SPEC = ToolSpec(
+    name="instant",
+    description="Return at once; may be repeated.",
+    input_schema={"type": "object", "properties": {"at": {"type": "integer"}}, "required": ["at"]},
+)
+_RUN = "0" * 32
+
+
+class Alone:
+    """One run. `moments` holds what `clock` said whenever the model was asked."""
+
+    def __init__(self, calls: int, clock: Callable[[], float] = time.process_time) -> None:
+        self.moments: list[float] = []
+        self.run = Run()
+        self._calls = calls
+        self._clock = clock
+        self._react = React(native_reasoning=True, idle_s=60, total_s=60)
+        self._rules = Rules(max_characters=1 << 40)
+        self._waiting: list[Told] = []
+
+    def play(self) -> list[float]:
+        """Seconds of each step: from a question to the model to the next one."""
+        request = RunRequested(run_id=_RUN, tenant="default", requested_at=0, trace_id=_RUN, query="a question")
+        limits = RunLimits(max_steps=self._calls + 10, deadline_s=None)
+        started = RunStarted(run_id=_RUN, tenant="default", request=request, limits=limits, tools={SPEC.name: "d" * 24})
+        self._waiting.append(Told("REQUESTS:1", "request", "h", 0, started=started))
+        while self._waiting:
+            self._handle(self._waiting.pop())
+        if self.run.terminal is None:
+            raise RuntimeError("the run did not end")
+        return [after - before for before, after in zip(self.moments, self.moments[1:], strict=False)]
+
+    def _handle(self, told: Told) -> None:
+        while True:
+            match advance(self.run, told, self._rules):
+                case Append(events):
+                    record, _ = endings.fitting(Record(at=told.now, events=events))
+                    fold(self.run, self.run.seq + 1, told.now, record.events)
+                    told.note(record.events)
+                case Ask():
+                    self._ask(told)
+                case Dispatch(calls, _):
+                    told.dispatched.update(call.call_id for call in calls)
+                    for call in calls:
+                        finished = CallFinished(call_id=call.call_id, tool=call.tool, status="succeeded", observation=call.args)
+                        self._waiting.append(Told(f"INBOX:{call.call_id}", "call_finished", "h", 0, finished=finished))
+                case Open():
+                    told.opened = True
+                case Close():
+                    told.closed = True
+                case Ack():
+                    return
+                case move:
+                    raise RuntimeError(f"no such move is expected here: {move}")
+
+    def _ask(self, told: Told) -> None:
+        request = self._react.request(self.run, [SPEC], Agent())
+        self.moments.append(self._clock())
+        if len(self.moments) <= self._calls:
+            text = f'{{"next_node": "instant", "args": {{"at": {len(request.messages)}}}}}'
+        else:
+            text = '{"next_node": "final_response", "args": {"answer": "done"}}'
+        reading = self._react.reading(self.run, [SPEC])
+        reading.feed(text)
+        told.decision = reading.decide(Reply(text=text, usage=Usage(model_calls=1)))

@@ -1,0 +1,33 @@
+"""The benchmarks still run: every question once, as small as it gets."""
+
+import pytest
+
+from benchmarks import beside_penguiflow
+from benchmarks.__main__ import ALL, SMALLEST, measure
+from benchmarks.rules_alone import Alone
+from benchmarks.system import started
+
+
+def test_our_side_beside_penguiflow() -> None:
+    """Without the package: every reply is read, every answer shown, and a run of some steps played without a server."""
+    outcomes = {name: beside_penguiflow.normalise(text, 1)["outcome"] for name, text in beside_penguiflow.REPLIES.items()}
+    assert [name for name, outcome in outcomes.items() if outcome == "refused"] == ["cut off, 4 KB", "prose, 4 KB"]
+    text = beside_penguiflow.answer(1000)
+    assert [beside_penguiflow.extract(text, size, 1)["shown"] for size in (1, 7, 4000)] == [1000] * 3
+    alone = Alone(20)
+    assert len(alone.play()) == 20
+    assert alone.run.usage.tool_calls == 20
+
+
+@pytest.mark.system
+@pytest.mark.xdist_group("system")
+@pytest.mark.timeout(180)
+async def test_every_question_is_answered() -> None:
+    """Each gives a table with rows; what stands in them is no matter of a test."""
+    async with started("2m") as system:
+        tables = [table async for table in measure(system, SMALLEST)]
+    assert [table.title[1] for table in tables] == [*ALL, ALL[-1]]
+    for table in tables:
+        assert table.rows
+        assert all(len(row) == len(table.columns) for row in table.rows)
+        assert "nan" not in table.text()
