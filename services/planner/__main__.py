@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import structlog
@@ -15,13 +15,14 @@ from services.runtime.puller import Puller
 from services.runtime.service import Broker, run_service
 from services.runtime.streams import PLANNER_CONTROL, PLANNER_INBOX, PLANNER_REQUESTS
 
-from . import index
+from . import index, sight
 from .agents import load_agents
 from .handlers import Planner
 from .model import LiteLLMModel, Model
 from .model_choice import find_model
 from .moves import CHARACTERS_PER_TOKEN, Rules
 from .opening import Defaults
+from .pictures import Pictures
 from .retries import Retrying
 from .settings import PlannerSettings
 from .strategies.react import React
@@ -30,8 +31,10 @@ from .thinking import Thinker
 logger = structlog.get_logger(__name__)
 
 
-def build_planner(settings: PlannerSettings, bus: Bus, catalogue: Catalogue, model: Model, default_model: str) -> Planner:
-    """Compose the planner; nothing connects here."""
+def build_planner(
+    settings: PlannerSettings, bus: Bus, catalogue: Catalogue, model: Model, default_model: str, seeing: sight.Sight | None = None
+) -> Planner:
+    """Compose the planner; nothing connects here. `seeing`: which models take images; None: none does."""
     react = React(
         native_reasoning=settings.use_native_reasoning,
         idle_s=settings.model_idle_s,
@@ -46,10 +49,12 @@ def build_planner(settings: PlannerSettings, bus: Bus, catalogue: Catalogue, mod
             tuple(settings.fallback_models),
             settings.action_format,
             settings.action_transport,
+            seeing or sight.Sight(),
         ),
         agents=load_agents(settings.agents_file),
         catalogue=catalogue,
         strategies={"react": react},
+        pictures=Pictures(bus),
     )
     rules = Rules(
         max_repairs=settings.max_repairs,
@@ -57,6 +62,11 @@ def build_planner(settings: PlannerSettings, bus: Bus, catalogue: Catalogue, mod
         max_characters=settings.max_context_tokens * CHARACTERS_PER_TOKEN,
     )
     return Planner(bus, thinker, rules, cached_runs=settings.planner_cached_runs, chunk_ttl_s=settings.chunk_ttl_s)
+
+
+def sight_of(settings: PlannerSettings, known: Callable[[str], bool]) -> sight.Sight:
+    """Which models take images; `known` is asked about those that the settings do not name."""
+    return sight.Sight(known, settings.model_vision, settings.vision, settings.vision_context)
 
 
 def pullers(bus: Bus, planner: Planner, settings: PlannerSettings) -> list[Puller]:
@@ -78,13 +88,17 @@ async def work(bus: Bus, _broker: Broker, _health: Health) -> AsyncIterator[None
     await litellm.warm()
     catalogue = Catalogue(bus)
     await catalogue.start()
-    planner = build_planner(settings, bus, catalogue, Retrying(model=litellm, fallbacks=tuple(settings.fallback_models)), chosen.model)
-    sweeping = asyncio.create_task(index.sweep(bus, settings.retention_days))
+    retrying = Retrying(model=litellm, fallbacks=tuple(settings.fallback_models))
+    seeing = sight_of(settings, litellm.sees)
+    planner = build_planner(settings, bus, catalogue, retrying, chosen.model, seeing)
+    profiles = sight.profiles(seeing, load_agents(settings.agents_file), chosen.model, settings.fallback_models)
+    aside = [asyncio.create_task(index.sweep(bus, settings.retention_days)), asyncio.create_task(sight.publish(bus, profiles))]
     lanes = [await lane.start() for lane in pullers(bus, planner, settings)]
     try:
         yield
     finally:
-        sweeping.cancel()
+        for task in aside:
+            task.cancel()
         await asyncio.gather(*(lane.stop(settings.graceful_timeout_s) for lane in lanes))
         await catalogue.stop()
         await litellm.aclose()

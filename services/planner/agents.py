@@ -9,6 +9,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, field_validator
 
 from contracts.events import ActionFormat, ActionTransport, Reflection
+from contracts.images import VisionContextPolicy
 from contracts.runs import LimitsInput
 
 DEFAULT_AGENT = "default"
@@ -39,6 +40,9 @@ class Agent(BaseModel):
     reflection: Reflection | None = None
     action_format: ActionFormat | None = Field(default=None, description="in which the model is asked for actions; None: the deployment's")
     action_transport: ActionTransport | None = Field(default=None, description="actions as JSON or as native tool calls; None: see before")
+    vision_context: VisionContextPolicy | None = Field(
+        default=None, description="images of tools that the model is shown; None: see before"
+    )
     limits: dict[str, Any] = Field(default_factory=dict, description="fields of RunLimits; the request's own win")
 
     @field_validator("limits")

@@ -89,10 +89,14 @@ class Effects:
 
     async def _decision(self, run: Run, asked: Asked) -> Decision | None:
         sender = self._sender(run, asked)
-        stream, reading = await self._thinker.think(run, lambda note: self._on_failure(sender, asked, note))
+        warnings: list[str] = []
+        stream, reading = await self._thinker.think(run, lambda note: self._on_failure(sender, asked, note), warnings.extend)
 
         def answer_of(decision: Decision) -> tuple[Decision, str]:
             decision = comes_to(run, decision, now(), self._rules)
+            fresh = [warning for warning in warnings if warning not in run.warnings]
+            if fresh:
+                decision = replace(decision, warnings=(*decision.warnings, *fresh))
             return decision, text_of(run, decision)
 
         expiring = asyncio.create_task(self._expire(run, sender))

@@ -85,6 +85,16 @@ class LiteLLMModel:
                         pass
         await self.aclose()
 
+    def sees(self, model: str) -> bool:
+        """Whether LiteLLM's table says that a model takes images; the rehearsal does, and says what it was given. After `warm`."""
+        if model == rehearsal.NAME:
+            return True
+        assert self._library is not None  # noqa: S101, see above
+        try:
+            return bool(self._library.supports_vision(model=model))
+        except Exception:  # noqa: BLE001, a model that is not in the table raises whatever its lookup raises
+            return False
+
     async def aclose(self) -> None:
         """Close the connections that are kept open for further requests."""
         if self._library is not None:

@@ -1,7 +1,7 @@
 """What opening a run records: its agent, limits, model and the exact tool specifications that it uses to its end."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from pydantic import ValidationError
@@ -13,6 +13,7 @@ from contracts.tools import ToolSpec
 from . import rehearsal
 from .agents import Agent
 from .errors import CannotOpen
+from .sight import Sight, models_for
 
 STRATEGIES = ("react",)
 
@@ -27,6 +28,7 @@ class Defaults:
     fallbacks: tuple[str, ...] = ()
     action_format: ActionFormat = "auto"
     action_transport: ActionTransport = "json"
+    sight: Sight = field(default_factory=Sight)
 
 
 def open_run(request: RunRequested, agents: Mapping[str, Agent], live: Mapping[str, ToolSpec], defaults: Defaults) -> RunStarted:
@@ -38,7 +40,10 @@ def open_run(request: RunRequested, agents: Mapping[str, Agent], live: Mapping[s
     if strategy not in STRATEGIES:
         raise CannotOpen("bad_request", f"there is no strategy {strategy!r}; there are: {', '.join(STRATEGIES)}")
     limits = _limits(request, agent)
-    model = request.model or agent.model or (agent.models[0] if agent.models else defaults.model)
+    models = [request.model] if request.model else models_for(agent, defaults.model)
+    fallbacks = list(defaults.fallbacks if agent.fallbacks is None else agent.fallbacks)
+    seen = defaults.sight.opening(request.images, models, fallbacks, agent)
+    model = seen.models[0]
     return RunStarted(
         run_id=request.run_id,
         tenant=request.tenant,
@@ -46,14 +51,17 @@ def open_run(request: RunRequested, agents: Mapping[str, Agent], live: Mapping[s
         limits=limits,
         tools={name: spec.digest() for name, spec in _allowed(request, agent, live).items()},
         model=model,
-        models=[] if request.model else agent.models,
-        fallbacks=list(defaults.fallbacks if agent.fallbacks is None else agent.fallbacks),
+        models=[] if request.model else [name for name in agent.models if name in seen.models],
+        fallbacks=seen.fallbacks,
         effort=request.reasoning_effort or agent.reasoning_effort or defaults.effort,
         triage_model=defaults.triage_model,
         reflection=agent.reflection,
         action_format=agent.action_format or defaults.action_format,
         # The stand-in reads the catalogue in the prompt, and answers in JSON.
         action_transport="json" if model == rehearsal.NAME else agent.action_transport or defaults.action_transport,
+        images=seen.images,
+        vision_context=seen.policy,
+        warnings=seen.warnings,
         deadline_at=None if limits.deadline_s is None else request.requested_at + int(limits.deadline_s * 1000),
     )
 

@@ -37,6 +37,7 @@ from contracts.payload import Source, Usage
 from contracts.runs import RunLimits
 
 from . import compaction, prompts
+from .prompts import images
 
 Event = Any
 """One of contracts.events; typed loosely because a log may hold events of a newer version."""
@@ -100,6 +101,10 @@ class Run:
     sources: list[Source] = field(default_factory=list)
     last_observation: Any = None
     warnings: list[str] = field(default_factory=list)
+    images: int = 0
+    """In the conversation."""
+    tool_images: tuple[int, int] = (0, 0)
+    """How many of them are from tools, and their bytes."""
     terminal: events.Done | events.Error | events.Cancelled | None = None
     ended_at: int = 0
 
@@ -121,7 +126,9 @@ def _fold_started(run: Run, started: RunStarted, at: int) -> None:
     run.started_at = at
     run.started, run.effort, run.model = started, started.effort, started.model
     run.limits, run.deadline_at = started.limits, started.deadline_at
-    _say(run, prompts.question_message(started.request))
+    run.warnings += started.warnings
+    run.images = len(started.images)
+    _say(run, prompts.question_message(started.request, started.images))
 
 
 def _fold_triaged(run: Run, triaged: Triaged, _at: int) -> None:
@@ -196,6 +203,18 @@ def _conclude(run: Run, step: Step) -> None:
     elif run.observed and run.step is not None:
         notes = [step.note] if step.note else []
         _say(run, *prompts.observation_messages(run.step, list(run.observed.values()), notes=notes, transport=_transport(run)))
+        _show_images(run)
+
+
+def _show_images(run: Run) -> None:
+    """Show the model what its policy lets it see of the results."""
+    count, size = run.tool_images
+    policy = run.started.vision_context if run.started else None
+    chosen = images.images_of(policy, run.observed.values(), count=count, size=size)
+    if chosen:
+        run.images += len(chosen)
+        run.tool_images = count + len(chosen), size + sum(weight for _, _, weight in chosen)
+        _say(run, *images.images_messages((tool, part) for tool, part, _ in chosen))
 
 
 def _transport(run: Run) -> ActionTransport:

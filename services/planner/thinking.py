@@ -1,6 +1,7 @@
 """Put together what a model call needs: the run's agent, its pinned tools, the dialect, the model."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from . import judging, opening
 from .agents import DEFAULT_AGENT, Agent
 from .judging import Critique, Triage
 from .model import Delta, Model, ModelFailed, ModelRequest, Reply
+from .pictures import Pictures
 from .redacting import Redactor
 from .retries import OnNote, Retrying
 from .run import Run
@@ -39,12 +41,14 @@ class Thinker:
         agents: Mapping[str, Agent],
         catalogue: Catalogue,
         strategies: Mapping[str, Strategy],
+        pictures: Pictures,
     ) -> None:
         self._model = model
         self._defaults = defaults
         self._agents = agents
         self._catalogue = catalogue
         self._strategies = strategies
+        self._pictures = pictures
         self._redactor = Redactor()
 
     def open(self, request: RunRequested) -> RunStarted:
@@ -55,8 +59,13 @@ class Thinker:
         """What is recorded of a run that cannot be opened, before its error."""
         return RunStarted(run_id=request.run_id, tenant=request.tenant, request=request, limits=RunLimits())
 
-    async def think(self, run: Run, on_failure: OnNote | None = None) -> tuple[AsyncGenerator[Delta | Reply, None], Reading]:
-        """Start asking for the run's next decision. `on_failure` hears of every request that failed and is made up for."""
+    async def think(
+        self, run: Run, on_failure: OnNote | None = None, warn: Callable[[list[str]], object] = lambda _: None
+    ) -> tuple[AsyncGenerator[Delta | Reply, None], Reading]:
+        """Start asking for the run's next decision.
+
+        `on_failure` hears of every request that failed and is made up for, `warn` of what the model was not shown.
+        """
         assert run.started is not None  # noqa: S101, `asked` follows `run_started` in every log
         request = run.started.request
         # An agent that has left the agents file meanwhile leaves its runs to the default one.
@@ -64,7 +73,18 @@ class Thinker:
         tools = list((await self.specs(run.started)).values())
         strategy = self._strategies[request.strategy or agent.strategy]
         model = replace(self._model, on_note=on_failure) if isinstance(self._model, Retrying) else self._model
-        return model.stream(strategy.request(run, tools, agent)), strategy.reading(run, tools)
+        asked = strategy.request(run, tools, agent)
+        stream = self._with_images(model, asked, run.started, warn) if run.images else model.stream(asked)
+        return stream, strategy.reading(run, tools)
+
+    async def _with_images(
+        self, model: Model, asked: ModelRequest, started: RunStarted, warn: Callable[[list[str]], object]
+    ) -> AsyncGenerator[Delta | Reply, None]:
+        messages, warnings = await self._pictures.filled(started.tenant, started.run_id, asked.messages)
+        warn(warnings)
+        async with aclosing(model.stream(replace(asked, messages=messages))) as pieces:
+            async for piece in pieces:
+                yield piece
 
     async def specs(self, started: RunStarted) -> dict[str, ToolSpec]:
         """The tools that the run pinned when it was opened, by name."""

@@ -24,7 +24,7 @@ from contracts.inbox import TopUpRequested
 from contracts.records import Record
 from contracts.runs import RunRequested
 from contracts.tools import REPLY_HEADER, ToolFailure, ToolSpec
-from services.planner.__main__ import build_planner, pullers
+from services.planner.__main__ import build_planner, pullers, sight_of
 from services.planner.model import LiteLLMModel
 from services.planner.retries import Retrying
 from services.planner.settings import PlannerSettings
@@ -154,7 +154,7 @@ async def planning(
         await provision(bus)
         catalogue = await Catalogue(bus).start()
         model = Retrying(model=litellm, fallbacks=tuple(chosen.fallback_models), first_pause_s=0.01, longest_pause_s=2.0)
-        planner = build_planner(chosen, bus, catalogue, model, chosen.model or MODEL)
+        planner = build_planner(chosen, bus, catalogue, model, chosen.model or MODEL, sight_of(chosen, litellm.sees))
         lanes = [await lane.start() for lane in pullers(bus, planner, chosen)]
         try:
             yield Planning(bus, catalogue, litellm)

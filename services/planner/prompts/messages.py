@@ -7,6 +7,7 @@ from typing import Any, Literal
 from contracts import events
 from contracts.actions import FINAL_RESPONSE, PLAN
 from contracts.events import ActionFormat, ActionTransport
+from contracts.images import ImageRef
 from contracts.runs import RunLimits, RunRequested
 from contracts.tools import ToolSpec
 from services.planner.agents import Agent
@@ -14,6 +15,7 @@ from services.planner.agents import Agent
 from . import texts
 from .catalogue import render_catalogue, shown_name
 from .compact import compact
+from .images import with_images
 
 Message = dict[str, Any]
 CACHE_MARK = {"type": "ephemeral"}
@@ -49,13 +51,13 @@ def system_message(
     return {"role": "system", "content": [{"type": "text", "text": text, "cache_control": CACHE_MARK}]}
 
 
-def question_message(request: RunRequested) -> Message:
-    """The user's question, the day on which it was asked, and what the caller gave beside it, as data."""
+def question_message(request: RunRequested, images: Sequence[ImageRef] = ()) -> Message:
+    """The user's question, the day on which it was asked, and what the caller gave beside it, as data; then the images."""
     asked_on = datetime.fromtimestamp(request.requested_at / 1000, UTC).strftime("%Y-%m-%d, %A")
     text = f"<question>\n{request.query.replace('</question>', '< /question>')}\n</question>\n<asked_on>{asked_on} (UTC)</asked_on>"
     if request.llm_context:
         text += f"\n{texts.CONTEXT_LEAD}\n<context>\n{as_data(request.llm_context)}\n</context>"
-    return _says("user", text)
+    return {"role": "user", "content": with_images(text, images)}
 
 
 def decision_message(step: events.Step, *, action_format: ActionFormat = "auto") -> Message:

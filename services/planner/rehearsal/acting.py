@@ -80,6 +80,9 @@ def _without_tools(situation: Situation) -> str:
 
 
 def _answer(situation: Situation, reasoning: str, text: str, *, followup: bool = False) -> Act:
+    if situation.images:
+        given = "an image" if len(situation.images) == 1 else f"{len(situation.images)} images"
+        text = f"{text}\n\nI was given {given} ({_listed(list(situation.images))}), and cannot see: I am only a stand-in for a model."
     if situation.text_alone:
         return Act(reasoning, text)
     args: dict[str, Any] = {"answer": text, "warnings": [WARNING]}

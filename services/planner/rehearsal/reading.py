@@ -51,6 +51,8 @@ class Situation:
     must_answer: bool = False
     text_alone: bool = False
     legacy: bool = False
+    images: tuple[str, ...] = ()
+    """Type and size of each image that came with the question."""
 
 
 def read(messages: Sequence[dict[str, Any]]) -> Situation:
@@ -72,7 +74,16 @@ def read(messages: Sequence[dict[str, Any]]) -> Situation:
         must_answer=_LAST in last,
         text_alone=_ANSWER_ALONE in last,
         legacy=_LEGACY in system,
+        images=tuple(_images(next((message.get("content") for message in messages if message.get("role") == "user"), None))),
     )
+
+
+def _images(content: Any) -> Iterator[str]:
+    for part in content if isinstance(content, list) else ():
+        url = part.get("image_url", {}).get("url", "") if isinstance(part, dict) else ""
+        head, _, body = url.partition(";base64,")
+        if body:
+            yield f"{head.removeprefix('data:')} of {len(body) * 3 // 4 - body[-2:].count('=')} bytes"
 
 
 def _text(content: Any) -> str:

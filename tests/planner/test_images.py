@@ -1,0 +1,279 @@
+"""Images in whole runs: what a model is shown of them, what the log keeps, and what becomes of a run whose model does not see."""
+
+import asyncio
+import base64
+import json
+import struct
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts import subjects
+from contracts.ids import new_id
+from contracts.images import ImageRef, ModelProfile
+from contracts.tools import ToolSpec
+from services.planner import compaction, sight
+from services.planner.agents import parse_agents
+from services.planner.model_wire import estimate
+from services.planner.pictures import DataUrl
+from services.planner.prompts import images
+from services.runtime.catalogue import key_subject
+from services.runtime.streams import provision
+from tests.artifact_store.conftest import Store, serving
+from tests.planner.conftest import TEXT, Plan
+from tests.support.model_server import ModelServer, Seen, action, answer
+from tests.support.nats_server import NatsServer
+from tests.support.s3_servers import S3Server
+from tests.support.waiting import wait_until
+from tests.support.whole import MODEL, Handler, connected
+
+pytestmark = pytest.mark.timeout(60)
+BLIND = "openai/blind"
+SEEING: dict[str, Any] = {"model_vision": {MODEL: True}}
+
+
+def png(shade: int, size: int = 8) -> bytes:
+    """A small grey square."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    rows = b"".join(b"\0" + bytes([shade]) * size for _ in range(size))
+    head = struct.pack(">IIBBBBB", size, size, 8, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows, 0)) + chunk(b"IEND", b"")
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """The embedded S3 server."""
+    with S3Server("rclone", tmp_path_factory.mktemp("s3")) as found:
+        yield found
+
+
+@pytest.fixture
+async def store(s3: S3Server, nats_server: NatsServer) -> AsyncIterator[Store]:
+    """An artifact store beside the planner's NATS."""
+    async with connected(nats_server.url, "provisioner") as bus:
+        await provision(bus)
+    async with serving(s3, nats_server.url) as found:
+        found.tenant = "default"
+        yield found
+
+
+Put = Callable[..., Awaitable[ImageRef]]
+
+
+@pytest.fixture
+def put(store: Store) -> Put:
+    """Keeps an image as the gateway does."""
+
+    async def keep(body: bytes, **more: Any) -> ImageRef:
+        ref = await store.client.put("default", body, namespace="input_image")
+        return ImageRef(artifact_id=ref.artifact_id, mime_type="image/png", **more)
+
+    return keep
+
+
+def shown(seen: Seen) -> list[tuple[str, bytes]]:
+    """The images of a request to the model, each with the role of its message."""
+    found = []
+    for message in seen.body["messages"]:
+        for part in message["content"] if isinstance(message["content"], list) else ():
+            if part["type"] == "image_url":
+                head, _, body = part["image_url"]["url"].partition(",")
+                assert head.startswith("data:image/")
+                found.append((message["role"], base64.b64decode(body)))
+    return found
+
+
+async def test_every_call_of_the_model_sees_the_images(plan: Plan, provider: ModelServer, put: Put) -> None:
+    """In the first message of the user, in order, with the detail asked for; the log holds references alone."""
+    provider.say(action("look", q="x"), answer("A square."))
+    planner = await plan(**SEEING)
+    refs = [await put(png(1), detail="low"), await put(png(2))]
+    story = await planner.tell("What is this?", images=refs)
+    assert story.end.raw_answer == "A square."
+    assert len(provider.ledger) == 2
+    for seen in provider.ledger:
+        assert shown(seen) == [("user", png(1)), ("user", png(2))]
+        first = next(message for message in seen.body["messages"] if message["role"] == "user")
+        assert [part["image_url"].get("detail") for part in first["content"] if part["type"] == "image_url"] == ["low", None]
+    log = "".join(event.model_dump_json() for event in story.events)
+    assert refs[0].artifact_id in log
+    assert base64.b64encode(png(1)).decode()[:40] not in log
+    assert len(log) < 10_000
+
+
+async def test_a_model_that_does_not_see_is_refused(plan: Plan, put: Put, provider: ModelServer) -> None:
+    """Strict is the default."""
+    planner = await plan()
+    story = await planner.tell("What is this?", images=[await put(png(1))])
+    assert (story.end.type, story.end.code) == ("error", "vision_unsupported")
+    assert "RUNWIRE_VISION=lenient" in story.end.error
+    assert not provider.ledger
+
+
+async def test_a_lenient_deployment_drops_images_and_says_so(plan: Plan, provider: ModelServer, put: Put) -> None:
+    """The model is asked without them."""
+    provider.say(answer("I only read."))
+    story = await (await plan(vision="lenient")).tell("What is this?", images=[await put(png(1)), await put(png(2))])
+    assert story.end.raw_answer == "I only read."
+    assert [warning for warning in story.end.warnings if warning.startswith("image_dropped: 2 of the question")]
+    assert shown(provider.ledger[0]) == []
+
+
+async def test_an_image_that_is_gone_is_dropped_with_a_warning(plan: Plan, provider: ModelServer, put: Put, store: Store) -> None:
+    """Once, however often the model is asked."""
+    provider.say(action("look", q="x"), answer("One square."))
+    planner = await plan(**SEEING)
+    kept, lost = await put(png(1)), await put(png(2), filename="lost.png")
+    await store.client.delete("default", lost.artifact_id)
+    story = await planner.tell("What are these?", images=[kept, lost])
+    assert [shown(seen) for seen in provider.ledger] == [[("user", png(1))]] * 2
+    assert story.end.warnings == ["image_dropped: lost.png: it is not stored any more"]
+    assert "not available any more" in provider.ledger[0].text
+
+
+async def test_the_store_is_waited_for(plan: Plan, provider: ModelServer, put: Put, s3: S3Server) -> None:
+    """A run with images goes on once the S3 server is back; one without never notices."""
+    provider.say(answer("Seen."), marker="with")
+    provider.say(answer("Read."), marker="plain")
+    planner = await plan(**SEEING)
+    ref = await put(png(77))
+    s3.kill()
+    try:
+        run = await planner.ask("with image", images=[ref])
+        assert (await planner.tell("plain question")).end.raw_answer == "Read."
+    finally:
+        s3.start()
+    assert (await planner.ended(run, 30)).end.raw_answer == "Seen."
+
+
+async def test_fallbacks_and_choices_are_those_that_see(plan: Plan, provider: ModelServer, put: Put) -> None:
+    """A question with images is never given to a model that would not see them."""
+    provider.say(answer("Seen."))
+    agents = {"default": {"models": [BLIND, MODEL], "fallbacks": [BLIND]}}
+    story = await (await plan(agents=agents, **SEEING)).tell("What is this?", images=[await put(png(1))])
+    started = story.of("run_started")[0]
+    assert (started.model, started.models, started.fallbacks) == (MODEL, [MODEL], [])
+    assert story.end.raw_answer == "Seen."
+
+
+DRAWN = {"type": "object", "properties": {"title": {"type": "string"}, "chart": {"type": "string", "format": "binary", "artifact": True}}}
+
+
+def drawing(body: bytes) -> tuple[ToolSpec, Handler]:
+    """A tool that returns an image."""
+
+    async def draw(_: dict[str, Any]) -> Any:
+        return {"title": "chart", "chart": base64.b64encode(body).decode()}
+
+    return ToolSpec(name="draw", description="Draw.", input_schema=TEXT, output_schema=DRAWN, idempotent=True), draw
+
+
+@pytest.mark.parametrize("size", [8, 300])
+async def test_images_of_tools_flow_into_later_calls_where_the_policy_lets_them(
+    plan: Plan, provider: ModelServer, store: Store, size: int
+) -> None:
+    """Small ones that stand in the message and large ones that were put away; each once, within the limits, from allowed tools."""
+    _ = store
+    provider.say(action("draw", q="x"), action("draw", q="y"), answer("Nice."))
+    policy = {"enabled": True, "max_images": 1, "allowed_sources": ["draw"]}
+    body = png(3, size)
+    planner = await plan({"draw": drawing(body)}, vision_context=policy, **SEEING)
+    story = await planner.tell("Draw something.")
+    assert story.end.raw_answer == "Nice."
+    assert [shown(seen) for seen in provider.ledger] == [[], [("user", body)], [("user", body)]]
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        None,
+        {"enabled": False, "allowed_sources": ["*"]},
+        {"enabled": True},
+        {"enabled": True, "allowed_sources": ["other"]},
+        {"enabled": True, "allowed_sources": ["*"], "allow_mime_types": ["image/jpeg"]},
+        {"enabled": True, "allowed_sources": ["*"], "max_total_bytes": 10},
+    ],
+)
+async def test_images_of_tools_stay_away_otherwise(plan: Plan, provider: ModelServer, policy: dict[str, Any] | None) -> None:
+    """No policy, another tool, another type, too many bytes: nothing is shown."""
+    provider.say(action("draw", q="x"), answer("Nice."))
+    planner = await plan({"draw": drawing(png(3))}, agents={"default": {"vision_context": policy}}, **SEEING)
+    assert (await planner.tell("Draw.")).end.raw_answer == "Nice."
+    assert len(provider.ledger) == 2
+    assert all(not shown(seen) for seen in provider.ledger)
+
+
+async def test_the_rehearsal_says_what_it_was_given(plan: Plan, put: Put) -> None:
+    """It takes images, and does not claim to see them."""
+    planner = await plan(model="builtin/rehearsal")
+    story = await planner.tell("What is this?", images=[await put(png(1))])
+    assert f"I was given an image (image/png of {len(png(1))} bytes), and cannot see" in story.end.raw_answer
+
+
+def test_an_image_counts_as_an_image() -> None:
+    """Not as its bytes; older results lose theirs when the conversation is shortened, the question keeps its own."""
+    ref = ImageRef(artifact_id="0" * 32, mime_type="image/png")
+    message: dict[str, Any] = {"role": "user", "content": images.with_images("What?", [ref])}
+    assert compaction.length(message) == len("What?") + images.CHARACTERS
+    later: dict[str, Any] = {
+        "role": "user",
+        "content": [{"type": "text", "text": "See:"}, {"type": "image", "inline": "A" * 40_000, "name": "x"}],
+    }
+    said: list[dict[str, Any]] = [message, {"role": "assistant", "content": "a"}, later, {"role": "assistant", "content": "b"}]
+    short = compaction.compacted(said, 200)
+    assert short[0] == message
+    assert short[2]["content"] == f"See:\n{images.LEFT_OUT}"
+    hydrated = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 40_000}}]}]
+    assert estimate(hydrated, "", "")["prompt_tokens"] < 2000
+
+
+async def test_a_tool_cannot_show_the_model_an_artifact_of_another_run(plan: Plan, provider: ModelServer, put: Put) -> None:
+    """A reference in a result is only a shape: it grants nothing."""
+    ref = await put(png(9))
+    forged = {"artifact_id": ref.artifact_id, "mime_type": "image/png", "size": len(png(9)), "sha256": "0" * 64}
+    spec = ToolSpec(name="draw", description="Draw.", output_schema={"type": "object", "properties": {"chart": {"artifact": True}}})
+
+    async def draw(_: dict[str, Any]) -> Any:
+        return {"chart": forged}
+
+    provider.say(action("draw"), answer("Nothing to see."))
+    policy = {"enabled": True, "allowed_sources": ["*"]}
+    story = await (await plan({"draw": (spec, draw)}, vision_context=policy, **SEEING)).tell("Draw.")
+    assert story.end.type == "done"
+    assert all(not shown(seen) for seen in provider.ledger)
+
+
+def test_who_prints_a_request_sees_no_bytes() -> None:
+    """A URL with an image in it shows its type and size."""
+    url = DataUrl("data:image/png;base64," + base64.b64encode(png(1)).decode())
+    assert repr({"url": url}) == f"{{'url': <image image/png {len(png(1))} bytes>}}"
+    assert json.loads(json.dumps({"url": url}))["url"] == url
+
+
+async def test_profiles_stand_in_the_catalogue(plan: Plan, tmp_path: Path) -> None:
+    """Of every model that the planner uses, with the agents that it answers for; what is declared wins over the table."""
+    _ = tmp_path
+    agents = parse_agents({"painter": {"model": MODEL}, "writer": {"model": BLIND}})
+    sights = sight.Sight(lambda model: model == BLIND, {MODEL: True, BLIND: False})
+    found = {profile.model: profile for profile in sight.profiles(sights, agents, MODEL, ["openai/other"])}
+    assert found[MODEL] == ModelProfile(model=MODEL, images="seen", agents=["default", "painter"])
+    assert found[BLIND] == ModelProfile(model=BLIND, images="refused", agents=["writer"])
+    assert found["openai/other"].images == "refused"
+    planner = await plan()
+    name = f"openai/{new_id()}"
+    publishing = asyncio.create_task(sight.publish(planner.bus, [ModelProfile(model=name, images="dropped")]))
+    try:
+
+        async def is_there() -> bool:
+            kept = await planner.bus.last("KV_catalogue", key_subject(subjects.model_key(name)))
+            return kept is not None and ModelProfile.model_validate_json(kept.data).images == "dropped"
+
+        await wait_until(is_there, what="the profile is in the catalogue")
+    finally:
+        publishing.cancel()
