@@ -1,6 +1,7 @@
 """Tools whose results are heavy, with canaries in what only people may see."""
 
 import hashlib
+import random
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -25,6 +26,11 @@ def rows() -> list[dict[str, Any]]:
 def pdf() -> bytes:
     """A document that is no text."""
     return b"%PDF-1.7\n" + CANARIES["pdf"].encode().ljust(27) + bytes(range(256)) * 300
+
+
+def noise_of(megabytes: int, seed: int) -> bytes:
+    """Bytes that nobody else has stored."""
+    return random.Random(seed).randbytes(megabytes << 20)
 
 
 class Report(BaseModel):
@@ -112,3 +118,9 @@ class Heavy(BaseModel):
 async def heavy(megabytes: int) -> Heavy:
     """So many of them."""
     return Heavy(blob=b"\x01" * (megabytes << 20))
+
+
+@tool(idempotent=True, timeout_s=60)
+async def noise(megabytes: int, seed: int) -> Heavy:
+    """So many of them, always others."""
+    return Heavy(blob=noise_of(megabytes, seed))

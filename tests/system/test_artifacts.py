@@ -1,31 +1,38 @@
 """Heavy data through whole runs: it reaches people byte for byte, and neither the model nor any log."""
 
+import asyncio
 import base64
+import contextlib
 import hashlib
 import json
 import re
+import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 import pytest
+from nats.aio.msg import Msg
 
 from contracts import subjects
 from services.runtime.bus import Bus
 from tests.support.model_server import ModelServer, Say, action, answer
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
-from tests.support.stack import ROOT, Stack
+from tests.support.stack import ROOT, Stack, resident
 from tests.support.waiting import wait_until
 from tests.system import evidence
-from tests.system.artifact_tools import CANARIES, chart, pdf, rows
+from tests.system.artifact_tools import CANARIES, chart, noise_of, pdf, rows
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("artifacts"), pytest.mark.timeout(180)]
 
 TOOLS = ROOT / "tests" / "system" / "artifact_tools.py"
 DOCS = ROOT / "docs" / "artifacts.md"
-KIB = 1024
+KIB, MIB = 1 << 10, 1 << 20
+FLAT_MIB = 48
+"""What a service may grow by, however large the artifact is that passes."""
 
 
 @dataclass
@@ -44,6 +51,33 @@ class Whole:
         reply = await self.http.post("/chat", json={"query": f"Do it ({marker})."}, params=query)
         assert reply.status_code == 200, reply.text
         return reply.json()["run_id"], reply.json()["payload"]
+
+    async def begin(self, marker: str, *replies: Say) -> str:
+        """The same without waiting; return the run."""
+        self.model.by_turn(*replies, marker=marker)
+        reply = await self.http.post("/v1/runs", json={"query": f"Do it ({marker})."})
+        assert reply.status_code == 202, reply.text
+        run: str = reply.json()["run_id"]
+        return run
+
+    async def status(self, run: str) -> dict[str, Any]:
+        """What the gateway says of a run."""
+        found: dict[str, Any] = (await self.http.get(f"/v1/runs/{run}")).json()
+        return found
+
+    async def ended(self, run: str, timeout: float = 60) -> dict[str, Any]:
+        """Wait for the end of a run and return its status."""
+
+        async def has_ended() -> bool:
+            return (await self.status(run))["status"] not in {"queued", "running"}
+
+        await wait_until(has_ended, timeout=timeout, what=f"run {run} has ended")
+        return await self.status(run)
+
+    async def listed(self, run: str) -> list[str]:
+        """The ids of what a run has put away."""
+        found = (await self.http.get(f"/v1/runs/{run}/artifacts")).json()
+        return [each["ref"]["artifact_id"] for each in found["artifacts"]]
 
     def asked(self, marker: str) -> list[str]:
         """Everything that the model was sent for a question."""
@@ -208,26 +242,163 @@ async def test_what_is_too_large_fails_its_call_and_no_run(whole: Whole) -> None
     assert "result_too_large" in whole.asked("Q-heavy")[2]
 
 
-async def test_an_s3_server_that_is_away_is_waited_for(whole: Whole) -> None:
-    """Answers in text still come; the artifact's call waits, and then succeeds."""
+@pytest.mark.parametrize("away_s", [5, pytest.param(30, marks=[pytest.mark.chaos, pytest.mark.timeout(300)])])
+async def test_an_s3_server_that_is_away_is_waited_for(whole: Whole, away_s: int) -> None:
+    """Answers in text still come; calls with artifacts wait, and then succeed; nothing is lost."""
+    name = f"Q-away-{away_s}"
+    before, _ = await whole.chat(f"{name}-before", action("noise", megabytes=1, seed=away_s), answer("Before."))
     whole.s3.kill()
     try:
-        _, text = await whole.chat("Q-text", action("essay", characters=100), answer("Words."))
-        assert text["raw_answer"] == "Words."
-        whole.model.by_turn(action("plot"), answer("Plotted."), marker="Q-away")
-        started = await whole.http.post("/v1/runs", json={"query": "Q-away"})
-        run = started.json()["run_id"]
-        await wait_until(lambda: whole.asked("Q-away"), what="the tool is about to be called")
-        assert (await whole.http.get(f"/v1/runs/{run}")).json()["status"] == "running"
+        left_at = time.monotonic()
+        plotting = [await whole.begin(f"{name}-{number}", action("plot"), answer("Plotted.")) for number in range(3)]
+        large = await whole.begin(f"{name}-large", action("noise", megabytes=8, seed=100 + away_s), answer("Noise."))
+        waiting = [*plotting, large]
+        while time.monotonic() < left_at + away_s:
+            _, text = await whole.chat(f"{name}-text-{time.monotonic_ns()}", action("essay", characters=100), answer("Words."))
+            assert text["raw_answer"] == "Words."
+            await asyncio.sleep(0.5)
+        assert {(await whole.status(run))["status"] for run in waiting} == {"running"}
     finally:
         whole.s3.start()
+    ends = [await whole.ended(run) for run in waiting]
+    assert [end["status"] for end in ends] == ["done"] * 4
+    assert all(end["payload"]["artifacts"]["plot"]["chart"] == chart() for end in ends[:3])
+    assert await whole.bytes_of(ends[3]["payload"]["artifacts"]["noise"]["blob"]) == noise_of(8, 100 + away_s)
+    (kept,) = await whole.listed(before)
+    assert await whole.bytes_of({"artifact_id": kept}) == noise_of(1, away_s)
 
-    async def ended() -> dict[str, Any] | None:
-        status = (await whole.http.get(f"/v1/runs/{run}")).json()
-        return status if status["status"] != "running" else None
 
-    status = await wait_until(ended, timeout=30, what="the run has ended")
-    assert (status["status"], status["payload"]["artifacts"]["plot"]["chart"]) == ("done", chart())
+@pytest.mark.chaos
+@pytest.mark.timeout(300)
+async def test_an_s3_server_that_stays_away_fails_the_call_and_not_the_run(whole: Whole) -> None:
+    """When its patience is over, the call says what is the matter; the model goes on without it."""
+    whole.s3.kill()
+    try:
+        run = await whole.begin("Q-gone", action("plot"), answer("No chart today."))
+        end = await whole.ended(run, timeout=150)
+    finally:
+        whole.s3.start()
+    (observed,) = [event for event in await events_of(whole, run) if event["type"] == "observed"]
+    assert (end["status"], end["payload"]["raw_answer"], end["payload"]["artifacts"]) == ("done", "No chart today.", {})
+    assert (observed["status"], observed["failure"]["code"]) == ("failed", "storage_unavailable")
+    assert "storage_unavailable" in whole.asked("Q-gone")[1]
+    assert await whole.listed(run) == []
+
+
+@contextlib.asynccontextmanager
+async def uploading(whole: Whole) -> AsyncIterator[asyncio.Event]:
+    """Set once the third chunk of an upload is on its way, of a good dozen."""
+    under_way, seen = asyncio.Event(), 0
+
+    async def count(_: Msg) -> None:
+        nonlocal seen
+        seen += 1
+        if seen == 3:
+            under_way.set()
+
+    bus = await evidence.connect(whole.nats.url)
+    try:
+        await bus.nc.subscribe("artifact.chunk.*", cb=count)
+        await bus.barrier()
+        yield under_way
+    finally:
+        await bus.nc.close()
+
+
+@pytest.mark.parametrize("victim", ["artifact_store-1", "s3", "tool_runner-1"])
+async def test_a_kill_in_mid_upload_leaves_no_reference_without_bytes(whole: Whole, victim: str) -> None:
+    """Whoever dies: the call sends its result again and succeeds, and there is one reference, with all its bytes."""
+    seed = len(victim)
+    async with uploading(whole) as under_way:
+        run = await whole.begin(f"Q-kill-{victim}", action("noise", megabytes=32, seed=seed), answer("Noise."))
+        await asyncio.wait_for(under_way.wait(), 60)
+        if victim == "s3":
+            whole.s3.kill()
+        else:
+            whole.stack.kill(victim)
+    stored = [event for event in await events_of(whole, run) if event["type"] in {"artifact_stored", "observed"}]
+    assert not stored, "the blow came too late"
+    whole.s3.start()
+    whole.stack.mend()
+
+    end = await whole.ended(run, timeout=90)
+    ref = end["payload"]["artifacts"]["noise"]["blob"]
+    assert end["status"] == "done"
+    assert await whole.listed(run) == [ref["artifact_id"]]
+    assert await whole.bytes_of(ref) == noise_of(32, seed)
+
+
+class Peaks:
+    """The most memory that services hold while something is done, sampled, in MiB; and what each of them holds before."""
+
+    def __init__(self, whole: Whole, *names: str) -> None:
+        self._pids = {name: whole.stack.pid(name) for name in names}
+        self.before = {name: resident(pid) for name, pid in self._pids.items()}
+        self.most = dict(self.before)
+
+    async def watch(self) -> None:
+        """Look again and again."""
+        while True:
+            for name, pid in self._pids.items():
+                self.most[name] = max(self.most[name], resident(pid))
+            await asyncio.sleep(0.01)
+
+    def check(self, against: dict[str, float], within: float = FLAT_MIB) -> None:
+        """No service has held much more than these figures."""
+        sys.stdout.write(f"MiB held: {self.most}, against {against}\n")
+        grown = {name: most - against[name] for name, most in self.most.items()}
+        assert max(grown.values()) < within, grown
+
+
+@contextlib.asynccontextmanager
+async def watched(whole: Whole, *names: str) -> AsyncIterator[Peaks]:
+    """Watch services while something is done."""
+    peaks = Peaks(whole, *names)
+    task = asyncio.create_task(peaks.watch())
+    try:
+        yield peaks
+    finally:
+        task.cancel()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("mib", [64, pytest.param(500, marks=[pytest.mark.chaos, pytest.mark.timeout(600)])])
+async def test_memory_stays_flat_from_upload_to_download(whole: Whole, mib: int) -> None:
+    """Through the gateway and the store, in and out."""
+    block = noise_of(1, mib)
+
+    async def pass_through(count: int) -> None:
+        async def body() -> AsyncIterator[bytes]:
+            for _ in range(count):
+                yield block
+
+        ref = (await whole.http.post("/v1/artifacts", content=body(), timeout=300)).json()
+        assert ref["size"] == count * MIB
+        digest = hashlib.sha256()
+        async with whole.http.stream("GET", f"/v1/artifacts/{ref['artifact_id']}", timeout=300) as answer:
+            async for chunk in answer.aiter_bytes():
+                digest.update(chunk)
+        assert digest.hexdigest() == ref["sha256"]
+        assert (await whole.http.delete(f"/v1/artifacts/{ref['artifact_id']}")).status_code == 204
+
+    await pass_through(9)
+    async with watched(whole, "gateway-1", "artifact_store-1") as peaks:
+        await pass_through(mib)
+    peaks.check(peaks.before)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+async def test_memory_does_not_grow_with_the_results_that_pass(whole: Whole) -> None:
+    """A result of forty megabytes is JSON, so a tool runner holds it several times while it is taken apart; but of one at a time."""
+    services = ("tool_runner-1", "artifact_store-1", "planner-1", "gateway-1")
+    async with watched(whole, *services) as one:
+        await whole.chat("Q-first", action("noise", megabytes=40, seed=40), answer("One."))
+    steps = [{"node": "noise", "args": {"megabytes": 40, "seed": seed}} for seed in (41, 42, 43)]
+    async with watched(whole, *services) as three:
+        run, _ = await whole.chat("Q-three", action("plan", steps=steps), answer("Three."))
+    assert len(await whole.listed(run)) == len(steps)
+    three.check(one.most, within=100)
+    assert one.most["planner-1"] - one.before["planner-1"] < FLAT_MIB
 
 
 async def test_the_snippet_of_the_docs_finds_a_chart(whole: Whole) -> None:
