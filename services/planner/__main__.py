@@ -82,7 +82,8 @@ def pullers(bus: Bus, planner: Planner, settings: PlannerSettings) -> list[Pulle
 async def work(bus: Bus, _broker: Broker, _health: Health) -> AsyncIterator[None]:
     """Take work from the three lanes until told to stop."""
     settings = PlannerSettings()
-    litellm = LiteLLMModel()
+    key = settings.model_api_key
+    litellm = LiteLLMModel(api_base=settings.model_api_base, api_key=key.get_secret_value() if key else None)
     chosen = await find_model(settings.model, os.environ)
     logger.info("model_chosen", model=chosen.model, because=chosen.because)
     await litellm.warm()

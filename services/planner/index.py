@@ -25,6 +25,8 @@ logger = structlog.get_logger(__name__)
 _QUERY_SHOWN = 200
 _SWEEP_S = 3600.0
 _SWEEP_PAGE = 500
+_FAR_MS = 31_536_000_000
+"""A run without a deadline has a timer too, a year away, which changes nothing: an open run has a timer, and so it can be counted."""
 
 
 def _key(started: RunStarted) -> str:
@@ -53,10 +55,8 @@ def status_of(run: Run, started: RunStarted) -> RunStatus:
 
 async def enter(bus: Bus, run: Run, started: RunStarted) -> None:
     """Enter an opened run and set its deadline. Harmless when done twice."""
-    work = [_create(bus, run, started)]
-    if run.deadline_at is not None:
-        work.append(set_timer(bus, started, "deadline", run.deadline_at))
-    await asyncio.gather(*work)
+    at = run.deadline_at if run.deadline_at is not None else started.request.requested_at + _FAR_MS
+    await asyncio.gather(_create(bus, run, started), set_timer(bus, started, "deadline", at))
 
 
 async def _create(bus: Bus, run: Run, started: RunStarted) -> None:
@@ -85,10 +85,8 @@ async def set_timer(bus: Bus, started: RunStarted, name: TimerName, at_ms: int) 
 async def close(bus: Bus, run: Run, started: RunStarted) -> None:
     """Enter the end of a run and cancel its timers. Harmless when done twice."""
     data = status_of(run, started).model_dump_json().encode()
-    work = [bus.publish_surely(_key(started), data, f"{started.run_id}-ended")]
-    if run.deadline_at is not None or started.deadline_at is not None or run.limits.grace_s > 0:
-        work.append(_purge(bus, subjects.TIMERS, subjects.timers_of(started.tenant, started.run_id)))
-    await asyncio.gather(*work)
+    entered = bus.publish_surely(_key(started), data, f"{started.run_id}-ended")
+    await asyncio.gather(entered, _purge(bus, subjects.TIMERS, subjects.timers_of(started.tenant, started.run_id)))
 
 
 async def _purge(bus: Bus, stream: str, subject: str) -> int:

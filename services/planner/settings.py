@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, SecretStr
 
 from contracts.images import VisionContextPolicy
 from services.runtime.settings import BusSettings
@@ -13,6 +13,8 @@ class PlannerSettings(BusSettings):
     """What a deployment sets for all its runs."""
 
     model: str | None = Field(default=None, description="LiteLLM's name of the model; none: found, or the embedded stand-in")
+    model_api_base: str | None = Field(default=None, description="of a server that speaks OpenAI's protocol, for models `openai/…`")
+    model_api_key: SecretStr | None = Field(default=None, description="of that server; providers' keys are read from their own variables")
     fallback_models: list[str] = Field(default_factory=list)
     reasoning_effort: Literal["low", "medium", "high", "auto"] | None = None
     triage_model: str | None = Field(default=None, description="picks the effort where it is `auto`; none: the run's own model")
