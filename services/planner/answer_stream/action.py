@@ -1,5 +1,6 @@
 """What one object says, path by path, and which of its characters are the answer."""
 
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from enum import Enum, auto
 
@@ -27,6 +28,8 @@ class Action:
 
     def __init__(self, action_format: ActionFormat, tools: AbstractSet[str]) -> None:
         self.new: list[str] = []
+        self.on_settled: Callable[[], None] = lambda: None
+        """Called once it is certain that nothing more of the object is shown, and that no later object counts."""
         self.flows = False
         """What comes next is shown as it comes, for as long as it belongs to the same string."""
         self._two_fields = action_format == "unified"
@@ -100,6 +103,8 @@ class Action:
     def _decide(self, node: _Node) -> None:
         self._node = node
         self._release()
+        if node is _Node.OTHER or self._barred:
+            self.on_settled()
 
     def _on_plan(self, token: Token, text: str) -> None:
         """A plan in front of the first shown character is one; behind it the answer stands."""
@@ -162,6 +167,8 @@ class Action:
         """From here on nothing more of this object is shown."""
         self._barred = True
         self._held.clear()
+        if self.is_action:
+            self.on_settled()
 
     def _release(self) -> None:
         if self._barred or self._node is _Node.OTHER:

@@ -66,6 +66,7 @@ class AnswerStream:
         if self._finder.found:
             self._action = Action(self._format, self._tools)
             self._tokens = Tokens(self._action.on_token)
+            self._action.on_settled = self._tokens.stop
         return here
 
     def _read(self, tokens: Tokens, text: str, here: int) -> int:
@@ -74,5 +75,5 @@ class AnswerStream:
             self._looked_at += tokens.looked_at
             self._tokens = None
         else:
-            self._over = tokens.ended or tokens.broken
+            self._over = tokens.ended or tokens.broken or tokens.stopped
         return here

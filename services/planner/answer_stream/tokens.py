@@ -80,11 +80,12 @@ _UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 
 
 class Tokens:
-    """Reads one object. `ended` once its last brace was read, `broken` once the text is no JSON object any more."""
+    """Reads one object. `ended`: its last brace was read; `broken`: the text is no JSON object any more; `stopped`: the rest is not wanted."""
 
     def __init__(self, sink: Sink) -> None:
         self.ended = False
         self.broken = False
+        self.stopped = False
         self.looked_at = 0
         self._sink = sink
         self._state = self._string
@@ -97,6 +98,10 @@ class Tokens:
         self._scalar = ""
         self._high = 0
 
+    def stop(self) -> None:
+        """Read no further: the rest does not matter."""
+        self.stopped = True
+
     def flows_on(self, text: str) -> bool:
         """Whether `text` is nothing but more characters of the string that is being read; then it counts as read, unheard by the sink."""
         if self._key is not None or self._high or self._state != self._string or _PLAIN.fullmatch(text) is None:
@@ -107,7 +112,7 @@ class Tokens:
     def read(self, text: str, start: int) -> int:
         """Read `text` from `start` on (the first call: behind the quote of the first key) and return where reading stopped."""
         here = start
-        while here < len(text) and not (self.ended or self.broken):
+        while here < len(text) and not (self.ended or self.broken or self.stopped):
             before = here
             here = self._state(text, here)
             self.looked_at += max(1, here - before)
