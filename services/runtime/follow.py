@@ -4,7 +4,8 @@ Rule 1: live copies come from the republished subjects, so nothing is shown that
 Rule 2: the two subjects of a run have a cursor each. One sequence over both is not enough: a live message that is lost on one subject
 shows only at that subject's next message, when later sequences of the other are already out.
 Rule 3: a gap (`Nats-Last-Sequence`) is read back before anything after it is passed on; a reconnect, a full buffer and a check every
-few seconds read back both tails, since a lost last message has no successor that would show it; and so does the end of the run.
+few seconds, rarer where a run is quiet, read back both tails, since a lost last message has no successor that would show it; and so does
+the end of the run.
 """
 
 import asyncio
@@ -24,7 +25,8 @@ from .bus import Bus
 
 Kind = Literal["log", "stream"]
 _KINDS: tuple[Kind, Kind] = ("log", "stream")
-_TAIL_CHECK_S = 3.0
+_TAIL_CHECK_S, _RAREST_CHECK_S = 3.0, 12.0
+"""A check costs two reads; a thousand listeners of quiet runs would keep a core busy with them."""
 _MAX_BUFFERED = 4096
 """Live messages that wait for a slow listener; beyond it they are dropped and read back later."""
 
@@ -56,6 +58,7 @@ class Follower:
         self._stale = True
         """Messages may have been missed: read back both tails before going on."""
         self._ended = False
+        self._pause_s = _TAIL_CHECK_S
 
     async def records(self, idle_s: float = 15.0) -> AsyncGenerator[Stored | None, None]:
         """Yield every record after the cursors, and None whenever nothing has come for `idle_s` seconds. Ends after the terminal record."""
@@ -68,7 +71,8 @@ class Follower:
                 found = await self._next()
                 for record in found:
                     yield record
-                quiet_s = 0.0 if found else quiet_s + _TAIL_CHECK_S
+                quiet_s = 0.0 if found else quiet_s + self._pause_s
+                self._pause_s = _TAIL_CHECK_S if found else min(2 * self._pause_s, _RAREST_CHECK_S, max(idle_s - quiet_s, _TAIL_CHECK_S))
                 if quiet_s >= idle_s:
                     quiet_s = 0.0
                     yield None
@@ -92,7 +96,7 @@ class Follower:
             self._stale = False
             return await self._catch_up()
         try:
-            async with asyncio.timeout(_TAIL_CHECK_S):
+            async with asyncio.timeout(self._pause_s):
                 message = await self._buffer.get()
         except TimeoutError:
             return await self._catch_up()
