@@ -1,7 +1,7 @@
 """Ids: made here, never taken from outside without `checked_id`.
 
 A run, an artifact and a trace have an id of 32 lower-case hexadecimal digits. `new_id` makes a UUIDv7 (RFC 9562), so ids sort by
-the time at which they were made; `run_id_for_key` derives one from an idempotency key.
+the time at which they were made; `run_id_for_key` derives one from an idempotency key, `image_id` one from a run and what it shows.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ import time
 
 from .subjects import InvalidName, checked_id
 
-__all__ = ["InvalidName", "checked_id", "new_id", "run_id_for_key"]
+__all__ = ["InvalidName", "checked_id", "image_id", "new_id", "run_id_for_key"]
 
 _RANDOM_BITS = (1 << 74) - 1
 _VERSION_AND_VARIANT = (0x7 << 76) | (0b10 << 62)
@@ -26,3 +26,8 @@ def new_id() -> str:
 def run_id_for_key(tenant: str, key: str) -> str:
     """Derive the run's id from the caller's idempotency key: the same tenant and key always name the same run."""
     return hashlib.sha256(f"{tenant}\n{key}".encode()).hexdigest()[:32]
+
+
+def image_id(run: str, number: int, sha256: str) -> str:
+    """Derive the id under which image `number` of a run is kept, with the digest of its bytes: asked for again, it is stored once."""
+    return hashlib.sha256(f"{run}\nimage\n{number}\n{sha256}".encode()).hexdigest()[:32]

@@ -19,7 +19,9 @@ class ImageInput(HttpInput):
     """An image of a question: one that is stored already, or its bytes as a data URL (`data:image/png;base64,…`)."""
 
     artifact_id: ArtifactId | None = None
-    data: str | None = Field(default=None, min_length=1, description="a data URL in base64; it is stored, and the run refers to it")
+    data: str | None = Field(
+        default=None, min_length=1, repr=False, description="a data URL in base64; it is stored, and the run refers to it"
+    )
     filename: str | None = Field(default=None, max_length=1000, description="for people, with `data`")
     detail: Detail | None = None
 

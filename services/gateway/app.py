@@ -14,29 +14,38 @@ from services.runtime.health import VERSION, Health
 from services.runtime.service import Broker
 
 from . import artifacts
+from .asking import Asking
 from .auth import build_guard
+from .bodies import Questions
 from .errors import add_handlers
+from .event_stream import OpenStreams
+from .images import Images
 from .intake import Intake
 from .openapi import describe
 from .routes import Gateway, router
 from .run_index import RunIndex
 from .runs import Runs
 from .settings import GatewaySettings
+from .vision import Vision
 
 
 def build_app(settings: GatewaySettings, bus: Bus, tools: Callable[[], Mapping[str, ToolSpec]]) -> FastAPI:
     """Return the application; `app.state.gateway` holds its parts. Raises StartRefused."""
     app = FastAPI(title="Runwire", version=VERSION, description="Runs of LLM agents: ask, watch, stop.", redirect_slashes=False)
-    runs = Runs(bus)
+    runs, streams = Runs(bus), OpenStreams()
+    intake = Intake(bus, runs, settings.accept_wait_s)
+    store = ArtifactClient(bus, patience_s=settings.accept_wait_s)
     app.state.gateway = Gateway(
         settings=settings,
         bus=bus,
         guard=build_guard(settings),
         runs=runs,
-        intake=Intake(bus, runs, settings.accept_wait_s),
+        intake=intake,
+        asking=Asking(Questions(settings), intake, Vision(bus), Images(store, settings), streams),
         index=RunIndex(bus),
-        artifacts=ArtifactClient(bus, patience_s=settings.accept_wait_s),
+        artifacts=store,
         tools=tools,
+        streams=streams,
     )
     app.include_router(router)
     app.include_router(artifacts.router)

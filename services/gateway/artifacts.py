@@ -5,10 +5,11 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from contracts.artifacts import ArtifactRef
+from contracts.images import INPUT_IMAGE
 from services.runtime.artifact_errors import ArtifactTooLarge
 
 from .downloads import headers_of, is_compressed, is_known, span_of, streamed
-from .errors import BodyTooLarge
+from .errors import BodyTooLarge, InvalidInput
 from .inputs import ArtifactList
 from .routes import Gateway, Here, Tenant, admitted
 from .uploads import incoming
@@ -69,6 +70,8 @@ async def upload_artifact(
     ttl_s: Annotated[int | None, Query(ge=1, le=315_360_000)] = None,
 ) -> Response:
     """Keep a file, as the body or as the file of a form, and return its reference."""
+    if namespace == INPUT_IMAGE:
+        raise InvalidInput("namespace", f"{INPUT_IMAGE} is kept for images that were checked with a question; leave it out")
     limit = here.settings.max_upload_bytes
     async with incoming(request, limit) as file:
         try:

@@ -18,6 +18,7 @@ from services.runtime.artifact_errors import ArtifactFailed, ArtifactInvalid, Ar
 from services.runtime.errors import BusError
 
 MEDIA_TYPE = "application/problem+json"
+_NAME_SHOWN = 100
 
 
 class StartRefused(Exception):
@@ -72,10 +73,41 @@ class InvalidInput(Problem):
     @classmethod
     def of(cls, error: ValidationError | RequestValidationError, prefix_length: int = 0) -> "InvalidInput":
         """From what pydantic says, without the values themselves."""
-        found = [{"field": ".".join(map(str, e["loc"][prefix_length:])), "message": str(e["msg"])} for e in error.errors()]
+        # Of a name that we do not know a caller hears no more than its beginning: whatever got there by mistake is not sent back.
+        found = [
+            {"field": ".".join(str(part)[:_NAME_SHOWN] for part in e["loc"][prefix_length:]), "message": str(e["msg"])}
+            for e in error.errors()
+        ]
         problem = cls("", "")
         problem.more = {"errors": found}
         return problem
+
+
+class ImageInvalid(Problem):
+    """An image is damaged, or not what it is said to be. `reason` is a sentence of ours, with nothing of the image in it."""
+
+    status, code = 422, "image_invalid"
+
+    def __init__(self, number: int, reason: str) -> None:
+        super().__init__("An image cannot be taken.", errors=[{"field": f"images.{number}", "message": reason}])
+
+
+class ImageTooLarge(ImageInvalid):
+    """An image has too many bytes or pixels."""
+
+    code = "image_too_large"
+
+
+class VisionUnsupported(Problem):
+    """None of the models that would answer sees images."""
+
+    status, code = 422, "vision_unsupported"
+
+    def __init__(self, models: list[str]) -> None:
+        super().__init__(
+            f"{' and '.join(models)} cannot see images. Name another `model` or `agent`, or leave the images out. If it does see them, "
+            "declare it in RUNWIRE_MODEL_VISION; with RUNWIRE_VISION=lenient a run goes on without its images."
+        )
 
 
 class BodyTooLarge(Problem):
@@ -83,9 +115,9 @@ class BodyTooLarge(Problem):
 
     status, code = 413, "body_too_large"
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, what: str = "The body") -> None:
         # The rest of the body may still be on its way, so the connection cannot be used again.
-        super().__init__(f"The body must not exceed {limit} bytes.", headers={"Connection": "close"})
+        super().__init__(f"{what} must not exceed {limit} bytes.", headers={"Connection": "close"})
 
 
 class BodyTooSlow(Problem):

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from contracts.artifacts import StoredArtifact
 from contracts.base import HttpInput
+from contracts.images import ImageInput
 from contracts.payload import FinalPayload
 from contracts.runs import LimitsInput, RunInput, RunStatus
 from contracts.tools import ToolSpec
@@ -36,6 +37,7 @@ class ChatInput(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     query: str = Field(min_length=1, max_length=200_000)
+    images: list[ImageInput] = Field(default_factory=list, max_length=64)
     agent: str = Field(default="default", pattern=r"^[A-Za-z0-9_-]{1,64}$")
     session_id: str | None = Field(default=None, max_length=200)
     user_id: str | None = Field(default=None, max_length=200)
@@ -44,7 +46,8 @@ class ChatInput(BaseModel):
 
     def as_run(self) -> RunInput:
         """The same question as a run."""
-        return RunInput.model_validate(self.model_dump(exclude_unset=True))
+        # Field by field: a dump would copy the images' bytes.
+        return RunInput(**{name: getattr(self, name) for name in self.model_fields_set})
 
 
 class ChatAnswer(BaseModel):

@@ -5,13 +5,16 @@ Rule 2: the server cannot say whether a repeated write had the same body, so a k
 """
 
 import asyncio
+import hashlib
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import structlog
 
 from contracts import subjects
 from contracts.ids import new_id, run_id_for_key
+from contracts.images import ImageInput, ImageRef
 from contracts.inbox import CancelRequested, TopUpRequested
 from contracts.runs import LimitsInput, RunInput, RunRequested
 from services.runtime.bus import Bus
@@ -30,6 +33,9 @@ _PAUSE_S = 0.1
 _ALREADY = "per subject"
 _NEVER_NONE = frozenset({"max_steps", "max_parallel", "grace_s"})
 
+TakeImages = Callable[[str], Awaitable[list[ImageRef]]]
+"""Puts the images of a question away, for the run that it is given."""
+
 
 class Intake:
     """Writes requests and cancels."""
@@ -39,18 +45,23 @@ class Intake:
         self._runs = runs
         self._wait_s = wait_s
 
-    async def accept(self, tenant: str, asked: RunInput, key: str | None = None, trace: str | None = None) -> str:
+    async def accept(
+        self, tenant: str, asked: RunInput, key: str | None = None, trace: str | None = None, take: TakeImages | None = None
+    ) -> str:
         """Store the request for a run and return the run's id; the same key and body always give the same run.
 
-        Raises IdempotencyConflict, InvalidInput, BodyTooLarge, and TryAgain when nobody knows that it was accepted: repeated with a
-        key it is safe.
+        `take` gives the references of its images, once the question is known to be new and sound. Raises what that raises,
+        IdempotencyConflict, InvalidInput, BodyTooLarge, and TryAgain when nobody knows that it was accepted: repeated with a key it is
+        safe.
         """
-        request = _request(tenant, run_id_for_key(tenant, key) if key else new_id(), asked, trace)
-        data = request.model_dump_json().encode()
-        if len(data) > _MAX_REQUEST:
-            raise BodyTooLarge(_MAX_REQUEST)
+        images = await asyncio.to_thread(_digests, asked.images) if asked.images else []
+        request = _request(tenant, run_id_for_key(tenant, key) if key else new_id(), asked, trace, images)
+        data = _encoded(request)
         if key and await self._is_known(request):
             return request.run_id
+        if asked.images and take is not None:
+            request = request.model_copy(update={"images": await take(request.run_id)})
+            data = _encoded(request)
         await self._store(subjects.request(tenant, request.run_id), data, request.run_id)
         if key:
             await self._is_known(request)
@@ -97,21 +108,37 @@ class Intake:
                 return
 
 
-def _request(tenant: str, run: str, asked: RunInput, trace: str | None) -> RunRequested:
+def _encoded(request: RunRequested) -> bytes:
+    data = request.model_dump_json().encode()
+    if len(data) > _MAX_REQUEST:
+        raise BodyTooLarge(_MAX_REQUEST, "The request as it is stored")
+    return data
+
+
+def _digests(images: list[ImageInput]) -> list[dict[str, Any]]:
+    """The images as the caller gave them, with a digest in the place of their bytes."""
+    content = [image.model_dump(exclude={"data"}, exclude_defaults=True) for image in images]
+    for given, image in zip(content, images, strict=True):
+        if image.data is not None:
+            given["data"] = hashlib.sha256(image.data.encode(errors="surrogatepass")).hexdigest()
+    return content
+
+
+def _request(tenant: str, run: str, asked: RunInput, trace: str | None, images: list[dict[str, Any]]) -> RunRequested:
     for number, name in enumerate(asked.tools or ()):
         try:
             subjects.checked_tool(name)
         except subjects.InvalidName as error:
             raise InvalidInput(f"tools.{number}", str(error)) from error
     # Defaults do not count, so that a version with a new field still knows the requests of this one.
-    content = {**asked.model_dump(exclude={"limits"}, exclude_defaults=True), "limits": _set(asked.limits)}
+    content = {**asked.model_dump(exclude={"limits", "images"}, exclude_defaults=True), "limits": _set(asked.limits)}
     return RunRequested(
         **content,
         run_id=run,
         tenant=tenant,
         requested_at=time.time_ns() // 1_000_000,
         trace_id=trace or new_id(),
-        body_sha256=digest_of(content),
+        body_sha256=digest_of({**content, "images": images} if images else content),
     )
 
 

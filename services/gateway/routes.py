@@ -2,9 +2,9 @@
 
 import asyncio
 import gzip
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from pydantic import BaseModel
@@ -16,10 +16,12 @@ from services.runtime.artifacts import ArtifactClient
 from services.runtime.bus import Bus
 from services.runtime.follow import Follower
 
+from .asking import Asking
 from .auth import Guard
-from .bodies import idempotency_key, parse, read_body, trace_id
+from .bodies import idempotency_key, parse, read_body
+from .connected import while_connected
 from .downloads import takes_gzip
-from .errors import BadCursor, NotFound, NotRunning, TryAgain
+from .errors import BadCursor, NotFound, NotRunning
 from .event_stream import EventStream, OpenStreams
 from .frames import Cursor
 from .inlining import Form, inlined
@@ -28,8 +30,6 @@ from .intake import Intake
 from .run_index import RunIndex
 from .runs import FoundRun, Runs
 from .settings import GatewaySettings
-
-T = TypeVar("T")
 
 RUN_HEADER = "Runwire-Run"
 STREAMED: dict[str, Any] = {
@@ -50,10 +50,11 @@ class Gateway:
     guard: Guard
     runs: Runs
     intake: Intake
+    asking: Asking
     index: RunIndex
     artifacts: ArtifactClient
     tools: Callable[[], Mapping[str, ToolSpec]]
-    streams: OpenStreams = field(default_factory=OpenStreams)
+    streams: OpenStreams
 
     def follow(self, tenant: str, run: str, after: Cursor | None = None) -> EventStream:
         """Stream a run from a cursor on."""
@@ -114,8 +115,7 @@ async def create_run(request: Request, here: Here, tenant: Tenant) -> Response:
 
     With an `Idempotency-Key` header the same key and body always give the same run.
     """
-    asked = parse(RunInput, await read_body(request, here.settings.max_body_bytes))
-    run = await here.intake.accept(tenant, asked, idempotency_key(request), trace_id(request))
+    run = await here.asking.accept(request, tenant, RunInput)
     url = f"/v1/runs/{run}"
     if "text/event-stream" in request.headers.get("accept", ""):
         stream = here.follow(tenant, run)
@@ -217,9 +217,9 @@ async def top_up_run(run_id: str, request: Request, here: Here, tenant: Tenant) 
 @router.post("/chat", response_model=ChatAnswer, openapi_extra=body_of(ChatInput, keyed=True), tags=["compatibility"])
 async def chat(request: Request, here: Here, tenant: Tenant, artifacts: Form = "values") -> Response:
     """Ask a question and wait for the end of its run, however it ends. Who hangs up does not cancel the run."""
-    asked = parse(ChatInput, await read_body(request, here.settings.max_body_bytes)).as_run()
-    run = await here.intake.accept(tenant, asked, idempotency_key(request), trace_id(request))
-    payload = await _while_connected(request, here, here.runs.result(tenant, run), run)
+    run = await here.asking.accept(request, tenant, ChatInput)
+    result = here.runs.result(tenant, run)
+    payload = await while_connected(request, here.streams, result, "The gateway is stopping; the run goes on.", run_id=run)
     if artifacts == "values":
         payload = await inlined(here.artifacts, tenant, payload)
     return await _json(request, ChatAnswer(run_id=run, payload=payload))
@@ -238,24 +238,3 @@ async def _json(request: Request, answer: BaseModel) -> Response:
     if len(body) > _WORTH_BYTES and takes_gzip(request.headers):
         body, headers["Content-Encoding"] = await asyncio.to_thread(gzip.compress, body, 6), "gzip"
     return Response(body, headers=headers, media_type="application/json")
-
-
-async def _while_connected(request: Request, here: Gateway, work: Coroutine[Any, Any, T], run: str) -> T:
-    """Wait for `work` as long as the client does."""
-    waiting = asyncio.create_task(work)
-    here.streams.enter(waiting)
-    gone = asyncio.create_task(_gone(request))
-    try:
-        await asyncio.wait({waiting, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if waiting.done() and not waiting.cancelled():
-            return waiting.result()
-        raise TryAgain("The gateway is stopping; the run goes on.", run_id=run)
-    finally:
-        waiting.cancel()
-        gone.cancel()
-        await asyncio.gather(waiting, gone, return_exceptions=True)
-
-
-async def _gone(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

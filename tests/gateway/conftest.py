@@ -4,9 +4,13 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from contracts import subjects
 from services.runtime.bus import Bus
+from tests.artifact_store.conftest import Store
+from tests.artifact_store.conftest import serving as storing
 from tests.gateway.serving import Served, Writer, connected, serving
 from tests.support.nats_server import NatsServer
+from tests.support.s3_servers import S3Server
 
 
 @pytest.fixture(scope="session")
@@ -36,3 +40,19 @@ async def served(shared_nats: NatsServer) -> AsyncIterator[Served]:
 def writer(bus: Bus) -> Writer:
     """Writes a run of its own."""
     return Writer(bus)
+
+
+@pytest.fixture(scope="module")
+def rclone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """The embedded S3 server."""
+    with S3Server("rclone", tmp_path_factory.mktemp("rclone")) as found:
+        yield found
+
+
+@pytest.fixture
+async def store(bus: Bus, shared_nats: NatsServer, rclone: S3Server) -> AsyncIterator[Store]:
+    """A store beside the gateway."""
+    assert bus.is_connected
+    async with storing(rclone, shared_nats.url) as found:
+        found.tenant = subjects.DEFAULT_TENANT
+        yield found

@@ -9,7 +9,6 @@ from typing import Any
 import httpx
 import pytest
 
-from contracts import subjects
 from contracts.artifacts import ArtifactRef
 from contracts.events import Done
 from contracts.ids import new_id
@@ -17,32 +16,13 @@ from runwire.client import Client, NotFound
 from services.gateway.auth import new_key
 from services.gateway.downloads import headers_of, span_of, takes_gzip
 from services.gateway.errors import RangeNotSatisfiable
-from services.runtime.bus import Bus
 from services.runtime.marks import to_blob
 from tests.artifact_store.conftest import Store
-from tests.artifact_store.conftest import serving as storing
 from tests.gateway.serving import Served, Writer, serving
 from tests.support.nats_server import NatsServer
-from tests.support.s3_servers import S3Server
 
 PDF = b"%PDF-1.7\n" + bytes(range(256)) * 100
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 50
-
-
-@pytest.fixture(scope="module")
-def rclone(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The embedded S3 server."""
-    with S3Server("rclone", tmp_path_factory.mktemp("rclone")) as found:
-        yield found
-
-
-@pytest.fixture
-async def store(bus: Bus, shared_nats: NatsServer, rclone: S3Server) -> AsyncIterator[Store]:
-    """A store beside the gateway."""
-    assert bus.is_connected
-    async with storing(rclone, shared_nats.url) as found:
-        found.tenant = subjects.DEFAULT_TENANT
-        yield found
 
 
 def ref_of(size: int, mime_type: str = "application/pdf", **more: Any) -> ArtifactRef:

@@ -1,0 +1,44 @@
+"""Take a question in, with its images: what `POST /v1/runs` and `POST /chat` have in common.
+
+The order: the body's form, the idempotency key (a run that is known is given back, whatever has changed since), whether the model sees
+images, the images themselves, and only then the request for the run.
+"""
+
+from fastapi import Request
+
+from contracts.images import ImageRef
+from contracts.runs import RunInput
+
+from .bodies import Questions, idempotency_key, trace_id
+from .connected import while_connected
+from .event_stream import OpenStreams
+from .images import Images
+from .inputs import ChatInput
+from .intake import Intake
+from .vision import Vision
+
+
+class Asking:
+    """Reads questions and has their runs accepted."""
+
+    def __init__(self, questions: Questions, intake: Intake, vision: Vision, images: Images, streams: OpenStreams) -> None:
+        self._questions = questions
+        self._intake = intake
+        self._vision = vision
+        self._images = images
+        self._streams = streams
+
+    async def accept(self, request: Request, tenant: str, form: type[RunInput] | type[ChatInput]) -> str:
+        """Return the id of the run that a request asks for. Raises the problems of its parts."""
+        async with self._questions.read(request, form) as question:
+            asked = question.as_run() if isinstance(question, ChatInput) else question
+
+            async def images(run: str) -> list[ImageRef]:
+                work = self._images_of(tenant, run, asked)
+                return await while_connected(request, self._streams, work, "The gateway is stopping; nothing was accepted.")
+
+            return await self._intake.accept(tenant, asked, idempotency_key(request), trace_id(request), images)
+
+    async def _images_of(self, tenant: str, run: str, asked: RunInput) -> list[ImageRef]:
+        await self._vision.check(asked.model, asked.agent)
+        return await self._images.take(tenant, run, asked)

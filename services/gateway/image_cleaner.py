@@ -1,0 +1,123 @@
+"""Have images checked and cleaned, each in a process of its own (`image_worker`).
+
+Rule 1: bytes that strangers sent are decoded there and nowhere else. A process that is killed, runs out of memory or takes too long means
+that this image is refused; the gateway goes on.
+Rule 2: a process ends with the request that wanted it, at the latest after `timeout_s`.
+Rule 3: few at once, for all requests together: an image may cost seconds and hundreds of megabytes.
+"""
+
+import asyncio
+import os
+import sys
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+import structlog
+
+from contracts.images import ImageType
+
+from .errors import Problem
+
+logger = structlog.get_logger(__name__)
+
+AT_ONCE = 2
+TIMEOUT_S = 30.0
+_WORKER = "services.gateway.image_worker"
+_ROOT = Path(__file__).resolve().parents[2]
+_GROWN = 4
+"""An image that was compressed hard may become larger when it is written again; so many times the limit of what comes in, at most."""
+_HEADER_BYTES = 4096
+
+_FORMATS: dict[ImageType, str] = {"image/png": "PNG", "image/jpeg": "JPEG", "image/webp": "WEBP", "image/gif": "GIF"}
+
+
+@dataclass(frozen=True, slots=True)
+class CleanImage:
+    """An image without metadata, of the type that it was."""
+
+    mime_type: ImageType
+    width: int
+    height: int
+    data: bytes = field(repr=False)
+
+
+class NotTaken(Exception):
+    """The image is refused; `too_large` says why, `reason` tells people. Nothing of the image is in it."""
+
+    def __init__(self, reason: str, *, too_large: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.too_large = too_large
+
+
+class ImageCleaner:
+    """Starts the processes."""
+
+    def __init__(self, *, max_pixels: int, max_side: int, max_bytes: int, timeout_s: float = TIMEOUT_S) -> None:
+        self._limits = (str(max_pixels), str(max_side))
+        self._most_out = max_bytes * _GROWN
+        self._timeout_s = timeout_s
+        self.slots = asyncio.Semaphore(AT_ONCE)
+        """Taken before an image's bytes are fetched, so that those who wait hold none."""
+
+    async def clean(self, data: bytes, kind: ImageType) -> CleanImage:
+        """Return the image with nothing but its pixels. To be called within a slot. Raises NotTaken."""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                code, out = await self._run(data, kind)
+        except TimeoutError:
+            raise NotTaken(f"it could not be decoded within {self._timeout_s:g} s; make it smaller", too_large=True) from None
+        if not out:
+            if code > 0:
+                logger.error("image_worker_failed", exit_code=code)
+                raise Problem
+            # A signal has ended it: it took more than its share of the processor, or a decoder crashed.
+            raise NotTaken("it cannot be decoded; save it again with another program, or make it smaller")
+        header, _, body = out.partition(b"\n")
+        answer = orjson.loads(header)
+        if "refused" in answer:
+            raise NotTaken(answer["reason"], too_large=answer["refused"] == "too_large")
+        return CleanImage(kind, answer["width"], answer["height"], body)
+
+    async def _run(self, data: bytes, kind: ImageType) -> tuple[int, bytes]:
+        """Return exit code and output of a worker."""
+        # It gets no settings of ours, which hold secrets.
+        environment = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT") if name in os.environ}
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", _WORKER, _FORMATS[kind], *self._limits),
+            env={**environment, "PYTHONPATH": str(_ROOT)},
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        feeding = asyncio.create_task(_feed(process, data))
+        try:
+            out = await _read(process, self._most_out + _HEADER_BYTES)
+            return await process.wait(), out
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+            feeding.cancel()
+            await asyncio.gather(feeding, return_exceptions=True)
+            await asyncio.shield(process.wait())
+
+
+async def _feed(process: asyncio.subprocess.Process, data: bytes) -> None:
+    if process.stdin is None:
+        return
+    with suppress(BrokenPipeError, ConnectionResetError):
+        process.stdin.write(data)
+        await process.stdin.drain()
+    process.stdin.close()
+
+
+async def _read(process: asyncio.subprocess.Process, most: int) -> bytes:
+    """Everything that it says. Raises NotTaken when that is too much."""
+    out = bytearray()
+    while process.stdout is not None and (piece := await process.stdout.read(1 << 20)):
+        out += piece
+        if len(out) > most:
+            raise NotTaken("it grows too much when it is written again; save it with another program", too_large=True)
+    return bytes(out)

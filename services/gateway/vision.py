@@ -1,0 +1,38 @@
+"""Say no to images for a model that does not see them, before a run exists.
+
+What models make of images is in the planners' profiles, in the catalogue. They stand there as long as a planner refreshes them. A model
+of which nobody says anything is let through: its run tells.
+"""
+
+from pydantic import ValidationError
+
+from contracts import subjects
+from contracts.images import ModelProfile
+from services.runtime.bus import Bus
+from services.runtime.catalogue import STREAM, key_subject
+
+from .errors import VisionUnsupported
+
+
+class Vision:
+    """Reads the profiles when they are asked for."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+
+    async def check(self, model: str | None, agent: str) -> None:
+        """Raises VisionUnsupported when no model that would answer takes images, and Unsure or Unavailable without NATS."""
+        reader = await self._bus.reader(STREAM)
+        found = [_parsed(message.data) for message in await reader.latest(key_subject(subjects.ALL_MODELS))]
+        known = [profile for profile in found if profile is not None]
+        asked = [profile for profile in known if (profile.model == model if model else agent in profile.agents)]
+        if asked and all(profile.images == "refused" for profile in asked):
+            raise VisionUnsupported(sorted(profile.model for profile in asked))
+
+
+def _parsed(data: bytes) -> ModelProfile | None:
+    # Of a key that has expired, or from a version that says it in another way: nothing is known.
+    try:
+        return ModelProfile.model_validate_json(data) if data else None
+    except ValidationError:
+        return None

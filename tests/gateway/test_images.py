@@ -1,0 +1,255 @@
+"""Images on their way in, with a real store behind the gateway: what a run's request holds, and what lies in the store then."""
+
+import asyncio
+import hashlib
+from io import BytesIO
+from typing import Any
+
+import httpx
+import pytest
+from PIL import Image
+
+from contracts import subjects
+from contracts.artifacts import ArtifactRef
+from contracts.ids import image_id, new_id, run_id_for_key
+from contracts.images import INPUT_IMAGE, ImageInput, ImageRef, ModelProfile
+from contracts.runs import RunInput, RunRequested
+from services.gateway.auth import new_key
+from services.runtime.bus import Bus
+from services.runtime.catalogue import key_subject
+from tests.artifact_store.conftest import Store
+from tests.gateway.pictures import FORMATS, TEXTS, animated, corners, data_url, drawn, encoded, talkative
+from tests.gateway.serving import Served, serving
+from tests.support.nats_server import NatsServer
+from tests.support.waiting import wait_until
+
+UPRIGHT = ["red", "lime", "blue", "white"]
+DATA = "data:image/png;base64,"
+
+
+async def ask(http: httpx.AsyncClient, *images: dict[str, Any], key: str | None = None, **more: Any) -> httpx.Response:
+    """Ask a question with images."""
+    headers = {"Idempotency-Key": key} if key else {}
+    return await http.post("/v1/runs", json={"query": "what is it?", "images": images, **more}, headers=headers)
+
+
+async def requested(bus: Bus, answer: httpx.Response) -> RunRequested:
+    """The request as the planner will find it."""
+    assert answer.status_code == 202, answer.text
+    message = await bus.last(subjects.REQUESTS, subjects.request("default", answer.json()["run_id"]))
+    assert message is not None
+    return RunRequested.model_validate_json(message.data)
+
+
+async def bytes_of(store: Store, image: ImageRef) -> bytes:
+    """What is kept."""
+    return (await store.client.read("default", image.artifact_id, limit=1 << 24))[1]
+
+
+def refused(answer: httpx.Response, code: str, field: str) -> str:
+    """What is wrong with the image, as the answer says it."""
+    body = answer.json()
+    assert (answer.status_code, body["code"], body["errors"][0]["field"]) == (422, code, field), answer.text
+    return str(body["errors"][0]["message"])
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("way", ["data", "upload", "form"])
+async def test_a_picture_comes_in_without_what_it_says(served: Served, store: Store, bus: Bus, kind: str, way: str) -> None:
+    """As a data URL, as an upload, as the file of a form: the run has a reference to its pixels alone."""
+    picture, session, mime_type = talkative(kind), new_id(), f"image/{kind}"
+    assert [text for text in TEXTS if text.encode() in picture], "the test shows something"
+    match way:
+        case "data":
+            image = {"data": data_url(picture, mime_type), "filename": f"holiday.{kind}"}
+        case "upload":
+            headers = {"Content-Type": mime_type}
+            stored = await served.http.post("/v1/artifacts", content=picture, params={"filename": f"holiday.{kind}"}, headers=headers)
+            image = {"artifact_id": stored.json()["artifact_id"]}
+        case _:
+            stored = await served.http.post("/v1/artifacts", files={"file": (f"holiday.{kind}", picture, mime_type)})
+            image = {"artifact_id": stored.json()["artifact_id"]}
+
+    request = await requested(bus, await ask(served.http, {**image, "detail": "low"}, session_id=session))
+
+    (ref,) = request.images
+    assert (ref.mime_type, ref.filename, ref.detail) == (mime_type, f"holiday.{kind}", "low")
+    kept = await bytes_of(store, ref)
+    head = await store.client.head("default", ref.artifact_id)
+    assert corners(kept) == UPRIGHT
+    assert not [text for text in TEXTS if text.encode() in kept]
+    assert (head.session_id, head.run_id, head.ref.namespace, head.ref.expires_at) == (session, request.run_id, INPUT_IMAGE, None)
+    assert ref.artifact_id == image_id(request.run_id, 0, hashlib.sha256(kept).hexdigest())
+    assert len(request.model_dump_json()) < 1000
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize("kind", ["png", "jpeg", "webp"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+async def test_a_picture_stands_upright(served: Served, store: Store, bus: Bus, kind: str, orientation: int) -> None:
+    """As a camera wanted it to be shown; models do not read EXIF."""
+    image = {"data": data_url(talkative(kind, orientation), f"image/{kind}")}
+    (ref,) = (await requested(bus, await ask(served.http, image))).images
+    seen = {2: "lrwb", 3: "bwrl", 4: "wblr", 5: "rwbl", 6: "wrlb", 7: "blrw", 8: "lbwr"}.get(orientation, "rlbw")
+    assert [corner[0] for corner in corners(await bytes_of(store, ref))] == list(seen)
+
+
+@pytest.mark.parametrize("kind", ["png", "webp", "gif"])
+async def test_of_an_animation_the_first_frame_is_kept(served: Served, store: Store, bus: Bus, kind: str) -> None:
+    """Models see one."""
+    (ref,) = (await requested(bus, await ask(served.http, {"data": data_url(animated(kind), f"image/{kind}")}))).images
+    kept = await bytes_of(store, ref)
+    assert corners(kept) == UPRIGHT
+    with Image.open(BytesIO(kept)) as image:
+        assert getattr(image, "n_frames", 1) == 1
+
+
+async def test_pixels_stay_as_they_are(served: Served, store: Store, bus: Bus) -> None:
+    """Of modes that need care: transparency, palettes, sixteen bits, grey; and a lossy WebP is not compressed again."""
+    clear = drawn().convert("RGBA")
+    clear.putpixel((0, 0), (1, 2, 3, 0))
+    paletted = clear.convert("P")
+    paletted.info["transparency"] = 3
+    deep = Image.new("I;16", (9, 7), 40_000)
+    pictures = [("png", clear), ("png", paletted), ("png", deep), ("png", drawn().convert("1")), ("png", drawn().convert("LA"))]
+    pictures += [("gif", paletted), ("jpeg", drawn().convert("L")), ("webp", clear)]
+    images = [(kind, encoded(picture, kind)) for kind, picture in pictures]
+    answer = await ask(served.http, *({"data": data_url(data, f"image/{kind}")} for kind, data in images))
+    for ref, (kind, data) in zip((await requested(bus, answer)).images, images, strict=True):
+        with Image.open(BytesIO(await bytes_of(store, ref))) as kept, Image.open(BytesIO(data)) as given:
+            assert kept.mode == given.mode
+            if kind != "jpeg":
+                assert kept.convert("RGBA").tobytes() == given.convert("RGBA").tobytes(), (kind, given.mode)
+
+
+async def test_colours_for_print_become_those_of_screens(served: Served, store: Store, bus: Bus) -> None:
+    """A JPEG of four inks."""
+    (ref,) = (
+        await requested(bus, await ask(served.http, {"data": data_url(encoded(drawn().convert("CMYK"), "jpeg"), "image/jpeg")}))
+    ).images
+    kept = await bytes_of(store, ref)
+    with Image.open(BytesIO(kept)) as image:
+        assert image.mode == "RGB"
+    assert corners(kept) == UPRIGHT
+
+
+async def test_an_image_that_came_in_before_is_taken_as_it_is(served: Served, store: Store, bus: Bus) -> None:
+    """Nothing is fetched and stored again; and nobody else puts anything among the input images."""
+    (first,) = (await requested(bus, await ask(served.http, {"data": data_url(talkative("png"), "image/png")}))).images
+    (again,) = (await requested(bus, await ask(served.http, {"artifact_id": first.artifact_id, "detail": "high"}))).images
+    assert (again.artifact_id, again.detail) == (first.artifact_id, "high")
+    forged = await served.http.post("/v1/artifacts", content=talkative("png"), params={"namespace": INPUT_IMAGE})
+    refused(forged, "invalid_input", "namespace")
+    # A tool of that name: what it returned is a result, and was never cleaned.
+    result = await store.client.put("default", talkative("png"), namespace=INPUT_IMAGE, json_type="bytes")
+    (cleaned,) = (await requested(bus, await ask(served.http, {"artifact_id": result.artifact_id}))).images
+    assert cleaned.artifact_id != result.artifact_id
+
+
+async def test_a_repeated_question_stores_nothing_twice(served: Served, store: Store, bus: Bus) -> None:
+    """One after another, and many at once; another image under the same key is a conflict."""
+    key, image = f"key-{new_id()}", {"data": data_url(encoded(drawn((61, 43)), "png"), "image/png")}
+    answers = await asyncio.gather(*(ask(served.http, image, key=key) for _ in range(6)))
+    answers.append(await ask(served.http, image, key=key))
+    assert {answer.content for answer in answers} == {answers[0].content}
+    run = run_id_for_key("default", key)
+    assert (await requested(bus, answers[0])).run_id == run
+    assert len((await store.client.list("default", run=run)).artifacts) == 1
+    other = await ask(served.http, {"data": data_url(encoded(drawn((20, 20)), "png"), "image/png")}, key=key)
+    assert (other.status_code, other.json()["code"]) == (409, "idempotency_conflict")
+    assert len((await store.client.list("default", run=run)).artifacts) == 1, "nothing of the other one is kept"
+
+
+@pytest.mark.usefixtures("store")
+async def test_questions_without_images_keep_their_digest(served: Served, bus: Bus) -> None:
+    """So a key that was used before images existed still fits."""
+    request = await requested(bus, await ask(served.http))
+    assert request.body_sha256 == hashlib.sha256(b'{"limits":{},"query":"what is it?"}').hexdigest()
+
+
+@pytest.mark.usefixtures("store")
+async def test_somebody_elses_image_is_unknown(shared_nats: NatsServer) -> None:
+    """As one that never was, in the same bytes."""
+    keys = [new_key(tenant) for tenant in ("seer", "stranger")]
+    async with serving(shared_nats.url, api_keys=",".join(line for _, line in keys)) as served:
+        seer, stranger = ({"Authorization": f"Bearer {key}"} for key, _ in keys)
+        ref = ArtifactRef.model_validate_json((await served.http.post("/v1/artifacts", content=talkative("png"), headers=seer)).content)
+
+        async def asked(artifact: str, headers: dict[str, str]) -> httpx.Response:
+            return await served.http.post("/v1/runs", json={"query": "?", "images": [{"artifact_id": artifact}]}, headers=headers)
+
+        assert (await asked(ref.artifact_id, seer)).status_code == 202
+        answers = [await asked(artifact, stranger) for artifact in (ref.artifact_id, new_id())]
+    assert refused(answers[0], "invalid_input", "images.0.artifact_id")
+    assert answers[0].content == answers[1].content
+
+
+async def profile(bus: Bus, **fields: Any) -> None:
+    """What a planner says of a model."""
+    said = ModelProfile(**fields)
+    await bus.publish(key_subject(subjects.model_key(said.model)), said.model_dump_json().encode(), {"Nats-TTL": "60s"})
+
+
+@pytest.mark.usefixtures("store")
+async def test_images_for_a_model_that_does_not_see_them(served: Served, bus: Bus) -> None:
+    """422 before anything is stored; who is not known is let through, and so is an accepted run that is asked for again."""
+    await profile(bus, model="x/blind:1", images="refused", agents=["reader"])
+    await profile(bus, model="x/seeing", images="seen", agents=["painter"])
+    await profile(bus, model="x/lenient", images="dropped", agents=["easy"])
+    await profile(bus, model="x/late", images="seen", agents=["mixed"])
+    await profile(bus, model="x/early", images="refused", agents=["mixed"])
+    image = {"data": data_url(talkative("png"), "image/png")}
+    for choice in ({"model": "x/blind:1"}, {"agent": "reader"}, {"model": "x/blind:1", "agent": "painter"}):
+        answer = await ask(served.http, image, **choice)
+        assert (answer.status_code, answer.json()["code"]) == (422, "vision_unsupported"), choice
+        assert "x/blind:1" in answer.json()["detail"]
+        assert "RUNWIRE_MODEL_VISION" in answer.json()["detail"]
+        assert (await ask(served.http, **choice)).status_code == 202, "without images it may answer"
+    for choice in ({"model": "x/seeing"}, {"model": "x/lenient"}, {"model": "x/unknown"}, {"agent": "mixed"}, {"agent": "nobody"}):
+        assert (await ask(served.http, image, **choice)).status_code == 202, choice
+
+    chat = await served.http.post("/chat", json={"query": "?", "images": [image], "agent": "reader"})
+    assert (chat.status_code, chat.json()["code"]) == (422, "vision_unsupported")
+
+    key = f"key-{new_id()}"
+    first = await ask(served.http, image, key=key, model="x/seeing")
+    await profile(bus, model="x/seeing", images="refused")
+    assert (await ask(served.http, image, key=key, model="x/seeing")).content == first.content
+    await bus.publish(key_subject(subjects.model_key("x/blind:1")), b"", {"KV-Operation": "DEL"})
+    assert (await ask(served.http, image, model="x/blind:1")).status_code == 202, "its planner is gone"
+
+
+async def test_a_store_that_is_away(shared_nats: NatsServer, bus: Bus) -> None:
+    """503, and nothing was accepted; text goes on."""
+    async with serving(shared_nats.url, accept_wait_s=0.2) as served:
+        key = f"key-{new_id()}"
+        answer = await ask(served.http, {"data": data_url(talkative("png"), "image/png")}, key=key)
+        assert (answer.status_code, answer.json()["code"], "retry-after" in answer.headers) == (503, "unavailable", True)
+        assert (await served.http.get(f"/v1/runs/{run_id_for_key('default', key)}")).status_code == 404
+        assert (await ask(served.http)).status_code == 202
+    assert bus.is_connected
+
+
+@pytest.mark.usefixtures("store")
+async def test_a_chat_takes_images_too(served: Served, bus: Bus) -> None:
+    """The same form, in a question that waits."""
+    key = f"key-{new_id()}"
+    image = {"data": data_url(talkative("jpeg"), "image/jpeg")}
+    waiting = asyncio.create_task(served.http.post("/chat", json={"query": "?", "images": [image]}, headers={"Idempotency-Key": key}))
+    run = run_id_for_key("default", key)
+
+    async def stored() -> bool:
+        return await bus.last(subjects.REQUESTS, subjects.request("default", run)) is not None
+
+    await wait_until(stored, what="the run was asked for")
+    message = await bus.last(subjects.REQUESTS, subjects.request("default", run))
+    assert message is not None
+    assert RunRequested.model_validate_json(message.data).images[0].mime_type == "image/jpeg"
+    await served.http.post(f"/v1/runs/{run}/cancel")
+    waiting.cancel()
+
+
+def test_what_python_shows_of_a_question_has_no_bytes() -> None:
+    """Neither the image nor the question around it."""
+    image = ImageInput(data=DATA + "c2VjcmV0")
+    assert "c2VjcmV0" not in repr(image) + str(RunInput(query="?", images=[image]))
