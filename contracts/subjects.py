@@ -161,6 +161,16 @@ def timers_of(tenant: str, run: str) -> str:
     return f"timer.{checked_tenant(tenant)}.{checked_id(run)}.*"
 
 
+def timers_of_all(tenant: str) -> str:
+    """All timers of a tenant's runs."""
+    return f"timer.{checked_tenant(tenant)}.*.*"
+
+
+def requests_of(tenant: str) -> str:
+    """All runs of a tenant that wait for a planner."""
+    return f"request.{checked_tenant(tenant)}.*"
+
+
 def due(tenant: str, run: str, message: str) -> str:
     """Where a timer goes off; INBOX takes it from there."""
     return f"due.{checked_tenant(tenant)}.{checked_id(run)}.{checked_message(message)}"

@@ -21,6 +21,7 @@ from .errors import add_handlers
 from .event_stream import OpenStreams
 from .images import Images
 from .intake import Intake
+from .open_runs import OpenRuns
 from .openapi import describe
 from .routes import Gateway, router
 from .run_index import RunIndex
@@ -31,9 +32,17 @@ from .vision import Vision
 
 def build_app(settings: GatewaySettings, bus: Bus, tools: Callable[[], Mapping[str, ToolSpec]]) -> FastAPI:
     """Return the application; `app.state.gateway` holds its parts. Raises StartRefused."""
-    app = FastAPI(title="Runwire", version=VERSION, description="Runs of LLM agents: ask, watch, stop.", redirect_slashes=False)
+    # The interactive documents that FastAPI offers load scripts from elsewhere, which would run beside the caller's key.
+    app = FastAPI(
+        title="Runwire",
+        version=VERSION,
+        description="Runs of LLM agents: ask, watch, stop.",
+        redirect_slashes=False,
+        docs_url=None,
+        redoc_url=None,
+    )
     runs, streams = Runs(bus), OpenStreams()
-    intake = Intake(bus, runs, settings.accept_wait_s)
+    intake = Intake(bus, runs, OpenRuns(bus, settings.max_open_runs), settings.accept_wait_s)
     store = ArtifactClient(bus, patience_s=settings.accept_wait_s)
     app.state.gateway = Gateway(
         settings=settings,

@@ -177,6 +177,17 @@ class RangeNotSatisfiable(Problem):
         super().__init__(f"The artifact has {size} bytes.", headers={"Content-Range": f"bytes */{size}"})
 
 
+class TooManyRuns(Problem):
+    """The tenant has as many open runs as it may have."""
+
+    status, code = 429, "too_many_runs"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"{limit} runs are open, and no more are allowed; wait for one to end, or cancel one.", headers={"Retry-After": "2"}
+        )
+
+
 class TryAgain(Problem):
     """NATS is away, or the queue of new runs is full; nothing is lost, but nothing was accepted either."""
 

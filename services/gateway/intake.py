@@ -22,6 +22,7 @@ from services.runtime.errors import FULL, Refused, Unsure
 
 from .bodies import digest_of
 from .errors import BodyTooLarge, IdempotencyConflict, InvalidInput, TryAgain
+from .open_runs import OpenRuns
 from .runs import Runs
 
 logger = structlog.get_logger(__name__)
@@ -40,9 +41,10 @@ TakeImages = Callable[[str], Awaitable[list[ImageRef]]]
 class Intake:
     """Writes requests and cancels."""
 
-    def __init__(self, bus: Bus, runs: Runs, wait_s: float) -> None:
+    def __init__(self, bus: Bus, runs: Runs, open_runs: OpenRuns, wait_s: float) -> None:
         self._bus = bus
         self._runs = runs
+        self._open_runs = open_runs
         self._wait_s = wait_s
 
     async def accept(
@@ -51,14 +53,15 @@ class Intake:
         """Store the request for a run and return the run's id; the same key and body always give the same run.
 
         `take` gives the references of its images, once the question is known to be new and sound. Raises what that raises,
-        IdempotencyConflict, InvalidInput, BodyTooLarge, and TryAgain when nobody knows that it was accepted: repeated with a key it is
-        safe.
+        IdempotencyConflict, InvalidInput, BodyTooLarge, TooManyRuns, and TryAgain when nobody knows that it was accepted: repeated with a
+        key it is safe.
         """
         images = await asyncio.to_thread(_digests, asked.images) if asked.images else []
         request = _request(tenant, run_id_for_key(tenant, key) if key else new_id(), asked, trace, images)
         data = _encoded(request)
         if key and await self._is_known(request):
             return request.run_id
+        await self._open_runs.admit(tenant)
         if asked.images and take is not None:
             request = request.model_copy(update={"images": await take(request.run_id)})
             data = _encoded(request)

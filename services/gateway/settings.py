@@ -23,5 +23,6 @@ class GatewaySettings(BusSettings):
     max_images_bytes: int = Field(default=20 << 20, ge=1024, description="of all images of a question")
     max_image_pixels: int = Field(default=40_000_000, ge=1, description="width times height of an image")
     max_image_side: int = Field(default=16_384, ge=1, description="width or height of an image")
+    max_open_runs: int = Field(default=1000, ge=1, description="runs of one tenant that have not ended; more is 429")
     heartbeat_s: float = Field(default=15, gt=0, description="longest silence on an event stream")
     accept_wait_s: float = Field(default=3, gt=0, description="how long a write is tried before the caller gets 503")

@@ -63,8 +63,14 @@ def test_no_route_was_forgotten() -> None:
 
 async def test_health_and_documents_need_no_key(keyed: Served) -> None:
     """Probes have none."""
-    for path in ("/livez", "/readyz", "/openapi.json", "/docs"):
+    for path in ("/livez", "/readyz", "/openapi.json"):
         assert (await keyed.http.get(path)).status_code == 200
+
+
+async def test_no_page_loads_scripts_from_elsewhere(keyed: Served) -> None:
+    """The interactive documents would run them beside the caller's key."""
+    for path in ("/docs", "/redoc"):
+        assert (await keyed.http.get(path, headers=bearer(ANN))).status_code == 404
 
 
 async def test_a_tenant_sees_its_own_runs_only(keyed: Served, bus: Bus) -> None:
