@@ -59,6 +59,7 @@ WRAPPINGS: dict[str, Callable[[PlannerAction], str]] = {
     "args first": lambda action: json.dumps({"args": action.args, "next_node": action.next_node}),
     "padded": lambda action: json.dumps({"next_node": f" {action.next_node}\n", "args": action.args}),
     "encoded": lambda action: json.dumps(dumped(action)),
+    "encoded twice": lambda action: json.dumps(json.dumps(dumped(action))),
     "encoded in prose": lambda action: f"So: {json.dumps(dumped(action))}.",
     "encoded args": lambda action: json.dumps({"next_node": action.next_node, "args": json.dumps(action.args)}),
     "python": lambda action: repr(action.model_dump()),

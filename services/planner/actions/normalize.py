@@ -67,7 +67,7 @@ def normalize_action(
     native = mend(reasoning_content).strip() if isinstance(reasoning_content, str) else ""
     if isinstance(given, str) and (honest := _honest(given, native, tools, action_format)):
         return honest
-    reply = _of_text(given, tools) if isinstance(given, str) else _of_value(given)
+    reply = _of_text(_decoded(given), tools) if isinstance(given, str) else _of_value(given)
     result = _strict(reply, tools) if action_format == "unified" else _lenient(reply, tools)
     expected = _EXPECTED["legacy" if action_format == "legacy" else "auto"]
     complaint = f"{result.complaint[:1].upper()}{result.complaint[1:]}. {expected}" if result.error else ""
@@ -103,6 +103,18 @@ class _Reply:
     def found(self) -> list[Found]:
         """The objects that may be actions: highest shape first, then as in the text."""
         return list(chain.from_iterable(self.shapes[shape] for shape in sorted(self.shapes, reverse=True) if shape is not Shape.OTHER))
+
+
+def _decoded(text: str) -> str:
+    """A text that was encoded twice, encoded once; any other as it is."""
+    bare = text.strip()
+    if not bare.startswith('"\\"'):
+        return text
+    try:
+        inner, end = Reader(bare).read_string(0)
+    except NotJson:
+        return text
+    return inner if end == len(bare) and inner.endswith('"') else text
 
 
 def _of_text(text: str, tools: AbstractSet[str]) -> _Reply:

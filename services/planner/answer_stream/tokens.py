@@ -80,7 +80,7 @@ _UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 
 
 class Tokens:
-    """Reads one object. `ended`: its last brace was read; `broken`: the text is no JSON object any more; `stopped`: the rest is not wanted."""
+    """Reads one object. `ended`: its last brace was read; `broken`: the text is no JSON object any more; `stopped`: no more is wanted."""
 
     def __init__(self, sink: Sink) -> None:
         self.ended = False
