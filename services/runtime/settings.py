@@ -9,7 +9,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 class BusSettings(BaseSettings):
     """How a service reaches NATS, logs and reports its health."""
 
-    model_config = SettingsConfigDict(env_prefix="RUNWIRE_", extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="RUNWIRE_", extra="ignore", env_ignore_empty=True)
 
     nats_url: str = Field(default="nats://127.0.0.1:4222", description="comma-separated for several servers")
     nats_user: str | None = None
