@@ -18,7 +18,7 @@ from services.runtime.artifact_errors import ArtifactFailed, ArtifactInvalid, Ar
 from services.runtime.errors import BusError
 
 MEDIA_TYPE = "application/problem+json"
-_NAME_SHOWN = 100
+_NAME_SHOWN = 64
 
 
 class StartRefused(Exception):
@@ -73,11 +73,7 @@ class InvalidInput(Problem):
     @classmethod
     def of(cls, error: ValidationError | RequestValidationError, prefix_length: int = 0) -> "InvalidInput":
         """From what pydantic says, without the values themselves."""
-        # Of a name that we do not know a caller hears no more than its beginning: whatever got there by mistake is not sent back.
-        found = [
-            {"field": ".".join(str(part)[:_NAME_SHOWN] for part in e["loc"][prefix_length:]), "message": str(e["msg"])}
-            for e in error.errors()
-        ]
+        found = [{"field": ".".join(map(_shown, e["loc"][prefix_length:])), "message": str(e["msg"])} for e in error.errors()]
         problem = cls("", "")
         problem.more = {"errors": found}
         return problem
@@ -195,6 +191,12 @@ class TryAgain(Problem):
 
     def __init__(self, detail: str | None = None, *, after_s: int = 2, **more: Any) -> None:
         super().__init__(detail, headers={"Retry-After": str(after_s)}, **more)
+
+
+def _shown(name: object) -> str:
+    # What got into the place of a field's name by mistake is not sent back.
+    text = str(name)
+    return text if len(text) <= _NAME_SHOWN else f"<{len(text)} characters>"
 
 
 def _response(status: int, code: str, detail: str, headers: Mapping[str, str], more: Mapping[str, Any]) -> Response:
