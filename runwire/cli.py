@@ -31,6 +31,7 @@ from rich.table import Table
 from . import doctor, launch
 from .client import Client
 from .client_errors import RunwireError
+from .images import image_inputs
 from .rendering import Screen
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Run LLM agents on your own machines.")
@@ -126,12 +127,19 @@ def run(
     agent: Annotated[str | None, typer.Option(help="An entry of the agents file.")] = None,
     model: Annotated[str | None, typer.Option(help="LiteLLM's name of a model.")] = None,
     tool: Annotated[list[str] | None, typer.Option(help="A tool that the run may use; may be repeated. Default: all.")] = None,
+    image: Annotated[
+        list[Path] | None, typer.Option(exists=True, dir_okay=False, help="A png, jpeg, webp or gif to show to the model; may be repeated.")
+    ] = None,
     max_steps: Annotated[int | None, typer.Option(min=1)] = None,
     deadline_s: Annotated[float | None, typer.Option(min=0.001)] = None,
 ) -> None:
     """Ask a question and show how it is answered."""
     limits = {name: value for name, value in (("max_steps", max_steps), ("deadline_s", deadline_s)) if value is not None}
-    given = {"agent": agent, "model": model, "tools": tool, "limits": limits or None}
+    try:
+        images = image_inputs(image or ())
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(str(error), param_hint="--image") from None
+    given = {"agent": agent, "model": model, "tools": tool, "limits": limits or None, "images": images or None}
     _finish(_ask(_url(url), api_key, question, {name: value for name, value in given.items() if value is not None}, output))
 
 

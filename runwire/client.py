@@ -9,7 +9,7 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ._vocabulary import events, ids, runs, tools
 from .client_errors import IdempotencyConflict, NotFound, RunwireError, Unreachable, error_of
+from .images import Image, image_inputs
 from .sse import EventTooLarge, SseDecoder
 
 __all__ = ["Client", "IdempotencyConflict", "NotFound", "RunStream", "RunwireError", "Unreachable"]
@@ -28,6 +29,8 @@ _PASSING = frozenset({408, 429, 502, 503, 504})
 _PAUSE_S, _MAX_PAUSE_S = 0.1, 5.0
 _STEADY_S = 5.0
 """A stream that was open that long was no failure, even if nothing happened on it."""
+_IMAGES_S = 120.0
+"""A gateway looks at every image before it answers."""
 _SILENCE_S = 45.0
 """Three heartbeats of a gateway: after that the connection is dead."""
 
@@ -78,13 +81,16 @@ class Client:
         """Close all connections."""
         await self._http.aclose()
 
-    async def start(self, query: str, *, idempotency_key: str | None = None, **options: Any) -> str:
+    async def start(self, query: str, *, images: Iterable[Image] = (), idempotency_key: str | None = None, **options: Any) -> str:
         """Ask a question and return the run's id; `options` are fields of `RunInput`, as `agent`, `session_id`, `limits`.
 
-        Raises RunwireError; IdempotencyConflict when the key was used for another question.
+        `images` are shown to the model: paths of files, bytes, ids of artifacts, or `ImageInput`s. Raises RunwireError;
+        IdempotencyConflict when the key was used for another question; OSError and ValueError for images that cannot be sent.
         """
-        headers = {"Idempotency-Key": idempotency_key or ids.new_id()}
-        answer = await self._ask("POST", "/v1/runs", json={"query": query, **options}, headers=headers)
+        headers, more = {"Idempotency-Key": idempotency_key or ids.new_id()}, dict[str, Any]()
+        if shown := await asyncio.to_thread(image_inputs, images):
+            options, more = {**options, "images": shown}, {"timeout": httpx.Timeout(_IMAGES_S, connect=5)}
+        answer = await self._ask("POST", "/v1/runs", json={"query": query, **options}, headers=headers, **more)
         return runs.RunAccepted.model_validate_json(answer.content).run_id
 
     def follow(self, run_id: str, after: str | None = None) -> "RunStream":

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from runwire import launch
+from tests.gateway.pictures import CANARY, corners, talkative
 from tests.support.needs import needs_program
 from tests.support.waiting import wait_until_blocking
 
@@ -94,6 +95,29 @@ def test_exit_codes(up: Path) -> None:
     refused = runwire("up", "--port", "0", data=up)
     assert refused.returncode == 1
     assert "another `runwire up`" in refused.stderr
+
+
+@pytest.mark.xdist_group("cli")
+def test_images(up: Path) -> None:
+    """What the run was shown is there again, as pixels; what is no image is a mistake in the command line."""
+    (up / "drawn.png").write_bytes(talkative("png"))
+    (up / "page.png").write_text("<html>")
+    answer = runwire("run", "What is 6*7?", "--image", "drawn.png", "--image", "drawn.png", "-o", "jsonl", data=up)
+    assert answer.returncode == 0, answer.stderr
+    images = json.loads(answer.stdout.splitlines()[0])["request"]["images"]
+    assert [(image["mime_type"], image["filename"]) for image in images] == [("image/png", "drawn.png")] * 2
+    fetched = runwire("fetch", images[0]["artifact_id"], "-o", "kept.png", data=up)
+    assert fetched.returncode == 0, fetched.stderr
+    kept = (up / "kept.png").read_bytes()
+    assert corners(kept) == corners(talkative("png"))
+    assert CANARY.encode() not in kept
+    for wrong, said in (("nowhere.png", "does not exist"), ("page.png", "is no png, jpeg, webp or gif")):
+        refused = runwire("run", "What?", "--image", wrong, data=up)
+        assert refused.returncode == 2
+        assert said in " ".join(refused.stderr.replace("│", " ").split())
+    (up / "cut.png").write_bytes(talkative("png")[:-60])
+    cut = runwire("run", "What?", "--image", "cut.png", data=up)
+    assert (cut.returncode, "image_invalid" in cut.stderr, "images.0" in cut.stderr) == (6, True, True)
 
 
 @pytest.mark.xdist_group("cli")
