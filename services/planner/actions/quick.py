@@ -14,6 +14,7 @@ _LARGEST = 10**MAX_DIGITS
 _HARMLESS = frozenset({str, bool, type(None)})
 _AS_DIGITS = bytes.maketrans(b"123456789E", b"000000000e")
 _ENDLESS = b"0" * 300
+_FEW = 50
 
 
 def honest_object(text: str, start: int) -> tuple[dict[str, Any], int] | None:
@@ -30,8 +31,11 @@ def honest_object(text: str, start: int) -> tuple[dict[str, Any], int] | None:
 
 
 def _is_modest(data: bytes) -> bool:
-    """Whether it cannot hold an endless number or too deep a nesting: no exponents, no hundreds of digits, few containers."""
-    if data.count(b"{") + data.count(b"[") > MAX_DEPTH:
+    """Whether it cannot hold an endless number or too deep a nesting: no exponents, no hundreds of digits, not too many containers.
+
+    Of few members it says nothing: to look at their values is sooner done than to look at every character.
+    """
+    if data.count(b":") < _FEW or data.count(b"{") + data.count(b"[") > MAX_DEPTH:
         return False
     digits = data.translate(_AS_DIGITS)
     return b"0e" not in digits and _ENDLESS not in digits
