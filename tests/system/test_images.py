@@ -1,0 +1,184 @@
+"""Images through whole deployments: a crash changes nothing of what the model sees, and no byte of one lies where it does not belong."""
+
+import base64
+import os
+import random
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from PIL import Image, PngImagePlugin
+
+from tests.support.model_server import ModelServer, Say, Seen, action, answer, words
+from tests.support.nats_server import NatsServer
+from tests.support.s3_servers import S3Server
+from tests.support.stack import ROOT, Stack
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
+
+TOOLS = ROOT / "tests" / "system" / "artifact_tools.py"
+HIDDEN = "metadata-canary-51c2"
+"""In a comment of the image: it must not even be stored."""
+BLIND = "openai/blind"
+_WINDOW = 48
+
+
+def noise(seed: int) -> bytes:
+    """A PNG whose bytes do not compress, with a comment."""
+    info = PngImagePlugin.PngInfo()
+    info.add_text("Comment", HIDDEN)
+    target = BytesIO()
+    Image.frombytes("RGB", (64, 64), random.Random(seed).randbytes(64 * 64 * 3)).save(target, "PNG", pnginfo=info)
+    return target.getvalue()
+
+
+def data_url(body: bytes) -> str:
+    """An image as callers send it."""
+    return f"data:image/png;base64,{base64.b64encode(body).decode()}"
+
+
+def images_in(seen: Seen) -> list[bytes]:
+    """What the model was shown."""
+    parts = (part for message in seen.body["messages"] if isinstance(message["content"], list) for part in message["content"])
+    return [base64.b64decode(part["image_url"]["url"].partition(",")[2]) for part in parts if part["type"] == "image_url"]
+
+
+@dataclass
+class Whole:
+    """Everything, at DEBUG level."""
+
+    stack: Stack
+    nats: NatsServer
+    s3: S3Server
+    model: ModelServer
+    http: httpx.AsyncClient
+
+    async def ended(self, run: str) -> dict[str, Any]:
+        """Wait for the end of a run."""
+
+        async def has_ended() -> bool:
+            return (await self.http.get(f"/v1/runs/{run}")).json()["status"] not in {"queued", "running"}
+
+        await wait_until(has_ended, timeout=60, what="the run has ended")
+        found: dict[str, Any] = (await self.http.get(f"/v1/runs/{run}")).json()
+        return found
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stack, NatsServer, S3Server, ModelServer]]:
+    """Two planners, and one of everything else."""
+    folder = tmp_path_factory.mktemp("images")
+    nats = NatsServer(folder / "nats")
+    nats.start()
+    try:
+        with ModelServer() as model, S3Server("rclone", folder / "s3") as s3:
+            env = {
+                "RUNWIRE_MODEL": "openai/scripted",
+                "RUNWIRE_MODEL_API_BASE": model.url,
+                "RUNWIRE_MODEL_API_KEY": "none",
+                "RUNWIRE_MODEL_VISION": '{"openai/scripted": true}',
+                "RUNWIRE_FALLBACK_MODELS": f'["{BLIND}"]',
+                "RUNWIRE_LOG_LEVEL": "debug",
+                **s3.settings,
+            }
+            with Stack(nats.url, folder / "stack", env, planners=2, tool_runners=1, artifact_stores=1, tools=TOOLS, tool_copies=1) as stack:
+                yield stack, nats, s3, model
+    finally:
+        nats.kill()
+
+
+@pytest.fixture
+async def whole(parts: tuple[Stack, NatsServer, S3Server, ModelServer]) -> AsyncIterator[Whole]:
+    """The same, with a client."""
+    stack, nats, s3, model = parts
+    model.reset()
+    async with httpx.AsyncClient(base_url=stack.url, timeout=60) as http:
+
+        async def announced() -> bool:
+            return "heavy" in {spec["name"] for spec in (await http.get("/v1/tools")).json()["tools"]}
+
+        await wait_until(announced, timeout=20, what="the tools are there")
+        with stack.showing_logs():
+            yield Whole(stack, nats, s3, model, http)
+
+
+async def test_a_planner_that_takes_over_shows_the_same_images(whole: Whole) -> None:
+    """The planner that asks is killed; the next one asks again, with every image."""
+    whole.model.say(Say(text='{"next_node": "final_response", "args": {"answer": "It', stall_after=2), answer("It is noise."))
+    bodies = [noise(1), noise(2)]
+    asked = await whole.http.post("/v1/runs", json={"query": "What is this?", "images": [{"data": data_url(body)} for body in bodies]})
+    assert asked.status_code == 202, asked.text
+    await wait_until(lambda: len(whole.model.ledger) == 1, what="the model is asked")
+    for name in whole.stack.names("planner"):
+        whole.stack.kill(name)
+    whole.stack.mend()
+    found = await whole.ended(asked.json()["run_id"])
+    assert found["payload"]["raw_answer"] == "It is noise."
+    first, second = images_in(whole.model.ledger[0]), images_in(whole.model.ledger[1])
+    assert len(first) == 2
+    assert first == second
+    for body, shown in zip(bodies, first, strict=True):
+        assert Image.open(BytesIO(shown)).tobytes() == Image.open(BytesIO(body)).tobytes()
+
+
+async def test_a_model_that_does_not_see_is_refused_at_the_door(whole: Whole) -> None:
+    """The gateway knows the planner's models; of others the planner itself decides."""
+    images = [{"data": data_url(noise(3))}]
+    asked = await whole.http.post("/v1/runs", json={"query": "And?", "model": BLIND, "images": images})
+    assert (asked.status_code, asked.json()["code"]) == (422, "vision_unsupported")
+    asked = await whole.http.post("/v1/runs", json={"query": "And?", "model": "openai/unheard-of", "images": images})
+    assert asked.status_code == 202
+    assert (await whole.ended(asked.json()["run_id"]))["code"] == "vision_unsupported"
+
+
+async def test_no_byte_of_an_image_is_left_where_it_does_not_belong(whole: Whole) -> None:
+    """Neither in the logs of any process at DEBUG level, nor in anything that NATS keeps; its metadata not even in S3.
+
+    The provider quotes the image in an error, a tool is called, a planner takes over, an upload is broken: all of them print something.
+    """
+    secret = noise(4)
+    broken = data_url(secret[: len(secret) // 2])
+    refused = await whole.http.post("/v1/runs", json={"query": "?", "images": [{"data": broken}]})
+    assert refused.status_code == 422
+    quoted = base64.b64encode(secret).decode()[2000:2400]
+    whole.model.say(
+        Say(status=400, error={"message": f"cannot read data:image/png;base64,{quoted}", "type": "invalid_request_error", "code": None}),
+        Say(status=500, error={"message": quoted, "type": "server_error", "code": None}, times=9),
+    )
+    failing = await whole.http.post("/chat", json={"query": "Look.", "images": [{"data": data_url(secret)}]})
+    assert failing.status_code == 200
+    whole.model.reset()
+    whole.model.say(action("heavy", marker="x"), answer(words(30)))
+    uploaded = (await whole.http.post("/v1/artifacts", content=secret, headers={"Content-Type": "image/png"})).json()
+    sound = await whole.http.post("/chat", json={"query": "Look.", "images": [{"artifact_id": uploaded["artifact_id"]}]})
+    assert sound.json()["payload"]["raw_answer"] == words(30)
+    (shown,) = images_in(whole.model.ledger[0])
+
+    everywhere = [path for folder in (whole.stack.folder, whole.nats.store, whole.nats.log.parent) for path in files_of(folder)]
+    assert len(everywhere) > 10
+    forms = [form for body in (secret, shown) for form in traces_of(body)]
+    assert any(form.decode("latin-1") in whole.model.ledger[0].text for form in forms), "what is looked for can be found"
+    found = [(path.name, form[:20]) for path in everywhere for form in [*forms, HIDDEN.encode()] if form in path.read_bytes()]
+    assert not found
+    kept = [path for path in files_of(whole.s3.data) if HIDDEN.encode() in path.read_bytes()]
+    assert [path.read_bytes() for path in kept] == [secret], "only what was uploaded as an artifact is kept as it came"
+
+
+def files_of(folder: Path) -> list[Path]:
+    """All files below a folder."""
+    return [Path(where) / name for where, _, names in os.walk(folder) for name in names if (Path(where) / name).is_file()]
+
+
+def traces_of(body: bytes) -> list[bytes]:
+    """Pieces of an image, raw, in the three alignments of base64, in hexadecimal, and as Python prints them."""
+    found = []
+    for at in (400, len(body) // 2):
+        window = body[at : at + _WINDOW]
+        found += [window, window.hex().encode(), repr(window)[2:-1].encode()]
+        found += [base64.b64encode(body[at + shift : at + shift + _WINDOW])[:_WINDOW] for shift in range(3)]
+    return found
