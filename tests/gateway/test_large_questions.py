@@ -1,0 +1,87 @@
+"""Bodies with images are large: few are held at once, and who waits for one of them hinders nobody else."""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from contracts.images import ImageInput
+from contracts.runs import RunInput
+from services.gateway import bodies
+from services.gateway.bodies import parse
+from services.gateway.errors import BodyTooLarge, InvalidInput
+from tests.gateway.pictures import data_url, drawn, encoded
+from tests.gateway.serving import Served, serving
+from tests.gateway.test_images import ask
+from tests.support.nats_server import NatsServer
+from tests.support.waiting import wait_until
+
+PICTURE = {"data": data_url(encoded(drawn(), "png"), "image/png")}
+
+
+@contextlib.asynccontextmanager
+async def half_a_body(served: Served, size: int) -> AsyncIterator[asyncio.StreamReader]:
+    """A caller who announces a body, sends half of it, and then nothing."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
+    head = f"POST /v1/runs HTTP/1.1\r\nHost: 127.0.0.1:{served.server.port}\r\nContent-Length: {size}\r\n\r\n"
+    writer.write(head.encode() + b" " * (size // 2))
+    await writer.drain()
+    try:
+        yield reader
+    finally:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+async def test_few_large_bodies_are_held_at_once(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more is told to come back; small ones pass; a place that gets free is taken."""
+    monkeypatch.setattr(bodies, "_LARGE_WAIT_S", 0.3)
+    slots = served.gateway.asking._questions._slots
+    async with contextlib.AsyncExitStack() as held:
+        for _ in range(bodies._LARGE_AT_ONCE):
+            await held.enter_async_context(half_a_body(served, 4 << 20))
+        await wait_until(slots.locked, what="all places are taken")
+        async with half_a_body(served, 4 << 20) as reader:
+            answer = await reader.readuntil(b"\r\n\r\n")
+            assert answer.startswith(b"HTTP/1.1 503 ")
+            assert b"retry-after: 2" in answer.lower()
+        assert (await ask(served.http)).status_code == 202
+    await wait_until(lambda: slots._value == bodies._LARGE_AT_ONCE, what="all places are free again")
+
+
+async def test_nats_that_is_silent(own_nats_server: NatsServer) -> None:
+    """503 before an image is looked at, and soon."""
+    async with serving(own_nats_server.url, accept_wait_s=0.3) as served:
+        own_nats_server.stop()
+        began = time.monotonic()
+        answer = await ask(served.http, PICTURE)
+        assert (answer.status_code, answer.json()["code"], "retry-after" in answer.headers) == (503, "unavailable", True)
+        assert time.monotonic() - began < 10
+
+
+def test_what_counts_as_the_bytes_of_images() -> None:
+    """`data` of `images`, at that place and as a text; nothing else may be large."""
+    long = "x" * 2000
+    taken = json.dumps({"query": "?", "images": [{"data": long}, {"data": long, "detail": "low"}]}).encode()
+    assert parse(RunInput, taken, 200).images == [ImageInput(data=long), ImageInput(data=long, detail="low")]
+    for body in (
+        {"query": long},
+        {"query": "?", "images": [long]},
+        {"query": "?", "images": [{"data": [long]}]},
+        {"query": "?", "images": {"data": long}},
+        {"query": "?", "images": [{"data": "x", "filename": long}]},
+        {"query": "?", "data": long},
+        [{"images": [{"data": long}]}],
+    ):
+        with pytest.raises(BodyTooLarge):
+            parse(RunInput, json.dumps(body).encode(), 200)
+    with pytest.raises(BodyTooLarge):
+        parse(RunInput, b'{"images": [{"data": "' + long.encode() + b'"}], "images": []}', 200)
+    with pytest.raises(BodyTooLarge):
+        parse(RunInput, b'{"query": "?"}' + b" " * 200, 200)
+    with pytest.raises(InvalidInput):
+        parse(RunInput, b'{"query": "?", "images": [{"data": "' + long.encode() + b'"}], "llm_context": {"n": 1e999}}', 200)
