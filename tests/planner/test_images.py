@@ -249,6 +249,20 @@ async def test_a_tool_cannot_show_the_model_an_artifact_of_another_run(plan: Pla
     assert all(not shown(seen) for seen in provider.ledger)
 
 
+async def test_images_arrive_in_the_form_of_other_providers(
+    plan: Plan, provider: ModelServer, put: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Claude takes them as sources of its own; which models see comes from LiteLLM's table here."""
+    monkeypatch.setenv("ANTHROPIC_API_BASE", provider.root)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "made-up")
+    provider.say(answer("Seen."))
+    story = await (await plan(model="anthropic/claude-sonnet-4-5")).tell("What is this?", images=[await put(png(1))])
+    assert story.end.raw_answer == "Seen."
+    (first,) = (message for message in provider.ledger[0].body["messages"] if message["role"] == "user")
+    (image,) = (part for part in first["content"] if part["type"] == "image")
+    assert image["source"] == {"type": "base64", "media_type": "image/png", "data": base64.b64encode(png(1)).decode()}
+
+
 def test_who_prints_a_request_sees_no_bytes() -> None:
     """A URL with an image in it shows its type and size."""
     url = DataUrl("data:image/png;base64," + base64.b64encode(png(1)).decode())
