@@ -164,7 +164,10 @@ class _Upload:
 
 
 class _Pipe:
-    """Chunks on their way from the event loop to the thread that writes them, a window of them at most."""
+    """Chunks on their way from the event loop to the thread that writes them, a window of them at most.
+
+    They are hashed in another thread, so that the one that writes does not wait for it.
+    """
 
     def __init__(self, put: PutArtifact, idle_s: float) -> None:
         self._size = put.size
@@ -172,16 +175,31 @@ class _Pipe:
         self._idle_s = idle_s
         self._loop = asyncio.get_running_loop()
         self._queue: queue.SimpleQueue[bytes | ArtifactFailed] = queue.SimpleQueue()
+        self._digest = hashlib.sha256()
+        self._hashing: asyncio.Task[None] | None = None
+        self._received = 0
         self._held = 0
         self._room = asyncio.Event()
         self._closed = False
 
     async def put(self, chunk: bytes) -> None:
-        """Hand on a chunk, once there is room. Does nothing when nobody reads any more."""
+        """Hand on a chunk, once there is room. Does nothing when nobody reads any more.
+
+        Instead of a last chunk with which the bytes are wrong, the reader gets ArtifactInvalid.
+        """
         while self._held >= WINDOW and not self._closed:
             self._room.clear()
             await self._room.wait()
         self._held += 1
+        self._received += len(chunk)
+        if self._hashing is not None:
+            await self._hashing
+        self._hashing = asyncio.create_task(asyncio.to_thread(self._digest.update, chunk))
+        if self._received >= self._size:
+            await self._hashing
+            if self._received > self._size or self._digest.hexdigest() != self._sha256:
+                self.fail(ArtifactInvalid("the bytes do not have the size and digest that were announced"))
+                return
         self._queue.put(chunk)
 
     def close(self) -> None:
@@ -194,19 +212,16 @@ class _Pipe:
         self._queue.put(error)
 
     def chunks(self) -> Iterator[bytes]:
-        """Give out the chunks, in a thread. Raises ArtifactInvalid instead of giving out a last chunk with which the bytes are wrong."""
-        digest, received = hashlib.sha256(), 0
-        while received < self._size:
+        """Give out the chunks, in a thread. Raises what `fail` was told, and StorageUnavailable when no more come."""
+        given = 0
+        while given < self._size:
             try:
                 chunk = self._queue.get(timeout=self._idle_s)
             except queue.Empty:
                 raise StorageUnavailable("the sender of an upload has gone") from None
             if isinstance(chunk, ArtifactFailed):
                 raise chunk
-            digest.update(chunk)
-            received += len(chunk)
-            if received > self._size or (received == self._size and digest.hexdigest() != self._sha256):
-                raise ArtifactInvalid("the bytes do not have the size and digest that were announced")
+            given += len(chunk)
             yield chunk
             self._loop.call_soon_threadsafe(self._taken)
 

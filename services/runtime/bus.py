@@ -19,6 +19,7 @@ from nats.errors import Error as NatsError
 from nats.errors import SlowConsumerError
 
 from . import headers as header_lines
+from . import payloads
 from .direct import DirectReader
 from .errors import GUARD_IN_FLIGHT, Refused, Unavailable, Unsure
 from .requests import Requests
@@ -65,6 +66,7 @@ class Bus:
     def attach(self, client: Client) -> "Bus":
         """Use this connection from now on."""
         header_lines.hasten(client)
+        payloads.spare(client)
         self._nc = client
         self.up_since = time.monotonic()
         return self
