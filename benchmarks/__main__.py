@@ -1,6 +1,6 @@
 """`make bench`: what a token, a step, a run and a listener cost, as ratios beside the raw NATS parts in the same run.
 
-`--quick` takes two minutes instead of ten, `--only abcde` chooses questions, `--sync always|default|both` the durability. Artifacts (f)
+`--quick` takes two minutes instead of ten, `--only abcdeg` chooses questions, `--sync always|default|both` the durability. Artifacts (f)
 need an S3 server and are measured by `python -m benchmarks.artifacts`; `python -m benchmarks.beside_penguiflow` sets the planner beside the
 best-known one.
 """
@@ -16,17 +16,18 @@ import uvloop
 
 from benchmarks import cases, streams
 from benchmarks.figures import Table
+from benchmarks.reading import reading
 from benchmarks.script import Script
 from benchmarks.system import System, started
 from services.runtime.collector import calm
 
 _SYNC = {"always": ("always",), "default": ("2m",), "both": ("always", "2m")}
-ALL = "abcde"
+ALL = "abcdeg"
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured: `tokens` per run of (a), `runs` per round of (c), `clients` of (d) and tokens to each, steps of a run."""
+    """How much is measured: `tokens` per run of (a), `runs` per round of (c), `clients` of (d) and tokens to each, steps, size of a reply."""
 
     rounds: int
     tokens: int
@@ -35,11 +36,12 @@ class Effort:
     tokens_to_each: int
     steps: int
     longest: int
+    megabytes: float
 
 
-FULL = Effort(rounds=5, tokens=150, runs=400, clients=1000, tokens_to_each=12, steps=200, longest=1000)
-QUICK = Effort(rounds=3, tokens=40, runs=60, clients=100, tokens_to_each=8, steps=60, longest=200)
-SMALLEST = Effort(rounds=1, tokens=5, runs=10, clients=20, tokens_to_each=2, steps=5, longest=100)
+FULL = Effort(rounds=5, tokens=150, runs=400, clients=1000, tokens_to_each=12, steps=200, longest=1000, megabytes=0.5)
+QUICK = Effort(rounds=3, tokens=40, runs=60, clients=100, tokens_to_each=8, steps=60, longest=200, megabytes=0.25)
+SMALLEST = Effort(rounds=1, tokens=5, runs=10, clients=20, tokens_to_each=2, steps=5, longest=100, megabytes=0.01)
 
 
 async def measure(system: System, effort: Effort, only: str = ALL) -> AsyncIterator[Table]:
@@ -56,6 +58,8 @@ async def measure(system: System, effort: Effort, only: str = ALL) -> AsyncItera
     if "e" in only:
         yield await cases.growth(system, (effort.rounds + 1) // 2, effort.longest)
         yield await cases.recovery(system, effort.rounds, effort.longest)
+    if "g" in only:
+        yield reading(effort.rounds, effort.megabytes)
 
 
 async def main(effort: Effort, only: str, syncs: tuple[str, ...]) -> None:

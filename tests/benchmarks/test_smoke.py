@@ -26,7 +26,7 @@ async def test_every_question_is_answered() -> None:
     """Each gives a table with rows; what stands in them is no matter of a test."""
     async with started("2m") as system:
         tables = [table async for table in measure(system, SMALLEST)]
-    assert [table.title[1] for table in tables] == [*ALL, ALL[-1]]
+    assert sorted({table.title[1] for table in tables}) == sorted(ALL)
     for table in tables:
         assert table.rows
         assert all(len(row) == len(table.columns) for row in table.rows)
