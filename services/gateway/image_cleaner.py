@@ -18,7 +18,7 @@ import structlog
 
 from contracts.images import ImageType
 
-from .errors import Problem
+from .errors import Problem, TryAgain
 
 logger = structlog.get_logger(__name__)
 
@@ -63,18 +63,21 @@ class ImageCleaner:
         """Taken before an image's bytes are fetched, so that those who wait hold none."""
 
     async def clean(self, data: bytes, kind: ImageType) -> CleanImage:
-        """Return the image with nothing but its pixels. To be called within a slot. Raises NotTaken."""
+        """Return the image with nothing but its pixels. To be called within a slot. Raises NotTaken, and TryAgain without a process."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 code, out = await self._run(data, kind)
         except TimeoutError:
             raise NotTaken(f"it could not be decoded within {self._timeout_s:g} s; make it smaller", too_large=True) from None
-        if not out:
-            if code > 0:
-                logger.error("image_worker_failed", exit_code=code)
-                raise Problem
-            # A signal has ended it: it took more than its share of the processor, or a decoder crashed.
+        except OSError as error:
+            logger.error("image_worker_not_started", error=repr(error))  # noqa: TRY400, its number says all
+            raise TryAgain("The gateway cannot start a process for the image.") from None
+        if code < 0:
+            # A signal has ended it, maybe in the middle of its answer: it took more than its share of the processor, or a decoder crashed.
             raise NotTaken("it cannot be decoded; save it again with another program, or make it smaller")
+        if code > 0 or not out:
+            logger.error("image_worker_failed", exit_code=code)
+            raise Problem
         header, _, body = out.partition(b"\n")
         answer = orjson.loads(header)
         if "refused" in answer:

@@ -7,8 +7,8 @@ Rule 1: the size in the header is checked before anything is decoded.
 Rule 2: then every pixel of the first frame is decoded. What is cut short or does not decode without complaint is refused.
 Rule 3: what goes out holds pixels and nothing else: no EXIF, XMP, IPTC, ICC profile, text, comment, thumbnail or second frame. The
 orientation that EXIF asked for is applied first.
-Rule 4: pixels stay as they are where the format allows it: PNG and GIF are written again without a loss, JPEG with its own quantization
-tables, WebP keeps its compressed frame; only one that has to be turned or is taken out of an animation is compressed again.
+Rule 4: pixels stay as they are where the format allows it: PNG and GIF are written again without a loss (sixteen bits of a colour become
+eight), JPEG with its own quantization tables. WebP keeps its compressed frame, unless it has to be turned or taken out of an animation.
 Rule 5: a reason is a sentence of ours. What a decoder says may hold bytes of the image, so nobody gets to see it.
 """
 

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 import time
 import zlib
 from collections import Counter
@@ -14,11 +15,12 @@ import httpx
 import pytest
 
 from contracts.ids import new_id, run_id_for_key
+from services.gateway.errors import Problem, TryAgain
 from services.gateway.image_cleaner import ImageCleaner, NotTaken
 from services.gateway.settings import GatewaySettings
 from services.runtime.bus import Bus
 from tests.artifact_store.conftest import Store
-from tests.gateway.pictures import CANARY, FORMATS, bombs, data_url, disguised, drawn, encoded, mutated, png_of, talkative, zeros
+from tests.gateway.pictures import CANARY, FORMATS, bombs, data_url, disguised, drawn, encoded, exif, mutated, png_of, talkative, zeros
 from tests.gateway.serving import GatewayProcess, Served, serving
 from tests.gateway.test_images import ask, refused, requested
 from tests.support.nats_server import NatsServer
@@ -204,6 +206,23 @@ async def test_who_hangs_up_ends_the_work(served: Served) -> None:
     await wait_until(lambda: not workers(), timeout=1, what="the worker is gone")
     await wait_until(lambda: not served.gateway.streams, what="the request is forgotten")
     assert (await served.http.get(f"/v1/runs/{run_id_for_key('default', key)}")).status_code == 404
+
+
+async def test_a_gateway_that_cannot_decode_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The image is not blamed for it."""
+    with pytest.raises(Problem) as broken:
+        await cleaner(max_side="wide").clean(talkative("png"), "image/png")
+    assert (broken.value.status, broken.value.code) == (500, "internal")
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(TryAgain):
+        await cleaner().clean(talkative("png"), "image/png")
+
+
+async def test_the_largest_picture_can_be_turned() -> None:
+    """Forty megapixels of a camera that was held upright."""
+    picture = encoded(drawn((7_740, 5_160)), "jpeg", exif=exif(6))
+    turned = await cleaner().clean(picture, "image/jpeg")
+    assert (turned.width, turned.height, turned.mime_type) == (5_160, 7_740, "image/jpeg")
 
 
 async def test_two_are_decoded_at_once() -> None:
