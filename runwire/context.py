@@ -4,6 +4,7 @@ Rule: `progress` and `emit_artifact` act when they are called. A coroutine await
 wire; a plain function, which runs in a thread, just calls them.
 """
 
+import base64
 from collections.abc import Awaitable, Mapping
 from typing import Any, Protocol
 
@@ -56,12 +57,16 @@ class ToolContext(Protocol):
     def emit_artifact(self, *, stream_id: str, chunk: Any, done: bool = False, artifact_type: str | None = None) -> Awaitable[None]:
         """Show a piece of an artifact while it grows: any JSON value up to 128 KiB. Restarts the tool's `timeout_s`.
 
+        Bytes travel as base64; their `artifact_type` is `bytes` unless it is a media type such as `audio/wav`.
         Raises ValueError when the piece is heavier or no JSON; the artifact as a whole belongs into the result.
         """
 
 
 def encode_piece(stream_id: str, seq: int, chunk: Any, *, done: bool, artifact_type: str | None) -> bytes:
     """Return a piece as it travels. Raises ValueError when it is no JSON or above 128 KiB."""
+    if isinstance(chunk, bytes | bytearray | memoryview):
+        chunk = base64.b64encode(chunk).decode()
+        artifact_type = artifact_type if artifact_type and "/" in artifact_type else "bytes"
     piece = wire.ArtifactPiece(stream_id=stream_id, seq=seq, chunk=chunk, done=done, artifact_type=artifact_type)
     try:
         body = to_json(piece, inf_nan_mode="constants")

@@ -36,6 +36,7 @@ class Signature:
         self.result: TypeAdapter[Any] = self._described("result", lambda: TypeAdapter(_awaited(hints.get("return", Any))))
         self.input_schema: dict[str, Any] = self._described("arguments", lambda: self._model.model_json_schema(mode="validation"))
         self.output_schema: dict[str, Any] | None = self._described("result", lambda: self.result.json_schema(mode="serialization")) or None
+        self.has_bytes = _has_bytes(self.output_schema)
 
     def bind(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """Check JSON arguments and return keyword arguments. Raises pydantic's ValidationError."""
@@ -66,6 +67,13 @@ class Signature:
         except (PydanticSchemaGenerationError, PydanticUserError, NameError) as error:
             reason = str(error).splitlines()[0]
             raise Undescribable(f"{self._name}: its {what} cannot be described as JSON Schema: {reason}") from error
+
+
+def _has_bytes(schema: Any) -> bool:
+    """Whether pydantic would write bytes as text: `ser_json_bytes` set to anything else gives another format."""
+    if isinstance(schema, dict):
+        return (schema.get("format") == "binary" and schema.get("type") == "string") or any(map(_has_bytes, schema.values()))
+    return isinstance(schema, list) and any(map(_has_bytes, schema))
 
 
 def complaint(error: ValidationError) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 from pydantic import ValidationError
+from pydantic_core import to_json
 
 from ._vocabulary import subjects
 from ._vocabulary import tools as wire
@@ -69,10 +70,13 @@ class Tool(Generic[P, R]):
         return self._function(**arguments)
 
     def encode(self, value: Any) -> bytes:
-        """Return a result as JSON. Raises ToolError, code `invalid_result`, when it is not what the annotation says."""
+        """Return a result as JSON, bytes as base64. Raises ToolError, code `invalid_result`, when it is not what the annotation says."""
         adapter = self._signature.result
         try:
-            return adapter.dump_json(adapter.validate_python(value), by_alias=True)
+            checked = adapter.validate_python(value)
+            if self._signature.has_bytes:  # pydantic by itself takes them for text, and fails where they are none.
+                return to_json(adapter.dump_python(checked, by_alias=True), bytes_mode="base64", inf_nan_mode="null")
+            return adapter.dump_json(checked, by_alias=True)
         except ValidationError as error:
             raise ToolError(f"the tool returned what its own type does not allow: {complaint(error)}", code="invalid_result") from error
         except (ValueError, TypeError, RecursionError) as error:

@@ -1,7 +1,10 @@
 """Writing a tool: a function with types. Read it from the top."""
 
 import asyncio
+import base64
+import json
 from collections.abc import Awaitable
+from datetime import UTC, datetime
 from enum import Enum
 from typing import Annotated, Any
 
@@ -9,6 +12,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
 from runwire import Tool, ToolContext, ToolError, tool
+from runwire.context import encode_piece
 from runwire.testing import RecordingContext
 from runwire.tools import Undescribable
 
@@ -112,6 +116,30 @@ async def test_what_a_server_does_can_be_tried() -> None:
     assert paint.name == "paint-it"
     assert await promise.run({}, context) == b"7"
     assert promise.spec.output_schema == {"type": "integer"}
+
+
+class Scan(BaseModel):
+    """A picture that is no text, and what was seen on it."""
+
+    image: bytes = Field(json_schema_extra={"artifact": True}, alias="Image")
+    at: datetime
+    mean: float
+
+
+async def test_bytes_travel_as_base64() -> None:
+    """Nobody has to tell pydantic so; everything else is written as ever."""
+    body = bytes(range(256))
+
+    @tool
+    async def scan() -> list[Scan]:
+        return [Scan(Image=body, at=datetime(2026, 5, 1, tzinfo=UTC), mean=float("nan"))]
+
+    (found,) = json.loads(await scan.run({}, RecordingContext()))
+    assert base64.urlsafe_b64decode(found.pop("Image")) == body
+    assert found == {"at": "2026-05-01T00:00:00Z", "mean": None}
+    piece = json.loads(encode_piece("s", 0, body, done=True, artifact_type="wave"))
+    assert (base64.b64decode(piece["chunk"]), piece["artifact_type"]) == (body, "bytes")
+    assert json.loads(encode_piece("s", 0, body, done=True, artifact_type="audio/wav"))["artifact_type"] == "audio/wav"
 
 
 async def test_a_result_that_is_not_what_its_type_says_is_refused() -> None:

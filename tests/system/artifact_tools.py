@@ -107,9 +107,7 @@ async def many(name: str) -> dict[str, Part]:
 
 
 class Heavy(BaseModel):
-    """Bytes."""
-
-    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+    """Bytes, as an author writes them who has not read how pydantic is told to make base64 of them."""
 
     blob: bytes = Field(json_schema_extra=ARTIFACT)
 
