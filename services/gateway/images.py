@@ -20,6 +20,7 @@ from contracts.images import INPUT_IMAGE, ImageInput, ImageRef, ImageType
 from contracts.runs import RunInput
 from services.runtime.artifact_errors import ArtifactNotFound
 from services.runtime.artifacts import ArtifactClient
+from services.runtime.image_types import image_type
 
 from .errors import ImageInvalid, ImageTooLarge, InvalidInput
 from .image_cleaner import CleanImage, ImageCleaner, NotTaken
@@ -29,12 +30,6 @@ logger = structlog.get_logger(__name__)
 
 _TYPES = frozenset(get_args(ImageType))
 _TAKEN = "png, jpeg, webp and gif are taken"
-_SIGNATURES: tuple[tuple[re.Pattern[bytes], ImageType], ...] = (
-    (re.compile(rb"\x89PNG\r\n\x1a\n"), "image/png"),
-    (re.compile(rb"\xff\xd8\xff"), "image/jpeg"),
-    (re.compile(rb"RIFF.{4}WEBP", re.DOTALL), "image/webp"),
-    (re.compile(rb"GIF8[79]a"), "image/gif"),
-)
 _ALIASES = {"image/jpg": "image/jpeg", "image/pjpeg": "image/jpeg", "image/x-png": "image/png"}
 _PREFIX = re.compile(r"data:([a-z]+/[a-z0-9.+-]+)(?:;[a-z-]+=[^;,]*)*;base64,", re.ASCII | re.IGNORECASE)
 _PREFIX_CHARACTERS = 200
@@ -109,7 +104,7 @@ class Images:
             raise _unknown(number) from error
 
     async def _cleaned(self, number: int, data: bytes, declared: str) -> CleanImage:
-        kind = next((kind for pattern, kind in _SIGNATURES if pattern.match(data)), None)
+        kind = image_type(data)
         if kind is None:
             raise ImageInvalid(number, f"its bytes are no image that models see; {_TAKEN}")
         if declared != kind:

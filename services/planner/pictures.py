@@ -16,16 +16,17 @@ import structlog
 from services.runtime.artifact_errors import ArtifactFailed, ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge
 from services.runtime.artifacts import ArtifactClient
 from services.runtime.bus import Bus
+from services.runtime.image_types import image_type
 
 from .model_errors import ModelFailed
-from .prompts.images import IMAGE, Part, type_of
+from .prompts.images import IMAGE, Part
 
 logger = structlog.get_logger(__name__)
 
 Message = dict[str, Any]
 _Key = tuple[str, str, str]
 """Tenant, artifact, and the run where only the run's own may be fetched."""
-MAX_IMAGE_BYTES = 20 << 20
+MAX_IMAGE_BYTES = 40 << 20
 _CACHED_CHARACTERS = 64 << 20
 _PATIENCE_S = 120.0
 _GONE = "[an image was here; it is not available any more]"
@@ -112,7 +113,7 @@ class _Gone(Exception):
 
 
 def _data_url(data: bytes) -> DataUrl:
-    kind = type_of(data[:12])
+    kind = image_type(data)
     if kind is None:
         raise _Gone("it is no image that models take")
     return DataUrl(f"data:{kind};base64,{base64.b64encode(data).decode()}")

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from contracts.events import Observed
-from contracts.images import ImageRef, ImageType, VisionContextPolicy
+from contracts.images import ImageRef, VisionContextPolicy
+from services.runtime.image_types import HEAD_BYTES, image_type
 from services.runtime.marks import as_reference
 
 Part = dict[str, Any]
@@ -18,20 +19,6 @@ CHARACTERS = 4000
 LEFT_OUT = "[an image of an earlier result is left out]"
 
 _LEAD = "Images among the results of {tool}:"
-_SIGNATURES: tuple[tuple[bytes, ImageType], ...] = (
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF87a", "image/gif"),
-    (b"GIF89a", "image/gif"),
-)
-_LONGEST_SIGNATURE = 12
-
-
-def type_of(head: bytes) -> ImageType | None:
-    """The type that an image's first twelve bytes say it is; None: no image that models take."""
-    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
-        return "image/webp"
-    return next((kind for signature, kind in _SIGNATURES if head.startswith(signature)), None)
 
 
 def image_part(ref: ImageRef) -> Part:
@@ -75,7 +62,7 @@ def _image_in(outcome: Observed, path: str, value: Any, policy: VisionContextPol
     name = f"{path} of {outcome.tool}"
     if isinstance(value, str):
         data = _bytes_in(value)
-        return ({"type": IMAGE, "inline": value, "name": name}, len(data)) if type_of(data) in policy.allow_mime_types else None
+        return ({"type": IMAGE, "inline": value, "name": name}, len(data)) if image_type(data) in policy.allow_mime_types else None
     ref = as_reference(value)
     if ref is None or ref.mime_type not in policy.allow_mime_types:
         return None
@@ -86,7 +73,7 @@ def _image_in(outcome: Observed, path: str, value: Any, policy: VisionContextPol
 def _bytes_in(text: str) -> bytes:
     """The bytes that a short artifact of type `bytes` has as text; empty where it is none with an image in it."""
     try:
-        if type_of(base64.b64decode(text[: _LONGEST_SIGNATURE // 3 * 4], validate=True)) is None:
+        if image_type(base64.b64decode(text[: HEAD_BYTES // 3 * 4], validate=True)) is None:
             return b""
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

@@ -1,0 +1,19 @@
+"""Which images models take, told by their first bytes."""
+
+from contracts.images import ImageType
+
+HEAD_BYTES = 12
+"""So many are enough."""
+_SIGNATURES: tuple[tuple[bytes, ImageType], ...] = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+)
+
+
+def image_type(data: bytes) -> ImageType | None:
+    """The type of an image that begins like this; None: no image that models take."""
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image/webp"
+    return next((kind for signature, kind in _SIGNATURES if data.startswith(signature)), None)
