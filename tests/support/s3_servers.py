@@ -21,6 +21,8 @@ from .waiting import wait_until_blocking
 START_LIMIT = 40
 STOP_LIMIT = 15
 KEYS = Keys(access="testaccess", secret="testsecret123")
+MINIO = os.environ.get("RUNWIRE_TEST_MINIO") or shutil.which("minio")
+"""The program, where somebody has it. Read at import, since tests run without variables of this kind."""
 
 
 class S3ServerFailed(RuntimeError):
@@ -148,7 +150,7 @@ class S3Server:
             return rclone_command(str(needs_program("rclone")), self.data, self.port), rclone_environment(KEYS)
         if self.kind == "weed":
             return self._weed(), {"AWS_ACCESS_KEY_ID": KEYS.access, "AWS_SECRET_ACCESS_KEY": KEYS.secret}
-        command = [str(needs_program("minio")), "server", str(self.data), "--address", f"127.0.0.1:{self.port}", "--quiet"]
+        command = [MINIO or str(needs_program("minio")), "server", str(self.data), "--address", f"127.0.0.1:{self.port}", "--quiet"]
         return command, {"MINIO_ROOT_USER": KEYS.access, "MINIO_ROOT_PASSWORD": KEYS.secret, "MINIO_BROWSER": "off"}
 
     def _weed(self) -> list[str]:
@@ -183,5 +185,5 @@ class S3Server:
 
 
 def kinds() -> list[str]:
-    """The servers to test on. MinIO has no wheel, so it is only there where somebody has installed it."""
-    return ["rclone", "weed", *(["minio"] if shutil.which("minio") else [])]
+    """The servers to test on. MinIO has no wheel, so it is only there on the path, or where RUNWIRE_TEST_MINIO says."""
+    return ["rclone", "weed", *(["minio"] if MINIO else [])]
