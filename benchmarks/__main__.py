@@ -27,7 +27,7 @@ ALL = "abcdeg"
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured: `tokens` per run of (a), `runs` per round of (c), `clients` of (d) and tokens to each, steps, size of a reply."""
+    """How much is measured: `tokens` per run of (a), `runs` per round of (c), `clients` of (d) and tokens to each, steps, megabytes."""
 
     rounds: int
     tokens: int

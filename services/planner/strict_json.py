@@ -6,8 +6,8 @@ Rules, in both dialects:
 - Nesting is bounded, and bounded here: no recursion, so no reply can exhaust the stack.
 - Each character is read once. Halves of a surrogate pair are joined, a lone half becomes U+FFFD.
 
-The lenient dialect also takes what weak models write: Python's quotes, words and escapes, trailing commas, raw control characters in
-strings, escapes that are none (kept as written).
+The lenient dialect also takes what weak models write: Python's quotes, words and escapes, comments, trailing commas, raw control
+characters in strings, escapes that are none (kept as written).
 """
 
 import math
@@ -24,6 +24,8 @@ ONCE_KEYS = frozenset({"next_node", "args", "plan", *ANSWER_KEYS})
 """Keys that may occur once in an object: with two of them nobody knows which one was meant, or already shown."""
 
 _BLANKS = re.compile(r"[ \t\r\n]*+")
+_COMMENTS = ("//", "/*")
+_LINE = re.compile(r"[^\n]*+")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*+)(\.[0-9]++)?+([eE][-+]?[0-9]++)?+")
 _WORD = re.compile(r"[-+]?\w++")
 _PLAIN = {
@@ -98,6 +100,8 @@ class Reader:
         self._escapes = _ESCAPES | _PYTHON_ESCAPES if lenient else _ESCAPES
         self._words = _WORDS | _PYTHON_WORDS if lenient else _WORDS
         self._open: list[tuple[Any, str]] = []
+        self._closes = True
+        """Whether a comment that is opened may be closed further on."""
 
     def read(self, start: int) -> tuple[Any, int]:
         """The value that begins at `start`, blanks aside, and where it ends.
@@ -116,9 +120,23 @@ class Reader:
                 value, here, is_whole = self._go_on(here)
 
     def skip_blanks(self, here: int) -> int:
-        """The next position that holds no blank."""
-        match = _BLANKS.match(self._text, here)
-        return match.end() if match else here
+        """The next position that holds no blank, and in the lenient dialect no comment."""
+        text, end = self._text, -1
+        while end != here:
+            blanks = _BLANKS.match(text, here)
+            here = end = blanks.end() if blanks else here
+            if self._lenient and text.startswith(_COMMENTS, here):
+                here = self._behind_comment(here)
+        return here
+
+    def _behind_comment(self, here: int) -> int:
+        """Where the comment ends; where it begins when it is never closed."""
+        if not self._text.startswith("/*", here):
+            line = _LINE.match(self._text, here)
+            return line.end() if line else here
+        end = self._text.find("*/", here + 2) if self._closes else -1
+        self._closes = end >= 0
+        return end + 2 if self._closes else here
 
     def read_string(self, start: int) -> tuple[str, int]:
         """The decoded string whose quote is at `start`, and where it ends.

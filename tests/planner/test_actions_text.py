@@ -49,6 +49,8 @@ def nodes(result: Normalized) -> list[str]:
         "{'next_node': 'search', 'args': {'q': 1,},}",
         "{'next_node': \"search\", 'args': {\"q\": 1}, 'plan': None}",
         '{"next_node": "search",\n\t"args": {"q": 1,}\r\n}',
+        '{ // I look it up\n"next_node": "search", /* with */ "args": {"q": 1} // so\n}',
+        f"{SEARCH} // so",
     ],
 )
 def test_an_action_in_its_wrappings(reply: str) -> None:
@@ -121,6 +123,23 @@ def test_nothing_inside_a_broken_action_is_ever_used(broken: str) -> None:
         result = normalize_action(reply)
         assert (result.action, result.error) == (None, "unparseable"), reply
         assert "no valid JSON" in result.complaint
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        f"<think>{FINAL}</think>{{",
+        f"<think>{FINAL}</think>\n{{ \n",
+        f"<think>{FINAL}</think>{{ // note\n",
+        f'<think>{FINAL}</think>{{ // note\n"too',
+        f'{{ -- note\n"tool": "save", "args": {json.dumps(FINAL)}}}',
+        f'{{ # note\n"args": {json.dumps(FINAL)}, "tool": "save"}}',
+        f'{{ ... "steps": [{{"node": "save", "args": {{"x": {json.dumps(FINAL)}}}}}]}}',
+    ],
+)
+def test_what_began_and_went_wrong_is_not_replaced_by_a_draft(reply: str) -> None:
+    """Nor by what stands in its arguments."""
+    assert nodes(normalize_action(reply)) == []
 
 
 def test_another_fence_may_hold_a_broken_action_again() -> None:

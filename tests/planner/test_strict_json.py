@@ -131,3 +131,33 @@ def test_the_lenient_dialect_has_limits(text: str) -> None:
     """Sets, tuples, keys that are no texts and numbers that are none stay errors."""
     with pytest.raises(NotJson):
         loads_leniently(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{ // why\n"a": 1}',
+        '{"a": 1 // why\n}',
+        '{"a": /* why */ 1}',
+        '/* why */ {"a": 1,} // so',
+        '{"a":1}' + "// x\n" * 5000,
+        '{/**/"a"//\n:1}',
+    ],
+)
+def test_comments(text: str) -> None:
+    """Blanks in the lenient dialect, and no JSON in the strict one; however many there are."""
+    assert loads_leniently(text) == {"a": 1}
+    with pytest.raises(NotJson):
+        loads(text)
+
+
+@pytest.mark.parametrize("text", ['{"a": 1 /* why }', '{"a": 1} /*', '{"a" // 1}', '{"a": 1} /', '{"a": # why\n1}'])
+def test_what_is_no_comment(text: str) -> None:
+    """One that is never closed, one that swallows the end, and Python's."""
+    with pytest.raises(NotJson):
+        loads_leniently(text)
+
+
+def test_texts_hold_what_looks_like_a_comment() -> None:
+    """As the texts that they are."""
+    assert loads_leniently("{'a': 'x // y', \"b\": \"/* z */\"}") == {"a": "x // y", "b": "/* z */"}

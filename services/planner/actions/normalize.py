@@ -118,9 +118,9 @@ def _decoded(text: str) -> str:
 
 
 def _of_text(text: str, tools: AbstractSet[str]) -> _Reply:
-    reply, thoughts = _scanned(text, tools, skip_thoughts=True)
-    # Where nothing stands outside the think tags, the model may have put its action inside.
-    if thoughts and not reply.broken and not any(reply.shapes.values()):
+    reply, nothing_else = _scanned(text, tools, skip_thoughts=True)
+    # Where nothing stands or begins outside the think tags, the model may have put its action inside.
+    if nothing_else and not reply.broken and not any(reply.shapes.values()):
         reply, _ = _scanned(text, tools, skip_thoughts=False)
     return reply
 
@@ -145,7 +145,7 @@ def _scanned(text: str, tools: AbstractSet[str], *, skip_thoughts: bool) -> tupl
         # Whoever writes of a node outside of an object has written pieces of an action: the objects may be its arguments.
         broken = Broken(NotJson("`next_node` stands outside of an object", scan.node), text, was_action=True)
     nothing = "the reply holds no JSON object" if text.strip() else "the reply is empty"
-    return _Reply(shapes, broken, text, scan.first_fence, nothing), scan.thoughts
+    return _Reply(shapes, broken, text, scan.first_fence, nothing), scan.thoughts and not scan.cut
 
 
 def _last_word(lead: str) -> str:

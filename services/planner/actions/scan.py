@@ -3,7 +3,7 @@
 Rules:
 - Reading never goes back: what was read as part of an object, whole or broken, is not searched again. So the work is linear, and no
   inner object of a truncated action is ever found.
-- A brace or bracket that breaks before anything was said in it is prose, unless a brace has a node of its own further on. One that
+- A brace or bracket that breaks before anything was said in it is prose, unless a brace has a key of an action further on. One that
   breaks later is broken up to where its brackets balance, a fence begins, or the text ends.
 - What stands behind a key, in a call or in an element (`"args": {`, `save({`, `<args>{`) is a value of something that was not read as a
   whole, and so is broken too.
@@ -26,19 +26,24 @@ _MOST_PIECES = 50_000
 _NAMES = "|".join(THINK_TAGS)
 _QUOTES = r"\"'`\u2018\u2019\u201c\u201d"
 _BARE_KEY = rf"[{_QUOTES}]|[\w$.-]++[{_QUOTES}]?\s*+[:=]"
-_OBJECT = rf"\{{(?=\s*+(?:\}}|{_BARE_KEY}))"
+_COMMENT = r"//[^\n]*+|/\*(?:[^*]|\*(?!/))*+\*/"
+_OBJECT = rf"\{{(?=\s*+(?:\}}|//|/\*|{_BARE_KEY}))"
 _LIST = r"""\[(?=\s*+(?:[\[{\]"']|-?[0-9]|(?i:true|false|null|none)\b))"""
 _ENCODED = r'"(?=(?:\s|\\+(?i:[nrt]))*+[\[{](?:\s|\\+(?i:[nrt]))*+\\)'
 # Each alternative begins with a character of its own and no flag holds for all: so prose is passed over at full speed.
 _NOTABLE = re.compile(rf"{_OBJECT}|{_LIST}|```|{_ENCODED}|<(?P<tag>(?i:{_NAMES}))>|\{{(?P<odd>)")
-_BARE_OPENING = re.compile(r"[\s\[{]*+")
+_BARE_OPENING = re.compile(rf"(?:[\s\[{{]|{_COMMENT})*+")
 _KEY_AT = re.compile(_BARE_KEY)
 _IN_BROKEN = re.compile(r'"(?>[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[{}\]]|```', re.DOTALL)
 _NODE_BEGINS = rf"next_node[{_QUOTES}\\]*+\s*+[:=]?\s*+(?:[{_QUOTES}\\]*+\s*+\w|[\[{{]|[{_QUOTES}\\]*+\Z)"
 _NODE = re.compile(rf"next_?node|next[ -]node[*{_QUOTES}\\]*+\s*+[:=]", re.IGNORECASE)
 _NODE_WORD = "node"
-_IN_ODD = re.compile(rf"[*{_QUOTES}\\]*+(?P<node>{_NODE.pattern})|{_IN_BROKEN.pattern}", re.DOTALL | re.IGNORECASE)
-_ARGUMENTS = rf"[{_QUOTES}](?:args|arguments|parameters|tool_args|tool_input)[{_QUOTES}\\]*+\s*+[:=]\s*+[\[{{]?\s*+[{_QUOTES}\\]"
+_ARGUMENT_KEYS = "args|arguments|parameters|tool_args|tool_input"
+_CALLING_KEY = rf"[{_QUOTES}](?:{_ARGUMENT_KEYS}|tool|tool_calls|function_call|action|action_input|steps|plan)[{_QUOTES}\\]*+\s*+:"
+_OF_ACTION = rf"[*{_QUOTES}\\]*+(?P<node>{_NODE.pattern}|{_CALLING_KEY})"
+_IN_ODD = re.compile(rf"{_OF_ACTION}|{_IN_BROKEN.pattern}", re.DOTALL | re.IGNORECASE)
+_ARGUMENTS = rf"[{_QUOTES}](?:{_ARGUMENT_KEYS})[{_QUOTES}\\]*+\s*+[:=]\s*+[\[{{]?\s*+[{_QUOTES}\\]"
+_REST_IS_BLANK = re.compile(r"\s*+\Z")
 _WAS_ACTION = re.compile(rf"tool_calls|function_call|action_input|{_ARGUMENTS}|{_NODE_BEGINS}")
 _MAY_BE_SHOWN = re.compile(r"final_response|null|none", re.IGNORECASE)
 
@@ -76,11 +81,12 @@ class Scan:
     """One reading of a text. With `skip_thoughts` the content of think tags is passed over, and `thoughts` tells whether there was any.
 
     `looked_at` counts the characters examined, those twice that were examined twice; `first_fence` is where the first code fence begins;
-    `node` is where a node is first spoken of outside of all objects.
+    `node` is where a node is first spoken of outside of all objects; `cut`: the text ends where an object was about to begin.
     """
 
     def __init__(self, text: str, *, skip_thoughts: bool = True, level: int = 0) -> None:
         self.thoughts = False
+        self.cut = False
         self.looked_at = 0
         self.first_fence: int | None = None
         self.node: int | None = None
@@ -135,16 +141,17 @@ class Scan:
         return (yield from self._value(start, lead))
 
     def _odd(self, start: int) -> _Step:
-        """A brace that begins no object. With a node of its own it was to be an action; else it is prose."""
+        """A brace that begins no object. With a key of an action of its own it was to be one; else it is prose."""
         if start >= self._walked:
             self._walk(start)
         if start in self._owners:
             return (yield from self._broken(start, NotJson("a key in quotes is expected", start + 1, 1), was_action=True))
         self._lead = lead_on(self._lead, "{")
+        self.cut = _REST_IS_BLANK.match(self._text, start + 1) is not None
         return start + 1
 
     def _walk(self, start: int) -> None:
-        """Find the braces that have a node of their own, from the one at `start` to where it is closed."""
+        """Find the braces that have a key of an action of their own, from the one at `start` to where it is closed."""
         opened: list[int] = []
         for token in _IN_ODD.finditer(self._text, start):
             self._walked = token.end()
@@ -186,6 +193,7 @@ class Scan:
         except NotJson as error:
             if self._is_prose(start, error):
                 end = max(error.position, start + 1)
+                self.cut = end >= len(self._text)
                 self._lead = lead
                 self._pass(start, end)
                 return end
