@@ -90,6 +90,7 @@ async def narrate(ctx: ToolContext) -> str:
     for number in range(3):
         await ctx.emit_artifact(stream_id="story", chunk=f"{number}, ", done=number == 2, artifact_type="text")
         await ctx.emit_artifact(stream_id="points", chunk=[number], done=number == 2)
+        await ctx.emit_artifact(stream_id="sound", chunk=bytes([255, number]), done=number == 2)
         await ctx.emit_artifact(stream_id="unfinished", chunk=number)
     return "told"
 

@@ -219,9 +219,10 @@ async def test_a_reference_of_another_run_is_refused(whole: Whole) -> None:
 
 
 async def test_finished_streams_without_a_field_become_artifacts(whole: Whole) -> None:
-    """Text is joined, other JSON is the list of its pieces; what never came to its end is none."""
+    """Text is joined, and so are bytes; other JSON is the list of its pieces; what never came to its end is none."""
     _, payload = await whole.chat("Q-story", action("narrate"), answer("Told."))
-    assert payload["artifacts"]["narrate"] == {"story": "0, 1, 2, ", "points": [[0], [1], [2]]}
+    sound = base64.b64encode(b"\xff\x00\xff\x01\xff\x02").decode()
+    assert payload["artifacts"]["narrate"] == {"story": "0, 1, 2, ", "points": [[0], [1], [2]], "sound": sound}
 
 
 async def test_what_many_calls_leave_inline_does_not_weigh_on_the_end(whole: Whole) -> None:
