@@ -29,7 +29,7 @@ _NODE = "next_node"
 _OBJECTS = ("{", "[", '"', "\ufeff")
 _WRAPPINGS = (*_OBJECTS, "`")
 _MAY_BEGIN = re.compile(r"[{<]")
-_QUOTED_KEY = re.compile(r"""[{,]\s*\\*["']""")
+_QUOTED_KEY = re.compile(r"""[{,]\s*\\*["']|\{[^{}]*["']\s*:""")
 _THOUGHTS = re.compile(rf"<({'|'.join(THINK_TAGS)})>.*?</\1>", re.DOTALL | re.IGNORECASE)
 
 
