@@ -64,9 +64,15 @@ REPLIES: dict[str, str] = {
     "cut off, 4 KB": call(55)[:-40],
     "prose, 4 KB": "I would look for the orders first. " * 120,
 }
-SIZES = {"1 KB": 1 << 10, "100 KB": 100 << 10, "1 MB": 1 << 20}
+MARKDOWN = "- **a point** of some length, in words\\n"
+ANSWERS: dict[str, str] = {
+    "1 KB": answer(1 << 10),
+    "100 KB": answer(100 << 10),
+    "100 KB, Markdown": HEAD + MARKDOWN * ((100 << 10) // len(MARKDOWN)) + '"}}',
+    "1 MB": answer(1 << 20),
+}
 CHUNKS = (4, 40)
-_LONGEST_SEARCHED = 100 << 10
+_LONGEST_SEARCHED = 110_000
 STEPS = (10, 200, 1000)
 _WINDOW = 10
 
@@ -159,8 +165,7 @@ def chunks(other: Theirs, rounds: int) -> Table:
         ("answer", "chunk", "ours µs/chunk", "theirs µs/chunk", "ours / theirs", "theirs as run", "ours ms/reply", "theirs ms/reply"),
         "CPU time. `as run`: its planner also searches each chunk for a thought, whose time grows with the reply (not above 100 KB here).",
     )
-    for name, length in SIZES.items():
-        text = answer(length)
+    for name, text in ANSWERS.items():
         for size in CHUNKS:
             times, count = max(1, 20_000 // len(text)), -(-len(text) // size)
             given = {"text": text, "size": size, "times": times}
@@ -168,9 +173,8 @@ def chunks(other: Theirs, rounds: int) -> Table:
             if mine_of[-1]["shown"] != theirs_of[-1]["shown"]:
                 raise RuntimeError("the two sides show different answers")
             mine, its = ([each["seconds"] for each in side] for side in (mine_of, theirs_of))
-            as_run = (
-                [other.ask("extract", **given, as_run=True)["seconds"] / count * _US for _ in range(rounds)] if length <= 100 << 10 else []
-            )
+            searched = rounds if len(text) <= _LONGEST_SEARCHED else 0
+            as_run = [other.ask("extract", **given, as_run=True)["seconds"] / count * _US for _ in range(searched)]
             table.add(
                 name,
                 str(size),

@@ -27,10 +27,12 @@ class AnswerStream:
 
     def feed(self, text: str) -> str:
         """Read the next piece of the reply and return the characters of the answer that may be shown now, often none."""
-        if self._action.flows and not self._over and self._tokens is not None and self._tokens.flows_on(text):
-            # Nearly every piece of an answer is this.
-            self._shown.append(text)
-            return text
+        if self._action.flows and not self._over and self._tokens is not None:
+            more = self._tokens.flows_on(text)
+            if more is not None:
+                # Nearly every piece of an answer is this.
+                self._shown.append(more)
+                return more
         here = 0
         while here < len(text) and not self._over:
             here = self._search(text, here) if self._tokens is None else self._read(self._tokens, text, here)

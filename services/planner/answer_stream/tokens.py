@@ -71,12 +71,18 @@ _LONGEST_SCALAR = 64
 
 _BLANKS = re.compile(r"[ \t\r\n]*")
 _PLAIN = re.compile('[^"\\\\\ud800-\udfff]*')
+_PLAIN_ESCAPED = re.compile('(?:[^"\\\\\ud800-\udfff]++|\\\\["\\\\/bfnrt])*+')
+_ESCAPE = re.compile(r"\\(.)")
 _IN_SCALAR = re.compile(r"[-+.0-9A-Za-z]*")
 _SCALAR = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null|True|False|None")
 _HEX = frozenset("0123456789abcdefABCDEF")
 _ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _HIGH, _LOW, _SURROGATES_END = 0xD800, 0xDC00, 0xE000
 _UNKNOWN = "\N{REPLACEMENT CHARACTER}"
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    return _ESCAPES[escape[1]]
 
 
 class Tokens:
@@ -102,12 +108,20 @@ class Tokens:
         """Read no further: the rest does not matter."""
         self.stopped = True
 
-    def flows_on(self, text: str) -> bool:
-        """Whether `text` is nothing but more characters of the string that is being read; then it counts as read, unheard by the sink."""
-        if self._key is not None or self._high or self._state != self._string or _PLAIN.fullmatch(text) is None:
-            return False
+    def flows_on(self, text: str) -> str | None:
+        """The characters of `text` where it is nothing but more of the string that is being read, else None.
+
+        Then it counts as read, and the sink hears nothing of it.
+        """
+        if self._key is not None or self._high or self._state != self._string:
+            return None
+        if _PLAIN.fullmatch(text) is None:
+            if _PLAIN_ESCAPED.fullmatch(text) is None:
+                return None
+            self.looked_at += len(text)
+            return _ESCAPE.sub(_unescaped, text)
         self.looked_at += len(text)
-        return True
+        return text
 
     def read(self, text: str, start: int) -> int:
         """Read `text` from `start` on (the first call: behind the quote of the first key) and return where reading stopped."""
