@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -169,6 +170,36 @@ def test_work_grows_with_the_text(prefix: str, unit: str, suffix: str) -> None:
     for _ in scan.items():
         pass
     assert scan.looked_at <= 4 * len(reply) + 100
+
+
+MB = 1 << 20
+LONG: dict[str, tuple[Callable[[int], str], int]] = {
+    "an answer": (lambda n: json.dumps({"next_node": "final_response", "args": {"answer": "word\n" * (n // 6)}}), 4 * MB),
+    "an answer in a fence": (lambda n: f"```json\n{json.dumps({'answer': 'word ' * (n // 5)})}\n```", 4 * MB),
+    "an answer in Python": (lambda n: repr({"next_node": "final_response", "args": {"answer": "it's " * (n // 5)}}), 4 * MB),
+    "an answer that is cut off": (lambda n: '{"next_node": "final_response", "args": {"answer": "' + "word " * (n // 5), 4 * MB),
+    "an encoded call": (lambda n: json.dumps(json.dumps({"next_node": "save", "args": {"text": "word " * (n // 5)}})), 4 * MB),
+    "prose": (lambda n: "no action at all, " * (n // 18), 4 * MB),
+    "comments": (lambda n: "{" + "// why\n" * (n // 7) + '"next_node": "save"}', MB),
+    "many objects": (lambda n: '{"x": 1} ' * (n // 9), MB // 4),
+    "braces": (lambda n: "{ " * (n // 2), MB // 4),
+}
+
+
+@pytest.mark.parametrize("shape", LONG)
+def test_twice_the_reply_is_twice_the_work(shape: str) -> None:
+    """Up to four megabytes, counted in characters that were looked at."""
+    make, size = LONG[shape]
+
+    def work(text: str) -> int:
+        scan = Scan(text)
+        for _ in scan.items():
+            pass
+        return scan.looked_at
+
+    half, whole = work(make(size // 2)), work(make(size))
+    assert 0 < whole < 2.1 * half
+    assert whole <= 4 * size
 
 
 def test_a_reply_of_megabytes_is_an_ordinary_reply() -> None:
