@@ -13,9 +13,9 @@ from pydantic import SecretStr
 from services.artifact_store.bucket import Bucket
 from services.artifact_store.errors import BytesMissing
 from services.runtime.artifact_errors import ArtifactInvalid, StorageUnavailable
-from tests.artifact_store.conftest import settings_for
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
+from tests.support.stores import settings_for
 
 MIB = 1 << 20
 

@@ -23,7 +23,7 @@ from services.artifact_store.shelves import MAX_HOLDERS, Shelves
 from services.artifact_store.table import Table
 from services.runtime.artifact_errors import ArtifactNotFound, StorageUnavailable
 from services.runtime.bus import Bus
-from tests.artifact_store.conftest import Store
+from tests.support.stores import Store
 from tests.support.waiting import wait_until
 
 _HOUR_S = 3600

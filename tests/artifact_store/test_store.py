@@ -15,7 +15,7 @@ from contracts.ids import new_id
 from contracts.tools import REPLY_HEADER
 from services.runtime.artifact_errors import ArtifactFailed, ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge
 from services.runtime.artifacts import header_value
-from tests.artifact_store.conftest import Store
+from tests.support.stores import Store
 from tests.support.waiting import wait_until
 
 MIB = 1 << 20

@@ -6,11 +6,11 @@ import pytest
 
 from contracts import subjects
 from services.runtime.bus import Bus
-from tests.artifact_store.conftest import Store
-from tests.artifact_store.conftest import serving as storing
 from tests.gateway.serving import Served, Writer, connected, serving
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
+from tests.support.stores import Store
+from tests.support.stores import serving as storing
 
 
 @pytest.fixture(scope="session")

@@ -17,9 +17,9 @@ from services.gateway.auth import new_key
 from services.gateway.downloads import headers_of, span_of, takes_gzip
 from services.gateway.errors import RangeNotSatisfiable
 from services.runtime.marks import to_blob
-from tests.artifact_store.conftest import Store
 from tests.gateway.serving import Served, Writer, serving
 from tests.support.nats_server import NatsServer
+from tests.support.stores import Store
 
 PDF = b"%PDF-1.7\n" + bytes(range(256)) * 100
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 50

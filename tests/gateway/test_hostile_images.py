@@ -19,11 +19,11 @@ from services.gateway.errors import Problem, TryAgain
 from services.gateway.image_cleaner import ImageCleaner, NotTaken
 from services.gateway.settings import GatewaySettings
 from services.runtime.bus import Bus
-from tests.artifact_store.conftest import Store
 from tests.gateway.pictures import CANARY, FORMATS, bombs, data_url, disguised, drawn, encoded, exif, mutated, png_of, talkative, zeros
 from tests.gateway.serving import GatewayProcess, Served, serving
 from tests.gateway.test_images import ask, refused, requested
 from tests.support.nats_server import NatsServer
+from tests.support.stores import Store
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("store")

@@ -17,10 +17,10 @@ from contracts.runs import RunInput, RunRequested
 from services.gateway.auth import new_key
 from services.runtime.bus import Bus
 from services.runtime.catalogue import key_subject
-from tests.artifact_store.conftest import Store
 from tests.gateway.pictures import FORMATS, TEXTS, animated, corners, data_url, drawn, encoded, talkative
 from tests.gateway.serving import Served, serving
 from tests.support.nats_server import NatsServer
+from tests.support.stores import Store
 from tests.support.waiting import wait_until
 
 UPRIGHT = ["red", "lime", "blue", "white"]

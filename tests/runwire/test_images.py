@@ -15,12 +15,12 @@ from runwire import images
 from runwire.client import Client, RunwireError
 from runwire.images import image_inputs
 from services.runtime.bus import Bus
-from tests.artifact_store.conftest import Store
-from tests.artifact_store.conftest import serving as storing
 from tests.gateway.pictures import FORMATS, data_url, drawn, encoded
 from tests.gateway.serving import connected, serving
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
+from tests.support.stores import Store
+from tests.support.stores import serving as storing
 
 PNG = encoded(drawn(), "png")
 

@@ -1,0 +1,78 @@
+"""An artifact store in the test's own process, over real servers."""
+
+import contextlib
+import hashlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import nats
+from faststream.nats import NatsBroker
+from pydantic import SecretStr
+
+from contracts.artifacts import PutArtifact
+from contracts.ids import new_id
+from services.artifact_store.__main__ import running
+from services.artifact_store.collector import Collector
+from services.artifact_store.settings import ArtifactStoreSettings
+from services.runtime.artifacts import ArtifactClient
+from services.runtime.bus import Bus
+from services.runtime.health import Health
+from services.runtime.settings import BusSettings
+from tests.support.s3_servers import KEYS, S3Server
+from tests.support.waiting import wait_until
+
+
+@contextlib.asynccontextmanager
+async def connected(url: str, name: str = "tests") -> AsyncIterator[Bus]:
+    """A service's connection."""
+    bus = Bus(name, BusSettings(nats_url=url))
+    bus.attach(await nats.connect(**bus.client_options()))
+    try:
+        yield bus
+    finally:
+        await bus.nc.close()
+
+
+@dataclass
+class Store:
+    """A running store and what a test looks at it with."""
+
+    client: ArtifactClient
+    bus: Bus
+    collector: Collector
+    s3: S3Server
+    settings: ArtifactStoreSettings
+    tenant: str = field(default_factory=lambda: f"t{new_id()[-12:]}")
+
+    def put_of(self, body: bytes, **more: Any) -> PutArtifact:
+        """What announces these bytes."""
+        return PutArtifact(tenant=self.tenant, artifact_id=new_id(), size=len(body), sha256=hashlib.sha256(body).hexdigest(), **more)
+
+    def objects(self, tenant: str | None = None) -> list[str]:
+        """The keys of what lies in S3, of this test's tenant or of another."""
+        found = self.s3.client.list_objects(self.settings.s3_bucket, prefix=f"{tenant or self.tenant}/", recursive=True)
+        return sorted(each.object_name for each in found if each.object_name)
+
+
+def settings_for(s3: S3Server, url: str, **more: Any) -> ArtifactStoreSettings:
+    """The settings of a store on these servers."""
+    keys: dict[str, Any] = {"s3_access_key": SecretStr(KEYS.access), "s3_secret_key": SecretStr(KEYS.secret)}
+    return ArtifactStoreSettings(nats_url=url, s3_endpoint=f"http://127.0.0.1:{s3.port}", s3_bucket="test-bucket", **keys, **more)
+
+
+@contextlib.asynccontextmanager
+async def serving(s3: S3Server, url: str, *, patience_s: float = 20, **more: Any) -> AsyncIterator[Store]:
+    """A store in this process, over real servers."""
+    settings = settings_for(s3, url, **more)
+    health = Health(Bus("artifact_store", settings))
+    broker = NatsBroker(**health.bus.client_options(), graceful_timeout=2, logger=None)
+    health.bus.attach(await broker.connect())
+    try:
+        async with connected(url) as bus, running(settings, health.bus, broker, health) as collector:
+            await broker.start()
+            health.started = True
+            await wait_until(lambda: not health.problems(), what="the store is ready")
+            yield Store(ArtifactClient(bus, patience_s=patience_s), bus, collector, s3, settings)
+    finally:
+        await broker.stop()
