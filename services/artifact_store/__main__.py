@@ -10,6 +10,7 @@ from services.runtime.artifact_errors import StorageUnavailable
 from services.runtime.bus import Bus
 from services.runtime.health import Health
 from services.runtime.service import Broker, run_service
+from services.runtime.settings import read_settings
 
 from .bucket import Bucket
 from .collector import Collector
@@ -105,4 +106,4 @@ async def kept_up(duty: Callable[[], Awaitable[None]], again_s: float = _AGAIN_S
 
 
 if __name__ == "__main__":
-    run_service("artifact_store", ArtifactStoreSettings(), work)
+    run_service("artifact_store", read_settings(ArtifactStoreSettings), work)

@@ -4,6 +4,7 @@ import sys
 
 from services.runtime.front import run_front
 from services.runtime.logs import configure_logging
+from services.runtime.settings import read_settings
 
 from .app import build_server
 from .errors import StartRefused
@@ -12,7 +13,7 @@ from .settings import GatewaySettings
 
 def main() -> None:
     """Compose and run it; an address that others reach and no keys is refused with one sentence."""
-    settings = GatewaySettings()
+    settings = read_settings(GatewaySettings)
     configure_logging("gateway", settings)
     try:
         server = build_server(settings)

@@ -13,6 +13,7 @@ from services.runtime.catalogue import Catalogue
 from services.runtime.health import Health
 from services.runtime.puller import Puller
 from services.runtime.service import Broker, run_service
+from services.runtime.settings import read_settings
 from services.runtime.streams import PLANNER_CONTROL, PLANNER_INBOX, PLANNER_REQUESTS
 
 from . import index, sight
@@ -106,4 +107,4 @@ async def work(bus: Bus, _broker: Broker, _health: Health) -> AsyncIterator[None
 
 
 if __name__ == "__main__":
-    run_service("planner", PlannerSettings(), work)
+    run_service("planner", read_settings(PlannerSettings), work)

@@ -4,16 +4,22 @@ FastStream owns start-up, shutdown, health over HTTP, request handlers and the A
 nats-py on the same connection.
 """
 
+import asyncio
 import logging
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, nullcontext
 from typing import Any
+from urllib.parse import urlsplit
 
 import structlog
 import uvloop
 from faststream import FastStream
 from faststream.asgi import AsgiFastStream
 from faststream.nats import NatsBroker
+from nats.aio.client import Client
 
 from . import collector
 from .bus import Bus
@@ -26,6 +32,9 @@ logger = structlog.get_logger(__name__)
 
 Broker = NatsBroker
 """FastStream's broker, under a name that a service may use without knowing FastStream."""
+
+_SILENT_S = 2.0
+"""NATS may take so long to be there before the log says that it is waited for."""
 
 Work = Callable[[Bus, Broker, Health], AbstractAsyncContextManager[None]]
 """A service's work: entered once NATS is connected and provisioned, left before the connection is closed."""
@@ -45,7 +54,7 @@ def build_service(
     stack = AsyncExitStack()
 
     async def start() -> None:
-        bus.attach(await broker.connect())
+        bus.attach(await _connected(broker, settings, stoppable=not serves_first))
         await provision(bus)
         await stack.enter_async_context(work(bus, broker, health))
         micro = await announce(bus)
@@ -70,3 +79,38 @@ def run_service(name: str, settings: BusSettings, work: Work) -> None:
     app = build_service(name, settings, work)
     options: dict[str, Any] = {"host": settings.health_host, "port": str(settings.health_port), "access_log": "false"}
     uvloop.run(app.run(log_level=logging.WARNING, run_extra_options=options))
+
+
+async def _connected(broker: NatsBroker, settings: BusSettings, *, stoppable: bool) -> Client:
+    """Wait for NATS as long as it takes. `stoppable`: nobody else stops the process meanwhile."""
+    connecting = asyncio.ensure_future(broker.connect())
+    with _ended_by_signals() if stoppable else nullcontext():
+        done, _ = await asyncio.wait({connecting}, timeout=_SILENT_S)
+        if not done:
+            logger.warning("nats_awaited", servers=_places(settings.nats_url))
+        return await connecting
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGINT end the process at once: uvicorn only notes them while the application starts, and nothing has begun yet."""
+    loop, kept = asyncio.get_running_loop(), {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    for number in kept:
+        loop.add_signal_handler(number, _end)
+    try:
+        yield
+    finally:
+        for number, handler in kept.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)
+
+
+def _end() -> None:
+    logger.info("service_stopped", before="NATS was there")
+    sys.stderr.flush()
+    os._exit(0)  # an exception would go through FastStream and uvicorn, which take it for a failure and print it
+
+
+def _places(nats_url: str) -> list[str]:
+    """Where the servers are, without what a URL may say of users and passwords."""
+    return [urlsplit(url if "://" in url else f"nats://{url}").netloc.rpartition("@")[2] for url in nats_url.split(",")]

@@ -1,9 +1,12 @@
 """Settings of every service: environment variables `RUNWIRE_*`, read once at start."""
 
-from typing import Literal
+import re
+from typing import Literal, TypeVar
 
-from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
+
+_FIELD = re.compile(r'field "(\w+)"')
 
 
 class BusSettings(BaseSettings):
@@ -21,9 +24,32 @@ class BusSettings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["json", "console"] = "json"
     graceful_timeout_s: float = Field(default=5.0, ge=0, description="for work in flight when the service is told to stop")
+    artifact_direct: Literal["auto", "never"] = Field(default="auto", description="large artifacts from the S3 server, where it is reached")
     max_deliveries: int = Field(default=20, ge=2, description="of one message, before it is buried as poison")
 
     @property
     def beat_s(self) -> float:
         """Seconds between heartbeats of a message in work: a quarter of the acknowledgement time."""
         return self.ack_wait_s / 4
+
+
+Settings = TypeVar("Settings", bound=BusSettings)
+
+
+def read_settings(kind: type[Settings]) -> Settings:
+    """Read the settings of a service. Raises SystemExit with a sentence for each variable that is wrong; none shows a value."""
+    try:
+        return kind()
+    except ValidationError as error:
+        faults = [f"{_variable(fault['loc'])}: {fault['msg']}" for fault in error.errors(include_input=False, include_url=False)]
+    except SettingsError as error:
+        field = _FIELD.search(str(error))
+        faults = [
+            f"{_variable(field.groups()) if field else 'a variable RUNWIRE_*'}: is not the JSON that is needed here ({error.__cause__})"
+        ]
+    raise SystemExit(f"wrong settings: {'; '.join(faults)}")
+
+
+def _variable(path: tuple[str | int, ...]) -> str:
+    name, *rest = path or ("*",)
+    return f"RUNWIRE_{str(name).upper()}{''.join(f'[{part!r}]' for part in rest)}"

@@ -7,6 +7,7 @@ from services.runtime.bus import Bus
 from services.runtime.catalogue import Catalogue
 from services.runtime.health import Health
 from services.runtime.service import Broker, run_service
+from services.runtime.settings import read_settings
 
 from .announcements import Announced, read_tools_file
 from .catalogue import Discovery
@@ -43,4 +44,4 @@ async def work(bus: Bus, _broker: Broker, health: Health) -> AsyncIterator[None]
 
 
 if __name__ == "__main__":
-    run_service("tool_runner", ToolRunnerSettings(), work)
+    run_service("tool_runner", read_settings(ToolRunnerSettings), work)

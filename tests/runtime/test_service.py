@@ -1,0 +1,60 @@
+"""How a service starts: with wrong settings, and where NATS is not there yet."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from services.artifact_store.settings import ArtifactStoreSettings
+from services.gateway.settings import GatewaySettings
+from services.planner.settings import PlannerSettings
+from services.runtime.settings import BusSettings, read_settings
+from tests.support.needs import free_port
+from tests.support.waiting import wait_until_blocking
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value", "said"),
+    [
+        (PlannerSettings, "RUNWIRE_LOG_LEVEL", "loud", "RUNWIRE_LOG_LEVEL: Input should be 'debug'"),
+        (PlannerSettings, "RUNWIRE_FALLBACK_MODELS", "gpt-secret", "RUNWIRE_FALLBACK_MODELS: is not the JSON that is needed here"),
+        (PlannerSettings, "RUNWIRE_MODEL_VISION", '{"x": "secret"}', "RUNWIRE_MODEL_VISION['x']: Input should be a valid boolean"),
+        (GatewaySettings, "RUNWIRE_PORT", "secret", "RUNWIRE_PORT: Input should be a valid integer"),
+        (ArtifactStoreSettings, "RUNWIRE_S3_ACCESS_KEY", "secret", "RUNWIRE_S3_SECRET_KEY"),
+    ],
+)
+def test_a_wrong_setting_is_named(kind: type[BusSettings], name: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable stands in the sentence; what it holds does not."""
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit) as ended:
+        read_settings(kind)
+    assert str(ended.value).startswith("wrong settings: ")
+    assert said in str(ended.value)
+    assert "secret" not in str(ended.value)
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_service_that_waits_for_nats_says_so_and_can_be_stopped(number: signal.Signals, tmp_path: Path) -> None:
+    """It names the servers without their passwords; told to stop, it stops at once."""
+    log = tmp_path / "log"
+    url = f"nats://user:secret@127.0.0.1:{free_port()}"
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "RUNWIRE_NATS_URL": url}
+    with log.open("wb") as target:
+        process = subprocess.Popen([sys.executable, "-P", "-m", "services.tool_runner"], env=env, stdout=target, stderr=target)
+    try:
+        wait_until_blocking(lambda: "nats_awaited" in log.read_text(), timeout=30, what="it says that it waits")
+        process.send_signal(number)
+        assert process.wait(5) == 0
+    finally:
+        process.kill()
+        process.wait()
+    said = log.read_text()
+    assert url.rpartition("@")[2] in said
+    assert "secret" not in said
+    assert "Traceback" not in said
