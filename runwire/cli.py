@@ -18,6 +18,7 @@ stable between versions.
 import asyncio
 import json
 import os
+import shutil
 import sys
 from collections.abc import Coroutine
 from enum import StrEnum
@@ -26,6 +27,7 @@ from typing import Annotated, Any, BinaryIO
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from . import doctor, launch
@@ -36,7 +38,7 @@ from .rendering import Screen
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Run LLM agents on your own machines.")
 
-EXIT_ERROR, EXIT_INCOMPLETE, EXIT_CANCELLED, EXIT_UNREACHABLE = 3, 4, 5, 6
+EXIT_ERROR, EXIT_INCOMPLETE, EXIT_CANCELLED, EXIT_UNREACHABLE, EXIT_INTERRUPTED = 3, 4, 5, 6, 130
 DEMO = "Which region grew most in sales.csv? Draw a chart."
 _PATIENCE_S = 10.0
 """For a gateway that does not answer, in seconds; a script may ask again."""
@@ -73,19 +75,22 @@ def _finish(work: Coroutine[Any, Any, int]) -> None:
     except launch.CannotLaunch as error:
         _complain(str(error))
         code = 1
-    except KeyboardInterrupt:
-        code = 130
+    except (KeyboardInterrupt, launch.Stopped):
+        code = EXIT_INTERRUPTED
     raise typer.Exit(code)
 
 
 def _complain(text: str) -> None:
-    Console(stderr=True).print(f"[red]runwire: [/red]{text}", markup=True, highlight=False, soft_wrap=True)
+    Console(stderr=True).print(f"[red]runwire: [/red]{escape(text)}", highlight=False, soft_wrap=True)
 
 
 @app.command()
 def up(
-    port: Annotated[int, typer.Option(help="Of the gateway on loopback; 0: any free one.")] = 8080,
-    tools: Annotated[list[Path] | None, typer.Option(help="A Python file with tools; may be repeated. Default: the examples.")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Of the gateway on loopback; 0: any free one.")] = 8080,
+    tools: Annotated[
+        list[Path] | None,
+        typer.Option(exists=True, dir_okay=False, help="A Python file with tools; may be repeated. Default: the examples."),
+    ] = None,
     no_tools: Annotated[bool, typer.Option("--no-tools", help="Serve no tools.")] = False,
     copies: Annotated[int, typer.Option(min=1, max=16, help="Planners and tool runners to start.")] = 1,
     demo: Annotated[bool, typer.Option("--demo", help="Put one question through and show its stream.")] = False,
@@ -101,21 +106,37 @@ async def _up(plan: launch.Plan, *, demo: bool, once: bool) -> int:
     console = Console()
     stop = launch.stop_event()
     console.print("[dim]starting nats-server, planner, tool_runner, gateway and tools …[/dim]")
-    async with launch.running(plan, lambda text: console.print(f"[yellow]{text}[/yellow]")) as endpoints:
-        console.print(f"gateway [bold]{endpoints['url']}[/bold] · NATS {endpoints['nats_url']} · data {plan.data}", highlight=False)
+    async with launch.running(plan, lambda text: _note(console, text), stop) as endpoints:
+        where = f"gateway [bold]{endpoints['url']}[/bold] · NATS {endpoints['nats_url']} · data {escape(str(plan.data))}"
+        console.print(where, highlight=False, soft_wrap=True)
         code = 0
         if demo:
             console.print(f"\n[bold cyan]? {DEMO}[/bold cyan]")
             asking = asyncio.create_task(_ask(endpoints["url"], None, DEMO, {}, Output.text))
             stopped = asyncio.create_task(stop.wait())
             await asyncio.wait({asking, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            code = asking.result() if asking.done() else 130
+            code = asking.result() if asking.done() else EXIT_INTERRUPTED
         if not once:
-            console.print('\n[dim]Ctrl-C stops everything. In another terminal:[/dim] runwire run "What is 17*23?"')
+            console.print(
+                f'\n[dim]Ctrl-C stops everything. In another terminal:[/dim] {escape(_command())} run "What is 17*23?"', soft_wrap=True
+            )
             await stop.wait()
             code = 0
         console.print("[dim]stopping …[/dim]")
     return code
+
+
+def _note(console: Console, text: str) -> None:
+    console.print(f"[yellow]{escape(text)}[/yellow]", highlight=False, soft_wrap=True)
+
+
+def _command() -> str:
+    """How this program was called, so that people can repeat it: an environment that is not active has it on no path."""
+    called = Path(sys.argv[0])
+    if called.name == "__main__.py":
+        return f"{sys.executable} -m runwire"
+    on_path = shutil.which("runwire")
+    return "runwire" if on_path and called.resolve() == Path(on_path).resolve() else str(called)
 
 
 @app.command()
@@ -161,6 +182,21 @@ def tail(run_id: str, url: Url = None, api_key: Key = None, output: Format = Out
 
 
 async def _show(client: Client, run_id: str, output: Output) -> int:
+    try:
+        end = await _followed(client, run_id, output)
+    except asyncio.CancelledError:
+        sys.stderr.write("\n")
+        _complain(f"the run goes on: `{_command()} tail {run_id}` shows it, `{_command()} cancel {run_id}` stops it")
+        raise
+    if output is Output.json:
+        payload = end.get("payload") or {name: value for name, value in end.items() if name not in {"type", "reason", "usage"}}
+        document = {"run_id": run_id, "status": end.get("type"), "reason": end.get("reason"), "code": end.get("code"), "payload": payload}
+        sys.stdout.write(json.dumps({**document, "usage": end.get("usage")}, ensure_ascii=False) + "\n")
+    return _exit_code(end)
+
+
+async def _followed(client: Client, run_id: str, output: Output) -> dict[str, Any]:
+    """Show a run's events and return the last."""
     screen = Screen(Console())
     end: dict[str, Any] = {}
     async for happened in client.follow(run_id):
@@ -171,11 +207,7 @@ async def _show(client: Client, run_id: str, output: Output) -> int:
         elif output is Output.text:
             screen.show(event)
         end = event
-    if output is Output.json:
-        payload = end.get("payload") or {name: value for name, value in end.items() if name not in {"type", "reason", "usage"}}
-        document = {"run_id": run_id, "status": end.get("type"), "reason": end.get("reason"), "code": end.get("code"), "payload": payload}
-        sys.stdout.write(json.dumps({**document, "usage": end.get("usage")}, ensure_ascii=False) + "\n")
-    return _exit_code(end)
+    return end
 
 
 def _exit_code(end: dict[str, Any]) -> int:
@@ -269,9 +301,9 @@ def doctor_(url: Url = None, api_key: Key = None, output: Format = Output.text) 
             console = Console()
             for check in checks:
                 mark = {"ok": "[green]✓[/green]", "warning": "[yellow]![/yellow]", "failed": "[red]✗[/red]"}[check.status]
-                console.print(f"{mark} {check.name}: {check.finding}", highlight=False)
+                console.print(f"{mark} {check.name}: {escape(check.finding)}", highlight=False, soft_wrap=True)
                 if check.mend:
-                    console.print(f"  [dim]{check.mend}[/dim]", highlight=False)
+                    console.print(f"  [dim]{escape(check.mend)}[/dim]", highlight=False, soft_wrap=True)
         return 1 if any(check.status == "failed" for check in checks) else 0
 
     _finish(work())

@@ -1,36 +1,28 @@
 """Start everything on one machine: nats-server, the services and the example tools as supervised child processes.
 
-Rule 1: a child that dies is started again, with a growing pause; one that keeps dying is reported, and the others go on.
-Rule 2: stopping goes from the edge inwards: tools and gateway first, nats-server last, so that nothing in flight is cut off.
-Rule 3: all state is under one folder, which one launcher at a time may use.
+Rule 1: stopping goes from the edge inwards: tools and gateway first, nats-server last, so that nothing in flight is cut off.
+Rule 2: all state is under one folder, which one launcher at a time may use.
 """
 
 import asyncio
 import contextlib
-import ctypes
 import fcntl
 import json
 import os
-import random
 import shutil
 import signal
 import socket
 import sys
 import sysconfig
-import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from . import launch_s3
+from .children import CannotLaunch, Child, Launcher
 
-_PAUSE_S, _MAX_PAUSE_S = 0.3, 10.0
-_STEADY_S = 20.0
-"""A child that lived that long starts with a short pause again."""
-_STOP_S = 8.0
-_READY_S = 60.0
-_PR_SET_PDEATHSIG = 1
+__all__ = ["CannotLaunch", "Plan", "Stopped", "running"]
 
 NATS_CONFIG = """\
 # Written by `runwire up`; changes are overwritten.
@@ -49,102 +41,15 @@ jetstream {{
 """
 
 
-class CannotLaunch(Exception):
-    """Something on this machine is in the way: it says what, and what to do."""
-
-
-@dataclass
-class Child:
-    """One process to keep running. `ready` is polled after each start; None: ready at once."""
-
-    name: str
-    argv: list[str]
-    env: dict[str, str] = field(default_factory=dict)
-    ready: Callable[[], bool] | None = None
-    process: asyncio.subprocess.Process | None = None
-    restarts: int = 0
-
-
-class Launcher:
-    """Keeps children running until told to stop. Their output goes to `<data>/logs/<name>.log`."""
-
-    def __init__(self, data: Path, report: Callable[[str], None]) -> None:
-        self._data = data
-        self._report = report
-        self._children: list[Child] = []
-        self._keepers: dict[str, asyncio.Task[None]] = {}
-        self._stopping = False
-
-    async def start(self, child: Child) -> None:
-        """Start a child and wait until it is ready. Raises CannotLaunch when it is not within a minute."""
-        self._children.append(child)
-        self._keepers[child.name] = asyncio.create_task(self._keep(child))
-        until = time.monotonic() + _READY_S
-        while child.process is None or (child.ready is not None and not await asyncio.to_thread(child.ready)):
-            if self._keepers[child.name].done() or time.monotonic() > until:
-                raise CannotLaunch(f"{child.name} did not get ready; see {self.log_of(child.name)}")
-            await asyncio.sleep(0.05)
-
-    def log_of(self, name: str) -> Path:
-        """Where a child's output goes."""
-        return self._data / "logs" / f"{name}.log"
-
-    async def _keep(self, child: Child) -> None:
-        pause = _PAUSE_S
-        while not self._stopping:
-            began = time.monotonic()
-            with self.log_of(child.name).open("ab") as log:
-                child.process = await _spawn(child, log)
-            code = await child.process.wait()
-            if self._stopping:
-                return
-            if time.monotonic() - began > _STEADY_S:
-                pause = _PAUSE_S
-            child.restarts += 1
-            self._report(f"{child.name} ended with code {code}; starting it again (see {self.log_of(child.name)})")
-            await asyncio.sleep(pause * random.uniform(0.7, 1.3))  # noqa: S311, a spread, not a secret
-            pause = min(pause * 2, _MAX_PAUSE_S)
-
-    async def stop(self) -> None:
-        """Stop all children, the last started first; one that does not stop in time is killed."""
-        self._stopping = True
-        for child in reversed(self._children):
-            process = child.process
-            if process is not None and process.returncode is None:
-                process.terminate()
-                try:
-                    await asyncio.wait_for(process.wait(), _STOP_S)
-                except TimeoutError:
-                    process.kill()
-                    await process.wait()
-        for keeper in self._keepers.values():
-            keeper.cancel()
-        await asyncio.gather(*self._keepers.values(), return_exceptions=True)
-
-
-async def _spawn(child: Child, log: IO[bytes]) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        *child.argv,
-        env={**os.environ, **child.env},
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=log,
-        stderr=log,
-        # Ctrl-C in the terminal reaches the launcher alone, which then stops its children in order.
-        start_new_session=True,
-        preexec_fn=_die_with_parent if sys.platform == "linux" else None,
-    )
-
-
-def _die_with_parent() -> None:
-    """Have the kernel end this child when the launcher is killed, so that no orphan holds the ports."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
 @contextlib.contextmanager
 def locked(data: Path) -> Any:
-    """Hold the data folder. Raises CannotLaunch when another launcher holds it."""
-    (data / "logs").mkdir(parents=True, exist_ok=True)
-    with (data / "lock").open("w") as lock:
+    """Hold the data folder. Raises CannotLaunch when it cannot be written, or another launcher holds it."""
+    try:
+        (data / "logs").mkdir(parents=True, exist_ok=True)
+        opened = (data / "lock").open("w")
+    except OSError as error:
+        raise CannotLaunch(f"{data} cannot be used: {error.strerror}; set RUNWIRE_DATA_DIR to a folder of yours") from error
+    with opened as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -213,14 +118,25 @@ class Plan:
     sync: str = "always"
 
 
+class Stopped(Exception):
+    """It was time to stop before everything was ready."""
+
+
 @contextlib.asynccontextmanager
-async def running(plan: Plan, report: Callable[[str], None]) -> AsyncIterator[dict[str, Any]]:
-    """Everything started and ready; yields the endpoints (`url`, `nats_url`). Raises CannotLaunch."""
+async def running(plan: Plan, report: Callable[[str], None], stop: asyncio.Event) -> AsyncIterator[dict[str, Any]]:
+    """Everything started and ready; yields the endpoints (`url`, `nats_url`). Raises CannotLaunch; Stopped when `stop` is set before."""
     with locked(plan.data):
         launcher = Launcher(plan.data, report)
+        starting, stopped = asyncio.create_task(_start_all(plan, launcher)), asyncio.create_task(stop.wait())
         try:
-            yield await _start_all(plan, launcher)
+            await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if not starting.done():
+                raise Stopped
+            yield starting.result()
         finally:
+            for task in (starting, stopped):
+                task.cancel()
+            await asyncio.gather(starting, stopped, return_exceptions=True)
             await launcher.stop()
 
 

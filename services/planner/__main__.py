@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -17,7 +18,7 @@ from services.runtime.settings import read_settings
 from services.runtime.streams import PLANNER_CONTROL, PLANNER_INBOX, PLANNER_REQUESTS
 
 from . import index, sight
-from .agents import load_agents
+from .agents import InvalidAgents, load_agents
 from .handlers import Planner
 from .model import LiteLLMModel, Model
 from .model_choice import find_model
@@ -106,5 +107,15 @@ async def work(bus: Bus, _broker: Broker, _health: Health) -> AsyncIterator[None
         await litellm.aclose()
 
 
+def main() -> None:
+    """Run the planner; an agents file that is wrong ends it with a sentence, NATS or not."""
+    settings = read_settings(PlannerSettings)
+    try:
+        load_agents(settings.agents_file)
+    except InvalidAgents as error:
+        sys.exit(f"wrong agents file: {error}")
+    run_service("planner", settings, work)
+
+
 if __name__ == "__main__":
-    run_service("planner", read_settings(PlannerSettings), work)
+    main()

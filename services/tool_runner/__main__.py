@@ -1,5 +1,6 @@
 """Run the tool runner: `python -m services.tool_runner`."""
 
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -9,7 +10,7 @@ from services.runtime.health import Health
 from services.runtime.service import Broker, run_service
 from services.runtime.settings import read_settings
 
-from .announcements import Announced, read_tools_file
+from .announcements import Announced, InvalidToolsFile, read_tools_file
 from .catalogue import Discovery
 from .dispatch import Dispatcher
 from .handlers import ToolRunner
@@ -37,11 +38,25 @@ async def running(bus: Bus, settings: ToolRunnerSettings, declared: list[Announc
 async def work(bus: Bus, _broker: Broker, health: Health) -> AsyncIterator[None]:
     """Work until told to stop."""
     settings = ToolRunnerSettings()
-    declared = read_tools_file(settings.tools_file) if settings.tools_file is not None else []
-    async with running(bus, settings, declared) as discovery:
+    async with running(bus, settings, declared_tools(settings)) as discovery:
         health.checks["catalogue"] = discovery.problem
         yield
 
 
+def declared_tools(settings: ToolRunnerSettings) -> list[Announced]:
+    """Read the tools that do not announce themselves. Raises SystemExit with a sentence when the file is wrong."""
+    try:
+        return read_tools_file(settings.tools_file) if settings.tools_file is not None else []
+    except InvalidToolsFile as error:
+        sys.exit(f"wrong tools file: {error}")
+
+
+def main() -> None:
+    """Run the tool runner; a tools file that is wrong ends it with a sentence, NATS or not."""
+    settings = read_settings(ToolRunnerSettings)
+    declared_tools(settings)
+    run_service("tool_runner", settings, work)
+
+
 if __name__ == "__main__":
-    run_service("tool_runner", read_settings(ToolRunnerSettings), work)
+    main()

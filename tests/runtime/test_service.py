@@ -39,6 +39,27 @@ def test_a_wrong_setting_is_named(kind: type[BusSettings], name: str, value: str
 
 
 @pytest.mark.system
+@pytest.mark.parametrize(
+    ("service", "variable", "text", "said"),
+    [
+        ("planner", "RUNWIRE_AGENTS_FILE", '[analyst]\nsystem_promt = "x"\n', "analyst.system_promt: Extra inputs are not permitted"),
+        ("tool_runner", "RUNWIRE_TOOLS_FILE", "[[tools]]\nname = 'a b'\n", "tool 1: 'a b' is not a tool name"),
+    ],
+)
+def test_a_wrong_file_ends_a_service_before_it_looks_for_nats(service: str, variable: str, text: str, said: str, tmp_path: Path) -> None:
+    """In one line, which names the entry and the field."""
+    file = tmp_path / "wrong.toml"
+    file.write_text(text)
+    env = {**os.environ, "PYTHONPATH": str(ROOT), variable: str(file)}
+    command = [sys.executable, "-P", "-m", f"services.{service}"]
+    ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert len(ended.stderr.strip().splitlines()) == 1
+    assert str(file) in ended.stderr
+    assert said in ended.stderr
+
+
+@pytest.mark.system
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_service_that_waits_for_nats_says_so_and_can_be_stopped(number: signal.Signals, tmp_path: Path) -> None:
     """It names the servers without their passwords; told to stop, it stops at once."""

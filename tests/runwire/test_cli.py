@@ -1,7 +1,9 @@
 """The command line is a contract: what it prints with `-o json` and how it exits."""
 
+import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from runwire import launch
+from runwire import cli, launch
+from runwire.client import Client
 from tests.gateway.pictures import CANARY, corners, talkative
 from tests.support.needs import needs_program
 from tests.support.waiting import wait_until_blocking
@@ -18,11 +21,11 @@ ROOT = Path(__file__).parents[2]
 _UP_S = 90
 
 
-def runwire(*arguments: str, data: Path, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+def runwire(*arguments: str, data: Path, timeout: float = 60, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run the command to its end."""
     env = {**os.environ, "RUNWIRE_DATA_DIR": str(data), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-P", "-m", "runwire", *arguments]
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=timeout, check=False, cwd=data)
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=timeout, check=False, cwd=cwd or data)
 
 
 @pytest.fixture(scope="module")
@@ -135,3 +138,58 @@ def test_an_unreachable_gateway_is_named(tmp_path: Path) -> None:
     answer = runwire("doctor", "--url", "http://127.0.0.1:9", data=tmp_path)
     assert answer.returncode == 1
     assert "127.0.0.1:9" in answer.stdout
+
+
+def test_ctrl_c_while_everything_starts_stops_it(tmp_path: Path) -> None:
+    """Not after it has become ready, and nothing is left."""
+    needs_program("nats-server")
+    env = {**os.environ, "RUNWIRE_DATA_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    log = tmp_path / "up.log"
+    with log.open("wb") as target:
+        process = subprocess.Popen([sys.executable, "-P", "-m", "runwire", "up", "--port", "0"], env=env, stdout=target, stderr=target)
+    try:
+        wait_until_blocking((tmp_path / "nats.conf").exists, timeout=30, what="it has begun to start")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+    finally:
+        process.kill()
+        process.wait()
+    assert not launch.remembered(tmp_path), "it went on until everything was ready"
+    assert "Traceback" not in log.read_text()
+    with launch.locked(tmp_path):
+        pass
+
+
+def test_what_is_in_the_way_is_said_in_one_line(tmp_path: Path) -> None:
+    """A data folder that is none, a port that is none, tools that are not there: no traceback, whatever the names hold."""
+    (tmp_path / "[red]").write_text("")
+    taken = runwire("up", data=tmp_path / "[red]", cwd=tmp_path)
+    assert taken.returncode == 1
+    assert "[red] cannot be used: Not a directory; set RUNWIRE_DATA_DIR" in taken.stderr
+    for arguments, said in ((("--port", "99999"), "--port"), (("--tools", "nowhere.py"), "does not exist")):
+        refused = runwire("up", *arguments, data=tmp_path)
+        assert refused.returncode == 2
+        assert said in refused.stderr
+        assert "Traceback" not in refused.stderr
+
+
+async def test_whoever_stops_watching_is_told_that_the_run_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    """Ctrl-C ends the listener alone; the commands to come back and to end the run are in the message."""
+    asked = asyncio.Event()
+
+    async def gateway(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.set()
+        await reader.read()  # until the listener has gone
+        writer.close()
+
+    async with await asyncio.start_server(gateway, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with Client(url) as client:
+            watching = asyncio.create_task(cli._show(client, "0" * 32, cli.Output.text))
+            await asked.wait()
+            watching.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await watching
+    said = capsys.readouterr().err
+    assert f"tail {'0' * 32}" in said
+    assert f"cancel {'0' * 32}" in said

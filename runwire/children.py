@@ -1,0 +1,137 @@
+"""Processes that are kept running.
+
+Rule 1: a child that dies is started again, with a growing pause, and the others go on. It is reported at the first, second, fourth, eighth
+time, with the last line that it wrote.
+Rule 2: a child that dies again and again before it was ever ready will not get ready: whoever waits for it is told why.
+"""
+
+import asyncio
+import ctypes
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+_PAUSE_S, _MAX_PAUSE_S = 0.3, 10.0
+_STEADY_S = 20.0
+"""A child that lived that long starts with a short pause again."""
+_STOP_S = 8.0
+_READY_S = 60.0
+_HOPELESS = 3
+"""Deaths before it was ever ready; one may be an accident, such as a port that somebody took meanwhile."""
+_TAIL_BYTES = 4096
+_SHOWN = 500
+_NO_NEWS = "Application startup failed"
+"""What uvicorn says below the reason."""
+_PR_SET_PDEATHSIG = 1
+
+
+class CannotLaunch(Exception):
+    """Something on this machine is in the way: it says what, and what to do."""
+
+
+@dataclass
+class Child:
+    """One process to keep running. `ready` is polled after each start; None: ready at once."""
+
+    name: str
+    argv: list[str]
+    env: dict[str, str] = field(default_factory=dict)
+    ready: Callable[[], bool] | None = None
+    process: asyncio.subprocess.Process | None = None
+    restarts: int = 0
+    logged_from: int = 0
+
+
+class Launcher:
+    """Keeps children running until told to stop. Their output goes to `<data>/logs/<name>.log`."""
+
+    def __init__(self, data: Path, report: Callable[[str], None]) -> None:
+        self._data = data
+        self._report = report
+        self._children: list[Child] = []
+        self._keepers: dict[str, asyncio.Task[None]] = {}
+        self._stopping = False
+
+    async def start(self, child: Child) -> None:
+        """Start a child and wait until it is ready. Raises CannotLaunch when it is not within a minute, or dies again and again."""
+        log = self.log_of(child.name)
+        child.logged_from = log.stat().st_size if log.exists() else 0
+        self._children.append(child)
+        keeper = self._keepers[child.name] = asyncio.create_task(self._keep(child))
+        until = time.monotonic() + _READY_S
+        while child.process is None or (child.ready is not None and not await asyncio.to_thread(child.ready)):
+            if keeper.done() or time.monotonic() > until or child.restarts >= _HOPELESS:
+                raise CannotLaunch(f"{child.name} did not get ready{self._last_words(child)} (see {log})")
+            await asyncio.sleep(0.05)
+
+    def log_of(self, name: str) -> Path:
+        """Where a child's output goes."""
+        return self._data / "logs" / f"{name}.log"
+
+    async def _keep(self, child: Child) -> None:
+        pause = _PAUSE_S
+        while not self._stopping:
+            began = time.monotonic()
+            with self.log_of(child.name).open("ab") as log:
+                child.process = await _spawn(child, log)
+            code = await child.process.wait()
+            if self._stopping:
+                return
+            if time.monotonic() - began > _STEADY_S:
+                pause = _PAUSE_S
+            child.restarts += 1
+            if child.restarts.bit_count() == 1:
+                self._report(self._told(child, code))
+            await asyncio.sleep(pause * random.uniform(0.7, 1.3))  # noqa: S311, a spread, not a secret
+            pause = min(pause * 2, _MAX_PAUSE_S)
+
+    def _told(self, child: Child, code: int) -> str:
+        often = f", {child.restarts} times by now" if child.restarts > 1 else ""
+        return f"{child.name} ended with code {code}{often}{self._last_words(child)}; starting it again (see {self.log_of(child.name)})"
+
+    def _last_words(self, child: Child) -> str:
+        """The last line that the child has written, since it was first started here."""
+        with self.log_of(child.name).open("rb") as log:
+            log.seek(max(child.logged_from, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            lines = [line for read in log.read().decode(errors="replace").splitlines() if (line := read.strip()) and _NO_NEWS not in line]
+        return f": {lines[-1][:_SHOWN]}" if lines else ""
+
+    async def stop(self) -> None:
+        """Stop all children, the last started first; one that does not stop in time is killed."""
+        self._stopping = True
+        for child in reversed(self._children):
+            process = child.process
+            if process is not None and process.returncode is None:
+                process.terminate()
+                try:
+                    await asyncio.wait_for(process.wait(), _STOP_S)
+                except TimeoutError:
+                    process.kill()
+                    await process.wait()
+        for keeper in self._keepers.values():
+            keeper.cancel()
+        await asyncio.gather(*self._keepers.values(), return_exceptions=True)
+
+
+async def _spawn(child: Child, log: IO[bytes]) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *child.argv,
+        env={**os.environ, **child.env},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        # Ctrl-C in the terminal reaches the launcher alone, which then stops its children in order.
+        start_new_session=True,
+        preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+    )
+
+
+def _die_with_parent() -> None:
+    """Have the kernel end this child when the launcher is killed, so that no orphan holds the ports."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

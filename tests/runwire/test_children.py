@@ -1,0 +1,47 @@
+"""The launcher's children: what is said of one that dies, and when it is given up."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from runwire.children import CannotLaunch, Child, Launcher
+from tests.support.waiting import wait_until
+
+
+def _child(code: str, *, ready: bool | None = None) -> Child:
+    return Child("worker", [sys.executable, "-c", code], ready=None if ready is None else lambda: ready)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A data folder, with what an earlier start has left in the log."""
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "worker.log").write_text("an old line\n")
+    return tmp_path
+
+
+async def test_one_that_dies_before_it_is_ready_is_given_up_soon_with_its_last_words(data: Path) -> None:
+    """Nobody waits a minute for what cannot come, and the reason is not in a file only."""
+    reports: list[str] = []
+    launcher = Launcher(data, reports.append)
+    dying = _child("import sys; sys.exit('RUNWIRE_X: is [/wrong]\\nApplication startup failed. Exiting.')", ready=False)
+    with pytest.raises(CannotLaunch, match=r"worker did not get ready: RUNWIRE_X: is \[/wrong\] \(see .*worker\.log\)"):
+        async with asyncio.timeout(30):
+            await launcher.start(dying)
+    await launcher.stop()
+    assert "ended with code 1: RUNWIRE_X" in reports[0]
+    assert "2 times by now" in reports[1]
+
+
+async def test_one_that_goes_on_dying_is_reported_ever_more_rarely(data: Path) -> None:
+    """The terminal is not filled by it; what an earlier start wrote is not told again."""
+    reports: list[str] = []
+    launcher = Launcher(data, reports.append)
+    silent = _child("")
+    await launcher.start(silent)
+    await wait_until(lambda: silent.restarts >= 3, timeout=30, what="it has died three times")
+    await launcher.stop()
+    assert len(reports) == 2
+    assert "an old line" not in "".join(reports)
