@@ -80,7 +80,12 @@ _MEANINGS = (
         "model_failed",
         "the provider did not accept the credentials for {model} ({label}): check its API key and account",
     ),
-    _Meaning(frozenset({"NotFoundError"}), frozenset({404}), "model_failed", "the provider knows no model {model} ({label})"),
+    _Meaning(
+        frozenset({"NotFoundError"}),
+        frozenset({404}),
+        "model_failed",
+        "the provider knows no model {model} ({label}): see its name, and RUNWIRE_MODEL_API_BASE where that is set",
+    ),
     _Meaning(
         frozenset({"RateLimitError"}),
         frozenset({429}),
@@ -106,25 +111,80 @@ _MEANINGS = (
 """In this order; the first whose name or status fits. What fits none is a failure that may pass."""
 _PASSING = _Meaning(frozenset(), frozenset(), "model_failed", "{model} failed ({label})", retryable=True)
 
+# What LiteLLM and its clients say before anybody was asked. They report it as some error of the provider, with a status that they made up.
+_NO_PROVIDER = _Meaning(
+    frozenset(),
+    frozenset(),
+    "model_failed",
+    "{model!r} names no provider that LiteLLM knows: write it as provider/model, for example openai/gpt-5.4-mini",
+)
+_NO_KEY = _Meaning(frozenset(), frozenset(), "model_failed", "there is no API key for {model}: set {key} where the planner runs")
+_NO_URL = _Meaning(frozenset(), frozenset(), "model_failed", "the address of {model} is no http URL: see RUNWIRE_MODEL_API_BASE")
+_UNREACHABLE = _Meaning(
+    frozenset({"ConnectError", "ConnectTimeout"}),
+    frozenset(),
+    "model_failed",
+    "{model} cannot be reached ({label}): see the network, or the address of its server (RUNWIRE_MODEL_API_BASE)",
+    retryable=True,
+)
+_KEY_IS_MISSING = re.compile(r"missing (credentials|[\w ]*api key)", re.IGNORECASE)
+_KEY_VARIABLE = re.compile(r"\b[A-Z][A-Z0-9_]{1,40}_API_KEY\b")
+_CAUSES = 10
+_READ = 2000
+"""Characters of an error's text that are looked at: it can hold a whole prompt."""
+
 
 def from_provider(error: BaseException, model: str, *, after_output: bool = False) -> ModelFailed:
     """Say what an exception of LiteLLM means, in our words (ACTIONS 4: what is retried, what goes to a fallback, what ends the run)."""
     error = _innermost(error)
-    names = {kind.__name__ for kind in type(error).__mro__}
-    status = _status(error)
-    by_name = (meaning for meaning in _MEANINGS if meaning.names & names)
-    by_status = (meaning for meaning in _MEANINGS if status in meaning.statuses)
-    meaning = next(by_name, None) or next(by_status, None) or _PASSING
-    reason = meaning.reason.format(model=model, label=_label(error, status))
+    causes = [type(cause).__name__ for cause in _chain(error)]
+    text = str(error)[:_READ]
+    early = _before_asking(text, causes)
+    status = None if early else _status(error)
+    meaning = early or _meaning_of(error, status)
+    label = next(name for name in causes if name in meaning.names) if early is _UNREACHABLE else _label(error, status)
+    key = _KEY_VARIABLE.search(text) if early is _NO_KEY else None
+    reason = meaning.reason.format(model=model, label=label, key=key.group() if key else "its provider's variable")
+    pause = retry_after(_headers(error)) if meaning.retryable else None
+    if pause:
+        reason += f"; it asks for a pause of {pause:.0f} s"
     return ModelFailed(
         meaning.code,
         f"{reason}, after part of the reply" if after_output else reason,
         retryable=meaning.retryable,
-        retry_after_s=retry_after(_headers(error)) if meaning.retryable else None,
+        retry_after_s=pause,
         after_output=after_output,
         status=status,
         elsewhere=meaning.elsewhere,
     )
+
+
+def _meaning_of(error: BaseException, status: int | None) -> _Meaning:
+    names = {kind.__name__ for kind in type(error).__mro__}
+    by_name = (meaning for meaning in _MEANINGS if meaning.names & names)
+    by_status = (meaning for meaning in _MEANINGS if status in meaning.statuses)
+    return next(by_name, None) or next(by_status, None) or _PASSING
+
+
+def _before_asking(text: str, causes: list[str]) -> _Meaning | None:
+    """What kept the request from being sent. The text is looked at here and goes no further."""
+    if "LLM Provider NOT provided" in text:
+        return _NO_PROVIDER
+    if _KEY_IS_MISSING.search(text):
+        return _NO_KEY
+    if {"UnsupportedProtocol", "InvalidURL"} & set(causes):
+        return _NO_URL
+    return _UNREACHABLE if _UNREACHABLE.names & set(causes) else None
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """The error and what it came from, as far as that tells."""
+    found: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and len(found) < _CAUSES:
+        found.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    return found
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -8,6 +8,7 @@ import pytest
 
 from services.planner.model import Delta, LiteLLMModel, ModelFailed, ModelRequest, Reply
 from tests.support.model_server import USAGE, ModelServer, Say, words
+from tests.support.needs import free_port
 from tests.support.waiting import wait_until
 
 SECRET = "the launch code is 4711"
@@ -172,9 +173,44 @@ async def test_a_broken_stream_says_that_it_had_begun(server: ModelServer, model
 
 
 async def test_a_providers_wish_to_wait_is_kept(server: ModelServer, model: LiteLLMModel) -> None:
-    """In seconds, from the header."""
+    """In seconds, from the header; the reason tells it to people."""
     server.say(Say(status=429, headers={"Retry-After": "7"}))
-    assert (await failure_of(model, question())).retry_after_s == 7
+    failure = await failure_of(model, question())
+    assert failure.retry_after_s == 7
+    assert "asks for a pause of 7 s" in failure.fault.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "again"),
+    [
+        ("nonsense", "'nonsense' names no provider that LiteLLM knows: write it as provider/model", False),
+        ("openai/gpt-4o", "there is no API key for openai/gpt-4o: set OPENAI_API_KEY", False),
+        ("anthropic/claude-sonnet-4-6", "there is no API key for anthropic/claude-sonnet-4-6: set ANTHROPIC_API_KEY", False),
+        ("gemini/gemini-flash-latest", "there is no API key for gemini/gemini-flash-latest: set GEMINI_API_KEY", False),
+        ("hosted_vllm/nobody", "hosted_vllm/nobody cannot be reached (ConnectError)", True),
+    ],
+)
+async def test_what_a_newcomer_forgets_is_named(name: str, said: str, monkeypatch: pytest.MonkeyPatch, *, again: bool) -> None:
+    """No provider, no key, nobody there: none of it is called a failure of a server that was never asked."""
+    for variable in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "ANTHROPIC_API_BASE", "OPENAI_API_BASE"):
+        monkeypatch.delenv(variable, raising=False)
+    model = LiteLLMModel(api_base=f"http://127.0.0.1:{free_port()}/v1" if again else None)
+    failure = await failure_of(model, question(name))
+    await model.aclose()
+    assert failure.fault.reason.startswith(said)
+    assert failure.fault.code == "model_failed"
+    assert (failure.fault.retryable, failure.elsewhere) == (again, True)
+    assert "500" not in failure.fault.reason
+    assert SECRET not in failure.fault.reason
+
+
+async def test_an_address_that_is_none_is_named() -> None:
+    """A host and a port are no URL; asking again does not help."""
+    model = LiteLLMModel(api_base="localhost:9/v1")
+    failure = await failure_of(model, question())
+    await model.aclose()
+    assert failure.fault.reason == "the address of openai/scripted is no http URL: see RUNWIRE_MODEL_API_BASE"
+    assert not failure.fault.retryable
 
 
 @pytest.mark.parametrize("say", [Say(status=400), Say(status=401), Say(status=500), Say(text=words(9), garbage_after=3)])
