@@ -9,6 +9,7 @@ or `failure` with a `Fault` as body; an artifact that is unknown and one of some
 | artifact.open | PutArtifact | UploadOpened: where the bytes go, or the reference if it is stored already |
 | artifact.chunk.<copy> | the next CHUNK_BYTES; headers UPLOAD_HEADER, SEQ_HEADER (from 0) | ChunkTaken; the last one brings the reference |
 | artifact.get | GetArtifact | the bytes asked for, at most CHUNK_BYTES; header ARTIFACT_HEADER: ArtifactRef |
+| | with `direct` | the same, or with the header DIRECT_HEADER a PresignedUrl: read them there, or ask again without `direct` |
 | artifact.head | HeadArtifact | StoredArtifact |
 | artifact.list | ListArtifacts | ArtifactPage |
 | artifact.delete | DeleteArtifact | ArtifactDeleted |
@@ -25,11 +26,13 @@ from pydantic import Field
 
 from .base import Message
 
-ARTIFACT_HEADER, UPLOAD_HEADER, SEQ_HEADER = "Runwire-Artifact", "Runwire-Upload", "Runwire-Seq"
+ARTIFACT_HEADER, UPLOAD_HEADER, SEQ_HEADER, DIRECT_HEADER = "Runwire-Artifact", "Runwire-Upload", "Runwire-Seq", "Runwire-Direct"
 INLINE_BYTES = 2 << 20
 """What is not larger travels in the request itself."""
 CHUNK_BYTES = 2 << 20
 """Every chunk of an upload but its last, and the longest range of one get. docs/decisions/0007 says why."""
+DIRECT_BYTES = 256 << 10
+"""Fewer are not worth the way to the S3 server itself."""
 
 JsonType = Literal["dict", "list", "str", "int", "float", "bool", "bytes"]
 ArtifactId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", description="UUIDv7, 32 lower-case hexadecimal digits")]
@@ -106,6 +109,7 @@ class GetArtifact(HeadArtifact):
 
     offset: int = Field(default=0, ge=0)
     length: int = Field(default=CHUNK_BYTES, ge=0, le=CHUNK_BYTES)
+    direct: bool = Field(default=False, description="the caller would read DIRECT_BYTES or more from the S3 server itself")
 
 
 class StoredArtifact(Message):
@@ -153,5 +157,5 @@ class PresignArtifact(HeadArtifact):
 class PresignedUrl(Message):
     """Valid until `expires_at`; it is a secret until then."""
 
-    url: str
+    url: str = Field(repr=False)
     expires_at: int = Field(description="Unix ms")

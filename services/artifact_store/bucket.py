@@ -165,6 +165,10 @@ class Bucket:
         }
         return self._public.presigned_get_object(self._name, key, expires=timedelta(seconds=seconds), response_headers=dict(headers))
 
+    def inner_url(self, key: str, seconds: int) -> str:
+        """Return a URL that gives out an object as it is, for services that reach the server as this one does."""
+        return self._client.get_presigned_url("GET", self._name, key, expires=timedelta(seconds=seconds))
+
     async def _run(self, call: Callable[[], T], threads: ThreadPoolExecutor | None = None) -> T:
         try:
             return await asyncio.get_running_loop().run_in_executor(threads or self._threads, call)

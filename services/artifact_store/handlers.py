@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from contracts import subjects
 from contracts.artifacts import (
     ARTIFACT_HEADER,
+    DIRECT_HEADER,
     SEQ_HEADER,
     UPLOAD_HEADER,
     ArtifactDeleted,
@@ -88,9 +89,12 @@ class Handlers:
         return await self._uploads.take(headers.get(UPLOAD_HEADER, ""), _number(headers.get(SEQ_HEADER)), body)
 
     async def get(self, asked: GetArtifact) -> Response:
-        """Give out a range of bytes, with the reference in a header."""
-        ref, data = await self._keeper.get(asked)
-        return NatsResponse(data, headers={ARTIFACT_HEADER: header_value(ref)})
+        """Give out a range of bytes, or say where to read them; with the reference in a header."""
+        ref, found = await self._keeper.get(asked)
+        headers = {ARTIFACT_HEADER: header_value(ref)}
+        if isinstance(found, PresignedUrl):
+            headers[DIRECT_HEADER] = "url"
+        return NatsResponse(found, headers=headers)
 
     async def head(self, asked: HeadArtifact) -> StoredArtifact:
         """Tell what is known about an artifact."""

@@ -8,12 +8,13 @@ Rule 4: bytes are stored as they came, and nowhere else: not in logs, errors or 
 
 import asyncio
 import hashlib
-import time
+import sys
 from collections.abc import Callable, Iterable
 
 import structlog
 
 from contracts.artifacts import (
+    DIRECT_BYTES,
     ArtifactDeleted,
     ArtifactPage,
     ArtifactRef,
@@ -39,6 +40,8 @@ from .sniffing import HEAD_BYTES, checked_mime_type, clean_filename
 logger = structlog.get_logger(__name__)
 
 _DAY_S = 86_400
+_DIRECT_S = 300
+"""How long a service may begin to read from the S3 server itself with one permission."""
 _SMALL = 128 << 10
 """Hashing less than that is not worth a thread."""
 _TRUSTED = frozenset({"dict", "list", "str", "int", "float", "bool"})
@@ -154,10 +157,18 @@ class Keeper:
         """Return the reference and where it belongs. Raises ArtifactNotFound."""
         return (await self._references.resolve(asked)).stored()
 
-    async def get(self, asked: GetArtifact) -> tuple[ArtifactRef, bytes]:
-        """Return the reference and the bytes of the range, which ends where the artifact does. Raises ArtifactNotFound."""
+    async def get(self, asked: GetArtifact) -> tuple[ArtifactRef, bytes | PresignedUrl]:
+        """Return the reference and the bytes of the range, which ends where the artifact does, or where to read them.
+
+        Raises ArtifactNotFound.
+        """
         reference = await self._references.resolve(asked)
-        length = min(asked.length, reference.ref.size - asked.offset)
+        left = reference.ref.size - asked.offset
+        if asked.direct and left >= DIRECT_BYTES and self._settings.artifact_direct == "auto":
+            until, seconds = _valid(reference.ref, _DIRECT_S)
+            url = self._bucket.inner_url(object_key(asked.tenant, reference.blob), seconds)
+            return reference.ref, PresignedUrl(url=url, expires_at=until)
+        length = min(asked.length, left)
         if length <= 0:
             return reference.ref, b""
         try:
@@ -188,12 +199,16 @@ class Keeper:
     async def presign(self, asked: PresignArtifact) -> PresignedUrl:
         """Return a URL that needs no key, valid no longer than the artifact. Raises ArtifactNotFound."""
         reference = await self._references.resolve(asked)
-        until = int(time.time() * 1000) + asked.expires_s * 1000
-        until = min(until, reference.ref.expires_at or until)
-        seconds = max(1, (until - now()) // 1000)
+        until, seconds = _valid(reference.ref, asked.expires_s)
         key = object_key(asked.tenant, reference.blob)
         url = self._bucket.signed_url(key, seconds, reference.ref.mime_type, reference.ref.filename)
         return PresignedUrl(url=url, expires_at=until)
+
+
+def _valid(ref: ArtifactRef, seconds: int) -> tuple[int, int]:
+    """Until when (Unix ms) and for how many seconds a URL may be valid: no longer than its artifact."""
+    until = min(now() + seconds * 1000, ref.expires_at or sys.maxsize)
+    return until, max(1, (until - now()) // 1000)
 
 
 async def _digest(body: bytes) -> str:

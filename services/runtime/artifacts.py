@@ -24,6 +24,8 @@ from contracts import subjects
 from contracts.artifacts import (
     ARTIFACT_HEADER,
     CHUNK_BYTES,
+    DIRECT_BYTES,
+    DIRECT_HEADER,
     INLINE_BYTES,
     SEQ_HEADER,
     UPLOAD_HEADER,
@@ -48,8 +50,9 @@ from contracts.tools import REPLY_HEADER
 
 from .artifact_errors import ArtifactFailed, ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge, StorageUnavailable, failure_of
 from .bus import Bus
-from .downloads import Download
+from .downloads import Download, First, Ways
 from .errors import Unavailable
+from .s3_reads import ReadFailed
 from .spool import Bytes, Source, Spool
 
 __all__ = ["ArtifactClient", "Download", "header_value"]
@@ -170,22 +173,56 @@ class ArtifactClient:
     ) -> Download:
         """Begin to read an artifact, or `length` bytes of it from `offset` on. Small ones are here when this returns."""
         asked = _asked(GetArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, run_id=run, offset=offset)
-        first = CHUNK_BYTES if length is None else min(length, CHUNK_BYTES)
-        ref, data = await self._range(asked, offset, first)
-        whole = max(0, ref.size - offset)
-        return Download(ref, offset, whole if length is None else min(length, whole), data, lambda at, n: self._range(asked, at, n))
+        asked = asked.model_copy(update={"direct": length is None or length >= DIRECT_BYTES})
+        ref, found = await self._range(asked, offset, CHUNK_BYTES if length is None else min(length, CHUNK_BYTES))
+        left = max(0, ref.size - offset)
+        length = left if length is None else min(length, left)
+        return Download(ref, offset, length, await self._first(asked, ref, found, length), self._ways(asked))
+
+    async def _first(self, asked: GetArtifact, ref: ArtifactRef, found: bytes | PresignedUrl, length: int) -> First:
+        """The first bytes of so many: those that the store has sent, or what lies where it points to."""
+        if isinstance(found, bytes):
+            return First(found)
+        reads, length = self._bus.s3_reads, min(length, CHUNK_BYTES)
+        whole = length == ref.size
+        try:
+            data, digest = await reads.read(found.url, asked.offset, length, whole=whole)
+            if not whole or digest.hexdigest() == ref.sha256:
+                return First(data, digest, found)
+            reads.pause("other bytes were sent")
+        except ReadFailed as error:
+            reads.pause(str(error))
+        return First(await self._ways(asked).fetch(asked.offset, length))
+
+    def _ways(self, asked: GetArtifact) -> Ways:
+        by_store = asked.model_copy(update={"direct": False})
+
+        async def fetch(at: int, length: int) -> bytes:
+            found = (await self._range(by_store, at, length))[1]
+            if not isinstance(found, bytes):
+                raise StorageUnavailable("the artifact store sent no bytes")
+            return found
+
+        async def locate(at: int) -> PresignedUrl | None:
+            found = (await self._range(asked, at, 0))[1]
+            return found if isinstance(found, PresignedUrl) else None
+
+        return Ways(fetch, locate, self._bus.s3_reads)
 
     async def read(self, tenant: str, artifact_id: str, *, limit: int, session: str | None = None) -> tuple[ArtifactRef, bytes]:
         """Return an artifact as a whole. Raises ArtifactTooLarge when it has more than `limit` bytes."""
         download = await self.get(tenant, artifact_id, session=session)
         return download.ref, await download.read(limit)
 
-    async def _range(self, asked: GetArtifact, offset: int, length: int) -> tuple[ArtifactRef, bytes]:
-        body = asked.model_copy(update={"offset": offset, "length": length}).model_dump_json().encode()
+    async def _range(self, asked: GetArtifact, offset: int, length: int) -> tuple[ArtifactRef, bytes | PresignedUrl]:
+        direct = asked.direct and self._bus.s3_reads.is_usable
+        body = asked.model_copy(update={"offset": offset, "length": length, "direct": direct}).model_dump_json().encode()
 
-        async def once() -> tuple[ArtifactRef, bytes]:
+        async def once() -> tuple[ArtifactRef, bytes | PresignedUrl]:
             answer = await self._ask(subjects.ARTIFACT_GET, body)
             ref = ArtifactRef.model_validate_json((answer.headers or {}).get(ARTIFACT_HEADER, ""))
+            if direct and DIRECT_HEADER in (answer.headers or {}):
+                return ref, PresignedUrl.model_validate_json(answer.data)
             if len(answer.data) != max(0, min(length, ref.size - offset)):
                 raise StorageUnavailable("the artifact store sent fewer bytes than it has")
             return ref, answer.data

@@ -23,6 +23,7 @@ from . import payloads
 from .direct import DirectReader
 from .errors import GUARD_IN_FLIGHT, Refused, Unavailable, Unsure
 from .requests import Requests
+from .s3_reads import S3Reads
 from .settings import BusSettings
 
 logger = structlog.get_logger(__name__)
@@ -43,6 +44,8 @@ class Bus:
         """When this connection was last made: silence of others proves nothing shortly after."""
         self.denied: str | None = None
         """The last permission error. Set once, it fails readiness until the service is restarted with other rights."""
+        self.s3_reads = S3Reads(allowed=settings.artifact_direct == "auto")
+        """The short cut to what the artifact store keeps: kept here, since what it has learned holds for the whole service."""
         self._nc: Client | None = None
         self._readers: dict[str, DirectReader] = {}
         self._requests: Requests | None = None

@@ -172,6 +172,35 @@ async def test_impatience_is_typed(deployment: Deployment) -> None:
 
 
 @pytest.mark.system
+async def test_the_s3_server_goes_in_mid_read(
+    deployment: Deployment, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Killed and frozen: a reader who reads from it directly goes on through the store, waits there, and nobody logs the URL."""
+    caplog.set_level("DEBUG")
+    body, reads = secrets.token_bytes(48 * MIB), deployment.client._bus.s3_reads
+    ref = await deployment.client.put(deployment.tenant, body, session="s")
+    for leave, come_back in ((deployment.s3.kill, deployment.s3.start), (deployment.s3.freeze, deployment.s3.thaw)):
+        reads._paused_until = 0
+        chunks = (await deployment.client.get(deployment.tenant, ref.artifact_id)).chunks()
+        read = [await anext(chunks) for _ in range(4)]
+        leave()
+        reading = asyncio.create_task(gathered(chunks))
+        await wait_until(lambda: not reads.is_usable and not deployment.stack.is_ready(NAME), what="reader and store have noticed")
+        assert not reading.done()
+        come_back()
+        assert b"".join(read) + await reading == body
+        await wait_until(lambda: deployment.stack.is_ready(NAME), what="the store is ready again")
+    said = deployment.stack.log_of(NAME).read_text() + caplog.text + "".join(capfd.readouterr())
+    assert "direct_reads_paused" in said
+    assert "X-Amz" not in said
+
+
+async def gathered(chunks: AsyncIterator[bytes]) -> bytes:
+    """All that is left."""
+    return b"".join([chunk async for chunk in chunks])
+
+
+@pytest.mark.system
 async def test_the_nats_server_restarts(own_nats_server: NatsServer, rclone: S3Server, tmp_path: Path) -> None:
     """Calls under way wait for it; what was stored is still there."""
     async with deployed(own_nats_server, rclone, tmp_path) as deployment:
