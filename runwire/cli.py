@@ -32,7 +32,7 @@ from rich.table import Table
 
 from . import doctor, launch
 from .client import Client
-from .client_errors import RunwireError
+from .client_errors import RunwireError, Unreachable
 from .images import image_inputs
 from .rendering import Screen
 
@@ -70,7 +70,7 @@ def _finish(work: Coroutine[Any, Any, int]) -> None:
     try:
         code = asyncio.run(work)
     except RunwireError as error:
-        _complain(str(error))
+        _complain(f"{error}. Start one with `{_command()} up`, or give --url" if isinstance(error, Unreachable) else str(error))
         code = EXIT_UNREACHABLE
     except launch.CannotLaunch as error:
         _complain(str(error))

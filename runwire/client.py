@@ -38,8 +38,9 @@ _SILENCE_S = 45.0
 class _Patience:
     """Pauses between attempts: random, growing, and not for ever."""
 
-    def __init__(self, limit_s: float) -> None:
+    def __init__(self, limit_s: float, url: httpx.URL) -> None:
         self._limit_s = limit_s
+        self._place = f"{url.scheme}://{url.netloc.decode()}"
         self.reset()
 
     def reset(self) -> None:
@@ -57,7 +58,7 @@ class _Patience:
         if now + pause - self._since > self._limit_s:
             if isinstance(reason, RunwireError):
                 raise reason
-            raise Unreachable("unreachable", f"no gateway answered for {self._limit_s:g} s: {reason!r}") from reason
+            raise Unreachable("unreachable", f"no gateway answered at {self._place} for {self._limit_s:g} s: {reason!r}") from reason
         self._attempt += 1
         await asyncio.sleep(pause)
 
@@ -66,6 +67,7 @@ class Client:
     """A gateway and, where it wants one, the caller's API key. Use it as `async with Client(...) as client`, or `aclose` it."""
 
     def __init__(self, url: str = "http://127.0.0.1:8080", key: str | None = None, *, patience_s: float = 60.0) -> None:
+        _check_address(url)
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
         self._http = httpx.AsyncClient(base_url=url, headers=headers, timeout=httpx.Timeout(30, connect=5), limits=limits)
@@ -134,7 +136,7 @@ class Client:
 
     async def fetch(self, artifact_id: str) -> AsyncIterator[bytes]:
         """Give an artifact's bytes, piece by piece; a connection that breaks is taken up where it broke. Raises NotFound."""
-        path, patience, at, tag = f"/v1/artifacts/{_checked(artifact_id)}", _Patience(self._patience_s), 0, ""
+        path, patience, at, tag = f"/v1/artifacts/{_checked(artifact_id)}", _Patience(self._patience_s, self._http.base_url), 0, ""
         while True:
             # An artifact never changes; the tag makes sure.
             headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={at}-", "If-Range": tag} if at else {})
@@ -158,7 +160,7 @@ class Client:
 
     async def _ask(self, method: str, path: str, **request: Any) -> httpx.Response:
         """Send a request that may be repeated, until it is answered. Raises RunwireError."""
-        patience = _Patience(self._patience_s)
+        patience = _Patience(self._patience_s, self._http.base_url)
         while True:
             reason: Exception
             try:
@@ -173,6 +175,16 @@ class Client:
             await patience.wait(reason)
 
 
+def _check_address(url: str) -> None:
+    """Raise RunwireError for what can never be reached, instead of trying it for as long as the patience lasts."""
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL:
+        parsed = httpx.URL("")
+    if parsed.scheme not in {"http", "https"} or not parsed.host:
+        raise RunwireError("bad_url", f"{url!r} is no address of a gateway; one looks like http://127.0.0.1:8080")
+
+
 class RunStream:
     """The events of one run, in order, each once, to the terminal one. Iterate once; `cursor` says how far it has come.
 
@@ -184,7 +196,7 @@ class RunStream:
         self.cursor = after or ""
         """The id of the last record whose events were all given: `follow(run_id, after=cursor)` goes on from there."""
         self._http = http
-        self._patience = _Patience(patience_s)
+        self._patience = _Patience(patience_s, http.base_url)
         self._ended = False
 
     async def __aiter__(self) -> AsyncIterator[events.RunEvent]:

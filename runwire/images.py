@@ -62,7 +62,9 @@ def _check_size(size: int, name: str, room: int) -> None:
 
 def _data_url(data: bytes, name: str, room: int) -> str:
     _check_size(len(data), name, room)
+    if not data:
+        raise ValueError(f"{name} is empty")
     kind = next((kind for pattern, kind in _SIGNATURES if pattern.match(data)), None)
     if kind is None:
-        raise ValueError(f"{name} is no png, jpeg, webp or gif")
+        raise ValueError(f"{name} is no png, jpeg, webp or gif; save it as one of them")
     return f"data:{kind};base64,{base64.b64encode(data).decode()}"

@@ -89,13 +89,14 @@ async def _connect(url: str | None, user: str | None, password: str | None) -> C
     url = url or os.environ.get("RUNWIRE_NATS_URL") or DEFAULT_URL
     user = user or os.environ.get("RUNWIRE_NATS_USER")
     password = password or os.environ.get("RUNWIRE_NATS_PASSWORD")
+    places = ", ".join(one.rpartition("@")[2] for one in url.split(","))
     seen: set[str] = set()
 
     async def on_error(error: Exception) -> None:
         # While the server is away the same error comes with every attempt.
         if (text := repr(error)) not in seen:
             seen.add(text)
-            logger.warning("NATS: %s", text)
+            logger.warning("NATS at %s: %s%s", places, text, "; it is tried again until it answers" if isinstance(error, OSError) else "")
 
     async def on_reconnect() -> None:
         seen.clear()

@@ -44,6 +44,7 @@ class Questions:
     def __init__(self, settings: GatewaySettings) -> None:
         self._plain = settings.max_body_bytes
         self._most = self._plain + settings.max_images_bytes * 4 // 3 + settings.max_images * _PREFIX_BYTES
+        self._what = f"The body, with images of {settings.max_images_bytes} bytes together at most (base64 takes a third more),"
         self._slots = asyncio.Semaphore(_LARGE_AT_ONCE)
 
     @asynccontextmanager
@@ -60,7 +61,7 @@ class Questions:
 
             drained = _DRAINED_OF_A_QUESTION if "content-length" in request.headers else _DRAINED
             # No name holds the body any longer than it takes to parse it.
-            yield await self._parsed(model, await read_body(request, self._most, self._plain, grown, drained=drained))
+            yield await self._parsed(model, await read_body(request, self._most, self._plain, grown, drained=drained, what=self._what))
 
     async def _parsed(self, model: type[Model], body: bytes) -> Model:
         if len(body) <= _QUICK_BYTES:
@@ -75,6 +76,7 @@ async def read_body(
     grown: Callable[[], Awaitable[None]] | None = None,
     *,
     drained: int = _DRAINED,
+    what: str = "The body",
 ) -> bytes:
     """Return the body; `grown` is called once, before more than `usual` bytes are kept. Raises BodyTooLarge and BodyTooSlow."""
     body = bytearray()
@@ -95,7 +97,7 @@ async def read_body(
     except TimeoutError as error:
         raise BodyTooSlow(_BODY_S) from error
     if size > limit:
-        raise BodyTooLarge(limit)
+        raise BodyTooLarge(limit, what)
     return bytes(body)
 
 

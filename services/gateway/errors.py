@@ -73,7 +73,9 @@ class InvalidInput(Problem):
     @classmethod
     def of(cls, error: ValidationError | RequestValidationError, prefix_length: int = 0) -> "InvalidInput":
         """From what pydantic says, without the values themselves."""
-        found = [{"field": ".".join(map(_shown, e["loc"][prefix_length:])), "message": str(e["msg"])} for e in error.errors()]
+        found = [
+            {"field": ".".join(map(_shown, e["loc"][prefix_length:])), "message": _in_words(e["type"], e["msg"])} for e in error.errors()
+        ]
         problem = cls("", "")
         problem.more = {"errors": found}
         return problem
@@ -149,7 +151,7 @@ class Forbidden(Problem):
 class NotFound(Problem):
     """There is no such thing, or it is another tenant's: the answer is the same."""
 
-    status, code, default = 404, "not_found", "There is nothing here."
+    status, code, default = 404, "not_found", "There is nothing here; GET /openapi.json lists the addresses."
 
 
 class IdempotencyConflict(Problem):
@@ -191,6 +193,16 @@ class TryAgain(Problem):
 
     def __init__(self, detail: str | None = None, *, after_s: int = 2, **more: Any) -> None:
         super().__init__(detail, headers={"Retry-After": str(after_s)}, **more)
+
+
+def _in_words(kind: str, message: str) -> str:
+    """What pydantic says of a value, for people who do not know that it is pydantic who speaks."""
+    match kind:
+        case "extra_forbidden":
+            return "there is no such field"
+        case "model_type" | "model_attributes_type" | "dict_type":
+            return "must be a JSON object"
+    return message.removeprefix("Value error, ")
 
 
 def _shown(name: object) -> str:

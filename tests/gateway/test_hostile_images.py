@@ -135,6 +135,7 @@ async def test_limits_of_a_question(shared_nats: NatsServer, bus: Bus) -> None:
             await served.http.post("/v1/runs", json={"query": "?", "images": [data_url(noise, "image/png")]}),
         ):
             assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")
+            assert " images" in answer.json()["detail"]
         stored = await served.http.post("/v1/artifacts", content=encoded(drawn(), "png") + noise + noise)
         assert "bytes" in refused(await ask(served.http, {"artifact_id": stored.json()["artifact_id"]}), "image_too_large", "images.0")
 

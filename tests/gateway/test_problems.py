@@ -71,6 +71,25 @@ async def test_every_wrong_field_is_named_at_once(served: Served) -> None:
     assert {error["field"] for error in found["errors"]} == {"query", "agent", "limits.max_steps", "limits.x"}
 
 
+async def test_the_words_are_not_those_of_a_library(served: Served) -> None:
+    """A misspelt field and a wrong shape are told to people who write JSON."""
+    said: dict[bytes, str] = {
+        b'{"query": "x", "agnet": "a"}': "there is no such field",
+        b"[]": "must be a JSON object",
+        b'{"query": "x", "llm_context": []}': "must be a JSON object",
+        b'{"query": "x", "images": [{}]}': "give either artifact_id or data",
+    }
+    for body, message in said.items():
+        found = problem(await served.http.post("/v1/runs", content=body), 422, "invalid_input")
+        assert [error["message"] for error in found["errors"]] == [message]
+
+
+async def test_an_address_that_is_none_says_where_the_addresses_are(served: Served) -> None:
+    """Whoever opens the gateway in a browser, or misspells a path, finds the list."""
+    for path in ("/", "/v1/run"):
+        assert "GET /openapi.json" in problem(await served.http.get(path), 404, "not_found")["detail"]
+
+
 async def test_values_are_not_repeated_in_the_answer(served: Served) -> None:
     """They may be secrets, put in the wrong place."""
     answer = await served.http.post("/v1/runs", json={"query": "x", "session_id": 123456789, "llm_context": "s3cr3t"})

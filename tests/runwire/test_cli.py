@@ -14,7 +14,7 @@ import pytest
 from runwire import cli, launch
 from runwire.client import Client
 from tests.gateway.pictures import CANARY, corners, talkative
-from tests.support.needs import needs_program
+from tests.support.needs import free_port, needs_program
 from tests.support.waiting import wait_until_blocking
 
 ROOT = Path(__file__).parents[2]
@@ -138,6 +138,14 @@ def test_an_unreachable_gateway_is_named(tmp_path: Path) -> None:
     answer = runwire("doctor", "--url", "http://127.0.0.1:9", data=tmp_path)
     assert answer.returncode == 1
     assert "127.0.0.1:9" in answer.stdout
+
+
+def test_nobody_there_says_what_to_do(tmp_path: Path) -> None:
+    """Which address was tried, and how there would be somebody."""
+    answer = runwire("tools", "--url", f"http://127.0.0.1:{free_port()}", data=tmp_path)
+    assert answer.returncode == 6
+    assert "no gateway answered at http://127.0.0.1:" in answer.stderr
+    assert "up`, or give --url" in answer.stderr
 
 
 def test_ctrl_c_while_everything_starts_stops_it(tmp_path: Path) -> None:

@@ -163,10 +163,19 @@ async def test_a_key_is_shown(own_nats_server: NatsServer) -> None:
 
 async def test_nobody_there() -> None:
     """Told within the client's patience."""
-    async with Client(f"http://127.0.0.1:{free_port()}", patience_s=0.3) as client:
+    place = f"http://127.0.0.1:{free_port()}"
+    async with Client(place, patience_s=0.3) as client:
         for attempt in (client.start("x"), client.status(new_id()), collected(client, new_id())):
-            with pytest.raises(Unreachable):
+            with pytest.raises(Unreachable, match=f"no gateway answered at {place} for 0.3 s"):
                 await attempt
+
+
+@pytest.mark.parametrize("url", ["", "nonsense", "127.0.0.1:8080", "ftp://127.0.0.1", "http://", "http://[::"])
+def test_what_is_no_address_is_refused_at_once(url: str) -> None:
+    """Waiting would not make it one."""
+    with pytest.raises(RunwireError, match="is no address of a gateway; one looks like http://") as refusal:
+        Client(url)
+    assert refusal.value.code == "bad_url"
 
 
 async def test_a_gateway_without_nats_is_awaited_and_then_its_own_words_are_passed_on(own_nats_server: NatsServer) -> None:

@@ -46,7 +46,9 @@ def test_what_cannot_be_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     """Said before anything is, with the name of the file."""
     page = tmp_path / "page.png"
     page.write_bytes(b"<html>")
-    with pytest.raises(ValueError, match=r"page\.png is no png, jpeg, webp or gif"):
+    with pytest.raises(ValueError, match="the image is empty"):
+        image_inputs([b""])
+    with pytest.raises(ValueError, match=r"page\.png is no png, jpeg, webp or gif; save it as one of them"):
         image_inputs([page])
     with pytest.raises(FileNotFoundError):
         image_inputs([tmp_path / "nowhere.png"])

@@ -22,6 +22,7 @@ from contracts.tools import ToolCall, ToolSpec
 from runwire import Tool, ToolContext, tool
 from runwire.serving import serve
 from tests.support.nats_server import NatsServer
+from tests.support.needs import free_port
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -383,3 +384,18 @@ async def test_it_waits_for_a_server_and_can_be_told_to_stop_waiting() -> None:
     assert not waiting.done()
     stop.set()
     await asyncio.wait_for(waiting, 5)
+
+
+async def test_a_server_that_is_not_there_is_named_while_it_is_awaited(caplog: pytest.LogCaptureFixture) -> None:
+    """Without the password that its address may hold; told to stop meanwhile, serving stops."""
+
+    @tool(desc="Nothing")
+    def nothing() -> None: ...
+
+    stop, port = asyncio.Event(), free_port()
+    serving = asyncio.create_task(serve([nothing], f"nats://user:secret@127.0.0.1:{port}", stop=stop))
+    await wait_until(lambda: f"NATS at 127.0.0.1:{port}: " in caplog.text, what="it says what it waits for")
+    stop.set()
+    await serving
+    assert "tried again until it answers" in caplog.text
+    assert "secret" not in caplog.text
