@@ -35,6 +35,7 @@ from .client import Client
 from .client_errors import RunwireError, Unreachable
 from .images import image_inputs
 from .rendering import Screen
+from .variables import misspelt
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Run LLM agents on your own machines.")
 
@@ -105,6 +106,8 @@ def up(
 async def _up(plan: launch.Plan, *, demo: bool, once: bool) -> int:
     console = Console()
     stop = launch.stop_event()
+    for sentence in misspelt(os.environ):
+        _note(console, sentence)
     console.print("[dim]starting nats-server, planner, tool_runner, gateway and tools …[/dim]")
     async with launch.running(plan, lambda text: _note(console, text), stop) as endpoints:
         where = f"gateway [bold]{endpoints['url']}[/bold] · NATS {endpoints['nats_url']} · data {escape(str(plan.data))}"

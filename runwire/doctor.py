@@ -15,6 +15,7 @@ import httpx
 from . import launch
 from .client import Client
 from .client_errors import RunwireError
+from .variables import misspelt
 
 _LITTLE_SPACE = 2 << 30
 _KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "MISTRAL_API_KEY", "GROQ_API_KEY", "OPENROUTER_API_KEY")
@@ -32,7 +33,7 @@ class Check:
 
 async def examine(url: str, api_key: str | None, env: Mapping[str, str]) -> list[Check]:
     """Look at this machine and at the gateway. Never raises for what it finds."""
-    local = [_python(), await asyncio.to_thread(_nats_server), _data(), _model(env)]
+    local = [_python(), await asyncio.to_thread(_nats_server), _data(), _model(env), *_settings(env)]
     return [*local, *await _gateway(url, api_key)]
 
 
@@ -71,6 +72,10 @@ def _model(env: Mapping[str, str]) -> Check:
     return Check(
         "model", "warning", "none configured; builtin/rehearsal stands in", "set RUNWIRE_MODEL, or a provider's key, then `runwire up`"
     )
+
+
+def _settings(env: Mapping[str, str]) -> list[Check]:
+    return [Check("settings", "warning", sentence, "correct its name; docs/operations.md names the settings") for sentence in misspelt(env)]
 
 
 async def _gateway(url: str, api_key: str | None) -> list[Check]:

@@ -148,6 +148,16 @@ def test_nobody_there_says_what_to_do(tmp_path: Path) -> None:
     assert "up`, or give --url" in answer.stderr
 
 
+def test_a_misspelt_setting_is_pointed_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it costs an hour; by `doctor`, and at every start."""
+    monkeypatch.setenv("RUNWIRE_MODLE", "openai/x")
+    found = runwire("doctor", "--url", "http://127.0.0.1:9", data=tmp_path)
+    (tmp_path / "file").write_text("")
+    started = runwire("up", "--port", "0", data=tmp_path / "file", cwd=tmp_path)
+    for said in (found.stdout, started.stdout):
+        assert "RUNWIRE_MODLE is no setting: nothing reads it; RUNWIRE_MODEL is one" in said
+
+
 def test_ctrl_c_while_everything_starts_stops_it(tmp_path: Path) -> None:
     """Not after it has become ready, and nothing is left."""
     needs_program("nats-server")

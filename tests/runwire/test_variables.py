@@ -1,0 +1,36 @@
+"""Misspelt settings are noticed."""
+
+import re
+from pathlib import Path
+
+from runwire.variables import OF_COMMANDS, OF_SERVICES, misspelt
+from services.artifact_store.settings import ArtifactStoreSettings
+from services.gateway.settings import GatewaySettings
+from services.planner.settings import PlannerSettings
+from services.tool_runner.settings import ToolRunnerSettings
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_all_settings_are_known() -> None:
+    """No setting that a service reads is called misspelt."""
+    settings = (ArtifactStoreSettings, GatewaySettings, PlannerSettings, ToolRunnerSettings)
+    assert {name for kind in settings for name in kind.model_fields} <= OF_SERVICES
+
+
+def test_the_documents_name_no_setting_that_is_not_there() -> None:
+    """What a reader copies from them works."""
+    named = {
+        name for file in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")) for name in re.findall(r"RUNWIRE_[A-Z0-9_]+", file.read_text())
+    }
+    named -= {name for name in named if name.endswith("_") or name.startswith("RUNWIRE_TEST_")}
+    assert {name.removeprefix("RUNWIRE_").lower() for name in named} <= OF_SERVICES | OF_COMMANDS
+
+
+def test_a_misspelt_one_is_told_with_the_one_that_was_meant() -> None:
+    """Its value stays where it is."""
+    given = {"RUNWIRE_MODLE": "s3cr3t", "RUNWIRE_PORT": "1", "RUNWIRE_TEST_MINIO": "x", "RUNWIRE_FROBNICATE": "1", "PATH": "/bin"}
+    assert misspelt(given) == [
+        "RUNWIRE_FROBNICATE is no setting: nothing reads it",
+        "RUNWIRE_MODLE is no setting: nothing reads it; RUNWIRE_MODEL is one",
+    ]
