@@ -54,6 +54,7 @@ build/uv/bin/uv:
 $(VENV)/ready: requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'Python 3.11 or newer is needed; choose one with: make PYTHON=python3.12 $(MAKECMDGOALS)' >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo 'This Python has no venv module; on Debian and Ubuntu: apt-get install python3-venv' >&2; exit 1; }
+	@echo 'Installing what requirements.lock says into $(VENV), once: about 750 MB, a minute or more without another word.'
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all: --no-compile -r requirements.lock
 	-@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import signal
+import traceback
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -126,8 +127,19 @@ def main(paths: Sequence[str | Path], url: str | None = None, *, grace_s: float 
         tools = unique(tool for path in paths for tool in load_tools(path))
     except ToolsNotLoaded as error:
         raise SystemExit(str(error)) from error
+    except Exception as error:  # noqa: BLE001, a file may raise anything while it is read
+        raise SystemExit(_told_to_its_author(error)) from None
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_until_told(tools, url, grace_s))
+
+
+def _told_to_its_author(error: Exception) -> str:
+    """The traceback through the author's own files; how we came to read them is of no use to anybody."""
+    told = traceback.TracebackException.from_exception(error)
+    own = str(Path(__file__).parent)
+    theirs = [frame for frame in told.stack if not frame.filename.startswith((own, "<frozen importlib"))]
+    told.stack = traceback.StackSummary.from_list(theirs)
+    return "".join(told.format()).rstrip()
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -20,7 +20,7 @@ from nats.aio.msg import Msg
 from contracts.ids import new_id
 from contracts.tools import ToolCall, ToolSpec
 from runwire import Tool, ToolContext, tool
-from runwire.serving import serve
+from runwire.serving import main, serve
 from tests.support.nats_server import NatsServer
 from tests.support.needs import free_port
 from tests.support.waiting import wait_until
@@ -399,3 +399,24 @@ async def test_a_server_that_is_not_there_is_named_while_it_is_awaited(caplog: p
     await serving
     assert "tried again until it answers" in caplog.text
     assert "secret" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "last"),
+    [
+        ("def broken(:\n", "SyntaxError: invalid syntax"),
+        ("import nowhere_to_be_found\n", "ModuleNotFoundError: No module named 'nowhere_to_be_found'"),
+        ("from runwire import tool\n@tool(desc='x', idempotnt=True)\ndef a() -> None: ...\n", "TypeError: tool() takes no idempotnt"),
+    ],
+)
+def test_a_file_that_cannot_be_read_shows_its_author_where(text: str, last: str, tmp_path: Path) -> None:
+    """The line of the file and what is wrong with it, without our own calls around them."""
+    file = tmp_path / "wrong.py"
+    file.write_text(text)
+    with pytest.raises(SystemExit) as ended:
+        main([file])
+    told = str(ended.value)
+    assert told.endswith(last)
+    assert f'File "{file}", line' in told
+    assert "runwire/loading.py" not in told
+    assert "importlib" not in told
