@@ -1,14 +1,24 @@
 """Asking for a run, and looking at one."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from .base import HttpInput, Message
 from .images import ImageInput, ImageRef
 from .payload import FinalPayload, Reason, Usage
 
 TenantName = str
+
+
+def _said(text: str) -> str:
+    if not text.strip():
+        raise ValueError("holds nothing but white space")
+    return text
+
+
+Question = Annotated[str, AfterValidator(_said)]
+"""Something that a model can be asked."""
 
 
 class RunLimits(Message):
@@ -43,7 +53,7 @@ class LimitsInput(HttpInput):
 class RunInput(HttpInput):
     """The body of `POST /v1/runs`."""
 
-    query: str = Field(min_length=1, max_length=200_000, description="the question, as the user put it")
+    query: Question = Field(min_length=1, max_length=200_000, description="the question, as the user put it")
     images: list[ImageInput] = Field(default_factory=list, max_length=64, description="shown to the model beside the question")
     agent: str = Field(default="default", pattern=r"^[A-Za-z0-9_-]{1,64}$", description="an entry of the agents file")
     strategy: Literal["react"] | None = None

@@ -8,7 +8,7 @@ from contracts.artifacts import StoredArtifact
 from contracts.base import HttpInput
 from contracts.images import ImageInput
 from contracts.payload import FinalPayload
-from contracts.runs import LimitsInput, RunInput, RunStatus
+from contracts.runs import LimitsInput, Question, RunInput, RunStatus
 from contracts.tools import ToolSpec
 
 
@@ -36,7 +36,7 @@ class ChatInput(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    query: str = Field(min_length=1, max_length=200_000)
+    query: Question = Field(min_length=1, max_length=200_000)
     images: list[ImageInput] = Field(default_factory=list, max_length=64)
     agent: str = Field(default="default", pattern=r"^[A-Za-z0-9_-]{1,64}$")
     session_id: str | None = Field(default=None, max_length=200)

@@ -40,6 +40,7 @@ BODIES = [
     (b"null", ""),
     (b"{}", "query"),
     (b'{"query": ""}', "query"),
+    (b'{"query": " \\n\\t"}', "query"),
     (b'{"query": 1}', "query"),
     (b'{"query": "x", "agnet": "a"}', "agnet"),
     (b'{"query": "x", "agent": "a b"}', "agent"),
@@ -62,6 +63,12 @@ async def test_a_body_that_does_not_fit_is_told_where(served: Served) -> None:
         found = problem(await served.http.post("/v1/runs", content=body), 422, "invalid_input")
         assert [error["field"] for error in found["errors"]] == [field], body[:100]
         assert all(error["message"] for error in found["errors"])
+
+
+async def test_a_blank_question_asks_nobody(served: Served) -> None:
+    """On /chat either: it would cost a call of the model."""
+    found = problem(await served.http.post("/chat", json={"query": " \n\u00a0"}), 422, "invalid_input")
+    assert found["errors"] == [{"field": "query", "message": "holds nothing but white space"}]
 
 
 async def test_every_wrong_field_is_named_at_once(served: Served) -> None:
