@@ -10,7 +10,7 @@ import structlog
 from contracts import subjects
 from contracts.events import Asked, ModelFailed, PlannedCall
 from contracts.inbox import RunResumed
-from contracts.tools import CallRequested
+from contracts.tools import CallQuestion, CallRequested
 from services.runtime.bus import Bus
 
 from . import endings, index
@@ -161,6 +161,13 @@ class Effects:
         subject = subjects.call(self._where.tenant, self._where.run, call.tool)
         await self._bus.publish_surely(subject, message.model_dump_json().encode(), f"{self._where.run}.{call.call_id}")
 
+    async def _call_off(self, run: Run) -> None:
+        """Tell the tools that hold calls of a run that has ended. Its tool runners do that too, unless they are stopped at this moment."""
+        for call in run.open.values():
+            if call.call_id in run.owner:
+                question = CallQuestion(idempotency_key=f"{self._where.run}.{call.call_id}")
+                await self._bus.tell(subjects.tool_cancel(call.tool), question.model_dump_json().encode())
+
     async def _wake(self) -> None:
         told, where = self._told, self._where
         subject = subjects.inbox(where.tenant, where.run, f"resumed-{told.owner.partition(':')[2]}")
@@ -181,5 +188,6 @@ class Effects:
                     await index.set_timer(self._bus, started, name, at)
             case Close():
                 self._told.closed = True
+                await self._call_off(run)
                 if started is not None:
                     await index.close(self._bus, run, started)

@@ -8,6 +8,8 @@ import asyncio
 
 import pytest
 
+from contracts import subjects
+from runwire.waking import STALL_S
 from services.runtime.bus import Bus
 from tests.support.waiting import wait_until
 from tests.system.checker import Evidence, RunEvidence, events_of, judge
@@ -123,6 +125,35 @@ async def test_a_request_that_a_frozen_tool_never_read_is_not_begun_later(tool: 
     for name in names:
         system.stack.thaw(name)
     after = [await _run(client, Plan(turns=((tool,),), nth=f"after-unread-{tool}-{n}")) for n in range(3)]
+    await _judge(bus, system, run, *after)
+    assert system.executions(run.run_id) == []
+
+
+@pytest.mark.parametrize("tool", ["once", "often"])
+async def test_a_call_of_a_run_that_ended_is_not_begun_even_if_its_tool_runner_sleeps(
+    tool: str, system: System, client: Client, bus: Bus
+) -> None:
+    """The request waits in the socket of a frozen tool, and its tool runner is frozen too: then the planner calls it off."""
+    tools, runners = system.stack.names("tools"), system.stack.names("tool_runner")
+    for name in tools:
+        system.stack.freeze(name)
+    overheard = await bus.nc.subscribe(subjects.tool(tool))
+    await bus.barrier()
+    plan = Plan(turns=((tool,),), nth=f"asleep-{tool}")
+    run = RunEvidence(await client.ask(plan.query, key=plan.nth), cancelled_by_client=True)
+    await overheard.next_msg(timeout=20)
+    for name in runners:
+        system.stack.freeze(name)
+    await client.cancel(run.run_id)
+    assert (await client.follow(run.run_id, run.seen))["type"] == "cancelled"
+    await asyncio.sleep(2 * STALL_S)  # A shorter stop is no stop.
+    for name in tools:
+        system.stack.thaw(name)
+    await asyncio.sleep(STALL_S)  # Time to begin it, before the tool runners could call it off.
+    for name in runners:
+        system.stack.thaw(name)
+    after = [await _run(client, Plan(turns=((tool,),), nth=f"after-asleep-{tool}-{n}")) for n in range(3)]
+    await overheard.unsubscribe()
     await _judge(bus, system, run, *after)
     assert system.executions(run.run_id) == []
 
