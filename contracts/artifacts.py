@@ -31,8 +31,8 @@ INLINE_BYTES = 2 << 20
 """What is not larger travels in the request itself."""
 CHUNK_BYTES = 2 << 20
 """Every chunk of an upload but its last, and the longest range of one get. docs/decisions/0007 says why."""
-DIRECT_BYTES = 256 << 10
-"""Fewer are not worth the way to the S3 server itself."""
+DIRECT_BYTES = 128 << 10
+"""Fewer are not worth the way to the S3 server itself. docs/decisions/0007 says why."""
 
 JsonType = Literal["dict", "list", "str", "int", "float", "bool", "bytes"]
 ArtifactId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", description="UUIDv7, 32 lower-case hexadecimal digits")]

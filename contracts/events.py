@@ -168,6 +168,7 @@ class ModelFailed(Message):
     then: Literal["retry", "fallback"]
     next_model: str
     wait_s: float = 0.0
+    usage: Usage | None = Field(default=None, description="of requests that broke off; those made up for count with the reply that came")
 
 
 class Paused(Message):

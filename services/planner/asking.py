@@ -19,6 +19,7 @@ from nats.errors import Error as NatsError
 
 from contracts import subjects
 from contracts.events import Asked, Chunk, Thinking
+from contracts.payload import Usage
 from contracts.records import EVENTS_HEADER, Record
 from services.runtime.bus import Bus
 from services.runtime.errors import WRONG_LAST_SEQUENCE, Refused, Unsure
@@ -308,7 +309,9 @@ async def _consume(stream: AsyncGenerator[Delta | Reply, None], reading: Reading
                 sender.say("answer", visible)
     except ModelFailed as error:
         # Before the first word it was tried again already.
-        return Failed(fault=error.fault, again=error.fault.retryable and error.after_output)
+        # What a reply that broke off has cost, nobody says.
+        usage = Usage(model_calls=error.calls, cost_usd=0.0, estimated=error.after_output)
+        return Failed(fault=error.fault, again=error.fault.retryable and error.after_output, usage=usage)
     raise AssertionError("a model's stream ends with its Reply")
 
 

@@ -17,6 +17,7 @@ from .run import Event, Run, spent, take_in
 
 _SHORT = 4000
 _OVERFLOW_LINE = 400
+_FIRST_PAUSE_S = 0.5
 _TRIES_PER_MODEL = 2
 """Requests to one model that break off, before the next one is asked."""
 
@@ -71,6 +72,13 @@ def next_asked(run: Run, told: Told, turn: int, attempt: int, cause: AskedCause)
 def models_of(run: Run) -> list[str]:
     """The run's model and its fallbacks, in the order in which they are asked."""
     return list(dict.fromkeys([run.model, *(run.started.fallbacks if run.started else ())]))
+
+
+def pause_s(run: Run, failures: int) -> float:
+    """Seconds before the request that follows so many in a turn that broke off; none where the next model is asked."""
+    last = len(models_of(run)) - 1
+    before, now = (min(count // _TRIES_PER_MODEL, last) for count in (failures - 1, failures))
+    return _FIRST_PAUSE_S * 2.0 ** (failures - 1) if before == now else 0.0
 
 
 def after(run: Run, *, decision: Decision | None = None, observed: Observed | None = None) -> Run:
@@ -180,6 +188,8 @@ def _fail(run: Run, told: Told, asked: Asked, decision: Failed, rules: Rules) ->
         fault=decision.fault,
         then="retry" if later == model else "fallback",
         next_model=later,
+        wait_s=pause_s(run, run.failures + 1),
+        usage=decision.usage,
     )
     return _ask_again(run, told, asked, decision, "provider", failed)
 

@@ -2,8 +2,10 @@
 
 import asyncio
 import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
@@ -15,7 +17,7 @@ from services.runtime.bus import Bus
 
 from . import endings, index
 from .asking import Address, ChunkSender, ask, say, watched
-from .deciding import comes_to, text_of
+from .deciding import comes_to, pause_s, text_of
 from .decisions import Decision
 from .moves import Ask, AskCritique, AskEffort, Close, Dispatch, Open, Rules, Say, SetTimer, Told, Wake
 from .retries import Note
@@ -24,11 +26,20 @@ from .run_logs import RunLogs
 from .thinking import Thinker
 
 logger = structlog.get_logger(__name__)
+T = TypeVar("T")
 
 
 def now() -> int:
     """Unix ms."""
     return time.time_ns() // 1_000_000
+
+
+async def _later(pause: float, stream: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+    """The same stream, begun after a pause in seconds."""
+    await asyncio.sleep(pause)
+    async with aclosing(stream) as pieces:
+        async for piece in pieces:
+            yield piece
 
 
 class Effects:
@@ -91,6 +102,9 @@ class Effects:
         sender = self._sender(run, asked)
         warnings: list[str] = []
         stream, reading = await self._thinker.think(run, lambda note: self._on_failure(sender, asked, note), warnings.extend)
+
+        if asked.cause == "provider":
+            stream = _later(pause_s(run, run.failures), stream)
 
         def answer_of(decision: Decision) -> tuple[Decision, str]:
             decision = comes_to(run, decision, now(), self._rules)

@@ -103,6 +103,8 @@ class LiteLLMModel:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
         """Yield the reply's deltas and, last, the Reply (see Model). Raises ModelFailed."""
+        if request.model.startswith(f"{rehearsal.PROVIDER}/") and request.model != rehearsal.NAME:
+            raise ModelFailed("model_failed", f"there is no model {request.model}; the stand-in is {rehearsal.NAME}", calls=0)
         await self.warm()
         _ignore_its_warnings()
         format_ = None if request.model in self._without_format else request.response_format

@@ -22,6 +22,7 @@ class ModelFailed(Exception):
         after_output: whether text or reasoning had already been passed on, so that nobody may silently ask again.
         status: the provider's HTTP status, where there was one.
         elsewhere: whether another model may well answer the same request.
+        calls: requests that were sent before it was given up.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class ModelFailed(Exception):
         after_output: bool = False,
         status: int | None = None,
         elsewhere: bool = True,
+        calls: int = 1,
     ) -> None:
         super().__init__(reason)
         self.fault = Fault(code=code, reason=reason, retryable=retryable)
@@ -41,6 +43,7 @@ class ModelFailed(Exception):
         self.after_output = after_output
         self.status = status
         self.elsewhere = elsewhere
+        self.calls = calls
 
 
 _NESTED = 5

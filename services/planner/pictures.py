@@ -95,7 +95,7 @@ class Pictures:
         except (ArtifactTooLarge, ArtifactInvalid) as error:
             raise _Gone(error.reason) from None
         except ArtifactFailed as error:
-            raise ModelFailed("storage_unavailable", f"an image could not be fetched: {error.reason}", retryable=True) from None
+            raise ModelFailed("storage_unavailable", f"an image could not be fetched: {error.reason}", retryable=True, calls=0) from None
         url = await asyncio.to_thread(_data_url, data)
         self._keep(key, url)
         return url

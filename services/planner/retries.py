@@ -71,6 +71,7 @@ class Retrying:
             else:
                 return
             failure = failures[names[0]]
+            failure.calls = calls
             if failure.after_output or not (failure.fault.retryable or failure.elsewhere):
                 raise failure
             pause = self._pause(failure, attempt)
@@ -115,4 +116,5 @@ def _all_of(failures: dict[str, ModelFailed]) -> ModelFailed:
         retry_after_s=last.retry_after_s,
         status=last.status,
         elsewhere=last.elsewhere,
+        calls=last.calls,
     )

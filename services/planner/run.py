@@ -250,6 +250,11 @@ def take_in(run: Run, observed: Observed) -> None:
         run.last_observation = observed.observation
 
 
+def _fold_model_failed(run: Run, failed: events.ModelFailed, _at: int) -> None:
+    if failed.usage is not None:
+        run.usage = spent(run.usage, failed.usage)
+
+
 def _fold_repaired(run: Run, repaired: Repaired, _at: int) -> None:
     run.usage = spent(run.usage, repaired.usage, repairs=1)
     if repaired.kind == "answer":
@@ -270,6 +275,7 @@ _FOLDS: dict[str, Callable[[Run, Any, int], None]] = {
     "step": _fold_step,
     "called": _fold_called,
     "observed": _fold_observed,
+    "model_failed": _fold_model_failed,
     "repaired": _fold_repaired,
     "compacted": _fold_compacted,
     "paused": _fold_paused,

@@ -109,7 +109,22 @@ async def test_a_model_that_breaks_off_twice_is_left_for_the_next(plan: Plan, pr
     story = await (await plan(fallback_models=[SPARE])).tell()
     assert story.shown() == "whole"
     assert [asked.model for asked in story.of("asked")] == ["openai/scripted", "openai/scripted", SPARE]
-    assert [told.then for told in story.of("model_failed")] == ["retry", "fallback"]
+    assert [(told.then, told.wait_s) for told in story.of("model_failed")] == [("retry", 0.5), ("fallback", 0.0)]
+    assert (story.end.usage.model_calls, story.end.usage.estimated) == (3, True)
+
+
+async def test_requests_count_where_a_run_ends_in_an_error_too(plan: Plan, provider: ModelServer) -> None:
+    """Three of them before the model is given up."""
+    provider.say(Say(status=500))
+    story = await (await plan()).tell()
+    assert (story.end.type, story.end.usage.model_calls, len(provider.ledger)) == ("error", 3, 3)
+
+
+async def test_the_stand_in_answers_under_its_own_name_alone(plan: Plan, provider: ModelServer) -> None:
+    """A misspelt one is told."""
+    story = await (await plan(model="builtin/rehersal")).tell()
+    assert story.end.error == "there is no model builtin/rehersal; the stand-in is builtin/rehearsal"
+    assert not provider.ledger
 
 
 async def test_a_model_that_falls_silent_is_left(plan: Plan, provider: ModelServer) -> None:
