@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
+from fastapi.responses import PlainTextResponse
 
 from contracts.tools import ToolSpec
 from services.runtime.artifacts import ArtifactClient
@@ -28,6 +29,14 @@ from .run_index import RunIndex
 from .runs import Runs
 from .settings import GatewaySettings
 from .vision import Vision
+
+_WELCOME = """This is a Runwire gateway. It speaks HTTP and JSON; /openapi.json describes it.
+
+Ask something:
+
+  runwire run "What is 17*23?"
+  curl -s <this address>/chat -H 'Content-Type: application/json' -d '{"query": "What is 17*23?"}'
+"""
 
 
 def build_app(settings: GatewaySettings, bus: Bus, tools: Callable[[], Mapping[str, ToolSpec]]) -> FastAPI:
@@ -56,11 +65,17 @@ def build_app(settings: GatewaySettings, bus: Bus, tools: Callable[[], Mapping[s
         tools=tools,
         streams=streams,
     )
+    app.add_api_route("/", _welcome, include_in_schema=False)
     app.include_router(router)
     app.include_router(artifacts.router)
     add_handlers(app)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
     return app
+
+
+async def _welcome() -> PlainTextResponse:
+    """Tell whoever opens this in a browser that it is the right place."""
+    return PlainTextResponse(_WELCOME)
 
 
 def build_server(settings: GatewaySettings) -> FrontServer:

@@ -67,6 +67,13 @@ async def test_health_and_documents_need_no_key(keyed: Served) -> None:
         assert (await keyed.http.get(path)).status_code == 200
 
 
+async def test_a_browser_hears_what_this_is(keyed: Served) -> None:
+    """Without a key: it tells nothing of the deployment."""
+    answer = await keyed.http.get("/")
+    assert (answer.status_code, answer.headers["Content-Type"]) == (200, "text/plain; charset=utf-8")
+    assert "/openapi.json" in answer.text
+
+
 async def test_no_page_loads_scripts_from_elsewhere(keyed: Served) -> None:
     """The interactive documents would run them beside the caller's key."""
     for path in ("/docs", "/redoc"):
