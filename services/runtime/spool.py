@@ -31,6 +31,7 @@ class Bytes:
     """Bytes in memory."""
 
     def __init__(self, data: bytes | bytearray | memoryview) -> None:
+        self._data = data
         self._view = memoryview(data).cast("B")
 
     @property
@@ -45,7 +46,9 @@ class Bytes:
         return (await asyncio.to_thread(hashlib.sha256, self._view)).hexdigest()
 
     async def read(self, offset: int, length: int) -> bytes:
-        """Return a copy of some."""
+        """Return some: a copy, unless it is all of what cannot change."""
+        if type(self._data) is bytes and length == self.size:
+            return self._data
         return bytes(self._view[offset : offset + length])
 
 

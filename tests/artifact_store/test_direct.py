@@ -6,6 +6,7 @@ import hashlib
 import secrets
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,14 +16,16 @@ from contracts import subjects
 from contracts.artifacts import CHUNK_BYTES, DIRECT_BYTES, DIRECT_HEADER, ArtifactRef, GetArtifact, PresignedUrl
 from contracts.ids import new_id
 from contracts.tools import REPLY_HEADER
+from runwire.launch_s3 import Keys
 from services.artifact_store import keeper
 from services.runtime.artifact_errors import StorageUnavailable
 from services.runtime.artifacts import ArtifactClient
 from services.runtime.s3_reads import ReadFailed, S3Reads
+from tests.support import s3_servers, stores
 from tests.support.nats_server import NatsServer
 from tests.support.relay import Mood, Relay, relayed
 from tests.support.s3_servers import S3Server
-from tests.support.stores import Store, serving
+from tests.support.stores import Store, connected, serving
 from tests.support.waiting import wait_until
 
 MIB = 1 << 20
@@ -158,6 +161,22 @@ async def test_a_url_that_expires_meanwhile_is_renewed(store: Store, monkeypatch
         assert await download.read(SIZE) == body
     assert [each.direct for each in asked] == [True, True]
     assert store.bus.s3_reads.is_usable
+
+
+async def test_keys_that_change_meanwhile(server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The S3 server and the store are started again with new ones: the reader gets a new URL and goes on directly."""
+    with S3Server("rclone", tmp_path) as s3:
+        async with connected(server.url) as bus:
+            async with serving(s3, server.url) as store:
+                ref, body = await put(store)
+                download = await ArtifactClient(bus, patience_s=20).get(store.tenant, ref.artifact_id)
+            s3.kill()
+            for module in (s3_servers, stores):
+                monkeypatch.setattr(module, "KEYS", Keys(access="another", secret="anothersecret"))
+            s3.start()
+            async with serving(s3, server.url):
+                assert await download.read(SIZE) == body
+            assert bus.s3_reads.is_usable
 
 
 @pytest.mark.parametrize("mood", ["refuse", "freeze", "deny", "garbage"])
