@@ -46,7 +46,7 @@ _ANSWER_S = 0.3
 _PATIENT_ANSWER_S = 1.0
 """The same for a copy that was beating a moment ago: it may be starved rather than dead."""
 _STALE_S = 1.0
-_PAUSE_S = 0.1
+_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 0.5
 _ALSO_WAITING = 8 << 20
 """Bytes of other replies that may wait to be heard beside a result."""
 _BEATS_MISSED = 3
@@ -323,8 +323,9 @@ class Dispatch:
         settled = now - self._bus.up_since > self._settings.settling_s
         if settled and now - self._unserved_since >= self._settings.unavailable_s:
             await self._give_up(ToolUnavailable(f"nobody serves {self._call.tool} right now"))
-        await asyncio.sleep(_PAUSE_S)
+        await asyncio.sleep(min(_LONGEST_PAUSE_S, _PAUSE_S + (now - self._unserved_since) / 2))
         self._attempts -= 1
+        self._look.expire()  # Another tool runner that found nobody who holds the call may have settled it meanwhile.
         await self._ask()
 
     async def _give_up(self, failure: CallFailed) -> NoReturn:

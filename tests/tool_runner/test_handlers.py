@@ -11,6 +11,8 @@ from pydantic import BaseModel, Field
 
 from contracts import subjects
 from contracts.events import ArtifactChunk, CallStarted, ToolProgress
+from contracts.faults import Fault
+from contracts.inbox import CallFinished
 from contracts.tools import ToolSpec
 from runwire import ToolContext, ToolError, tool
 from services.runtime.streams import consumer, ensure_consumer
@@ -267,6 +269,26 @@ async def test_a_tool_that_comes_a_little_late_is_waited_for(planner: Planner, s
     await client.subscribe("tool.latecomer", "latecomer", cb=on_call)
 
     assert (await planner.outcome(run)).observation == 1
+
+
+async def test_a_tool_that_comes_after_the_call_was_settled_is_not_asked(planner: Planner, start_runner: Start, client: Client) -> None:
+    """Another tool runner, which had slept, found nobody who holds the call and settled it; however short ago."""
+    await start_runner(ToolSpec(name="settled"))
+    run = await planner.request("settled", {})
+
+    async def intends() -> bool:
+        return any(isinstance(event, CallStarted) for event in await planner.shown(run))
+
+    await wait_until(intends, what="the call is under way")
+    settled = CallFinished(call_id="1-0", tool="settled", status="failed", failure=Fault(code="outcome_unknown", reason="lost"))
+    await planner.bus.publish(subjects.inbox("default", run, "1-0"), settled.model_dump_json().encode(), {"Nats-Msg-Id": f"{run}.1-0"})
+    asked = await client.subscribe(subjects.tool("settled"))
+
+    async def given_up() -> bool:
+        return await planner.open_calls("settled") == 0
+
+    await wait_until(given_up, what="the call is given up")
+    assert asked.pending_msgs == 0
 
 
 async def test_an_unknown_specification(planner: Planner, start_runner: Start) -> None:
