@@ -92,11 +92,10 @@ def test_settings_and_fields_are_there() -> None:
 
 
 def test_the_agents_file_is_one() -> None:
-    """And shows every field, but for the strategy, of which there is one so far."""
-    [block] = blocks("toml")
-    entries = tomllib.loads(block)
+    """All its entries together show every field, but for the strategy, of which there is one so far."""
+    entries = {name: entry for block in blocks("toml") for name, entry in tomllib.loads(block).items()}
     agents = parse_agents(entries)
     assert agents["analyst"].limits["grace_s"] == 600
     shown = {field for entry in entries.values() for field in entry}
     assert shown <= set(Agent.model_fields)
-    assert {"system_prompt", "skills", "tools", "limits", "reflection", "models", "fallbacks"} <= shown
+    assert {"system_prompt", "skills", "tools", "limits", "reflection", "models", "fallbacks", "vision_context"} <= shown
