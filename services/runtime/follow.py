@@ -112,24 +112,46 @@ class Follower:
         return self._pass([(sequence, kind, message.data, terminal)])
 
     async def _catch_up(self, upto: int | None = None) -> list[Stored]:
-        """Read back both subjects and merge them with what came live meanwhile."""
+        """Read back both subjects and merge them with what came live meanwhile. `upto`: the run's end, which is stored already."""
         found: dict[int, _Found] = {}
-        reader = await self._bus.reader(subjects.RUNS)
-        parts = await asyncio.gather(*(reader.messages(self._subject[kind], self._at[kind] + 1) for kind in _KINDS))
-        for kind, part in zip(_KINDS, parts, strict=True):
-            for message in part:
-                headers = message.headers or {}
-                sequence = int(headers["Nats-Sequence"])
-                found[sequence] = (sequence, kind, message.data, _is_terminal(headers))
+        for part in await asyncio.gather(*(self._read(kind, self._at[kind]) for kind in _KINDS)):
+            found |= part
         if upto is None:
             # What was stored before the slower of the two reads has arrived live by now; without it the merge could be out of order.
             await self._bus.barrier()
-            while not self._buffer.empty():
-                message = self._buffer.get_nowait()
-                if (place := _place(message)) is not None:
-                    sequence = place[0]
-                    found.setdefault(sequence, (sequence, _kind(message.subject), message.data, _is_terminal(message.headers or {})))
+            self._merge(found)
+            if any(each[3] for each in found.values()):
+                # The stream may have been read before its last message, whose copy may be lost.
+                found |= await self._read("stream", self._newest(found, "stream"))
         return self._pass([found[sequence] for sequence in sorted(found)])
+
+    async def _read(self, kind: Kind, after: int) -> dict[int, _Found]:
+        found = {}
+        for message in await (await self._bus.reader(subjects.RUNS)).messages(self._subject[kind], after + 1):
+            headers = message.headers or {}
+            sequence = int(headers["Nats-Sequence"])
+            found[sequence] = (sequence, kind, message.data, _is_terminal(headers))
+        return found
+
+    def _newest(self, found: dict[int, _Found], kind: Kind) -> int:
+        return max((each[0] for each in found.values() if each[1] == kind), default=self._at[kind])
+
+    def _merge(self, found: dict[int, _Found]) -> None:
+        """Add what came live, up to the first gap: what is behind that waits until the gap has been read back."""
+        last = {kind: self._newest(found, kind) for kind in _KINDS}
+        waiting: list[Msg] = []
+        while not self._buffer.empty():
+            message = self._buffer.get_nowait()
+            if (place := _place(message)) is None:
+                continue
+            (sequence, previous), kind = place, _kind(message.subject)
+            if waiting or last[kind] < previous < sequence:
+                waiting.append(message)
+            elif sequence > last[kind]:
+                found[sequence] = (sequence, kind, message.data, _is_terminal(message.headers or {}))
+                last[kind] = sequence
+        for message in waiting:
+            self._buffer.put_nowait(message)
 
     def _pass(self, found: list[_Found]) -> list[Stored]:
         passed = []

@@ -4,6 +4,7 @@ import asyncio
 import random
 
 import pytest
+from nats.aio.msg import Msg
 
 from contracts import subjects
 from contracts.ids import new_id
@@ -78,6 +79,39 @@ async def test_live_messages_that_are_lost_are_read_back(bus: Bus, seed: int, mo
     seen = [record.sequence for record in await asyncio.wait_for(listening, 15)]
     assert sorted(seen) == [record.sequence for record in await read(bus, run)]
     assert len(set(seen)) == len(seen) == 60
+
+
+@pytest.mark.parametrize("then", ["chunk", "done"])
+async def test_what_is_lost_while_it_reads_back_is_not_passed_over(bus: Bus, then: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both tails were read; then comes a record whose live copy is lost, and then one whose copy arrives."""
+    run = new_id()
+    await fenced.append(bus, "RUNS", subjects.log("default", run), b'{"id":"0"}', "0", after=0, headers={"Runwire-Events": "run_started"})
+    arrive, barrier = Follower._on_message, bus.barrier
+
+    async def lossy(self: Follower, message: Msg) -> None:
+        if message.data != b'{"id":"lost"}':
+            await arrive(self, message)
+
+    async def write(id_: str, events: str) -> None:
+        subject = (subjects.log if events == "done" else subjects.stream)("default", run)
+        await bus.publish(subject, f'{{"id":"{id_}"}}'.encode(), {"Runwire-Events": events})
+
+    async def meanwhile() -> None:
+        monkeypatch.setattr(bus, "barrier", barrier)
+        await write("lost", "chunk")
+        await write("next", then)
+        await barrier()
+
+    monkeypatch.setattr(Follower, "_on_message", lossy)
+    follower = Follower(bus, "default", run)
+    records = follower.records()
+    seen = [await anext(records)]
+    monkeypatch.setattr(bus, "barrier", meanwhile)
+    follower._stale = True
+    while len(seen) < 3:
+        seen.append(await anext(records))
+    assert [record.data for record in seen if record] == [b'{"id":"0"}', b'{"id":"lost"}', b'{"id":"next"}']
+    await records.aclose()
 
 
 async def test_a_killed_server_costs_a_listener_nothing(bus: Bus, own_nats_server: NatsServer) -> None:
