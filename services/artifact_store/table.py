@@ -147,12 +147,20 @@ class Table:
         reader = await self._bus.reader(_STREAM)
         try:
             found = await reader.latest(_PREFIX + pattern)
-        except Unsure:  # Too many, or no answer; the page below tells.
-            return [entry for entry in await self._page(_PREFIX + pattern, after, limit) if entry.data]
+        except Unsure:  # Too many, or no answer; the pages below tell.
+            return await self._walk_to(limit, _PREFIX + pattern, after)
         except BusError as error:
             raise StorageUnavailable("NATS does not answer") from error
         entries = [Entry(_key_of(message.headers), sequence_of(message), message.data) for message in found if message.data]
         return sorted((entry for entry in entries if entry.sequence > after), key=lambda entry: entry.sequence)[:limit]
+
+    async def _walk_to(self, limit: int, subject: str, after: int) -> list[Entry]:
+        """Return the next entries up to `limit`. A page holds marks of removal too, so one with few entries is not the last."""
+        entries: list[Entry] = []
+        while len(entries) < limit and (page := await self._page(subject, after, limit)):
+            after = page[-1].sequence
+            entries += [entry for entry in page if entry.data]
+        return entries[:limit]
 
 
 def _key_of(headers: dict[str, str] | None) -> str:

@@ -156,11 +156,13 @@ async def test_lists_of_sessions_and_runs(embedded: Store) -> None:
     assert not (await ask.list(embedded.tenant, run=new_id())).artifacts
 
 
-async def test_long_lists_are_paged_too(embedded: Store) -> None:
-    """Above the 1,024 entries that the server gives at once."""
+@pytest.mark.parametrize(("removed", "wanted"), [(0, 3), (700, 1)])
+async def test_long_lists_are_paged_too(embedded: Store, removed: int, wanted: int) -> None:
+    """Above the 1,024 entries that the server gives at once; the marks of what was removed are among those, and no end of the list."""
     place = subjects.place("crowded", None)
     entries = [f"$KV.artifacts.{subjects.place_key(embedded.tenant, place, new_id())}" for _ in range(1100)]
-    await asyncio.gather(*(embedded.bus.publish(entry, b"0") for entry in entries))
+    await asyncio.gather(*(embedded.bus.publish(entry, b"0") for entry in entries[removed:]))
+    await asyncio.gather(*(embedded.bus.publish(entry, b"", {"KV-Operation": "DEL"}) for entry in entries[:removed]))
     refs = [await embedded.client.put(embedded.tenant, f"{number}".encode(), session="crowded") for number in range(3)]
     found, cursor, pages = [], 0, 0
     while True:
@@ -170,7 +172,7 @@ async def test_long_lists_are_paged_too(embedded: Store) -> None:
         if page.next_cursor is None:
             break
         cursor = page.next_cursor
-    assert (found, pages) == (refs, 3)
+    assert (found, pages) == (refs, wanted)
 
 
 async def test_artifacts_expire(embedded: Store) -> None:
