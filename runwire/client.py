@@ -151,9 +151,7 @@ class Client:
                             yield piece
                         return
                     await answer.aread()
-                    reason = _error(answer)
-                    if answer.status_code not in _PASSING:
-                        raise reason
+                    reason = _passing(answer)
             except httpx.TransportError as error:
                 reason = error
             await patience.wait(reason)
@@ -167,12 +165,18 @@ class Client:
                 answer = await self._http.request(method, path, **request)
                 if answer.is_success:
                     return answer
-                reason = _error(answer)
-                if answer.status_code not in _PASSING:
-                    raise reason
+                reason = _passing(answer)
             except httpx.TransportError as error:
                 reason = error
             await patience.wait(reason)
+
+
+def _passing(answer: httpx.Response) -> RunwireError:
+    """Return a refusal after which another attempt may succeed; raise any other."""
+    error = _error(answer)
+    if answer.status_code not in _PASSING:
+        raise error
+    return error
 
 
 def _check_address(url: str) -> None:

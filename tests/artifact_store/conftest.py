@@ -8,9 +8,10 @@ import pytest
 
 from services.artifact_store.bucket import Bucket
 from services.runtime.streams import provision
+from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server, kinds
-from tests.support.stores import Store, connected, serving, settings_for
+from tests.support.stores import Store, serving, settings_for
 
 
 @pytest.fixture(scope="module")

@@ -23,10 +23,11 @@ from services.runtime.artifact_errors import StorageUnavailable
 from services.runtime.artifacts import ArtifactClient
 from services.runtime.s3_reads import ReadFailed, S3Reads
 from tests.support import s3_servers, stores
+from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
 from tests.support.relay import Mood, Relay, relayed
 from tests.support.s3_servers import S3Server
-from tests.support.stores import Store, connected, serving
+from tests.support.stores import Store, serving
 from tests.support.waiting import wait_until
 
 MIB = 1 << 20

@@ -17,10 +17,10 @@ from nats.aio.msg import Msg
 from services.runtime.artifact_errors import StorageUnavailable
 from services.runtime.artifacts import ArtifactClient
 from services.runtime.streams import provision
+from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server, kinds
 from tests.support.stack import Stack, resident
-from tests.support.stores import connected
 from tests.support.waiting import wait_until
 
 MIB = 1 << 20

@@ -17,10 +17,10 @@ from services.artifact_store.__main__ import kept_up
 from services.artifact_store.settings import ArtifactStoreSettings
 from services.runtime.artifacts import ArtifactClient
 from services.runtime.streams import provision
+from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import KEYS, S3Server
 from tests.support.stack import ROOT, Stack
-from tests.support.stores import connected
 
 KEY_NAMES = ("RUNWIRE_S3_ACCESS_KEY", "RUNWIRE_S3_SECRET_KEY")
 

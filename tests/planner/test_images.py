@@ -23,12 +23,13 @@ from services.planner.prompts import images
 from services.runtime.catalogue import key_subject
 from services.runtime.streams import provision
 from tests.planner.conftest import TEXT, Plan
+from tests.support.buses import connected
 from tests.support.model_server import ModelServer, Seen, action, answer
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
 from tests.support.stores import Store, serving
 from tests.support.waiting import wait_until
-from tests.support.whole import MODEL, Handler, connected
+from tests.support.whole import MODEL, Handler
 
 pytestmark = pytest.mark.timeout(60)
 BLIND = "openai/blind"

@@ -8,6 +8,7 @@ import pytest
 
 from services.planner.model import Delta, LiteLLMModel, ModelFailed, ModelRequest, Reply
 from tests.support.model_server import USAGE, ModelServer, Say, words
+from tests.support.model_shapes import FILTERED, TOO_LONG
 from tests.support.needs import free_port
 from tests.support.waiting import wait_until
 
@@ -118,14 +119,6 @@ async def test_native_tool_calls_are_put_together(server: ModelServer, model: Li
         {"name": "search", "arguments": '{"query": "nats"}'},
         {"name": "clock", "arguments": "{}"},
     ]
-
-
-TOO_LONG = {
-    "message": "This model's maximum context length is 10 tokens.",
-    "type": "invalid_request_error",
-    "code": "context_length_exceeded",
-}
-FILTERED = {"message": "The content management policy.", "type": "invalid_request_error", "code": "content_policy_violation"}
 
 
 @pytest.mark.parametrize(

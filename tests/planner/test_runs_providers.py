@@ -7,15 +7,10 @@ import pytest
 from services.planner.strategies.react_reading import ReactReading
 from tests.planner.conftest import Plan
 from tests.support.model_server import ModelServer, Say, action, answer, words
+from tests.support.model_shapes import FILTERED, TOO_LONG
 from tests.support.waiting import wait_until
 
 SPARE = "openai/spare"
-TOO_LONG = {
-    "message": "This model's maximum context length is 10 tokens.",
-    "type": "invalid_request_error",
-    "code": "context_length_exceeded",
-}
-FILTERED = {"message": "The content management policy.", "type": "invalid_request_error", "code": "content_policy_violation"}
 
 
 @pytest.mark.parametrize(

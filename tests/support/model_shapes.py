@@ -4,6 +4,14 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+TOO_LONG = {
+    "message": "This model's maximum context length is 10 tokens.",
+    "type": "invalid_request_error",
+    "code": "context_length_exceeded",
+}
+FILTERED = {"message": "The content management policy.", "type": "invalid_request_error", "code": "content_policy_violation"}
+"""Errors as OpenAI sends them: a conversation that is too long, and one that is refused."""
+
 
 def _pieces(text: str, size: int) -> Iterator[str]:
     for start in range(0, len(text), size):

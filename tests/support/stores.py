@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import nats
 from faststream.nats import NatsBroker
 from pydantic import SecretStr
 
@@ -18,20 +17,9 @@ from services.artifact_store.settings import ArtifactStoreSettings
 from services.runtime.artifacts import ArtifactClient
 from services.runtime.bus import Bus
 from services.runtime.health import Health
-from services.runtime.settings import BusSettings
+from tests.support.buses import connected
 from tests.support.s3_servers import KEYS, S3Server
 from tests.support.waiting import wait_until
-
-
-@contextlib.asynccontextmanager
-async def connected(url: str, name: str = "tests") -> AsyncIterator[Bus]:
-    """A service's connection."""
-    bus = Bus(name, BusSettings(nats_url=url))
-    bus.attach(await nats.connect(**bus.client_options()))
-    try:
-        yield bus
-    finally:
-        await bus.nc.close()
 
 
 @dataclass

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import nats
 from nats.aio.msg import Msg
 
 from contracts import subjects
@@ -31,28 +30,17 @@ from services.planner.settings import PlannerSettings
 from services.runtime.bus import Bus
 from services.runtime.catalogue import Catalogue
 from services.runtime.follow import Follower
-from services.runtime.settings import BusSettings
 from services.runtime.streams import provision
 from services.tool_runner.__main__ import running
 from services.tool_runner.announcements import Announced
 from services.tool_runner.settings import ToolRunnerSettings
+from tests.support.buses import connected
 from tests.support.model_server import ModelServer
 from tests.support.waiting import wait_until
 
 MODEL = "openai/scripted"
 Handler = Callable[[dict[str, Any]], Awaitable[Any]]
 """What a tool does with its arguments; a returned Fault is a failure."""
-
-
-@contextlib.asynccontextmanager
-async def connected(url: str, name: str, settings: BusSettings | None = None) -> AsyncIterator[Bus]:
-    """A service's connection."""
-    bus = Bus(name, settings or BusSettings(nats_url=url))
-    bus.attach(await nats.connect(**bus.client_options()))
-    try:
-        yield bus
-    finally:
-        await bus.nc.close()
 
 
 @dataclass

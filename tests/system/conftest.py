@@ -3,13 +3,16 @@
 import sys
 from collections.abc import AsyncIterator, Iterator
 
+import httpx
 import pytest
 
 from services.runtime.bus import Bus
+from tests.support.waiting import wait_until
 from tests.system import evidence
 from tests.system.client import Client
 from tests.system.rough_tools import BEHAVIOURS
 from tests.system.system import System, planned
+from tests.system.whole import Parts, Whole, deployed
 
 #: Few, so that a handful of runs fills them.
 SLOTS = 2
@@ -58,3 +61,25 @@ async def bus(system: System) -> AsyncIterator[Bus]:
     yield bus
     sys.stdout.write("\n".join(await evidence.consumers(bus)))
     await bus.nc.close()
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parts]:
+    """A deployment with an artifact store, for the tests of one file."""
+    with deployed(tmp_path_factory.mktemp("whole")) as found:
+        yield found
+
+
+@pytest.fixture
+async def whole(parts: Parts) -> AsyncIterator[Whole]:
+    """The same, with a client and a model that has said nothing yet."""
+    stack, nats, s3, model = parts
+    model.reset()
+    async with httpx.AsyncClient(base_url=stack.url, timeout=60) as http:
+
+        async def announced() -> bool:
+            return {"heavy", "analyze_table"} <= {spec["name"] for spec in (await http.get("/v1/tools")).json()["tools"]}
+
+        await wait_until(announced, timeout=20, what="the tools are there")
+        with stack.showing_logs():
+            yield Whole(stack, nats, s3, model, http)

@@ -6,126 +6,27 @@ import contextlib
 import hashlib
 import json
 import re
-import sys
 import time
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
 import pytest
 from nats.aio.msg import Msg
 
 from contracts import subjects
 from services.runtime.bus import Bus
-from tests.support.model_server import ModelServer, Say, action, answer
-from tests.support.nats_server import NatsServer
-from tests.support.s3_servers import S3Server
-from tests.support.stack import ROOT, Stack, resident
-from tests.support.waiting import wait_until
+from tests.support.model_server import action, answer
+from tests.support.stack import ROOT
 from tests.system import evidence
 from tests.system.artifact_tools import CANARIES, chart, noise_of, pdf, rows
+from tests.system.whole import Whole
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("artifacts"), pytest.mark.timeout(180)]
 
-TOOLS = ROOT / "tests" / "system" / "artifact_tools.py"
 DOCS = ROOT / "docs" / "artifacts.md"
 KIB, MIB = 1 << 10, 1 << 20
 FLAT_MIB = 48
 """What a service may grow by, however large the artifact is that passes."""
-
-
-@dataclass
-class Whole:
-    """Everything with an artifact store, at DEBUG level, and what a test looks at it with."""
-
-    stack: Stack
-    nats: NatsServer
-    s3: S3Server
-    model: ModelServer
-    http: httpx.AsyncClient
-
-    async def chat(self, marker: str, *replies: Say, **query: str) -> tuple[str, dict[str, Any]]:
-        """Put a question for which the model has these replies; return the run and its payload."""
-        self.model.by_turn(*replies, marker=marker)
-        reply = await self.http.post("/chat", json={"query": f"Do it ({marker})."}, params=query)
-        assert reply.status_code == 200, reply.text
-        return reply.json()["run_id"], reply.json()["payload"]
-
-    async def begin(self, marker: str, *replies: Say) -> str:
-        """The same without waiting; return the run."""
-        self.model.by_turn(*replies, marker=marker)
-        reply = await self.http.post("/v1/runs", json={"query": f"Do it ({marker})."})
-        assert reply.status_code == 202, reply.text
-        run: str = reply.json()["run_id"]
-        return run
-
-    async def status(self, run: str) -> dict[str, Any]:
-        """What the gateway says of a run."""
-        found: dict[str, Any] = (await self.http.get(f"/v1/runs/{run}")).json()
-        return found
-
-    async def ended(self, run: str, timeout: float = 60) -> dict[str, Any]:
-        """Wait for the end of a run and return its status."""
-
-        async def has_ended() -> bool:
-            return (await self.status(run))["status"] not in {"queued", "running"}
-
-        await wait_until(has_ended, timeout=timeout, what=f"run {run} has ended")
-        return await self.status(run)
-
-    async def listed(self, run: str) -> list[str]:
-        """The ids of what a run has put away."""
-        found = (await self.http.get(f"/v1/runs/{run}/artifacts")).json()
-        return [each["ref"]["artifact_id"] for each in found["artifacts"]]
-
-    def asked(self, marker: str) -> list[str]:
-        """Everything that the model was sent for a question."""
-        return [json.dumps(seen.body, ensure_ascii=False) for seen in list(self.model.ledger) if marker in seen.text]
-
-    async def bytes_of(self, ref: dict[str, Any]) -> bytes:
-        """Fetch an artifact."""
-        found = await self.http.get(f"/v1/artifacts/{ref['artifact_id']}")
-        assert found.status_code == 200, found.text
-        return found.content
-
-
-@pytest.fixture(scope="module")
-def parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stack, NatsServer, S3Server, ModelServer]]:
-    """One of each, for the tests of this file; who breaks something mends it."""
-    folder = tmp_path_factory.mktemp("artifacts")
-    nats = NatsServer(folder / "nats")
-    nats.start()
-    try:
-        with ModelServer() as model, S3Server("rclone", folder / "s3") as s3:
-            env = {
-                "RUNWIRE_MODEL": "openai/scripted",
-                "OPENAI_API_BASE": model.url,
-                "OPENAI_BASE_URL": model.url,
-                "OPENAI_API_KEY": "none",
-                "RUNWIRE_LOG_LEVEL": "debug",
-                **s3.settings,
-            }
-            stack = Stack(nats.url, folder / "stack", env, planners=1, tool_runners=1, artifact_stores=1, tools=TOOLS, tool_copies=1)
-            stack.add_tools("tools-table", ROOT / "examples" / "python" / "table.py")
-            with stack:
-                yield stack, nats, s3, model
-    finally:
-        nats.kill()
-
-
-@pytest.fixture
-async def whole(parts: tuple[Stack, NatsServer, S3Server, ModelServer]) -> AsyncIterator[Whole]:
-    """The same, with a client."""
-    stack, nats, s3, model = parts
-    async with httpx.AsyncClient(base_url=stack.url, timeout=60) as http:
-
-        async def announced() -> bool:
-            return {"heavy", "analyze_table"} <= {spec["name"] for spec in (await http.get("/v1/tools")).json()["tools"]}
-
-        await wait_until(announced, timeout=20, what="the tools are there")
-        with stack.showing_logs():
-            yield Whole(stack, nats, s3, model, http)
 
 
 async def log_bytes(whole: Whole, run: str) -> int:
@@ -327,79 +228,6 @@ async def test_a_kill_in_mid_upload_leaves_no_reference_without_bytes(whole: Who
     assert end["status"] == "done"
     assert await whole.listed(run) == [ref["artifact_id"]]
     assert await whole.bytes_of(ref) == noise_of(32, seed)
-
-
-class Peaks:
-    """The most memory that services hold while something is done, sampled, in MiB; and what each of them holds before."""
-
-    def __init__(self, whole: Whole, *names: str) -> None:
-        self._pids = {name: whole.stack.pid(name) for name in names}
-        self.before = {name: resident(pid) for name, pid in self._pids.items()}
-        self.most = dict(self.before)
-
-    async def watch(self) -> None:
-        """Look again and again."""
-        while True:
-            for name, pid in self._pids.items():
-                self.most[name] = max(self.most[name], resident(pid))
-            await asyncio.sleep(0.01)
-
-    def check(self, against: dict[str, float], within: float = FLAT_MIB) -> None:
-        """No service has held much more than these figures."""
-        sys.stdout.write(f"MiB held: {self.most}, against {against}\n")
-        grown = {name: most - against[name] for name, most in self.most.items()}
-        assert max(grown.values()) < within, grown
-
-
-@contextlib.asynccontextmanager
-async def watched(whole: Whole, *names: str) -> AsyncIterator[Peaks]:
-    """Watch services while something is done."""
-    peaks = Peaks(whole, *names)
-    task = asyncio.create_task(peaks.watch())
-    try:
-        yield peaks
-    finally:
-        task.cancel()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("mib", [64, pytest.param(500, marks=[pytest.mark.chaos, pytest.mark.timeout(600)])])
-async def test_memory_stays_flat_from_upload_to_download(whole: Whole, mib: int) -> None:
-    """Through the gateway and the store, in and out."""
-    block = noise_of(1, mib)
-
-    async def pass_through(count: int) -> None:
-        async def body() -> AsyncIterator[bytes]:
-            for _ in range(count):
-                yield block
-
-        ref = (await whole.http.post("/v1/artifacts", content=body(), timeout=300)).json()
-        assert ref["size"] == count * MIB
-        digest = hashlib.sha256()
-        async with whole.http.stream("GET", f"/v1/artifacts/{ref['artifact_id']}", timeout=300) as answer:
-            async for chunk in answer.aiter_bytes():
-                digest.update(chunk)
-        assert digest.hexdigest() == ref["sha256"]
-        assert (await whole.http.delete(f"/v1/artifacts/{ref['artifact_id']}")).status_code == 204
-
-    await pass_through(9)
-    async with watched(whole, "gateway-1", "artifact_store-1") as peaks:
-        await pass_through(mib)
-    peaks.check(peaks.before)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-async def test_memory_does_not_grow_with_the_results_that_pass(whole: Whole) -> None:
-    """A result of forty megabytes is JSON, so a tool runner holds it several times while it is taken apart; but of one at a time."""
-    services = ("tool_runner-1", "artifact_store-1", "planner-1", "gateway-1")
-    async with watched(whole, *services) as one:
-        await whole.chat("Q-first", action("noise", megabytes=40, seed=40), answer("One."))
-    steps = [{"node": "noise", "args": {"megabytes": 40, "seed": seed}} for seed in (41, 42, 43)]
-    async with watched(whole, *services) as three:
-        run, _ = await whole.chat("Q-three", action("plan", steps=steps), answer("Three."))
-    assert len(await whole.listed(run)) == len(steps)
-    three.check(one.most, within=100)
-    assert one.most["planner-1"] - one.before["planner-1"] < FLAT_MIB
 
 
 async def test_the_snippet_of_the_docs_finds_a_chart(whole: Whole) -> None:

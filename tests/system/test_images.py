@@ -4,28 +4,20 @@ import base64
 import contextlib
 import os
 import random
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 from PIL import Image, PngImagePlugin
 
-from tests.support.model_server import ModelServer, Say, Seen, action, answer, words
-from tests.support.nats_server import NatsServer
-from tests.support.s3_servers import S3Server
-from tests.support.stack import ROOT, Stack
+from tests.support.model_server import Say, Seen, action, answer, words
 from tests.support.waiting import wait_until
+from tests.system.whole import BLIND, Whole
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 
-TOOLS = ROOT / "tests" / "system" / "artifact_tools.py"
 HIDDEN = "metadata-canary-51c2"
 """In a comment of the image: it must not even be stored."""
-BLIND = "openai/blind"
 _WINDOW = 48
 
 
@@ -47,65 +39,6 @@ def images_in(seen: Seen) -> list[bytes]:
     """What the model was shown."""
     parts = (part for message in seen.body["messages"] if isinstance(message["content"], list) for part in message["content"])
     return [base64.b64decode(part["image_url"]["url"].partition(",")[2]) for part in parts if part["type"] == "image_url"]
-
-
-@dataclass
-class Whole:
-    """Everything, at DEBUG level."""
-
-    stack: Stack
-    nats: NatsServer
-    s3: S3Server
-    model: ModelServer
-    http: httpx.AsyncClient
-
-    async def ended(self, run: str) -> dict[str, Any]:
-        """Wait for the end of a run."""
-
-        async def has_ended() -> bool:
-            return (await self.http.get(f"/v1/runs/{run}")).json()["status"] not in {"queued", "running"}
-
-        await wait_until(has_ended, timeout=60, what="the run has ended")
-        found: dict[str, Any] = (await self.http.get(f"/v1/runs/{run}")).json()
-        return found
-
-
-@pytest.fixture(scope="module")
-def parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stack, NatsServer, S3Server, ModelServer]]:
-    """Two planners, and one of everything else."""
-    folder = tmp_path_factory.mktemp("images")
-    nats = NatsServer(folder / "nats")
-    nats.start()
-    try:
-        with ModelServer() as model, S3Server("rclone", folder / "s3") as s3:
-            env = {
-                "RUNWIRE_MODEL": "openai/scripted",
-                "RUNWIRE_MODEL_API_BASE": model.url,
-                "RUNWIRE_MODEL_API_KEY": "none",
-                "RUNWIRE_MODEL_VISION": '{"openai/scripted": true}',
-                "RUNWIRE_FALLBACK_MODELS": f'["{BLIND}"]',
-                "RUNWIRE_LOG_LEVEL": "debug",
-                **s3.settings,
-            }
-            with Stack(nats.url, folder / "stack", env, planners=2, tool_runners=1, artifact_stores=1, tools=TOOLS, tool_copies=1) as stack:
-                yield stack, nats, s3, model
-    finally:
-        nats.kill()
-
-
-@pytest.fixture
-async def whole(parts: tuple[Stack, NatsServer, S3Server, ModelServer]) -> AsyncIterator[Whole]:
-    """The same, with a client."""
-    stack, nats, s3, model = parts
-    model.reset()
-    async with httpx.AsyncClient(base_url=stack.url, timeout=60) as http:
-
-        async def announced() -> bool:
-            return "heavy" in {spec["name"] for spec in (await http.get("/v1/tools")).json()["tools"]}
-
-        await wait_until(announced, timeout=20, what="the tools are there")
-        with stack.showing_logs():
-            yield Whole(stack, nats, s3, model, http)
 
 
 async def test_a_planner_that_takes_over_shows_the_same_images(whole: Whole) -> None:

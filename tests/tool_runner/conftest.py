@@ -27,11 +27,11 @@ from runwire.serving import serve
 from runwire.tools import Tool
 from services.runtime.bus import Bus
 from services.runtime.catalogue import Catalogue, key_subject
-from services.runtime.settings import BusSettings
 from services.runtime.streams import provision
 from services.tool_runner.__main__ import running
 from services.tool_runner.announcements import Announced
 from services.tool_runner.settings import ToolRunnerSettings
+from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
@@ -51,17 +51,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     asyncio.run(prepare())
     yield found
     found.kill()
-
-
-@contextlib.asynccontextmanager
-async def connected(url: str, name: str, settings: BusSettings | None = None) -> AsyncIterator[Bus]:
-    """A service's connection."""
-    bus = Bus(name, settings or BusSettings(nats_url=url))
-    bus.attach(await nats.connect(**bus.client_options()))
-    try:
-        yield bus
-    finally:
-        await bus.nc.close()
 
 
 class Planner:

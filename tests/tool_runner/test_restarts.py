@@ -12,10 +12,11 @@ from services.runtime.catalogue import Catalogue
 from services.runtime.streams import provision
 from services.tool_runner.__main__ import running
 from services.tool_runner.settings import ToolRunnerSettings
+from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
-from .conftest import Planner, connected
+from .conftest import Planner
 
 executed: list[float] = []
 

@@ -1,0 +1,20 @@
+"""A service's connection, for tests that stand in for one."""
+
+import contextlib
+from collections.abc import AsyncIterator
+
+import nats
+
+from services.runtime.bus import Bus
+from services.runtime.settings import BusSettings
+
+
+@contextlib.asynccontextmanager
+async def connected(url: str, name: str = "tests", settings: BusSettings | None = None) -> AsyncIterator[Bus]:
+    """Connect as a service does."""
+    bus = Bus(name, settings or BusSettings(nats_url=url))
+    bus.attach(await nats.connect(**bus.client_options()))
+    try:
+        yield bus
+    finally:
+        await bus.nc.close()

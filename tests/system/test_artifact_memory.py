@@ -1,0 +1,93 @@
+"""What heavy data costs the services that it passes through."""
+
+import asyncio
+import contextlib
+import hashlib
+import sys
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.support.model_server import action, answer
+from tests.support.stack import resident
+from tests.system.artifact_tools import noise_of
+from tests.system.whole import Whole
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
+
+MIB = 1 << 20
+FLAT_MIB = 48
+"""What a service may grow by, however large the artifact is that passes."""
+
+
+class Peaks:
+    """The most memory that services hold while something is done, sampled, in MiB; and what each of them holds before."""
+
+    def __init__(self, whole: Whole, *names: str) -> None:
+        self._pids = {name: whole.stack.pid(name) for name in names}
+        self.before = {name: resident(pid) for name, pid in self._pids.items()}
+        self.most = dict(self.before)
+
+    async def watch(self) -> None:
+        """Look again and again."""
+        while True:
+            for name, pid in self._pids.items():
+                self.most[name] = max(self.most[name], resident(pid))
+            await asyncio.sleep(0.01)
+
+    def check(self, against: dict[str, float], within: float = FLAT_MIB) -> None:
+        """No service has held much more than these figures."""
+        sys.stdout.write(f"MiB held: {self.most}, against {against}\n")
+        grown = {name: most - against[name] for name, most in self.most.items()}
+        assert max(grown.values()) < within, grown
+
+
+@contextlib.asynccontextmanager
+async def watched(whole: Whole, *names: str) -> AsyncIterator[Peaks]:
+    """Watch services while something is done."""
+    peaks = Peaks(whole, *names)
+    task = asyncio.create_task(peaks.watch())
+    try:
+        yield peaks
+    finally:
+        task.cancel()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("mib", [64, pytest.param(500, marks=[pytest.mark.chaos, pytest.mark.timeout(600)])])
+async def test_memory_stays_flat_from_upload_to_download(whole: Whole, mib: int) -> None:
+    """Through the gateway and the store, in and out."""
+    block = noise_of(1, mib)
+
+    async def pass_through(count: int) -> None:
+        async def body() -> AsyncIterator[bytes]:
+            for _ in range(count):
+                yield block
+
+        ref = (await whole.http.post("/v1/artifacts", content=body(), timeout=300)).json()
+        assert ref["size"] == count * MIB
+        digest = hashlib.sha256()
+        async with whole.http.stream("GET", f"/v1/artifacts/{ref['artifact_id']}", timeout=300) as answer:
+            async for chunk in answer.aiter_bytes():
+                digest.update(chunk)
+        assert digest.hexdigest() == ref["sha256"]
+        assert (await whole.http.delete(f"/v1/artifacts/{ref['artifact_id']}")).status_code == 204
+
+    await pass_through(9)
+    async with watched(whole, "gateway-1", "artifact_store-1") as peaks:
+        await pass_through(mib)
+    peaks.check(peaks.before)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+async def test_memory_does_not_grow_with_the_results_that_pass(whole: Whole) -> None:
+    """A result of forty megabytes is JSON, so a tool runner holds it several times while it is taken apart; but of one at a time."""
+    services = ("tool_runner-1", "artifact_store-1", "planner-1", "gateway-1")
+    async with watched(whole, *services) as one:
+        await whole.chat("Q-first", action("noise", megabytes=40, seed=40), answer("One."))
+    steps = [{"node": "noise", "args": {"megabytes": 40, "seed": seed}} for seed in (41, 42, 43)]
+    async with watched(whole, *services) as three:
+        run, _ = await whole.chat("Q-three", action("plan", steps=steps), answer("Three."))
+    assert len(await whole.listed(run)) == len(steps)
+    three.check(one.most, within=100)
+    assert one.most["planner-1"] - one.before["planner-1"] < FLAT_MIB
