@@ -179,7 +179,7 @@ async def everything(kind: str, folder: Path, direct: Literal["auto", "never"] =
             with stack:
                 async with hopping(server.url) as hop:
                     yield Raw(s3.client), hop, Through(ArtifactClient(bus))
-            await bus.nc.close()
+            await bus.leave()
     finally:
         server.kill()
 

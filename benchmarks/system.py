@@ -111,7 +111,7 @@ class System:
         """End all connections, while the server is still there."""
         for one in (self.together, self.apart):
             await one.close()
-        await self.bus.nc.close()
+        await self.bus.leave()
 
     def memory(self, name: str) -> int:
         """Resident bytes of a process."""

@@ -48,7 +48,8 @@ async def serve(
     """
     named = unique(tools)
     stop = stop or asyncio.Event()
-    client = await _connected(_connect(url, user, password), stop)
+    leaving = _Leaving()
+    client = await _connected(_connect(url, user, password, leaving), stop)
     if client is None:
         return
     workers = Workers()
@@ -64,7 +65,7 @@ async def serve(
     finally:
         beating.cancel()
         workers.close()
-        await client.close()
+        await leaving.close(client)
 
 
 async def _beat(served: Sequence[ServedTool], waking: Waking) -> None:
@@ -73,6 +74,26 @@ async def _beat(served: Sequence[ServedTool], waking: Waking) -> None:
         waking.tick()
         for one in served:
             await one.beat()
+
+
+class _Leaving:
+    """Closes the connection, whatever its state.
+
+    nats-py cancels its reconnecting once, and `wait_for` of Python 3.11 may swallow that: its next error ends it instead.
+    """
+
+    def __init__(self) -> None:
+        self._closing: asyncio.Task[None] | None = None
+
+    async def close(self, client: Client) -> None:
+        """Close this connection."""
+        self._closing = asyncio.create_task(client.close())
+        await asyncio.wait({self._closing})
+
+    def check(self) -> None:
+        """Raise CancelledError in a task that works on a connection which is being closed."""
+        if self._closing not in (None, asyncio.current_task()):
+            raise asyncio.CancelledError
 
 
 async def _connected(connecting: Coroutine[Any, Any, Client], stop: asyncio.Event) -> Client | None:
@@ -86,7 +107,7 @@ async def _connected(connecting: Coroutine[Any, Any, Client], stop: asyncio.Even
         connection.cancel()
 
 
-async def _connect(url: str | None, user: str | None, password: str | None) -> Client:
+async def _connect(url: str | None, user: str | None, password: str | None, leaving: _Leaving) -> Client:
     url = url or os.environ.get("RUNWIRE_NATS_URL") or DEFAULT_URL
     user = user or os.environ.get("RUNWIRE_NATS_USER")
     password = password or os.environ.get("RUNWIRE_NATS_PASSWORD")
@@ -94,6 +115,7 @@ async def _connect(url: str | None, user: str | None, password: str | None) -> C
     seen: set[str] = set()
 
     async def on_error(error: Exception) -> None:
+        leaving.check()
         # While the server is away the same error comes with every attempt.
         if (text := repr(error)) not in seen:
             seen.add(text)

@@ -47,6 +47,7 @@ class Bus:
         self.s3_reads = S3Reads(allowed=settings.artifact_direct == "auto")
         """The short cut to what the artifact store keeps: kept here, since what it has learned holds for the whole service."""
         self._nc: Client | None = None
+        self._leaving: asyncio.Task[None] | None = None
         self._readers: dict[str, DirectReader] = {}
         self._requests: Requests | None = None
 
@@ -86,6 +87,12 @@ class Bus:
         """Whether the server is there right now."""
         return self._nc is not None and self._nc.is_connected
 
+    async def leave(self) -> None:
+        """Close the connection at once, also while it is being made again."""
+        if self._nc is not None:
+            self._leaving = asyncio.create_task(self._nc.close())
+            await asyncio.wait({self._leaving})  # nats-py may end it cancelled, by a future that it shares with its reconnecting
+
     async def _reconnected(self) -> None:
         self.up_since = time.monotonic()
         logger.info("nats_reconnected")
@@ -93,6 +100,9 @@ class Bus:
             await renew()
 
     async def _failed(self, error: Exception) -> None:
+        if self._leaving not in (None, asyncio.current_task()):
+            # nats-py cancels its reconnecting once, and `wait_for` of Python 3.11 may swallow that: it would go on for ever.
+            raise asyncio.CancelledError
         text = str(error)
         if "permissions violation" in text.lower():
             self.denied = text

@@ -20,6 +20,7 @@ from faststream import FastStream
 from faststream.asgi import AsgiFastStream
 from faststream.nats import NatsBroker
 from nats.aio.client import Client
+from nats.errors import Error as NatsError
 
 from . import collector
 from .bus import Bus
@@ -30,8 +31,23 @@ from .streams import provision
 
 logger = structlog.get_logger(__name__)
 
-Broker = NatsBroker
-"""FastStream's broker, under a name that a service may use without knowing FastStream."""
+
+class Broker(NatsBroker):
+    """FastStream's broker on a bus, under a name that a service may use without knowing FastStream."""
+
+    def __init__(self, bus: Bus) -> None:
+        super().__init__(**bus.client_options(), graceful_timeout=bus.settings.graceful_timeout_s, logger=None)
+        self._bus = bus
+
+    async def stop(self, *reason: Any) -> None:
+        """Stop as FastStream does, and without NATS too: draining needs a server that is there."""
+        try:
+            await super().stop(*reason)
+        except (NatsError, TimeoutError, OSError) as error:
+            logger.info("nats_left_while_away", error=repr(error))
+        finally:
+            await self._bus.leave()
+
 
 _SILENT_S = 2.0
 """NATS may take so long to be there before the log says that it is waited for."""
@@ -50,7 +66,7 @@ def build_service(
     health = health or Health(Bus(name, settings))
     bus = health.bus
     # apply_types and declare are FastStream's to keep out of our streams: every subscriber of ours says declare=False.
-    broker = NatsBroker(**bus.client_options(), graceful_timeout=settings.graceful_timeout_s, logger=None)
+    broker = Broker(bus)
     stack = AsyncExitStack()
 
     async def start() -> None:
@@ -81,7 +97,7 @@ def run_service(name: str, settings: BusSettings, work: Work) -> None:
     uvloop.run(app.run(log_level=logging.WARNING, run_extra_options=options))
 
 
-async def _connected(broker: NatsBroker, settings: BusSettings, *, stoppable: bool) -> Client:
+async def _connected(broker: Broker, settings: BusSettings, *, stoppable: bool) -> Client:
     """Wait for NATS as long as it takes. `stoppable`: nobody else stops the process meanwhile."""
     connecting = asyncio.ensure_future(broker.connect())
     with _ended_by_signals() if stoppable else nullcontext():

@@ -77,7 +77,7 @@ async def connected(nats_url: str) -> AsyncIterator[Bus]:
     try:
         yield bus
     finally:
-        await client.close()
+        await bus.leave()
 
 
 class GatewayProcess:

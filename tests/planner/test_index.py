@@ -28,7 +28,7 @@ async def bus(own_nats_server: NatsServer) -> AsyncIterator[Bus]:
     bus.attach(await nats.connect(**bus.client_options()))
     await provision(bus)
     yield bus
-    await bus.nc.close()
+    await bus.leave()
 
 
 def started(deadline_ms: int | None = None) -> RunStarted:

@@ -18,4 +18,4 @@ async def bus(own_nats_server: NatsServer) -> AsyncIterator[Bus]:
     bus.attach(await nats.connect(**bus.client_options()))
     await provision(bus)
     yield bus
-    await bus.nc.close()
+    await bus.leave()

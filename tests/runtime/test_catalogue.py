@@ -23,7 +23,7 @@ async def bus(own_nats_server: NatsServer) -> AsyncIterator[Bus]:
     found.attach(await nats.connect(**found.client_options()))
     await provision(found)
     yield found
-    await found.nc.close()
+    await found.leave()
 
 
 async def put(bus: Bus, key: str, value: bytes, ttl_s: int | None = None) -> None:

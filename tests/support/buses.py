@@ -17,4 +17,4 @@ async def connected(url: str, name: str = "tests", settings: BusSettings | None 
     try:
         yield bus
     finally:
-        await bus.nc.close()
+        await bus.leave()

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from faststream.nats import NatsBroker
 from pydantic import SecretStr
 
 from contracts.artifacts import PutArtifact
@@ -17,6 +16,7 @@ from services.artifact_store.settings import ArtifactStoreSettings
 from services.runtime.artifacts import ArtifactClient
 from services.runtime.bus import Bus
 from services.runtime.health import Health
+from services.runtime.service import Broker
 from tests.support.buses import connected
 from tests.support.s3_servers import KEYS, S3Server
 from tests.support.waiting import wait_until
@@ -46,7 +46,9 @@ class Store:
 def settings_for(s3: S3Server, url: str, **more: Any) -> ArtifactStoreSettings:
     """The settings of a store on these servers."""
     keys: dict[str, Any] = {"s3_access_key": SecretStr(KEYS.access), "s3_secret_key": SecretStr(KEYS.secret)}
-    return ArtifactStoreSettings(nats_url=url, s3_endpoint=f"http://127.0.0.1:{s3.port}", s3_bucket="test-bucket", **keys, **more)
+    return ArtifactStoreSettings(
+        nats_url=url, graceful_timeout_s=2, s3_endpoint=f"http://127.0.0.1:{s3.port}", s3_bucket="test-bucket", **keys, **more
+    )
 
 
 @contextlib.asynccontextmanager
@@ -54,7 +56,7 @@ async def serving(s3: S3Server, url: str, *, patience_s: float = 20, **more: Any
     """A store in this process, over real servers."""
     settings = settings_for(s3, url, **more)
     health = Health(Bus("artifact_store", settings))
-    broker = NatsBroker(**health.bus.client_options(), graceful_timeout=2, logger=None)
+    broker = Broker(health.bus)
     health.bus.attach(await broker.connect())
     try:
         async with connected(url) as bus, running(settings, health.bus, broker, health) as collector:

@@ -232,4 +232,4 @@ async def judged(session: Session) -> tuple[Evidence, dict[str, list[str]]]:
         found.crashed = session.crashes
         return found, judge(found)
     finally:
-        await bus.nc.close()
+        await bus.leave()

@@ -60,7 +60,7 @@ async def bus(system: System) -> AsyncIterator[Bus]:
     bus = await evidence.connect(system.nats.url)
     yield bus
     sys.stdout.write("\n".join(await evidence.consumers(bus)))
-    await bus.nc.close()
+    await bus.leave()
 
 
 @pytest.fixture(scope="module")

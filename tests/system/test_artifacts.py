@@ -35,7 +35,7 @@ async def log_bytes(whole: Whole, run: str) -> int:
     try:
         return sum(len(message.data) for message in await (await bus.reader(subjects.RUNS)).messages(subjects.log("default", run)))
     finally:
-        await bus.nc.close()
+        await bus.leave()
 
 
 async def events_of(whole: Whole, run: str) -> list[dict[str, Any]]:
@@ -44,7 +44,7 @@ async def events_of(whole: Whole, run: str) -> list[dict[str, Any]]:
     try:
         return [event for record in await evidence.records(bus, run) for event in record.events]
     finally:
-        await bus.nc.close()
+        await bus.leave()
 
 
 async def test_heavy_fields_reach_people_and_nobody_else(whole: Whole) -> None:
@@ -204,7 +204,7 @@ async def uploading(whole: Whole) -> AsyncIterator[asyncio.Event]:
         await bus.barrier()
         yield under_way
     finally:
-        await bus.nc.close()
+        await bus.leave()
 
 
 @pytest.mark.parametrize("victim", ["artifact_store-1", "s3", "tool_runner-1"])
