@@ -123,13 +123,19 @@ class Catalogue:
         raw = found if forget else {**self._raw, **found}
         if raw == self._raw:
             return
-        changed = {key: _parsed(key, data) for key, data in raw.items() if self._raw.get(key) != data}
+        changed = {key: _announced(key, data) for key, data in raw.items() if self._raw.get(key) != data}
         kept = {subjects.tool_key(name): spec for name, spec in self._live.items()}
-        specs = {key: changed[key] if key in changed else kept.get(key) for key in raw}
+        # What cannot be read hides nothing: the tool that was there is taken to be there until it says otherwise.
+        specs = {key: changed.get(key) or kept.get(key) for key in raw}
         self._raw = raw
-        self._live = {spec.name: spec for key, spec in specs.items() if spec is not None and key == f"tool.{spec.name}"}
+        self._live = {spec.name: spec for spec in specs.values() if spec is not None}
         self.version += 1
         logger.debug("catalogue_changed", tools=sorted(self._live), version=self.version)
+
+
+def _announced(key: str, data: bytes) -> ToolSpec | None:
+    spec = _parsed(key, data)
+    return spec if spec is not None and subjects.tool_key(spec.name) == key else None
 
 
 def _parsed(key: str, data: bytes) -> ToolSpec | None:

@@ -90,3 +90,17 @@ async def test_an_entry_that_cannot_be_read_hides_no_other(bus: Bus, value: byte
     seen = await Catalogue(bus).start()
     assert list(seen.live()) == ["whole"]
     await seen.stop()
+
+
+@pytest.mark.parametrize("value", [b"{", b'{"name": "other"}', b"[]"])
+async def test_an_entry_that_cannot_be_read_does_not_hide_the_tool_that_was_there(bus: Bus, value: bytes) -> None:
+    """It counts again as soon as it can be read."""
+    await put(bus, "tool.known", encoded(ToolSpec(name="known")))
+    seen = await Catalogue(bus).start()
+    await put(bus, "tool.known", value)
+    await put(bus, "tool.later", encoded(ToolSpec(name="later")))
+    await wait_until(lambda: "later" in seen.live(), what="what came after it is seen")
+    assert sorted(seen.live()) == ["known", "later"]
+    await put(bus, "tool.known", encoded(ToolSpec(name="known", description="better")))
+    await wait_until(lambda: seen.live()["known"].description == "better", what="the change is seen")
+    await seen.stop()

@@ -226,9 +226,4 @@ async def test_garbage_in_the_catalogue_hides_no_tool(client: Client, bus: Bus) 
     with pytest.raises(BusError):
         await bus.publish(key_subject("tool.evil"), LARGE)
 
-    async def known() -> bool:
-        answer = await client.get("/v1/tools")
-        return {"often", "once"} <= {tool["name"] for tool in answer["tools"]}
-
-    await wait_until(known, timeout=20, what="the tools are in the catalogue again")
     await _runs_normally(client, "catalogue")
