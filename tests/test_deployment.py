@@ -1,0 +1,84 @@
+"""The compose file and what it starts, as far as it can be checked without containers."""
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+MAKE_SECRETS = ROOT / "infra" / "docker" / "make_secrets.py"
+SPOOLING = ("gateway", "tool_runner", "artifact_store")
+"""Services that let large bodies wait in temporary files."""
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    """The compose file."""
+    loaded: dict[str, Any] = pytest.importorskip("yaml").safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+    return loaded
+
+
+def mounts(service: dict[str, Any]) -> dict[str, str]:
+    """Where a service has which volume."""
+    parts = (text.split(":") for text in service.get("volumes", []))
+    return {where: name for name, where, *_ in parts}
+
+
+@pytest.mark.parametrize("name", SPOOLING)
+def test_large_bodies_wait_on_a_disk(compose: dict[str, Any], name: str) -> None:
+    """`/tmp` of a container is memory: an upload would count against it, twice when it comes in a form."""
+    service = compose["services"][name]
+    folder = service["environment"]["TMPDIR"]
+    assert folder not in service["tmpfs"]
+    assert mounts(service)[folder] in compose["volumes"]
+    made = re.search(
+        rf"^RUN .*install -d -o runwire .*{folder}\b", (ROOT / "infra/docker/Dockerfile").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert made, "a volume belongs to root unless its folder in the image belongs to somebody"
+
+
+def test_the_keys_of_the_s3_server_are_with_the_store_alone(compose: dict[str, Any]) -> None:
+    """Who takes requests from outside cannot even read them."""
+    services = compose["services"]
+    (volume,) = {name for where, name in mounts(services["artifact_store"]).items() if "secret" in where}
+    assert {name for name, service in services.items() if volume in mounts(service).values()} == {"secrets", "minio", "artifact_store"}
+    for name in ("minio", "artifact_store"):
+        files = [text for text in services[name]["environment"].values() if "secret" in text]
+        assert len(files) == 2
+        assert all(mounts(services[name])[str(Path(file).parent)] == volume for file in files)
+
+
+def test_containers_hold_nothing_that_they_do_not_need(compose: dict[str, Any]) -> None:
+    """Every service of ours runs without privileges, on a root file system that it cannot write."""
+    for name in ("gateway", "planner", "tool_runner", "artifact_store", "tools"):
+        service = compose["services"][name]
+        assert service["read_only"] is True, name
+        assert (service["cap_drop"], service["security_opt"]) == (["ALL"], ["no-new-privileges:true"]), name
+    published = {name: service["ports"] for name, service in compose["services"].items() if "ports" in service}
+    assert published == {"gateway": ["127.0.0.1:${RUNWIRE_PORT:-8080}:8081"]}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="owners and modes of files")
+def test_secrets_are_made_once(tmp_path: Path, compose: dict[str, Any]) -> None:
+    """Each file that the services read is there; the second start keeps them all."""
+    folders = mounts(compose["services"]["secrets"])
+    text = MAKE_SECRETS.read_text(encoding="utf-8").replace("OWNER = 10001", f"OWNER = {os.getuid()}")
+    for folder in folders:
+        (tmp_path / folder.strip("/")).mkdir()
+        text = text.replace(f'Path("{folder}")', f'Path("{tmp_path}{folder}")')
+    kept: list[dict[str, str]] = []
+    for _ in range(2):
+        ran = subprocess.run([sys.executable, "-c", text], capture_output=True, check=True, text=True)
+        found = {str(path.relative_to(tmp_path)): path.read_text(encoding="utf-8") for path in tmp_path.rglob("*") if path.is_file()}
+        assert not any(secret.strip() in ran.stdout for secret in found.values())
+        kept.append(found)
+    assert kept[0] == kept[1]
+    wanted = [value for service in compose["services"].values() for value in service.get("environment", {}).values()]
+    assert {value.lstrip("/") for value in wanted if re.match(r"/(s3-)?secrets/", str(value))} <= set(found)
+    assert hashlib.sha256(found["secrets/api_key"].encode()).hexdigest() in found["secrets/api_keys"]
+    assert all((tmp_path / name).stat().st_mode & 0o007 == 0 for name in found)
