@@ -74,9 +74,11 @@ class Tool(Generic[P, R]):
         adapter = self._signature.result
         try:
             checked = adapter.validate_python(value)
+            # A model that was changed after it was checked is found out by tool_runner; pydantic would warn, and show the value in the log.
             if self._signature.has_bytes:  # pydantic by itself takes them for text, and fails where they are none.
-                return to_json(adapter.dump_python(checked, by_alias=True), bytes_mode="base64", inf_nan_mode="null")
-            return adapter.dump_json(checked, by_alias=True)
+                raw = adapter.dump_python(checked, by_alias=True, warnings=False)
+                return to_json(raw, bytes_mode="base64", inf_nan_mode="null")
+            return adapter.dump_json(checked, by_alias=True, warnings=False)
         except ValidationError as error:
             raise ToolError(f"the tool returned what its own type does not allow: {complaint(error)}", code="invalid_result") from error
         except (ValueError, TypeError, RecursionError) as error:

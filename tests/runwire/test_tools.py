@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import warnings
 from collections.abc import Awaitable
 from datetime import UTC, datetime
 from enum import Enum
@@ -157,6 +158,31 @@ async def test_a_result_that_is_not_what_its_type_says_is_refused() -> None:
         with pytest.raises(ToolError) as refused:
             await wrong.run({}, RecordingContext())
         assert refused.value.code == "invalid_result"
+
+
+async def test_a_result_that_was_changed_after_its_check_shows_nothing_of_itself() -> None:
+    """Pydantic's warnings hold values, which are for people only and not for the log; whether it fits is checked where it arrives."""
+
+    class Plot(BaseModel):
+        points: list[int] = Field(json_schema_extra={"artifact": True})
+
+    class Cover(Plot):
+        picture: bytes = b""
+
+    @tool
+    async def plot() -> Plot:
+        found = Plot(points=[1])
+        found.points = "canary"  # type: ignore[assignment]  # that is the mistake
+        return found
+
+    @tool
+    async def cover() -> Cover:
+        return Cover.model_construct(points="canary")  # type: ignore[arg-type]  # that is the mistake
+
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        assert [json.loads(await each.run({}, RecordingContext()))["points"] for each in (plot, cover)] == ["canary", "canary"]
+    assert not shown
 
 
 def test_what_cannot_be_described_is_refused_at_once() -> None:
