@@ -67,12 +67,12 @@ def _walk(views: Views, value: Any, nodes: list[Node], depth: int) -> Iterator[S
 
 
 def _fields(views: Views, value: Mapping[str, Any], view: View) -> dict[str, Any]:
-    """Map an object's declared properties to fields of Source; a renamed property counts before one of the same name."""
+    """Map an object's declared properties to fields of Source; a renamed property that has a value counts before one of the same name."""
     renamed: dict[str, Any] = {}
     same: dict[str, Any] = {}
     declared = dict.fromkeys(key for node in view.applying for key in node.properties)
     for key in declared:
-        if key not in value or is_placeholder(value[key]):
+        if value.get(key) is None or is_placeholder(value[key]):
             continue
         nodes = views.of(views.of_key(view, value, key), value[key]).applying
         target = next((node.source_field for node in nodes if node.source_field), None)

@@ -63,6 +63,20 @@ def test_a_renamed_field_counts_before_one_of_the_same_name() -> None:
     assert extract_sources({"title": 17, "headline": "H", "url": "u"}, schema) == [Source(title="H", snippet="u")]
 
 
+def test_a_field_without_a_value_takes_nobodys_place() -> None:
+    """Optional fields that a search left empty."""
+    schema = {
+        "properties": {
+            "title": {},
+            "headline": {"source_field": "title"},
+            "link": {"source_field": "url"},
+            "page": {"source_field": "url"},
+        },
+        "produces_sources": True,
+    }
+    assert extract_sources({"title": "T", "headline": None, "link": None, "page": "p"}, schema) == [Source(title="T", url="p")]
+
+
 def test_a_hidden_field_gives_no_text() -> None:
     """A placeholder is not a link."""
     assert extract_sources({"title": "T", "url": "<artifact:str size=9B>"}, HIT) == [Source(title="T")]
