@@ -8,7 +8,7 @@ from contracts.artifacts import ArtifactRef
 from contracts.images import INPUT_IMAGE
 from services.runtime.artifact_errors import ArtifactTooLarge
 
-from .downloads import headers_of, is_compressed, is_known, span_of, streamed
+from .downloads import headers_of, is_compressed, known_as, span_of, streamed
 from .errors import BodyTooLarge, InvalidInput
 from .inputs import ArtifactList
 from .routes import Gateway, Here, Tenant, admitted
@@ -34,9 +34,10 @@ BYTES = {
 async def get_artifact(artifact_id: ArtifactId, request: Request, here: Here, tenant: Tenant) -> Response:
     """Fetch an artifact, or a range of it."""
     ref = (await here.artifacts.head(tenant, here.checked(artifact_id))).ref
-    if is_known(request.headers, ref):
+    known = known_as(request.headers, ref)
+    if known is not None:
         kept = {name: value for name, value in headers_of(ref).items() if not name.startswith("Content-L")}
-        return Response(status_code=304, headers=kept)
+        return Response(status_code=304, headers={**kept, "ETag": known})
     span = span_of(request.headers, ref)
     if request.method == "HEAD":
         return Response(status_code=200 if span is None else 206, headers=headers_of(ref, span))

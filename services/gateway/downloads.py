@@ -22,8 +22,9 @@ from services.runtime.artifacts import Download
 from .errors import RangeNotSatisfiable
 
 _RASTER = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"})
-_RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})", re.ASCII)
-_GZIP = re.compile(r"(?:^|,)\s*(?:gzip|\*)\s*(?:;\s*q=([0-9.]+)\s*)?(?=,|$)", re.ASCII | re.IGNORECASE)
+_RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})", re.ASCII | re.IGNORECASE)
+_GZIP = re.compile(r"(?:^|,)\s*(gzip|\*)\s*(?:;\s*q=([0-9.]+)\s*)?(?=,|$)", re.ASCII | re.IGNORECASE)
+_JSON = re.compile(r"[a-z]+/(?:[^;]*\+)?json\s*(?:;|$)", re.ASCII | re.IGNORECASE)
 _MEDIA_TYPE = re.compile(r"[\x21-\x7e][\x20-\x7e]{0,199}", re.ASCII)
 _WORTH_BYTES = 1024
 _GZIP_WINDOW = 31
@@ -69,21 +70,23 @@ def tag_of(ref: ArtifactRef, *, compressed: bool = False) -> str:
     return f'"{ref.sha256}{"-gzip" if compressed else ""}"'
 
 
-def is_known(headers: Mapping[str, str], ref: ArtifactRef) -> bool:
-    """Whether the caller has these bytes, compressed or not."""
+def known_as(headers: Mapping[str, str], ref: ArtifactRef) -> str | None:
+    """The tag under which the caller has these bytes, compressed or not; None: it has them not."""
     given = {tag.strip().removeprefix("W/") for tag in headers.get("if-none-match", "").split(",")}
-    return not given.isdisjoint({"*", tag_of(ref), tag_of(ref, compressed=True)})
+    tags = (tag_of(ref), tag_of(ref, compressed=True))
+    return next((tag for tag in tags if tag in given or "*" in given), None)
 
 
 def takes_gzip(headers: Mapping[str, str]) -> bool:
     """Whether the caller takes compressed bodies."""
-    found = _GZIP.search(headers.get("accept-encoding", ""))
-    return found is not None and (found[1] is None or bool(found[1].strip("0.")))
+    weights = {name.lower(): weight for name, weight in _GZIP.findall(headers.get("accept-encoding", ""))}
+    weight = weights.get("gzip", weights.get("*"))
+    return weight is not None and (weight == "" or bool(weight.strip("0.")))
 
 
 def is_compressed(headers: Mapping[str, str], ref: ArtifactRef, span: Span | None) -> bool:
     """Whether to compress on the way."""
-    return span is None and ref.size > _WORTH_BYTES and ref.mime_type.partition(";")[0] == "application/json" and takes_gzip(headers)
+    return span is None and ref.size > _WORTH_BYTES and _JSON.match(ref.mime_type) is not None and takes_gzip(headers)
 
 
 def headers_of(ref: ArtifactRef, span: Span | None = None, *, compressed: bool = False) -> dict[str, str]:

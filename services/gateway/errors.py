@@ -13,12 +13,14 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.routing import Match
 
 from services.runtime.artifact_errors import ArtifactFailed, ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge, StorageUnavailable
 from services.runtime.errors import BusError
 
 MEDIA_TYPE = "application/problem+json"
 _NAME_SHOWN = 64
+_METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 
 
 class StartRefused(Exception):
@@ -226,13 +228,21 @@ def _on_validation(_request: Request, error: Exception) -> Response:
     return InvalidInput.of(error, 1).response() if isinstance(error, RequestValidationError) else Problem().response()
 
 
-def _on_http(_request: Request, error: Exception) -> Response:
+def _on_http(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         return Problem().response()
     if error.status_code == NotFound.status:
         return NotFound().response()
-    code = HTTPStatus(error.status_code).name.lower()
-    return _response(error.status_code, code, str(error.detail), error.headers or {}, {})
+    code, headers = HTTPStatus(error.status_code).name.lower(), error.headers or {}
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers = {**headers, "Allow": _allowed(request)}
+    return _response(error.status_code, code, str(error.detail), headers, {})
+
+
+def _allowed(request: Request) -> str:
+    """The methods of an address. A route for each says no more than its own."""
+    routes, scope = request.app.routes, request.scope
+    return ", ".join(name for name in _METHODS if any(route.matches({**scope, "method": name})[0] is Match.FULL for route in routes))
 
 
 def _on_bus(_request: Request, _error: Exception) -> Response:

@@ -20,6 +20,10 @@ _SAYS_NOTHING = frozenset({"", "application/octet-stream", "application/x-www-fo
 """Types that programs send when nobody told them one; the last is what curl says."""
 
 
+_IN_THE_QUERY = ("session_id", "filename", "namespace", "ttl_s")
+"""A form that holds one of these means it, and would be kept without it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Incoming:
     """A file on its way in."""
@@ -47,6 +51,9 @@ async def incoming(request: Request, limit: int) -> AsyncIterator[Incoming]:
         file = next((value for value in form.values() if isinstance(value, UploadFile)), None)
         if file is None:
             raise InvalidInput("file", "the form holds no file")
+        for name in _IN_THE_QUERY:
+            if isinstance(form.get(name), str):
+                raise InvalidInput(name, f"stands in the address, not in the form: /v1/artifacts?{name}=…")
         yield Incoming(_pieces(file), _type_of(file.content_type or ""), file.filename or None)
     finally:
         await form.close()

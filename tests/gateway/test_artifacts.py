@@ -42,6 +42,7 @@ async def upload(http: httpx.AsyncClient, body: bytes, mime_type: str | None = N
     [
         ("bytes=0-0", (0, 1)),
         ("bytes=5-", (5, 5)),
+        ("Bytes=5-6", (5, 2)),
         ("bytes=-3", (7, 3)),
         ("bytes=-30", (0, 10)),
         ("bytes=2-99", (2, 8)),
@@ -73,7 +74,18 @@ def test_a_range_of_something_else_is_all() -> None:
 
 @pytest.mark.parametrize(
     ("accepted", "taken"),
-    [("gzip", True), ("br, gzip;q=0.5", True), ("*", True), ("gzip;q=0", False), ("gzip; q=0.0", False), ("identity", False), ("", False)],
+    [
+        ("gzip", True),
+        ("GZIP", True),
+        ("br, gzip;q=0.5", True),
+        ("*", True),
+        ("*;q=0, gzip", True),
+        ("gzip;q=0", False),
+        ("gzip; q=0.0", False),
+        ("gzip;q=0, *", False),
+        ("identity", False),
+        ("", False),
+    ],
 )
 def test_who_takes_gzip(accepted: str, *, taken: bool) -> None:
     """As the header says."""
@@ -124,6 +136,19 @@ async def test_a_large_file_passes_in_chunks(served: Served) -> None:
     body = bytes(range(256)) * (4096 * 5 + 3)
     ref = await upload(served.http, body)
     assert (await served.http.get(f"/v1/artifacts/{ref.artifact_id}")).content == body
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize("kind", ["application/json", "application/geo+json; charset=utf-8"])
+async def test_who_has_the_compressed_bytes_is_told_so(served: Served, kind: str) -> None:
+    """The tag of an answer without a body is that of the bytes that the caller has, so that caches find them."""
+    ref = await upload(served.http, json.dumps(["x"] * 2000).encode(), kind)
+    url = f"/v1/artifacts/{ref.artifact_id}"
+    for accepted in ("gzip", "identity"):
+        whole = await served.http.get(url, headers={"Accept-Encoding": accepted})
+        known = await served.http.get(url, headers={"Accept-Encoding": accepted, "If-None-Match": whole.headers["etag"]})
+        assert whole.headers.get("content-encoding", "identity") == accepted
+        assert (known.status_code, known.headers["etag"]) == (304, whole.headers["etag"])
 
 
 class Torn(httpx.AsyncBaseTransport):
@@ -183,6 +208,8 @@ async def test_a_form_brings_a_file(served: Served) -> None:
     assert (shown.content, shown.headers["content-disposition"][:6]) == (PNG, "inline")
     without = await served.http.post("/v1/artifacts", files={"note": (None, b"x")})
     assert (without.status_code, without.json()["errors"][0]["field"]) == (422, "file")
+    astray = await served.http.post("/v1/artifacts", files={"file": ("dot.png", PNG, "image/png")}, data={"session_id": "s"})
+    assert (astray.status_code, astray.json()["errors"][0]["field"]) == (422, "session_id")
 
 
 @pytest.mark.usefixtures("store")

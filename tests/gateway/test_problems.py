@@ -169,10 +169,11 @@ async def test_what_is_not_there_is_404_with_the_same_bytes(served: Served, meth
 
 
 async def test_a_wrong_method_names_the_right_one(served: Served) -> None:
-    """405 with Allow."""
-    answer = await served.http.put("/v1/runs/abc")
-    problem(answer, 405, "method_not_allowed")
-    assert answer.headers["allow"] == "GET"
+    """405 with Allow, which names all that there are."""
+    for path, allowed in [("/v1/runs/abc", "GET"), ("/v1/runs", "GET, POST"), (f"/v1/artifacts/{new_id()}", "DELETE, GET, HEAD")]:
+        answer = await served.http.put(path)
+        problem(answer, 405, "method_not_allowed")
+        assert answer.headers["allow"] == allowed
 
 
 async def test_a_wrong_parameter_is_named(served: Served) -> None:
