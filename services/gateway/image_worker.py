@@ -43,6 +43,9 @@ _UPRIGHT = {
 }
 _PNG_LEVEL = 4
 """Two thirds slower to write than the fastest and nearly as small as the smallest."""
+_PNG_TEXT_BYTES = 16 << 20
+"""Of a text or profile once it is unpacked. Drawing programs put whole documents there, of more than the decoder's usual megabyte; all of it
+goes, so it is no reason to refuse an image."""
 _WEBP_QUALITIES = (90, 60)
 """A very large lossy WebP cannot be written at the first one: a part of the format overflows."""
 _WEBP_ALPHA = 0x10
@@ -67,6 +70,7 @@ class Refused(Exception):
 def cleaned(data: bytes, format_: str, limits: Limits) -> tuple[bytes, tuple[int, int]]:
     """Return an image without its metadata, and its width and height. Raises Refused, and whatever a decoder raises."""
     Image.MAX_IMAGE_PIXELS = limits.pixels
+    PngImagePlugin.MAX_TEXT_CHUNK = _PNG_TEXT_BYTES
     if format_ == "WEBP":
         _check_size(_webp_canvas(data), limits)  # Its decoder makes room for the canvas as soon as it sees the header.
     with Image.open(BytesIO(data), formats=[format_]) as image:

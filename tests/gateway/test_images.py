@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from PIL import Image
+from PIL import Image, PngImagePlugin
 
 from contracts import subjects
 from contracts.artifacts import ArtifactRef
@@ -17,7 +17,7 @@ from contracts.runs import RunInput, RunRequested
 from services.gateway.auth import new_key
 from services.runtime.bus import Bus
 from services.runtime.catalogue import key_subject
-from tests.gateway.pictures import FORMATS, TEXTS, animated, corners, data_url, drawn, encoded, talkative
+from tests.gateway.pictures import CANARY, FORMATS, TEXTS, animated, corners, data_url, drawn, encoded, talkative
 from tests.gateway.serving import Served, serving
 from tests.support.nats_server import NatsServer
 from tests.support.stores import Store
@@ -120,6 +120,17 @@ async def test_pixels_stay_as_they_are(served: Served, store: Store, bus: Bus) -
             assert kept.mode == given.mode
             if kind != "jpeg":
                 assert kept.convert("RGBA").tobytes() == given.convert("RGBA").tobytes(), (kind, given.mode)
+
+
+async def test_a_document_inside_a_picture_is_no_reason_to_refuse_it(served: Served, store: Store, bus: Bus) -> None:
+    """Programs that draw keep what was drawn in a text, which is larger than the picture and packed."""
+    info = PngImagePlugin.PngInfo()
+    info.add_text("document", CANARY * 400_000, zip=True)
+    info.add_itxt("drawing", CANARY * 400_000, zip=True)
+    image = {"data": data_url(encoded(drawn(), "png", pnginfo=info), "image/png")}
+    (ref,) = (await requested(bus, await ask(served.http, image))).images
+    with Image.open(BytesIO(await bytes_of(store, ref))) as kept:
+        assert (kept.tobytes(), kept.info) == (drawn().tobytes(), {})
 
 
 async def test_colours_for_print_become_those_of_screens(served: Served, store: Store, bus: Bus) -> None:
