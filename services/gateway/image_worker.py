@@ -44,8 +44,9 @@ _UPRIGHT = {
 _PNG_LEVEL = 4
 """Two thirds slower to write than the fastest and nearly as small as the smallest."""
 _PNG_TEXT_BYTES = 16 << 20
-"""Of a text or profile once it is unpacked. Drawing programs put whole documents there, of more than the decoder's usual megabyte; all of it
-goes, so it is no reason to refuse an image."""
+"""Of a text or profile once it is unpacked. Drawing programs put whole documents there, of more than the decoder's usual megabyte.
+All of it goes, so it is no reason to refuse an image.
+"""
 _WEBP_QUALITIES = (90, 60)
 """A very large lossy WebP cannot be written at the first one: a part of the format overflows."""
 _WEBP_ALPHA = 0x10
