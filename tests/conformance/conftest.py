@@ -27,8 +27,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_report_header(config: pytest.Config) -> str:
     """Say which topics are run and which are not."""
     folder = vectors_folder(config)
-    run = [topic for topic in topics(folder) if adapter(topic)]
-    ignored = [topic for topic in topics(folder) if not adapter(topic)]
+    topics = sorted({topic_of(path) for path in files(folder)})
+    run = [topic for topic in topics if adapter(topic)]
+    ignored = [topic for topic in topics if not adapter(topic)]
     told = f"vectors: {folder}: {', '.join(run) or 'no topic'}"
     return told + (f"; ignored, no adapter: {', '.join(ignored)}" if ignored else "")
 
@@ -53,9 +54,21 @@ def vectors_folder(config: pytest.Config) -> Path:
     return folder
 
 
-def topics(folder: Path) -> list[str]:
-    """The topics that a folder holds, by file name."""
-    return sorted(path.stem for path in folder.glob("*.json"))
+def files(folder: Path) -> list[Path]:
+    """The files of vectors in a folder."""
+    return sorted(folder.glob("*.json"))
+
+
+@cache
+def topic_of(path: Path) -> str:
+    """What a file is about: its name where that is a topic, else what it says itself. So a topic may have several files."""
+    if adapter(path.stem):
+        return path.stem
+    try:
+        said = json.loads(path.read_text(encoding="utf-8-sig"))["topic"]
+    except (ValueError, KeyError, TypeError):
+        said = None
+    return said if isinstance(said, str) and adapter(said) else path.stem
 
 
 @cache
@@ -67,19 +80,20 @@ def adapter(topic: str) -> ModuleType | None:
 
 def cases(folder: Path) -> Iterator[Any]:
     """The vectors of all topics, each with its adapter; a topic without one is a single skipped test that says so."""
-    for topic in topics(folder):
+    for path in files(folder):
+        topic = topic_of(path)
         module = adapter(topic)
         if module is None:
-            skip = pytest.mark.skip(reason=f"{topic}.json is ignored: there is no tests/conformance/adapters/{topic}.py")
+            skip = pytest.mark.skip(reason=f"{path.name} is ignored: there is no tests/conformance/adapters/{topic}.py")
             yield pytest.param(None, {}, id=f"{topic}::no-adapter", marks=skip)
             continue
-        for number, vector in enumerate(read(folder / f"{topic}.json")):
+        for number, vector in enumerate(read(path)):
             yield pytest.param(module, vector, id=f"{topic}::{vector.get('name', number)}")
 
 
 def read(path: Path) -> list[dict[str, Any]]:
     """The vectors of one file."""
     try:
-        return list(json.loads(path.read_text(encoding="utf-8"))["vectors"])
+        return list(json.loads(path.read_text(encoding="utf-8-sig"))["vectors"])
     except (ValueError, KeyError, TypeError) as error:
         raise pytest.UsageError(f"{path} is no file of vectors: {error!r}") from error

@@ -47,6 +47,18 @@ def test_a_folder_with_some_topics(tmp_path: Path) -> None:
     assert "1 failed, 1 passed, 1 skipped" in said
 
 
+def test_several_files_of_one_topic(tmp_path: Path) -> None:
+    """A file whose name is no topic says its topic itself; a byte order mark and an empty list of vectors are nothing wrong."""
+    write(tmp_path, "redaction")
+    content = json.dumps({"topic": "action_normalization", "vectors": [GOOD]})
+    (tmp_path / "more of them.json").write_text(content, encoding="utf-8-sig")
+    said = run(tmp_path)
+    assert "vectors: " in said
+    assert "test_vector[action_normalization::good] PASSED" in said
+    assert "1 passed" in said
+    assert "ignored" not in said
+
+
 @pytest.mark.parametrize("text", ["not json", '{"vectors": 5}'])
 def test_a_file_that_holds_no_vectors_is_named(tmp_path: Path, text: str) -> None:
     """It is an error, not an empty topic."""

@@ -9,7 +9,10 @@ from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from contracts import subjects
+from contracts.events import Asked
 from contracts.ids import new_id
+from contracts.inbox import CancelRequested
 from contracts.tools import ToolSpec
 from tests.support.model_server import ModelServer, Say
 from tests.support.nats_server import NatsServer
@@ -53,18 +56,27 @@ class Stack:
         self._server.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    async def tell(self, replies: list[Say], tools: Mapping[str, tuple[ToolSpec, Handler]], **fields: Any) -> Story:
-        """Let the model say these replies, one after another, and follow one run to its end."""
-        told = asyncio.run_coroutine_threadsafe(self._tell(replies, tools, fields), self._loop)
+    async def tell(
+        self, replies: list[Say], tools: Mapping[str, tuple[ToolSpec, Handler]], *, cancel_at_turn: int | None = None, **fields: Any
+    ) -> Story:
+        """Let the model say these replies, one after another, and follow one run to its end. It may be cancelled in a turn."""
+        told = asyncio.run_coroutine_threadsafe(self._tell(replies, tools, cancel_at_turn, fields), self._loop)
         return await asyncio.wrap_future(told)
 
-    async def _tell(self, replies: list[Say], tools: Mapping[str, tuple[ToolSpec, Handler]], fields: dict[str, Any]) -> Story:
+    async def _tell(
+        self, replies: list[Say], tools: Mapping[str, tuple[ToolSpec, Handler]], cancel_at_turn: int | None, fields: dict[str, Any]
+    ) -> Story:
         assert self._planning is not None
         query = f"vector {new_id()}"
         self._model.reset()
         self._model.say(*replies, marker=query)
         async with tools_at_work(self._planning, self._server.url, tools):
-            return await self._planning.tell(query, tools=sorted(tools), **fields)
+            run = await self._planning.ask(query, tools=sorted(tools), **fields)
+            if cancel_at_turn is not None:
+                await self._planning.until(run, lambda event: isinstance(event, Asked) and event.turn == cancel_at_turn)
+                message = CancelRequested(reason="the vector says so").model_dump_json().encode()
+                await self._planning.bus.publish(subjects.control("default", run, "cancel"), message)
+            return await self._planning.ended(run)
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)

@@ -16,19 +16,20 @@ REFUSED = Say(status=400)
 FORCED = {
     "no_path": [Say(text="{"), Say(text="{"), Say(text="{")],
     "error": [Say(status=401)],
+    "cancelled": [Say(silent=True)],
 }
-"""What the provider does so that a run ends like this; a budget is a limit instead."""
+"""What the provider does so that a run ends like this, or can be ended; a budget is a limit instead."""
 
 
 def check(vector: dict[str, Any]) -> None:
     """Assemble the payload; only the fields that the vector names are compared."""
     given = decoded(vector["input"])
     payload = assemble(
-        given.get("args", {}),
+        given.get("args") or {},
         last_observation=given.get("last_observation"),
         artifacts=given.get("artifacts"),
-        sources=[Source.model_validate(source) for source in given.get("sources", [])],
-        reason=given.get("reason", "answer_complete"),
+        sources=[Source.model_validate(source) for source in given.get("sources") or []],
+        reason=given.get("reason") or "answer_complete",
         reflection_score=given.get("reflection_score"),
     )
     compare(payload, vector)
@@ -45,17 +46,19 @@ async def check_runtime(vector: dict[str, Any]) -> None:
     """A whole run: tools yield what the vector has, then the model ends the run, or something else does."""
     given = decoded(vector["input"])
     tools = tools_of(given)
-    reason = given.get("reason", "answer_complete")
+    judged = given.get("reflection_score") is not None
+    reason = given.get("reason") or "answer_complete"
     replies = [action(name) for name in tools]
     if reason == "answer_complete":
-        args = given.get("args", {})
+        args = given.get("args") or {}
         replies.append(Say(text=json.dumps({"next_node": "final_response", "args": args})))
-        replies += [Say(text=json.dumps({"score": given["reflection_score"]}))] if "reflection_score" in given else []
+        replies += [Say(text=json.dumps({"score": given["reflection_score"]}))] if judged else []
     # Last: the call for the text of an answer fails, where there is one.
     replies += [*FORCED.get(reason, []), REFUSED]
-    limits = {"max_steps": max(1, len(tools))} if reason == "budget_exhausted" else {}
-    agent = "judged" if "reflection_score" in given else "default"
-    story = await stack().tell(replies, tools, limits=limits, agent=agent)
+    limits = {"max_steps": len(tools)} if reason == "budget_exhausted" else {}
+    agent = "judged" if judged else "default"
+    cancel = len(tools) + 1 if reason == "cancelled" else None
+    story = await stack().tell(replies, tools, limits=limits, agent=agent, cancel_at_turn=cancel)
     end = story.end
     assert (end.reason if end.type == "done" else end.type) == reason
     compare(FinalPayload.model_validate(end.model_dump() if end.type == "done" else end.payload.model_dump()), vector)
@@ -64,7 +67,10 @@ async def check_runtime(vector: dict[str, Any]) -> None:
 
 
 def tools_of(given: dict[str, Any]) -> dict[str, tuple[ToolSpec, Handler]]:
-    """The tools that yield a vector's artifacts, sources and last observation, in the order in which they are called."""
+    """The tools that yield a vector's artifacts, sources and last observation, in the order in which they are called.
+
+    A budget runs out only after something was done: a call that yields nothing, where the vector has none.
+    """
 
     def yields(result: Any) -> Handler:
         async def handler(_: dict[str, Any]) -> Any:
@@ -73,13 +79,13 @@ def tools_of(given: dict[str, Any]) -> dict[str, tuple[ToolSpec, Handler]]:
         return handler
 
     found: dict[str, tuple[ToolSpec, Handler]] = {}
-    for name, fields in given.get("artifacts", {}).items():
+    for name, fields in (given.get("artifacts") or {}).items():
         schema = {"type": "object", "properties": {field: {"artifact": True} for field in fields}}
         found[name] = ToolSpec(name=name, output_schema=schema), yields(fields)
     if given.get("sources"):
         item = {"type": "object", "produces_sources": True, "properties": {key: {} for key in Source.model_fields}}
         schema = {"type": "object", "properties": {"found": {"type": "array", "items": item}}}
         found["sources_of_vector"] = ToolSpec(name="sources_of_vector", output_schema=schema), yields({"found": given["sources"]})
-    if "last_observation" in given:
-        found["last_of_vector"] = ToolSpec(name="last_of_vector"), yields(given["last_observation"])
+    if "last_observation" in given or (given.get("reason") == "budget_exhausted" and not found):
+        found["last_of_vector"] = ToolSpec(name="last_of_vector"), yields(given.get("last_observation"))
     return found

@@ -13,12 +13,13 @@ from ._whole_run import stack
 
 JOIN = "j"
 TYPES = {"list": "array", "int": "integer", "str": "string", "dict": "object", "bool": "boolean", "float": "number"}
+TYPES |= {name: name for name in TYPES.values()}
 
 
 def check(vector: dict[str, Any]) -> None:
     """Check the plan, settle its branches as the vector says, and resolve the join."""
     given, expected = decoded(vector["input"]), decoded(vector["expected"])
-    specs = known_tools(given)
+    specs = known_tools(vector)
     rejected = bool(check_plan({"steps": given["steps"]}, specs))
     assert rejected == (expected.get("plan") == "rejected")
     if rejected:
@@ -26,7 +27,7 @@ def check(vector: dict[str, Any]) -> None:
         return
     branches = [Branch(step["node"], step.get("args", {}), step.get("result"), failure=step.get("error")) for step in given["steps"]]
     outcome = resolve_join({"join": given.get("join")}, branches, specs)
-    if isinstance(outcome, JoinCall) and "join_error" in given:
+    if isinstance(outcome, JoinCall) and given.get("join_error") is not None:
         outcome = JoinInvalid("tool_error", given["join_error"])
     compare(outcome, expected)
     if "results" in expected:
@@ -39,7 +40,7 @@ async def check_runtime(vector: dict[str, Any]) -> None:
     """A whole run: the model asks for the plan, real tools do what the vector says, and the log tells what became of the join."""
     given, expected = decoded(vector["input"]), decoded(vector["expected"])
     received: list[dict[str, Any]] = []
-    specs = known_tools(given)
+    specs = known_tools(vector)
     tools = {name: (spec, handler_of(given, name, received)) for name, spec in specs.items()}
     plan = {"steps": [{"node": step["node"], "args": step.get("args", {})} for step in given["steps"]], "join": given.get("join")}
     story = await stack().tell([action("plan", **plan), answer("done")], tools)
@@ -79,11 +80,11 @@ def handler_of(given: dict[str, Any], name: str, received: list[dict[str, Any]])
 
     async def branch(args: dict[str, Any]) -> Any:
         step = next(step for step in given["steps"] if step["node"] == name and step.get("args", {}) == args)
-        return Fault(code="tool_error", reason=step["error"]) if "error" in step else step["result"]
+        return Fault(code="tool_error", reason=step["error"]) if step.get("error") is not None else step["result"]
 
     async def join(args: dict[str, Any]) -> Any:
         received.append(args)
-        return Fault(code="tool_error", reason=given["join_error"]) if "join_error" in given else {"joined": True}
+        return Fault(code="tool_error", reason=given["join_error"]) if given.get("join_error") is not None else {"joined": True}
 
     return join if name == JOIN else branch
 
@@ -101,13 +102,19 @@ def compare(outcome: Any, expected: dict[str, Any]) -> None:
         assert "\n" not in outcome.line
 
 
-def known_tools(given: dict[str, Any]) -> dict[str, ToolSpec]:
-    """Return the tools of a vector: every step that yields something, with a text `q` where it succeeds, and the join."""
+def known_tools(vector: dict[str, Any]) -> dict[str, ToolSpec]:
+    """Return the tools of a vector: every step that yields something, and the join.
+
+    A vector does not tell what the tools of its steps take. Where its plan is to be rejected they require a text `q`, else they take
+    anything.
+    """
+    given = vector["input"]
     question = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
-    specs = {JOIN: ToolSpec(name=JOIN, input_schema=join_schema(given.get("join_schema", {})))}
+    taken = question if vector["expected"].get("plan") == "rejected" else {"type": "object"}
+    specs = {JOIN: ToolSpec(name=JOIN, input_schema=join_schema(given.get("join_schema") or {}))}
     for step in given["steps"]:
         if "result" in step or "error" in step:
-            specs[step["node"]] = ToolSpec(name=step["node"], input_schema={"type": "object"} if "error" in step else question)
+            specs[step["node"]] = ToolSpec(name=step["node"], input_schema=taken)
     return specs
 
 

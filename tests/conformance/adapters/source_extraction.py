@@ -15,7 +15,7 @@ def check(vector: dict[str, Any]) -> None:
     collected = [
         source
         for event in given["events"]
-        if "error" not in event
+        if event.get("error") is None
         for source in extract_sources(decoded(event["observation"]), event.get("schema"))
     ]
     args = {"answer": "done"} | ({"sources": given["llm_sources"]} if "llm_sources" in given else {})
