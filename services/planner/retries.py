@@ -2,7 +2,8 @@
 
 Rule 1: only before the first delta. What was said stands; whoever asks again after it must say so in the log.
 Rule 2: rate limits, server errors, time-outs and empty replies are worth asking again, after a pause that grows, or that the provider
-names. A provider that wants a longer pause than ours loses the question to the next model.
+names. A provider that wants a longer pause than ours loses the question to the next model; where there is none it is waited for, if
+the whole time allows that.
 Rule 3: a conversation that is too long and a refusal are no matter of luck: they go back at once.
 """
 
@@ -74,7 +75,7 @@ class Retrying:
             failure.calls = calls
             if failure.after_output or not (failure.fault.retryable or failure.elsewhere):
                 raise failure
-            pause = self._pause(failure, attempt)
+            pause = self._pause(failure, attempt, last=len(names) == 1)
             failed = names[0]
             if pause is None:
                 names.pop(0)
@@ -83,10 +84,10 @@ class Retrying:
                 raise _all_of(failures)
             await self._go_on(failed, names[0], pause, attempt, failure.fault)
 
-    def _pause(self, failure: ModelFailed, attempt: int) -> float | None:
-        """Seconds before the same model is asked again; None: it is not."""
+    def _pause(self, failure: ModelFailed, attempt: int, *, last: bool) -> float | None:
+        """Seconds before the same model is asked again; None: it is not. `last`: no other one is left."""
         asked_for = failure.retry_after_s or 0.0
-        if not failure.fault.retryable or attempt >= self.tries or asked_for > self.longest_pause_s:
+        if not failure.fault.retryable or attempt >= self.tries or (asked_for > self.longest_pause_s and not last):
             return None
         grown = min(self.longest_pause_s, self.first_pause_s * 2.0 ** (attempt - 1))
         # Half of it by chance, so that runs that failed together do not come back together.

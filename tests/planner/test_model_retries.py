@@ -1,7 +1,9 @@
 """Asking again, and asking another: over HTTP, with a clock that the test owns."""
 
+import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
+from email.utils import formatdate
 from typing import Any
 
 import pytest
@@ -106,6 +108,27 @@ async def test_a_wish_to_wait_too_long_loses_the_question(server: ModelServer, r
     server.say(replace(BUSY, headers={"retry-after": "3600"}), FINE)
     assert (await ask(retrying)).model == SPARE
     assert waits.slept == []
+
+
+@pytest.mark.parametrize(("total_s", "slept"), [(900, [60]), (30, [])])
+async def test_the_last_model_is_waited_for(
+    server: ModelServer, retrying: Retrying, waits: Waits, total_s: float, slept: list[float]
+) -> None:
+    """However long a pause it wants, where the whole time allows it; a date is a pause too."""
+    server.say(replace(BUSY, headers={"retry-after": "60"}), FINE)
+    if not slept:
+        with pytest.raises(ModelFailed, match="pause of 60 s"):
+            await ask(retrying, fallbacks=(), total_s=total_s)
+    else:
+        assert (await ask(retrying, fallbacks=(), total_s=total_s)).model == MAIN
+    assert waits.slept == slept
+
+
+async def test_a_date_is_a_wish_to_wait_too(server: ModelServer, retrying: Retrying, waits: Waits) -> None:
+    """Until then, whatever the day."""
+    server.say(replace(BUSY, headers={"retry-after": formatdate(time.time() + 15, usegmt=True)}), FINE)
+    await ask(retrying)
+    assert 10 < waits.slept[0] <= 15
 
 
 async def test_a_wrong_key_goes_to_the_next_model_at_once(server: ModelServer, retrying: Retrying) -> None:
