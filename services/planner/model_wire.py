@@ -63,7 +63,7 @@ class Gathered:
     def __init__(self) -> None:
         self._text: list[str] = []
         self._reasoning: list[str] = []
-        self._calls: dict[int, dict[str, Any]] = {}
+        self._calls: list[dict[str, Any]] = []
         self.usage: Any = None
         self.ended = False
         """Whether the provider has said how the reply ends. What it counted has arrived by then, or comes with the stream's end."""
@@ -83,7 +83,7 @@ class Gathered:
         """Native tool calls, in order; arguments as text."""
         return tuple(
             {"id": call["id"], "type": "function", "function": {"name": call["name"], "arguments": call["arguments"]}}
-            for _, call in sorted(self._calls.items())
+            for call in self._calls
         )
 
     @property
@@ -108,12 +108,18 @@ class Gathered:
                 yield "", "", self._take_call(call)
 
     def _take_call(self, piece: Any) -> CallPiece:
-        name, arguments = piece.function.name or "", piece.function.arguments or ""
-        call = self._calls.setdefault(piece.index or 0, {"id": "", "name": "", "arguments": ""})
+        index, name, arguments = piece.index or 0, piece.function.name or "", piece.function.arguments or ""
+        place = next((place for place in reversed(range(len(self._calls))) if self._calls[place]["index"] == index), None)
+        # Some servers number all calls of a reply alike: a name under another id begins the next one.
+        if place is None or (name and piece.id and self._calls[place]["id"] not in {"", piece.id}):
+            place = len(self._calls)
+            self._calls.append({"index": index, "id": "", "name": "", "arguments": ""})
+        call = self._calls[place]
         call["id"] = call["id"] or piece.id or ""
+        name = "" if name == call["name"] else name  # Others repeat it with each piece.
         call["name"] += name
         call["arguments"] += arguments
-        return CallPiece(piece.index or 0, name, arguments)
+        return CallPiece(place, name, arguments)
 
 
 def usage_of(upstream: Any, gathered: Gathered) -> Any:
