@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapte
 
 from contracts.events import ActionFormat, ActionTransport, Reflection
 from contracts.images import VisionContextPolicy
-from contracts.runs import LimitsInput
+from contracts.runs import LimitsInput, RunLimits
 
 DEFAULT_AGENT = "default"
 """Answers where a request names no agent; it exists even without a file."""
@@ -48,7 +48,9 @@ class Agent(BaseModel):
     @field_validator("limits")
     @classmethod
     def _known_limits(cls, value: dict[str, Any]) -> dict[str, Any]:
-        return LimitsInput.model_validate(value).model_dump(exclude_unset=True)
+        limits = LimitsInput.model_validate(value).model_dump(exclude_unset=True)
+        RunLimits.model_validate(limits)  # Which of them may be null.
+        return limits
 
 
 _AGENTS: TypeAdapter[dict[str, Agent]] = TypeAdapter(dict[AgentName, Agent])

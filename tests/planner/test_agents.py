@@ -46,6 +46,7 @@ def test_a_file_may_change_the_default(tmp_path: Path) -> None:
         ({"a": {"modell": "x"}}, r"a\.modell: Extra inputs"),
         ({"a": {"limits": {"max_stepz": 1}}}, r"a\.limits.*max_stepz"),
         ({"a": {"limits": {"max_steps": 0}}}, r"a\.limits.*greater than or equal to 1"),
+        ({"a": {"limits": {"max_steps": None}}}, r"a\.limits.*max_steps"),
         ({"a": {"tools": ["no such name!"]}}, r"a\.tools\.0: String should match"),
         ({"a": {"strategy": "guess"}}, r"a\.strategy: Input should be"),
         ({"a b": {}}, r"a b.*String should match"),
