@@ -22,7 +22,7 @@ from contracts.events import Asked, Called, Observed, Paused, Triaged
 from contracts.faults import Fault
 
 from . import budgets, endings, settling
-from .deciding import decide, next_asked
+from .deciding import after, decide, next_asked
 from .decisions import Final
 from .moves import Ack, Append, Ask, AskCritique, AskEffort, Close, Dispatch, Open, Rules, Say, SetTimer, Silent, Todo, Told, Wake
 from .run import Event, Run
@@ -33,6 +33,11 @@ MAX_LOST = 5
 
 def advance(run: Run, told: Told, rules: Rules) -> Todo:
     """Say the one next thing to do for `told`."""
+    todo = _next(run, told, rules)
+    return Append(endings.shown(run, todo.events)) if isinstance(todo, Append) else todo
+
+
+def _next(run: Run, told: Told, rules: Rules) -> Todo:
     if run.terminal is not None:
         return Ack() if told.closed else Close()
     if told.kind in {"cancel", "poisoned"}:
@@ -125,19 +130,26 @@ def _ask(run: Run, told: Told, asked: Asked, rules: Rules) -> Todo:
         return Ask(asked) if told.unsaid is None else Say(asked, told.unsaid)
     if isinstance(decision, Final) and decision.restate:
         return Append([next_asked(run, told, asked.turn, asked.attempt + 1, "restated")])
-    if isinstance(decision, Final) and decision.has_text and told.critique is None and _wants_critique(run):
+    if isinstance(decision, Final) and decision.has_text and told.critique is None and _wants_critique(run, told, decision):
         return AskCritique(asked, decision.args)
     return Append(decide(run, told, asked, decision, rules))
 
 
-def _wants_critique(run: Run) -> bool:
-    return run.started is not None and run.started.reflection is not None
+def _wants_critique(run: Run, told: Told, answer: Final) -> bool:
+    if run.started is None or run.started.reflection is None or answer.judged:
+        return False
+    return budgets.spent(after(run, decision=answer), told.now) is None
+
+
+def _send(run: Run, told: Told) -> Dispatch | None:
+    """The calls that this message has announced and not sent yet: nobody else will send them."""
+    mine = [call for call in run.open.values() if run.owner.get(call.call_id) == told.owner and call.call_id not in told.dispatched]
+    return Dispatch(mine, frozenset(call.call_id for call in mine) - told.announced) if mine else None
 
 
 def _dispatch(run: Run, told: Told) -> Todo:
-    mine = [call for call in run.open.values() if run.owner.get(call.call_id) == told.owner and call.call_id not in told.dispatched]
-    if mine:
-        return Dispatch(mine, frozenset(call.call_id for call in mine) - told.announced)
+    if (calls := _send(run, told)) is not None:
+        return calls
     waiting, free = settling.waiting_calls(run), run.limits.max_parallel - len(run.owner)
     if waiting and free > 0 and run.step is not None:
         # Places became free while the run was paused, or a top-up gave it more.
@@ -148,7 +160,8 @@ def _dispatch(run: Run, told: Told) -> Todo:
 def _go_on(run: Run, told: Told, rules: Rules) -> Todo:
     """Whatever is in flight belongs to a message. Where nothing is, whoever looks goes on."""
     if run.paused is not None:
-        return _wait(run, told, run.paused)
+        # A pause that came between announcing calls and sending them changes nothing about them: the run waits for their outcomes.
+        return _send(run, told) or _wait(run, told, run.paused)
     if run.asked is not None:
         return _ask(run, told, run.asked, rules)
     if run.open:

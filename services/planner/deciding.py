@@ -17,6 +17,7 @@ from .run import Event, Run, spent, take_in
 
 _SHORT = 4000
 _OVERFLOW_LINE = 400
+_NOT_REVISED = "a better answer was asked for, and did not come"
 _FIRST_PAUSE_S = 0.5
 _TRIES_PER_MODEL = 2
 """Requests to one model that break off, before the next one is asked."""
@@ -26,13 +27,22 @@ def comes_to(run: Run, decision: Decision, now: int, rules: Rules) -> Decision:
     """Say what a reply comes to in this run.
 
     One that may not be repaired any more comes to what can be salvaged of it; a failed call for the text of an answer, to the answer
-    without that text.
+    without that text; a revision that does not come, to the answer that was to be revised.
     """
-    if isinstance(decision, Invalid) and decision.salvage is not None and not _may_repair(run, decision, now, rules):
-        return decision.salvage
-    if isinstance(decision, Failed) and run.final_args is not None and not _may_fail(run, decision, rules):
-        return Final(args=run.final_args, has_text=False, usage=decision.usage)
+    if isinstance(decision, Invalid) and not _may_repair(run, decision, now, rules):
+        return decision.salvage or _unrevised(run, decision) or decision
+    if isinstance(decision, Failed) and not _may_fail(run, decision, rules):
+        if run.final_args is not None:
+            return Final(args=run.final_args, has_text=False, usage=decision.usage)
+        return _unrevised(run, decision) or decision
     return decision
+
+
+def _unrevised(run: Run, decision: Decision) -> Final | None:
+    """The answer that was to be revised: one that could be better is better than none."""
+    if not run.judged:
+        return None
+    return Final(args=run.judged, judged=True, usage=decision.usage, warnings=(*decision.warnings, _NOT_REVISED))
 
 
 def text_of(run: Run, decision: Decision) -> str:
@@ -144,7 +154,9 @@ def _revise(run: Run, told: Told, asked: Asked, decision: Final, critique: Criti
         return _step_of_answer(run, asked, decision, critique)  # An answer that could be better is better than none.
     reason = f"the answer was judged {critique.score:g} of 1: {critique.feedback}"[:_SHORT]
     reply = str(decision.args.get("answer", ""))[:_SHORT]
-    repaired = Repaired(turn=asked.turn, attempt=asked.attempt, reason=reason, kind="revision", reply=reply, usage=usage)
+    # Kept with its score, for the case that no better one comes.
+    args = {**decision.args, "confidence": critique.score, "extra": endings.answered(run, decision.args, critique.score).extra}
+    repaired = Repaired(turn=asked.turn, attempt=asked.attempt, reason=reason, kind="revision", reply=reply, args=args, usage=usage)
     return [repaired, next_asked(run, told, asked.turn, asked.attempt + 1, "repair")]
 
 
@@ -171,7 +183,9 @@ def _repair(run: Run, told: Told, asked: Asked, decision: Invalid, rules: Rules)
 
 
 def _may_fail(run: Run, decision: Failed, rules: Rules) -> bool:
-    return decision.again and run.failures < rules.max_provider_failures
+    # Each of the fallbacks is asked once at least.
+    most = max(rules.max_provider_failures, _TRIES_PER_MODEL * (len(models_of(run)) - 1))
+    return decision.again and run.failures < most
 
 
 def _fail(run: Run, told: Told, asked: Asked, decision: Failed, rules: Rules) -> list[Event]:

@@ -36,6 +36,8 @@ class Final(Decision):
     args: dict[str, Any]
     has_text: bool = True
     """False: the answer itself is missing; it is asked for once, alone."""
+    judged: bool = False
+    """It was judged already, and a better one did not come."""
     restate: bool = False
     """What was shown of the reply is not how the answer begins: it has to be shown again, under a new attempt."""
 

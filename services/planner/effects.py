@@ -1,6 +1,7 @@
 """Carry out what `advance` says: ask models, send calls, set timers, keep the index. Each effect may be repeated by another handling."""
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -27,6 +28,7 @@ from .thinking import Thinker
 
 logger = structlog.get_logger(__name__)
 T = TypeVar("T")
+_BEFORE_DEADLINE_S = 0.5
 
 
 def now() -> int:
@@ -94,7 +96,9 @@ class Effects:
                 told.triaged = await watched(self._bus, self._where, self._logs.tail(self._where, asked.holder), self._thinker.triage(run))
                 return told.triaged is not None
             case AskCritique(_, args):
-                critique = self._thinker.critique(run, endings.answered(run, args).raw_answer)
+                # It ends before the deadline does, which would take the answer away.
+                left_s = math.inf if run.deadline_at is None else (run.deadline_at - now()) / 1000 - _BEFORE_DEADLINE_S
+                critique = self._thinker.critique(run, endings.answered(run, args).raw_answer, left_s)
                 told.critique = await watched(self._bus, self._where, self._logs.tail(self._where, asked.holder), critique)
                 return told.critique is not None
 

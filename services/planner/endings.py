@@ -4,7 +4,7 @@ from typing import Any
 
 import orjson
 
-from contracts.events import Cancelled, Done, Error, Observed, Repaired, Step
+from contracts.events import Cancelled, Chunk, Done, Error, Observed, Repaired, Step
 from contracts.faults import Fault
 from contracts.payload import FinalPayload, Reason
 from contracts.records import Record
@@ -55,7 +55,8 @@ def answered(run: Run, args: dict[str, Any], score: float | None = None) -> Done
 
 def budget_exhausted(run: Run, budget: str, args: dict[str, Any] | None = None) -> Done:
     """A budget ran out; `budget` names it with its limit. The payload holds what there is, `args` of an unfinished answer included."""
-    return _done(run, "budget_exhausted", run.final_args or {} if args is None else args, (f"budget exhausted: {budget}",))
+    unfinished = run.final_args or run.judged or {} if args is None else args
+    return _done(run, "budget_exhausted", unfinished, (f"budget exhausted: {budget}",))
 
 
 def no_path(run: Run, complaint: str) -> Done:
@@ -66,6 +67,14 @@ def no_path(run: Run, complaint: str) -> Done:
 def _done(run: Run, reason: Reason, args: dict[str, Any], warnings: tuple[str, ...], score: float | None = None) -> Done:
     payload = _payload(run, reason, args, warnings, score)
     return Done(**{name: getattr(payload, name) for name in FinalPayload.model_fields}, reason=reason, usage=run.usage)
+
+
+def shown(run: Run, events: list[Event]) -> list[Event]:
+    """Have the text of a forced end shown before it: in the same record, as a chunk that is newer than all that was shown (ACTIONS 3)."""
+    end = events[-1] if events else None
+    if not isinstance(end, Done) or end.reason == "answer_complete":
+        return events
+    return [*events[:-1], Chunk(seq=0, text=end.raw_answer, done=True, action_seq=run.turn + 1, attempt=1), end]
 
 
 def failed(run: Run, fault: Fault, trace_id: str = "") -> Error:
@@ -85,7 +94,8 @@ def fitting(record: Record) -> tuple[Record, bytes]:
     data = record.model_dump_json().encode()
     if len(data) <= _MAX_RECORD:
         return record, data
-    smaller = record.model_copy(update={"events": [_fitting(event) for event in record.events]})
+    # The end repeats what a chunk says.
+    smaller = record.model_copy(update={"events": [_fitting(event) for event in record.events if not isinstance(event, Chunk)]})
     return smaller, smaller.model_dump_json().encode()
 
 

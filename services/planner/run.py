@@ -94,6 +94,8 @@ class Run:
     """Repair notes of this turn; they stand at the end of the conversation and go with the turn."""
     revisions: int = 0
     """Of the answer, after a critique."""
+    judged: dict[str, Any] | None = None
+    """The newest answer that was judged and is being revised: its arguments, with the score."""
     final_args: dict[str, Any] | None = None
     """Set while the text of a final response is asked for alone: its other fields."""
     usage: Usage = field(default_factory=Usage)
@@ -262,6 +264,7 @@ def _fold_repaired(run: Run, repaired: Repaired, _at: int) -> None:
         run.notes.append(prompts.answer_note())
     elif repaired.kind == "revision":
         run.revisions += 1
+        run.judged = repaired.args or run.judged
         run.notes += prompts.repair_messages(repaired, transport=_transport(run))
     else:
         run.repairs += 1

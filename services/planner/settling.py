@@ -19,6 +19,8 @@ def settle(run: Run, told: Told, observed: Observed, rules: Rules) -> list[Event
         return [observed, run.paused]
     step = run.step
     waiting = waiting_calls(run)
+    if waiting and run.deadline_at is not None and told.now >= run.deadline_at:
+        return [observed, budgets.out_of(after(run, observed=observed), budgets.deadline(run), told.now)]
     if waiting and step is not None:
         return [observed, Called(step=step.step, by=told.owner, calls=waiting[:1])]
     if len(run.open) > 1 or step is None:

@@ -105,17 +105,19 @@ class Thinker:
         text, usage = await self._short_call(run.started.triage_model or run.model, messages)
         return judging.read_triage(text, models, usage)
 
-    async def critique(self, run: Run, answer: str) -> Critique:
-        """Have an answer judged. Never raises: without a score where it fails."""
+    async def critique(self, run: Run, answer: str, within_s: float = _SHORT_S) -> Critique:
+        """Have an answer judged within so many seconds. Never raises: without a score where it fails."""
         assert run.started is not None  # noqa: S101, see think
         reflection = run.started.reflection
         model = (reflection.model if reflection else None) or run.model
         messages = judging.critique_messages(run.started.request.query, answer, run.last_observation)
-        return judging.read_critique(*await self._short_call(model, messages))
+        return judging.read_critique(*await self._short_call(model, messages, min(within_s, _SHORT_S)))
 
-    async def _short_call(self, model: str, messages: list[dict[str, Any]]) -> tuple[str, Usage]:
+    async def _short_call(self, model: str, messages: list[dict[str, Any]], within_s: float = _SHORT_S) -> tuple[str, Usage]:
+        if within_s <= 0:
+            return "", Usage(cost_usd=0.0)
         request = ModelRequest(
-            model=model, messages=messages, response_format={"type": "json_object"}, timeout_s=_SHORT_S, total_s=_SHORT_S
+            model=model, messages=messages, response_format={"type": "json_object"}, timeout_s=within_s, total_s=within_s
         )
         stream = self._model.stream(request)
         try:

@@ -49,6 +49,13 @@ def carry_out(world: World, told: Told) -> list[object]:
             return moves
 
 
+def carry_out_one(world: World, told: Told) -> None:
+    """Write the one record that comes next."""
+    todo = advance(world.run, told, world.rules)
+    assert isinstance(todo, Append)
+    world.write(told, todo.events)
+
+
 def test_a_pause_is_timed_and_topped_up() -> None:
     """Whoever pauses a run times its end; whoever tops it up wakes the lane on which models are asked, and asks none itself."""
     world = World()
@@ -124,6 +131,36 @@ def test_a_model_call_that_a_pause_ended_is_asked_again() -> None:
     moves = carry_out(world, world.told("INBOX:2", "resumed"))
     assert isinstance(moves[-1], Ask)
     assert (moves[-1].asked.turn, moves[-1].asked.attempt, moves[-1].asked.cause) == (1, 2, "resumed")
+
+
+def test_calls_that_were_announced_before_a_pause_are_sent_in_it() -> None:
+    """Nobody else will send them: after the top-up the run would wait for them for ever."""
+    world = World()
+    told = world.told("REQUESTS:1", started=started(grace_s=5))
+    world.play(told)
+    told.decision = calls()
+    carry_out_one(world, told)
+    assert world.run.open
+    carry_out_one(world, world.told("INBOX:d", "timer", timer=TimerFired(timer="deadline", at=61_000)))
+    assert world.run.paused is not None
+    [sent] = carry_out(world, told)
+    assert isinstance(sent, Dispatch)
+    assert not sent.again
+    told.dispatched.add("1-1")
+    assert carry_out(world, told) == [SetTimer("pause", NOW + 5000), Ack()]
+
+
+def test_a_waiting_call_is_not_begun_after_the_deadline() -> None:
+    """It waits for the top-up, and has its place then."""
+    world = World()
+    asked_to(world, calls(2), max_parallel=1, grace_s=5)
+    late = world.told("INBOX:1", "call_finished", finished=finished("1-1"))
+    late.now = 61_000
+    carry_out_one(world, late)
+    assert world.types()[-2:] == ["observed", "paused"]
+    top_up(world, deadline_s=60)
+    moves = carry_out(world, world.told("INBOX:2", "resumed"))
+    assert [call.call_id for call in moves[0].calls] == ["1-2"]  # type: ignore[attr-defined]
 
 
 def test_an_answer_is_restated_without_asking() -> None:

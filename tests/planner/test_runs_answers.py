@@ -63,6 +63,14 @@ async def test_an_answer_that_began_otherwise_is_shown_again_without_asking(plan
     assert len(provider.ledger) == 2
 
 
+async def test_a_run_without_a_path_takes_back_what_was_shown(plan: Plan, provider: ModelServer) -> None:
+    """The text of its end stands in the newest chunks, as any other answer does."""
+    provider.say(Say(text='{"next_node": "final_response", "args": {"answer": "Hello the'))
+    story = await (await plan()).tell()
+    assert (story.end.reason, story.end.raw_answer) == ("no_path", "No answer produced.")
+    assert story.shown() == story.end.raw_answer
+
+
 async def test_an_answer_larger_than_a_record_is_cut(plan: Plan, provider: ModelServer) -> None:
     """A record has a megabyte. What is shown and what is stored are the same, and the warning says so."""
     provider.say(Say(text=json.dumps({"next_node": "final_response", "args": {"answer": words(110_000)}}), piece=60_000))

@@ -44,6 +44,7 @@ async def test_a_budget_ends_a_run_with_what_it_has(
     provider.say(Say(text=LOOK.text, usage=USAGE))
     story = await (await plan()).tell(limits=limits)
     stopped(story.end, budget)
+    assert story.shown() == story.end.raw_answer
     assert story.end.usage.tool_calls == calls == len(story.of("observed"))
     assert story.end.raw_answer == ("found x" if calls else "No answer produced.")
 
@@ -87,13 +88,15 @@ async def test_the_model_is_told_before_its_budget_ends(plan: Plan, provider: Mo
     assert len({seen.body["messages"][0]["content"] for seen in provider.ledger}) == 1
 
 
-@pytest.mark.parametrize("silent", [Say(silent=True), Say(text=FINAL.text, reasoning=words(50), stall_after=8)])
+@pytest.mark.parametrize(
+    "silent", [Say(silent=True), Say(text=FINAL.text, reasoning=words(50), stall_after=8), Say(text=answer(words(40)).text, stall_after=12)]
+)
 async def test_a_deadline_interrupts_a_model(plan: Plan, provider: ModelServer, silent: Say) -> None:
-    """Its request is closed, and what it had said does not count."""
+    """Its request is closed, and what it had said is taken back."""
     provider.say(LOOK, silent)
     story = await (await plan()).tell(limits={"deadline_s": 1})
     stopped(story.end, "deadline_s of 1")
-    assert story.end.raw_answer == "found x"
+    assert story.end.raw_answer == story.shown() == "found x"
     await wait_until(lambda: provider.ledger[-1].ended == "gone", what="the model's request is closed")
 
 

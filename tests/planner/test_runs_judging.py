@@ -91,6 +91,43 @@ async def test_a_critique_that_fails_leaves_the_answer_as_it_is(plan: Plan, prov
     assert (story.end.raw_answer, story.end.confidence, story.of("repaired")) == ("fine", 0.2, [])
 
 
+@pytest.mark.parametrize(
+    "failing",
+    [Say(status=400), Say(text='{"next_node": "final_response", "args": {"answer": "sec'), Say(text=answer("x").text, cut_after=9)],
+)
+async def test_a_revision_that_does_not_come_leaves_the_answer(plan: Plan, provider: ModelServer, failing: Say) -> None:
+    """With its score and a warning; it is shown again where something else was shown meanwhile, and judged no further."""
+    provider.say(answer("first", confidence=0.9), score(0.1, "too short"), failing)
+    story = await (await plan(agents=JUDGED)).tell(agent="judged")
+    assert (story.end.type, story.end.reason) == ("done", "answer_complete")
+    assert story.shown() == story.end.raw_answer == "first"
+    assert (story.end.confidence, story.end.extra) == (0.1, {"model_confidence": 0.9})
+    assert "a better answer was asked for, and did not come" in story.end.warnings
+    assert sum("You judge an answer" in seen.text for seen in provider.ledger) == 1
+
+
+async def test_a_revision_that_meets_the_deadline_leaves_the_answer(plan: Plan, provider: ModelServer) -> None:
+    """As what the run had when its budget was gone."""
+    provider.say(answer("first"), score(0.1, "too short"), Say(text=answer("second, longer").text, stall_after=9))
+    story = await (await plan(agents=JUDGED)).tell(agent="judged", limits={"deadline_s": 2})
+    assert (story.end.reason, story.end.raw_answer, story.shown()) == ("budget_exhausted", "first", "first")
+
+
+async def test_a_critique_takes_no_answer_away(plan: Plan, provider: ModelServer) -> None:
+    """It ends before the deadline, and the answer stands without a score."""
+    provider.say(answer("fine"), Say(silent=True))
+    story = await (await plan(agents=JUDGED)).tell(agent="judged", limits={"deadline_s": 3})
+    assert (story.end.reason, story.end.raw_answer, story.end.confidence) == ("answer_complete", "fine", None)
+
+
+async def test_no_critique_beyond_a_budget(plan: Plan, provider: ModelServer) -> None:
+    """It is a call like any other."""
+    provider.say(Say(text=answer("fine").text, usage={"prompt_tokens": 30, "completion_tokens": 10}))
+    story = await (await plan(agents=JUDGED)).tell(agent="judged", limits={"max_tokens": 40})
+    assert (story.end.reason, story.end.raw_answer) == ("answer_complete", "fine")
+    assert len(provider.ledger) == 1
+
+
 async def test_no_revision_beyond_a_budget(plan: Plan, provider: ModelServer) -> None:
     """An answer that could be better is better than none."""
     usage = {"prompt_tokens": 30, "completion_tokens": 10}

@@ -108,6 +108,15 @@ async def test_a_model_that_breaks_off_twice_is_left_for_the_next(plan: Plan, pr
     assert (story.end.usage.model_calls, story.end.usage.estimated) == (3, True)
 
 
+async def test_every_fallback_is_asked(plan: Plan, provider: ModelServer) -> None:
+    """Also when all before it break off."""
+    cut = Say(text=answer(words(30)).text, cut_after=9)
+    provider.say(cut, cut, cut, cut, answer("whole"))
+    story = await (await plan(fallback_models=[SPARE, "openai/third"])).tell()
+    assert [asked.model for asked in story.of("asked")] == ["openai/scripted"] * 2 + [SPARE] * 2 + ["openai/third"]
+    assert story.shown() == "whole"
+
+
 async def test_requests_count_where_a_run_ends_in_an_error_too(plan: Plan, provider: ModelServer) -> None:
     """Three of them before the model is given up."""
     provider.say(Say(status=500))
