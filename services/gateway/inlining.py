@@ -1,6 +1,7 @@
 """Put JSON values up to 1 MiB back in the place of their references, for callers who read a payload over HTTP (ACTIONS 7).
 
-Rule: what cannot be had right now, or any more, stays a reference. An answer never fails over an artifact.
+Rule: what cannot be had right now, or any more, stays a reference. An answer never fails over an artifact, and waits for a store that is
+away no longer than one artifact would.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ import structlog
 
 from contracts.artifacts import ArtifactRef
 from contracts.payload import FinalPayload
-from services.runtime.artifact_errors import ArtifactFailed
+from services.runtime.artifact_errors import ArtifactFailed, StorageUnavailable
 from services.runtime.artifacts import ArtifactClient
 from services.runtime.marks import HTTP_INLINE_BYTES, as_reference, from_blob
 
@@ -36,13 +37,19 @@ async def inlined(client: ArtifactClient, tenant: str, payload: FinalPayload) ->
                 wanted[tool, path] = ref
                 room -= ref.size
 
+    is_away = False
+
     async def fetch(ref: ArtifactRef) -> Any:
+        nonlocal is_away
         async with slots:
             try:
+                if is_away:
+                    raise StorageUnavailable("it was not there for another one")
                 stored, body = await client.read(tenant, ref.artifact_id, limit=HTTP_INLINE_BYTES)
                 value = from_blob(body, stored)
                 orjson.dumps(value)
             except (ArtifactFailed, ValueError, TypeError) as error:
+                is_away = is_away or isinstance(error, StorageUnavailable)
                 logger.info("artifact_left_as_reference", artifact_id=ref.artifact_id, error=type(error).__name__)
                 return ref.model_dump(mode="json", exclude_none=True)
             return value

@@ -8,14 +8,18 @@ from typing import Any
 
 import httpx
 import pytest
+from nats.aio.msg import Msg
 
+from contracts import subjects
 from contracts.artifacts import ArtifactRef
 from contracts.events import Done
+from contracts.faults import Fault
 from contracts.ids import new_id
 from runwire.client import Client, NotFound
 from services.gateway.auth import new_key
 from services.gateway.downloads import headers_of, span_of, takes_gzip
 from services.gateway.errors import RangeNotSatisfiable
+from services.runtime.bus import Bus
 from services.runtime.marks import to_blob
 from tests.gateway.serving import Served, Writer, serving
 from tests.support.nats_server import NatsServer
@@ -319,3 +323,23 @@ async def test_a_store_that_is_away(shared_nats: NatsServer, writer: Writer) -> 
         status = await served.http.get(f"/v1/runs/{writer.run}")
     assert (answer.status_code, answer.json()["code"], "retry-after" in answer.headers) == (503, "unavailable", True)
     assert status.json()["payload"]["artifacts"]["draw"]["chart"] == ref
+
+
+async def test_many_artifacts_of_a_store_that_is_away_take_no_longer_than_one(shared_nats: NatsServer, bus: Bus, writer: Writer) -> None:
+    """The first ones are waited for; nobody asks for the others."""
+    asked: set[str] = set()
+
+    async def hear(message: Msg) -> None:
+        asked.add(json.loads(message.data)["artifact_id"])
+        await message.respond(Fault(code="storage_unavailable", reason="away", retryable=True).model_dump_json().encode())
+
+    store = await bus.nc.subscribe(subjects.ARTIFACT_GET, cb=hear)
+    await bus.barrier()
+    refs = {f"n{number}": ref_of(50_000, "application/json", json_type="list").model_dump(mode="json") for number in range(60)}
+    await writer.open()
+    await writer.log(Done(raw_answer="see", reason="answer_complete", artifacts={"draw": refs}))
+    async with serving(shared_nats.url, accept_wait_s=0.2) as served:
+        status = await served.http.get(f"/v1/runs/{writer.run}")
+    await store.unsubscribe()
+    assert set(status.json()["payload"]["artifacts"]["draw"]) == set(refs)
+    assert 0 < len(asked) < 20
