@@ -157,6 +157,7 @@ def test_a_node_that_is_no_text_is_an_error(node: object) -> None:
         {"next_node": None, "plan": [STEP]},
         {"next_node": None, "args": {"steps": [STEP]}},
         {"thought": "t", "plan": [STEP], "args": {"answer": "x"}, "next_node": None},
+        {"next_node": None, "args": {"plan": [STEP]}},
         {"args": {"steps": [STEP]}},
         {"steps": [STEP]},
         {"plan": [STEP]},

@@ -193,6 +193,7 @@ def test_the_complaint_names_the_form_that_was_asked_for() -> None:
 @pytest.mark.parametrize(
     ("reply", "native", "reasoning"),
     [
+        (f"<think>a</think>b\n```json\n{SEARCH}\n```", None, "a\nb"),
         (SEARCH, None, None),
         (SEARCH, " native ", "native"),
         (f'{SEARCH[:-1]}, "thought": "own"}}', "native", "native"),

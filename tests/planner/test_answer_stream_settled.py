@@ -25,7 +25,7 @@ def settled(reply: str, **options: Any) -> tuple[str, Settled]:
         ({"answer": 42}, "", "42"),
         ({"answer": ["a", "b"]}, "", "a\nb"),
         ({"answer": {"text": "hello"}}, "", "hello"),
-        ({"answer": None, "raw_answer": "hello"}, "", "hello"),
+        ({"answer": None, "raw_answer": "hello"}, "hello", ""),
         (["a", "b"], "a\nb", ""),
         (["a", 2, "c"], "a", "\n2\nc"),
         ('{"answer": "hello"}', "", "hello"),

@@ -104,6 +104,6 @@ def _streamed(args: Any) -> str:
         odd = next((number for number, item in enumerate(args) if not isinstance(item, str)), len(args))
         return "\n".join(args[:odd])
     if isinstance(args, dict):
-        first = next((args[key] for key in args if key in STREAMED_KEYS), None)
+        first = next((args[key] for key in args if key in STREAMED_KEYS and args[key] is not None), None)
         return first if isinstance(first, str) else ""
     return ""

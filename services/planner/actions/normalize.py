@@ -223,7 +223,7 @@ def _reasoning(reply: _Reply, chosen: Found | None) -> str | None:
     """The text before the first code fence, where the action stands in one."""
     if chosen is None or not chosen.fenced or reply.first_fence is None:
         return None
-    return mend(_TAGS.sub("", reply.text[: reply.first_fence])).lstrip("\ufeff").strip() or None
+    return mend(_TAGS.sub("\n", reply.text[: reply.first_fence])).lstrip("\ufeff").strip() or None
 
 
 def _place(broken: Broken) -> str:

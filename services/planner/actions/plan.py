@@ -10,9 +10,9 @@ _ARGS_KEYS = ("args", "arguments", "tool_args")
 
 
 def has_steps(action: Mapping[str, Any]) -> bool:
-    """Does an object hold a list of steps, bare or in `args`?"""
-    args = as_object(action.get("args"))
-    return isinstance(action.get("steps"), list) or (args is not None and isinstance(args.get("steps"), list))
+    """Does an object hold a list of steps, bare or in `args`, where it may also be called `plan`?"""
+    args = as_object(action.get("args")) or {}
+    return any(isinstance(steps, list) for steps in (action.get("steps"), args.get("steps"), args.get("plan")))
 
 
 def plan_args(action: Mapping[str, Any], *, args_first: bool, warnings: list[str]) -> dict[str, Any]:

@@ -112,8 +112,8 @@ class Action:
             self._bar()
 
     def _note_steps(self, name: str, token: Token) -> None:
-        """A list of steps makes a null node without an answer a plan."""
-        self._steps = self._steps or (name == "steps" and token is Token.OPEN_ARRAY)
+        """A list of steps, also one called `plan`, makes a null node without an answer a plan."""
+        self._steps = self._steps or (name in {"steps", "plan"} and token is Token.OPEN_ARRAY)
 
     def _on_args(self, token: Token, text: str) -> None:
         if token in {Token.OPEN_OBJECT, Token.OPEN_ARRAY}:
@@ -146,6 +146,8 @@ class Action:
             self._answered = True
         elif self._argument == self._answer_key and token is Token.TEXT:
             self._say(text)
+        elif self._argument == self._answer_key and token is Token.SCALAR and text in _NULLS:
+            self._answer_key = None
 
     def _on_line(self, token: Token, text: str) -> None:
         """An item of `args` that is a list. The texts that lead it are lines of the answer; from anything else on the end decides."""

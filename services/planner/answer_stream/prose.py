@@ -6,8 +6,9 @@ nothing *inside* of them is ever taken for an action:
 
 - `{word`, `[word`, `{{`: no notation begins like that, so it is text, and the search goes on right behind it;
 - `{}`, `[1]`, `{x: 1}`, `{%}`: skipped up to where the brackets balance, unless a quote, a tag or a node comes before that;
+- `["a", "b c"]`: a list of plain texts, skipped;
 - `"args": {`, `save({`, `<args>{`: a value of something that broke, so no action; the finder is `lost`;
-- `{'next_node': …`, `{next_node: …`, `{ // "…`, `["…`, `"{\"…`: Python, JavaScript, an encoded or a broken object. The strings in it may
+- `{'next_node': …`, `{next_node: …`, `{ // "…`, `["{…`, `"{\"…`: Python, JavaScript, an encoded or a broken object. The strings in it may
   hold anything, and only a parser with the whole reply can read them: the finder is `lost` and stays silent.
 """
 
@@ -24,6 +25,7 @@ _BLANKS = re.compile(r"[ \t\r\n]*")
 _WORD = re.compile(r"[\w$.-]*")
 _CONSTANTS = frozenset({"true", "false", "null", "True", "False", "None"})
 _ITEMS = re.compile(r"[ \t\r\n,0-9.+-]*")
+_PLAIN_TEXT = re.compile(r'[^"\\{\[]*')
 _PLAIN = re.compile(r"""[^\[\]{}"'`<\u2018\u2019\u201c\u201d]*""")
 
 _BEHIND_KEY = frozenset("}:=\"'`\u2018\u2019\u201c\u201d")
@@ -155,9 +157,9 @@ class ObjectFinder:
         if here == len(text):
             return here
         char = text[here]
-        if char in "[]{" or _end(_ITEMS, char, 0):
+        if char in '[]{"' or _end(_ITEMS, char, 0):
             self._move = self._item
-        elif char in "\"'\\" or self._listed:
+        elif char in "'\\" or self._listed:
             self.lost = True
         else:
             self._lists, self._tail = 0, ""
@@ -183,12 +185,30 @@ class ObjectFinder:
         elif text[here] == "[":
             self._lists += 1
             self._move = self._bracket
+        elif text[here] == '"':
+            self._move = self._listed_text
         elif text[here] == "]":
             self._lists -= 1
             self._after_value()
         else:
             self.lost = True
         return here + 1
+
+    def _listed_text(self, text: str, here: int) -> int:
+        """In a text of a list. One that may hold an object, or escapes, is for the parser with the whole reply."""
+        end = _end(_PLAIN_TEXT, text, here)
+        if end == len(text):
+            return end
+        self.lost = text[end] != '"'
+        self._move = self._behind_listed_text
+        return end + 1
+
+    def _behind_listed_text(self, text: str, here: int) -> int:
+        here = _end(_BLANKS, text, here)
+        if here < len(text):
+            self.lost = text[here] not in ",]"
+            self._move = self._item
+        return here
 
     def _after_value(self) -> None:
         self._listed = self._lists > 0
