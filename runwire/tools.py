@@ -25,6 +25,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 SideEffects = Literal["none", "read", "write", "external"]
 
+_UTF8 = "invalid utf-8"
+"""So pydantic says of bytes where a type left open what comes."""
+
 
 class Tool(Generic[P, R]):
     """A function that can be served. Call it as the function that it is; `run` does what a server does."""
@@ -82,7 +85,8 @@ class Tool(Generic[P, R]):
         except ValidationError as error:
             raise ToolError(f"the tool returned what its own type does not allow: {complaint(error)}", code="invalid_result") from error
         except (ValueError, TypeError, RecursionError) as error:
-            raise ToolError(f"the tool returned what is no JSON: {error}", code="invalid_result") from error
+            hint = "; bytes travel where the function's result type says `bytes`" if _UTF8 in str(error) else ""
+            raise ToolError(f"the tool returned what is no JSON: {error}{hint}", code="invalid_result") from error
 
     async def run(self, args: Mapping[str, Any], ctx: ToolContext) -> bytes:
         """Check the arguments, run the function, encode its result. A plain function runs in a thread. Raises ToolError."""

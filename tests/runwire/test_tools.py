@@ -154,8 +154,8 @@ async def test_a_result_that_is_not_what_its_type_says_is_refused() -> None:
     async def keep_bytes() -> Any:
         return b"\xff"
 
-    for wrong in (lie, keep_bytes):
-        with pytest.raises(ToolError) as refused:
+    for wrong, advice in ((lie, "integer"), (keep_bytes, "result type says `bytes`")):
+        with pytest.raises(ToolError, match=advice) as refused:
             await wrong.run({}, RecordingContext())
         assert refused.value.code == "invalid_result"
 
