@@ -134,6 +134,7 @@ async def test_with_keys_the_name_of_the_host_does_not_matter(keyed: Served) -> 
         ({"host": "localhost:8080", "origin": "https://evil.example"}, False),
         ({"host": "localhost:8080", "origin": "null"}, False),
         ({"host": "localhost:8080", "origin": ""}, False),
+        ({"host": "localhost:8080", "origin": "http://["}, False),
     ],
 )
 def test_without_keys_only_this_machine_is_admitted(headers: dict[str, str], admitted: bool) -> None:  # noqa: FBT001
