@@ -8,6 +8,8 @@ Rule 3: what the server says is told in a status and a code, never in its words:
 
 import asyncio
 import logging
+import math
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -34,6 +36,7 @@ _STREAM_READ_S = 120.0
 """A server may only answer once a large object is safe on its disk."""
 _SIGNED_FOR = timedelta(hours=1)
 _SHOWN_INLINE = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf"})
+_SAME_URL_S, _MANY_URLS = 30.0, 1000
 _OCTETS = "application/octet-stream"
 _NOT_THERE = frozenset({"NoSuchKey", "NoSuchObject", "NotFound"})
 _TAKEN = frozenset({"BucketAlreadyOwnedByYou", "BucketAlreadyExists"})
@@ -75,6 +78,7 @@ class Bucket:
         self._public = _client(settings, self._pool, public=True)
         self._threads = ThreadPoolExecutor(_THREADS, "s3")
         self._streams = ThreadPoolExecutor(settings.artifact_uploads, "s3-stream")
+        self._inner: dict[tuple[str, int], tuple[str, float]] = {}
 
     async def ensure(self) -> None:
         """Make the bucket if it is not there."""
@@ -165,9 +169,21 @@ class Bucket:
         }
         return self._public.presigned_get_object(self._name, key, expires=timedelta(seconds=seconds), response_headers=dict(headers))
 
-    def inner_url(self, key: str, seconds: int) -> str:
-        """Return a URL that gives out an object as it is, for services that reach the server as this one does."""
-        return self._client.get_presigned_url("GET", self._name, key, expires=timedelta(seconds=seconds))
+    def inner_url(self, key: str, seconds: int) -> tuple[str, int]:
+        """Return a URL that gives out an object as it is, for services that reach the server as this one does; and for how many seconds.
+
+        Signing costs more than a look at NATS, so the URL of an object that is asked for again is a little older than the question.
+        """
+        now = time.monotonic()
+        url, signed_at = self._inner.get((key, seconds), ("", -_SAME_URL_S))
+        if now - signed_at >= _SAME_URL_S:
+            url = self._client.get_presigned_url("GET", self._name, key, expires=timedelta(seconds=seconds))
+            while len(self._inner) >= _MANY_URLS:
+                del self._inner[next(iter(self._inner))]
+            self._inner.pop((key, seconds), None)
+            self._inner[key, seconds] = url, now
+            signed_at = now
+        return url, seconds - math.ceil(now - signed_at)
 
     async def _run(self, call: Callable[[], T], threads: ThreadPoolExecutor | None = None) -> T:
         try:

@@ -165,9 +165,8 @@ class Keeper:
         reference = await self._references.resolve(asked)
         left = reference.ref.size - asked.offset
         if asked.direct and left >= DIRECT_BYTES and self._settings.artifact_direct == "auto":
-            until, seconds = _valid(reference.ref, _DIRECT_S)
-            url = self._bucket.inner_url(object_key(asked.tenant, reference.blob), seconds)
-            return reference.ref, PresignedUrl(url=url, expires_at=until)
+            url, seconds = self._bucket.inner_url(object_key(asked.tenant, reference.blob), _valid(reference.ref, _DIRECT_S)[1])
+            return reference.ref, PresignedUrl(url=url, expires_at=now() + seconds * 1000)
         length = min(asked.length, left)
         if length <= 0:
             return reference.ref, b""
