@@ -45,7 +45,7 @@ async def incoming(request: Request, limit: int) -> AsyncIterator[Incoming]:
             request.headers, _bounded(request, limit + _FORM_BYTES), max_files=1, max_fields=8, max_part_size=_FORM_BYTES
         )
         form = await parser.parse()
-    except (MultiPartException, KeyError) as error:
+    except (MultiPartException, KeyError, UnicodeError) as error:  # A form chooses how its texts are decoded.
         raise InvalidInput("", f"the form cannot be read: {error}") from error
     try:
         file = next((value for value in form.values() if isinstance(value, UploadFile)), None)

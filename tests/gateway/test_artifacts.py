@@ -214,6 +214,10 @@ async def test_a_form_brings_a_file(served: Served) -> None:
     assert (without.status_code, without.json()["errors"][0]["field"]) == (422, "file")
     astray = await served.http.post("/v1/artifacts", files={"file": ("dot.png", PNG, "image/png")}, data={"session_id": "s"})
     assert (astray.status_code, astray.json()["errors"][0]["field"]) == (422, "session_id")
+    form = b'--B\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nx\r\n--B--\r\n'
+    headers = {"Content-Type": "multipart/form-data; boundary=B; charset=undefined"}
+    unread = await served.http.post("/v1/artifacts", content=form, headers=headers)
+    assert (unread.status_code, unread.json()["code"]) == (422, "invalid_input")
 
 
 @pytest.mark.usefixtures("store")
