@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from contracts.actions import RESERVED, PlannerAction
 from services.planner.actions import action_to_legacy, normalize_action
 from services.planner.actions.scan import Scan
+from services.planner.answer_stream import AnswerStream
 from services.planner.strict_json import ANSWER_KEYS
 
 NAMES = st.from_regex(r"[A-Za-z0-9_-]{1,12}", fullmatch=True).filter(lambda name: name.lower() not in RESERVED | {"null", "none"})
@@ -210,3 +211,14 @@ def test_a_reply_of_megabytes_is_an_ordinary_reply() -> None:
     assert result.action.args["answer"] == answer
     for unit in ("{", "[", '{"a":', '{"', "{}", '"{\\"', "<think>", "```"):
         assert normalize_action(unit * (1_000_000 // len(unit))).error in {"unparseable", "no_action"}
+
+
+@pytest.mark.parametrize("unit", ["'", '"', "\u2019", "*", "\\", "`", " ", "\n", "/*", "//", "-", "next node'", "'args' "])
+@pytest.mark.parametrize("prefix", ["", "{", "{x", "{{", "{, ", '{"', '"{', "[", "{/*", "<think>", '{"next_node": "save", "args": {'])
+def test_a_model_that_repeats_itself_stops_nobody(prefix: str, unit: str) -> None:
+    """Half a megabyte of one character takes a moment, whatever stands before it. Counters do not see a pattern that tries again."""
+    reply = prefix + unit * (500_000 // len(unit))
+    assert normalize_action(reply + '{"x": 1}').action is None
+    stream = AnswerStream()
+    for start in range(0, len(reply), 4096):
+        assert stream.feed(reply[start : start + 4096]) == ""

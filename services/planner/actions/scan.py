@@ -40,7 +40,8 @@ _NODE = re.compile(rf"next_?node|next[ -]node[*{_QUOTES}\\]*+\s*+[:=]", re.IGNOR
 _NODE_WORD = "node"
 _ARGUMENT_KEYS = "args|arguments|parameters|tool_args|tool_input"
 _CALLING_KEY = rf"[{_QUOTES}](?:{_ARGUMENT_KEYS}|tool|tool_calls|function_call|action|action_input|steps|plan)[{_QUOTES}\\]*+\s*+:"
-_OF_ACTION = rf"[*{_QUOTES}\\]*+(?P<node>{_NODE.pattern}|{_CALLING_KEY})"
+# Only so many quotes in front of a key: with a run of any length, each character of a long one would be looked at from all before it.
+_OF_ACTION = rf"[*{_QUOTES}\\]{{0,8}}+(?P<node>{_NODE.pattern}|{_CALLING_KEY})"
 _IN_ODD = re.compile(rf"{_OF_ACTION}|{_IN_BROKEN.pattern}", re.DOTALL | re.IGNORECASE)
 _ARGUMENTS = rf"[{_QUOTES}](?:{_ARGUMENT_KEYS})[{_QUOTES}\\]*+\s*+[:=]\s*+[\[{{]?\s*+[{_QUOTES}\\]"
 _REST_IS_BLANK = re.compile(r"\s*+\Z")
