@@ -6,6 +6,7 @@ from typing import Any
 from contracts.payload import FinalPayload, Source
 from contracts.tools import ToolSpec
 from services.planner.payloads import assemble
+from services.runtime.marks import plain, redact
 from tests.support.model_server import Say, action
 from tests.support.vector_tokens import assert_matches, decoded
 from tests.support.whole import Handler
@@ -24,9 +25,11 @@ FORCED = {
 def check(vector: dict[str, Any]) -> None:
     """Assemble the payload; only the fields that the vector names are compared."""
     given = decoded(vector["input"])
+    tool = tool_of_last(given)
+    last = given.get("last_observation")
     payload = assemble(
         given.get("args") or {},
-        last_observation=given.get("last_observation"),
+        last_observation=redact(last, marking(given["artifacts"][tool])) if tool else last,
         artifacts=given.get("artifacts"),
         sources=[Source.model_validate(source) for source in given.get("sources") or []],
         reason=given.get("reason") or "answer_complete",
@@ -39,7 +42,7 @@ def compare(payload: FinalPayload, vector: dict[str, Any]) -> None:
     """Only the fields that the vector names count."""
     shown = payload.model_dump()
     for field, expected in decoded(vector["expected"]).items():
-        assert_matches(shown[field], expected, field)
+        assert_matches(plain(shown[field]), plain(expected), field)
 
 
 async def check_runtime(vector: dict[str, Any]) -> None:
@@ -69,23 +72,43 @@ async def check_runtime(vector: dict[str, Any]) -> None:
 def tools_of(given: dict[str, Any]) -> dict[str, tuple[ToolSpec, Handler]]:
     """The tools that yield a vector's artifacts, sources and last observation, in the order in which they are called.
 
-    A budget runs out only after something was done: a call that yields nothing, where the vector has none.
+    Artifacts that stand in the last observation come with it, all others by a call of their own. A budget runs out only after something
+    was done: a call that yields nothing, where the vector has none.
     """
 
     def yields(result: Any) -> Handler:
         async def handler(_: dict[str, Any]) -> Any:
-            return result
+            return plain(result)
 
         return handler
 
     found: dict[str, tuple[ToolSpec, Handler]] = {}
+    last_tool = tool_of_last(given)
     for name, fields in (given.get("artifacts") or {}).items():
-        schema = {"type": "object", "properties": {field: {"artifact": True} for field in fields}}
-        found[name] = ToolSpec(name=name, output_schema=schema), yields(fields)
+        if name != last_tool:
+            found[name] = ToolSpec(name=name, output_schema=marking(fields)), yields(fields)
     if given.get("sources"):
         item = {"type": "object", "produces_sources": True, "properties": {key: {} for key in Source.model_fields}}
         schema = {"type": "object", "properties": {"found": {"type": "array", "items": item}}}
         found["sources_of_vector"] = ToolSpec(name="sources_of_vector", output_schema=schema), yields({"found": given["sources"]})
     if "last_observation" in given or (given.get("reason") == "budget_exhausted" and not found):
-        found["last_of_vector"] = ToolSpec(name="last_of_vector"), yields(given.get("last_observation"))
+        name = last_tool or "last_of_vector"
+        marked = marking(given["artifacts"][name]) if last_tool else None
+        found[name] = ToolSpec(name=name, output_schema=marked), yields(given.get("last_observation"))
     return found
+
+
+def tool_of_last(given: dict[str, Any]) -> str | None:
+    """The tool whose artifacts stand in the last observation, so that the model sees placeholders there."""
+    last = given.get("last_observation")
+    tools = [
+        name
+        for name, fields in (given.get("artifacts") or {}).items()
+        if fields and isinstance(last, dict) and all(field in last and last[field] == value for field, value in fields.items())
+    ]
+    return tools[-1] if tools else None
+
+
+def marking(fields: dict[str, Any]) -> dict[str, Any]:
+    """An output schema that marks these fields."""
+    return {"type": "object", "properties": {field: {"artifact": True} for field in fields}}
