@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import time
+import traceback
 from typing import Any
 
 from nats.aio.client import Client
@@ -26,6 +27,7 @@ from ._vocabulary import tools as wire
 from .context import ToolError
 from .held import CallContext, HeldCall, HeldCalls, Reply, failure_replies, reply_of, result_replies
 from .micro import Announcement
+from .signatures import complaint
 from .tools import Tool
 from .waking import Waking
 from .workers import Workers
@@ -136,6 +138,12 @@ class ServedTool:
         except ToolError as failure:
             error = failure.reason
             replies = failure_replies(error[:_MAX_REASON], failure.code, retryable=failure.retryable)
+        except ValidationError as failure:
+            # In its own words it shows values, of fields that may be for people only.
+            error = f"{failure.title}: {complaint(failure)}"
+            where = "".join(traceback.format_tb(failure.__traceback__))
+            logger.error("%s: call %s failed: %s\n%s", self._tool.name, held.call.idempotency_key, error, where)  # noqa: TRY400, the same
+            replies = failure_replies(error[:_MAX_REASON], "tool_error")
         except Exception as failure:
             error = f"{type(failure).__name__}: {failure}"
             logger.exception("%s: call %s failed", self._tool.name, held.call.idempotency_key)

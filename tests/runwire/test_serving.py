@@ -16,6 +16,7 @@ import nats
 import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from pydantic import BaseModel, Field
 
 from contracts.ids import new_id
 from contracts.tools import ToolCall, ToolSpec
@@ -277,6 +278,24 @@ async def test_nothing_is_started_too_late(client: Client, serving: Serve) -> No
     assert not executed
     kind, failure = await call(client, "late", {"seconds": 60}, deadline_at=now + 400)
     assert (kind, failure["code"]) == ("failure", "deadline_passed")
+
+
+async def test_what_a_model_refused_is_not_shown(client: Client, serving: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    """A result that its own type refuses may hold what is for people only: neither the caller nor the log gets to see it."""
+
+    class Plot(BaseModel):
+        chart: dict[str, int] = Field(json_schema_extra={"artifact": True})
+
+    @tool
+    async def plot(points: str) -> Plot:
+        return Plot(chart={"k": points})  # That is the mistake.
+
+    await serving(plot)
+    kind, failure = await call(client, "plot", {"points": "canary"})
+    assert (kind, failure["code"]) == ("failure", "tool_error")
+    assert failure["reason"].startswith("Plot: chart.")
+    assert "test_serving.py" in caplog.text, "the author is told where"
+    assert "canary" not in failure["reason"] + caplog.text
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b'{"args": 3}', b"\xff"])
