@@ -32,6 +32,9 @@ class ToolSpec(Message):
     idempotent: bool = Field(default=False, description="True: a call may be repeated under the same idempotency key")
     side_effects: Literal["none", "read", "write", "external"] = "none"
     timeout_s: float = Field(default=30.0, gt=0, le=86400, description="longest silence, in seconds; every reply restarts it")
+    heartbeat_s: float | None = Field(
+        default=None, gt=0, description="of each call, from its start, a sign comes at least so often; and `.status` is answered"
+    )
     concurrency: int = Field(default=64, ge=1, le=10_000, description="calls at once over all copies")
     tags: list[str] = Field(default_factory=list)
     requires_approval: bool = False

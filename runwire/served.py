@@ -28,13 +28,12 @@ from .context import ToolError
 from .held import CallContext, HeldCall, HeldCalls, Reply, failure_replies, reply_of, result_replies
 from .micro import Announcement
 from .signatures import complaint
-from .tools import Tool
+from .tools import BEAT_S, Tool
 from .waking import Waking
 from .workers import Workers
 
 logger = logging.getLogger("runwire.serving")
 
-BEAT_S = 0.5
 _BEAT = reply_of("heartbeat", wire.Heartbeat(every_s=BEAT_S).model_dump_json().encode())
 _QUICK_S = 0.03
 """A call that takes longer shows at once that it has begun."""

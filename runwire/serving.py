@@ -13,8 +13,8 @@ import nats
 from nats.aio.client import Client
 
 from .loading import ToolsNotLoaded, load_tools, unique
-from .served import BEAT_S, ServedTool
-from .tools import Tool
+from .served import ServedTool
+from .tools import BEAT_S, Tool
 from .waking import Waking
 from .workers import Workers
 

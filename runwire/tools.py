@@ -25,6 +25,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 SideEffects = Literal["none", "read", "write", "external"]
 
+BEAT_S = 0.5
+"""Whoever serves a tool says so often of each call that it is alive."""
 _UTF8 = "invalid utf-8"
 """So pydantic says of bytes where a type left open what comes."""
 
@@ -150,6 +152,7 @@ def tool(
             description=desc if desc is not None else inspect.getdoc(function) or "",
             input_schema=signature.input_schema,
             output_schema=signature.output_schema,
+            heartbeat_s=BEAT_S,
             tags=tags or [],
             **flags,
         )

@@ -129,7 +129,8 @@ class Dispatch:
         ends_at = time.time() + self._settings.max_call_s
         self._deadline = min(ends_at, call.deadline_at / 1000) if call.deadline_at is not None else ends_at
         self._heard_at = time.monotonic()
-        self._every_s = dispatcher.beats.get(call.tool)
+        promised = spec.heartbeat_s if spec.heartbeat_s is not None and spec.heartbeat_s <= spec.timeout_s else None
+        self._every_s = dispatcher.beats.get(call.tool, promised)
         self._beating = self._probed = False
         self._attempts = 0
         self._may_linger = False

@@ -166,7 +166,7 @@ async def start_runner(server: NatsServer) -> AsyncIterator[Start]:
 
 
 LEDGER_TOOL = """
-import asyncio, os, time
+import asyncio, os, signal, time
 from runwire import ToolContext, tool
 
 def write(line):
@@ -176,10 +176,12 @@ def write(line):
 
 async def work(name, key, seconds, ctx):
     write(f"{name} began {key}")
+    if seconds < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
     try:
         await ctx.emit_artifact(stream_id="lines", chunk="first")
         await asyncio.sleep(seconds)
-        await ctx.emit_artifact(stream_id="lines", chunk="second", done=True)
+        await ctx.emit_artifact(stream_id="lines", chunk="second")
     except asyncio.CancelledError:
         write(f"{name} cancelled {key}")
         raise

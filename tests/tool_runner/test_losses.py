@@ -54,12 +54,19 @@ async def test_an_unsafe_call_is_not_repeated_when_its_tool_dies(planner: Planne
     assert len(ledger.lines("began")) == 1
 
 
+async def test_the_only_copy_is_missed_when_it_dies_before_its_first_beat(planner: Planner, start_runner: Start, ledger: Ledger) -> None:
+    """Long before the time that a call may be silent: it has promised to beat."""
+    ledger.start()
+    await start_runner()
+    finished = await planner.outcome(await planner.request(f"unsafe_{ledger.suffix}", {"seconds": -1}))
+    assert finished.failure is not None
+    assert finished.failure.code == "outcome_unknown"
+
+
 async def test_a_tool_that_always_dies_is_given_up(planner: Planner, start_runner: Start, ledger: Ledger) -> None:
     """A call that kills whoever takes it does not kill all copies for ever."""
     ledger.start()
     await start_runner(max_attempts=2)
-    # Once it was heard beating it is missed when it does not.
-    await planner.call(f"safe_{ledger.suffix}", {"seconds": 0.1})
     run = await planner.request(f"safe_{ledger.suffix}", {"seconds": 60})
 
     for times in (1, 2):

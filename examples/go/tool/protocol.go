@@ -20,6 +20,7 @@ type Spec struct {
 	Idempotent   bool            `json:"idempotent"`             // a call may be repeated under the same idempotency key
 	SideEffects  string          `json:"side_effects,omitempty"` // none, read, write, external
 	TimeoutS     float64         `json:"timeout_s,omitempty"`    // the longest silence; every reply restarts it
+	HeartbeatS   float64         `json:"heartbeat_s,omitempty"`  // every call shows itself at least so often; filled in by Serve
 	Concurrency  int             `json:"concurrency,omitempty"`  // calls at once over all copies
 	Tags         []string        `json:"tags,omitempty"`
 }

@@ -20,8 +20,10 @@ const (
 	maxFinished = 1000
 )
 
-// beat promises twice the pause between beats, so that one late beat is no alarm.
-var beat = replyOf("heartbeat", map[string]float64{"every_s": 2 * beatEvery.Seconds()})
+// promisedS is twice the pause between beats, so that one late beat is no alarm.
+const promisedS = 2 * float64(beatEvery) / float64(time.Second)
+
+var beat = replyOf("heartbeat", map[string]float64{"every_s": promisedS})
 
 // Served is a tool on the bus.
 //
@@ -43,6 +45,7 @@ type Served struct {
 
 // Serve takes calls on tool.<name> and makes the tool known as a NATS micro service whose metadata is its specification.
 func Serve(nc *nats.Conn, spec Spec, work Work) (*Served, error) {
+	spec.HeartbeatS = promisedS
 	s := &Served{nc: nc, spec: spec, work: work, calls: map[string]*held{}}
 	described, err := json.Marshal(spec)
 	if err != nil {

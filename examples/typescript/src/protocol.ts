@@ -10,6 +10,8 @@ export interface ToolSpec {
   side_effects?: "none" | "read" | "write" | "external";
   /** The longest silence in seconds; every reply restarts it. */
   timeout_s?: number;
+  /** Every call shows itself at least so often, in seconds; filled in by `serve`. */
+  heartbeat_s?: number;
   /** Calls at once over all copies. */
   concurrency?: number;
   tags?: string[];

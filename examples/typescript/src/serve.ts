@@ -19,7 +19,8 @@ export interface Served {
 
 const BEAT_MS = 500;
 /** Twice the pause between beats, so that one late beat is no alarm. */
-const BEAT = reply("heartbeat", { every_s: (2 * BEAT_MS) / 1000 });
+const PROMISED_S = (2 * BEAT_MS) / 1000;
+const BEAT = reply("heartbeat", { every_s: PROMISED_S });
 const MAX_FINISHED = 1000;
 const MAX_TIMEOUT_MS = 2 ** 31 - 1;
 
@@ -167,7 +168,7 @@ export async function serve(nc: NatsConnection, spec: ToolSpec, work: Work): Pro
   service.addEndpoint(spec.name, {
     subject: `tool.${spec.name}`,
     queue: spec.name,
-    metadata: { "runwire.spec": JSON.stringify(spec) },
+    metadata: { "runwire.spec": JSON.stringify({ ...spec, heartbeat_s: PROMISED_S }) },
     handler: (error, message) => error ?? onRequest(message),
   });
   await nc.flush();
