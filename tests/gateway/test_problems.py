@@ -153,6 +153,9 @@ PATHS = [
     ("GET", "/v1/runs/{run}/events"),
     ("POST", "/v1/runs/{run}/cancel"),
     ("GET", "/v1/runs/{run}?x=1"),
+    ("GET", "/v1/runs/{run}/artifacts"),
+    ("GET", "/v1/artifacts/{run}"),
+    ("DELETE", "/v1/artifacts/{run}"),
     ("GET", "/nowhere"),
     ("GET", "/v1/runs/"),
 ]
