@@ -6,8 +6,8 @@ Rules, in both dialects:
 - Nesting is bounded, and bounded here: no recursion, so no reply can exhaust the stack.
 - Each character is read once. Halves of a surrogate pair are joined, a lone half becomes U+FFFD.
 
-The lenient dialect also takes what weak models write: Python's quotes, words and escapes, comments, trailing commas, raw control
-characters in strings, escapes that are none (kept as written).
+The lenient dialect also takes what weak models write: Python's quotes (three in a row too), words and escapes, comments, trailing commas,
+raw control characters in strings, escapes that are none (kept as written).
 """
 
 import math
@@ -146,17 +146,22 @@ class Reader:
         """
         text, quote = self._text, self._text[start]
         plain = _PLAIN[quote, self._lenient]
+        closing = quote * 3 if self._lenient and text.startswith(quote * 3, start) else quote
         parts: list[str] = []
-        here = start + 1
+        here = start + len(closing)
         while True:
             match = plain.match(text, here)
             end = match.end() if match else here
             parts.append(text[here:end])
             if end == len(text):
                 raise self._wrong("a string is not closed", end)
-            if text[end] == quote:
+            if text.startswith(closing, end):
                 whole = "".join(parts)
-                return (whole if whole.isascii() else mend(whole)), end + 1
+                return (whole if whole.isascii() else mend(whole)), end + len(closing)
+            if text[end] == quote:
+                parts.append(quote)
+                here = end + 1
+                continue
             if text[end] != "\\":
                 raise self._wrong("a control character stands unescaped in a string", end)
             part, here = self._escape(end)

@@ -17,6 +17,15 @@ def nodes(result: Normalized) -> list[str]:
     return [action.next_node for action in (result.action, *result.alternates) if action]
 
 
+@pytest.mark.parametrize("quotes", ['"""', "'''"])
+def test_a_text_between_three_quotes(quotes: str) -> None:
+    """Single quotes of its kind, line breaks and objects in it are content; without its end it is cut off."""
+    reply = f'{{"next_node": "final_response", "args": {{"answer": {quotes}"x"\n{{\'y\'}} \\"z {quotes}, "confidence": 0.5}}}}'
+    result = normalize_action(reply)
+    assert result.action == PlannerAction(next_node="final_response", args={"answer": '"x"\n{\'y\'} "z ', "confidence": 0.5})
+    assert normalize_action(reply.replace(f"{quotes}, ", " ")).error == "unparseable"
+
+
 @pytest.mark.parametrize(
     "reply",
     [
