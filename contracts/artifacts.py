@@ -14,13 +14,14 @@ or `failure` with a `Fault` as body; an artifact that is unknown and one of some
 | artifact.list | ListArtifacts | ArtifactPage |
 | artifact.delete | DeleteArtifact | ArtifactDeleted |
 | artifact.presign | PresignArtifact | PresignedUrl |
+| artifact.assemble | AssembleStream | AssembledStream: the value, or above 32 KiB the reference |
 
 A chunk without bytes is a question: is the one with this number here and not answered yet? Otherwise it was lost, or its answer was, and
 the upload has to begin again. A header's value is the message as JSON in ASCII. A put may be repeated under the same `artifact_id`: the
 answer is the same reference.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -33,6 +34,8 @@ CHUNK_BYTES = 2 << 20
 """Every chunk of an upload but its last, and the longest range of one get. docs/decisions/0007 says why."""
 DIRECT_BYTES = 128 << 10
 """Fewer are not worth the way to the S3 server itself. docs/decisions/0007 says why."""
+MAX_PIECES = 10_000
+"""A stream of pieces breaks beyond them."""
 
 JsonType = Literal["dict", "list", "str", "int", "float", "bool", "bytes"]
 ArtifactId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", description="UUIDv7, 32 lower-case hexadecimal digits")]
@@ -159,3 +162,30 @@ class PresignedUrl(Message):
 
     url: str = Field(repr=False)
     expires_at: int = Field(description="Unix ms")
+
+
+class AssembleStream(Message):
+    """Put a finished stream of pieces together, from what stands on the run's stream subject.
+
+    Repeating it is harmless: what is kept under `artifact_id` is the answer. Where pieces are missing, it is `artifact_not_found`.
+    """
+
+    tenant: Tenant
+    run_id: Run
+    call_id: str = Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")
+    stream_id: str = Field(max_length=200)
+    pieces: int = Field(ge=1, le=MAX_PIECES, description="how many there are; their `seq` goes from 0 without a gap")
+    since: int = Field(default=1, ge=1, description="sequence of the first piece in the stream RUNS, or any before it")
+    artifact_id: ArtifactId = Field(description="made by the caller, once per stream")
+    session_id: Session | None = None
+    namespace: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="as of PutArtifact; so are the next two")
+    filename: str | None = Field(default=None, max_length=1000)
+    ttl_s: int | None = Field(default=None, ge=1, le=315_360_000)
+
+
+class AssembledStream(Message):
+    """What a stream comes to: its value, with bytes as base64, or the reference under which it is kept."""
+
+    json_type: Literal["list", "str", "bytes"] | None = Field(default=None, description="of `value`; None: there is a reference")
+    value: Any = None
+    ref: ArtifactRef | None = None

@@ -51,6 +51,7 @@ ALL_MODELS = "model.*"
 
 ARTIFACT_PUT, ARTIFACT_OPEN, ARTIFACT_GET, ARTIFACT_HEAD = "artifact.put", "artifact.open", "artifact.get", "artifact.head"
 ARTIFACT_LIST, ARTIFACT_DELETE, ARTIFACT_PRESIGN = "artifact.list", "artifact.delete", "artifact.presign"
+ARTIFACT_ASSEMBLE = "artifact.assemble"
 
 
 class InvalidName(ValueError):

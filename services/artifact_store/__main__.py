@@ -12,6 +12,7 @@ from services.runtime.health import Health
 from services.runtime.service import Broker, run_service
 from services.runtime.settings import read_settings
 
+from .assembling import Assembler
 from .bucket import Bucket
 from .collector import Collector
 from .errors import places
@@ -77,9 +78,10 @@ async def running(settings: ArtifactStoreSettings, bus: Bus, broker: Broker, hea
     collector = Collector(bus, table, bucket, shelves, references, settings.artifact_grace_s)
     keeper = Keeper(bucket, shelves, references, settings, collector.hint)
     uploads = Uploads(keeper, settings.artifact_uploads)
+    assembler = Assembler(bus, keeper)
     watch = Watch(bucket, table)
     health.checks["s3"] = lambda: watch.problem
-    router = build_router(keeper, uploads, settings.artifact_uploads)
+    router = build_router(keeper, uploads, assembler, settings.artifact_uploads)
     broker.include_router(router)
     duties = (watch.watch, collector.follow_hints, lambda: collector.sweep_for_ever(settings.artifact_sweep_s))
     tasks = [asyncio.create_task(kept_up(duty)) for duty in duties]
@@ -90,7 +92,7 @@ async def running(settings: ArtifactStoreSettings, bus: Bus, broker: Broker, hea
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await drained(broker)
-        await uploads.stop()
+        await asyncio.gather(uploads.stop(), assembler.stop())
         await asyncio.gather(*(subscriber.stop() for subscriber in broker.subscribers))
         bucket.close()
 

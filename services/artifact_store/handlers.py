@@ -23,6 +23,8 @@ from contracts.artifacts import (
     ArtifactDeleted,
     ArtifactPage,
     ArtifactRef,
+    AssembledStream,
+    AssembleStream,
     ChunkTaken,
     DeleteArtifact,
     GetArtifact,
@@ -38,6 +40,7 @@ from contracts.tools import REPLY_HEADER
 from services.runtime.artifact_errors import ArtifactFailed, ArtifactInvalid
 from services.runtime.artifacts import header_value
 
+from .assembling import Assembler
 from .errors import places
 from .keeper import Keeper
 from .uploads import WINDOW, Uploads
@@ -51,9 +54,9 @@ _PENDING_BYTES = 64 << 20
 Headers = Annotated[dict[str, str], Context("message.headers")]
 
 
-def build_router(keeper: Keeper, uploads: Uploads, most_uploads: int) -> NatsRouter:
+def build_router(keeper: Keeper, uploads: Uploads, assembler: Assembler, most_uploads: int) -> NatsRouter:
     """Return who hears what. Nothing is subscribed yet."""
-    on = Handlers(keeper, uploads)
+    on = Handlers(keeper, uploads, assembler)
     router = NatsRouter(middlewares=[Answers])
     shared: dict[str, Any] = {"queue": QUEUE, "max_workers": _AT_ONCE, "pending_bytes_limit": _PENDING_BYTES}
     router.subscriber(subjects.ARTIFACT_PUT, **shared, decoder=_raw)(on.put)
@@ -63,6 +66,7 @@ def build_router(keeper: Keeper, uploads: Uploads, most_uploads: int) -> NatsRou
     router.subscriber(subjects.ARTIFACT_LIST, **shared)(on.list)
     router.subscriber(subjects.ARTIFACT_DELETE, **shared)(on.delete)
     router.subscriber(subjects.ARTIFACT_PRESIGN, **shared)(on.presign)
+    router.subscriber(subjects.ARTIFACT_ASSEMBLE, **shared)(on.assemble)
     # A place for every chunk that senders may have under way, so that none waits behind another upload; and for those who only ask.
     chunks = {**shared, "queue": "", "max_workers": most_uploads * (WINDOW + 1)}
     router.subscriber(subjects.artifact_chunk(uploads.copy), **chunks, decoder=_raw)(on.chunk)
@@ -72,9 +76,10 @@ def build_router(keeper: Keeper, uploads: Uploads, most_uploads: int) -> NatsRou
 class Handlers:
     """The verbs."""
 
-    def __init__(self, keeper: Keeper, uploads: Uploads) -> None:
+    def __init__(self, keeper: Keeper, uploads: Uploads, assembler: Assembler) -> None:
         self._keeper = keeper
         self._uploads = uploads
+        self._assembler = assembler
 
     async def put(self, body: bytes, headers: Headers) -> ArtifactRef:
         """Keep the bytes under their digest and answer with a reference."""
@@ -111,6 +116,10 @@ class Handlers:
     async def presign(self, asked: PresignArtifact) -> PresignedUrl:
         """Sign a URL."""
         return await self._keeper.presign(asked)
+
+    async def assemble(self, asked: AssembleStream) -> AssembledStream:
+        """Put together what a tool has shown in pieces."""
+        return await self._assembler.assemble(asked)
 
 
 class Answers(BaseMiddleware[Any, Any]):

@@ -7,6 +7,7 @@ Rule 3: bytes are checked against their digest when all of them have come.
 """
 
 import asyncio
+import base64
 import json
 import random
 import time
@@ -31,6 +32,8 @@ from contracts.artifacts import (
     UPLOAD_HEADER,
     ArtifactPage,
     ArtifactRef,
+    AssembledStream,
+    AssembleStream,
     ChunkTaken,
     DeleteArtifact,
     GetArtifact,
@@ -60,6 +63,9 @@ __all__ = ["ArtifactClient", "Download", "header_value"]
 T = TypeVar("T")
 MessageT = TypeVar("MessageT", bound=Message)
 HeadT = TypeVar("HeadT", bound=HeadArtifact)
+
+Assembled = str | bytes | list[Any] | ArtifactRef
+"""What a stream of pieces comes to."""
 
 PATIENCE_S = 60.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
@@ -102,6 +108,7 @@ class ArtifactClient:
         """
         async with _source(data, limit) as source:
             put = _announced(
+                PutArtifact,
                 tenant=tenant,
                 artifact_id=artifact_id or new_id(),
                 size=source.size,
@@ -258,6 +265,41 @@ class ArtifactClient:
         asked = _asked(PresignArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, expires_s=expires_s)
         return await self._answered(subjects.ARTIFACT_PRESIGN, asked, PresignedUrl)
 
+    async def assemble(
+        self,
+        tenant: str,
+        run: str,
+        call_id: str,
+        stream_id: str,
+        *,
+        pieces: int,
+        artifact_id: str,
+        since: int = 1,
+        session: str | None = None,
+        namespace: str | None = None,
+    ) -> Assembled:
+        """Return what a finished stream of so many pieces comes to: its value, or the reference where that is heavy.
+
+        `since`: where in RUNS its pieces begin, at the earliest. ArtifactNotFound: some of them have expired.
+        """
+        asked = _announced(
+            AssembleStream,
+            tenant=tenant,
+            run_id=run,
+            call_id=call_id,
+            stream_id=stream_id,
+            pieces=pieces,
+            since=since,
+            artifact_id=artifact_id,
+            session_id=session,
+            namespace=namespace,
+        )
+        found = await self._answered(subjects.ARTIFACT_ASSEMBLE, asked, AssembledStream)
+        if found.ref is not None:
+            return found.ref
+        value: Assembled = base64.b64decode(found.value) if found.json_type == "bytes" else found.value
+        return value
+
     async def _answered(self, subject: str, asked: Message, kind: type[MessageT]) -> MessageT:
         answer = await self._until_answered(lambda: self._ask(subject, asked.model_dump_json().encode()))
         return kind.model_validate_json(answer.data)
@@ -327,9 +369,9 @@ async def _source(data: bytes | AsyncIterable[bytes], limit: int | None) -> Asyn
         await spool.close()
 
 
-def _announced(**fields: Any) -> PutArtifact:
+def _announced(kind: type[MessageT], **fields: Any) -> MessageT:
     try:
-        return PutArtifact(**fields)
+        return kind(**fields)
     except ValidationError as error:
         wrong = sorted({str(each["loc"][0]) for each in error.errors() if each["loc"]})
         raise ArtifactInvalid(f"not well-formed: {', '.join(wrong)}") from None

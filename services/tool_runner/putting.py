@@ -1,7 +1,8 @@
 """Put artifacts away, and back where a call's arguments name them (ACTIONS 7).
 
 Rule 1: what is above 32 KiB, and the heaviest of what is above 128 KiB together, leaves the message and becomes a reference.
-Rule 2: an artifact's id follows from its call, its place and its bytes: whoever settles the call again finds what is there.
+Rule 2: an artifact's id follows from its call, its place and its bytes, or for a stream the number of its pieces: whoever settles the call
+again finds what is there.
 Rule 3: a store that is away is waited for, up to the call's patience; then the call fails and says so. Nothing else of the run waits.
 Rule 4: a reference in arguments grants nothing: it is resolved only for the run or the session that the artifact belongs to.
 """
@@ -9,7 +10,7 @@ Rule 4: a reference in arguments grants nothing: it is resolved only for the run
 import asyncio
 import hashlib
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -41,10 +42,11 @@ from services.runtime.marks import (
 )
 
 from .errors import InvalidArguments, InvalidResult, NotKept, ResultTooLarge, RunEnded
-from .relay import STREAM_TTL_S
+from .relay import STREAM_TTL_S, Shown
 from .watches import RunWatches
 
 T = TypeVar("T")
+U = TypeVar("U")
 logger = structlog.get_logger(__name__)
 
 WHOLE = dotted(())
@@ -73,41 +75,63 @@ class Putting:
         self._watches = watches
 
     async def put_away(self, call: CallRequested, artifacts: Mapping[str, Any], observation: Any, value: Any, until: float) -> Kept:
-        """Return what may travel of a result, once the rest is stored. `value`: the result as a whole.
+        """Return what may travel of a result, once the rest is stored. `artifacts`: values, and references to what is stored already.
+
+        `value`: the result as a whole.
 
         Raises ResultTooLarge, InvalidResult, NotKept when the store does not come back `until` then, RunEnded.
         """
-        everything = dict(artifacts)
+        refs = {path: each for path, each in artifacts.items() if isinstance(each, ArtifactRef)}
+        everything = {path: each for path, each in artifacts.items() if path not in refs}
         is_heavy = wire_size(observation) > INLINE_BYTES
         if is_heavy:
             # The model gets a reference too: the result as a whole, as tools and people may have it.
             everything[WHOLE] = value
         heavy = heavy_paths(everything) | {path for path, each in everything.items() if _is_deep(each)}
-        if not heavy:
-            return Kept(observation, {path: _inline(each) for path, each in everything.items()})
-        _check(call, everything, heavy)
-        refs = await self._unless_ended(call, self._put_all(call, {path: everything[path] for path in heavy}, until))
-        await self._show(call, refs)
-        kept = {path: _as_json(refs[path]) if path in refs else _inline(each) for path, each in everything.items()}
+        _check(call, everything, heavy, len(refs))
+        if heavy:
+            values = {path: everything[path] for path in heavy}
+            refs |= await self._unless_ended(call, self._all(call, values, _put, until))
+        if refs:
+            await self._show(call, refs)
+        # In the order of the result, and after it what it is as a whole.
+        kept = {path: _as_json(refs[path]) if path in refs else _inline(everything[path]) for path in {**artifacts, **everything}}
         return Kept(shortened(observation, refs[WHOLE]) if is_heavy else observation, kept)
 
-    async def _put_all(self, call: CallRequested, values: Mapping[str, Any], until: float) -> dict[str, ArtifactRef]:
+    async def assembled(self, call: CallRequested, streams: Mapping[str, Shown], until: float) -> dict[str, Any]:
+        """Return what finished streams come to, by their paths: values, or references where they are heavy.
+
+        One of which pieces have expired is left out. Raises what `put_away` does.
+        """
+        if not streams:
+            return {}
+        found = await self._unless_ended(call, self._all(call, streams, _assembled, until))
+        return {path: each for path, each in found.items() if each is not None}
+
+    async def _all(
+        self,
+        call: CallRequested,
+        given: Mapping[str, T],
+        work: Callable[[ArtifactClient, CallRequested, str, T], Awaitable[U]],
+        until: float,
+    ) -> dict[str, U]:
+        """Do some work with the store for each path, some at once."""
         slots = asyncio.Semaphore(_AT_ONCE)
         client = self._client(call, until)
 
-        async def put(path: str, value: Any) -> ArtifactRef:
+        async def one(path: str, each: T) -> U:
             async with slots:
-                return await _put(client, call, path, value)
+                return await work(client, call, path, each)
 
-        putting = [asyncio.create_task(put(path, value)) for path, value in values.items()]
+        working = [asyncio.create_task(one(path, each)) for path, each in given.items()]
         try:
-            return dict(zip(values, await asyncio.gather(*putting), strict=True))
+            return dict(zip(given, await asyncio.gather(*working), strict=True))
         except (ArtifactFailed, ValueError, RecursionError) as error:
             raise _failure(call, error) from error
         finally:
-            for task in putting:
+            for task in working:
                 task.cancel()
-            await asyncio.gather(*putting, return_exceptions=True)
+            await asyncio.gather(*working, return_exceptions=True)
 
     def _client(self, call: CallRequested, until: float) -> ArtifactClient:
         left_s = until - time.monotonic()
@@ -178,7 +202,6 @@ async def _put(client: ArtifactClient, call: CallRequested, path: str, value: An
     light = isinstance(value, bytes) or wire_size(value) <= _LIGHT
     blob = to_blob(value) if light else await asyncio.to_thread(to_blob, value)
     digest = await asyncio.to_thread(hashlib.sha256, blob.body)
-    place = f"{call.tenant}\n{call.run_id}\n{call.call_id}\n{path}\n{digest.hexdigest()}"
     return await client.put(
         call.tenant,
         blob.body,
@@ -188,8 +211,32 @@ async def _put(client: ArtifactClient, call: CallRequested, path: str, value: An
         mime_type=blob.mime_type,
         json_type=blob.json_type,
         items=blob.items,
-        artifact_id=hashlib.sha256(place.encode(errors="surrogatepass")).hexdigest()[:32],
+        artifact_id=_id_of(call, path, digest.hexdigest()),
     )
+
+
+async def _assembled(client: ArtifactClient, call: CallRequested, path: str, shown: Shown) -> Any:
+    """Return a stream's value, its reference, or None when pieces of it are gone. Raises ArtifactFailed."""
+    try:
+        return await client.assemble(
+            call.tenant,
+            call.run_id,
+            call.call_id,
+            shown.stream_id,
+            pieces=shown.pieces,
+            since=shown.since,
+            artifact_id=_id_of(call, path, f"{shown.pieces} pieces"),
+            session=call.session_id,
+            namespace=call.tool,
+        )
+    except ArtifactNotFound as error:
+        logger.warning("artifact_stream_lost", stream_id=shown.stream_id, reason=error.reason)
+        return None
+
+
+def _id_of(call: CallRequested, path: str, content: str) -> str:
+    place = f"{call.tenant}\n{call.run_id}\n{call.call_id}\n{path}\n{content}"
+    return hashlib.sha256(place.encode(errors="surrogatepass")).hexdigest()[:32]
 
 
 async def _fetched(client: ArtifactClient, call: CallRequested, artifact_id: str, room: int) -> tuple[Any, int]:
@@ -228,14 +275,14 @@ def _filled(value: Any, found: Mapping[str, Any]) -> Any:
     return [_filled(item, found) for item in value] if isinstance(value, list) else value
 
 
-def _check(call: CallRequested, values: Mapping[str, Any], heavy: frozenset[str]) -> None:
+def _check(call: CallRequested, values: Mapping[str, Any], heavy: frozenset[str], stored: int) -> None:
     for path in heavy:
         if (size := stored_size(values[path])) > ARTIFACT_FAILURE_BYTES:
             what = "the result" if path == WHOLE else f"`{path}` in the result"
             most = f"at most {ARTIFACT_FAILURE_BYTES} can be kept"
             raise ResultTooLarge(f"{what} of {call.tool} has {size} bytes, and {most}; ask for less, or for a part of it")
-    if len(heavy) > _MOST:
-        raise ResultTooLarge(f"the result of {call.tool} holds {len(heavy)} heavy parts, and at most {_MOST} can be kept; ask for fewer")
+    if (count := len(heavy) + stored) > _MOST:
+        raise ResultTooLarge(f"the result of {call.tool} holds {count} heavy parts, and at most {_MOST} can be kept; ask for fewer")
 
 
 def _failure(call: CallRequested, error: Exception) -> Exception:

@@ -7,29 +7,38 @@ the artifact as a whole.
 
 import hashlib
 import time
-from typing import Any
+from dataclasses import dataclass
 
 import structlog
 from pydantic import ValidationError
 
 from contracts import subjects
+from contracts.artifacts import MAX_PIECES
 from contracts.events import ArtifactChunk, ToolProgress
 from contracts.records import EVENTS_HEADER, Record
 from contracts.tools import ArtifactPiece, CallRequested, Progress
 from services.runtime.bus import Bus
+from services.runtime.direct import sequence_of
 from services.runtime.errors import BusError, Refused
 
-from .assembly import assemble
 from .evidence import events_of
 
 logger = structlog.get_logger(__name__)
 
 STREAM_TTL_S = 3600
 _MAX_PIECE_BYTES = 128 * 1024 + 512
-_MAX_PIECES = 10_000
 _MAX_BYTES = 32 << 20
 _MAX_STREAM_ID = 200
 _PROGRESS_EVERY_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A stream whose last piece was shown: the number of its pieces, and the sequence in RUNS from which they are found."""
+
+    stream_id: str
+    pieces: int
+    since: int
 
 
 class Relay:
@@ -42,8 +51,9 @@ class Relay:
         self._next: dict[str, int] | None = None if may_have_shown else {}
         """Stream id -> number of its next piece; None: another handling of this call may have shown some, which is to be looked up."""
         self._broken: set[str] = set()
-        self.finished: set[str] = set()
-        """The streams whose last piece was shown."""
+        self._since: dict[str, int] = {}
+        """Stream id -> sequence in RUNS of its first piece."""
+        self._finished: set[str] = set()
         self._pieces = self._bytes = 0
         self._progressed_at = 0.0
 
@@ -52,13 +62,14 @@ class Relay:
         """The ids of the streams that were shown, in the order of their first pieces."""
         return list(self._next or ())
 
-    async def assembled(self, stream_id: str) -> list[Any]:
-        """Return what a finished stream comes to, as a list of one; empty when some of its pieces have expired."""
-        pieces = {piece.seq: piece for piece in await self._shown() if piece.stream_id == stream_id}
-        if len(pieces) != (self._next or {}).get(stream_id) or set(pieces) != set(range(len(pieces))):
-            logger.warning("artifact_stream_lost", stream_id=stream_id)
-            return []
-        return [assemble([pieces[seq] for seq in range(len(pieces))])]
+    @property
+    def finished(self) -> dict[str, Shown]:
+        """Those of them whose last piece was shown, by id."""
+        return {
+            stream_id: Shown(stream_id, pieces, self._since.get(stream_id, 1))
+            for stream_id, pieces in (self._next or {}).items()
+            if stream_id in self._finished
+        }
 
     async def progress(self, data: bytes) -> None:
         """Show progress, at most twenty times a second; what cannot be read or stored is dropped."""
@@ -104,7 +115,7 @@ class Relay:
             return f"piece {expected} is missing"
         if size > _MAX_PIECE_BYTES or len(piece.stream_id) > _MAX_STREAM_ID:
             return "too heavy"
-        return "too many" if self._pieces > _MAX_PIECES or self._bytes > _MAX_BYTES else None
+        return "too many" if max(self._pieces, expected + 1) > MAX_PIECES or self._bytes > _MAX_BYTES else None
 
     async def _publish(self, piece: ArtifactPiece) -> str | None:
         call = self._call
@@ -112,30 +123,32 @@ class Relay:
         try:
             record = Record(events=[ArtifactChunk(**dict(piece), tool=call.tool, call_id=call.call_id)])
             body = record.model_dump_json().encode()
-            await self._bus.publish_surely(self._subject, body, f"{call.run_id}.{call.call_id}.{mark}", self._headers(record))
+            sequence = await self._bus.publish_surely(self._subject, body, f"{call.run_id}.{call.call_id}.{mark}", self._headers(record))
         except (ValueError, RecursionError, Refused) as error:
             return str(error)[:200]
         if self._next is not None:
             self._next[piece.stream_id] = piece.seq + 1
+        self._since.setdefault(piece.stream_id, max(sequence, 1))
         if piece.done:
-            self.finished.add(piece.stream_id)
+            self._finished.add(piece.stream_id)
         return None
 
     async def _look_up(self) -> dict[str, int]:
         found: dict[str, int] = {}
-        for piece in await self._shown():
+        for sequence, piece in await self._shown():
             found[piece.stream_id] = max(found.get(piece.stream_id, 0), piece.seq + 1)
+            self._since.setdefault(piece.stream_id, sequence)
             if piece.done:
-                self.finished.add(piece.stream_id)
+                self._finished.add(piece.stream_id)
         return found
 
-    async def _shown(self) -> list[ArtifactChunk]:
-        """Return the pieces of this call that are stored."""
-        found: list[ArtifactChunk] = []
+    async def _shown(self) -> list[tuple[int, ArtifactChunk]]:
+        """Return the pieces of this call that are stored, with their sequences."""
+        found: list[tuple[int, ArtifactChunk]] = []
         for message in await (await self._bus.reader(subjects.RUNS)).messages(self._subject):
             if (message.headers or {}).get(EVENTS_HEADER) == "artifact_chunk":
-                events = events_of(message.data)
-                found += [event for event in events if isinstance(event, ArtifactChunk) and event.call_id == self._call.call_id]
+                pieces = [event for event in events_of(message.data) if isinstance(event, ArtifactChunk)]
+                found += [(sequence_of(message), piece) for piece in pieces if piece.call_id == self._call.call_id]
         return found
 
     @staticmethod

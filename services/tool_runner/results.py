@@ -78,10 +78,10 @@ class Settler:
         marks = self._marks.of(call.spec, spec)
         value, parts = await _aside(whole.size, lambda: _taken_apart(call, spec, marks, whole, relay.streamed))
         artifacts = dict(parts.artifacts)
-        for stream in parts.unclaimed:
-            # The stream is the artifact: no field of the result holds it as a whole.
-            if stream in relay.finished and dotted((stream,)) not in artifacts:
-                artifacts.update((dotted((stream,)), each) for each in await relay.assembled(stream))
+        # A stream that no field of the result holds as a whole is an artifact by itself.
+        finished = relay.finished
+        streams = {dotted((name,)): finished[name] for name in parts.unclaimed if name in finished}
+        artifacts |= await self._putting.assembled(call, {path: each for path, each in streams.items() if path not in artifacts}, until)
         kept = await self._putting.put_away(call, artifacts, parts.observation, value, until)
         return succeeded(call, kept.observation, kept.artifacts, parts.sources, _since(began))
 

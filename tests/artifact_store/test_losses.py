@@ -291,7 +291,7 @@ async def test_no_bytes_in_logs_errors_or_references(server: NatsServer, rclone:
             with contextlib.suppress(Exception):
                 await client.put(deployment.tenant, body, mime_type=claimed or "?")
         raw = deployment.client._bus.nc
-        for subject in ("artifact.put", "artifact.open", "artifact.get", "artifact.list"):
+        for subject in ("artifact.put", "artifact.open", "artifact.get", "artifact.list", "artifact.assemble"):
             bodies = (canary, b'{"tenant": "' + canary + b'", "size": "' + canary + b'"}')
             headers = {"Runwire-Artifact": canary.decode()}
             said += [(await raw.request(subject, body, timeout=5, headers=headers)).data.decode() for body in bodies]

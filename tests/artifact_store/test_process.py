@@ -45,7 +45,7 @@ async def test_keys_come_from_files_and_every_subject_is_documented(server: Nats
                 document = await http.get("/docs/asyncapi.json")
     assert ready.json()["status"] == "ready"
     addresses = {channel["address"] for channel in _channels(document)}
-    for verb in ("put", "open", "get", "head", "list", "delete", "presign"):
+    for verb in ("put", "open", "get", "head", "list", "delete", "presign", "assemble"):
         assert f"artifact.{verb}" in addresses
 
 

@@ -95,6 +95,19 @@ async def narrate(ctx: ToolContext) -> str:
     return "told"
 
 
+def frames(first: int) -> list[dict[str, Any]]:
+    """Some 3 MB, in pieces that a stream may have."""
+    return [{"frame": n, "data": [round(each * 1.37, 2) for each in range(n, n + 9_000)]} for n in range(first, first + 40)]
+
+
+@tool(idempotent=True, timeout_s=60)
+async def film(first: int, ctx: ToolContext) -> str:
+    """Show a long list while it grows; the result is a word."""
+    for frame in (shown := frames(first)):
+        await ctx.emit_artifact(stream_id="frames", chunk=frame, done=frame is shown[-1], artifact_type="echarts")
+    return "shot"
+
+
 class Part(BaseModel):
     """Something that is not heavy by itself."""
 

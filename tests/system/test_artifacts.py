@@ -15,10 +15,12 @@ from nats.aio.msg import Msg
 
 from contracts import subjects
 from services.runtime.bus import Bus
+from services.runtime.marks import to_blob
 from tests.support.model_server import action, answer
 from tests.support.stack import ROOT
+from tests.support.waiting import wait_until
 from tests.system import evidence
-from tests.system.artifact_tools import CANARIES, chart, noise_of, pdf, rows
+from tests.system.artifact_tools import CANARIES, chart, frames, noise_of, pdf, rows
 from tests.system.whole import Whole
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("artifacts"), pytest.mark.timeout(180)]
@@ -124,6 +126,46 @@ async def test_finished_streams_without_a_field_become_artifacts(whole: Whole) -
     _, payload = await whole.chat("Q-story", action("narrate"), answer("Told."))
     sound = base64.b64encode(b"\xff\x00\xff\x01\xff\x02").decode()
     assert payload["artifacts"]["narrate"] == {"story": "0, 1, 2, ", "points": [[0], [1], [2]], "sound": sound}
+
+
+async def test_a_long_stream_without_a_field_ends_as_a_reference(whole: Whole) -> None:
+    """Three megabytes that no result ever held: the artifact store puts them together, byte for byte."""
+    run, payload = await whole.chat("Q-film", action("film", first=0), answer("Shot."))
+    ref = payload["artifacts"]["film"]["frames"]
+    assert await whole.bytes_of(ref) == to_blob(frames(0)).body
+    assert (ref["json_type"], ref["items"], ref["size"] > 2 * MIB) == ("list", 40, True)
+    assert await whole.listed(run) == [ref["artifact_id"]]
+    assert any("artifact frames of film has" in warning for warning in payload["warnings"])
+    (stored,) = [event for event in await events_of(whole, run) if event["type"] == "artifact_stored"]
+    assert (stored["field"], stored["artifact_id"]) == ("frames", ref["artifact_id"])
+    assert await log_bytes(whole, run) < 16 * KIB
+    assert "9000" not in whole.asked("Q-film")[1]
+
+
+@pytest.mark.chaos
+async def test_a_kill_while_a_stream_is_assembled_leaves_no_reference_without_bytes(whole: Whole) -> None:
+    """The call asks again once the store is back, and there is one reference, with all its bytes."""
+    body = to_blob(frames(100)).body
+    claim = subjects.blob_key(subjects.DEFAULT_TENANT, hashlib.sha256(body).hexdigest())
+    bus = await evidence.connect(whole.nats.url)
+
+    async def is_claimed() -> bool:
+        bucket = subjects.ARTIFACTS_BUCKET
+        return await bus.last(f"KV_{bucket}", f"$KV.{bucket}.{claim}") is not None
+
+    whole.s3.freeze()
+    try:
+        run = await whole.begin("Q-kill-film", action("film", first=100), answer("Shot."))
+        await wait_until(is_claimed, what="the store is about to write the bytes")
+        whole.stack.kill("artifact_store-1")
+    finally:
+        whole.s3.thaw()
+        await bus.leave()
+    whole.stack.mend()
+    assert await whole.listed(run) == []
+    ref = (await whole.ended(run, timeout=90))["payload"]["artifacts"]["film"]["frames"]
+    assert await whole.listed(run) == [ref["artifact_id"]]
+    assert await whole.bytes_of(ref) == body
 
 
 async def test_what_many_calls_leave_inline_does_not_weigh_on_the_end(whole: Whole) -> None:

@@ -5,7 +5,7 @@ apart once (`separate`); the planner redacts again whatever still bears a mark. 
 """
 
 from .arguments import Arguments, arguments_of
-from .blobs import Blob, from_blob, to_blob
+from .blobs import Blob, from_blob, mime_type_of, to_blob
 from .limits import (
     ARTIFACT_FAILURE_BYTES,
     ARTIFACT_WARNING_BYTES,
@@ -47,6 +47,7 @@ __all__ = [
     "holds_reference",
     "is_placeholder",
     "json_type",
+    "mime_type_of",
     "placeholder",
     "placeholder_of",
     "plain",

@@ -26,7 +26,12 @@ class Blob:
 def to_blob(value: Any) -> Blob:
     """Encode an artifact. Raises ValueError for what is no JSON, and RecursionError for what is nested too deep."""
     kind = cast("JsonType", json_type(value))
-    return Blob(_encoded(value), _MIME_TYPES.get(kind, "application/json"), kind, len(value) if kind == "list" else None)
+    return Blob(_encoded(value), mime_type_of(kind), kind, len(value) if kind == "list" else None)
+
+
+def mime_type_of(kind: JsonType) -> str:
+    """Return the type under which `to_blob` stores values of a kind."""
+    return _MIME_TYPES.get(kind, "application/json")
 
 
 def from_blob(body: bytes, ref: ArtifactRef) -> Any:

@@ -1,0 +1,190 @@
+"""Streams of pieces that no field of a result holds as a whole: the artifact store assembles them, and they stand beside the fields."""
+
+import asyncio
+import base64
+import threading
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, Field
+
+from contracts import subjects
+from contracts.artifacts import ArtifactRef
+from contracts.events import ArtifactStored
+from runwire import ToolContext, tool
+from services.runtime.marks import from_blob
+from tests.support.nats_server import NatsServer
+from tests.support.s3_servers import S3Server
+from tests.support.stores import Store, serving
+from tests.support.waiting import wait_until
+
+from .conftest import Planner, Serve, Start
+
+LONG = [f"{number} " * 9_000 for number in range(8)]
+ROWS = [[number, "x" * 40_000] for number in range(3)]
+NOISE = bytes(range(256)) * 400
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """The embedded S3 server."""
+    with S3Server("rclone", tmp_path_factory.mktemp("s3")) as found:
+        yield found
+
+
+@pytest.fixture
+async def store(s3: S3Server, server: NatsServer) -> AsyncIterator[Store]:
+    """An artifact store beside the tool runner."""
+    async with serving(s3, server.url) as found:
+        yield found
+
+
+class Film(BaseModel):
+    """A result of which one field has been shown in pieces."""
+
+    title: str
+    poster: dict[str, Any] = Field(json_schema_extra={"artifact": True, "stream": True})
+    rows: str = Field(default="a field", json_schema_extra={"artifact": True})
+
+
+async def test_streams_stand_beside_fields(planner: Planner, start_runner: Start, serve_tools: Serve, store: Store) -> None:
+    """Light ones as values, heavy ones as references, under their dotted names and after the fields; a field of that name counts more."""
+
+    @tool(idempotent=True)
+    async def film(ctx: ToolContext) -> Film:
+        await ctx.emit_artifact(stream_id="poster", chunk={"w": 1}, done=True)
+        await ctx.emit_artifact(stream_id="word", chunk="a", artifact_type="text")
+        for number, text in enumerate(LONG):
+            await ctx.emit_artifact(stream_id="long.text", chunk=text, done=number == len(LONG) - 1, artifact_type="text/plain")
+        await ctx.emit_artifact(stream_id="word", chunk="b", done=True)
+        await ctx.emit_artifact(stream_id="unfinished", chunk=1)
+        for number, row in enumerate(ROWS):
+            await ctx.emit_artifact(stream_id="table", chunk=row, done=number == len(ROWS) - 1)
+        for number in range(0, len(NOISE), 51_200):
+            await ctx.emit_artifact(stream_id="noise", chunk=NOISE[number : number + 51_200], done=number > 0, artifact_type="video/mp4")
+        await ctx.emit_artifact(stream_id="rows", chunk="a stream", done=True)
+        await ctx.emit_artifact(stream_id="beep", chunk=b"\xff\xfe", done=True, artifact_type="binary")
+        return Film(title="Metropolis", poster={"w": 1, "h": 2})
+
+    serve_tools(film)
+    await start_runner()
+    run = await planner.request("film", {}, session_id="s1")
+    finished = await planner.outcome(run)
+
+    assert finished.observation == {"title": "Metropolis", "poster": "<artifact:dict stream=poster>", "rows": "<artifact:str size=7B>"}
+    light = {"poster": {"w": 1, "h": 2}, "rows": "a field", "word": "ab", "beep": base64.b64encode(b"\xff\xfe").decode()}
+    assert {path: each for path, each in finished.artifacts.items() if path in light} == light
+    assert list(finished.artifacts) == ["poster", "rows", "word", '["long.text"]', "table", "noise", "beep"]
+
+    heavy = {path: ArtifactRef.model_validate(each) for path, each in finished.artifacts.items() if path not in light}
+    whole = {'["long.text"]': "".join(LONG), "table": ROWS, "noise": NOISE}
+    for path, ref in heavy.items():
+        found, body = await store.client.read("default", ref.artifact_id, limit=1 << 20, session="s1")
+        assert from_blob(body, found) == whole[path]
+    facts = {path: (ref.json_type, ref.items, ref.mime_type, ref.namespace) for path, ref in heavy.items()}
+    assert facts == {
+        '["long.text"]': ("str", None, "text/plain; charset=utf-8", "film"),
+        "table": ("list", 3, "application/json", "film"),
+        "noise": ("bytes", None, "application/octet-stream", "film"),
+    }
+    stored = [event for event in await planner.shown(run) if isinstance(event, ArtifactStored)]
+    assert {event.field: (event.artifact_id, event.size) for event in stored} == {
+        path: (ref.artifact_id, ref.size) for path, ref in heavy.items()
+    }
+    assert len((await store.client.list("default", run=run)).artifacts) == 3
+
+
+async def test_light_streams_leave_the_message_when_they_are_too_many(
+    planner: Planner, start_runner: Start, serve_tools: Serve, store: Store
+) -> None:
+    """Six of 30 KB weigh more than an event may."""
+
+    @tool(idempotent=True)
+    async def six(ctx: ToolContext) -> str:
+        for number in range(6):
+            await ctx.emit_artifact(stream_id=f"s{number}", chunk=f"{number}" * 30_000, done=True)
+        return "six"
+
+    serve_tools(six)
+    await start_runner()
+    finished = await planner.call("six", {})
+
+    assert list(finished.artifacts) == [f"s{number}" for number in range(6)]
+    heavy = {path: each for path, each in finished.artifacts.items() if isinstance(each, dict)}
+    assert len(heavy) == 2
+    for path, ref in heavy.items():
+        assert (await store.client.read("default", ref["artifact_id"], limit=30_000))[1].decode() == path[1] * 30_000
+
+
+async def test_a_stream_whose_pieces_have_expired_is_left_out(
+    planner: Planner, start_runner: Start, serve_tools: Serve, store: Store
+) -> None:
+    """The call succeeds without it."""
+    gone = threading.Event()
+
+    @tool(idempotent=True)
+    async def slow(ctx: ToolContext) -> str:
+        await ctx.emit_artifact(stream_id="old", chunk="x" * 40_000, done=True)
+        await ctx.progress("half", 1)
+        await asyncio.to_thread(gone.wait, 30)
+        await ctx.emit_artifact(stream_id="new", chunk="new", done=True)
+        return "done"
+
+    serve_tools(slow)
+    await start_runner()
+    run = await planner.request("slow", {})
+
+    async def is_there() -> bool:
+        return [event.type for event in await planner.shown(run)][-1:] == ["tool_progress"]
+
+    await wait_until(is_there, what="all of it is on the run's stream")
+    await planner.bus.api(f"STREAM.PURGE.{subjects.RUNS}", {"filter": subjects.stream("default", run)})
+    gone.set()
+    finished = await planner.outcome(run)
+
+    assert (finished.status, finished.observation, finished.artifacts) == ("succeeded", "done", {"new": "new"})
+    assert not (await store.client.list("default", run=run)).artifacts
+
+
+async def test_without_a_store_the_call_fails_and_says_so(planner: Planner, start_runner: Start, serve_tools: Serve) -> None:
+    """Once its patience is over."""
+
+    @tool(idempotent=True)
+    async def lonely(ctx: ToolContext) -> str:
+        await ctx.emit_artifact(stream_id="word", chunk="a", done=True)
+        return "done"
+
+    serve_tools(lonely)
+    await start_runner(artifact_patience_s=1)
+    finished = await planner.call("lonely", {})
+
+    assert finished.failure is not None
+    assert finished.failure.code == "storage_unavailable"
+
+
+async def test_a_run_that_ends_is_waited_for_no_longer(planner: Planner, start_runner: Start, serve_tools: Serve) -> None:
+    """Nobody needs what the store would say."""
+
+    @tool(idempotent=True)
+    async def vain(ctx: ToolContext) -> str:
+        await ctx.emit_artifact(stream_id="word", chunk="a", done=True)
+        return "done"
+
+    serve_tools(vain)
+    await start_runner(artifact_patience_s=60)
+    run = await planner.request("vain", {})
+    asked = asyncio.Event()
+
+    async def on_asked(_: Any) -> None:
+        asked.set()
+
+    await planner.bus.nc.subscribe(subjects.ARTIFACT_ASSEMBLE, cb=on_asked)
+    await asyncio.wait_for(asked.wait(), 10)
+    await planner.end_run(run)
+
+    async def is_gone() -> bool:
+        return await planner.open_calls("vain") == 0
+
+    await wait_until(is_gone, what="the call is acknowledged")
+    assert not await planner.inbox(run)
