@@ -2,7 +2,8 @@
 
 Rule 1: never bytes that a reference holds. How that is kept is told in `shelves`.
 Rule 2: what is younger than the grace is left alone, since its put may still be under way; only an explicit deletion does not wait.
-Rule 3: an artifact without a time of its own is kept as long as its run: it goes when the run's log has been purged.
+Rule 3: an artifact without a time of its own is kept as long as its run, which may still wait to be begun: it goes when the run's log has
+been purged.
 Rule 4: objects without any record are only removed from a bucket that is known to be ours.
 Rule 5: what a later version has written, as after a downgrade, is left alone.
 """
@@ -10,6 +11,7 @@ Rule 5: what a later version has written, as after a downgrade, is left alone.
 import asyncio
 import contextlib
 import random
+from collections.abc import Callable
 
 import structlog
 
@@ -110,16 +112,22 @@ class Collector:
     async def _retired(self, found: dict[tuple[str, str], Reference]) -> set[tuple[str, str]]:
         """Remove the references whose run has been purged, and return them."""
         old = {who: each for who, each in found.items() if _follows_run(each)}
-        logs = sorted({subjects.log(tenant, each.run_id) for (tenant, _), each in old.items() if each.run_id})
-        there: set[str] = set()
-        reader = await self._bus.reader(subjects.RUNS)
-        for start in range(0, len(logs), _RUNS_AT_ONCE):
-            messages = await reader.latest(*logs[start : start + _RUNS_AT_ONCE])
-            there.update((message.headers or {}).get("Nats-Subject", "") for message in messages)
-        retired = {who for who, each in old.items() if each.run_id and subjects.log(who[0], each.run_id) not in there}
+        runs = sorted({(tenant, each.run_id) for (tenant, _), each in old.items() if each.run_id})
+        # Requests first: a run that is taken up meanwhile has its log by then.
+        there = await self._there(subjects.REQUESTS, runs, subjects.request) | await self._there(subjects.RUNS, runs, subjects.log)
+        retired = {who for who, each in old.items() if each.run_id and (who[0], each.run_id) not in there}
         for tenant, artifact in retired:
             await self._references.forget(tenant, artifact)
         return retired
+
+    async def _there(self, stream: str, runs: list[tuple[str, str]], subject: Callable[[str, str], str]) -> set[tuple[str, str]]:
+        """Return those of the runs of which the stream holds something."""
+        subjects_of, found = {subject(*run): run for run in runs}, set()
+        reader = await self._bus.reader(stream)
+        for start in range(0, len(runs), _RUNS_AT_ONCE):
+            messages = await reader.latest(*list(subjects_of)[start : start + _RUNS_AT_ONCE])
+            found |= {(message.headers or {}).get("Nats-Subject", "") for message in messages}
+        return {run for name, run in subjects_of.items() if name in found}
 
     async def release(self, tenant: str, name: str, shelf: Shelf, sequence: int, gone: list[str]) -> int:
         """Drop those of the holders that have no reference, and the bytes with the last of them. Returns how many blobs were removed.

@@ -129,14 +129,18 @@ async def test_what_belonged_to_a_purged_run_goes(embedded: Store, inside: Insid
     await embedded.bus.publish(subjects.log(embedded.tenant, kept), Record(events=[started]).model_dump_json().encode())
     one = await embedded.client.put(embedded.tenant, b"of a run that is there", run=kept)
     two = await embedded.client.put(embedded.tenant, b"of a run that is gone", run=purged)
+    waiting = RunRequested(run_id=new_id(), tenant=embedded.tenant, requested_at=0, trace_id=kept, query="?")
+    await embedded.bus.publish(subjects.request(embedded.tenant, waiting.run_id), waiting.model_dump_json().encode())
+    three = await embedded.client.put(embedded.tenant, b"of a run that waits for a planner", run=waiting.run_id)
     await inside.collector.sweep()
-    assert len(embedded.objects()) == 2
+    assert len(embedded.objects()) == 3
     monkeypatch.setattr("services.artifact_store.collector._DAY_MS", -1)
     await inside.collector.sweep()
     assert (await embedded.client.head(embedded.tenant, one.artifact_id)).ref == one
+    assert (await embedded.client.head(embedded.tenant, three.artifact_id)).ref == three
     with pytest.raises(ArtifactNotFound):
         await embedded.client.head(embedded.tenant, two.artifact_id)
-    assert len(embedded.objects()) == 1
+    assert len(embedded.objects()) == 2
 
 
 async def test_objects_without_a_record_go_from_our_own_bucket_alone(embedded: Store, inside: Inside) -> None:
