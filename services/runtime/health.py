@@ -60,9 +60,10 @@ async def _respond(send: Send, status: int, body: dict[str, object]) -> None:
     await send({"type": "http.response.body", "body": orjson.dumps(body)})
 
 
-async def announce(bus: Bus) -> Service:
-    """Make the service visible to `nats micro ls` and `$SRV.PING`."""
-    config = ServiceConfig(name=f"runwire-{bus.name}", version=VERSION, description=f"Runwire {bus.name}")
+async def announce(bus: Bus, heard: list[str]) -> Service:
+    """Make the service visible to `nats micro ls` and `$SRV.PING`; `heard`: the subjects of its requests, which FastStream serves."""
+    about = {"subjects": " ".join(heard)} if heard else None
+    config = ServiceConfig(name=f"runwire-{bus.name}", version=VERSION, description=f"Runwire {bus.name}", metadata=about)
     return await nats.micro.add_service(bus.nc, config)
 
 

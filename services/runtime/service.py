@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, nullcontext
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import structlog
@@ -73,7 +73,7 @@ def build_service(
         bus.attach(await _connected(broker, settings, stoppable=not serves_first))
         await provision(bus)
         await stack.enter_async_context(work(bus, broker, health))
-        micro = await announce(bus)
+        micro = await announce(bus, sorted(cast("Any", each).subject.template for each in broker.subscribers))
         stack.push_async_callback(withdraw, micro)
         collector.calm()
         health.started = True

@@ -43,10 +43,12 @@ async def test_keys_come_from_files_and_every_subject_is_documented(server: Nats
             async with httpx.AsyncClient(base_url=stack.url_of("artifact_store-1")) as http:
                 ready = await http.get("/readyz")
                 document = await http.get("/docs/asyncapi.json")
+            told = json.loads((await bus.request("$SRV.INFO.runwire-artifact_store", b"", 5)).data)
     assert ready.json()["status"] == "ready"
     addresses = {channel["address"] for channel in _channels(document)}
     for verb in ("put", "open", "get", "head", "list", "delete", "presign", "assemble"):
         assert f"artifact.{verb}" in addresses
+        assert f"artifact.{verb}" in told["metadata"]["subjects"].split()
 
 
 def _channels(document: httpx.Response) -> list[dict[str, Any]]:
