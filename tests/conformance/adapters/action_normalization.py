@@ -15,10 +15,10 @@ def check(vector: dict[str, Any]) -> None:
         assert_same(action_to_legacy(action, given.get("thought")), expected["legacy"], "the legacy form")
         return
     result = normalize_action(
-        given["text"] if "text" in given else given["object"],
+        given["object"] if given.get("text") is None else given["text"],
         given.get("reasoning_content"),
-        tools=frozenset(given.get("tools", ())),
-        action_format=given.get("action_format", "auto"),
+        tools=frozenset(given.get("tools") or ()),
+        action_format=given.get("action_format") or "auto",
     )
     assert_same(result.error, expected.get("error"), f"the error (complaint: {result.complaint!r})")
     assert_same(result.action and result.action.model_dump(), expected.get("action"), "the action")

@@ -12,6 +12,6 @@ def check(vector: dict[str, Any]) -> None:
     artifacts: dict[str, dict[str, Any]] = {}
     for event in vector["input"]["events"]:
         if event.get("error") is None:
-            add_artifacts(artifacts, event["tool"], collect(decoded(event["observation"]), event.get("schema")))
+            add_artifacts(artifacts, event["tool"], collect(decoded(event.get("observation")), event.get("schema")))
     payload = assemble({"answer": "done"}, artifacts=artifacts)
     assert_matches(plain(payload.artifacts), plain(decoded(vector["expected"]["artifacts"])), "artifacts")

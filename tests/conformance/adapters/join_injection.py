@@ -29,7 +29,8 @@ def check(vector: dict[str, Any]) -> None:
     outcome = resolve_join({"join": given.get("join")}, branches, specs)
     if isinstance(outcome, JoinCall) and given.get("join_error") is not None:
         outcome = JoinInvalid("tool_error", given["join_error"])
-    compare(outcome, expected)
+    if "join" in expected:
+        compare(outcome, expected)
     if "results" in expected:
         assert_matches(results_of(branches), expected["results"], "the results for the model")
     if "ran" in expected:
@@ -54,8 +55,8 @@ async def check_runtime(vector: dict[str, Any]) -> None:
     if "results" in expected:
         results = [branch.observation for branch in branches if branch.status == "succeeded"]
         assert_matches(results, expected["results"], "the results for the model")
-    assert became(story, received) == expected["join"]
-    if expected["join"] == "called" and "args" in expected:
+    assert became(story, received) == expected.get("join", became(story, received))
+    if expected.get("join") == "called" and "args" in expected:
         assert_matches(received[0], expected["args"], "the arguments of the join")
     for word in (expected.get("code"), expected.get("reason")):
         assert word is None or f"({word})" in note_of(story)
@@ -96,9 +97,9 @@ def compare(outcome: Any, expected: dict[str, Any]) -> None:
     if isinstance(outcome, JoinCall) and "args" in expected:
         assert_matches(outcome.args, expected["args"], "the arguments of the join")
     if isinstance(outcome, JoinSkipped):
-        assert outcome.reason == expected["reason"]
+        assert outcome.reason == expected.get("reason", outcome.reason)
     if isinstance(outcome, JoinInvalid):
-        assert outcome.code == expected["code"]
+        assert outcome.code == expected.get("code", outcome.code)
         assert "\n" not in outcome.line
 
 

@@ -14,9 +14,9 @@ def check(vector: dict[str, Any]) -> None:
     given = vector["input"]
     collected = [
         source
-        for event in given["events"]
+        for event in given.get("events") or []
         if event.get("error") is None
-        for source in extract_sources(decoded(event["observation"]), event.get("schema"))
+        for source in extract_sources(decoded(event.get("observation")), event.get("schema"))
     ]
     args = {"answer": "done"} | ({"sources": given["llm_sources"]} if "llm_sources" in given else {})
     payload = assemble(args, sources=collected)
