@@ -6,13 +6,14 @@ beyond them waits in the connection's buffer, and what does not fit there is los
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Annotated, Any, cast
 
 import structlog
-from faststream import BaseMiddleware, Context, Response, StreamMessage
+from faststream import BaseMiddleware, Response, StreamMessage
 from faststream.nats import NatsBroker, NatsMessage, NatsResponse, NatsRouter
 from faststream.response import PublishCommand
-from pydantic import ValidationError
+from pydantic import SkipValidation, ValidationError, WithJsonSchema
 
 from contracts import subjects
 from contracts.artifacts import (
@@ -51,7 +52,17 @@ QUEUE = "artifact_store"
 _AT_ONCE = 32
 _PENDING_BYTES = 64 << 20
 
-Headers = Annotated[dict[str, str], Context("message.headers")]
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """Bytes and what is said of them. Not taken apart by FastStream: it asks for headers in a thread."""
+
+    data: bytes
+    headers: dict[str, str]
+
+
+Bytes = Annotated[Carried, SkipValidation, WithJsonSchema({"type": "string", "format": "binary"})]
 
 
 def build_router(keeper: Keeper, uploads: Uploads, assembler: Assembler, most_uploads: int) -> NatsRouter:
@@ -81,17 +92,17 @@ class Handlers:
         self._uploads = uploads
         self._assembler = assembler
 
-    async def put(self, body: bytes, headers: Headers) -> ArtifactRef:
+    async def put(self, sent: Bytes) -> ArtifactRef:
         """Keep the bytes under their digest and answer with a reference."""
-        return await self._keeper.put(_parsed(headers.get(ARTIFACT_HEADER)), body)
+        return await self._keeper.put(_parsed(sent.headers.get(ARTIFACT_HEADER)), sent.data)
 
     async def open(self, put: PutArtifact) -> UploadOpened:
         """Say where the bytes of a large artifact go."""
         return await self._uploads.open(put)
 
-    async def chunk(self, body: bytes, headers: Headers) -> ChunkTaken:
+    async def chunk(self, sent: Bytes) -> ChunkTaken:
         """Pass on the next bytes of an upload."""
-        return await self._uploads.take(headers.get(UPLOAD_HEADER, ""), _number(headers.get(SEQ_HEADER)), body)
+        return await self._uploads.take(sent.headers.get(UPLOAD_HEADER, ""), _number(sent.headers.get(SEQ_HEADER)), sent.data)
 
     async def get(self, asked: GetArtifact) -> Response:
         """Give out a range of bytes, or say where to read them; with the reference in a header."""
@@ -155,9 +166,9 @@ async def drained(broker: NatsBroker) -> None:
     await asyncio.gather(*(subscription.drain() for subscription in subscriptions), return_exceptions=True)
 
 
-async def _raw(message: NatsMessage) -> bytes:
+async def _raw(message: NatsMessage) -> Carried:
     """Leave a body alone: FastStream would read one that happens to be JSON."""
-    return message.body
+    return Carried(message.body, message.headers)
 
 
 def _parsed(text: str | None) -> PutArtifact:
