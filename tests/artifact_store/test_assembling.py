@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nats.aio.msg import Msg
 
 from contracts import subjects
 from contracts.artifacts import MAX_PIECES, ArtifactRef
@@ -29,7 +30,7 @@ from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
 from tests.support.stack import resident
-from tests.support.stores import Store
+from tests.support.stores import Store, serving
 from tests.support.waiting import wait_until
 
 MIB = 1 << 20
@@ -104,7 +105,7 @@ LIGHT: list[tuple[str, list[Any], str, Any]] = [
     ("bytes, none", [""], "bytes", b""),
     ("what is no base64, of a binary type", ["YWJj", "no base64"], "binary", "YWJjno base64"),
     ("lists", [[0], [1, {}]], "", [[0], [1, {}]]),
-    ("all kinds", ["a", None, 1.5, True, {"k": [2**80]}], "binary", ["a", None, 1.5, True, {"k": [2**80]}]),
+    ("all kinds", ["a", None, 1.5, True, {"k": [2**80 + 1]}], "binary", ["a", None, 1.5, True, {"k": [2**80 + 1]}]),
 ]
 
 
@@ -170,7 +171,7 @@ async def test_light_ends_where_a_value_weighs_32_kib_in_a_message(run: Run, kin
 
 async def test_pieces_are_found_among_everything_else(run: Run) -> None:
     """Other streams, other calls, what a second handling has shown again, and events that are no pieces."""
-    await run.piece(0, "wrong", call="1-1")
+    await run.piece(0, "of another call than 1-0", call="1-1")
     since = await run.piece(0, "a")
     await run.piece(0, "wrong", stream="s2")
     await run.show(ToolProgress(call_id="1-0", tool="t", message="1-0"))
@@ -187,7 +188,13 @@ async def test_where_pieces_are_missing_there_is_no_artifact(run: Run, embedded:
     await run.pieces(chunks)
     for seq in (0, 2):
         await run.piece(seq, chunks[seq], stream="gap", done=seq == 2)
-    strangers: list[dict[str, Any]] = [{"run": new_id()}, {"tenant": f"{run.tenant}-b"}, {"stream": "gap"}, {"call": "1-1"}, {"pieces": 4}]
+    strangers: list[dict[str, Any]] = [
+        {"run": new_id()},
+        {"tenant": f"{run.tenant}-b"},
+        {"stream": "gap", "pieces": 2},
+        {"call": "1-1"},
+        {"pieces": 4},
+    ]
     for stranger in strangers:
         with pytest.raises(ArtifactNotFound):
             await run.assembled(**{"pieces": 3, **stranger})
@@ -231,8 +238,17 @@ async def test_what_is_no_stream_or_too_much_is_refused(run: Run, monkeypatch: p
 
 async def test_whoever_asks_again_gets_the_same_reference(run: Run, embedded: Store) -> None:
     """At the same time, afterwards, and when the pieces are long gone; in the scope of the run alone."""
-    artifact_id, pieces = new_id(), await run.pieces(points(30))
+    artifact_id, pieces, reads = new_id(), await run.pieces(points(30)), []
+
+    async def on_read(message: Msg) -> None:
+        reads.append(message.data)
+
+    subscription = await run.bus.nc.subscribe(f"$JS.API.DIRECT.GET.{subjects.RUNS}", cb=on_read)
+    await run.bus.barrier()
     refs = await asyncio.gather(*(run.assembled(pieces, artifact_id=artifact_id) for _ in range(5)))
+    await run.bus.barrier()
+    await subscription.unsubscribe()
+    assert len([read for read in reads if run.subject.encode() in read]) == 1
     refs.append(await run.assembled(pieces, artifact_id=artifact_id))
     await run.purge()
     refs.append(await run.assembled(pieces, artifact_id=artifact_id))
@@ -243,6 +259,15 @@ async def test_whoever_asks_again_gets_the_same_reference(run: Run, embedded: St
     for stranger in ({"run": new_id()}, {"session": "other"}):
         with pytest.raises(ArtifactNotFound):
             await run.assembled(pieces, artifact_id=artifact_id, **stranger)
+
+
+async def test_slow_senders_of_uploads_do_not_hold_up_what_fits_into_a_request(rclone: S3Server, server: NatsServer) -> None:
+    """Streams to the S3 server have threads of their own, and here there is one."""
+    async with serving(rclone, server.url, artifact_uploads=1) as store:
+        run, put = Run(store.bus, store.client, store.tenant), store.put_of(bytes(3 * MIB))
+        await store.bus.request(subjects.ARTIFACT_OPEN, put.model_dump_json().encode())
+        pieces = await run.pieces(points(3, seed=3))
+        assert isinstance(await asyncio.wait_for(run.assembled(pieces), 10), ArtifactRef)
 
 
 @pytest.fixture

@@ -5,16 +5,19 @@ from typing import Any
 
 import pytest
 
+from contracts import subjects
 from contracts.events import ArtifactChunk, ToolProgress
+from contracts.records import Record
 from contracts.tools import CallRequested
+from services.tool_runner import relay as relay_module
 from services.tool_runner.relay import Relay
 
 from .conftest import Planner
 
 
-def piece(seq: int, chunk: Any = "x", stream_id: str = "s") -> bytes:
+def piece(seq: int, chunk: Any = "x", stream_id: str = "s", *, done: bool = False) -> bytes:
     """A piece as a tool sends it."""
-    return json.dumps({"stream_id": stream_id, "seq": seq, "chunk": chunk}).encode()
+    return json.dumps({"stream_id": stream_id, "seq": seq, "chunk": chunk, "done": done}).encode()
 
 
 @pytest.fixture
@@ -89,3 +92,37 @@ async def test_progress_is_thinned_out_and_its_end_is_shown(planner: Planner, ca
     shown = [event.fraction for event in await planner.shown(call.run_id) if isinstance(event, ToolProgress)]
     assert shown[-1] == 1
     assert len(shown) < 60
+
+
+async def test_a_finished_stream_says_where_its_pieces_are(planner: Planner, call: CallRequested) -> None:
+    """Whoever shows them, again, or for the last time."""
+    await planner.show(call.run_id, ToolProgress(call_id="1-0", tool="painter"))
+    handlings = [Relay(planner.bus, call, may_have_shown=doubtful) for doubtful in (False, False, True)]
+    for relay in handlings:
+        await relay.piece(piece(0, stream_id="unfinished"))
+        for seq in (0, 1):
+            await relay.piece(piece(seq, done=seq == 1))
+
+    first = handlings[0].finished["s"]
+    assert [relay.finished for relay in handlings] == [{"s": first}] * 3
+    assert (first.stream_id, first.pieces) == ("s", 2)
+    reader = await planner.bus.reader(subjects.RUNS)
+    stored = await reader.read(subjects.stream("default", call.run_id), first.since)
+    assert [event.seq for _, data in stored for event in Record.model_validate_json(data).events if isinstance(event, ArtifactChunk)] == [
+        0,
+        1,
+    ]
+
+
+async def test_a_stream_is_bounded_however_often_its_call_is_repeated(
+    planner: Planner, call: CallRequested, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the second handling adds counts with what the first one has shown."""
+    monkeypatch.setattr(relay_module, "MAX_PIECES", 3)
+    first, second = Relay(planner.bus, call, may_have_shown=False), Relay(planner.bus, call, may_have_shown=True)
+    for seq in (0, 1):
+        await first.piece(piece(seq))
+    for seq in (2, 3):
+        await second.piece(piece(seq, done=seq == 3))
+    assert await numbers(planner, call) == [0, 1, 2]
+    assert not second.finished
