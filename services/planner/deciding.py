@@ -16,7 +16,8 @@ from .moves import Rules, Told
 from .run import Event, Run, spent, take_in
 
 _SHORT = 4000
-_OVERFLOW_LINE = 400
+_OVERFLOW_LINES = (60, 400)
+"""Characters to which lines are cut when the model says that all is too long: the fewer, the more there are that are short already."""
 _NOT_REVISED = "a better answer was asked for, and did not come"
 _FIRST_PAUSE_S = 0.5
 _TRIES_PER_MODEL = 2
@@ -190,7 +191,9 @@ def _may_fail(run: Run, decision: Failed, rules: Rules) -> bool:
 
 def _fail(run: Run, told: Told, asked: Asked, decision: Failed, rules: Rules) -> list[Event]:
     if decision.fault.code == "context_too_long" and run.compactions == 0:
-        compacted = Compacted(turn=asked.turn, cause="overflow", line_characters=_OVERFLOW_LINE)
+        shortest, longest = _OVERFLOW_LINES
+        line = max(shortest, min(longest, run.characters // (4 * max(1, len(run.history)))))
+        compacted = Compacted(turn=asked.turn, cause="overflow", line_characters=line)
         return _ask_again(run, told, asked, decision, "compacted", compacted)
     if not _may_fail(run, decision, rules):
         return [endings.failed(after(run, decision=decision), decision.fault)]

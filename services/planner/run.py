@@ -88,6 +88,8 @@ class Run:
     """The conversation with the model, append-only: its prefix stays the same, so that provider caches hit."""
     characters: int = 0
     """Of the conversation."""
+    squeezed: int = 0
+    """Of the conversation when it had been compacted last."""
     compactions: int = 0
     """Of this turn because the model said that its context was too long."""
     notes: list[dict[str, Any]] = field(default_factory=list)
@@ -142,7 +144,7 @@ def _fold_triaged(run: Run, triaged: Triaged, _at: int) -> None:
 
 def _fold_compacted(run: Run, compacted: Compacted, _at: int) -> None:
     run.history = compaction.compacted(run.history, compacted.line_characters, newest=compacted.cause == "overflow")
-    run.characters = sum(compaction.length(message) for message in run.history)
+    run.characters = run.squeezed = sum(compaction.length(message) for message in run.history)
     run.compactions += compacted.cause == "overflow"
 
 
