@@ -3,7 +3,8 @@
 Rule 1: the pieces are read back from the run's own subject, in order and without a gap; where one is missing there is no artifact.
 Rule 2: what is light is answered as it is and kept nowhere. What is heavy is kept as any artifact is: bytes first, then the reference.
 Rule 3: whoever asks again gets the same reference, also after the pieces have expired; while the work is under way, both wait for it.
-Rule 4: memory does not grow with streams: so many at once, read page by page, and written from where they were gathered.
+Rule 4: memory does not grow with streams: a few are read at once, page by page, and written from where they were gathered. Those that wait
+for the S3 server hold up none that does not need it.
 """
 
 import asyncio
@@ -29,6 +30,8 @@ from .assembly import Assembly
 from .keeper import Keeper
 from .sniffing import HEAD_BYTES
 
+MOST = 32
+"""Streams in work. Whoever asks for one more is told to ask again."""
 _AT_ONCE = 4
 _READS = 3
 _LOOKS, _PAUSE_S = 20, 0.05
@@ -40,7 +43,7 @@ class Assembler:
     def __init__(self, bus: Bus, keeper: Keeper) -> None:
         self._bus = bus
         self._keeper = keeper
-        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._reading, self._writing = asyncio.Semaphore(_AT_ONCE), asyncio.Semaphore(_AT_ONCE)
         self._under_way: dict[AssembleStream, asyncio.Task[AssembledStream]] = {}
         self._is_stopped = False
 
@@ -51,6 +54,9 @@ class Assembler:
         """
         task = self._under_way.get(asked)
         if task is None:
+            self._check_running()
+            if len(self._under_way) >= MOST:
+                raise StorageUnavailable("as many streams as possible are being assembled")
             task = self._under_way[asked] = asyncio.create_task(self._assemble(asked))
             task.add_done_callback(lambda _: self._under_way.pop(asked))
         return await asyncio.shield(task)
@@ -61,19 +67,20 @@ class Assembler:
         await asyncio.gather(*self._under_way.values(), return_exceptions=True)
 
     async def _assemble(self, asked: AssembleStream) -> AssembledStream:
-        async with self._slots:
-            self._check_running()
-            kept = await self._kept(asked)
-            if kept is not None:
-                return AssembledStream(ref=kept)
-            assembly = Assembly()
-            try:
+        kept = await self._kept(asked)
+        if kept is not None:
+            return AssembledStream(ref=kept)
+        assembly = Assembly()
+        try:
+            async with self._reading:
                 await self._gather(asked, assembly)
                 if assembly.wire_size <= INLINE_BYTES:
                     return await asyncio.to_thread(_inline, assembly)
+            async with self._writing:
+                self._check_running()
                 return AssembledStream(ref=await self._keep(asked, assembly))
-            finally:
-                await asyncio.to_thread(assembly.close)
+        finally:
+            await asyncio.to_thread(assembly.close)
 
     async def _kept(self, asked: AssembleStream) -> ArtifactRef | None:
         """The reference, if this has been done before."""

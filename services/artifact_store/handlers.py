@@ -41,6 +41,7 @@ from contracts.tools import REPLY_HEADER
 from services.runtime.artifact_errors import ArtifactFailed, ArtifactInvalid
 from services.runtime.artifacts import header_value
 
+from .assembling import MOST as STREAMS
 from .assembling import Assembler
 from .errors import places
 from .keeper import Keeper
@@ -51,7 +52,6 @@ logger = structlog.get_logger(__name__)
 QUEUE = "artifact_store"
 _AT_ONCE = 32
 _PENDING_BYTES = 64 << 20
-
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,8 @@ def build_router(keeper: Keeper, uploads: Uploads, assembler: Assembler, most_up
     router.subscriber(subjects.ARTIFACT_LIST, **shared)(on.list)
     router.subscriber(subjects.ARTIFACT_DELETE, **shared)(on.delete)
     router.subscriber(subjects.ARTIFACT_PRESIGN, **shared)(on.presign)
-    router.subscriber(subjects.ARTIFACT_ASSEMBLE, **shared)(on.assemble)
+    # Whoever has waited for long asks again, and waits beside itself.
+    router.subscriber(subjects.ARTIFACT_ASSEMBLE, **{**shared, "max_workers": 4 * STREAMS})(on.assemble)
     # A place for every chunk that senders may have under way, so that none waits behind another upload; and for those who only ask.
     chunks = {**shared, "queue": "", "max_workers": most_uploads * (WINDOW + 1)}
     router.subscriber(subjects.artifact_chunk(uploads.copy), **chunks, decoder=_raw)(on.chunk)

@@ -329,6 +329,27 @@ async def test_what_is_light_needs_no_s3_server(deployment: Deployment, server: 
 
 
 @pytest.mark.system
+@pytest.mark.timeout(120)
+async def test_what_is_light_does_not_wait_behind_what_is_heavy(deployment: Deployment, server: NatsServer) -> None:
+    """The S3 server hangs, and more heavy streams than are written at once wait for it; they succeed when it goes on."""
+    async with connected(server.url) as bus:
+        run = Run(bus, deployment.client, deployment.tenant)
+        light = await run.pieces(["a", "b"])
+        heavy = [await run.pieces(points(2, seed=seed), stream=f"heavy{seed}") for seed in range(9)]
+        deployment.s3.freeze()
+        try:
+            asking = [asyncio.create_task(run.assembled(pieces, stream=f"heavy{seed}")) for seed, pieces in enumerate(heavy)]
+            for seed in range(4):
+                await claimed(run, points(2, seed=seed))
+            assert await asyncio.wait_for(run.assembled(light), 10) == "ab"
+        finally:
+            deployment.s3.thaw()
+        refs = await asyncio.gather(*asking)
+        assert all(isinstance(ref, ArtifactRef) for ref in refs)
+        assert len(await deployment.references()) == 9
+
+
+@pytest.mark.system
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 async def test_memory_stays_flat_however_long_the_stream(deployment: Deployment, server: NatsServer) -> None:
     """Thirty megabytes are read in pages, gathered in a file and written from there; nobody's log shows any of it."""
