@@ -19,13 +19,18 @@ def settle(run: Run, told: Told, observed: Observed, rules: Rules) -> list[Event
         return [observed, run.paused]
     step = run.step
     waiting = waiting_calls(run)
-    if waiting and run.deadline_at is not None and told.now >= run.deadline_at:
-        return [observed, budgets.out_of(after(run, observed=observed), budgets.deadline(run), told.now)]
     if waiting and step is not None:
-        return [observed, Called(step=step.step, by=told.owner, calls=waiting[:1])]
+        return [observed, _too_late(run, told, observed) or Called(step=step.step, by=told.owner, calls=waiting[:1])]
     if len(run.open) > 1 or step is None:
         return [observed]
     return [observed, *conclude(run, told, step, rules, observed)]
+
+
+def _too_late(run: Run, told: Told, observed: Observed | None) -> Event | None:
+    """What happens instead of a further call once the deadline has passed: its timer may come later than the outcome."""
+    if run.deadline_at is None or told.now < run.deadline_at:
+        return None
+    return budgets.out_of(after(run, observed=observed), budgets.deadline(run), told.now)
 
 
 def waiting_calls(run: Run) -> list[PlannedCall]:
@@ -38,7 +43,7 @@ def conclude(run: Run, told: Told, step: Step, rules: Rules, last: Observed | No
     outcomes = dict(run.observed) if last is None else {**run.observed, last.call_id: last}
     join = _join(run, told, step, outcomes)
     if isinstance(join, PlannedCall):
-        return [Called(step=step.step, by=told.owner, calls=[join], join=True)]
+        return [_too_late(run, told, last) or Called(step=step.step, by=told.owner, calls=[join], join=True)]
     status: StepStatus = "succeeded" if any(o.status == "succeeded" for o in outcomes.values()) else "failed"
     latency_ms = max(0, told.now - run.step_at)
     ended = Step(step=step.step, node=step.node, status=status, latency_ms=latency_ms, note=join)

@@ -2,13 +2,16 @@
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
+from contracts.actions import Join
 from contracts.events import Done, Error
 from contracts.faults import Fault
 from contracts.inbox import TimerFired
 from contracts.payload import Usage
+from contracts.tools import ToolSpec
 from services.planner.advance import MAX_LOST, advance
 from services.planner.decisions import Decision, Failed, Final, Invalid
 from services.planner.moves import Ack, Append, Ask, Close, Dispatch, Open, Say, SetTimer, Silent, Told, Wake
@@ -161,6 +164,21 @@ def test_a_waiting_call_is_not_begun_after_the_deadline() -> None:
     top_up(world, deadline_s=60)
     moves = carry_out(world, world.told("INBOX:2", "resumed"))
     assert [call.call_id for call in moves[0].calls] == ["1-2"]  # type: ignore[attr-defined]
+
+
+def test_a_join_is_not_begun_after_the_deadline() -> None:
+    """It is called once the run goes on."""
+    world = World()
+    asked_to(world, replace(calls(2), join=Join(node="merge")), grace_s=5)
+    specs = {"merge": ToolSpec(name="merge")}
+    carry_out(world, world.told("INBOX:1", "call_finished", finished=finished("1-1"), specs=specs))
+    late = world.told("INBOX:2", "call_finished", finished=finished("1-2"), specs=specs)
+    late.now = 61_000
+    carry_out_one(world, late)
+    assert world.types()[-2:] == ["observed", "paused"]
+    top_up(world, deadline_s=60)
+    moves = carry_out(world, world.told("INBOX:3", "resumed", specs=specs))
+    assert [call.call_id for call in moves[0].calls] == ["1-join"]  # type: ignore[attr-defined]
 
 
 def test_an_answer_is_restated_without_asking() -> None:

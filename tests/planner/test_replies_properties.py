@@ -256,6 +256,10 @@ def judge(played: Played, heard: list[str]) -> None:
     assert isinstance(end, Done)
     if end.reason == "answer_complete":
         assert played.shown[max(played.shown)] == end.raw_answer, heard
+    else:
+        told = played.events[-2]
+        assert (told.type, told.text, told.done) == ("chunk", end.raw_answer, True)
+        assert (told.action_seq, told.attempt) > max(played.shown), "what was shown of broken replies is taken back"
     written = " ".join(heard).lower()
     for call in played.sent:
         words = {word for leaf in leaves(call.args) for word in re.findall(r"\w+", leaf.lower())}
