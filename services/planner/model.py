@@ -35,6 +35,7 @@ _ENVIRONMENT = {
     "LITELLM_LOCAL_POLICY_TEMPLATES": "True",
     "LITELLM_LOCAL_AUTOROUTER_PRESETS": "True",
     "LITELLM_MODE": "PRODUCTION",  # else it loads a `.env` that it finds from the working directory
+    "REPEATED_STREAMING_CHUNK_LIMIT": "2000",  # equal chunks in a row are a loop to it; by its own hundred, a rule of dashes is one
 }
 """Without these it fetches tables from the network when it is imported, and keeps a thread that tries again."""
 _LOGGERS = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "openai", "httpx", "httpcore")

@@ -114,7 +114,8 @@ _MEANINGS = (
 """In this order; the first whose name or status fits. What fits none is a failure that may pass."""
 _PASSING = _Meaning(frozenset(), frozenset(), "model_failed", "{model} failed ({label})", retryable=True)
 
-# What LiteLLM and its clients say before anybody was asked. They report it as some error of the provider, with a status that they made up.
+# What LiteLLM and its clients say themselves, mostly before anybody was asked. They report it as some error of the provider, with a status
+# that they made up.
 _NO_PROVIDER = _Meaning(
     frozenset(),
     frozenset(),
@@ -123,6 +124,7 @@ _NO_PROVIDER = _Meaning(
 )
 _NO_KEY = _Meaning(frozenset(), frozenset(), "model_failed", "there is no API key for {model}: set {key} where the planner runs")
 _NO_URL = _Meaning(frozenset(), frozenset(), "model_failed", "the address of {model} is no http URL: see RUNWIRE_MODEL_API_BASE")
+_LOOPING = _Meaning(frozenset(), frozenset(), "model_failed", "{model} said the same over and over", retryable=True)
 _UNREACHABLE = _Meaning(
     frozenset({"ConnectError", "ConnectTimeout"}),
     frozenset(),
@@ -142,7 +144,7 @@ def from_provider(error: BaseException, model: str, *, after_output: bool = Fals
     error = _innermost(error)
     causes = [type(cause).__name__ for cause in _chain(error)]
     text = str(error)[:_READ]
-    early = _before_asking(text, causes)
+    early = _of_litellm(text, causes)
     status = None if early else _status(error)
     meaning = early or _meaning_of(error, status)
     label = next(name for name in causes if name in meaning.names) if early is _UNREACHABLE else _label(error, status)
@@ -169,12 +171,14 @@ def _meaning_of(error: BaseException, status: int | None) -> _Meaning:
     return next(by_name, None) or next(by_status, None) or _PASSING
 
 
-def _before_asking(text: str, causes: list[str]) -> _Meaning | None:
-    """What kept the request from being sent. The text is looked at here and goes no further."""
+def _of_litellm(text: str, causes: list[str]) -> _Meaning | None:
+    """What no provider has said. The text is looked at here and goes no further."""
     if "LLM Provider NOT provided" in text:
         return _NO_PROVIDER
     if _KEY_IS_MISSING.search(text):
         return _NO_KEY
+    if "repeating the same chunk" in text:
+        return _LOOPING
     if {"UnsupportedProtocol", "InvalidURL"} & set(causes):
         return _NO_URL
     return _UNREACHABLE if _UNREACHABLE.names & set(causes) else None

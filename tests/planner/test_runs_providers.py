@@ -117,6 +117,19 @@ async def test_every_fallback_is_asked(plan: Plan, provider: ModelServer) -> Non
     assert story.shown() == "whole"
 
 
+async def test_an_answer_may_repeat_itself(plan: Plan, provider: ModelServer) -> None:
+    """A rule of dashes is no loop; a model that never comes to an end is one, and is asked again."""
+    planning, rule = await plan(), "--------"
+    provider.say(Say(text=answer(rule * 300).text, piece=len(rule)))
+    story = await planning.tell()
+    assert story.shown() == story.end.raw_answer == rule * 300
+    provider.reset()
+    provider.say(Say(text=answer(rule * 2500).text, piece=len(rule)), answer("whole"))
+    story = await planning.tell()
+    assert story.shown() == "whole"
+    assert "said the same over and over" in story.of("model_failed")[0].fault.reason
+
+
 async def test_requests_count_where_a_run_ends_in_an_error_too(plan: Plan, provider: ModelServer) -> None:
     """Three of them before the model is given up."""
     provider.say(Say(status=500))
