@@ -30,7 +30,7 @@ _OBJECTS = ("{", "[", '"', "\ufeff")
 _WRAPPINGS = (*_OBJECTS, "`")
 _MAY_BEGIN = re.compile(r"[{<]")
 _QUOTED_KEY = re.compile(r"""[{,]\s*\\*["']|\{[^{}]*["']\s*:""")
-_THOUGHTS = re.compile(rf"<({'|'.join(THINK_TAGS)})>.*?</\1>", re.DOTALL | re.IGNORECASE)
+_THINK_TAG = re.compile(rf"<(?P<closing>/?)(?P<name>{'|'.join(THINK_TAGS)})>", re.IGNORECASE)
 
 
 class ReactReading:
@@ -186,7 +186,7 @@ class TextReading(ReactReading):
 
     def decide(self, reply: Reply) -> Decision:
         """Whatever came, the run ends: with the text, with the answer of an action, or with what the run has."""
-        text = _THOUGHTS.sub("", reply.text).lstrip()
+        text = _without_thoughts(reply.text).lstrip()
         warnings: tuple[str, ...] = ()
         if text.startswith(_WRAPPINGS) or "{" in text or _NODE in text:
             normalized = normalize_action(reply.text, tools=self._names)
@@ -198,6 +198,24 @@ class TextReading(ReactReading):
         args = {**self._args, "answer": text} if text.strip() else dict(self._args)
         reasoning = reply.reasoning if self._native_reasoning else None
         return Final(args=args, has_text=bool(text.strip()), usage=reply.usage, reasoning=reasoning, warnings=warnings)
+
+
+def _without_thoughts(text: str) -> str:
+    """The text without its closed think elements. One pattern for an element would search from each open tag to the end."""
+    closing: dict[str, int] = {}
+    elements: list[tuple[int, int]] = []
+    for tag in reversed(list(_THINK_TAG.finditer(text))):
+        name = tag["name"].lower()
+        if tag["closing"]:
+            closing[name] = tag.end()
+        elif name in closing:
+            elements.append((tag.start(), closing[name]))
+    parts, here = [], 0
+    for start, end in reversed(elements):
+        if start >= here:
+            parts.append(text[here:start])
+            here = end
+    return "".join([*parts, text[here:]])
 
 
 def _is_broken(normalized: Normalized, text: str) -> bool:
