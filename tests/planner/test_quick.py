@@ -26,9 +26,12 @@ def test_an_object_is_the_one_that_the_reader_reads(text: str) -> None:
         assert json.dumps(found) == json.dumps(Reader(text).read(start)) == json.dumps(Reader(text, lenient=True).read(start))
 
 
-def nested(depth: int) -> str:
+LONG = "x" * 20_000
+
+
+def nested(depth: int, inner: str = "", beside: str = "") -> str:
     """Containers inside each other."""
-    return '{"a":' + "[" * (depth - 1) + "]" * (depth - 1) + "}"
+    return '{"a":' + "[" * (depth - 1) + inner + "]" * (depth - 1) + beside + "}"
 
 
 @pytest.mark.parametrize(
@@ -37,12 +40,21 @@ def nested(depth: int) -> str:
         (nested(MAX_DEPTH), True),
         (nested(MAX_DEPTH + 1), False),
         (nested(5000), False),
+        (nested(MAX_DEPTH, "", f',"b":"{LONG}"'), True),
+        (nested(MAX_DEPTH - 1, "1", f',"b":"{LONG}"'), True),
+        (nested(MAX_DEPTH + 1, "", f',"b":"{LONG}"'), False),
+        (nested(MAX_DEPTH + 1, "1", f',"b":"{LONG}"'), False),
+        ('{"a": "' + LONG + '"}], [{"b": 1}', False),
+        ('{"a": "' + LONG + '"}, {"b": 1}', False),
+        ('{"a": ["' + LONG + '"]}', True),
+        ('{"a": "' + LONG + '", "b": 1e999}', False),
         ('{"a":' + nested(60) + ',"b":' + nested(60) + "}", True),
         ('{"a": 1e999}', False),
         ('{"a": [[1], -1e999]}', False),
         ('{"a": 1e99}', True),
         ('{"a": ' + "9" * 1001 + "}", False),
         ('{"a": ' + "9" * 9999 + "}", False),
+        ('{"a": ' + "9" * 20_000 + "}", False),
         ('{"a": ' + "9" * 999 + "}", True),
         ('{"a": NaN}', False),
         ('{"args": 1, "args": 1}', False),

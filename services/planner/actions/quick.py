@@ -14,7 +14,9 @@ _LARGEST = 10**MAX_DIGITS
 _HARMLESS = frozenset({str, bool, type(None)})
 _AS_DIGITS = bytes.maketrans(b"123456789E", b"000000000e")
 _ENDLESS = b"0" * 300
-_FEW = 50
+_FEW, _SHORT, _LONG = 50, 1000, 10_000
+_AROUND = 201 - MAX_DEPTH
+"""jiter reads 201 levels: with so many around it, an object has as many left as may be, or one less."""
 
 
 def honest_object(text: str, start: int) -> tuple[dict[str, Any], int] | None:
@@ -24,18 +26,30 @@ def honest_object(text: str, start: int) -> tuple[dict[str, Any], int] | None:
         return None
     try:
         data = text[start:end].encode()
-        value = jiter.from_json(data, allow_inf_nan=False, catch_duplicate_keys=True)
+        value = _read(data)
     except ValueError:
         return None
     return (value, end) if isinstance(value, dict) and (_is_modest(data) or _is_sane(value)) else None
 
 
-def _is_modest(data: bytes) -> bool:
-    """Whether it cannot hold an endless number or too deep a nesting: no exponents, no hundreds of digits, not too many containers.
+def _read(data: bytes) -> Any:
+    if len(data) < _LONG and data.count(b"{") + data.count(b"[") <= MAX_DEPTH:
+        return jiter.from_json(data, allow_inf_nan=False, catch_duplicate_keys=True)
+    # To look for too deep a nesting in what was read, or for each bracket in what is long, takes more.
+    value = jiter.from_json(b"[" * _AROUND + data + b"]" * _AROUND, allow_inf_nan=False, catch_duplicate_keys=True)
+    for _ in range(_AROUND):
+        if len(value) != 1:
+            return None
+        value = value[0]
+    return value
 
-    Of few members it says nothing: to look at their values is sooner done than to look at every character.
+
+def _is_modest(data: bytes) -> bool:
+    """Whether it cannot hold an endless number: no exponents and no hundreds of digits.
+
+    Of a long text that seems to have few members it says nothing: to look at their values is sooner done than to look at every character.
     """
-    if data.count(b":") < _FEW or data.count(b"{") + data.count(b"[") > MAX_DEPTH:
+    if len(data) > _SHORT and data.count(b":", 0, _LONG) < _FEW:
         return False
     digits = data.translate(_AS_DIGITS)
     return b"0e" not in digits and _ENDLESS not in digits
