@@ -121,11 +121,19 @@ def settles_each_call_once(run: RunEvidence) -> Iterator[str]:
 
 
 def streams_the_answer(run: RunEvidence) -> Iterator[str]:
-    """The chunks of the last attempt, joined, are the answer; numbered without gaps; closed by `done`."""
+    """The chunks of the last attempt, joined, are the answer; numbered without gaps; closed by `done`.
+
+    A forced end brings its own chunk, in its record.
+    """
     end = _end(run)
-    if end is None or end[1]["type"] != "done" or end[1].get("reason") != "answer_complete":
+    if end is None or end[1]["type"] != "done":
         return
-    chunks = [event for record, event in events_of(run, "stream") if event["type"] == "chunk" and record.sequence < end[0].sequence]
+    forced = end[1].get("reason") != "answer_complete"
+    chunks = [
+        event
+        for record, event in events_of(run)
+        if event["type"] == "chunk" and (record.sequence < end[0].sequence or (forced and record is end[0]))
+    ]
     if not chunks:
         yield "no chunk of the answer"
         return

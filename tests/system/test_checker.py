@@ -101,6 +101,10 @@ def _alter_the_answer(e: Evidence) -> None:
     _events(e, 9)[-1]["raw_answer"] = "43"
 
 
+def _force_an_end_that_is_not_shown(e: Evidence) -> None:
+    _events(e, 9)[-1].update(reason="budget_exhausted", raw_answer="as far as it came")
+
+
 def _leave_the_stream_open(e: Evidence) -> None:
     _events(e, 8)[0]["done"] = False
 
@@ -176,7 +180,7 @@ MUTANTS: dict[str, list[Callable[[Evidence], None]]] = {
     "ends_exactly_once": [_end_twice, _never_end, _write_after_the_end],
     "ends_done": [_cancel_by_nobody, _fail_for_no_reason],
     "settles_each_call_once": [_settle_twice, _leave_a_call_open, _settle_the_unplanned],
-    "streams_the_answer": [_lose_a_chunk, _repeat_a_chunk, _alter_the_answer, _leave_the_stream_open],
+    "streams_the_answer": [_lose_a_chunk, _repeat_a_chunk, _alter_the_answer, _leave_the_stream_open, _force_an_end_that_is_not_shown],
     "stores_nothing_of_the_dead": [_store_a_dead_chunk, _store_a_late_chunk],
     "asks_in_order": [_skip_an_attempt, _decide_by_the_dead],
     "shows_what_is_stored": [_hide_an_event, _show_an_event_twice, _show_out_of_order],
@@ -191,6 +195,17 @@ MUTANTS: dict[str, list[Callable[[Evidence], None]]] = {
 def test_a_sound_session_passes() -> None:
     """No rule complains of a session in which nothing went wrong."""
     assert judge(sound()) == {}
+
+
+def test_a_forced_end_brings_its_own_chunk() -> None:
+    """Newer than what was shown of the answer that did not come to its end."""
+    forced = sound()
+    _force_an_end_that_is_not_shown(forced)
+    text = _events(forced, 9)[-1]["raw_answer"]
+    _events(forced, 9).insert(-1, {"type": "chunk", "action_seq": 3, "attempt": 1, "seq": 0, "text": text, "done": True})
+    forced.runs[0].may_fail = True
+    forced.runs[0].seen = [("", event) for record in forced.runs[0].records for event in record.events]
+    assert judge(forced) == {}
 
 
 @pytest.mark.parametrize(
