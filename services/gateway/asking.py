@@ -13,7 +13,6 @@ from .bodies import Questions, idempotency_key, trace_id
 from .connected import while_connected
 from .event_stream import OpenStreams
 from .images import Images
-from .inputs import ChatInput
 from .intake import Intake
 from .vision import Vision
 
@@ -28,10 +27,9 @@ class Asking:
         self._images = images
         self._streams = streams
 
-    async def accept(self, request: Request, tenant: str, form: type[RunInput] | type[ChatInput]) -> str:
+    async def accept(self, request: Request, tenant: str, form: type[RunInput]) -> str:
         """Return the id of the run that a request asks for. Raises the problems of its parts."""
-        async with self._questions.read(request, form) as question:
-            asked = question.as_run() if isinstance(question, ChatInput) else question
+        async with self._questions.read(request, form) as asked:
 
             async def images(run: str) -> list[ImageRef]:
                 work = self._images_of(tenant, run, asked)

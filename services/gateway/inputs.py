@@ -1,14 +1,11 @@
 """What the gateway takes and gives besides the contracts."""
 
-from typing import Any
-
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from contracts.artifacts import StoredArtifact
 from contracts.base import HttpInput
-from contracts.images import ImageInput
 from contracts.payload import FinalPayload
-from contracts.runs import LimitsInput, Question, RunInput, RunStatus
+from contracts.runs import LimitsInput, RunInput, RunStatus
 from contracts.tools import ToolSpec
 
 
@@ -31,23 +28,10 @@ class TopUpInput(HttpInput):
         return limits
 
 
-class ChatInput(BaseModel):
-    """The body of `POST /chat`, a compatibility surface: unknown fields are ignored."""
+class ChatInput(RunInput):
+    """The body of `POST /chat`, a compatibility surface: that of a run, and unknown fields are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
-
-    query: Question = Field(min_length=1, max_length=200_000)
-    images: list[ImageInput] = Field(default_factory=list, max_length=64)
-    agent: str = Field(default="default", pattern=r"^[A-Za-z0-9_-]{1,64}$")
-    session_id: str | None = Field(default=None, max_length=200)
-    user_id: str | None = Field(default=None, max_length=200)
-    llm_context: dict[str, Any] = Field(default_factory=dict)
-    tool_context: dict[str, Any] = Field(default_factory=dict)
-
-    def as_run(self) -> RunInput:
-        """The same question as a run."""
-        # Field by field: a dump would copy the images' bytes.
-        return RunInput(**{name: getattr(self, name) for name in self.model_fields_set})
 
 
 class ChatAnswer(BaseModel):

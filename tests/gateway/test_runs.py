@@ -12,7 +12,7 @@ from contracts import subjects
 from contracts.events import Asked
 from contracts.ids import new_id
 from contracts.inbox import INBOX_MESSAGE, CancelRequested
-from contracts.runs import RunStatus
+from contracts.runs import RunRequested, RunStatus
 from services.gateway.auth import new_key
 from services.gateway.run_index import RunIndex
 from services.runtime.bus import Bus
@@ -152,6 +152,22 @@ async def test_chat_answers_when_the_run_has_ended_however(served: Served, bus: 
     assert answer.json()["run_id"] == run
     assert answer.json()["payload"]["raw_answer"] == ("because" if end == "done" else "")
     assert len(served.gateway.streams) == 0
+
+
+async def test_chat_takes_what_a_run_takes(served: Served, bus: Bus) -> None:
+    """Limits bind here too, and a wrong one is named."""
+    query = f"bounded {new_id()}"
+    waiting = asyncio.create_task(served.http.post("/chat", json={"query": query, "limits": {"max_steps": 3}, "tools": ["a"]}))
+    run = await asked_for(bus, query)
+    message = await bus.last(subjects.REQUESTS, subjects.request(subjects.DEFAULT_TENANT, run))
+    assert message is not None
+    requested = RunRequested.model_validate_json(message.data)
+    assert (requested.limits, requested.tools) == ({"max_steps": 3}, ["a"])
+    await Writer(bus, run=run).cancelled()
+    assert (await waiting).status_code == 200
+    wrong = await served.http.post("/chat", json={"query": query, "limits": {"max_step": 3}})
+    assert wrong.status_code == 422
+    assert "max_step" in wrong.text
 
 
 async def test_chat_for_a_question_that_was_answered_before(served: Served, bus: Bus) -> None:
