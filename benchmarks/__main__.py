@@ -16,7 +16,7 @@ import uvloop
 
 from benchmarks import cases, streams
 from benchmarks.figures import Table
-from benchmarks.reading import reading
+from benchmarks.reading import reading, repeated
 from benchmarks.script import Script
 from benchmarks.system import System, started
 from services.runtime.collector import calm
@@ -27,7 +27,10 @@ ALL = "abcdeg"
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured: `tokens` per run of (a), `runs` per round of (c), `clients` of (d) and tokens to each, steps, megabytes."""
+    """How much is measured.
+
+    `tokens` per run of (a), `runs` per round of (c), `clients` of (d) and tokens to each, steps, megabytes, seconds of search.
+    """
 
     rounds: int
     tokens: int
@@ -37,11 +40,12 @@ class Effort:
     steps: int
     longest: int
     megabytes: float
+    searched_s: float
 
 
-FULL = Effort(rounds=5, tokens=150, runs=400, clients=1000, tokens_to_each=12, steps=200, longest=1000, megabytes=0.5)
-QUICK = Effort(rounds=3, tokens=40, runs=60, clients=100, tokens_to_each=8, steps=60, longest=200, megabytes=0.25)
-SMALLEST = Effort(rounds=1, tokens=5, runs=10, clients=20, tokens_to_each=2, steps=5, longest=100, megabytes=0.01)
+FULL = Effort(rounds=5, tokens=150, runs=400, clients=1000, tokens_to_each=12, steps=200, longest=1000, megabytes=0.5, searched_s=60)
+QUICK = Effort(rounds=3, tokens=40, runs=60, clients=100, tokens_to_each=8, steps=60, longest=200, megabytes=0.25, searched_s=10)
+SMALLEST = Effort(rounds=1, tokens=5, runs=10, clients=20, tokens_to_each=2, steps=5, longest=100, megabytes=0.01, searched_s=0.2)
 
 
 async def measure(system: System, effort: Effort, only: str = ALL) -> AsyncIterator[Table]:
@@ -64,6 +68,7 @@ async def main(effort: Effort, only: str, syncs: tuple[str, ...]) -> None:
     """Print a table per question and durability."""
     if "g" in only:
         print(reading(effort.rounds, effort.megabytes).text(), flush=True)
+        print(repeated(effort.searched_s).text(), flush=True)
     for sync in syncs if set(only) - {"g"} else ():
         async with started(sync) as system:
             async for table in measure(system, effort, only):

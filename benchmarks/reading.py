@@ -1,6 +1,10 @@
-"""What reading a reply costs: (g) seconds per megabyte, of the answer's stream and of the whole parse, and how they grow."""
+"""What reading a reply costs: (g) seconds per megabyte, of the answer's stream and of the whole parse, and how they grow.
+
+Tests count the characters that are looked at; what a regular expression or a library does in between shows only here, in CPU time.
+"""
 
 import json
+import random
 import time
 from collections.abc import Callable
 
@@ -8,6 +12,8 @@ from benchmarks.answer_stream import REPLIES
 from benchmarks.figures import Table, ratios, spread
 from services.planner.actions import normalize_action
 from services.planner.answer_stream import AnswerStream
+from services.planner.model_types import Reply
+from services.planner.strategies.react_reading import ReactReading
 
 MB = 1 << 20
 _CHUNK = 64
@@ -21,6 +27,36 @@ HOSTILE: dict[str, Callable[[int], str]] = {
     "objects": lambda size: '{"x": {"y": null}} ' * (size // 19),
     "prose": lambda size: "no action at all, " * (size // 18),
 }
+
+
+PIECES = (
+    *"{[\"'\\`,:/#(<>=}]-0 \t\n",
+    *(
+        "<think>",
+        "</think>",
+        "```json\n",
+        "```",
+        "...",
+        "None",
+        "1e",
+        "//",
+        "/*",
+        "{{",
+        '"""',
+        "'''",
+        '\\"',
+        "\\u00",
+        "\\ud83d",
+        "x: ",
+        "json",
+        "“",
+        "<|",
+    ),
+    *('{"a":', '"next_node":', '{"next_node": "x", "args": {', '{"next_node": "final_response", "args": {"answer": "'),
+)
+BEFORE = ("", "text ", "<think>", "```json\n", '{"next_node": "x", "args": {"q": "', '{"next_node": "final_response", "args": {"answer": "')
+BEHIND = ("", "}", '"}}', "```", '</think>{"next_node": "x", "args": {}}')
+_REPEATED, _SLOW_S = 30_000, 0.2
 
 
 def streamed(text: str) -> None:
@@ -50,6 +86,36 @@ def reading(rounds: int, megabytes: float) -> Table:
             long = [_seconds(work, twice) for _ in range(rounds)]
             cells += [spread([seconds * 1e3 * MB / len(once) for seconds in short], 1), spread(ratios(long, short))]
         table.add(name, *cells)
+    return table
+
+
+def decided(text: str) -> None:
+    """Read a whole reply, and its reasoning, as the planner does in the end."""
+    reading = ReactReading({})
+    reading.feed(text)
+    reading.decide(Reply(text=text, reasoning=text))
+
+
+def repeated(seconds: float, seed: int = 0) -> Table:
+    """(g) Look for a text whose repetition is read more slowly the more there is of it: two pieces at random, something around them."""
+    chance = random.Random(seed)
+    table = Table(
+        "(g) replies that repeat themselves",
+        ("tried", "slowest, ms", "growth", "what"),
+        f"CPU time of {_REPEATED:,} characters; `growth`: how many times as long twice as many took, where {_SLOW_S:g} s were exceeded.",
+    )
+    tried, slowest, worst, what = 0, 0.0, 0.0, ""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        unit, before, behind = "".join(chance.choices(PIECES, k=2)), chance.choice(BEFORE), chance.choice(BEHIND)
+        times = _REPEATED // len(unit)
+        took = _seconds(decided, before + unit * times + behind)
+        tried, slowest = tried + 1, max(slowest, took)
+        if took >= _SLOW_S:
+            growth = _seconds(decided, before + unit * (2 * times) + behind) / took
+            if growth > worst:
+                worst, what = growth, repr((before, unit, behind))
+    table.add(str(tried), f"{slowest * 1e3:.0f}", f"{worst:.1f}" if what else "none was slow", what)
     return table
 
 
