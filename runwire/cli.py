@@ -108,7 +108,7 @@ async def _up(plan: launch.Plan, *, demo: bool, once: bool) -> int:
     stop = launch.stop_event()
     for sentence in misspelt(os.environ):
         _note(console, sentence)
-    console.print("[dim]starting nats-server, planner, tool_runner, gateway and tools …[/dim]")
+    console.print("[dim]starting nats-server, an S3 server, planner, tool_runner, artifact_store, gateway and tools …[/dim]")
     async with launch.running(plan, lambda text: _note(console, text), stop) as endpoints:
         where = f"gateway [bold]{endpoints['url']}[/bold] · NATS {endpoints['nats_url']} · data {escape(str(plan.data))}"
         console.print(where, highlight=False, soft_wrap=True)
