@@ -33,9 +33,9 @@ def honest_object(text: str, start: int) -> tuple[dict[str, Any], int] | None:
 
 
 def _read(data: bytes) -> Any:
-    if len(data) < _LONG and data.count(b"{") + data.count(b"[") <= MAX_DEPTH:
+    if len(data) < _LONG:
         return jiter.from_json(data, allow_inf_nan=False, catch_duplicate_keys=True)
-    # To look for too deep a nesting in what was read, or for each bracket in what is long, takes more.
+    # To look for too deep a nesting in what was read would take as long as to read it.
     value = jiter.from_json(b"[" * _AROUND + data + b"]" * _AROUND, allow_inf_nan=False, catch_duplicate_keys=True)
     for _ in range(_AROUND):
         if len(value) != 1:
@@ -45,11 +45,13 @@ def _read(data: bytes) -> Any:
 
 
 def _is_modest(data: bytes) -> bool:
-    """Whether it cannot hold an endless number: no exponents and no hundreds of digits.
+    """Whether what was read cannot hold too deep a nesting or an endless number: few containers, no exponents, no hundreds of digits.
 
-    Of a long text that seems to have few members it says nothing: to look at their values is sooner done than to look at every character.
+    Of a text that seems to have few members for its length it says nothing: to look at their values is sooner done than at every character.
     """
-    if len(data) > _SHORT and data.count(b":", 0, _LONG) < _FEW:
+    if len(data) > _SHORT and data.count(b":", 0, 2 * _SHORT) < _FEW:
+        return False
+    if len(data) < _LONG and data.count(b"{") + data.count(b"[") > MAX_DEPTH:
         return False
     digits = data.translate(_AS_DIGITS)
     return b"0e" not in digits and _ENDLESS not in digits
