@@ -54,6 +54,8 @@ class ServedTool:
         self._tasks: set[asyncio.Task[None]] = set()
         self._announcement = Announcement(client, tool)
         self._requests: Subscription | None = None
+        self._of_lost_connection = 0
+        """So many of the requests that come next were read from a connection that is lost."""
         self._questions: list[Subscription] = []
 
     async def start(self) -> None:
@@ -80,12 +82,18 @@ class ServedTool:
             with contextlib.suppress(NatsError, ConnectionError, OSError):
                 await question.unsubscribe()
 
+    def lose_connection(self) -> None:
+        """What waits to be handled now came over a connection that is lost; nothing of the next one is among it."""
+        self._of_lost_connection = self._requests.pending_msgs if self._requests is not None else 0
+
     async def beat(self) -> None:
         """Tell those who wait for calls in flight that they are alive."""
         for held in self._calls.running():
             await held.beat(_BEAT)
 
     async def _on_request(self, message: Msg) -> None:
+        of_lost_connection = self._of_lost_connection > 0
+        self._of_lost_connection -= of_lost_connection
         try:
             call = wire.ToolCall.model_validate_json(message.data)
         except ValidationError as error:
@@ -95,7 +103,7 @@ class ServedTool:
         if held is not None:
             await held.join(message.reply, _BEAT)
             return
-        if self._waking.just_woke and await self._is_stale(call.idempotency_key):
+        if self._waking.just_woke and (of_lost_connection or await self._is_stale(call.idempotency_key)):
             logger.warning("%s: call %s was called off while this process was stopped", self._tool.name, call.idempotency_key)
             return  # Whoever still waits for it will ask who holds it, and hear that nobody does.
         if time.time() * 1000 > min(call.deadline_at, call.start_by or call.deadline_at):

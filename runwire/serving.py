@@ -49,12 +49,13 @@ async def serve(
     named = unique(tools)
     stop = stop or asyncio.Event()
     leaving = _Leaving()
-    client = await _connected(_connect(url, user, password, leaving), stop)
+    served: list[ServedTool] = []
+    client = await _connected(_connect(url, user, password, leaving, served), stop)
     if client is None:
         return
     workers = Workers()
     waking = Waking()
-    served = [ServedTool(client, tool, workers, waking) for tool in named]
+    served += [ServedTool(client, tool, workers, waking) for tool in named]
     beating = asyncio.create_task(_beat(served, waking))
     try:
         for one in served:
@@ -107,7 +108,7 @@ async def _connected(connecting: Coroutine[Any, Any, Client], stop: asyncio.Even
         connection.cancel()
 
 
-async def _connect(url: str | None, user: str | None, password: str | None, leaving: _Leaving) -> Client:
+async def _connect(url: str | None, user: str | None, password: str | None, leaving: _Leaving, served: Sequence[ServedTool]) -> Client:
     url = url or os.environ.get("RUNWIRE_NATS_URL") or DEFAULT_URL
     user = user or os.environ.get("RUNWIRE_NATS_USER")
     password = password or os.environ.get("RUNWIRE_NATS_PASSWORD")
@@ -120,6 +121,10 @@ async def _connect(url: str | None, user: str | None, password: str | None, leav
         if (text := repr(error)) not in seen:
             seen.add(text)
             logger.warning("NATS at %s: %s%s", places, text, "; it is tried again until it answers" if isinstance(error, OSError) else "")
+
+    async def on_disconnect() -> None:
+        for one in served:
+            one.lose_connection()
 
     async def on_reconnect() -> None:
         seen.clear()
@@ -136,6 +141,7 @@ async def _connect(url: str | None, user: str | None, password: str | None, leav
         ping_interval=5,
         connect_timeout=2,
         error_cb=on_error,
+        disconnected_cb=on_disconnect,
         reconnected_cb=on_reconnect,
         **options,
     )

@@ -1,18 +1,26 @@
 """Whoever dies in the middle of a call: it is settled once, and a side effect happens once."""
 
+import asyncio
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from nats.errors import Error as NatsError
 
 from contracts import subjects
 from contracts.events import ArtifactChunk, Observed
 from contracts.inbox import CallFinished
+from contracts.tools import ToolCall
+from runwire.waking import STALL_S
+from services.runtime.errors import BusError
 from services.runtime.streams import consumer, ensure_consumer
+from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
@@ -98,6 +106,40 @@ async def test_a_stopped_tool_does_nothing_late(planner: Planner, start_runner: 
     assert finished.failure.code == "deadline_passed"
     assert not ledger.lines(f"began {run}")
     assert bus.is_connected
+
+
+async def test_a_stopped_tool_starts_nothing_that_came_over_a_lost_connection(own_nats_server: NatsServer, tmp_path: Path) -> None:
+    """However many requests wait in its socket; what comes over the next connection is done."""
+    ledger = Ledger(tmp_path, own_nats_server.url)
+    subject = subjects.tool(f"safe_{ledger.suffix}")
+
+    def request(key: str) -> bytes:
+        call = ToolCall(call_id="1-0", run_id=key, tool="safe", args={"seconds": 0}, idempotency_key=f"{key}.1-0", deadline_at=_in_ms(60))
+        return call.model_dump_json().encode()
+
+    try:
+        process = ledger.start()
+        async with connected(own_nats_server.url) as bus:
+
+            async def done(key: str) -> bool:
+                with contextlib.suppress(NatsError, BusError, TimeoutError, OSError):
+                    return bool((await bus.request(subject, request(key), 5)).data)
+                return False
+
+            await wait_until(lambda: done("first"), what="the tool is there")
+            process.send_signal(signal.SIGSTOP)
+            for key in ("one", "two", "three"):
+                await bus.nc.publish(subject, request(key), reply="nobody.waits")
+            await bus.nc.flush()
+            await asyncio.sleep(0.3)  # the server has written them into the socket of the tool
+            own_nats_server.kill()
+            own_nats_server.start()
+            await asyncio.sleep(STALL_S)
+            process.send_signal(signal.SIGCONT)
+            await wait_until(lambda: done("next"), what="the tool is there again")
+        assert [line.split()[2] for line in ledger.lines("began")] == ["first.1-0", "next.1-0"]
+    finally:
+        ledger.stop()
 
 
 def _in_ms(seconds: float) -> int:
