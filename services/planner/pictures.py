@@ -4,6 +4,7 @@ Rule 1: the bytes are in memory, in a cache of a fixed size, and in the request 
 sees `<image image/png 12345 bytes>`.
 Rule 2: an image that is gone is left out, and the run says so; a store that is away is waited for.
 Rule 3: an image goes to a provider only under the type that its own bytes have.
+Rule 4: the name of its file is for people: no log holds it.
 """
 
 import asyncio
@@ -74,7 +75,7 @@ class Pictures:
                 warnings.append(f"image_dropped: {part['name']}: {gone}")
                 parts.append({"type": "text", "text": _GONE})
             else:
-                logger.debug("image_shown", name=part["name"], image=repr(url))
+                logger.debug("image_shown", run_id=run, artifact_id=part.get("artifact_id"), image=repr(url))
                 parts.append(_as_sent(part, url))
         return {**message, "content": parts}
 
