@@ -1,7 +1,7 @@
 """Processes that are kept running.
 
-Rule 1: a child that dies is started again, with a growing pause, and the others go on. It is reported at the first, second, fourth, eighth
-time, with the last line that it wrote.
+Rule 1: a child that dies is started again, at once the first times and then after a growing pause, and the others go on. It is reported at
+the first, second, fourth, eighth time, with the last line that it wrote.
 Rule 2: a child that dies again and again before it was ever ready will not get ready: whoever waits for it is told why.
 """
 
@@ -17,9 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+_AT_ONCE = 3
+"""Restarts without a pause: what ended a child is mostly over, and its work waits."""
 _PAUSE_S, _MAX_PAUSE_S = 0.3, 10.0
 _STEADY_S = 20.0
-"""A child that lived that long starts with a short pause again."""
+"""A child that lived that long is restarted at once again."""
 _STOP_S = 8.0
 _READY_S = 60.0
 _HOPELESS = 3
@@ -75,7 +77,7 @@ class Launcher:
         return self._data / "logs" / f"{name}.log"
 
     async def _keep(self, child: Child) -> None:
-        pause = _PAUSE_S
+        deaths = 0  # since it last ran steadily
         while not self._stopping:
             began = time.monotonic()
             with self.log_of(child.name).open("ab") as log:
@@ -83,13 +85,11 @@ class Launcher:
             code = await child.process.wait()
             if self._stopping:
                 return
-            if time.monotonic() - began > _STEADY_S:
-                pause = _PAUSE_S
+            deaths = 1 if time.monotonic() - began > _STEADY_S else deaths + 1
             child.restarts += 1
             if child.restarts.bit_count() == 1:
                 self._report(self._told(child, code))
-            await asyncio.sleep(pause * random.uniform(0.7, 1.3))  # noqa: S311, a spread, not a secret
-            pause = min(pause * 2, _MAX_PAUSE_S)
+            await asyncio.sleep(pause_s(deaths))
 
     def _told(self, child: Child, code: int) -> str:
         often = f", {child.restarts} times by now" if child.restarts > 1 else ""
@@ -117,6 +117,14 @@ class Launcher:
         for keeper in self._keepers.values():
             keeper.cancel()
         await asyncio.gather(*self._keepers.values(), return_exceptions=True)
+
+
+def pause_s(deaths: int) -> float:
+    """Seconds before a child is started again that died so many times without having run steadily in between."""
+    if deaths <= _AT_ONCE:
+        return 0.0
+    longest = min(_PAUSE_S * 2 ** min(deaths - _AT_ONCE - 1, 16), _MAX_PAUSE_S)
+    return longest * random.uniform(0.7, 1.3)  # noqa: S311, a spread, not a secret
 
 
 async def _spawn(child: Child, log: IO[bytes]) -> asyncio.subprocess.Process:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from runwire.children import CannotLaunch, Child, Launcher
+from runwire import children
+from runwire.children import CannotLaunch, Child, Launcher, pause_s
 from tests.support.waiting import wait_until
 
 
@@ -45,3 +46,25 @@ async def test_one_that_goes_on_dying_is_reported_ever_more_rarely(data: Path) -
     await launcher.stop()
     assert len(reports) == 2
     assert "an old line" not in "".join(reports)
+
+
+async def test_one_that_is_killed_is_there_again_at_once(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first times nobody waits for a pause: with pauses of minutes it would not be back within the limit."""
+    monkeypatch.setattr(children, "_PAUSE_S", 600.0)
+    monkeypatch.setattr(children, "_MAX_PAUSE_S", 600.0)
+    launcher = Launcher(data, lambda _text: None)
+    child = _child("import time; time.sleep(600)")
+    await launcher.start(child)
+    for times in (1, 2, 3):
+        killed = child.process
+        assert killed is not None
+        killed.kill()
+        await wait_until(lambda: child.restarts == times and child.process is not killed, timeout=30, what="it is there again")  # noqa: B023
+    await launcher.stop()
+
+
+def test_the_pause_grows_and_has_an_end() -> None:
+    """A child that cannot live takes neither the processor nor for ever to be tried again."""
+    assert [pause_s(deaths) for deaths in (1, 2, 3)] == [0, 0, 0]
+    assert all(0.2 * 2**n <= pause_s(4 + n) <= 0.4 * 2**n for n in range(4))
+    assert 7 <= pause_s(1000) <= 13
