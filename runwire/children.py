@@ -123,7 +123,7 @@ def pause_s(deaths: int) -> float:
     """Seconds before a child is started again that died so many times without having run steadily in between."""
     if deaths <= _AT_ONCE:
         return 0.0
-    longest = min(_PAUSE_S * 2 ** min(deaths - _AT_ONCE - 1, 16), _MAX_PAUSE_S)
+    longest = min(_PAUSE_S * 2.0 ** min(deaths - _AT_ONCE - 1, 16), _MAX_PAUSE_S)
     return longest * random.uniform(0.7, 1.3)  # noqa: S311, a spread, not a secret
 
 

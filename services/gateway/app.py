@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.responses import PlainTextResponse
 
 from contracts.tools import ToolSpec
@@ -24,7 +24,7 @@ from .images import Images
 from .intake import Intake
 from .open_runs import OpenRuns
 from .openapi import describe
-from .routes import Gateway, router
+from .routes import Gateway, closed, router
 from .run_index import RunIndex
 from .runs import Runs
 from .settings import GatewaySettings
@@ -49,6 +49,7 @@ def build_app(settings: GatewaySettings, bus: Bus, tools: Callable[[], Mapping[s
         redirect_slashes=False,
         docs_url=None,
         redoc_url=None,
+        dependencies=[Depends(closed)],
     )
     runs, streams = Runs(bus), OpenStreams()
     intake = Intake(bus, runs, OpenRuns(bus, settings.max_open_runs), settings.accept_wait_s)

@@ -4,6 +4,7 @@ Rule 1: keys are random, 32 bytes; only their SHA-256 is stored, and a check loo
 Rule 2: without keys the gateway listens on loopback only and everybody there is the tenant `default`.
 Rule 3: a web page must not reach a keyless gateway through its reader's browser: the Host must be a loopback name (DNS rebinding) and
 an Origin, where there is one, the gateway's own (cross-site requests).
+Rule 4: a path is closed unless `OPEN_PATHS` names it, also one whose route forgets to ask for the tenant.
 
 `python -m services.gateway.auth <tenant>` makes a key.
 """
@@ -20,6 +21,9 @@ from contracts import subjects
 
 from .errors import Forbidden, KeyMissing, StartRefused
 from .settings import GatewaySettings
+
+OPEN_PATHS = frozenset({"/", "/livez", "/readyz", "/openapi.json"})
+"""All that is answered without a key: nothing of any tenant, nothing that changes anything."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _PREFIX = "rw_"

@@ -17,7 +17,7 @@ from services.runtime.bus import Bus
 from services.runtime.follow import Follower
 
 from .asking import Asking
-from .auth import Guard
+from .auth import OPEN_PATHS, Guard
 from .bodies import idempotency_key, parse, read_body
 from .connected import while_connected
 from .downloads import takes_gzip
@@ -89,10 +89,15 @@ async def admitted(request: Request) -> str:
     return (await _gateway(request)).guard.admit(request.headers)
 
 
+async def closed(request: Request) -> None:
+    """Refuse a request without a key on every path that is not open. Raises KeyMissing and Forbidden."""
+    if request.scope["path"] not in OPEN_PATHS:
+        await admitted(request)
+
+
 Here = Annotated[Gateway, Depends(_gateway)]
 Tenant = Annotated[str, Depends(admitted)]
-# Every route asks for the tenant, also one that forgets to.
-router = APIRouter(dependencies=[Depends(admitted)])
+router = APIRouter()
 
 
 def body_of(model: type[BaseModel], *, keyed: bool = False, optional: bool = False) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Serve HTTP in front of a service: its own routes beside /livez, /readyz and the AsyncAPI document, on one port.
+"""Serve HTTP in front of a service: its own routes beside /livez and /readyz, on one port.
 
 Rule 1: HTTP is answered from the start, NATS or not: `/livez` shows that the process lives, everything else says 503.
 Rule 2: told to stop, it ends what would hold it up (`Health.on_stop`) before it waits for open requests.

@@ -1,7 +1,7 @@
 """Run a service as a FastStream application.
 
-FastStream owns start-up, shutdown, health over HTTP, request handlers and the AsyncAPI document; the paths on which a run depends use
-nats-py on the same connection.
+FastStream owns start-up, shutdown, health over HTTP and request handlers; the paths on which a run depends use nats-py on the same
+connection. Its AsyncAPI page stays off: it lets anybody publish with the rights of the service. contracts/asyncapi.json is the document.
 """
 
 import asyncio
@@ -86,7 +86,7 @@ def build_service(
 
     before, after = ([], [start]) if serves_first else ([start], [])
     app = FastStream(broker, on_startup=before, after_startup=after, on_shutdown=[stop], logger=None)
-    return app.as_asgi(asgi_routes=[("/livez", health.livez), ("/readyz", health.readyz)], asyncapi_path="/docs/asyncapi")
+    return app.as_asgi(asgi_routes=[("/livez", health.livez), ("/readyz", health.readyz)])
 
 
 def run_service(name: str, settings: BusSettings, work: Work) -> None:

@@ -1,0 +1,100 @@
+"""What answers without a key: every route of every service is asked, the services as they are deployed."""
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from services.gateway.auth import OPEN_PATHS, new_key
+from services.gateway.settings import GatewaySettings
+from services.runtime.bus import Bus
+from services.runtime.service import build_service
+from services.runtime.settings import BusSettings
+from services.tool_runner.settings import ToolRunnerSettings
+from tests.gateway.serving import Served, serving
+from tests.support.nats_server import NatsServer
+from tests.support.s3_servers import S3Server
+from tests.support.stack import Stack
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
+PROBES = {"/livez", "/readyz"}
+FORMER = ("/docs/asyncapi", "/docs/asyncapi.json", "/docs/asyncapi/try", "/asyncapi", "/docs", "/redoc", "/metrics")
+"""Where pages and documents of the frameworks would be; a publish on `/docs/asyncapi/try` went to any subject."""
+PUBLISH = {"channelName": "$JS.API.STREAM.DELETE.RUNS", "message": {"message": {}}}
+
+
+def walked(routes: Iterable[Any]) -> Iterator[str]:
+    """The paths of these routes, and of the routers that were included among them. A route of neither kind ends the test."""
+    for route in routes:
+        if (included := getattr(route, "original_router", None)) is not None:
+            yield from walked(included.routes)
+        else:
+            yield route.path
+
+
+def paths_of(served: Served) -> set[str]:
+    """Every path that the gateway's two applications know, with an id where one belongs, and what the frameworks would add."""
+    routes = list(walked(served.server._http.routes))  # type: ignore[attr-defined]
+    behind = [path for path, _ in served.server._service.routes]
+    return {re.sub(r"{\w+}", "0" * 32, path) for path in (*routes, *behind, *FORMER)}
+
+
+async def test_without_a_key_the_gateway_answers_on_the_open_paths_alone(own_nats_server: NatsServer) -> None:
+    """With any method, and whatever the body is."""
+    _, line = new_key("ann")
+    async with serving(own_nats_server.url, api_keys=line) as served:
+        paths = paths_of(served)
+        assert len(paths) > 15, "the walk has lost the routes"
+        answered = set()
+        for path in sorted(paths):
+            for method in METHODS:
+                reply = await served.http.request(method, path, json=PUBLISH)
+                if reply.is_success:
+                    answered.add(path)
+                else:
+                    assert reply.status_code in {401, 404, 405}, (method, path)
+        assert answered == OPEN_PATHS == {"/", "/livez", "/readyz", "/openapi.json"}
+
+
+async def test_a_route_that_forgets_to_ask_for_the_tenant_is_closed(own_nats_server: NatsServer) -> None:
+    """A path is open because the list names it, not because somebody wrote less."""
+    key, line = new_key("ann")
+    async with serving(own_nats_server.url, api_keys=line) as served:
+        served.server._http.add_api_route("/forgotten", lambda: "open")  # type: ignore[attr-defined]
+        assert (await served.http.get("/forgotten")).status_code == 401
+        assert (await served.http.get("/forgotten", headers={"Authorization": f"Bearer {key}"})).status_code == 200
+
+
+@pytest.fixture
+def services(own_nats_server: NatsServer, tmp_path: Path) -> Iterator[Stack]:
+    """One process of each service but the gateway."""
+    with (
+        S3Server("rclone", tmp_path / "s3") as s3,
+        Stack(own_nats_server.url, tmp_path, s3.settings, planners=1, tool_runners=1, gateways=0, artifact_stores=1) as stack,
+    ):
+        yield stack
+
+
+@pytest.mark.system
+@pytest.mark.timeout(120)
+def test_the_services_behind_the_gateway_answer_probes_and_nothing_else(services: Stack) -> None:
+    """They have no keys at all: whatever else they answered would be everybody's."""
+    for name in services.parts:
+        with httpx.Client(base_url=services.url_of(name), timeout=20) as http:
+            answered = {
+                path for path in (*PROBES, "/", *FORMER) for method in METHODS if http.request(method, path, json=PUBLISH).is_success
+            }
+        assert answered == PROBES, name
+
+
+@pytest.mark.parametrize("settings", [GatewaySettings(), ToolRunnerSettings(), BusSettings()], ids=lambda found: type(found).__name__)
+async def test_no_service_is_built_with_another_route(settings: BusSettings) -> None:
+    """The list of the application itself: what nobody thought of to ask for is on it too."""
+
+    def work(bus: Bus, *_: object) -> None:
+        raise AssertionError(bus.name)
+
+    assert {path for path, _ in build_service("any", settings, work).routes} == PROBES  # type: ignore[arg-type]
