@@ -4,6 +4,7 @@ Rule 1: what a run refers to was decoded, cleaned and put away before the run ex
 Rule 2: an image's id follows from its run, its place and its bytes. So a request that is repeated stores nothing twice.
 Rule 3: an artifact among the input images has been through this; it is taken as it is.
 Rule 4: nothing of an image is in what is logged or said about it.
+Rule 5: an artifact of a session is shown in that session alone. One of no session may be shown in every run of its tenant.
 """
 
 import asyncio
@@ -52,20 +53,26 @@ class Images:
         """
         if len(asked.images) > self._settings.max_images:
             raise InvalidInput("images", f"at most {self._settings.max_images} images are taken")
-        stored = [await self._stored(tenant, number, image) for number, image in enumerate(asked.images)]
+        stored = [await self._stored(tenant, asked.session_id or None, number, image) for number, image in enumerate(asked.images)]
         self._check_sizes([ref.size if ref else _size_of(image) for image, ref in zip(asked.images, stored, strict=True)])
         return [
             await self._taken(tenant, run, asked.session_id, number, image, ref)
             for number, (image, ref) in enumerate(zip(asked.images, stored, strict=True))
         ]
 
-    async def _stored(self, tenant: str, number: int, image: ImageInput) -> ArtifactRef | None:
+    async def _stored(self, tenant: str, session: str | None, number: int, image: ImageInput) -> ArtifactRef | None:
         if image.artifact_id is None:
             return None
         try:
-            ref = (await self._artifacts.head(tenant, image.artifact_id)).ref
+            found = await self._artifacts.head(tenant, image.artifact_id)
         except ArtifactNotFound as error:
             raise _unknown(number) from error
+        if found.session_id is not None and found.session_id != session:
+            raise InvalidInput(
+                f"images.{number}.artifact_id",
+                "the artifact belongs to another session; ask with its session_id, upload it without one, or send it as `data`",
+            )
+        ref = found.ref
         if ref.mime_type not in _TYPES:
             raise ImageInvalid(number, f"the artifact is no image that models see; {_TAKEN}")
         return ref

@@ -5,6 +5,8 @@ sees `<image image/png 12345 bytes>`.
 Rule 2: an image that is gone is left out, and the run says so; a store that is away is waited for.
 Rule 3: an image goes to a provider only under the type that its own bytes have.
 Rule 4: the name of its file is for people: no log holds it.
+Rule 5: the store is asked before an image of the cache is shown, so one that was deleted or has expired is shown no more; and what is not
+shown for a while leaves the cache.
 """
 
 import asyncio
@@ -29,6 +31,8 @@ _Key = tuple[str, str, str]
 """Tenant, artifact, and the run where only the run's own may be fetched."""
 MAX_IMAGE_BYTES = 40 << 20
 _CACHED_CHARACTERS = 64 << 20
+_CACHED_S = 300.0
+"""Longer than most models take between two calls of a run."""
 _PATIENCE_S = 120.0
 _GONE = "[an image was here; it is not available any more]"
 
@@ -47,9 +51,10 @@ class DataUrl(str):
 class Pictures:
     """The artifact store, as models' calls see it."""
 
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self, bus: Bus, *, cached_s: float = _CACHED_S) -> None:
         self._client = ArtifactClient(bus, patience_s=_PATIENCE_S)
-        self._known: OrderedDict[_Key, DataUrl] = OrderedDict()
+        self._known: OrderedDict[_Key, tuple[DataUrl, asyncio.TimerHandle]] = OrderedDict()
+        self._cached_s = cached_s
         self._size = 0
 
     async def filled(self, tenant: str, run: str, messages: list[Message]) -> tuple[list[Message], list[str]]:
@@ -82,31 +87,39 @@ class Pictures:
     async def _url(self, tenant: str, run: str, part: Part) -> DataUrl:
         if "inline" in part:
             return _data_url(base64.b64decode(part["inline"]))
-        artifact, of_run = part["artifact_id"], bool(part.get("of_run"))
-        key = (tenant, artifact, run if of_run else "")
+        artifact, only_of = part["artifact_id"], run if part.get("of_run") else None
+        key = (tenant, artifact, only_of or "")
         known = self._known.get(key)
-        if known is not None:
-            self._known.move_to_end(key)
-            return known
         try:
-            download = await self._client.get(tenant, artifact, run=run if of_run else None)
-            data = await download.read(MAX_IMAGE_BYTES)
+            if known is not None:
+                await self._client.head(tenant, artifact, run=only_of)
+                url = known[0]
+            else:
+                download = await self._client.get(tenant, artifact, run=only_of)
+                url = await asyncio.to_thread(_data_url, await download.read(MAX_IMAGE_BYTES))
         except ArtifactNotFound:
+            self._drop(key)
             raise _Gone("it is not stored any more") from None
         except (ArtifactTooLarge, ArtifactInvalid) as error:
             raise _Gone(error.reason) from None
         except ArtifactFailed as error:
             raise ModelFailed("storage_unavailable", f"an image could not be fetched: {error.reason}", retryable=True, calls=0) from None
-        url = await asyncio.to_thread(_data_url, data)
         self._keep(key, url)
         return url
 
     def _keep(self, key: _Key, url: DataUrl) -> None:
-        before = self._known.pop(key, None)
-        self._size += len(url) - (len(before) if before is not None else 0)
-        self._known[key] = url
-        while self._size > _CACHED_CHARACTERS and self._known:
-            self._size -= len(self._known.popitem(last=False)[1])
+        self._drop(key)
+        self._known[key] = url, asyncio.get_running_loop().call_later(self._cached_s, self._drop, key)
+        self._size += len(url)
+        while self._size > _CACHED_CHARACTERS:
+            self._drop(next(iter(self._known)))
+
+    def _drop(self, key: _Key) -> None:
+        known = self._known.pop(key, None)
+        if known is not None:
+            url, timer = known
+            timer.cancel()
+            self._size -= len(url)
 
 
 class _Gone(Exception):

@@ -195,6 +195,41 @@ async def test_somebody_elses_image_is_unknown(shared_nats: NatsServer) -> None:
     assert answers[0].content == answers[1].content
 
 
+async def test_an_image_of_a_session_is_shown_in_that_session_alone(served: Served, store: Store, bus: Bus) -> None:
+    """As it was uploaded, and as a run of the session keeps it; one of no session is shown in every run of the tenant."""
+    mine, other, png = f"s-{new_id()}", f"s-{new_id()}", {"Content-Type": "image/png"}
+    uploaded = await served.http.post("/v1/artifacts", content=talkative("png"), params={"session_id": mine}, headers=png)
+    image = {"artifact_id": uploaded.json()["artifact_id"]}
+    for elsewhere in ({"session_id": other}, {}, {"session_id": ""}):
+        reason = refused(await ask(served.http, image, **elsewhere), "invalid_input", "images.0.artifact_id")
+        assert "belongs to another session" in reason
+        assert mine not in reason
+    (kept,) = (await requested(bus, await ask(served.http, image, session_id=mine))).images
+    again = {"artifact_id": kept.artifact_id}
+    assert (await requested(bus, await ask(served.http, again, session_id=mine))).images == [kept]
+    refused(await ask(served.http, again, session_id=other), "invalid_input", "images.0.artifact_id")
+    chat = await served.http.post("/chat", json={"query": "?", "images": [image], "session_id": other})
+    refused(chat, "invalid_input", "images.0.artifact_id")
+
+    uploaded = await served.http.post("/v1/artifacts", content=talkative("png"), headers=png)
+    for everywhere in ({"session_id": mine}, {"session_id": other}, {}):
+        image = {"artifact_id": uploaded.json()["artifact_id"]}
+        (copied,) = (await requested(bus, await ask(served.http, image, **everywhere))).images
+        assert (await store.client.head("default", copied.artifact_id)).session_id == everywhere.get("session_id")
+
+
+@pytest.mark.usefixtures("store")
+async def test_a_deleted_image_is_gone_for_who_has_it_in_a_cache(served: Served) -> None:
+    """Caches have to ask each time, and hear that there is nothing; nor can it be shown again."""
+    uploaded = await served.http.post("/v1/artifacts", content=talkative("png"), headers={"Content-Type": "image/png"})
+    url, tag = uploaded.headers["location"], {"If-None-Match": f'"{uploaded.json()["sha256"]}"'}
+    assert (await served.http.get(url)).headers["cache-control"] == "private, no-cache"
+    assert (await served.http.get(url, headers=tag)).status_code == 304
+    assert (await served.http.delete(url)).status_code == 204
+    assert (await served.http.get(url, headers=tag)).status_code == 404
+    refused(await ask(served.http, {"artifact_id": uploaded.json()["artifact_id"]}), "invalid_input", "images.0.artifact_id")
+
+
 async def profile(bus: Bus, **fields: Any) -> None:
     """What a planner says of a model."""
     said = ModelProfile(**fields)

@@ -18,7 +18,7 @@ from contracts.tools import ToolSpec
 from services.planner import compaction, sight
 from services.planner.agents import parse_agents
 from services.planner.model_wire import estimate
-from services.planner.pictures import DataUrl
+from services.planner.pictures import DataUrl, Pictures
 from services.planner.prompts import images
 from services.runtime.catalogue import key_subject
 from services.runtime.streams import provision
@@ -136,6 +136,38 @@ async def test_an_image_that_is_gone_is_dropped_with_a_warning(plan: Plan, provi
     assert [shown(seen) for seen in provider.ledger] == [[("user", png(1))]] * 2
     assert story.end.warnings == ["image_dropped: lost.png: it is not stored any more"]
     assert "not available any more" in provider.ledger[0].text
+
+
+async def test_a_deleted_image_is_shown_no_more(plan: Plan, provider: ModelServer, put: Put, store: Store) -> None:
+    """Not even by a planner that has just shown it: the tool of the run deletes it between two calls of the model."""
+    kept, doomed = await put(png(1)), await put(png(2), filename="doomed.png")
+
+    async def delete(_: dict[str, Any]) -> Any:
+        await store.client.delete("default", doomed.artifact_id)
+        return {"deleted": True}
+
+    provider.say(action("forget", q="x"), answer("One is left."))
+    spec = ToolSpec(name="forget", description="Forget.", input_schema=TEXT)
+    story = await (await plan({"forget": (spec, delete)}, **SEEING)).tell("What are these?", images=[kept, doomed])
+    assert [shown(seen) for seen in provider.ledger] == [[("user", png(1)), ("user", png(2))], [("user", png(1))]]
+    assert story.end.warnings == ["image_dropped: doomed.png: it is not stored any more"]
+
+
+async def test_images_leave_the_cache(store: Store, put: Put, nats_server: NatsServer) -> None:
+    """When they have not been shown for a while, when they are gone, and when there are too many."""
+    ref = await put(png(5))
+    part = images.image_part(ref)
+    async with connected(nats_server.url, "planner") as bus:
+        pictures = Pictures(bus, cached_s=0.2)
+        await pictures.filled("default", new_id(), [{"role": "user", "content": [part]}])
+        assert pictures._size > 0
+        await wait_until(lambda: not pictures._known and not pictures._size, what="the image has left the cache")
+        pictures = Pictures(bus)
+        await pictures.filled("default", new_id(), [{"role": "user", "content": [part, part]}])
+        assert len(pictures._known) == 1
+        await store.client.delete("default", ref.artifact_id)
+        _, warnings = await pictures.filled("default", new_id(), [{"role": "user", "content": [part]}])
+        assert (len(warnings), pictures._known, pictures._size) == (1, {}, 0)
 
 
 async def test_the_store_is_waited_for(plan: Plan, provider: ModelServer, put: Put, s3: S3Server) -> None:
