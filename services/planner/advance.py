@@ -116,7 +116,8 @@ def _ask_after_a_loss(run: Run, told: Told, asked: Asked) -> Todo:
 def _ask(run: Run, told: Told, asked: Asked, rules: Rules) -> Todo:
     if asked.by != told.owner or (asked.holder != told.holder and told.asked):
         return Silent() if told.asked else Ack()
-    if told.decision is None and run.deadline_at is not None and told.now >= run.deadline_at:
+    has_reply = told.decision is not None or told.unsaid is not None
+    if not has_reply and run.deadline_at is not None and told.now >= run.deadline_at:
         return Append([budgets.out_of(run, budgets.deadline(run), told.now)])
     if asked.holder != told.holder:
         return _ask_after_a_loss(run, told, asked)

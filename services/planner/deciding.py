@@ -29,7 +29,15 @@ def comes_to(run: Run, decision: Decision, now: int, rules: Rules) -> Decision:
 
     One that may not be repaired any more comes to what can be salvaged of it; a failed call for the text of an answer, to the answer
     without that text; a revision that does not come, to the answer that was to be revised.
+
+    This is settled once, at `now`: what is shown and what is recorded follow from the same resolution, whatever the clock says later.
     """
+    if decision.resolved_at is not None:
+        return decision
+    return replace(_resolved(run, decision, now, rules), resolved_at=now)
+
+
+def _resolved(run: Run, decision: Decision, now: int, rules: Rules) -> Decision:
     if isinstance(decision, Invalid) and not _may_repair(run, decision, now, rules):
         return decision.salvage or _unrevised(run, decision) or decision
     if isinstance(decision, Failed) and not _may_fail(run, decision, rules):
@@ -54,7 +62,7 @@ def text_of(run: Run, decision: Decision) -> str:
 
 
 def decide(run: Run, told: Told, asked: Asked, decision: Decision, rules: Rules) -> list[Event]:
-    """Return the events of a decision."""
+    """Return the events of a decision; one that was shown before was resolved then."""
     decision = comes_to(run, decision, told.now, rules)
     match decision:
         case Calls():

@@ -16,6 +16,8 @@ class Decision:
     reasoning: str | None = None
     usage: Usage = field(default_factory=Usage)
     warnings: tuple[str, ...] = ()
+    resolved_at: int | None = None
+    """Unix ms at which it was settled what the reply comes to in its run; None: that is still open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

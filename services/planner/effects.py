@@ -110,14 +110,17 @@ class Effects:
         if asked.cause == "provider":
             stream = _later(pause_s(run, run.failures), stream)
 
+        expiring = asyncio.create_task(self._expire(run, sender))
+
         def answer_of(decision: Decision) -> tuple[Decision, str]:
+            # The reply came in time; the deadline may pass while the rest of it is stored, and changes nothing about it any more.
+            expiring.cancel()
             decision = comes_to(run, decision, now(), self._rules)
             fresh = [warning for warning in warnings if warning not in run.warnings]
             if fresh:
                 decision = replace(decision, warnings=(*decision.warnings, *fresh))
             return decision, text_of(run, decision)
 
-        expiring = asyncio.create_task(self._expire(run, sender))
         try:
             decision = await ask(self._bus, self._where, sender, stream, reading, answer_of)
         finally:
