@@ -167,6 +167,7 @@ def test_what_is_nobodys_path_may_stand(text: str) -> None:
     ("folder", "extra"),
     [
         ("services/runtime", "runtime"),
+        ("services/images", "images"),
         ("services/gateway", "gateway"),
         ("services/planner", "planner"),
         ("services/tool_runner", "tool-runner"),

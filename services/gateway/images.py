@@ -19,12 +19,12 @@ from contracts.artifacts import ArtifactRef
 from contracts.ids import image_id
 from contracts.images import INPUT_IMAGE, ImageInput, ImageRef, ImageType
 from contracts.runs import RunInput
+from services.images.cleaner import CleanImage, ImageCleaner, NotCleaned, NotTaken, too_heavy
 from services.runtime.artifact_errors import ArtifactNotFound
 from services.runtime.artifacts import ArtifactClient
 from services.runtime.image_types import image_type
 
-from .errors import ImageInvalid, ImageTooLarge, InvalidInput
-from .image_cleaner import CleanImage, ImageCleaner, NotTaken
+from .errors import ImageInvalid, ImageTooLarge, InvalidInput, Problem, TryAgain
 from .settings import GatewaySettings
 
 logger = structlog.get_logger(__name__)
@@ -42,9 +42,7 @@ class Images:
     def __init__(self, artifacts: ArtifactClient, settings: GatewaySettings) -> None:
         self._artifacts = artifacts
         self._settings = settings
-        self._cleaner = ImageCleaner(
-            max_pixels=settings.max_image_pixels, max_side=settings.max_image_side, max_bytes=settings.max_image_bytes
-        )
+        self._cleaner = ImageCleaner(settings)
 
     async def take(self, tenant: str, run: str, asked: RunInput) -> list[ImageRef]:
         """Return references to the images of a question, in its order; they are kept as long as the run.
@@ -80,7 +78,7 @@ class Images:
     def _check_sizes(self, sizes: list[int]) -> None:
         for number, size in enumerate(sizes):
             if size > self._settings.max_image_bytes:
-                raise ImageTooLarge(number, f"it has {size} bytes; at most {self._settings.max_image_bytes} are taken; make it smaller")
+                raise ImageTooLarge(number, too_heavy(size, self._settings.max_image_bytes))
             if sum(sizes[: number + 1]) > self._settings.max_images_bytes:
                 limit = self._settings.max_images_bytes
                 raise ImageTooLarge(
@@ -121,6 +119,8 @@ class Images:
         except NotTaken as refusal:
             logger.info("image_refused", number=number, reason=refusal.reason, image=f"<image {kind} {len(data)} bytes>")
             raise (ImageTooLarge if refusal.too_large else ImageInvalid)(number, refusal.reason) from None
+        except NotCleaned as failure:
+            raise (TryAgain("The gateway cannot start a process for the image.") if failure.retryable else Problem()) from None
 
     async def _put(self, tenant: str, run: str, session: str | None, number: int, clean: CleanImage, name: str | None) -> ArtifactRef:
         digest = await asyncio.to_thread(lambda: hashlib.sha256(clean.data).hexdigest())

@@ -4,10 +4,10 @@ from pathlib import Path
 
 from pydantic import Field
 
-from services.runtime.settings import BusSettings
+from services.images.settings import ImageSettings
 
 
-class GatewaySettings(BusSettings):
+class GatewaySettings(ImageSettings):
     """Where the gateway listens, whom it admits, and how long it waits."""
 
     host: str = Field(default="127.0.0.1", description="any other address than loopback needs API keys")
@@ -19,10 +19,7 @@ class GatewaySettings(BusSettings):
     max_body_bytes: int = Field(default=1 << 20, ge=1024, description="of a JSON body; more is 413")
     max_upload_bytes: int = Field(default=1 << 30, ge=1024, description="of an uploaded artifact; more is 413")
     max_images: int = Field(default=8, ge=1, le=64, description="of one question")
-    max_image_bytes: int = Field(default=10 << 20, ge=1024, description="of each image, decoded from base64")
     max_images_bytes: int = Field(default=20 << 20, ge=1024, description="of all images of a question")
-    max_image_pixels: int = Field(default=40_000_000, ge=1, description="width times height of an image")
-    max_image_side: int = Field(default=16_384, ge=1, description="width or height of an image")
     max_open_runs: int = Field(default=1000, ge=1, description="runs of one tenant that have not ended; more is 429")
     heartbeat_s: float = Field(default=15, gt=0, description="longest silence on an event stream")
     accept_wait_s: float = Field(default=3, gt=0, description="how long a write is tried before the caller gets 503")

@@ -4,10 +4,10 @@ from pathlib import Path
 
 from pydantic import Field
 
-from services.runtime.settings import BusSettings
+from services.images.settings import ImageSettings
 
 
-class ToolRunnerSettings(BusSettings):
+class ToolRunnerSettings(ImageSettings):
     """What a deployment sets for all tools."""
 
     tools_file: Path | None = Field(default=None, description="JSON or TOML: specifications of tools that do not announce themselves")

@@ -15,9 +15,8 @@ import httpx
 import pytest
 
 from contracts.ids import new_id, run_id_for_key
-from services.gateway.errors import Problem, TryAgain
-from services.gateway.image_cleaner import ImageCleaner, NotTaken
 from services.gateway.settings import GatewaySettings
+from services.images.cleaner import ImageCleaner, NotTaken
 from services.runtime.bus import Bus
 from tests.gateway.pictures import CANARY, FORMATS, bombs, data_url, disguised, drawn, encoded, exif, mutated, png_of, talkative, zeros
 from tests.gateway.serving import GatewayProcess, Served, serving
@@ -46,7 +45,7 @@ def workers() -> list[int]:
         if folder.name.isdigit():
             try:
                 parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
-                if parent == str(os.getpid()) and b"image_worker" in (folder / "cmdline").read_bytes():
+                if parent == str(os.getpid()) and b"images.worker" in (folder / "cmdline").read_bytes():
                     found.append(int(folder.name))
             except OSError:
                 continue  # It has just ended.
@@ -55,9 +54,7 @@ def workers() -> list[int]:
 
 def cleaner(**settings: Any) -> ImageCleaner:
     """As the gateway has it."""
-    known = GatewaySettings()
-    limits = {"max_pixels": known.max_image_pixels, "max_side": known.max_image_side, "max_bytes": known.max_image_bytes}
-    return ImageCleaner(**{**limits, **settings})
+    return ImageCleaner(GatewaySettings(), **settings)
 
 
 @pytest.mark.parametrize("name", bombs())
@@ -209,14 +206,18 @@ async def test_who_hangs_up_ends_the_work(served: Served) -> None:
     assert (await served.http.get(f"/v1/runs/{run_id_for_key('default', key)}")).status_code == 404
 
 
-async def test_a_gateway_that_cannot_decode_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_gateway_that_cannot_decode_says_so(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """The image is not blamed for it."""
-    with pytest.raises(Problem) as broken:
-        await cleaner(max_side="wide").clean(talkative("png"), "image/png")
-    assert (broken.value.status, broken.value.code) == (500, "internal")
-    monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    with pytest.raises(TryAgain):
-        await cleaner().clean(talkative("png"), "image/png")
+    image = {"data": data_url(talkative("png"), "image/png")}
+    with monkeypatch.context() as patched:
+        patched.setattr(served.gateway.asking._images._cleaner, "_limits", ("many", "wide"))
+        broken = await ask(served.http, image)
+    assert (broken.status_code, broken.json()["code"]) == (500, "internal")
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "executable", "/nowhere/python")
+        away = await ask(served.http, image)
+    assert (away.status_code, away.json()["code"], "retry-after" in away.headers) == (503, "unavailable", True)
+    assert (await ask(served.http, image)).status_code == 202
 
 
 async def test_the_largest_picture_can_be_turned() -> None:

@@ -1,4 +1,4 @@
-"""Check and clean one image: `python -P -m services.gateway.image_worker PNG 40000000 16384 < image > answer`.
+"""Check and clean one image: `python -P -m services.images.worker PNG 40000000 16384 < image > answer`.
 
 A process of its own for every image, since decoders are the code that strangers' bytes break: what dies here is one request's image.
 The answer is a line of JSON, `{"width", "height"}` or `{"refused", "reason"}`, and after it the cleaned image, of the same format.

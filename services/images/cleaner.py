@@ -1,9 +1,9 @@
-"""Have images checked and cleaned, each in a process of its own (`image_worker`).
+"""Have images checked and cleaned, each in a process of its own (`worker`).
 
 Rule 1: bytes that strangers sent are decoded there and nowhere else. A process that is killed, runs out of memory or takes too long means
-that this image is refused; the gateway goes on.
-Rule 2: a process ends with the request that wanted it, at the latest after `timeout_s`.
-Rule 3: few at once, for all requests together: an image may cost seconds and hundreds of megabytes.
+that this image is refused; the service goes on.
+Rule 2: a process ends with the work that wanted it, at the latest after `timeout_s`.
+Rule 3: few at once, for the whole service: an image may cost seconds and hundreds of megabytes.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ import structlog
 
 from contracts.images import ImageType
 
-from .errors import Problem, TryAgain
+from .settings import ImageSettings
 
 logger = structlog.get_logger(__name__)
 
 AT_ONCE = 2
 TIMEOUT_S = 30.0
-_WORKER = "services.gateway.image_worker"
+_WORKER = "services.images.worker"
 _ROOT = Path(__file__).resolve().parents[2]
 _GROWN = 4
 """An image that was compressed hard may become larger when it is written again; so many times the limit of what comes in, at most."""
@@ -52,18 +52,29 @@ class NotTaken(Exception):
         self.too_large = too_large
 
 
+class NotCleaned(Exception):
+    """Nothing is known of the image. `retryable`: no process could be started, which may be so for a moment."""
+
+    def __init__(self, *, retryable: bool) -> None:
+        super().__init__("the image could not be checked")
+        self.retryable = retryable
+
+
 class ImageCleaner:
     """Starts the processes."""
 
-    def __init__(self, *, max_pixels: int, max_side: int, max_bytes: int, timeout_s: float = TIMEOUT_S) -> None:
-        self._limits = (str(max_pixels), str(max_side))
-        self._most_out = max_bytes * _GROWN
+    def __init__(self, limits: ImageSettings, *, timeout_s: float = TIMEOUT_S) -> None:
+        self._limits = (str(limits.max_image_pixels), str(limits.max_image_side))
+        self._most_in = limits.max_image_bytes
+        self._most_out = limits.max_image_bytes * _GROWN
         self._timeout_s = timeout_s
         self.slots = asyncio.Semaphore(AT_ONCE)
         """Taken before an image's bytes are fetched, so that those who wait hold none."""
 
     async def clean(self, data: bytes, kind: ImageType) -> CleanImage:
-        """Return the image with nothing but its pixels. To be called within a slot. Raises NotTaken, and TryAgain without a process."""
+        """Return the image with nothing but its pixels. To be called within a slot. Raises NotTaken and NotCleaned."""
+        if len(data) > self._most_in:
+            raise NotTaken(too_heavy(len(data), self._most_in), too_large=True)
         try:
             async with asyncio.timeout(self._timeout_s):
                 code, out = await self._run(data, kind)
@@ -71,13 +82,13 @@ class ImageCleaner:
             raise NotTaken(f"it could not be decoded within {self._timeout_s:g} s; make it smaller", too_large=True) from None
         except OSError as error:
             logger.error("image_worker_not_started", error=repr(error))  # noqa: TRY400, its number says all
-            raise TryAgain("The gateway cannot start a process for the image.") from None
+            raise NotCleaned(retryable=True) from None
         if code < 0:
             # A signal has ended it, maybe in the middle of its answer: it took more than its share of the processor, or a decoder crashed.
             raise NotTaken("it cannot be decoded; save it again with another program, or make it smaller")
         if code > 0 or not out:
             logger.error("image_worker_failed", exit_code=code)
-            raise Problem
+            raise NotCleaned(retryable=False)
         header, _, body = out.partition(b"\n")
         answer = orjson.loads(header)
         if "refused" in answer:
@@ -105,6 +116,11 @@ class ImageCleaner:
             feeding.cancel()
             await asyncio.gather(feeding, return_exceptions=True)
             await asyncio.shield(process.wait())
+
+
+def too_heavy(size: int, limit: int) -> str:
+    """Say that an image has too many bytes."""
+    return f"it has {size} bytes; at most {limit} are taken; make it smaller"
 
 
 async def _feed(process: asyncio.subprocess.Process, data: bytes) -> None:
