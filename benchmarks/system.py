@@ -152,7 +152,7 @@ async def started(sync: str, *, env: dict[str, str] | None = None) -> AsyncItera
 def _stack(url: str, folder: Path, env: dict[str, str]) -> Stack:
     tools_file = folder / "tools.json"
     tools_file.write_text(json.dumps([_PLAIN_SPEC]), encoding="utf-8")
-    env = {"RUNWIRE_TOOLS_FILE": str(tools_file), **env}
+    env = {"RUNWIRE_TOOLS_FILE": str(tools_file), "RUNWIRE_MAX_STREAMS_PER_TENANT": "2000", **env}
     stack = Stack(url, folder / "stack", env=env, planners=0, tool_runners=1, gateways=1, tools=_TOOLS, tool_copies=1)
     stack.add("planner-1", "-m", "benchmarks.instant_planner")
     stack.add("plain-1", "-m", "benchmarks.plain_tool", PLAIN, sign=bare.SIGN)

@@ -18,6 +18,7 @@ from . import artifacts
 from .asking import Asking
 from .auth import build_guard
 from .bodies import Questions
+from .connections import connections
 from .errors import add_handlers
 from .event_stream import OpenStreams
 from .images import Images
@@ -51,7 +52,7 @@ def build_app(settings: GatewaySettings, bus: Bus, tools: Callable[[], Mapping[s
         redoc_url=None,
         dependencies=[Depends(closed)],
     )
-    runs, streams = Runs(bus), OpenStreams()
+    runs, streams = Runs(bus), OpenStreams(settings.max_streams, settings.max_streams_per_tenant)
     intake = Intake(bus, runs, OpenRuns(bus, settings.max_open_runs), settings.accept_wait_s)
     store = ArtifactClient(bus, patience_s=settings.accept_wait_s)
     app.state.gateway = Gateway(
@@ -94,4 +95,4 @@ def build_server(settings: GatewaySettings) -> FrontServer:
         finally:
             await catalogue.stop()
 
-    return FrontServer(health, work, app, host=settings.host, port=settings.port)
+    return FrontServer(health, work, app, host=settings.host, port=settings.port, connections=connections(settings))

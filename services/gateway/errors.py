@@ -120,6 +120,21 @@ class BodyTooLarge(Problem):
         super().__init__(f"{what} must not exceed {limit} bytes.", headers={"Connection": "close"})
 
 
+class BadRequest(Problem):
+    """What came cannot be read as an HTTP request."""
+
+    status, code, default = 400, "bad_request", "This is no HTTP/1.1 request that can be read, or its head exceeds 64 KiB."
+
+
+class RequestTooSlow(Problem):
+    """The head of a request did not arrive in time."""
+
+    status, code = 408, "request_too_slow"
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"The head of the request did not arrive within {seconds:g} s.")
+
+
 class BodyTooSlow(Problem):
     """The body did not arrive in time."""
 
@@ -186,6 +201,15 @@ class TooManyRuns(Problem):
         super().__init__(
             f"{limit} runs are open, and no more are allowed; wait for one to end, or cancel one.", headers={"Retry-After": "2"}
         )
+
+
+class TooManyStreams(Problem):
+    """The tenant watches as many runs as it may, each counted once per connection."""
+
+    status, code = 429, "too_many_streams"
+
+    def __init__(self, limit: int, **more: Any) -> None:
+        super().__init__(f"{limit} connections wait for runs, and no more are allowed; close one.", headers={"Retry-After": "5"}, **more)
 
 
 class TryAgain(Problem):

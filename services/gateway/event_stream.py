@@ -3,11 +3,14 @@
 Rule 1: the path of a record is short: bytes from NATS, split into events, frames to the socket; no model is built.
 Rule 2: a client that leaves is noticed at once, not at the next event; nothing of it stays behind.
 Rule 3: silence is filled with comments, also while NATS is away; so a client can tell a slow run from a dead connection.
+Rule 4: connections that wait for runs are limited, of one tenant and in all. One that takes nothing is cut off (`connections`).
 """
 
 import asyncio
 import math
-from contextlib import aclosing
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import aclosing, contextmanager
 from typing import Any
 
 import structlog
@@ -18,22 +21,46 @@ from services.runtime.errors import BusError
 from services.runtime.follow import Follower
 from services.runtime.health import Receive, Scope, Send
 
+from .errors import Problem, TooManyStreams, TryAgain
 from .frames import KEEP_ALIVE, RETRY, frames
 
 logger = structlog.get_logger(__name__)
 
+RUN_HEADER = "Runwire-Run"
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 class OpenStreams:
-    """What has to end before the gateway can stop."""
+    """What has to end before the gateway can stop, and how many connections wait for runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int, limit_of_a_tenant: int) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._limit = limit
+        self._limit_of_a_tenant = limit_of_a_tenant
+        self._places: Counter[str] = Counter()
         self.closing = False
 
     def __len__(self) -> int:
         return len(self._tasks)
+
+    def check(self, tenant: str, **more: Any) -> None:
+        """Return if one more connection may wait. Raises TooManyStreams and TryAgain; `more` is said beside the problem."""
+        if self._places[tenant] >= self._limit_of_a_tenant:
+            raise TooManyStreams(self._limit_of_a_tenant, **more)
+        if self._places.total() >= self._limit:
+            raise TryAgain("As many connections wait for runs as this gateway holds.", after_s=5, **more)
+
+    @contextmanager
+    def place(self, tenant: str, **more: Any) -> Iterator[None]:
+        """Count a connection for as long as it waits. Raises what `check` does."""
+        self.check(tenant, **more)
+        self._places[tenant] += 1
+        try:
+            yield
+        finally:
+            self._places[tenant] -= 1
+            if not self._places[tenant]:
+                del self._places[tenant]
 
     def enter(self, task: asyncio.Task[Any]) -> None:
         """Cancel this task when the gateway stops; forget it when it is done."""
@@ -54,17 +81,26 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, follower: Follower, open_streams: OpenStreams, heartbeat_s: float, headers: dict[str, str] | None = None) -> None:
+    def __init__(self, follower: Follower, open_streams: OpenStreams, heartbeat_s: float, tenant: str, run: str) -> None:
         self.status_code = 200
         self.background = None
         self._follower = follower
+        self._tenant = tenant
+        self._about = {"run_id": run}
         self._open = open_streams
         self._heartbeat_s = heartbeat_s
         self._sent_at = 0.0
-        self.init_headers({**_HEADERS, **(headers or {})})
+        self.init_headers({**_HEADERS, RUN_HEADER: run})
 
-    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
-        """Send until there is a reason to stop."""
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send until there is a reason to stop; a problem when there are too many streams already."""
+        try:
+            with self._open.place(self._tenant, **self._about):
+                await self._stream(receive, send)
+        except Problem as problem:
+            await problem.response()(scope, receive, send)
+
+    async def _stream(self, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         await self._send(send, RETRY)
         pump = asyncio.create_task(self._pump(send))

@@ -22,7 +22,7 @@ from .bodies import idempotency_key, parse, read_body
 from .connected import while_connected
 from .downloads import takes_gzip
 from .errors import BadCursor, NotFound, NotRunning
-from .event_stream import EventStream, OpenStreams
+from .event_stream import RUN_HEADER, EventStream, OpenStreams
 from .frames import Cursor
 from .inlining import Form, inlined
 from .inputs import CancelInput, ChatAnswer, ChatInput, RunPage, ToolList, TopUpInput
@@ -31,7 +31,6 @@ from .run_index import RunIndex
 from .runs import FoundRun, Runs
 from .settings import GatewaySettings
 
-RUN_HEADER = "Runwire-Run"
 STREAMED: dict[str, Any] = {
     "description": "The run's events, as docs/http.md says.",
     "content": {"text/event-stream": {"schema": {"type": "string"}}},
@@ -60,7 +59,7 @@ class Gateway:
         """Stream a run from a cursor on."""
         after = after or Cursor()
         follower = Follower(self.bus, tenant, run, log_after=after.log, stream_after=after.stream)
-        return EventStream(follower, self.streams, self.settings.heartbeat_s, {RUN_HEADER: run})
+        return EventStream(follower, self.streams, self.settings.heartbeat_s, tenant, run)
 
     async def find(self, tenant: str, run: str) -> FoundRun:
         """Return the tenant's run. Raises NotFound."""
@@ -120,9 +119,12 @@ async def create_run(request: Request, here: Here, tenant: Tenant) -> Response:
 
     With an `Idempotency-Key` header the same key and body always give the same run.
     """
+    is_streamed = "text/event-stream" in request.headers.get("accept", "")
+    if is_streamed:
+        here.streams.check(tenant)
     run = await here.asking.accept(request, tenant, RunInput)
     url = f"/v1/runs/{run}"
-    if "text/event-stream" in request.headers.get("accept", ""):
+    if is_streamed:
         stream = here.follow(tenant, run)
         stream.headers["Location"] = url
         return stream
@@ -166,6 +168,7 @@ async def run_events(
     after: Annotated[str | None, Query(alias="last_event_id")] = None,
 ) -> Response:
     """Stream a run: what happened so far, then live, until it ends. `Last-Event-ID` resumes; 204 when nothing more will come."""
+    here.streams.check(tenant)
     found = await here.find(tenant, run_id)
     cursor = _cursor(last_event_id or after)
     for _ in range(_LOOKS):
@@ -222,9 +225,10 @@ async def top_up_run(run_id: str, request: Request, here: Here, tenant: Tenant) 
 @router.post("/chat", response_model=ChatAnswer, openapi_extra=body_of(ChatInput, keyed=True), tags=["compatibility"])
 async def chat(request: Request, here: Here, tenant: Tenant, artifacts: Form = "values") -> Response:
     """Ask a question and wait for the end of its run, however it ends. Who hangs up does not cancel the run."""
-    run = await here.asking.accept(request, tenant, ChatInput)
-    result = here.runs.result(tenant, run)
-    payload = await while_connected(request, here.streams, result, "The gateway is stopping; the run goes on.", run_id=run)
+    with here.streams.place(tenant):
+        run = await here.asking.accept(request, tenant, ChatInput)
+        result = here.runs.result(tenant, run)
+        payload = await while_connected(request, here.streams, result, "The gateway is stopping; the run goes on.", run_id=run)
     if artifacts == "values":
         payload = await inlined(here.artifacts, tenant, payload)
     return await _json(request, ChatAnswer(run_id=run, payload=payload))

@@ -31,6 +31,7 @@ logger = structlog.get_logger(__name__)
 _RECONNECT_S = 0.1
 _RECONNECT_MAX_S = 2.0
 _RETRY_S = 0.1
+_CATCH_UPS = 4
 
 
 class Bus:
@@ -46,6 +47,8 @@ class Bus:
         """The last permission error. Set once, it fails readiness until the service is restarted with other rights."""
         self.s3_reads = S3Reads(allowed=settings.artifact_direct == "auto")
         """The short cut to what the artifact store keeps: kept here, since what it has learned holds for the whole service."""
+        self.catch_ups = asyncio.Semaphore(_CATCH_UPS)
+        """Followers that read back what is stored at one time: what all others ask for waits behind it on this connection."""
         self._nc: Client | None = None
         self._leaving: asyncio.Task[None] | None = None
         self._readers: dict[str, DirectReader] = {}

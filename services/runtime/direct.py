@@ -53,9 +53,12 @@ class DirectReader:
         else:
             messages.append(message)
 
-    async def page(self, subject: str, start: int, size: int = _PAGE) -> tuple[list[Msg], int]:
-        """Return up to `size` messages of `subject` from sequence `start` on, and how many more there are. Raises Unsure."""
-        return await self._ask({"batch": size, "seq": start, "next_by_subj": subject, "max_bytes": _PAGE_BYTES})
+    async def page(self, subject: str, start: int, size: int = _PAGE, *, max_bytes: int = _PAGE_BYTES) -> tuple[list[Msg], int]:
+        """Return up to `size` messages of `subject` from sequence `start` on, and how many more there are. Raises Unsure.
+
+        The page ends with the message that goes beyond `max_bytes`, so it is never empty while there is something.
+        """
+        return await self._ask({"batch": size, "seq": start, "next_by_subj": subject, "max_bytes": max_bytes})
 
     async def since(self, subject: str, at_ns: int) -> list[Msg]:
         """Return every message on `subject` that was stored at Unix time `at_ns` or later. Repeats until the server answers."""

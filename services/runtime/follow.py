@@ -6,6 +6,8 @@ shows only at that subject's next message, when later sequences of the other are
 Rule 3: a gap (`Nats-Last-Sequence`) is read back before anything after it is passed on; a reconnect, a full buffer and a check every
 few seconds, rarer where a run is quiet, read back both tails, since a lost last message has no successor that would show it; and so does
 the end of the run.
+Rule 4: a listener that takes nothing costs little: what waits for it is bounded in bytes, and what is stored is read back in pages, of
+which few are under way at once (`Bus.catch_ups`), so that hundreds of listeners that come together do not hold up other requests.
 """
 
 import asyncio
@@ -22,13 +24,17 @@ from contracts.events import TERMINAL
 from contracts.records import EVENTS_HEADER
 
 from .bus import Bus
+from .direct import sequence_of
+from .errors import Unsure
 
 Kind = Literal["log", "stream"]
 _KINDS: tuple[Kind, Kind] = ("log", "stream")
 _TAIL_CHECK_S, _RAREST_CHECK_S = 3.0, 12.0
 """A check costs two reads; a thousand listeners of quiet runs would keep a core busy with them."""
-_MAX_BUFFERED = 4096
+_MAX_BUFFERED, _MAX_BUFFERED_BYTES = 4096, 1 << 20
 """Live messages that wait for a slow listener; beyond it they are dropped and read back later."""
+_PAGE_BYTES = 128 << 10
+_RETRY_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +61,7 @@ class Follower:
         self._subject: dict[Kind, str] = {"log": subjects.log(tenant, run), "stream": subjects.stream(tenant, run)}
         self._at: dict[Kind, int] = {"log": log_after, "stream": stream_after}
         self._buffer: asyncio.Queue[Msg] = asyncio.Queue()
+        self._buffered_bytes = 0
         self._stale = True
         """Messages may have been missed: read back both tails before going on."""
         self._ended = False
@@ -82,10 +89,18 @@ class Follower:
                 await subscription.unsubscribe()
 
     async def _on_message(self, message: Msg) -> None:
-        if self._buffer.qsize() >= _MAX_BUFFERED:
+        if self._buffer.qsize() >= _MAX_BUFFERED or self._buffered_bytes >= _MAX_BUFFERED_BYTES:
             self._stale = True
         else:
-            self._buffer.put_nowait(message)
+            self._put(message)
+
+    def _put(self, message: Msg) -> None:
+        self._buffered_bytes += len(message.data)
+        self._buffer.put_nowait(message)
+
+    def _taken(self, message: Msg) -> Msg:
+        self._buffered_bytes -= len(message.data)
+        return message
 
     async def _on_reconnect(self) -> None:
         self._stale = True
@@ -97,7 +112,7 @@ class Follower:
             return await self._catch_up()
         try:
             async with asyncio.timeout(self._pause_s):
-                message = await self._buffer.get()
+                message = self._taken(await self._buffer.get())
         except TimeoutError:
             return await self._catch_up()
         place = _place(message)
@@ -112,10 +127,19 @@ class Follower:
         return self._pass([(sequence, kind, message.data, terminal)])
 
     async def _catch_up(self, upto: int | None = None) -> list[Stored]:
-        """Read back both subjects and merge them with what came live meanwhile. `upto`: the run's end, which is stored already."""
+        """Read back both subjects and merge them with what came live meanwhile. `upto`: the run's end, which is stored already.
+
+        Of a long backlog one page: as far as both subjects are known.
+        """
         found: dict[int, _Found] = {}
-        for part in await asyncio.gather(*(self._read(kind, self._at[kind]) for kind in _KINDS)):
+        known_to: list[int] = []
+        for kind, (part, is_whole) in zip(_KINDS, await asyncio.gather(*(self._page(kind) for kind in _KINDS)), strict=True):
             found |= part
+            if not is_whole:
+                known_to.append(self._newest(part, kind))
+        if known_to:
+            self._stale = True
+            return self._pass([found[sequence] for sequence in sorted(found) if sequence <= min(known_to)])
         if upto is None:
             # What was stored before the slower of the two reads has arrived live by now; without it the merge could be out of order.
             await self._bus.barrier()
@@ -125,13 +149,20 @@ class Follower:
                 found |= await self._read("stream", self._newest(found, "stream"))
         return self._pass([found[sequence] for sequence in sorted(found)])
 
+    async def _page(self, kind: Kind) -> tuple[dict[int, _Found], bool]:
+        """Return what follows the cursor of a subject, and whether that is all. Repeats until the server answers."""
+        reader = await self._bus.reader(subjects.RUNS)
+        while True:
+            try:
+                async with self._bus.catch_ups:
+                    page, left = await reader.page(self._subject[kind], self._at[kind] + 1, max_bytes=_PAGE_BYTES)
+            except Unsure:
+                await asyncio.sleep(_RETRY_S)
+                continue
+            return _found(kind, page), not (page and left)
+
     async def _read(self, kind: Kind, after: int) -> dict[int, _Found]:
-        found = {}
-        for message in await (await self._bus.reader(subjects.RUNS)).messages(self._subject[kind], after + 1):
-            headers = message.headers or {}
-            sequence = int(headers["Nats-Sequence"])
-            found[sequence] = (sequence, kind, message.data, _is_terminal(headers))
-        return found
+        return _found(kind, await (await self._bus.reader(subjects.RUNS)).messages(self._subject[kind], after + 1))
 
     def _newest(self, found: dict[int, _Found], kind: Kind) -> int:
         return max((each[0] for each in found.values() if each[1] == kind), default=self._at[kind])
@@ -141,7 +172,7 @@ class Follower:
         last = {kind: self._newest(found, kind) for kind in _KINDS}
         waiting: list[Msg] = []
         while not self._buffer.empty():
-            message = self._buffer.get_nowait()
+            message = self._taken(self._buffer.get_nowait())
             if (place := _place(message)) is None:
                 continue
             (sequence, previous), kind = place, _kind(message.subject)
@@ -151,7 +182,7 @@ class Follower:
                 found[sequence] = (sequence, kind, message.data, _is_terminal(message.headers or {}))
                 last[kind] = sequence
         for message in waiting:
-            self._buffer.put_nowait(message)
+            self._put(message)
 
     def _pass(self, found: list[_Found]) -> list[Stored]:
         passed = []
@@ -162,6 +193,10 @@ class Follower:
             self._ended = terminal
             passed.append(Stored(kind, sequence, data, terminal, self._at["log"], self._at["stream"]))
         return passed
+
+
+def _found(kind: Kind, messages: list[Msg]) -> dict[int, _Found]:
+    return {sequence_of(each): (sequence_of(each), kind, each.data, _is_terminal(each.headers or {})) for each in messages}
 
 
 def _place(message: Msg) -> tuple[int, int] | None:

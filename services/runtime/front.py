@@ -26,8 +26,11 @@ AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 class FrontServer(uvicorn.Server):
     """One listening socket for a service and the HTTP application in front of it."""
 
-    def __init__(self, health: Health, work: Work, http: AsgiApp, *, host: str, port: int) -> None:
-        """Compose the service around `work`; nothing connects and nothing listens before `serve`."""
+    def __init__(self, health: Health, work: Work, http: AsgiApp, *, host: str, port: int, connections: Any = "h11") -> None:
+        """Compose the service around `work`; nothing connects and nothing listens before `serve`.
+
+        `connections`: uvicorn's protocol for a connection, or what makes one in its place.
+        """
         service: AsgiFastStream = build_service(health.bus.name, health.bus.settings, work, health, serves_first=True)
         self._service: Any = service
         self._http = http
@@ -45,6 +48,7 @@ class FrontServer(uvicorn.Server):
                 server_header=False,
                 proxy_headers=False,
                 interface="asgi3",
+                http=connections,
                 ws="none",
                 lifespan="on",
                 timeout_graceful_shutdown=max(1, round(health.bus.settings.graceful_timeout_s)),

@@ -137,6 +137,20 @@ async def write_run_surely(bus: Bus, run: str, records: int) -> None:
         await asyncio.sleep(0.01)
 
 
+async def test_a_long_backlog_comes_in_pages_and_in_order(bus: Bus) -> None:
+    """Of both subjects, which are not of one length; a record may be larger than a page."""
+    run, after, large = new_id(), 0, b"x" * 40_000
+    for number in range(30):
+        after = await bus.publish(subjects.log("default", run), b"%d" % number + large, {"Runwire-Events": "asked"})
+        for _ in range(number % 4):
+            await bus.publish(subjects.stream("default", run), large * (25 if number == 3 else 1), {"Runwire-Events": "chunk"})
+    last = await bus.publish(subjects.log("default", run), b"{}", {"Runwire-Events": "done"})
+    whole = [record.sequence for record in await read(bus, run)]
+    assert whole == sorted(whole)
+    assert (len(whole), whole[-1]) == (30 + sum(number % 4 for number in range(30)) + 1, last)
+    assert [record.kind for record in await read(bus, run, log_after=after)] == ["stream"] * (len(whole) - 31) + ["log"]
+
+
 async def test_a_quiet_run_says_so(bus: Bus) -> None:
     """Whoever waits can send a sign of life."""
     follower = Follower(bus, "default", new_id()).records(idle_s=1)

@@ -1,0 +1,215 @@
+"""What strangers do with bare connections: half a request, two lengths, no HTTP, reading nothing. Real sockets, a real gateway."""
+
+import asyncio
+import contextlib
+import json
+import socket
+import time
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from services.gateway.auth import new_key
+from services.gateway.connections import Connection
+from services.gateway.errors import MEDIA_TYPE
+from services.runtime.bus import Bus
+from tests.gateway.serving import Served, Writer, frames_of, serving
+from tests.support.nats_server import NatsServer
+from tests.support.waiting import wait_until
+
+HEAD = b"Host: 127.0.0.1\r\n"
+
+
+async def answer_to(served: Served, *sent: bytes) -> tuple[int, dict[str, str]]:
+    """Send bytes, wait until the gateway closes the connection, and return status and problem; 0 without an answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
+    for piece in sent:
+        writer.write(piece)
+        await writer.drain()
+    head, _, body = (await asyncio.wait_for(reader.read(), 10)).partition(b"\r\n\r\n")
+    writer.close()
+    if not head:
+        return 0, {}
+    assert f"content-type: {MEDIA_TYPE}".encode() in head.lower()
+    return int(head.split()[1]), json.loads(body)
+
+
+@contextlib.asynccontextmanager
+async def deaf_listeners(served: Served, run: str, count: int) -> AsyncIterator[list[socket.socket]]:
+    """Clients that ask for a run's events and never read."""
+    loop, found = asyncio.get_running_loop(), []
+    request = f"GET /v1/runs/{run}/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
+    try:
+        for _ in range(count):
+            raw = socket.socket()
+            found.append(raw)
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            raw.setblocking(False)  # noqa: FBT003
+            await loop.sock_connect(raw, ("127.0.0.1", served.server.port))
+            await loop.sock_sendall(raw, request)
+        yield found
+    finally:
+        for raw in found:
+            raw.close()
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"nonsense\r\n\r\n",
+        b"GET /v1/runs HTTP/1.1\r\nbad header\r\n\r\n",
+        b"GET /v1/runs HTTP/9.9\r\n" + HEAD + b"\r\n",
+        b"GET /v1/runs HTTP/1.1\r\n" + HEAD + b"X: " + b"x" * (70 << 10),
+        b"POST /v1/runs HTTP/1.1\r\n" + HEAD + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        b"POST /v1/runs HTTP/1.1\r\n" + HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+    ],
+)
+async def test_what_is_no_http_gets_a_problem(served: Served, request_: bytes) -> None:
+    """And the connection is closed."""
+    status, problem = await answer_to(served, request_)
+    assert (status, problem["code"]) == (400, "bad_request")
+
+
+async def test_a_length_that_is_said_twice_is_refused(served: Served) -> None:
+    """What the one takes for a body is a request for the other; nothing of it is carried out."""
+    smuggled = b"GET /v1/tools HTTP/1.1\r\n" + HEAD + b"\r\n"
+    both = b"POST /v1/runs HTTP/1.1\r\n" + HEAD + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + smuggled
+    status, problem = await answer_to(served, both)
+    assert (status, problem["code"]) == (400, "bad_request")
+    assert "Transfer-Encoding" in problem["detail"]
+
+
+async def test_half_a_request_is_not_awaited_for_ever(shared_nats: NatsServer) -> None:
+    """The first of a connection, a later one, and none at all; whoever is slow within the time is served."""
+    async with serving(shared_nats.url, request_head_s=0.3) as served:
+        half = b"GET /v1/tools HTTP/1.1\r\nHo"
+        status, problem = await answer_to(served, half)
+        assert (status, problem["code"]) == (408, "request_too_slow")
+        assert await answer_to(served) == (0, {})
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
+        writer.write(half)
+        await writer.drain()
+        writer.write(b"st: 127.0.0.1\r\n\r\n")
+        assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 200 ")
+        writer.write(half)
+        assert b"request_too_slow" in await asyncio.wait_for(reader.read(), 10)
+        writer.close()
+
+
+async def test_one_byte_at_a_time_does_not_prolong_it(shared_nats: NatsServer) -> None:
+    """The time counts from the first byte."""
+    async with serving(shared_nats.url, request_head_s=0.5) as served:
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
+        reading = asyncio.create_task(reader.read())
+        began = time.monotonic()
+        while not reading.done() and time.monotonic() - began < 10:
+            writer.write(b"x")
+            await asyncio.sleep(0.05)
+        assert b"request_too_slow" in await reading
+        writer.close()
+
+
+async def test_an_answer_that_takes_long_is_not_cut_short(shared_nats: NatsServer, writer: Writer) -> None:
+    """The limit is for what a client sends, not for what it waits for; a client that reads is not cut off either."""
+    await writer.open()
+    async with serving(shared_nats.url, request_head_s=0.2, stalled_client_s=0.2, heartbeat_s=0.05) as served:
+        async with served.http.stream("GET", f"/v1/runs/{writer.run}/events") as answer:
+            text = ""
+            async for piece in answer.aiter_text():
+                text += piece
+                if text.count(": keep-alive") == 12:
+                    await writer.done()
+        assert "event: done" in text
+
+
+async def test_a_client_that_does_not_read_is_cut_off_and_may_resume(shared_nats: NatsServer, writer: Writer) -> None:
+    """Nothing of it stays behind; coming back with the last id that it got gives the rest."""
+    await writer.open()
+    for number in range(40):
+        await writer.chunk(f"{number} " + "x" * 200_000)
+    async with serving(shared_nats.url, stalled_client_s=0.5) as served:
+        async with deaf_listeners(served, writer.run, 1) as (raw,):
+            await wait_until(lambda: len(served.gateway.streams) == 1, what="it is there")
+            await wait_until(lambda: not served.gateway.streams, timeout=10, what="it was cut off")
+            await wait_until(lambda: not _open(served), what="its connection is closed")
+            reader, connection = await asyncio.open_connection(sock=raw, limit=1 << 24)
+            received = b""
+            with contextlib.suppress(ConnectionError):
+                while piece := await reader.read(1 << 20):
+                    received += piece
+            connection.close()
+        assert b"event: chunk" in received
+        cursor = received.rpartition(b"\nid: ")[2].split(b"\n")[0].decode()
+        await writer.done()
+        rest = await served.http.get(f"/v1/runs/{writer.run}/events", headers={"Last-Event-ID": cursor})
+    log, stream = map(int, cursor.split("-"))
+    kinds = [kind for kind, _ in frames_of(writer, (log, stream))]
+    assert [line[7:] for line in rest.text.splitlines() if line.startswith("event: ")] == kinds
+    assert 1 < len(kinds) < 42
+
+
+def _open(served: Served) -> list[Connection]:
+    return [each for each in served.server.server_state.connections if isinstance(each, Connection) and each.cycle is not None]
+
+
+async def test_hundreds_of_clients_that_never_read_hold_up_nobody(shared_nats: NatsServer, writer: Writer) -> None:
+    """500 of them, each sent 600 kB: another client is answered all the while, and nothing of them stays behind."""
+    await writer.open()
+    for number in range(60):
+        await writer.chunk(f"{number} " + "x" * 10_000)
+    async with serving(shared_nats.url, max_streams_per_tenant=500) as served:
+        took: list[float] = []
+
+        async def probe() -> None:
+            async with httpx.AsyncClient(base_url=served.url, timeout=20) as http:
+                while True:
+                    began = time.monotonic()
+                    assert (await http.get(f"/v1/runs/{writer.run}")).status_code == 200
+                    took.append(time.monotonic() - began)
+                    await asyncio.sleep(0.01)
+
+        prober = asyncio.create_task(probe())
+        async with deaf_listeners(served, writer.run, 500):
+            await wait_until(lambda: len(served.gateway.streams) == 500, timeout=20, what="all are there")
+            there = len(took)
+            await wait_until(lambda: len(took) > there + 50, timeout=20, what="another client is answered, again and again")
+            prober.cancel()
+        assert max(took) < 2
+        await wait_until(lambda: not served.gateway.streams, what="nothing is left")
+
+
+async def test_streams_are_limited_for_a_tenant_and_in_all(shared_nats: NatsServer, bus: Bus) -> None:
+    """429 for the tenant that has too many, 503 when the gateway has; a place is free again once a client has left."""
+    keys, writers = {}, {}
+    lines = []
+    for tenant in ("greedy", "modest"):
+        keys[tenant], line = new_key(tenant)
+        lines.append(line)
+        writers[tenant] = Writer(bus, tenant=tenant)
+        await writers[tenant].open()
+    async with serving(shared_nats.url, api_keys=",".join(lines), max_streams=3, max_streams_per_tenant=2) as served:
+
+        async def listen(tenant: str, stack: contextlib.AsyncExitStack) -> httpx.Response:
+            path = f"/v1/runs/{writers[tenant].run}/events"
+            answer = await stack.enter_async_context(served.http.stream("GET", path, headers={"Authorization": f"Bearer {keys[tenant]}"}))
+            if answer.status_code != 200:
+                await answer.aread()
+            return answer
+
+        async with contextlib.AsyncExitStack() as stack:
+            assert [(await listen("greedy", stack)).status_code for _ in range(2)] == [200, 200]
+            refused = await listen("greedy", stack)
+            assert (refused.status_code, refused.json()["code"]) == (429, "too_many_streams")
+            assert int(refused.headers["retry-after"]) > 0
+            for path in ("/chat", "/v1/runs"):
+                headers = {"Authorization": f"Bearer {keys['greedy']}", "Accept": "text/event-stream"}
+                asked = await served.http.post(path, json={"query": "x"}, headers=headers)
+                assert (asked.status_code, asked.json()["code"], "run_id" in asked.json()) == (429, "too_many_streams", False)
+            assert (await listen("modest", stack)).status_code == 200
+            full = await listen("modest", stack)
+            assert (full.status_code, full.json()["code"]) == (503, "unavailable")
+            assert int(full.headers["retry-after"]) > 0
+        await wait_until(lambda: not served.gateway.streams, what="all have left")
+        async with contextlib.AsyncExitStack() as stack:
+            assert (await listen("greedy", stack)).status_code == 200
