@@ -15,6 +15,7 @@ Code = Literal[
     "tool_unavailable",
     "outcome_unknown",
     "unknown_tool",
+    "approval_unavailable",
     "deadline_passed",
     "model_failed",
     "model_refused",

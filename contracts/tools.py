@@ -37,7 +37,9 @@ class ToolSpec(Message):
     )
     concurrency: int = Field(default=64, ge=1, le=10_000, description="calls at once over all copies")
     tags: list[str] = Field(default_factory=list)
-    requires_approval: bool = False
+    requires_approval: bool = Field(
+        default=False, description="no call without a person's approval; until that can be given, calls end as `approval_unavailable`"
+    )
 
     def digest(self) -> str:
         """24 hexadecimal digits that name this very specification."""

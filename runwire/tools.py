@@ -135,7 +135,8 @@ def tool(
         version: of the service (SemVer); where several are served, the highest is used.
         **flags: `idempotent`: a call may be repeated under the same key, so that a crash in its middle is made good by another copy.
             `side_effects`: none, read, write or external. `timeout_s`: seconds without any sign of the function after which the call
-            is given up. `concurrency`: calls at once over all copies. `requires_approval`: a person is asked first.
+            is given up. `concurrency`: calls at once over all copies. `requires_approval`: no call without a person's approval; there is
+            no way to give one yet, so every call ends as `approval_unavailable`.
 
     Raises:
         Undescribable: the signature cannot be described.

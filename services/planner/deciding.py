@@ -10,6 +10,7 @@ from contracts.actions import FINAL_RESPONSE
 from contracts.events import Asked, AskedCause, Compacted, ModelFailed, Observed, PlannedCall, Repaired, Step, StepStatus
 
 from . import budgets, endings
+from .approvals import refusals
 from .decisions import Calls, Decision, Failed, Final, Invalid
 from .judging import Critique
 from .moves import Rules, Told
@@ -147,7 +148,8 @@ def _step_of_calls(run: Run, told: Told, asked: Asked, decision: Calls) -> list[
         skipped = _step(asked, decision, decision.node, "skipped")
         return [skipped, budgets.out_of(after(run, decision=decision), budget, told.now)]
     calls = [PlannedCall(call_id=f"{asked.turn}-{n}", tool=tool, args=args) for n, (tool, args) in enumerate(decision.calls, 1)]
-    return [_step(asked, decision, decision.node, "started", calls=calls, join=decision.join, note=decision.note)]
+    started = _step(asked, decision, decision.node, "started", calls=calls, join=decision.join, note=decision.note)
+    return [started, *refusals(run, calls)]
 
 
 def _is_wanting(run: Run, critique: Critique) -> bool:

@@ -44,12 +44,14 @@ def open_run(request: RunRequested, agents: Mapping[str, Agent], live: Mapping[s
     fallbacks = list(defaults.fallbacks if agent.fallbacks is None else agent.fallbacks)
     seen = defaults.sight.opening(request.images, models, fallbacks, agent)
     model = seen.models[0]
+    tools = _allowed(request, agent, live)
     return RunStarted(
         run_id=request.run_id,
         tenant=request.tenant,
         request=request,
         limits=limits,
-        tools={name: spec.digest() for name, spec in _allowed(request, agent, live).items()},
+        tools={name: spec.digest() for name, spec in tools.items()},
+        approvals=[name for name, spec in tools.items() if spec.requires_approval],
         model=model,
         models=[] if request.model else [name for name in agent.models if name in seen.models],
         fallbacks=seen.fallbacks,

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from contracts.events import Called, Compacted, Observed, PlannedCall, Step, StepStatus
 
 from . import budgets
+from .approvals import refusals
 from .deciding import after, next_asked
 from .joins import JoinAbsent, JoinCall, branch_of, failed_join, resolve_join
 from .moves import Rules, Told
@@ -43,7 +44,8 @@ def conclude(run: Run, told: Told, step: Step, rules: Rules, last: Observed | No
     outcomes = dict(run.observed) if last is None else {**run.observed, last.call_id: last}
     join = _join(run, told, step, outcomes)
     if isinstance(join, PlannedCall):
-        return [_too_late(run, told, last) or Called(step=step.step, by=told.owner, calls=[join], join=True)]
+        late = _too_late(run, told, last)
+        return [late] if late else [Called(step=step.step, by=told.owner, calls=[join], join=True), *refusals(run, [join])]
     status: StepStatus = "succeeded" if any(o.status == "succeeded" for o in outcomes.values()) else "failed"
     latency_ms = max(0, told.now - run.step_at)
     ended = Step(step=step.step, node=step.node, status=status, latency_ms=latency_ms, note=join)

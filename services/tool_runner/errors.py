@@ -34,6 +34,15 @@ class UnknownTool(CallFailed):
     code = "unknown_tool"
 
 
+class ApprovalUnavailable(CallFailed):
+    """The tool may run only with a person's approval, which nobody can give yet."""
+
+    code = "approval_unavailable"
+
+    def __init__(self, tool: str) -> None:
+        super().__init__(f"{tool} may run only with a person's approval, and there is no way to give it yet, so it did not run.")
+
+
 class InvalidArguments(CallFailed):
     """The arguments do not fit the tool's input schema."""
 

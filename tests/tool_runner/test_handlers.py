@@ -349,3 +349,23 @@ async def test_calls_of_one_tool_run_at_the_same_time_up_to_its_concurrency(
         await planner.outcome(run, f"1-{number}")
 
     assert most == 3
+
+
+async def test_a_tool_that_needs_an_approval_is_never_asked(planner: Planner, start_runner: Start, serve_tools: Serve) -> None:
+    """Whoever sends the call, and also by a specification from before it needed one."""
+    paid = []
+
+    @tool(requires_approval=True, idempotent=True)
+    async def transfer(amount: int) -> str:
+        paid.append(amount)
+        return "paid"
+
+    serve_tools(transfer)
+    await start_runner()
+    older = await planner.declare((await planner.spec("transfer")).model_copy(update={"requires_approval": False}))
+
+    for fields in ({}, {"spec": older}):
+        finished = await planner.call("transfer", {"amount": 5}, **fields)
+        assert finished.failure is not None
+        assert (finished.status, finished.failure.code) == ("failed", "approval_unavailable")
+    assert paid == []

@@ -30,6 +30,7 @@ _FINAL = {
     },
     "required": ["answer"],
 }
+_NEEDS_APPROVAL = "(Needs a person's approval, which cannot be given yet: a call ends as approval_unavailable, without running.)"
 _CALL = {"type": "object", "properties": {"node": {"type": "string"}, "args": {"type": "object"}}, "required": ["node", "args"]}
 _JOIN = {
     "type": "object",
@@ -41,7 +42,7 @@ _PLAN = {"type": "object", "properties": {"steps": {"type": "array", "items": _C
 
 def functions(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
     """What the model may call: its tools, then the opcodes, in the form of OpenAI's `tools`. The order is the catalogue's."""
-    offered = [(shown_name(tool.name), clean(tool.description, DESCRIPTION_LIMIT), compact_schema(tool.input_schema)) for tool in tools]
+    offered = [(shown_name(tool.name), _description(tool), compact_schema(tool.input_schema)) for tool in tools]
     offered.append((FINAL_RESPONSE, "Answer the user: this ends the run.", _FINAL))
     if tools:
         offered.append((PLAN, "Call several tools at once; `join` names the tool that receives their results.", _PLAN))
@@ -49,6 +50,11 @@ def functions(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
         {"type": "function", "function": {"name": name, "description": description, "parameters": {"type": "object", **schema}}}
         for name, description, schema in offered
     ]
+
+
+def _description(tool: ToolSpec) -> str:
+    text = clean(tool.description, DESCRIPTION_LIMIT)
+    return f"{text} {_NEEDS_APPROVAL}".strip() if tool.requires_approval else text
 
 
 def action_of(calls: Sequence[dict[str, Any]]) -> str:
