@@ -11,11 +11,11 @@ from services.runtime.bus import Bus
 from services.runtime.health import Health
 from services.runtime.service import Broker, run_service
 from services.runtime.settings import read_settings
+from services.runtime.tasks import cancelled, places
 
 from .assembling import Assembler
 from .bucket import Bucket
 from .collector import Collector
-from .errors import places
 from .handlers import build_router, drained
 from .keeper import Keeper
 from .ownership import claim_bucket
@@ -83,14 +83,16 @@ async def running(settings: ArtifactStoreSettings, bus: Bus, broker: Broker, hea
     health.checks["s3"] = lambda: watch.problem
     router = build_router(keeper, uploads, assembler, settings.artifact_uploads)
     broker.include_router(router)
-    duties = (watch.watch, collector.follow_hints, lambda: collector.sweep_for_ever(settings.artifact_sweep_s))
-    tasks = [asyncio.create_task(kept_up(duty)) for duty in duties]
+    duties = {
+        "s3_watch": watch.watch,
+        "deletions": collector.follow_hints,
+        "artifact_sweep": lambda: collector.sweep_for_ever(settings.artifact_sweep_s),
+    }
+    tasks = [bus.tasks.keep(name, kept_up(duty)) for name, duty in duties.items()]
     try:
         yield collector
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancelled(*tasks)
         await drained(broker)
         await asyncio.gather(uploads.stop(), assembler.stop())
         await asyncio.gather(*(subscriber.stop() for subscriber in broker.subscribers))

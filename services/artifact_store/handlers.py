@@ -40,10 +40,10 @@ from contracts.artifacts import (
 from contracts.tools import REPLY_HEADER
 from services.runtime.artifact_errors import ArtifactFailed, ArtifactInvalid
 from services.runtime.artifacts import header_value
+from services.runtime.tasks import places
 
 from .assembling import MOST as STREAMS
 from .assembling import Assembler
-from .errors import places
 from .keeper import Keeper
 from .uploads import WINDOW, Uploads
 

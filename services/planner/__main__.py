@@ -16,6 +16,7 @@ from services.runtime.puller import Puller
 from services.runtime.service import Broker, run_service
 from services.runtime.settings import read_settings
 from services.runtime.streams import PLANNER_CONTROL, PLANNER_INBOX, PLANNER_REQUESTS
+from services.runtime.tasks import cancelled
 
 from . import index, sight
 from .agents import InvalidAgents, load_agents
@@ -95,13 +96,15 @@ async def work(bus: Bus, _broker: Broker, _health: Health) -> AsyncIterator[None
     seeing = sight_of(settings, litellm.sees)
     planner = build_planner(settings, bus, catalogue, retrying, chosen.model, seeing)
     profiles = sight.profiles(seeing, load_agents(settings.agents_file), chosen.model, settings.fallback_models)
-    aside = [asyncio.create_task(index.sweep(bus, settings.retention_days)), asyncio.create_task(sight.publish(bus, profiles))]
+    aside = [
+        bus.tasks.keep("retention_sweep", index.sweep(bus, settings.retention_days)),
+        bus.tasks.keep("model_profiles", sight.publish(bus, profiles)),
+    ]
     lanes = [await lane.start() for lane in pullers(bus, planner, settings)]
     try:
         yield
     finally:
-        for task in aside:
-            task.cancel()
+        await cancelled(*aside)
         await asyncio.gather(*(lane.stop(settings.graceful_timeout_s) for lane in lanes))
         await catalogue.stop()
         await litellm.aclose()

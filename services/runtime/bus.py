@@ -25,6 +25,7 @@ from .errors import GUARD_IN_FLIGHT, Refused, Unavailable, Unsure
 from .requests import Requests
 from .s3_reads import S3Reads
 from .settings import BusSettings
+from .tasks import Tasks, places
 
 logger = structlog.get_logger(__name__)
 
@@ -49,6 +50,8 @@ class Bus:
         """The short cut to what the artifact store keeps: kept here, since what it has learned holds for the whole service."""
         self.catch_ups = asyncio.Semaphore(_CATCH_UPS)
         """Followers that read back what is stored at one time: what all others ask for waits behind it on this connection."""
+        self.tasks = Tasks()
+        """What runs in the background of this service: whoever has the connection keeps it here, so that `/readyz` names what has died."""
         self._nc: Client | None = None
         self._leaving: asyncio.Task[None] | None = None
         self._readers: dict[str, DirectReader] = {}
@@ -99,8 +102,11 @@ class Bus:
     async def _reconnected(self) -> None:
         self.up_since = time.monotonic()
         logger.info("nats_reconnected")
-        for renew in self.on_reconnect:
-            await renew()
+        for renew in list(self.on_reconnect):
+            try:
+                await renew()
+            except Exception as error:  # noqa: BLE001, the others must be renewed too, and nats-py would stop reconnecting
+                logger.error("renewal_failed", error=type(error).__name__, places=places(error))  # noqa: TRY400, its text may show data
 
     async def _failed(self, error: Exception) -> None:
         if self._leaving not in (None, asyncio.current_task()):

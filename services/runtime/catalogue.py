@@ -20,6 +20,7 @@ from contracts.tools import ToolSpec
 
 from .bus import Bus
 from .errors import BusError
+from .tasks import cancelled
 
 logger = structlog.get_logger(__name__)
 
@@ -60,14 +61,12 @@ class Catalogue:
                 break
             except BusError:
                 await asyncio.sleep(_RETRY_S)
-        self._watcher = asyncio.create_task(self._watch())
+        self._watcher = self._bus.tasks.keep("catalogue", self._watch())
         return self
 
     async def stop(self) -> None:
         """Watch no longer; what is known stays readable."""
-        if self._watcher is not None:
-            self._watcher.cancel()
-            await asyncio.wait([self._watcher])
+        await cancelled(self._watcher)
         if self._on_reconnect in self._bus.on_reconnect:
             self._bus.on_reconnect.remove(self._on_reconnect)
         if self._subscription is not None:

@@ -17,6 +17,7 @@ from faststream.asgi import AsgiFastStream
 
 from .health import Health, Receive, Scope, Send
 from .service import Work, build_service
+from .watchdog import Watchdog
 
 logger = structlog.get_logger(__name__)
 
@@ -34,7 +35,7 @@ class FrontServer(uvicorn.Server):
         service: AsgiFastStream = build_service(health.bus.name, health.bus.settings, work, health, serves_first=True)
         self._service: Any = service
         self._http = http
-        self._health = health
+        self.health = health
         self._own = {path for path, _ in service.routes}
         self.failure: BaseException | None = None
         """Why the work could not begin, or broke down as a whole."""
@@ -80,12 +81,13 @@ class FrontServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End what is open, then stop."""
-        self._health.stop()
+        self.health.stop()
         await super().shutdown(sockets)
 
 
 def run_front(server: FrontServer) -> None:
     """Run a service with HTTP in front of it until SIGTERM or SIGINT. Raises what kept its work from beginning."""
+    server.health.watchdog = Watchdog(server.health.bus.settings.stall_exit_s)
     uvloop.run(server.serve())
     if server.failure is not None:
         raise server.failure

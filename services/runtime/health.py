@@ -11,6 +11,7 @@ from nats.errors import Error as NatsError
 from nats.micro.service import Service, ServiceConfig
 
 from .bus import Bus
+from .watchdog import Watchdog
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -25,6 +26,8 @@ class Health:
     bus: Bus
     started: bool = False
     checks: dict[str, Callable[[], str | None]] = field(default_factory=dict)
+    watchdog: Watchdog | None = None
+    """Watches the event loop from the start of the work to its end; None where the loop is not the service's own, as in tests."""
     on_stop: list[Callable[[], None]] = field(default_factory=list)
     """Called when the service is told to stop, before it waits for the requests that are open."""
 
@@ -41,6 +44,7 @@ class Health:
             found.append("NATS is not connected")
         if self.bus.denied:
             found.append(f"NATS denied a right: {self.bus.denied}")
+        found += self.bus.tasks.problems()
         found += [f"{name}: {problem}" for name, check in self.checks.items() if (problem := check())]
         return found
 

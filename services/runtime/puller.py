@@ -62,6 +62,7 @@ class Puller:
         self._bus = bus
         self._handler = handler
         self._slots = slots
+        self._name = f"{stream.lower()}_{consumer}"
         self._api = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         self._active: dict[int, asyncio.Future[bool]] = {}
         self._held: dict[int, Delivery] = {}
@@ -83,7 +84,10 @@ class Puller:
         self._inbox = self._bus.nc.new_inbox()
         self._subscription = await self._bus.nc.subscribe(f"{self._inbox}.*", cb=self._on_message)
         self._bus.on_reconnect.append(self._renew)
-        self._watchers = [asyncio.create_task(self._watch()), asyncio.create_task(self._beat())]
+        self._watchers = [
+            self._bus.tasks.keep(f"{self._name}_pull", self._watch()),
+            self._bus.tasks.keep(f"{self._name}_heartbeats", self._beat()),
+        ]
         await self._ask()
         return self
 

@@ -28,6 +28,7 @@ from .health import Health, announce, withdraw
 from .logs import configure_logging
 from .settings import BusSettings
 from .streams import provision
+from .watchdog import Watchdog
 
 logger = structlog.get_logger(__name__)
 
@@ -76,12 +77,16 @@ def build_service(
         micro = await announce(bus, sorted(cast("Any", each).subject.template for each in broker.subscribers))
         stack.push_async_callback(withdraw, micro)
         collector.calm()
+        if health.watchdog is not None:
+            health.watchdog.start()
         health.started = True
         logger.info("service_started")
 
     async def stop() -> None:
         health.started = False
         await stack.aclose()
+        if health.watchdog is not None:
+            health.watchdog.stop()
         logger.info("service_stopped")
 
     before, after = ([], [start]) if serves_first else ([start], [])
@@ -92,7 +97,7 @@ def build_service(
 def run_service(name: str, settings: BusSettings, work: Work) -> None:
     """Run until SIGTERM or SIGINT."""
     configure_logging(name, settings)
-    app = build_service(name, settings, work)
+    app = build_service(name, settings, work, Health(Bus(name, settings), watchdog=Watchdog(settings.stall_exit_s)))
     options: dict[str, Any] = {"host": settings.health_host, "port": str(settings.health_port), "access_log": "false"}
     uvloop.run(app.run(log_level=logging.WARNING, run_extra_options=options))
 

@@ -24,6 +24,9 @@ class BusSettings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["json", "console"] = "json"
     graceful_timeout_s: float = Field(default=5.0, ge=0, description="for work in flight when the service is told to stop")
+    stall_exit_s: float = Field(
+        default=10.0, ge=0, description="a process ends itself when its event loop has stood still for so long; 0: never"
+    )
     artifact_direct: Literal["auto", "never"] = Field(default="auto", description="large artifacts from the S3 server, where it is reached")
     max_deliveries: int = Field(default=20, ge=2, description="of one message, before it is buried as poison")
 

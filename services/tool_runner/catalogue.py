@@ -22,6 +22,7 @@ from services.runtime import dead
 from services.runtime.bus import Bus
 from services.runtime.catalogue import key_subject
 from services.runtime.errors import BusError
+from services.runtime.tasks import cancelled
 
 from .announcements import Announced, InvalidAnnouncement, chosen, content_id, read_announcement
 from .settings import ToolRunnerSettings
@@ -66,18 +67,19 @@ class Discovery:
         self._inbox = self._bus.nc.new_inbox()
         await self._bus.nc.subscribe(self._inbox, cb=self._on_answer)
         self._bus.on_reconnect.append(self._on_reconnect)
-        self._tasks = [asyncio.create_task(self._ask()), asyncio.create_task(self._write())]
+        self._tasks = [
+            self._bus.tasks.keep("discovery_questions", self._ask()),
+            self._bus.tasks.keep("discovery_announcements", self._write()),
+        ]
         return self
 
     async def stop(self) -> None:
         """Ask no longer; other tool runners keep the catalogue."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.wait(self._tasks)
+        await cancelled(*self._tasks)
 
     def problem(self) -> str | None:
         """Say why the catalogue is not kept as it should be; None when it is."""
-        return "discovery has ended" if any(task.done() for task in self._tasks) else self._problem
+        return self._problem
 
     async def _ask(self) -> None:
         while True:

@@ -11,6 +11,7 @@ from services.runtime.bus import Bus
 from services.runtime.errors import BusError, Unavailable
 from services.runtime.puller import Handler, Puller
 from services.runtime.streams import consumer, ensure_consumer
+from services.runtime.tasks import cancelled
 
 logger = structlog.get_logger(__name__)
 
@@ -38,14 +39,12 @@ class Lanes:
                 break
             except Unavailable:
                 await asyncio.sleep(_RETRY_S)
-        self._looking = asyncio.create_task(self._look())
+        self._looking = self._bus.tasks.keep("lanes", self._look())
         return self
 
     async def stop(self, grace_s: float) -> None:
         """Take no more calls; others will get what is not done after `grace_s` seconds."""
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.wait([self._looking])
+        await cancelled(self._looking)
         await asyncio.gather(*(puller.stop(grace_s) for puller in self._pullers.values()))
 
     @property

@@ -61,7 +61,7 @@ async def serving(nats_url: str, **settings: Any) -> AsyncIterator[Served]:
     try:
         await wait_until(lambda: server.started or task.done(), what="the gateway listens")
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", timeout=20) as http:
-            await wait_until(lambda: server._health.started or task.done(), what="the gateway is ready")
+            await wait_until(lambda: server.health.started or task.done(), what="the gateway is ready")
             yield Served(server, http)
     finally:
         server.should_exit = True

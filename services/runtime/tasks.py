@@ -1,0 +1,61 @@
+"""Background tasks of a service, none of which may die unnoticed.
+
+Rule 1: a task that was kept here and ends, although nobody has cancelled it, is logged with its error, and `/readyz` names it until the
+service is restarted.
+Rule 2: the log names the kind of the error and where it came from, not its text, which may hold what users wrote.
+"""
+
+import asyncio
+import traceback
+from collections.abc import Coroutine
+from typing import Any
+
+import structlog
+
+logger = structlog.get_logger(__name__)
+
+_MAX_PLACES = 5
+
+
+class Tasks:
+    """The background tasks of one process."""
+
+    def __init__(self) -> None:
+        self._kept: set[asyncio.Task[None]] = set()
+        self._dead: dict[str, str] = {}
+
+    def keep(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start what is meant to run until the returned task is cancelled; `name` is what people are told should it end before."""
+        task = asyncio.create_task(work, name=name)
+        self._kept.add(task)
+        task.add_done_callback(self._on_end)
+        return task
+
+    def problems(self) -> list[str]:
+        """Return a sentence for each task that has died."""
+        return [f"background task {name} has died: {reason}" for name, reason in sorted(self._dead.items())]
+
+    def _on_end(self, task: asyncio.Task[None]) -> None:
+        self._kept.discard(task)
+        if task.cancelling():
+            return
+        # A task can end cancelled without anybody having cancelled it: by a future that it shares with somebody else.
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        reason = "it came to an end" if error is None else type(error).__name__
+        self._dead[task.get_name()] = reason
+        logger.error("background_task_died", task=task.get_name(), error=reason, places=places(error) if error is not None else [])
+
+
+async def cancelled(*tasks: asyncio.Task[None] | None) -> None:
+    """Cancel tasks and return once they have ended."""
+    found = [task for task in tasks if task is not None]
+    for task in found:
+        task.cancel()
+    if found:
+        await asyncio.wait(found)
+
+
+def places(error: BaseException) -> list[str]:
+    """Where an error comes from, as `file:line`, the innermost last: its text, or a traceback with values, may show what users wrote."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return [f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in frames][-_MAX_PLACES:]

@@ -1,0 +1,139 @@
+"""Notice that a service's event loop stands still, say what holds it, and end the process when it stands still for too long.
+
+While the loop stands still the service answers nobody, `/livez` included, and holds the work of others; its supervisor starts it again.
+
+Rule 1: time counts only as far as this thread ran meanwhile, or the process used the processor: one that was stopped as a whole (SIGSTOP, a
+frozen machine) has not stood still.
+Rule 2: the log names functions and lines, never values.
+Rule 3: what holds the interpreter too (a regular expression over megabytes) also holds this thread up, so the kernel watches as well: a
+timer that every turn of the loop winds up again ends the process after twice the limit in time of the processor.
+"""
+
+import asyncio
+import contextvars
+import faulthandler
+import os
+import signal
+import sys
+import threading
+import time
+from types import FrameType
+
+import structlog
+
+logger = structlog.get_logger(__name__)
+
+TICK_S = 0.05
+BLOCKED_S = 0.1
+"""A loop that stands still for longer is worth a line in the log."""
+STUCK_S = 5.0
+"""From here on it is not a delay any more: those who ask `/livez` take the service for dead."""
+EXIT_CODE = 70
+_QUIET_S = 10.0
+_STEADY_TICKS = 20
+"""This thread must have run so many times in a row before the process is ended: a loop that was just let go gets its chance to turn."""
+_SHOWN_FRAMES = 12
+_LOOP = "asyncio.runners."
+
+
+class Watchdog:
+    """Watches the loop in which it is started. `exit_s`: the process is ended after so many seconds of standing still; 0: never."""
+
+    def __init__(self, exit_s: float) -> None:
+        self._exit_s = exit_s
+        self._turns = 0
+        self._thread_id = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._stopped = threading.Event()
+
+    def start(self) -> None:
+        """Watch the running loop, from its own thread."""
+        self._loop, self._thread_id = asyncio.get_running_loop(), threading.get_ident()
+        if self._exit_s:
+            # Without Python's help: says where the process is, then lets the signal do what it does by default, which is to end it.
+            faulthandler.register(signal.SIGVTALRM, all_threads=False, chain=True)
+        self._turn()
+        work = contextvars.copy_context().run
+        threading.Thread(target=work, args=(self._watch,), name="watchdog", daemon=True).start()
+
+    def stop(self) -> None:
+        """Watch no longer."""
+        self._stopped.set()
+        if self._timer is not None:
+            self._timer.cancel()
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+    def _turn(self) -> None:
+        if self._loop is None or self._stopped.is_set():
+            return
+        self._turns += 1
+        if self._exit_s:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 2 * self._exit_s)
+        self._timer = self._loop.call_later(TICK_S, self._turn)
+
+    def _watch(self) -> None:
+        turns, standing = -1, Standing()
+        quiet_until, unsaid = 0.0, 0
+        at, used = time.monotonic(), time.process_time()
+        while not self._stopped.wait(TICK_S):
+            before, used_before = at, used
+            at, used = time.monotonic(), time.process_time()
+            if self._turns == turns:
+                self._on_still(standing, at - before, used - used_before)
+                continue
+            turns = self._turns
+            if standing.is_worth_a_line:
+                if at >= quiet_until:
+                    logger.warning("event_loop_blocked", ms=round(standing.seconds * 1000), by=standing.stack, unsaid=unsaid)
+                    quiet_until, unsaid = at + _QUIET_S, 0
+                else:
+                    unsaid += 1
+            standing = Standing()
+
+    def _on_still(self, standing: "Standing", passed_s: float, used_s: float) -> None:
+        standing.add(passed_s, used_s)
+        if standing.seconds < BLOCKED_S:
+            return
+        if not standing.stack or standing.seconds > STUCK_S:
+            standing.stack = stack_of(sys._current_frames().get(self._thread_id))  # noqa: SLF001, the documented way
+        if standing.seconds > STUCK_S and not standing.was_told:
+            standing.was_told = True
+            logger.error("event_loop_stuck", seconds=round(standing.seconds, 1), by=standing.stack)
+        if self._exit_s and standing.seconds > self._exit_s and standing.steady_ticks >= _STEADY_TICKS and not self._stopped.is_set():
+            logger.critical("process_ended", because="its event loop stands still", seconds=round(standing.seconds, 1), by=standing.stack)
+            sys.stderr.flush()
+            os._exit(EXIT_CODE)
+
+
+class Standing:
+    """One time of standing still."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.steady_ticks = 0
+        self.stack: list[str] = []
+        self.was_told = False
+
+    @property
+    def is_worth_a_line(self) -> bool:
+        """Whether something of ours held the loop; otherwise the machine was busy with others, which counts only when it takes long."""
+        return self.seconds > BLOCKED_S and (bool(self.stack) or self.seconds > 10 * BLOCKED_S)
+
+    def add(self, passed_s: float, used_s: float) -> None:
+        """Count a tick that took `passed_s`, in which the process used `used_s` of the processor."""
+        on_time = passed_s <= 3 * TICK_S
+        self.steady_ticks = self.steady_ticks + 1 if on_time else 0
+        self.seconds += passed_s if on_time else min(passed_s, max(2 * TICK_S, used_s))
+
+
+def stack_of(frame: FrameType | None) -> list[str]:
+    """Name the functions in which a thread is, the innermost last, without those that run the loop; empty: it waits for events."""
+    names: list[str] = []
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "?")
+        names.append(f"{module}.{frame.f_code.co_qualname}:{frame.f_lineno}")
+        frame = frame.f_back
+    names.reverse()
+    loop = max((number for number, name in enumerate(names) if name.startswith(_LOOP)), default=-1)
+    return names[loop + 1 :][-_SHOWN_FRAMES:]

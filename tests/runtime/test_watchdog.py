@@ -1,0 +1,176 @@
+"""A service whose event loop stands still, or whose background task dies: real processes, held in different ways."""
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import nats
+import pytest
+from nats.aio.client import Client
+
+from services.runtime.watchdog import EXIT_CODE, Standing
+from tests.support.nats_server import NatsServer
+from tests.support.stack import Stack
+from tests.support.waiting import wait_until
+
+from .watched_service import SECRET
+
+pytestmark = pytest.mark.system
+NAME = "watched-1"
+
+
+class Watched:
+    """One process of the service, and a client that tells it what to do."""
+
+    def __init__(self, stack: Stack, client: Client) -> None:
+        self.stack = stack
+        self.client = client
+
+    def start(self, **env: str) -> None:
+        """Start it."""
+        self.stack.env = {**self.stack.env, **env}
+        self.stack.add(NAME, "-m", "tests.runtime.watched_service")
+        self.stack.spawn(NAME)
+        self.stack.wait_ready(NAME)
+
+    def lines(self, event: str) -> list[dict[str, Any]]:
+        """What it has logged under a name."""
+        text = self.stack.log_of(NAME).read_text()
+        return [found for line in text.splitlines() if line.startswith("{") and (found := json.loads(line))["event"] == event]
+
+    async def logged(self, event: str, within_s: float = 30) -> dict[str, Any]:
+        """The first line of a name, once it is there."""
+        return (await wait_until(lambda: self.lines(event), timeout=within_s, what=f"{event} is logged"))[0]
+
+    def exit_code(self) -> int | None:
+        """How it has ended; None while it runs."""
+        process = self.stack.parts[NAME].process
+        assert process is not None
+        return process.poll()
+
+    async def ended(self) -> int:
+        """How it has ended, once it has."""
+        await wait_until(lambda: self.exit_code() is not None, what="the process has ended")
+        code = self.exit_code()
+        assert code is not None
+        return code
+
+    async def status(self, path: str) -> httpx.Response:
+        """What it answers."""
+        async with httpx.AsyncClient(base_url=self.stack.url_of(NAME), timeout=2) as http:
+            return await http.get(path)
+
+
+@pytest.fixture
+async def watched(nats_server: NatsServer, tmp_path: Path) -> AsyncIterator[Watched]:
+    """Nothing is started yet."""
+    stack = Stack(nats_server.url, tmp_path, planners=0, tool_runners=0, gateways=0)
+    async with await nats.connect(nats_server.url) as client:
+        yield Watched(stack, client)
+    stack.__exit__()
+
+
+@pytest.mark.parametrize(("how", "function"), [("sleep", "hold_by_sleeping"), ("spin", "hold_by_spinning")])
+async def test_what_held_the_loop_is_named_without_values(watched: Watched, how: str, function: str) -> None:
+    """One line, with the function; the service goes on."""
+    watched.start()
+    await watched.client.publish(f"hold.{how}", b"0.6")
+
+    line = await watched.logged("event_loop_blocked")
+
+    assert line["level"] == "warning"
+    assert line["service"] == "watched"
+    assert line["ms"] >= 300
+    assert any(function in name for name in line["by"])
+    assert SECRET not in watched.stack.log_of(NAME).read_text()
+    assert (await watched.status("/livez")).status_code == 200
+
+
+async def test_lines_are_few(watched: Watched) -> None:
+    """A loop that is held again and again does not fill the log."""
+    watched.start()
+    for _ in range(5):
+        await watched.client.publish("hold.sleep", b"0.3")
+        await asyncio.sleep(0.1)
+    await watched.client.publish("die", b"")
+    await watched.logged("background_task_died")
+
+    assert len(watched.lines("event_loop_blocked")) == 1
+
+
+@pytest.mark.parametrize("how", ["sleep", "spin"])
+async def test_a_process_whose_loop_stands_still_ends_itself(watched: Watched, how: str) -> None:
+    """Whoever supervises it starts it again. The log says where it stood."""
+    watched.start(RUNWIRE_STALL_EXIT_S="2")
+    await watched.client.publish(f"hold.{how}", b"60")
+
+    assert await watched.ended() == EXIT_CODE
+    line = await watched.logged("process_ended")
+    assert any(f"hold_by_{how}" in name for name in line["by"])
+
+
+async def test_a_loop_that_is_held_with_all_threads_ends_the_process_too(watched: Watched) -> None:
+    """Nothing of Python's runs any more; the kernel's timer of the processor ends it, and its last words say where it was."""
+    watched.start(RUNWIRE_STALL_EXIT_S="1")
+    await watched.client.publish("hold.match", b"60")
+
+    assert await watched.ended() == -signal.SIGVTALRM
+    assert "hold_by_matching" in watched.stack.log_of(NAME).read_text()
+
+
+async def test_a_stuck_loop_does_not_answer_livez(watched: Watched) -> None:
+    """It is said in the log at once, not only when the process is ended."""
+    watched.start(RUNWIRE_STALL_EXIT_S="0")
+    await watched.client.publish("hold.sleep", b"8")
+    await watched.logged("event_loop_stuck")
+
+    with pytest.raises(httpx.TimeoutException):
+        await watched.status("/livez")
+    await watched.logged("event_loop_blocked")
+    assert watched.exit_code() is None
+    assert (await watched.status("/livez")).status_code == 200
+
+
+async def test_a_frozen_process_has_not_stood_still(watched: Watched) -> None:
+    """A machine that sleeps, or a process that is stopped, is not the fault of what runs in it."""
+    watched.start(RUNWIRE_STALL_EXIT_S="1.5")
+    watched.stack.freeze(NAME)
+    await asyncio.sleep(4)
+    watched.stack.thaw(NAME)
+    await wait_until(lambda: watched.stack.is_ready(NAME), what="it answers again")
+    await watched.client.publish("hold.sleep", b"0.5")
+    line = await watched.logged("event_loop_blocked")
+
+    assert line["ms"] < 1500
+    assert watched.exit_code() is None
+
+
+async def test_a_background_task_that_dies_fails_readiness(watched: Watched) -> None:
+    """The log names the error and the place, `/readyz` the task; what the error says may be somebody's secret."""
+    watched.start()
+    assert (await watched.status("/readyz")).status_code == 200
+    await watched.client.publish("die", b"")
+
+    line = await watched.logged("background_task_died")
+    answer = await watched.status("/readyz")
+
+    assert (line["task"], line["error"], line["level"]) == ("mortal", "KeyError", "error")
+    assert line["places"][-1].startswith("watched_service.py:")
+    assert answer.status_code == 503
+    assert answer.json()["problems"] == ["background task mortal has died: KeyError"]
+    assert SECRET not in watched.stack.log_of(NAME).read_text()
+
+
+def test_a_tick_counts_as_far_as_somebody_ran() -> None:
+    """A late tick counts what the process used of the processor."""
+    standing = Standing()
+    standing.add(0.05, 0.0)
+    standing.add(30.0, 0.0)
+    assert standing.seconds < 0.2
+    assert standing.steady_ticks == 0
+    standing.add(4.0, 3.5)
+    assert 3.5 < standing.seconds < 3.7
