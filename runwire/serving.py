@@ -120,7 +120,7 @@ async def _connect(url: str | None, user: str | None, password: str | None, leav
         # While the server is away the same error comes with every attempt.
         if (text := repr(error)) not in seen:
             seen.add(text)
-            logger.warning("NATS at %s: %s%s", places, text, "; it is tried again until it answers" if isinstance(error, OSError) else "")
+            logger.warning("NATS at %s: %s%s", places, text, _hint(error))
 
     async def on_disconnect() -> None:
         for one in served:
@@ -145,6 +145,15 @@ async def _connect(url: str | None, user: str | None, password: str | None, leav
         reconnected_cb=on_reconnect,
         **options,
     )
+
+
+def _hint(error: Exception) -> str:
+    """What the author may do about it."""
+    if isinstance(error, OSError):
+        return "; it is tried again until it answers"
+    if "authorization violation" in str(error).lower():
+        return "; set RUNWIRE_NATS_USER and RUNWIRE_NATS_PASSWORD, or RUNWIRE_DATA_DIR to the data folder of its `runwire up`"
+    return ""
 
 
 def main(paths: Sequence[str | Path], url: str | None = None, *, grace_s: float = _GRACE_S, log_level: str = "INFO") -> None:

@@ -53,6 +53,7 @@ class Bus:
         self.tasks = Tasks()
         """What runs in the background of this service: whoever has the connection keeps it here, so that `/readyz` names what has died."""
         self._nc: Client | None = None
+        self._refusal_logged = False
         self._leaving: asyncio.Task[None] | None = None
         self._readers: dict[str, DirectReader] = {}
         self._requests: Requests | None = None
@@ -71,7 +72,13 @@ class Bus:
             "reconnect_to_server_handler": _any_server_with_jitter,
             "reconnected_cb": self._reconnected,
             "error_cb": self._failed,
-        } | ({"user": self.settings.nats_user, "password": self.settings.nats_password} if self.settings.nats_user else {})
+            **self.login(),
+        }
+
+    def login(self) -> dict[str, str]:
+        """User and password of `nats.connect`, where the settings name any."""
+        user, password = self.settings.nats_user, self.settings.nats_password
+        return {"user": user, "password": password.get_secret_value() if password else ""} if user else {}
 
     def attach(self, client: Client) -> "Bus":
         """Use this connection from now on."""
@@ -101,6 +108,7 @@ class Bus:
 
     async def _reconnected(self) -> None:
         self.up_since = time.monotonic()
+        self._refusal_logged = False
         logger.info("nats_reconnected")
         for renew in list(self.on_reconnect):
             try:
@@ -119,6 +127,11 @@ class Bus:
         elif isinstance(error, SlowConsumerError):
             # Messages were dropped: the gap detection of readers and the redelivery of consumers bring them back.
             logger.warning("nats_slow_consumer", subject=error.subject)
+        elif "authorization violation" in text.lower():
+            # Tried again for ever all the same: the server may be given the user later.
+            if not self._refusal_logged:
+                logger.warning("nats_login_refused", user=self.settings.nats_user)
+            self._refusal_logged = True
         else:
             logger.debug("nats_client_error", error=repr(error))
 

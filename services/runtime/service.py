@@ -19,6 +19,7 @@ import uvloop
 from faststream import FastStream
 from faststream.asgi import AsgiFastStream
 from faststream.nats import NatsBroker
+from faststream.nats.security import NatsUserPassword
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
@@ -37,8 +38,17 @@ class Broker(NatsBroker):
     """FastStream's broker on a bus, under a name that a service may use without knowing FastStream."""
 
     def __init__(self, bus: Bus) -> None:
-        super().__init__(**bus.client_options(), graceful_timeout=bus.settings.graceful_timeout_s, logger=None)
+        options, login = bus.client_options(), bus.login()
+        for name in login:
+            del options[name]
+        # FastStream has a form of its own for user and password, and takes them in no other.
+        security = NatsUserPassword(login["user"], login["password"]) if login else None
+        super().__init__(**options, security=security, graceful_timeout=bus.settings.graceful_timeout_s, logger=None)
         self._bus = bus
+
+    def _log_connection_broken(self, error_cb: Any = None) -> Any:
+        """Leave errors to the bus: FastStream would give up for good, with a traceback, once a login was refused."""
+        return error_cb
 
     async def stop(self, *reason: Any) -> None:
         """Stop as FastStream does, and without NATS too: draining needs a server that is there."""

@@ -1,9 +1,9 @@
 """Settings of every service: environment variables `RUNWIRE_*`, read once at start."""
 
 import re
-from typing import Literal, TypeVar
+from typing import Literal, Self, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 _FIELD = re.compile(r'field "(\w+)"')
@@ -15,8 +15,8 @@ class BusSettings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="RUNWIRE_", extra="ignore", env_ignore_empty=True)
 
     nats_url: str = Field(default="nats://127.0.0.1:4222", description="comma-separated for several servers")
-    nats_user: str | None = None
-    nats_password: str | None = None
+    nats_user: str | None = Field(default=None, description="with nats_password; wins over what the URL says")
+    nats_password: SecretStr | None = None
     replicas: int = Field(default=1, ge=1, le=5, description="copies of every stream; 3 on a cluster")
     ack_wait_s: float = Field(default=2.0, gt=0, description="2 on a single server, 10 on a cluster (a leader change takes 5 to 8)")
     health_host: str = "127.0.0.1"
@@ -29,6 +29,12 @@ class BusSettings(BaseSettings):
     )
     artifact_direct: Literal["auto", "never"] = Field(default="auto", description="large artifacts from the S3 server, where it is reached")
     max_deliveries: int = Field(default=20, ge=2, description="of one message, before it is buried as poison")
+
+    @model_validator(mode="after")
+    def _login_is_whole(self) -> Self:
+        if (self.nats_user is None) != (self.nats_password is None):
+            raise ValueError("RUNWIRE_NATS_USER and RUNWIRE_NATS_PASSWORD are set together, or neither")
+        return self
 
     @property
     def beat_s(self) -> float:

@@ -143,3 +143,12 @@ class NatsServer:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def admits(port: int, user: str | None = None, password: str | None = None) -> bool:
+    """Whether the server on this port lets a client in. nats-py leaves its socket open when it is refused, so this speaks the protocol."""
+    login = {"user": user, "pass": password} if user is not None else {}
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection, connection.makefile("rb") as lines:
+        assert lines.readline().startswith(b"INFO ")
+        connection.sendall(b"CONNECT " + json.dumps({"verbose": False, "pedantic": False, **login}).encode() + b"\r\nPING\r\n")
+        return lines.readline() == b"PONG\r\n"
