@@ -16,6 +16,7 @@ Rule 3: two exact subjects per run (`log`, `stream`), never one per event type: 
 | artifact.<verb>, artifact.chunk.<copy> | any service -> artifact_store |
 | timer.<tenant>.<run>.<message> -> due... | anyone -> later, the run's inbox |
 | dead.<stream> | what could not be processed |
+| handling.<stream>.<sequence> | planner, tool_runner: how often the handling of a message was begun |
 """
 
 import hashlib
@@ -36,6 +37,7 @@ DEFAULT_TENANT = "default"
 """The tenant of a caller on loopback who shows no key."""
 
 REQUESTS, INBOX, RUNS, CALLS, TIMERS, DEAD = "REQUESTS", "INBOX", "RUNS", "CALLS", "TIMERS", "DEAD"
+HANDLINGS = "HANDLINGS"
 CATALOGUE_BUCKET, RUNS_BUCKET, ARTIFACTS_BUCKET = "catalogue", "runs", "artifacts"
 
 ALL_REQUESTS = "request.*.*"
@@ -45,6 +47,7 @@ ALL_LOGS, ALL_STREAMS = "emit.*.*.log", "emit.*.*.stream"
 ALL_CALLS = "call.*.*.*"
 ALL_TIMERS, ALL_DUE = "timer.*.*.*", "due.*.*.*"
 ALL_DEAD = "dead.>"
+ALL_HANDLINGS = "handling.*.*"
 ALL_SPECS = "spec.*"
 ALL_TOOLS = "tool.*"
 ALL_MODELS = "model.*"
@@ -180,6 +183,11 @@ def due(tenant: str, run: str, message: str) -> str:
 def dead(stream_name: str) -> str:
     """Where messages of a stream are kept that could not be processed."""
     return f"dead.{_checked(_STREAM, 'stream name', stream_name)}"
+
+
+def handlings(stream_name: str, sequence: int) -> str:
+    """Where it is counted how often the handling of a message of a stream was begun."""
+    return f"handling.{_checked(_STREAM, 'stream name', stream_name)}.{int(sequence)}"
 
 
 def tool_key(name: str) -> str:

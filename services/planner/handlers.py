@@ -12,7 +12,7 @@ from contracts.ids import new_id
 from contracts.inbox import INBOX_MESSAGE, CallFinished, CancelRequested, TimerFired, TopUpRequested
 from contracts.runs import RunRequested
 from contracts.subjects import InvalidName
-from services.runtime import dead
+from services.runtime import dead, handlings
 from services.runtime.bus import Bus
 from services.runtime.puller import Delivery
 
@@ -46,8 +46,8 @@ class Planner:
             await dead.bury(self._bus, delivery, str(error))
             return True
         # Counted before anything is parsed: parsing may be what kills.
-        if delivery.number > self._bus.settings.max_deliveries:
-            await dead.bury(self._bus, delivery, "too many deliveries")
+        if await handlings.begin(self._bus, delivery) > self._bus.settings.max_deliveries:
+            await dead.bury(self._bus, delivery, "its handling was begun too often and never came to an end")
             return await self._handle(where, Told(delivery.owner, "poisoned", new_id(), now()))
         try:
             told = self._told(delivery, where)

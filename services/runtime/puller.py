@@ -32,7 +32,8 @@ _PAUSE_S = 0.1
 class Delivery:
     """One delivery of one message. `owner` names the message itself; `number` is an estimate of how often it was delivered.
 
-    `stored_ns` is when the stream stored it, Unix time in nanoseconds by the server's clock.
+    How often anybody began with it is another matter (`handlings`). `stored_ns` is when the stream stored it, Unix time in nanoseconds by
+    the server's clock.
     """
 
     __slots__ = ("data", "headers", "number", "owner", "reply", "sequence", "stored_ns", "stream", "subject")
@@ -130,6 +131,7 @@ class Puller:
             await self._on_status(message, status)
             return
         if self._stopping:
+            await self._bus.tell(message.reply, b"-NAK")  # Not begun: others get it at once.
             return
         self._asked = max(0, self._asked - 1)
         self._busy += 1
@@ -166,7 +168,7 @@ class Puller:
         try:
             verdict = await self._handler(delivery)
         except Exception:
-            # The message comes back after the acknowledgement time; the reader counts deliveries and buries it in the end.
+            # The message comes back after the acknowledgement time; its reader counts the handlings that were begun (`handlings`).
             logger.exception("handling_failed", subject=delivery.subject, deliveries=delivery.number)
         finally:
             del self._active[delivery.sequence], self._held[delivery.sequence]

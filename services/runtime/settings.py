@@ -28,7 +28,7 @@ class BusSettings(BaseSettings):
         default=10.0, ge=0, description="a process ends itself when its event loop has stood still for so long; 0: never"
     )
     artifact_direct: Literal["auto", "never"] = Field(default="auto", description="large artifacts from the S3 server, where it is reached")
-    max_deliveries: int = Field(default=20, ge=2, description="of one message, before it is buried as poison")
+    max_deliveries: int = Field(default=20, ge=2, description="of one message that were begun, before it is kept in DEAD as poison")
 
     @model_validator(mode="after")
     def _login_is_whole(self) -> Self:

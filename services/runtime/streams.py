@@ -104,6 +104,20 @@ STREAMS: tuple[dict[str, Any], ...] = (
         "allow_direct": True,
         "max_consumers": 16,
     },
+    {
+        "name": subjects.HANDLINGS,
+        "subjects": [subjects.ALL_HANDLINGS],
+        "retention": "limits",
+        "storage": "file",
+        "discard": "old",
+        "max_msgs_per_subject": 1,
+        # Longer than any handling; a message that nobody has begun for so long is as good as new.
+        "max_age": 86_400 * _S,
+        "max_msgs": 1_000_000,
+        "duplicate_window": _DEDUP,
+        "allow_direct": True,
+        "max_consumers": 16,
+    },
 )
 
 BUCKETS: tuple[str, ...] = (subjects.CATALOGUE_BUCKET, subjects.RUNS_BUCKET, subjects.ARTIFACTS_BUCKET)

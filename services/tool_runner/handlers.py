@@ -1,6 +1,6 @@
 """Take a call, get it done, and write its one outcome into the run's inbox.
 
-Rule 1: deliveries are counted before anything is read, since reading may be what kills.
+Rule 1: a handling is counted (`runtime.handlings`) before anything is read, since reading may be what kills.
 Rule 2: before every call the log's last record is looked at: an ended run causes nothing more.
 Rule 3: whatever may have been handled before is looked up, in the inbox first, then in the log; and of a tool that is not safe to ask
 twice the intent is written before it is asked (`evidence`).
@@ -16,7 +16,7 @@ from contracts import subjects
 from contracts.faults import Fault
 from contracts.subjects import Address, InvalidName
 from contracts.tools import CallRequested, ToolSpec
-from services.runtime import dead
+from services.runtime import dead, handlings
 from services.runtime.bus import Bus
 from services.runtime.catalogue import Catalogue
 from services.runtime.puller import Delivery
@@ -57,8 +57,8 @@ class ToolRunner:
 
     async def on_call(self, delivery: Delivery) -> bool:
         """Settle one call. True acknowledges it; it never goes silent: a second handling of a call finds what the first one wrote."""
-        if delivery.number > self._settings.max_deliveries:
-            return await self._bury(delivery, f"delivered {delivery.number} times")
+        if (begun := await handlings.begin(self._bus, delivery)) > self._settings.max_deliveries:
+            return await self._bury(delivery, f"its handling was begun {begun - 1} times and never came to an end")
         try:
             call = _read(delivery)
         except NotACall as error:

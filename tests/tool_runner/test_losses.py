@@ -18,7 +18,9 @@ from contracts.events import ArtifactChunk, Observed
 from contracts.inbox import CallFinished
 from contracts.tools import ToolCall
 from runwire.waking import STALL_S
+from services.runtime import handlings
 from services.runtime.errors import BusError
+from services.runtime.puller import Delivery
 from services.runtime.streams import consumer, ensure_consumer
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
@@ -249,15 +251,33 @@ async def test_a_cancelled_run_stops_its_calls(planner: Planner, start_runner: S
     assert not await planner.inbox(run)
 
 
-async def test_a_call_that_was_delivered_too_often_is_buried(planner: Planner, start_runner: Start, server: NatsServer) -> None:
+async def test_a_call_that_nobody_has_begun_is_no_poison(planner: Planner, start_runner: Start) -> None:
+    """However often it was delivered: to a tool runner that stood still, say."""
+    name = "untouched"
+    await ensure_consumer(planner.bus, subjects.CALLS, consumer(subjects.calls_consumer(name), subjects.calls_of(name), 0.2))
+    run = await planner.request(name, {}, spec="0" * 24)
+    pull = await planner.bus.nc.jetstream().pull_subscribe_bind(subjects.calls_consumer(name), subjects.CALLS)
+    for _ in range(5):
+        await pull.fetch(1, timeout=5)
+
+    await start_runner(max_deliveries=2)
+    finished = await planner.outcome(run)
+
+    assert finished.failure is not None
+    assert finished.failure.code == "unknown_tool"
+    assert run not in str([message.headers for message in await planner.buried(subjects.CALLS)])
+
+
+async def test_a_call_that_was_begun_too_often_is_buried(planner: Planner, start_runner: Start, server: NatsServer) -> None:
     """It is kept for people, and the run goes on with a failure."""
     name = "killer"
     lane = consumer(subjects.calls_consumer(name), subjects.calls_of(name), 0.2)
     await ensure_consumer(planner.bus, subjects.CALLS, lane)
     run = await planner.request(name, {}, spec="0" * 24)
     pull = await planner.bus.nc.jetstream().pull_subscribe_bind(subjects.calls_consumer(name), subjects.CALLS)
-    for _ in range(2):
-        await pull.fetch(1, timeout=5)
+    for _ in range(3):
+        for message in await pull.fetch(1, timeout=5):  # Begun, as by a tool runner that dies of it.
+            await handlings.begin(planner.bus, Delivery(message))
 
     await start_runner(max_deliveries=2)
     finished = await planner.outcome(run)
