@@ -9,11 +9,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from runwire.waking import STALL_S
+
 Event = dict[str, Any]
 
 TERMINAL = frozenset({"done", "error", "cancelled"})
 _CLOCKS_S = 0.05
 """How far two processes' clocks and a write's way may lie apart on one machine, in seconds."""
+_ON_ITS_WAY_S = STALL_S + _CLOCKS_S
+"""A request that was sent before its run ended may be in the tool's socket; a process that sleeps no longer than this does not notice."""
 
 
 @dataclass
@@ -235,7 +239,7 @@ def executes_once(evidence: Evidence) -> Iterator[str]:
                     yield f"{key}: begun {late[0].at - at:.3f} s after it was settled"
                 if event["status"] == "succeeded" and not begun:
                     yield f"{key}: succeeded without having been executed"
-            if end is not None and begun and (late_s := begun[-1].at - end[0].at) > _CLOCKS_S:
+            if end is not None and begun and (late_s := begun[-1].at - end[0].at) > _ON_ITS_WAY_S:
                 yield f"{key}: begun {late_s:.3f} s after its run had ended"
     for key in sorted(set(ledger) - known):
         yield f"{key}: executed but never planned"

@@ -153,7 +153,7 @@ def _invent_a_result(e: Evidence) -> None:
 
 
 def _execute_after_the_end(e: Evidence) -> None:
-    e.executions.append(Execution(f"{RUN}.1-2", 9, 130.0))
+    e.executions.append(Execution(f"{RUN}.1-2", 9, e.runs[0].records[-1].at + 1.2))
 
 
 def _execute_the_unplanned(e: Evidence) -> None:
