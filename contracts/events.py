@@ -37,6 +37,7 @@ class RunStarted(Message):
     request: RunRequested
     limits: RunLimits
     tools: dict[str, str] = Field(default_factory=dict, description="tool name -> digest of the specification that the run uses to its end")
+    has_tool_context: bool = Field(default=False, description="the request's `tool_context` is kept beside the log, for tools alone")
     approvals: list[str] = Field(default_factory=list, description="tools whose calls need a person's approval: they end without running")
     model: str = Field(default="", description="as configured or asked for; a fallback shows in `model_failed`")
     models: list[str] = Field(default_factory=list, description="main models among which a triage may choose")

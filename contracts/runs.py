@@ -84,10 +84,17 @@ class RunRequested(Message):
     session_id: str | None = None
     user_id: str | None = None
     llm_context: dict[str, Any] = Field(default_factory=dict)
-    tool_context: dict[str, Any] = Field(default_factory=dict)
+    tool_context: dict[str, Any] = Field(default_factory=dict, description="not in `run_started`, which listeners see")
     tools: list[str] | None = None
     limits: dict[str, Any] = Field(default_factory=dict, description="fields of RunLimits that the caller set")
     body_sha256: str = Field(default="", description="of the caller's body, so that a reused idempotency key is noticed")
+
+
+class KeptContext(Message):
+    """What a run's caller gave for its tools alone: kept beside the log, where no listener looks."""
+
+    v: Literal[1] = 1
+    context: dict[str, Any]
 
 
 State = Literal["queued", "running", "done", "error", "cancelled"]

@@ -10,6 +10,7 @@ Rule 3: two exact subjects per run (`log`, `stream`), never one per event type: 
 | inbox.<tenant>.<run>.<message> | tool_runner, timers -> planner |
 | control.<tenant>.<run>.<message> | gateway -> planner |
 | emit.<tenant>.<run>.log, .stream | planner, tool_runner -> the stream RUNS |
+| context.<tenant>.<run> | planner -> planner; RUNS keeps it and shows it to nobody |
 | run.<tenant>.<run>.log, .stream | republished by RUNS -> anyone, live |
 | call.<tenant>.<run>.<tool> | planner -> tool_runner |
 | tool.<name>, .status, .cancel | tool_runner -> tool services |
@@ -44,6 +45,7 @@ ALL_REQUESTS = "request.*.*"
 ALL_INBOX = "inbox.*.*.*"
 ALL_CONTROL = "control.*.*.*"
 ALL_LOGS, ALL_STREAMS = "emit.*.*.log", "emit.*.*.stream"
+ALL_CONTEXTS = "context.*.*"
 ALL_CALLS = "call.*.*.*"
 ALL_TIMERS, ALL_DUE = "timer.*.*.*", "due.*.*.*"
 ALL_DEAD = "dead.>"
@@ -113,6 +115,16 @@ def log(tenant: str, run: str) -> str:
 def stream(tenant: str, run: str) -> str:
     """The run's tokens and progress."""
     return f"emit.{checked_tenant(tenant)}.{checked_id(run)}.stream"
+
+
+def context(tenant: str, run: str) -> str:
+    """What the run's caller gave for its tools alone. It is not under `emit`, so it is never republished."""
+    return f"context.{checked_tenant(tenant)}.{checked_id(run)}"
+
+
+def of_run(tenant: str, run: str) -> tuple[str, ...]:
+    """All subjects of RUNS that hold something of a run: purging them removes it."""
+    return log(tenant, run), stream(tenant, run), context(tenant, run)
 
 
 def live(tenant: str, run: str) -> str:
@@ -285,7 +297,7 @@ def parse(subject: str) -> Address:
     """Take apart a subject of a run, or raise InvalidName."""
     kind, *rest = subject.split(".")
     match kind, rest:
-        case "request", [tenant, run]:
+        case "request" | "context", [tenant, run]:
             return Address(kind, checked_tenant(tenant), checked_id(run))
         case "inbox" | "control" | "timer" | "due", [tenant, run, message]:
             return Address(kind, checked_tenant(tenant), checked_id(run), checked_message(message))

@@ -4,7 +4,7 @@ Called again after each move, until it says Ack or Silent. What each message may
 
 | message | run not started | model in flight | calls open | paused | run ended |
 | --- | --- | --- | --- | --- | --- |
-| request | run_started, asked | owner: ask (again) | owner: dispatch what is open | ack | close, ack |
+| request | keep the context, run_started, asked | owner: ask (again) | owner: dispatch what is open | ack | close, ack |
 | call_finished | ack | observed | observed, and the last one: step, asked or done | observed | close, ack |
 | cancel | cancelled | cancelled | cancelled | cancelled | close, ack |
 | timer deadline | ack | budget | budget | ack | close, ack |
@@ -24,7 +24,24 @@ from contracts.faults import Fault
 from . import budgets, endings, settling
 from .deciding import after, decide, next_asked
 from .decisions import Final
-from .moves import Ack, Append, Ask, AskCritique, AskEffort, Close, Dispatch, Open, Rules, Say, SetTimer, Silent, Todo, Told, Wake
+from .moves import (
+    Ack,
+    Append,
+    Ask,
+    AskCritique,
+    AskEffort,
+    Close,
+    Dispatch,
+    KeepContext,
+    Open,
+    Rules,
+    Say,
+    SetTimer,
+    Silent,
+    Todo,
+    Told,
+    Wake,
+)
 from .run import Event, Run
 
 MAX_LOST = 5
@@ -72,6 +89,8 @@ def _open(told: Told, rules: Rules) -> Todo:
     if opened.deadline_at is not None and told.now >= opened.deadline_at:
         # It has waited too long for a planner; nobody can top it up before it is opened.
         return Append([*first, endings.budget_exhausted(opened, budgets.deadline(opened))])
+    if told.context and not told.kept:
+        return KeepContext()
     return Append([*first, *settling.go_on(opened, told, rules)])
 
 

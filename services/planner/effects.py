@@ -20,7 +20,7 @@ from . import endings, index
 from .asking import Address, ChunkSender, ask, say, watched
 from .deciding import comes_to, pause_s, text_of
 from .decisions import Decision
-from .moves import Ask, AskCritique, AskEffort, Close, Dispatch, Open, Rules, Say, SetTimer, Told, Wake
+from .moves import Ask, AskCritique, AskEffort, Close, Dispatch, KeepContext, Open, Rules, Say, SetTimer, Told, Wake
 from .retries import Note
 from .run import Run
 from .run_logs import RunLogs
@@ -67,7 +67,8 @@ class Effects:
             return not await self._ask(run, todo)
         match todo:
             case Dispatch(calls, again):
-                await asyncio.gather(*(self._dispatch(run, call, again=call.call_id in again) for call in calls))
+                context = await self._context(run)
+                await asyncio.gather(*(self._dispatch(run, call, context, again=call.call_id in again) for call in calls))
                 self._told.dispatched.update(call.call_id for call in calls)
             case Wake():
                 await self._wake()
@@ -159,7 +160,13 @@ class Effects:
                 await self._logs.append(self._where, run, now(), [fact])
         await sender.look()
 
-    async def _dispatch(self, run: Run, planned: PlannedCall, *, again: bool) -> None:
+    async def _context(self, run: Run) -> dict[str, Any]:
+        """What the caller gave for tools alone. Logs of before hold it in the request."""
+        if run.started is None or not run.started.has_tool_context:
+            return run.started.request.tool_context if run.started else {}
+        return await self._logs.context(self._where)
+
+    async def _dispatch(self, run: Run, planned: PlannedCall, context: dict[str, Any], *, again: bool) -> None:
         call, started, step = run.open.get(planned.call_id), run.started, run.step
         if call is None or started is None or step is None:
             return  # Settled meanwhile.
@@ -177,7 +184,7 @@ class Effects:
             session_id=request.session_id,
             trace_id=request.trace_id,
             user_id=request.user_id,
-            context=request.tool_context,
+            context=context,
         )
         subject = subjects.call(self._where.tenant, self._where.run, call.tool)
         await self._bus.publish_surely(subject, message.model_dump_json().encode(), f"{self._where.run}.{call.call_id}")
@@ -199,6 +206,9 @@ class Effects:
         """Timers and the index, which follow from the log."""
         started = run.started
         match todo:
+            case KeepContext():
+                await self._logs.keep_context(self._where, self._told.context)
+                self._told.kept = True
             case Open():
                 self._told.opened = True
                 if started is not None:
@@ -212,3 +222,5 @@ class Effects:
                 await self._call_off(run)
                 if started is not None:
                     await index.close(self._bus, run, started)
+                elif self._told.context:
+                    await index.forget_context(self._bus, *self._where)

@@ -61,6 +61,7 @@ class Planner:
         told = Told(delivery.owner, "request", new_id(), now())
         if delivery.stream == subjects.REQUESTS:
             request = RunRequested.model_validate_json(delivery.data)
+            told.context = request.tool_context
             if (request.tenant, request.run_id) != (where.tenant, where.run):
                 raise InvalidName(f"the request is for run {request.run_id[:40]!r} of {request.tenant[:40]!r}, which is not its subject's")
             try:

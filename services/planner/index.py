@@ -98,6 +98,11 @@ async def _purge(bus: Bus, stream: str, subject: str) -> int:
     return 0
 
 
+async def forget_context(bus: Bus, tenant: str, run: str) -> None:
+    """Remove what was kept for the tools of a run that was stopped before it was opened."""
+    await _purge(bus, subjects.RUNS, subjects.context(tenant, run))
+
+
 async def sweep(bus: Bus, retention_days: float) -> None:
     """Purge finished runs past their retention, for ever, about once an hour. Several planners at once do no harm."""
     while True:
@@ -126,8 +131,8 @@ async def sweep_once(bus: Bus, before: int) -> int:
             if status.ended_at >= before:
                 return purged
             tenant = headers["Nats-Subject"].split(".")[2]
-            await _purge(bus, subjects.RUNS, subjects.log(tenant, status.run_id))
-            await _purge(bus, subjects.RUNS, subjects.stream(tenant, status.run_id))
+            for subject in subjects.of_run(tenant, status.run_id):
+                await _purge(bus, subjects.RUNS, subject)
             await _purge(bus, f"KV_{subjects.RUNS_BUCKET}", headers["Nats-Subject"])
             purged += 1
         if not page:

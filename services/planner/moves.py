@@ -35,6 +35,8 @@ class Told:
     """Of a request: what opening the run would record."""
     refusal: Fault | None = None
     """Of a request that cannot be opened: why."""
+    context: Mapping[str, Any] = field(default_factory=dict)
+    """Of a request: what its caller gave for tools alone."""
     finished: CallFinished | None = None
     specs: Mapping[str, ToolSpec] = field(default_factory=dict)
     """Of an outcome: the run's tools, where a join may have to be checked against them."""
@@ -52,6 +54,8 @@ class Told:
     """An answer that is to be shown under a new attempt, without asking the model."""
     asked: bool = False
     """This handling appended an `asked` whose answer is not settled yet."""
+    kept: bool = False
+    """The context for tools is stored."""
     opened: bool = False
     closed: bool = False
     woken: bool = False
@@ -89,6 +93,11 @@ class Append:
     """Write these events as one record, fenced."""
 
     events: list[Event]
+
+
+@dataclass(frozen=True, slots=True)
+class KeepContext:
+    """Store what the run's caller gave for tools alone, beside the log: before the run is opened, so that no crash loses it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,4 +171,4 @@ class Silent:
     """Somebody else owns the message now."""
 
 
-Todo = Append | Open | Ask | Say | AskEffort | AskCritique | Dispatch | SetTimer | Wake | Close | Ack | Silent
+Todo = Append | KeepContext | Open | Ask | Say | AskEffort | AskCritique | Dispatch | SetTimer | Wake | Close | Ack | Silent

@@ -48,7 +48,8 @@ def open_run(request: RunRequested, agents: Mapping[str, Agent], live: Mapping[s
     return RunStarted(
         run_id=request.run_id,
         tenant=request.tenant,
-        request=request,
+        request=listed(request),
+        has_tool_context=bool(request.tool_context),
         limits=limits,
         tools={name: spec.digest() for name, spec in tools.items()},
         approvals=[name for name, spec in tools.items() if spec.requires_approval],
@@ -66,6 +67,11 @@ def open_run(request: RunRequested, agents: Mapping[str, Agent], live: Mapping[s
         warnings=seen.warnings,
         deadline_at=None if limits.deadline_s is None else request.requested_at + int(limits.deadline_s * 1000),
     )
+
+
+def listed(request: RunRequested) -> RunRequested:
+    """The request as listeners may see it: what is for tools alone is kept elsewhere."""
+    return request.model_copy(update={"tool_context": {}})
 
 
 def _limits(request: RunRequested, agent: Agent) -> RunLimits:

@@ -1,19 +1,22 @@
 """The logs of runs: folded as far as they were read, and written to behind the fence. A cache: any planner can take over at any point."""
 
 import asyncio
+import base64
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from pydantic import ValidationError
 
 from contracts import subjects
 from contracts.records import EVENTS_HEADER, Record
+from contracts.runs import KeptContext
 from services.runtime import dead, fenced
 from services.runtime.bus import Bus
 from services.runtime.direct import Stored
-from services.runtime.errors import Moved
+from services.runtime.errors import NOT_FOUND, WRONG_LAST_SEQUENCE, Moved, Refused, Unavailable
 
 from . import endings
 from .asking import Address, Tail
@@ -21,6 +24,8 @@ from .lightening import Lightener
 from .run import Event, Run, fold
 
 _SHOWN = 300
+_RETRY_S = 0.1
+_FENCE = "Nats-Expected-Last-Subject-Sequence"
 
 
 @dataclass(slots=True)
@@ -98,6 +103,34 @@ class RunLogs:
             fold(run, sequence, record.at, record.events)
         await self._take_in(where, run, later)
         return list(record.events)
+
+    async def keep_context(self, where: Address, context: Mapping[str, Any]) -> None:
+        """Store what the run's caller gave for tools alone. Harmless when done twice."""
+        data = KeptContext(context=dict(context)).model_dump_json().encode()
+        try:
+            await self._bus.publish_surely(subjects.context(*where), data, f"{where.run}-context", {_FENCE: "0"})
+        except Refused as error:
+            if error.code != WRONG_LAST_SEQUENCE:
+                raise
+
+    async def context(self, where: Address) -> dict[str, Any]:
+        """Read it back. A replica that lags behind is no proof that there is none, so the stream's leader is asked then."""
+        message = await self._bus.last(subjects.RUNS, subjects.context(*where))
+        data = message.data if message is not None else await self._context_of_leader(where)
+        return KeptContext.model_validate_json(data).context if data else {}
+
+    async def _context_of_leader(self, where: Address) -> bytes:
+        while True:
+            try:
+                found = await self._bus.api(f"STREAM.MSG.GET.{subjects.RUNS}", {"last_by_subj": subjects.context(*where)})
+            except Refused as error:
+                if error.code not in NOT_FOUND:
+                    raise
+                return b""  # Purged: the run is over.
+            except Unavailable:
+                await asyncio.sleep(_RETRY_S)
+            else:
+                return base64.b64decode(found["message"]["data"])
 
     async def _take_in(self, where: Address, run: Run, tail: list[Stored]) -> None:
         for sequence, data in tail:

@@ -57,7 +57,7 @@ class Thinker:
 
     def open_bare(self, request: RunRequested) -> RunStarted:
         """What is recorded of a run that cannot be opened, before its error."""
-        return RunStarted(run_id=request.run_id, tenant=request.tenant, request=request, limits=RunLimits())
+        return RunStarted(run_id=request.run_id, tenant=request.tenant, request=opening.listed(request), limits=RunLimits())
 
     async def think(
         self, run: Run, on_failure: OnNote | None = None, warn: Callable[[list[str]], object] = lambda _: None

@@ -78,7 +78,7 @@ STREAMS: tuple[dict[str, Any], ...] = (
     {
         **_UNBOUNDED,
         "name": subjects.RUNS,
-        "subjects": [subjects.ALL_LOGS, subjects.ALL_STREAMS],
+        "subjects": [subjects.ALL_LOGS, subjects.ALL_STREAMS, subjects.ALL_CONTEXTS],
         "retention": "limits",
         "storage": "file",
         "discard": "new",

@@ -13,7 +13,7 @@ from contracts.payload import Usage
 from contracts.runs import RunLimits, RunRequested
 from services.planner.advance import MAX_LOST, advance
 from services.planner.decisions import Calls, Decision, Failed, Final, Invalid
-from services.planner.moves import Ack, Append, Ask, Close, Dispatch, Open, Rules, Silent, Told
+from services.planner.moves import Ack, Append, Ask, Close, Dispatch, KeepContext, Open, Rules, Silent, Told
 from services.planner.run import Run, fold
 
 RUN = "0192f0c1a2b37c4d8e5f60718293a4b5"
@@ -180,6 +180,15 @@ def test_a_deadline_ends_a_run_with_what_there_is() -> None:
     assert isinstance(done, Done)
     assert (done.reason, done.route, done.raw_answer) == ("budget_exhausted", "partial", "41")
     assert any("deadline_s of 60" in warning for warning in done.warnings)
+
+
+def test_what_is_for_tools_alone_is_kept_before_the_run_is_opened() -> None:
+    """So that a crash in between loses nothing; once."""
+    world = World()
+    told = world.told("REQUESTS:1", started=started(), context={"token": "t"})
+    assert isinstance(advance(world.run, told, world.rules), KeepContext)
+    told.kept = True
+    assert isinstance(advance(world.run, told, world.rules), Append)
 
 
 def test_a_run_past_its_deadline_is_opened_and_ended_at_once() -> None:

@@ -100,6 +100,7 @@ async def test_finished_runs_are_purged_after_their_retention(bus: Bus) -> None:
     for opening in (old, open_, young):
         await bus.publish(subjects.log("default", opening.run_id), b"x")
         await bus.publish(subjects.stream("default", opening.run_id), b"x")
+        await bus.publish(subjects.context("default", opening.run_id), b"x")
     await index.enter(bus, folded(open_), open_)
     await index.close(bus, folded(old, ended_at=1000), old)
     await index.close(bus, folded(young, ended_at=9000), young)
@@ -108,6 +109,7 @@ async def test_finished_runs_are_purged_after_their_retention(bus: Bus) -> None:
     assert await entry(bus, old) is None
     assert await bus.last("RUNS", subjects.log("default", old.run_id)) is None
     assert await bus.last("RUNS", subjects.stream("default", old.run_id)) is None
+    assert await bus.last("RUNS", subjects.context("default", old.run_id)) is None
     for opening in (open_, young):
         assert await entry(bus, opening) is not None
         assert await bus.last("RUNS", subjects.log("default", opening.run_id)) is not None

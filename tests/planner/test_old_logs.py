@@ -1,0 +1,40 @@
+"""Logs that earlier versions wrote still fold, and mean what they meant."""
+
+import json
+import time
+
+from nats.aio.msg import Msg
+
+from contracts import subjects
+from contracts.events import RunStarted
+from contracts.ids import new_id
+from contracts.records import EVENTS_HEADER, Record
+from contracts.runs import RunLimits, RunRequested
+from tests.planner.conftest import Plan
+from tests.support.model_server import ModelServer, action, answer
+from tests.support.whole import MODEL
+
+CONTEXT = {"token": "t"}
+
+
+async def test_a_run_that_holds_its_tool_context_in_the_log(plan: Plan, provider: ModelServer) -> None:
+    """Its tools get it."""
+    planning = await plan()
+    given: list[object] = []
+
+    async def hear(message: Msg) -> None:
+        given.append(json.loads(message.data)["context"])
+
+    await planning.bus.nc.subscribe(subjects.tool("look"), cb=hear)
+    provider.say(action("look", q="x"), answer("yes"))
+    run = new_id()
+    request = RunRequested(run_id=run, tenant="default", requested_at=time.time_ns() // 1_000_000, trace_id=run, query="?")
+    tools = {"look": planning.catalogue.live()["look"].digest()}
+    older = RunStarted(run_id=run, tenant="default", request=request, limits=RunLimits(), tools=tools, model=MODEL).model_dump()
+    older["request"]["tool_context"] = CONTEXT
+    del older["has_tool_context"], older["approvals"]
+    record = Record.model_validate({"events": [older]})
+    await planning.bus.publish(subjects.log("default", run), record.model_dump_json().encode(), {EVENTS_HEADER: "run_started"})
+    await planning.bus.publish(subjects.request("default", run), request.model_dump_json().encode(), {"Nats-Msg-Id": run})
+    assert (await planning.ended(run)).end.raw_answer == "yes"
+    assert given == [CONTEXT]
