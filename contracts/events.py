@@ -139,6 +139,7 @@ class Observed(Message):
     failure: Fault | None = None
     artifacts: dict[str, Any] = Field(default_factory=dict)
     sources: list[Source] = Field(default_factory=list)
+    warnings: list[str] = Field(default_factory=list, description="what of the result was left out")
     latency_ms: int = 0
 
 

@@ -21,6 +21,7 @@ class CallFinished(Message):
     failure: Fault | None = None
     artifacts: dict[str, Any] = Field(default_factory=dict, description="dotted path in the result -> JSON value or ArtifactRef")
     sources: list[Source] = Field(default_factory=list)
+    warnings: list[str] = Field(default_factory=list, description="what of the result was left out, for the run's payload")
     latency_ms: int = 0
 
 

@@ -250,6 +250,7 @@ def take_in(run: Run, observed: Observed) -> None:
     if observed.artifacts:
         run.artifacts.setdefault(observed.tool, {}).update(observed.artifacts)
     run.sources += observed.sources
+    run.warnings += observed.warnings
     if observed.status == "succeeded":
         run.last_observation = observed.observation
 

@@ -1,5 +1,8 @@
 """Which images models take, told by their first bytes."""
 
+import base64
+import binascii
+
 from contracts.images import ImageType
 
 HEAD_BYTES = 12
@@ -17,3 +20,13 @@ def image_type(data: bytes) -> ImageType | None:
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for signature, kind in _SIGNATURES if data.startswith(signature)), None)
+
+
+def image_in(text: str) -> bytes:
+    """The bytes of an image that a text holds as base64; empty where it is none."""
+    try:
+        if image_type(base64.b64decode(text[: HEAD_BYTES // 3 * 4], validate=True)) is None:
+            return b""
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return b""

@@ -47,7 +47,7 @@ class ToolRunner:
         self._settings = settings
         self._catalogue = catalogue
         self._dispatcher = dispatcher
-        self._putting = Putting(bus, dispatcher.watches)
+        self._putting = Putting(bus, dispatcher.watches, settings)
         self._settler = Settler(self._putting, settings.artifact_patience_s)
         self._reconnected_at = float("-inf")
         bus.on_reconnect.append(self._on_reconnect)

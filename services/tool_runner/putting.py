@@ -22,6 +22,7 @@ from contracts.artifacts import ArtifactRef, StoredArtifact
 from contracts.events import ArtifactStored
 from contracts.records import EVENTS_HEADER, Record
 from contracts.tools import CallRequested
+from services.images.settings import ImageSettings
 from services.runtime.artifact_errors import ArtifactFailed, ArtifactNotFound, ArtifactTooLarge, StorageUnavailable
 from services.runtime.artifacts import ArtifactClient
 from services.runtime.bus import Bus
@@ -43,6 +44,7 @@ from services.runtime.marks import (
 
 from .errors import InvalidArguments, InvalidResult, NotKept, ResultTooLarge, RunEnded
 from .relay import STREAM_TTL_S, Shown
+from .tool_images import Cleaned, ToolImages
 from .watches import RunWatches
 
 T = TypeVar("T")
@@ -70,9 +72,22 @@ class Kept:
 class Putting:
     """The artifact store, as calls see it."""
 
-    def __init__(self, bus: Bus, watches: RunWatches) -> None:
+    def __init__(self, bus: Bus, watches: RunWatches, limits: ImageSettings) -> None:
         self._bus = bus
         self._watches = watches
+        self._images = ToolImages(limits)
+
+    async def cleaned(self, call: CallRequested, artifacts: Mapping[str, Any], until: float) -> Cleaned:
+        """Return the artifacts with clean images, values and references alike. Raises what `put_away` does."""
+        client = self._client(call, until)
+
+        async def put(path: str, data: bytes) -> ArtifactRef:
+            return await _put(client, call, path, data)
+
+        try:
+            return await self._unless_ended(call, self._images.cleaned(call.tool, call.tenant, artifacts, client, put))
+        except ArtifactFailed as error:
+            raise _failure(call, error) from error
 
     async def put_away(self, call: CallRequested, artifacts: Mapping[str, Any], observation: Any, value: Any, until: float) -> Kept:
         """Return what may travel of a result, once the rest is stored. `artifacts`: values, and references to what is stored already.

@@ -16,12 +16,12 @@ from contracts.faults import Fault
 from contracts.inbox import CallFinished
 from contracts.payload import Source
 from contracts.tools import CallRequested, ToolSpec
-from services.runtime.marks import Marks, Parts, dotted, read_marks, separate
+from services.runtime.marks import Marks, Parts, dotted, plain, read_marks, restore, separate
 from services.runtime.schemas import InvalidSchema, complaints
 
 from .errors import CallFailed, InvalidArguments, InvalidResult, ResultTooLarge
 from .parts import Whole
-from .putting import Putting
+from .putting import Kept, Putting
 from .relay import Relay
 
 T = TypeVar("T")
@@ -82,8 +82,13 @@ class Settler:
         finished = relay.finished
         streams = {dotted((name,)): finished[name] for name in parts.unclaimed if name in finished}
         artifacts |= await self._putting.assembled(call, {path: each for path, each in streams.items() if path not in artifacts}, until)
-        kept = await self._putting.put_away(call, artifacts, parts.observation, value, until)
-        return succeeded(call, kept.observation, kept.artifacts, parts.sources, _since(began))
+        clean = await self._putting.cleaned(call, artifacts, until)
+        if clean.changed:
+            # What is kept of the result as a whole says no more of an image than the artifact does.
+            shown = {path: plain(each) if isinstance(each, bytes) else each for path, each in clean.artifacts.items()}
+            value = restore(parts.observation, shown)
+        kept = await self._putting.put_away(call, clean.artifacts, parts.observation, value, until)
+        return succeeded(call, kept, parts.sources, clean.warnings, _since(began))
 
 
 def _taken_apart(call: CallRequested, spec: ToolSpec, marks: Marks, whole: Whole, streamed: list[str]) -> tuple[Any, Parts]:
@@ -125,16 +130,17 @@ def read_result(call: CallRequested, spec: ToolSpec, body: bytes) -> Any:
     return value
 
 
-def succeeded(call: CallRequested, observation: Any, artifacts: dict[str, Any], sources: list[Source], latency_ms: int) -> bytes:
+def succeeded(call: CallRequested, kept: Kept, sources: list[Source], warnings: list[str], latency_ms: int) -> bytes:
     """Return the encoded outcome of a call that has a result. Raises ResultTooLarge or InvalidResult."""
     try:
         finished = CallFinished(
             call_id=call.call_id,
             tool=call.tool,
             status="succeeded",
-            observation=observation,
-            artifacts=artifacts,
+            observation=kept.observation,
+            artifacts=kept.artifacts,
             sources=sources,
+            warnings=warnings,
             latency_ms=latency_ms,
         )
         body = finished.model_dump_json().encode()

@@ -6,10 +6,12 @@ import json
 import struct
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from contracts import subjects
 from contracts.ids import new_id
@@ -33,6 +35,7 @@ from tests.support.whole import MODEL, Handler
 
 pytestmark = pytest.mark.timeout(60)
 BLIND = "openai/blind"
+TRAILER = b"after the end of the image"
 SEEING: dict[str, Any] = {"model_vision": {MODEL: True}}
 
 
@@ -215,11 +218,27 @@ async def test_images_of_tools_flow_into_later_calls_where_the_policy_lets_them(
     _ = store
     provider.say(action("draw", q="x"), action("draw", q="y"), answer("Nice."))
     policy = {"enabled": True, "max_images": 1, "allowed_sources": ["draw"]}
-    body = png(3, size)
+    body = png(3, size) + TRAILER
     planner = await plan({"draw": drawing(body)}, vision_context=policy, **SEEING)
     story = await planner.tell("Draw something.")
     assert story.end.raw_answer == "Nice."
-    assert [shown(seen) for seen in provider.ledger] == [[], [("user", body)], [("user", body)]]
+    first, *later = (shown(seen) for seen in provider.ledger)
+    ((role, seen_by_model),) = later[0]
+    assert (first, later[1], role) == ([], later[0], "user")
+    assert Image.open(BytesIO(seen_by_model)).tobytes() == Image.open(BytesIO(body)).tobytes()
+    assert TRAILER not in seen_by_model, "images of tools are cleaned"
+
+
+async def test_an_image_of_a_tool_that_is_broken_is_named_in_the_payload(plan: Plan, provider: ModelServer, store: Store) -> None:
+    """The run goes on without it."""
+    _ = store
+    provider.say(action("draw", q="x"), answer("Nice."))
+    policy = {"enabled": True, "allowed_sources": ["*"]}
+    story = await (await plan({"draw": drawing(png(3, 64)[:200])}, vision_context=policy, **SEEING)).tell("Draw.")
+    (warning,) = story.end.warnings
+    assert warning.startswith("image_dropped: chart of draw: it is damaged")
+    assert story.end.artifacts == {}
+    assert all(not shown(seen) for seen in provider.ledger)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,11 @@
 """Images in a conversation: as references, which `pictures` replaces by bytes for each call of a model. Pure."""
 
-import base64
-import binascii
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from contracts.events import Observed
 from contracts.images import ImageRef, VisionContextPolicy
-from services.runtime.image_types import HEAD_BYTES, image_type
+from services.runtime.image_types import image_in, image_type
 from services.runtime.marks import as_reference
 
 Part = dict[str, Any]
@@ -61,20 +59,10 @@ def images_of(
 def _image_in(outcome: Observed, path: str, value: Any, policy: VisionContextPolicy) -> tuple[Part, int] | None:
     name = f"{path} of {outcome.tool}"
     if isinstance(value, str):
-        data = _bytes_in(value)
+        data = image_in(value)
         return ({"type": IMAGE, "inline": value, "name": name}, len(data)) if image_type(data) in policy.allow_mime_types else None
     ref = as_reference(value)
     if ref is None or ref.mime_type not in policy.allow_mime_types:
         return None
     # A tool may have named whatever it likes: only an artifact of this very run is fetched.
     return {"type": IMAGE, "artifact_id": ref.artifact_id, "name": name, "of_run": True}, ref.size
-
-
-def _bytes_in(text: str) -> bytes:
-    """The bytes that a short artifact of type `bytes` has as text; empty where it is none with an image in it."""
-    try:
-        if image_type(base64.b64decode(text[: HEAD_BYTES // 3 * 4], validate=True)) is None:
-            return b""
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        return b""
