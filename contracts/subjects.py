@@ -52,6 +52,7 @@ ALL_DEAD = "dead.>"
 ALL_HANDLINGS = "handling.*.*"
 ALL_SPECS = "spec.*"
 ALL_TOOLS = "tool.*"
+ALL_REFUSED = "refused.*"
 ALL_MODELS = "model.*"
 
 ARTIFACT_PUT, ARTIFACT_OPEN, ARTIFACT_GET, ARTIFACT_HEAD = "artifact.put", "artifact.open", "artifact.get", "artifact.head"
@@ -205,6 +206,11 @@ def handlings(stream_name: str, sequence: int) -> str:
 def tool_key(name: str) -> str:
     """The catalogue's key of a live tool; it expires when the tool is gone."""
     return f"tool.{checked_tool(name)}"
+
+
+def refused_key(name: str) -> str:
+    """The catalogue's key of a tool that announces itself and is not taken; it expires when it does so no longer."""
+    return f"refused.{checked_tool(name)}"
 
 
 def spec_key(digest: str) -> str:

@@ -46,6 +46,13 @@ class ToolSpec(Message):
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:24]
 
 
+class RefusedTool(Message):
+    """A tool that announces itself and cannot be used."""
+
+    name: str
+    reason: str = Field(description="what is wrong with its specification")
+
+
 class ToolCall(Message):
     """A request on `tool.<name>`. A repeated `call_key` (run and call) joins the call in flight or gets its finished result."""
 

@@ -264,6 +264,7 @@ def tools(url: Url = None, api_key: Key = None, output: Format = Output.text) ->
     async def work() -> int:
         async with Client(_url(url), api_key, patience_s=_PATIENCE_S) as client:
             specs = [spec.model_dump(mode="json") for spec in await client.tools()]
+            refused = await client.refused_tools()
         if output is not Output.text:
             sys.stdout.write(json.dumps(specs, ensure_ascii=False) + "\n")
             return 0
@@ -273,6 +274,8 @@ def tools(url: Url = None, api_key: Key = None, output: Format = Output.text) ->
             arguments = ", ".join((spec.get("input_schema") or {}).get("properties") or {})
             table.add_row(spec["name"], spec.get("description") or "", arguments, " ".join(flags))
         Console().print(table)
+        for tool in refused:
+            Console(stderr=True).print(f"{escape(tool.name)} is refused: {escape(tool.reason)}", highlight=False, soft_wrap=True)
         return 0
 
     _finish(work())

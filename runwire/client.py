@@ -25,6 +25,7 @@ __all__ = ["Client", "IdempotencyConflict", "NotFound", "RunStream", "RunwireErr
 
 _EVENT: TypeAdapter[events.RunEvent] = TypeAdapter(events.RunEvent)
 _SPECS = TypeAdapter(list[tools.ToolSpec])
+_REFUSED = TypeAdapter(list[tools.RefusedTool])
 _PASSING = frozenset({408, 429, 502, 503, 504})
 _PAUSE_S, _MAX_PAUSE_S = 0.1, 5.0
 _STEADY_S = 5.0
@@ -129,6 +130,10 @@ class Client:
             if not (cursor := page.get("next_cursor")):
                 return
             wanted["cursor"] = cursor
+
+    async def refused_tools(self) -> list[tools.RefusedTool]:
+        """List the tools that announce themselves and cannot be used, each with the reason."""
+        return _REFUSED.validate_python((await self._ask("GET", "/v1/tools")).json().get("refused", []))
 
     async def tools(self) -> list[tools.ToolSpec]:
         """List the tools that are there right now."""

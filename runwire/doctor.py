@@ -91,8 +91,10 @@ async def _gateway(url: str, api_key: str | None) -> list[Check]:
     try:
         async with Client(url, api_key) as client:
             names = [spec.name for spec in await client.tools()]
+            refused = await client.refused_tools()
     except RunwireError as error:
         return [*checks, Check("tools", "failed", str(error), "give --api-key" if error.status in {401, 403} else "")]
+    checks += [Check("tools", "warning", f"{tool.name} is refused: {tool.reason}", "correct its specification") for tool in refused]
     if not names:
         return [*checks, Check("tools", "warning", "none are there", "serve some: runwire serve my_tools.py")]
     return [*checks, Check("tools", "ok", ", ".join(names))]

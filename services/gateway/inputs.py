@@ -6,7 +6,7 @@ from contracts.artifacts import StoredArtifact
 from contracts.base import HttpInput
 from contracts.payload import FinalPayload
 from contracts.runs import LimitsInput, RunInput, RunStatus
-from contracts.tools import ToolSpec
+from contracts.tools import RefusedTool, ToolSpec
 
 
 class CancelInput(HttpInput):
@@ -59,3 +59,4 @@ class ToolList(BaseModel):
     """The tools that are there right now."""
 
     tools: list[ToolSpec]
+    refused: list[RefusedTool] = Field(default_factory=list, description="those that announce themselves and cannot be used")

@@ -14,6 +14,7 @@ from contracts.runs import RunAccepted, RunInput, RunStatus, State
 from contracts.tools import ToolSpec
 from services.runtime.artifacts import ArtifactClient
 from services.runtime.bus import Bus
+from services.runtime.catalogue import refused_tools
 from services.runtime.follow import Follower
 
 from .asking import Asking
@@ -236,9 +237,9 @@ async def chat(request: Request, here: Here, tenant: Tenant, artifacts: Form = "
 
 @router.get("/v1/tools", tags=["tools"])
 async def list_tools(here: Here) -> ToolList:
-    """List the tools that are there right now."""
+    """List the tools that are there right now, and those that announce themselves and cannot be used, with the reason."""
     tools = here.tools()
-    return ToolList(tools=[tools[name] for name in sorted(tools)])
+    return ToolList(tools=[tools[name] for name in sorted(tools)], refused=await refused_tools(here.bus))
 
 
 async def _json(request: Request, answer: BaseModel) -> Response:

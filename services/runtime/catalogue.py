@@ -16,7 +16,7 @@ from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
 from contracts import subjects
-from contracts.tools import ToolSpec
+from contracts.tools import RefusedTool, ToolSpec
 
 from .bus import Bus
 from .errors import BusError
@@ -30,6 +30,7 @@ _CHECK_S = 3.0
 _RETRY_S = 0.2
 _SETTLING_S = 10.0
 _MAX_PINNED = 4096
+_REFUSED_S = 1.0
 
 
 def key_subject(key: str) -> str:
@@ -130,6 +131,18 @@ class Catalogue:
         self._live = {spec.name: spec for spec in specs.values() if spec is not None}
         self.version += 1
         logger.debug("catalogue_changed", tools=sorted(self._live), version=self.version)
+
+
+async def refused_tools(bus: Bus) -> list[RefusedTool]:
+    """Return what announces itself as a tool and cannot be used, by name, as the catalogue has it now; none while NATS is away."""
+    found = {}
+    with contextlib.suppress(BusError, TimeoutError):
+        async with asyncio.timeout(_REFUSED_S):
+            for message in await (await bus.reader(STREAM)).latest(key_subject(subjects.ALL_REFUSED)):
+                with contextlib.suppress(ValidationError):
+                    refused = RefusedTool.model_validate_json(message.data)
+                    found[refused.name] = refused
+    return [found[name] for name in sorted(found)]
 
 
 def _announced(key: str, data: bytes) -> ToolSpec | None:

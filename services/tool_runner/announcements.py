@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from contracts import subjects
 from contracts.tools import SPEC_METADATA, ToolSpec
-from services.runtime.schemas import check_schema
+from services.runtime.schemas import InvalidSchema, check_schema
 
 _MAX_SPEC_BYTES = 256 * 1024
 _SEMVER = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?", re.ASCII)
@@ -24,7 +24,11 @@ Rank = tuple[int, int, int, int, tuple[tuple[int, int, str], ...]]
 
 
 class InvalidAnnouncement(ValueError):
-    """Something announced itself as a tool and cannot be used as one: it says why."""
+    """Something announced itself as a tool and cannot be used as one: it says why. `tool`: its name, where that can be read."""
+
+    def __init__(self, reason: str, tool: str | None = None) -> None:
+        super().__init__(reason)
+        self.tool = tool
 
 
 class InvalidToolsFile(ValueError):
@@ -68,18 +72,34 @@ def _read_spec(text: Any) -> ToolSpec:
     try:
         return checked(ToolSpec.model_validate_json(text))
     except (ValueError, TypeError, RecursionError) as error:
-        raise InvalidAnnouncement(f"{SPEC_METADATA} cannot be used: {_short(error)}") from error
+        raise InvalidAnnouncement(f"{SPEC_METADATA} cannot be used: {_short(error)}", _name_in(text)) from error
+
+
+def _name_in(text: str) -> str | None:
+    """The name of a tool whose specification cannot be used."""
+    try:
+        found = orjson.loads(text)
+        return subjects.checked_tool(found.get("name") if isinstance(found, dict) else None)
+    except ValueError:
+        return None
 
 
 def checked(spec: ToolSpec) -> ToolSpec:
     """Return a specification in its one form, so that equal ones have equal digests. Raises ValueError, TypeError or RecursionError."""
     subjects.checked_tool(spec.name)
-    check_schema(spec.input_schema)
+    _check("input_schema", spec.input_schema)
     if spec.input_schema.get("type", "object") != "object":
         raise ValueError("the input schema must describe an object")
     if spec.output_schema is not None:
-        check_schema(spec.output_schema)
+        _check("output_schema", spec.output_schema)
     return ToolSpec.model_validate_json(spec.model_dump_json())
+
+
+def _check(field: str, schema: dict[str, Any]) -> None:
+    try:
+        check_schema(schema)
+    except InvalidSchema as error:
+        raise InvalidSchema(f"{field}: {error}") from error
 
 
 def read_tools_file(path: Path) -> list[Announced]:

@@ -3,13 +3,16 @@
 Rule 1: a tool that is found gets its consumer first and its place in the catalogue last: whoever sees it there may call it.
 Rule 2: `spec.<digest>` is written before `tool.<name>`, and stays: runs pin it.
 Rule 3: a tool that no copy has confirmed for a while is refreshed no longer, and its key expires.
-Rule 4: all tool runners do this at the same time and come to the same conclusion, so none of them has to be the one.
+Rule 4: what announces itself and cannot be used is listed under `refused.<name>` with the reason, as long as it does so.
+Rule 5: an announcement is read once, in a thread: its schemas are somebody else's.
+Rule 6: all tool runners do this at the same time and come to the same conclusion, so none of them has to be the one.
 """
 
 import asyncio
 import contextlib
 import random
 import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from itertools import chain, repeat
 
@@ -18,6 +21,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from contracts import subjects
+from contracts.tools import RefusedTool
 from services.runtime import dead
 from services.runtime.bus import Bus
 from services.runtime.catalogue import key_subject
@@ -35,6 +39,8 @@ _QUICK_S = (0.1, 0.2, 0.4, 0.8)
 """Pauses after the start and after a reconnect, when tools appear one by one."""
 _MISSED_ROUNDS = 3.5
 _MAX_BURIED = 1000
+_MAX_READ = 4096
+_MAX_REFUSED = 100
 _QUESTION = "$SRV.INFO"
 
 OnTool = Callable[[Announced], Awaitable[None]]
@@ -53,7 +59,13 @@ class Discovery:
         """(tool, instance) -> its word and when it was last heard."""
         self._written: dict[str, tuple[str, float]] = {}
         """Tool -> digest in the catalogue and when it was last written."""
+        self._written_refused: dict[str, tuple[str, float]] = {}
+        """The same of what is refused, with the reason."""
         self._kept_specs: set[str] = set()
+        self._refused: dict[str, tuple[str, float]] = {}
+        """Tool -> why it cannot be used, and when it last announced itself."""
+        self._read: OrderedDict[str, list[Announced] | InvalidAnnouncement] = OrderedDict()
+        """What announcements said, by the id of their content."""
         self._buried: set[str] = set()
         self._differing: set[str] = set()
         self._inbox = ""
@@ -97,6 +109,7 @@ class Discovery:
     async def _on_reconnect(self) -> None:
         # Keys may have expired, or the server may be another one.
         self._written.clear()
+        self._written_refused.clear()
         self._kept_specs.clear()
         self._hurry.set()
         self._more.set()
@@ -104,10 +117,14 @@ class Discovery:
     async def _on_answer(self, message: Msg) -> None:
         if message.headers and not message.data:
             return  # 503: no service is there at all.
-        try:
-            found = read_announcement(message.data)
-        except InvalidAnnouncement as error:
-            await self._bury(message.data, str(error))
+        mark = content_id(message.data)
+        found = self._read.get(mark)
+        if found is None:
+            found = self._read[mark] = await asyncio.to_thread(_read, message.data)
+            if len(self._read) > _MAX_READ:
+                self._read.popitem(last=False)
+        if isinstance(found, InvalidAnnouncement):
+            await self._refuse(found, message.data, mark)
             return
         now = time.monotonic()
         for announced in found:
@@ -117,16 +134,23 @@ class Discovery:
             if known is None or known[0].digest != announced.digest:
                 self._more.set()
 
-    async def _bury(self, data: bytes, reason: str) -> None:
-        mark = content_id(data)
-        if mark in self._buried or len(self._buried) >= _MAX_BURIED:
-            return
-        self._buried.add(mark)
-        await dead.bury_bytes(self._bus, "ANNOUNCED", _QUESTION, data, reason, f"dead-announced-{mark}")
+    async def _refuse(self, error: InvalidAnnouncement, data: bytes, mark: str) -> None:
+        if error.tool is not None and (error.tool in self._refused or len(self._refused) < _MAX_REFUSED):
+            is_new = error.tool not in self._refused
+            self._refused[error.tool] = (str(error), time.monotonic())
+            if is_new:
+                logger.warning("tool_refused", tool=error.tool, reason=str(error))
+                self._more.set()
+        if mark not in self._buried and len(self._buried) < _MAX_BURIED:
+            self._buried.add(mark)
+            await dead.bury_bytes(self._bus, "ANNOUNCED", _QUESTION, data, str(error), f"dead-announced-{mark}")
+
+    def _oldest(self) -> float:
+        return time.monotonic() - _MISSED_ROUNDS * self._every_s
 
     def present(self) -> dict[str, Announced]:
         """Return whose word counts for each tool that is there."""
-        oldest = time.monotonic() - _MISSED_ROUNDS * self._every_s
+        oldest = self._oldest()
         self._seen = {key: seen for key, seen in self._seen.items() if seen[1] >= oldest}
         candidates: dict[str, list[Announced]] = {}
         for announced in [*self._declared, *(seen[0] for seen in self._seen.values())]:
@@ -148,11 +172,25 @@ class Discovery:
                     problem = f"{name}: {error}"
                     logger.warning("tool_not_announced", tool=name, reason=str(error))
             self._problem = problem
+            await self._list_refused()
             try:
                 async with asyncio.timeout(1.0):
                     await self._more.wait()
             except TimeoutError:
                 continue
+
+    async def _list_refused(self) -> None:
+        oldest = self._oldest()
+        self._refused = {name: refused for name, refused in self._refused.items() if refused[1] >= oldest}
+        for name, (reason, _) in self._refused.items():
+            written_reason, at = self._written_refused.get(name, ("", 0.0))
+            if written_reason == reason and time.monotonic() - at < REFRESH_S:
+                continue
+            body = RefusedTool(name=name, reason=reason).model_dump_json().encode()
+            with contextlib.suppress(BusError, NatsError, ConnectionError, OSError):
+                await self._bus.publish(key_subject(subjects.refused_key(name)), body, {"Nats-TTL": str(TTL_S)})
+                self._written_refused[name] = (reason, time.monotonic())
+        self._written_refused = {name: written for name, written in self._written_refused.items() if name in self._refused}
 
     async def _announce(self, name: str, announced: Announced) -> None:
         digest, at = self._written.get(name, ("", 0.0))
@@ -169,3 +207,10 @@ class Discovery:
         self._written[name] = (announced.digest, now)
         if digest != announced.digest:
             logger.info("tool_announced", tool=name, version=announced.version, digest=announced.digest)
+
+
+def _read(data: bytes) -> list[Announced] | InvalidAnnouncement:
+    try:
+        return read_announcement(data)
+    except InvalidAnnouncement as error:
+        return error

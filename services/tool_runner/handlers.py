@@ -19,6 +19,7 @@ from contracts.tools import CallRequested, ToolSpec
 from services.runtime import dead, handlings
 from services.runtime.bus import Bus
 from services.runtime.catalogue import Catalogue
+from services.runtime.marks import wire_size
 from services.runtime.puller import Delivery
 
 from . import evidence
@@ -26,7 +27,7 @@ from .dispatch import Dispatcher, Look
 from .errors import AlreadySettled, ApprovalUnavailable, CallFailed, Poisoned, RunEnded, UnknownTool
 from .putting import Putting
 from .relay import Relay
-from .results import Settler, check_arguments, failed
+from .results import Settler, check_arguments, failed, in_thread_if_large
 from .settings import ToolRunnerSettings
 
 logger = structlog.get_logger(__name__)
@@ -88,7 +89,7 @@ class ToolRunner:
         try:
             spec = await self._spec(call)
             args = await self._putting.filled(call, self._settings.artifact_patience_s)
-            check_arguments(call, args, spec)
+            await in_thread_if_large(wire_size(args), lambda: check_arguments(call, args, spec))
             find_first = doubtful
             if not spec.idempotent:
                 find_first = not await evidence.claim(self._bus, delivery, call)

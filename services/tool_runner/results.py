@@ -76,7 +76,7 @@ class Settler:
 
     async def _settle(self, call: CallRequested, spec: ToolSpec, whole: Whole, relay: Relay, began: float, until: float) -> bytes:
         marks = self._marks.of(call.spec, spec)
-        value, parts = await _aside(whole.size, lambda: _taken_apart(call, spec, marks, whole, relay.streamed))
+        value, parts = await in_thread_if_large(whole.size, lambda: _taken_apart(call, spec, marks, whole, relay.streamed))
         artifacts = dict(parts.artifacts)
         # A stream that no field of the result holds as a whole is an artifact by itself.
         finished = relay.finished
@@ -96,7 +96,8 @@ def _taken_apart(call: CallRequested, spec: ToolSpec, marks: Marks, whole: Whole
     return value, separate(value, marks, streamed=streamed)
 
 
-async def _aside(size: int, work: Callable[[], T]) -> T:
+async def in_thread_if_large(size: int, work: Callable[[], T]) -> T:
+    """Do some work that takes as long as something has bytes."""
     return work() if size <= _LIGHT else await asyncio.to_thread(work)
 
 

@@ -11,10 +11,12 @@ import pytest
 from contracts import subjects
 from contracts.events import Asked, Chunk, Done, RunEvent, ToolProgress, UnknownEvent
 from contracts.ids import new_id
-from contracts.tools import ToolSpec
+from contracts.tools import RefusedTool, ToolSpec
+from runwire import doctor
 from runwire.client import Client, IdempotencyConflict, NotFound, RunwireError, Unreachable
 from services.gateway.auth import new_key
 from services.runtime.bus import Bus
+from services.runtime.catalogue import key_subject
 from tests.gateway.serving import GatewayProcess, Served, Writer, connected, serving
 from tests.support.nats_server import NatsServer
 from tests.support.needs import free_port
@@ -131,6 +133,15 @@ async def test_tools(client: Client, bus: Bus) -> None:
         return await client.tools()
 
     assert await wait_until(found, what="the tool is listed") == [spec]
+
+
+async def test_a_tool_that_is_refused_is_listed_with_the_reason(client: Client, served: Served, bus: Bus) -> None:
+    """By the client, and by `runwire doctor`."""
+    refused = RefusedTool(name="endless", reason="input_schema: it is too large")
+    await bus.publish(key_subject(subjects.refused_key("endless")), refused.model_dump_json().encode())
+    assert await client.refused_tools() == [refused]
+    found = [check for check in await doctor.examine(served.url, None, {}) if check.name == "tools"]
+    assert ("warning", "endless is refused: input_schema: it is too large") in [(check.status, check.finding) for check in found]
 
 
 async def test_errors_have_types_and_say_what_is_wrong(client: Client) -> None:

@@ -22,6 +22,8 @@ _PROPER = stems("city place location country name customer person user company r
 _FORMAL = stems("sql code command script pattern regex json html xml python shell selector format program")
 _FORMATS = frozenset({"uri", "url", "email", "date", "date-time"})
 _DEEPEST = 4
+_MOST = 2_000
+"""Arguments that are looked at, those inside others included: by references a small schema may have any number of them."""
 _MISSING = object()
 
 
@@ -69,6 +71,7 @@ class _Filling:
         self._evidence = evidence
         self._context = context
         self._used: list[Span] = []
+        self._left = _MOST
 
     def object(self, schema: dict[str, Any], depth: int) -> Any:
         """Required arguments, then the others that the question names; `_MISSING` when a required one is not to be had."""
@@ -77,6 +80,9 @@ class _Filling:
         required = [name for name in schema.get("required") or () if isinstance(name, str)]
         found: dict[str, Any] = {}
         for name in [*required, *(name for name in properties if name not in required)]:
+            self._left -= 1
+            if self._left < 0:
+                raise InvalidSchema("it has too many arguments")
             inner = resolve(properties.get(name), self._root)
             value = self._value(name, inner, depth, required=name in required)
             if value is not _MISSING:

@@ -13,6 +13,8 @@ from urllib.parse import unquote
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
+from services.runtime.schema_bounds import MAX_PATTERNS
+
 Schema = Mapping[str, Any] | bool | None
 """A JSON Schema as it was parsed; None is the schema of a tool that states none."""
 
@@ -104,6 +106,8 @@ class _Reader:
         self._root = root
         self._by_identity: dict[int, Node] = {}
         self._todo: deque[tuple[Node, Mapping[str, Any]]] = deque()
+        self._anchors: dict[str, Any] | None = None
+        self._patterns = 0
         self.nodes: list[Node] = []
 
     def node(self, schema: Any) -> Node:
@@ -149,7 +153,7 @@ class _Reader:
 
     def _read_object(self, node: Node, schema: Mapping[str, Any]) -> None:
         node.properties = {key: self.node(part) for key, part in _mapping(schema.get("properties")).items()}
-        node.patterns = [(_matcher(pattern), self.node(part)) for pattern, part in _mapping(schema.get("patternProperties")).items()]
+        node.patterns = [(self._matcher(pattern), self.node(part)) for pattern, part in _mapping(schema.get("patternProperties")).items()]
         node.additional = self._optional(schema, "additionalProperties")
         node.unevaluated = self._optional(schema, "unevaluatedProperties")
         for keyword in ("dependentSchemas", "dependencies"):
@@ -201,12 +205,19 @@ class _Reader:
         return place if isinstance(place, Mapping | bool) else None
 
     def _anchored(self, name: str) -> Any:
-        root = self._root if isinstance(self._root, Mapping) else {}
-        for keyword in _DEFINITIONS:
-            for part in _mapping(root.get(keyword)).values():
-                if isinstance(part, Mapping) and name in {part.get("$anchor"), part.get("$dynamicAnchor")}:
-                    return part
-        return None
+        if self._anchors is None:
+            self._anchors = {}
+            root = self._root if isinstance(self._root, Mapping) else {}
+            parts = [part for keyword in _DEFINITIONS for part in _mapping(root.get(keyword)).values() if isinstance(part, Mapping)]
+            for part in parts:
+                for anchor in (part.get("$anchor"), part.get("$dynamicAnchor")):
+                    if isinstance(anchor, str):
+                        self._anchors.setdefault(anchor, part)
+        return self._anchors.get(name)
+
+    def _matcher(self, pattern: str) -> Callable[[str], bool]:
+        self._patterns += 1
+        return _matcher(pattern) if self._patterns <= MAX_PATTERNS else lambda _: True
 
 
 def _matcher(pattern: str) -> Callable[[str], bool]:

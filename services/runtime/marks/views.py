@@ -3,6 +3,8 @@
 A member is set aside only when it certainly does not fit: another type, a constant that differs, a required name that is missing.
 Keywords that are not looked at (`pattern`, `minimum`, `not` …) count as fitting, so doubt leads to more marks, never to fewer. When no
 member fits, all apply; when the fitting ones do not declare a name, those set aside decide.
+
+Rule: the work is linear in the value, whatever the schema is. Beyond its bound nothing is known of what is left, so all of it is hidden.
 """
 
 from collections.abc import Mapping
@@ -15,6 +17,11 @@ from .placeholders import is_placeholder
 
 MAX_DEPTH = 64
 """Levels of nesting that are followed; what lies deeper is hidden as a whole where anything in it could be marked."""
+
+_FIRST_LOOKS = 100_000
+_LOOKS_PER_VALUE = 100
+"""How often subschemas are held against a value and its parts: so often at first, and so often for each part more."""
+_UNKNOWN = Node(unknown=True, hides=True)
 
 _WHOLE_NUMBER = frozenset({"integer", "number"})
 _ANY_TYPE = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
@@ -43,9 +50,13 @@ class Views:
 
     def __init__(self) -> None:
         self._judged: dict[tuple[int, int], bool] = {}
+        self._looks_left = _FIRST_LOOKS
 
     def of(self, nodes: list[Node], value: Any) -> View:
         """Return what applies to `value` where `nodes` do."""
+        self._looks_left += _LOOKS_PER_VALUE
+        if self._looks_left < 0:
+            return View([_UNKNOWN], [])
         applying: list[Node] = []
         aside: list[Node] = []
         seen: set[Node] = set()
@@ -62,10 +73,12 @@ class Views:
                 more.extend(fitting or union)
                 aside.extend(member for member in union if fitting and member not in fitting)
             todo.extend(reversed(more))
-        return View(applying, aside)
+        self._looks_left -= len(applying)
+        return View(applying, aside) if self._looks_left >= 0 else View([_UNKNOWN], [])
 
     def of_key(self, view: View, value: Mapping[str, Any], key: str) -> list[Node]:
         """Return the nodes that apply to `value[key]`."""
+        self._looks_left -= len(view.applying)
         found = [part for node in view.applying for part in _for_key(node, key)]
         if not found and view.aside:
             found = [part for node in self.of(view.aside, value).applying for part in _for_key(node, key)]
@@ -73,6 +86,7 @@ class Views:
 
     def of_index(self, view: View, value: Any, index: int) -> list[Node]:
         """Return the nodes that apply to `value[index]` of a list."""
+        self._looks_left -= len(view.applying)
         found = [part for node in view.applying for part in _for_index(node, index)]
         if not found and view.aside:
             found = [part for node in self.of(view.aside, value).applying for part in _for_index(node, index)]
@@ -80,9 +94,10 @@ class Views:
 
     def fits(self, node: Node, value: Any, depth: int = 0) -> bool:
         """Tell whether `value` may fit a subschema; False is certain."""
+        self._looks_left -= 1
         if node.never or not _plain_fits(node, value):
             return False
-        if depth >= MAX_DEPTH:
+        if depth >= MAX_DEPTH or self._looks_left < 0:
             return True
         place = (id(node), id(value))
         known = self._judged.get(place)

@@ -1,0 +1,176 @@
+"""A JSON Schema (draft 2020-12) as a graph of its subschemas, for counting what checking a value may cost. Pure.
+
+Rule 1: a subschema is one node, however often it is referred to, so reading takes as long as the text is, not as what it expands to.
+Rule 2: nothing is left out that a checker would follow. A reference that is not local, or leads nowhere, is refused.
+Rule 3: no recursion: neither depth nor a chain of references ends the process's stack.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+_REFERENCES = ("$ref", "$dynamicRef")
+_ANCHORS = ("$anchor", "$dynamicAnchor")
+_SHOWN = 80
+
+
+class InvalidSchema(ValueError):
+    """A JSON Schema cannot be used: it says why."""
+
+
+@dataclass(slots=True, eq=False)
+class Subschema:
+    """One node. Each field holds the subschemas that its keywords apply to the same value, or to a part of it."""
+
+    alternatives: list["Subschema"] = field(default_factory=list)
+    """Of anyOf and oneOf: where none fits, each one's faults are reported."""
+    same: list["Subschema"] = field(default_factory=list)
+    dependent: dict[str, "Subschema"] = field(default_factory=dict)
+    properties: dict[str, "Subschema"] = field(default_factory=dict)
+    patterns: list["Subschema"] = field(default_factory=list)
+    others: list["Subschema"] = field(default_factory=list)
+    names: list["Subschema"] = field(default_factory=list)
+    prefix: list["Subschema"] = field(default_factory=list)
+    items: list["Subschema"] = field(default_factory=list)
+    revisits: bool = False
+    """`unevaluated…`: what applies to the value is gone through again for each of its parts."""
+    is_leaf: bool = False
+
+    def in_place(self) -> Iterator["Subschema"]:
+        """Yield what applies to the same value."""
+        yield from self.alternatives
+        yield from self.same
+        yield from self.dependent.values()
+
+    def parts(self) -> Iterator["Subschema"]:
+        """Yield every subschema to which this one leads in one step."""
+        yield from self.in_place()
+        yield from self.properties.values()
+        for several in (self.patterns, self.others, self.names, self.prefix, self.items):
+            yield from several
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A schema that was read."""
+
+    root: Subschema
+    nodes: list[Subschema]
+    patterns: list[str]
+
+
+def read_graph(schema: Any) -> Graph:
+    """Read a schema. Raises InvalidSchema for a reference that cannot be followed inside it."""
+    reader = _Reader(schema)
+    root = reader.node(schema)
+    reader.read_all()
+    for node in reader.nodes:
+        node.is_leaf = next(node.parts(), None) is None
+    return Graph(root, reader.nodes, reader.patterns)
+
+
+class _Reader:
+    def __init__(self, root: Any) -> None:
+        self._root = root
+        self._by_identity: dict[int, Subschema] = {}
+        self._anchors: dict[str, Any] | None = None
+        self._todo: deque[tuple[Subschema, Mapping[str, Any]]] = deque()
+        self.nodes: list[Subschema] = []
+        self.patterns: list[str] = []
+
+    def node(self, schema: Any) -> Subschema:
+        """Return the node of a subschema, which is read later."""
+        node = self._by_identity.get(id(schema)) if isinstance(schema, Mapping) else None
+        if node is None:
+            node = Subschema()
+            self.nodes.append(node)
+            if isinstance(schema, Mapping):
+                self._by_identity[id(schema)] = node
+                self._todo.append((node, schema))
+        return node
+
+    def read_all(self) -> None:
+        while self._todo:
+            node, schema = self._todo.popleft()
+            if schema is not self._root and isinstance(schema.get("$id"), str):
+                raise InvalidSchema("a part of it has an `$id` of its own; references are local to the whole")
+            self._read_in_place(node, schema)
+            self._read_object(node, schema)
+            self._read_array(node, schema)
+            if isinstance(pattern := schema.get("pattern"), str):
+                self.patterns.append(pattern)
+
+    def _read_in_place(self, node: Subschema, schema: Mapping[str, Any]) -> None:
+        node.alternatives = [*self._several(schema, "anyOf"), *self._several(schema, "oneOf")]
+        node.same = self._several(schema, "allOf")
+        for keyword in ("not", "if", "then", "else"):
+            node.same += self._one(schema, keyword)
+        node.same += [self.node(self._resolved(schema[keyword])) for keyword in _REFERENCES if keyword in schema]
+        for keyword in ("dependentSchemas", "dependencies"):
+            node.dependent |= {key: part for key, part in self._mapped(schema, keyword).items() if key not in node.dependent}
+
+    def _read_object(self, node: Subschema, schema: Mapping[str, Any]) -> None:
+        node.properties = self._mapped(schema, "properties")
+        patterns = self._mapped(schema, "patternProperties")
+        self.patterns += patterns
+        node.patterns = list(patterns.values())
+        node.names = self._one(schema, "propertyNames")
+        node.others = [*self._one(schema, "additionalProperties"), *self._one(schema, "unevaluatedProperties")]
+        node.revisits = "unevaluatedProperties" in schema or "unevaluatedItems" in schema
+
+    def _read_array(self, node: Subschema, schema: Mapping[str, Any]) -> None:
+        node.prefix = self._several(schema, "prefixItems")
+        for keyword in ("items", "contains", "unevaluatedItems", "additionalItems"):
+            node.items += self._one(schema, keyword)
+
+    def _one(self, schema: Mapping[str, Any], keyword: str) -> list[Subschema]:
+        return [self.node(schema[keyword])] if isinstance(schema.get(keyword), Mapping | bool) else []
+
+    def _several(self, schema: Mapping[str, Any], keyword: str) -> list[Subschema]:
+        parts = schema.get(keyword)
+        return [self.node(part) for part in parts] if isinstance(parts, list) else []
+
+    def _mapped(self, schema: Mapping[str, Any], keyword: str) -> dict[str, Subschema]:
+        parts = schema.get(keyword)
+        return {key: self.node(part) for key, part in parts.items() if not isinstance(part, list)} if isinstance(parts, Mapping) else {}
+
+    def _resolved(self, reference: Any) -> Any:
+        name = str(reference)[:_SHOWN]
+        if not isinstance(reference, str):
+            raise InvalidSchema(f"the reference {name!r} is no text")
+        own = self._root.get("$id") if isinstance(self._root, Mapping) else None
+        local = reference.removeprefix(own) if isinstance(own, str) and own and not own.startswith("#") else reference
+        if local and not local.startswith("#"):
+            raise InvalidSchema(f"the reference {name!r} points to another document; put it under $defs")
+        found = self._at(unquote(local[1:]))
+        if not isinstance(found, Mapping | bool):
+            raise InvalidSchema(f"the reference {name!r} leads nowhere")
+        return found
+
+    def _at(self, pointer: str) -> Any:
+        if pointer and not pointer.startswith("/"):
+            return self._anchored(pointer)
+        place = self._root
+        for step in pointer.split("/")[1:]:
+            key = step.replace("~1", "/").replace("~0", "~")
+            if isinstance(place, Mapping):
+                place = place.get(key)
+            elif isinstance(place, list) and key.isdecimal() and len(key) < len(str(len(place))) + 1 and int(key) < len(place):
+                place = place[int(key)]
+            else:
+                return None
+        return place
+
+    def _anchored(self, name: str) -> Any:
+        if self._anchors is None:
+            self._anchors = {}
+            todo = [self._root]
+            while todo:
+                place = todo.pop()
+                for keyword in _ANCHORS if isinstance(place, Mapping) else ():
+                    if isinstance(anchor := place.get(keyword), str) and self._anchors.setdefault(anchor, place) is not place:
+                        raise InvalidSchema(f"the anchor {anchor[:_SHOWN]!r} stands in two places")
+                todo.extend(place.values() if isinstance(place, Mapping) else place if isinstance(place, list) else ())
+        return self._anchors.get(name)

@@ -1,0 +1,92 @@
+"""Schemas that are small as text and endless in what they expand to: refused by name, and no call of an older run waits for them."""
+
+import asyncio
+import json
+import time
+
+import nats.micro
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.micro.request import Request
+
+from contracts.tools import ToolSpec
+from runwire import tool
+from services.runtime.catalogue import refused_tools
+from tests.support.schemas import chained
+from tests.support.waiting import wait_until
+
+from .conftest import Planner, Serve, Start
+
+
+async def on_call(request: Request) -> None:
+    """Answer with the arguments."""
+    await request.respond(json.dumps(json.loads(request.data)["args"]).encode())
+
+
+async def test_an_announced_one_is_refused_by_name(planner: Planner, start_runner: Start, serve_tools: Serve, client: Client) -> None:
+    """It is listed with the reason as long as it is announced; other tools are found and called meanwhile."""
+
+    @tool
+    async def beside(word: str) -> str:
+        return word
+
+    service = await nats.micro.add_service(client, name="endless", version="1.0.0")
+    spec = ToolSpec(name="endless", input_schema=chained(40))
+    await service.add_endpoint(name="endless", subject="tool.endless", handler=on_call, metadata={"runwire.spec": spec.model_dump_json()})
+    serve_tools(beside)
+    await start_runner()
+
+    async def is_refused() -> bool:
+        return [each.name for each in await refused_tools(planner.bus)] == ["endless"]
+
+    await wait_until(is_refused, what="the tool is refused")
+    (refused,) = await refused_tools(planner.bus)
+    assert "input_schema: with its references it expands to more than 50,000 subschemas" in refused.reason
+    assert (await planner.call("beside", {"word": "hi"})).observation == "hi"
+    assert "endless" not in planner.catalogue.live()
+    await service.stop()
+
+    async def is_forgotten() -> bool:
+        return not await refused_tools(planner.bus)
+
+    await wait_until(is_forgotten, timeout=30, what="the refused tool is forgotten")
+
+
+async def test_one_that_a_run_has_pinned_fails_its_call_at_once(planner: Planner, start_runner: Start, client: Client) -> None:
+    """As specifications do that were written before there were bounds."""
+    given = await planner.declare(ToolSpec(name="pinned", input_schema=chained(40)))
+    taken = await planner.declare(ToolSpec(name="pinned", output_schema=chained(40, by="oneOf")))
+    doubling = chained(3)
+    doubling["$defs"]["a0"] = {"anyOf": [{"type": "string"}, {"items": {"$ref": "#/$defs/a2"}}, {"items": {"$ref": "#/$defs/a2"}}]}
+    by_value = await planner.declare(ToolSpec(name="pinned", input_schema=doubling))
+
+    async def answer(message: Msg) -> None:
+        await message.respond(json.dumps({"a": 5}).encode())
+
+    await client.subscribe("tool.pinned", "pinned", cb=answer)
+    await start_runner(ToolSpec(name="pinned"))
+    await planner.spec("pinned")
+    deep: object = "x"
+    for _ in range(30):
+        deep = [deep]
+
+    slowest = 0.0
+
+    async def watch() -> None:
+        nonlocal slowest
+        while True:
+            began = time.perf_counter()
+            await asyncio.sleep(0.01)
+            slowest = max(slowest, time.perf_counter() - began)
+
+    watching = asyncio.create_task(watch())
+    outcomes = [
+        await planner.call("pinned", {"a": 5}, spec=given),
+        await planner.call("pinned", {"a": deep}, spec=by_value),
+        await planner.call("pinned", {"a": 5}, spec=taken),
+    ]
+    watching.cancel()
+
+    assert [outcome.failure.code if outcome.failure else None for outcome in outcomes] == ["invalid_args", "invalid_args", "invalid_result"]
+    assert [outcome.failure.reason for outcome in outcomes if outcome.failure and "expands to more" in outcome.failure.reason]
+    assert slowest < 1
