@@ -41,13 +41,17 @@ class ImageRef(Message):
     detail: Detail | None = None
 
 
+VisionMode = Literal["strict", "lenient"]
+"""What becomes of a run with images where no model that would answer takes them: it is refused, or goes on without them."""
+
+
 class VisionContextPolicy(Message):
     """Whether images among the results of tools are shown to the model in its later calls. Off unless an agent's entry enables it."""
 
     enabled: bool = False
     max_images: int = Field(default=4, ge=0, le=100, description="of all tools of a run together")
     max_total_bytes: int = Field(default=8 << 20, ge=0, description="of all of them")
-    allowed_sources: tuple[str, ...] = Field(default=(), description="names of the tools whose images may be shown; `*`: all")
+    allowed_sources: tuple[str, ...] = Field(default=(), description="names and tags of the tools whose images may be shown; `*`: all")
     allow_mime_types: tuple[ImageType, ...] = ("image/png", "image/jpeg", "image/webp", "image/gif")
 
 
@@ -56,6 +60,8 @@ class ModelProfile(Message):
 
     model: Annotated[str, Field(min_length=1, max_length=200)]
     images: Literal["seen", "refused", "dropped"] = Field(
-        description="`refused`: it does not see, and a run with images ends; `dropped`: it does not see, and the run goes on without them"
+        description="`refused`: it does not see, and a run with images ends; `dropped`: it does not see, and the run goes on without them; "
+        "so where neither the request nor `vision` says otherwise"
     )
     agents: list[str] = Field(default_factory=list, description="whose runs it answers where the request names no model")
+    vision: dict[str, VisionMode] = Field(default_factory=dict, description="of the agents that do not leave it to the deployment")

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from .base import HttpInput, Message
-from .images import ImageInput, ImageRef
+from .images import ImageInput, ImageRef, VisionMode
 from .payload import FinalPayload, Reason, Usage
 
 TenantName = str
@@ -55,6 +55,9 @@ class RunInput(HttpInput):
 
     query: Question = Field(min_length=1, max_length=200_000, description="the question, as the user put it")
     images: list[ImageInput] = Field(default_factory=list, max_length=64, description="shown to the model beside the question")
+    vision: VisionMode | None = Field(
+        default=None, description="images for a model that takes none: the run is refused, or goes on without; null: as its agent says"
+    )
     agent: str = Field(default="default", pattern=r"^[A-Za-z0-9_-]{1,64}$", description="an entry of the agents file")
     strategy: Literal["react"] | None = None
     model: str | None = Field(default=None, max_length=200)
@@ -77,6 +80,7 @@ class RunRequested(Message):
     trace_id: str
     query: str
     images: list[ImageRef] = Field(default_factory=list)
+    vision: VisionMode | None = None
     agent: str = "default"
     strategy: str | None = None
     model: str | None = None

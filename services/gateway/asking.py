@@ -38,5 +38,5 @@ class Asking:
             return await self._intake.accept(tenant, asked, idempotency_key(request), trace_id(request), images)
 
     async def _images_of(self, tenant: str, run: str, asked: RunInput) -> list[ImageRef]:
-        await self._vision.check(asked.model, asked.agent)
+        await self._vision.check(asked.model, asked.agent, asked.vision)
         return await self._images.take(tenant, run, asked)

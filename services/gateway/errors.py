@@ -106,7 +106,7 @@ class VisionUnsupported(Problem):
     def __init__(self, models: list[str]) -> None:
         super().__init__(
             f"{' and '.join(models)} cannot see images. Name another `model` or `agent`, or leave the images out. If it does see them, "
-            "declare it in RUNWIRE_MODEL_VISION; with RUNWIRE_VISION=lenient a run goes on without its images."
+            "declare it in RUNWIRE_MODEL_VISION; with `vision: lenient` the run goes on without its images."
         )
 
 

@@ -7,7 +7,7 @@ of which nobody says anything is let through: its run tells.
 from pydantic import ValidationError
 
 from contracts import subjects
-from contracts.images import ModelProfile
+from contracts.images import ModelProfile, VisionMode
 from services.runtime.bus import Bus
 from services.runtime.catalogue import STREAM, key_subject
 
@@ -20,14 +20,21 @@ class Vision:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
 
-    async def check(self, model: str | None, agent: str) -> None:
+    async def check(self, model: str | None, agent: str, mode: VisionMode | None) -> None:
         """Raises VisionUnsupported when no model that would answer takes images, and Unsure or Unavailable without NATS."""
         reader = await self._bus.reader(STREAM)
         found = [_parsed(message.data) for message in await reader.latest(key_subject(subjects.ALL_MODELS))]
         known = [profile for profile in found if profile is not None]
         asked = [profile for profile in known if (profile.model == model if model else agent in profile.agents)]
-        if asked and all(profile.images == "refused" for profile in asked):
+        if asked and all(_refuses(profile, agent, mode) for profile in asked):
             raise VisionUnsupported(sorted(profile.model for profile in asked))
+
+
+def _refuses(profile: ModelProfile, agent: str, mode: VisionMode | None) -> bool:
+    """Whether a run of the agent that asks for this mode ends because the model does not see."""
+    if profile.images == "seen":
+        return False
+    return (mode or profile.vision.get(agent) or ("strict" if profile.images == "refused" else "lenient")) == "strict"
 
 
 def _parsed(data: bytes) -> ModelProfile | None:

@@ -9,7 +9,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, field_validator
 
 from contracts.events import ActionFormat, ActionTransport, Reflection
-from contracts.images import VisionContextPolicy
+from contracts.images import VisionContextPolicy, VisionMode
 from contracts.runs import LimitsInput, RunLimits
 
 DEFAULT_AGENT = "default"
@@ -40,6 +40,7 @@ class Agent(BaseModel):
     reflection: Reflection | None = None
     action_format: ActionFormat | None = Field(default=None, description="in which the model is asked for actions; None: the deployment's")
     action_transport: ActionTransport | None = Field(default=None, description="actions as JSON or as native tool calls; None: see before")
+    vision: VisionMode | None = Field(default=None, description="images for a model that takes none; the request's own wins")
     vision_context: VisionContextPolicy | None = Field(
         default=None, description="images of tools that the model is shown; None: see before"
     )

@@ -42,9 +42,9 @@ def open_run(request: RunRequested, agents: Mapping[str, Agent], live: Mapping[s
     limits = _limits(request, agent)
     models = [request.model] if request.model else models_for(agent, defaults.model)
     fallbacks = list(defaults.fallbacks if agent.fallbacks is None else agent.fallbacks)
-    seen = defaults.sight.opening(request.images, models, fallbacks, agent)
-    model = seen.models[0]
     tools = _allowed(request, agent, live)
+    seen = defaults.sight.opening(request, models, fallbacks, agent, tools)
+    model = seen.models[0]
     return RunStarted(
         run_id=request.run_id,
         tenant=request.tenant,

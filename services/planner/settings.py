@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field, SecretStr
 
-from contracts.images import VisionContextPolicy
+from contracts.images import VisionContextPolicy, VisionMode
 from services.runtime.settings import BusSettings
 
 
@@ -21,8 +21,8 @@ class PlannerSettings(BusSettings):
     use_native_reasoning: bool = Field(default=True, description="false: native reasoning is neither asked for nor shown")
     action_format: Literal["auto", "unified", "legacy"] = Field(default="auto", description="in which the model is asked for its actions")
     action_transport: Literal["json", "tools"] = Field(default="json", description="actions as JSON in the reply, or as native tool calls")
-    vision: Literal["strict", "lenient"] = Field(
-        default="strict", description="images for a model that takes none: the run is refused, or goes on without them"
+    vision: VisionMode = Field(
+        default="strict", description="images for a model that takes none: the run is refused, or goes on without; agents and requests win"
     )
     model_vision: dict[str, bool] = Field(default_factory=dict, description="whether a model takes images; others: LiteLLM's table")
     vision_context: VisionContextPolicy | None = Field(default=None, description="images of tools that models are shown; none: no such")

@@ -13,7 +13,9 @@ import structlog
 from nats.errors import Error as NatsError
 
 from contracts import subjects
-from contracts.images import ImageRef, ModelProfile, VisionContextPolicy
+from contracts.images import ImageRef, ModelProfile, VisionContextPolicy, VisionMode
+from contracts.runs import RunRequested
+from contracts.tools import ToolSpec
 from services.runtime.bus import Bus
 from services.runtime.catalogue import key_subject
 from services.runtime.errors import BusError
@@ -34,7 +36,8 @@ class Sight:
 
     known: Callable[[str], bool] = lambda _: False
     declared: Mapping[str, bool] = field(default_factory=dict)
-    mode: Literal["strict", "lenient"] = "strict"
+    mode: VisionMode = "strict"
+    """Of runs whose request and agent do not say."""
     policy: VisionContextPolicy | None = None
     """Of agents that have none of their own."""
 
@@ -42,18 +45,30 @@ class Sight:
         """Whether the model takes images."""
         return self.declared[model] if model in self.declared else self.known(model)
 
-    def opening(self, images: list[ImageRef], models: list[str], fallbacks: list[str], agent: Agent) -> "Seen":
+    def opening(
+        self, request: RunRequested, models: list[str], fallbacks: list[str], agent: Agent, tools: Mapping[str, ToolSpec]
+    ) -> "Seen":
         """Decide what a run that may be answered by `models` shows them. Raises CannotOpen where they see nothing and must."""
-        policy = agent.vision_context or self.policy
-        if not images and (policy is None or not policy.enabled):
+        images, policy = request.images, self._policy_of(agent, tools)
+        if not images and policy is None:
             return Seen(models, fallbacks)
         seeing = [model for model in models if self.sees(model)]
         if seeing:
-            return Seen(seeing, [model for model in fallbacks if self.sees(model)], images, policy if policy and policy.enabled else None)
-        if images and self.mode == "strict":
+            return Seen(seeing, [model for model in fallbacks if self.sees(model)], images, policy)
+        if images and (request.vision or agent.vision or self.mode) == "strict":
             raise CannotOpen("vision_unsupported", blind(models))
         warning = f"image_dropped: {len(images)} of the question: {', '.join(models)} does not take images"
         return Seen(models, fallbacks, warnings=[warning] if images else [])
+
+    def _policy_of(self, agent: Agent, tools: Mapping[str, ToolSpec]) -> VisionContextPolicy | None:
+        """What an agent's runs show of the images of these tools, with the tools by name; None: nothing."""
+        policy = agent.vision_context or self.policy
+        if policy is None or not policy.enabled:
+            return None
+        # A run keeps its tools to its end, so what a tag means is settled when it is opened.
+        wanted = set(policy.allowed_sources)
+        named = tuple(name for name, spec in sorted(tools.items()) if wanted & {"*", name, *spec.tags})
+        return policy.model_copy(update={"allowed_sources": named})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +86,7 @@ def blind(models: Iterable[str]) -> str:
     """Say that models take no images, and how to mend it."""
     return (
         f"{', '.join(models)} does not take images; name a model that does, or declare that this one does (RUNWIRE_MODEL_VISION), "
-        "or have images dropped with a warning (RUNWIRE_VISION=lenient)"
+        "or have images dropped with a warning (`vision` of the request or the agent, or RUNWIRE_VISION=lenient)"
     )
 
 
@@ -88,7 +103,10 @@ def profiles(sight: Sight, agents: Mapping[str, Agent], default: str, fallbacks:
         for model in models_for(agent, default):
             users.setdefault(model, []).append(name)
     blind_ones: Literal["refused", "dropped"] = "refused" if sight.mode == "strict" else "dropped"
-    return [ModelProfile(model=model, images="seen" if sight.sees(model) else blind_ones, agents=of) for model, of in users.items()]
+    own = {name: agent.vision for name, agent in sorted(agents.items()) if agent.vision is not None}
+    return [
+        ModelProfile(model=model, images="seen" if sight.sees(model) else blind_ones, agents=of, vision=own) for model, of in users.items()
+    ]
 
 
 async def publish(bus: Bus, wanted: list[ModelProfile]) -> None:

@@ -254,6 +254,16 @@ async def test_images_for_a_model_that_does_not_see_them(served: Served, bus: Bu
     for choice in ({"model": "x/seeing"}, {"model": "x/lenient"}, {"model": "x/unknown"}, {"agent": "mixed"}, {"agent": "nobody"}):
         assert (await ask(served.http, image, **choice)).status_code == 202, choice
 
+    await profile(bus, model="x/short", images="refused", agents=["kind"], vision={"kind": "lenient", "strict": "strict"})
+    await profile(bus, model="x/lenient", images="dropped", agents=["easy"], vision={"kind": "lenient", "strict": "strict"})
+    for choice in ({"model": "x/short", "agent": "kind"}, {"agent": "kind"}, {"agent": "reader", "vision": "lenient"}):
+        assert (await ask(served.http, image, **choice)).status_code == 202, choice
+    for choice in ({"agent": "kind", "vision": "strict"}, {"agent": "easy", "vision": "strict"}, {"model": "x/lenient", "agent": "strict"}):
+        assert (await ask(served.http, image, **choice)).status_code == 422, choice
+    request = await requested(bus, await ask(served.http, image, model="x/short", vision="lenient"))
+    assert request.vision == "lenient"
+    assert refused(await ask(served.http, vision="blurred"), "invalid_input", "vision")
+
     chat = await served.http.post("/chat", json={"query": "?", "images": [image], "agent": "reader"})
     assert (chat.status_code, chat.json()["code"]) == (422, "vision_unsupported")
 

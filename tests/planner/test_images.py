@@ -129,6 +129,27 @@ async def test_a_lenient_deployment_drops_images_and_says_so(plan: Plan, provide
     assert shown(provider.ledger[0]) == []
 
 
+@pytest.mark.parametrize(
+    ("deployment", "agent", "request_says", "end"),
+    [
+        ("strict", "lenient", None, "done"),
+        ("lenient", "strict", None, "vision_unsupported"),
+        ("strict", "strict", "lenient", "done"),
+        ("lenient", "lenient", "strict", "vision_unsupported"),
+        ("strict", None, "lenient", "done"),
+    ],
+)
+async def test_the_request_wins_over_the_agent_and_the_agent_over_the_deployment(
+    plan: Plan, provider: ModelServer, put: Put, deployment: str, agent: str | None, request_says: str | None, end: str
+) -> None:
+    """Whether a run whose model does not see is refused, or goes on without its images."""
+    provider.say(answer("I only read."))
+    planner = await plan(agents={"default": {} if agent is None else {"vision": agent}}, vision=deployment)
+    story = await planner.tell("What is this?", images=[await put(png(1))], vision=request_says)
+    assert (story.end.type if story.end.type == "done" else story.end.code) == end
+    assert [shown(seen) for seen in provider.ledger] == ([[]] if end == "done" else [])
+
+
 async def test_an_image_that_is_gone_is_dropped_with_a_warning(plan: Plan, provider: ModelServer, put: Put, store: Store) -> None:
     """Once, however often the model is asked."""
     provider.say(action("look", q="x"), answer("One square."))
@@ -207,7 +228,18 @@ def drawing(body: bytes) -> tuple[ToolSpec, Handler]:
     async def draw(_: dict[str, Any]) -> Any:
         return {"title": "chart", "chart": base64.b64encode(body).decode()}
 
-    return ToolSpec(name="draw", description="Draw.", input_schema=TEXT, output_schema=DRAWN, idempotent=True), draw
+    spec = ToolSpec(name="draw", description="Draw.", input_schema=TEXT, output_schema=DRAWN, idempotent=True, tags=["charts", "slow"])
+    return spec, draw
+
+
+@pytest.mark.parametrize(("sources", "count"), [(["charts"], 1), (["draw"], 1), (["other", "slow"], 1), (["chart"], 0), (["other"], 0)])
+async def test_sources_are_names_and_tags(plan: Plan, provider: ModelServer, sources: list[str], count: int) -> None:
+    """The log names the tools that they came to when the run was opened, so a tag that a tool loses later changes nothing of the run."""
+    provider.say(action("draw", q="x"), answer("Nice."))
+    policy = {"enabled": True, "allowed_sources": sources}
+    story = await (await plan({"draw": drawing(png(3))}, vision_context=policy, **SEEING)).tell("Draw.")
+    assert [len(shown(seen)) for seen in provider.ledger] == [0, count]
+    assert story.of("run_started")[0].vision_context.allowed_sources == ("draw",) * count
 
 
 @pytest.mark.parametrize("size", [8, 300])
@@ -325,11 +357,11 @@ def test_who_prints_a_request_sees_no_bytes() -> None:
 async def test_profiles_stand_in_the_catalogue(plan: Plan, tmp_path: Path) -> None:
     """Of every model that the planner uses, with the agents that it answers for; what is declared wins over the table."""
     _ = tmp_path
-    agents = parse_agents({"painter": {"model": MODEL}, "writer": {"model": BLIND}})
+    agents = parse_agents({"painter": {"model": MODEL}, "writer": {"model": BLIND, "vision": "lenient"}})
     sights = sight.Sight(lambda model: model == BLIND, {MODEL: True, BLIND: False})
     found = {profile.model: profile for profile in sight.profiles(sights, agents, MODEL, ["openai/other"])}
-    assert found[MODEL] == ModelProfile(model=MODEL, images="seen", agents=["default", "painter"])
-    assert found[BLIND] == ModelProfile(model=BLIND, images="refused", agents=["writer"])
+    assert found[MODEL] == ModelProfile(model=MODEL, images="seen", agents=["default", "painter"], vision={"writer": "lenient"})
+    assert found[BLIND] == ModelProfile(model=BLIND, images="refused", agents=["writer"], vision={"writer": "lenient"})
     assert found["openai/other"].images == "refused"
     planner = await plan()
     name = f"openai/{new_id()}"
