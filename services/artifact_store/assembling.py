@@ -1,4 +1,4 @@
-"""Assemble what a tool has shown piece by piece, where no field of its result holds it as a whole (ACTIONS 7).
+"""Assemble what a tool has shown piece by piece, where no field of its result holds it as a whole (docs/artifacts.md#where-the-bytes-are).
 
 Rule 1: the pieces are read back from the run's own subject, in order and without a gap; where one is missing there is no artifact.
 Rule 2: what is light is answered as it is and kept nowhere. What is heavy is kept as any artifact is: bytes first, then the reference.

@@ -1,4 +1,4 @@
-"""What the pieces of one stream come to (ACTIONS 7): one text, bytes, or the list of the pieces.
+"""What the pieces of one stream come to: one text, bytes, or the list of the pieces.
 
 Pieces that are all text make one text; base64 of a binary type makes bytes; any other JSON makes the list of the pieces, which a reader
 applies in order. Which of these it is shows with the last piece.

@@ -1,4 +1,4 @@
-"""Put JSON values up to 1 MiB back in the place of their references, for callers who read a payload over HTTP (ACTIONS 7).
+"""Put JSON values up to 1 MiB back in the place of their references, for callers who read a payload over HTTP.
 
 Rule: what cannot be had right now, or any more, stays a reference. An answer never fails over an artifact, and waits for a store that is
 away no longer than one artifact would.

@@ -25,7 +25,7 @@ class InvalidAgents(ValueError):
 
 
 class Agent(BaseModel):
-    """One entry (DESIGN 5). What is left out comes from the deployment."""
+    """One entry (docs/planner.md#the-agents-file). What is left out comes from the deployment."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

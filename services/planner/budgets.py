@@ -1,4 +1,4 @@
-"""What a run may spend, what it has spent, and what follows when a budget is gone (ACTIONS 8). Pure.
+"""What a run may spend, what it has spent, and what follows when a budget is gone. Pure.
 
 A budget is checked before spending, so it may be exceeded by one call at most. A run with a grace waits for a top-up; every other ends
 with what it has.

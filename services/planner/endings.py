@@ -70,7 +70,7 @@ def _done(run: Run, reason: Reason, args: dict[str, Any], warnings: tuple[str, .
 
 
 def shown(run: Run, events: list[Event]) -> list[Event]:
-    """Have the text of a forced end shown before it: in the same record, as a chunk that is newer than all that was shown (ACTIONS 3)."""
+    """Have the text of a forced end shown before it: in the same record, as a chunk that is newer than all that was shown."""
     end = events[-1] if events else None
     if not isinstance(end, Done) or end.reason == "answer_complete":
         return events

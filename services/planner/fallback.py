@@ -1,4 +1,4 @@
-"""Find a text where the model gave none: in its arguments, then in the last observation (ACTIONS 6).
+"""Find a text where the model gave none: in its arguments, then in the last observation.
 
 The search takes text out and never copies data. What stands for an artifact (a placeholder, a reference) is no text.
 """
@@ -29,7 +29,7 @@ _HIDDEN = object()
 
 
 def text_in(value: Any) -> str | None:
-    """Return the text that answers in an observation, in the order of ACTIONS 6; None when nothing in it can be read."""
+    """Return the text that answers in an observation, in the order that docs/planner.md tells; None when nothing in it can be read."""
     value = _without_artifacts(plain(value))
     if isinstance(value, Mapping):
         found = known_text(value) or remark_in(value)

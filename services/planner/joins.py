@@ -1,4 +1,4 @@
-"""Plans: may all their steps run, and with what is the join called (ACTIONS 5).
+"""Plans: may all their steps run, and with what is the join called (docs/planner.md#plans).
 
 Rule 1: an unknown tool or wrong arguments in one step reject the whole plan; nothing runs.
 Rule 2: a join that is wrong or skipped costs nothing but itself: the branches' results go to the model, with one line saying why.

@@ -1,4 +1,4 @@
-"""Keep the terminal record light: what all calls of a run have left inline may be more than one event may hold (ACTIONS 7).
+"""Keep the terminal record light: what all calls of a run have left inline may be more than one event may hold.
 
 Rule: above 128 KiB together the heaviest artifacts of a payload become references. Where the store is away they stay as they are: a run
 ends all the same.

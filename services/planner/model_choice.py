@@ -1,4 +1,4 @@
-"""Which model a deployment uses when it names none (DESIGN 7): a provider whose key is there, a local Ollama, else the rehearsal."""
+"""Which model a deployment uses when it names none: a provider whose key is there, a local Ollama, else the rehearsal."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

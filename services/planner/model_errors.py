@@ -140,7 +140,7 @@ _READ = 2000
 
 
 def from_provider(error: BaseException, model: str, *, after_output: bool = False) -> ModelFailed:
-    """Say what an exception of LiteLLM means, in our words (ACTIONS 4: what is retried, what goes to a fallback, what ends the run)."""
+    """Say what an exception of LiteLLM means, in our words (what is retried, what goes to a fallback, what ends the run)."""
     error = _innermost(error)
     causes = [type(cause).__name__ for cause in _chain(error)]
     text = str(error)[:_READ]

@@ -1,4 +1,4 @@
-"""The FinalPayload of a run, however it ended (ACTIONS 6).
+"""The FinalPayload of a run, however it ended (docs/planner.md#how-every-run-ends).
 
 Rule 1: nothing that a model says can prevent a payload: each field is checked alone, and an invalid one is dropped with a warning.
 Rule 2: artifacts come from tools, never from the model; sources from tools first, then the model's own.

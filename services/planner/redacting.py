@@ -1,4 +1,4 @@
-"""Hide once more from the model what a tool's marks hide (ACTIONS 7).
+"""Hide once more from the model what a tool's marks hide.
 
 tool_runner does this for every result. What comes by another way, or from a version that knew fewer marks, is caught here, before it
 enters the log: light values stay as artifacts for people, heavy ones go.

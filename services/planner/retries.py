@@ -1,4 +1,4 @@
-"""Ask again, then ask another model: the policy over one `Model` (ACTIONS 4).
+"""Ask again, then ask another model: the policy over one `Model` (docs/planner.md#when-a-reply-will-not-do).
 
 Rule 1: only before the first delta. What was said stands; whoever asks again after it must say so in the log.
 Rule 2: rate limits, server errors, time-outs and empty replies are worth asking again, after a pause that grows, or that the provider

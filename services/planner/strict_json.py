@@ -1,4 +1,4 @@
-"""The one JSON loader for what a model or a tool wrote (ACTIONS 2).
+"""The one JSON loader for what a model or a tool wrote.
 
 Rules, in both dialects:
 - Numbers are finite and of a sane length; `NaN` and `Infinity` are refused.

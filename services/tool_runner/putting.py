@@ -1,4 +1,4 @@
-"""Put artifacts away, and back where a call's arguments name them (ACTIONS 7).
+"""Put artifacts away, and back where a call's arguments name them (docs/artifacts.md#where-the-bytes-are).
 
 Rule 1: what is above 32 KiB, and the heaviest of what is above 128 KiB together, leaves the message and becomes a reference.
 Rule 2: an artifact's id follows from its call, its place and its bytes, or for a stream the number of its pieces: whoever settles the call

@@ -1,4 +1,4 @@
-"""What one object means: every shape and spelling that a model may use for an action (ACTIONS 1 and 2)."""
+"""What one object means: every shape and spelling that a model may use for an action."""
 
 import json
 from typing import Any

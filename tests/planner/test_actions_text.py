@@ -1,4 +1,4 @@
-"""Where an action stands in a reply, and what is wrong where none does (ACTIONS 2 and 4)."""
+"""Where an action stands in a reply, and what is wrong where none does."""
 
 import json
 

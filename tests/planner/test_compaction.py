@@ -1,4 +1,4 @@
-"""When a conversation is compacted over hundreds of steps: rarely, and with every step still in it (ACTIONS 9)."""
+"""When a conversation is compacted over hundreds of steps: rarely, and with every step still in it."""
 
 from contracts.faults import Fault
 from contracts.payload import Usage

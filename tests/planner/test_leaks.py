@@ -1,4 +1,4 @@
-"""An argument of a tool is never taken for the user's answer, however the action around it broke (ACTIONS 2 and 3)."""
+"""An argument of a tool is never taken for the user's answer, however the action around it broke."""
 
 import json
 import random

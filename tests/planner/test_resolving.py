@@ -1,4 +1,4 @@
-"""A reply is resolved once, at one moment: what was shown is what is recorded, however the clock jumps in between (ACTIONS 3)."""
+"""A reply is resolved once, at one moment: what was shown is what is recorded, however the clock jumps in between."""
 
 import random
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Budgets that bind over whole runs: what ends, what is interrupted, and how a top-up lets a run go on (ACTIONS 8)."""
+"""Budgets that bind over whole runs: what ends, what is interrupted, and how a top-up lets a run go on."""
 
 import asyncio
 import time

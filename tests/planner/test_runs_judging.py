@@ -1,4 +1,4 @@
-"""Small calls beside the run's own: how hard is the question (ACTIONS 10), and is the answer good enough (ACTIONS 6)."""
+"""Small calls beside the run's own: how hard is the question, and is the answer good enough."""
 
 import json
 from typing import Any

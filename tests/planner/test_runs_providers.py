@@ -1,4 +1,4 @@
-"""Providers that fail: what is asked again, of whom, when, and what a listener sees of it (ACTIONS 4)."""
+"""Providers that fail: what is asked again, of whom, when, and what a listener sees of it."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""The text of an answer that was asked for alone: what of a reply is the answer, and what of it is a draft (ACTIONS 4)."""
+"""The text of an answer that was asked for alone: what of a reply is the answer, and what of it is a draft."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Turns whatever a model wrote into one action (ACTIONS 1, 2, 4).
+"""Turns whatever a model wrote into one action (docs/planner.md#what-else-is-understood).
 
 `normalize_action` is the only parser of model output. It finds the objects in a reply (`scan`), chooses the one that is shaped most like
 an action and says what it means (`reading`, with `final`, `plan`, `task` and `foreign` for its arguments), or says exactly what is wrong.

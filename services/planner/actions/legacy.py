@@ -1,4 +1,4 @@
-"""The reverse conversion, for logs and for going back to the five-field form (ACTIONS 2)."""
+"""The reverse conversion, for logs and for going back to the five-field form."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The words of the planner's language and the small rules about them that the parser and the answer stream share (ACTIONS 1 to 3)."""
+"""The words of the planner's language and the small rules about them that the parser and the answer stream share."""
 
 import re
 from collections.abc import Mapping
@@ -85,7 +85,7 @@ def names_another(fields: Mapping[str, Any]) -> bool:
 
 
 def streams_before_plan(action: Mapping[str, Any]) -> bool:
-    """Was text of the answer shown before a plan in the same object came? Then the answer stands and the plan is ignored (ACTIONS 3).
+    """Was text of the answer shown before a plan in the same object came? Then the answer stands and the plan is ignored.
 
     True when `next_node` and `args` both precede `plan` and `args` holds a text that is shown while it arrives. The caller knows that the
     node is final.

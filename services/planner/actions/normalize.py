@@ -1,4 +1,4 @@
-"""The only parser of model output: what the model wrote, as one action, or an exact complaint (ACTIONS 2)."""
+"""The only parser of model output: what the model wrote, as one action, or an exact complaint."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -58,7 +58,7 @@ def normalize_action(
     """Read a reply of the model: its text, or an object that was parsed already. Never raises, whatever it is given.
 
     Args:
-        text_or_mapping: the text of the reply, in any of the forms of ACTIONS 2; or a mapping, or a list of them.
+        text_or_mapping: the text of the reply, in any of the forms that are understood; or a mapping, or a list of them.
         reasoning_content: what the provider gave as the model's reasoning; it wins over a `thought` in the text.
         tools: the names that the model may call; one of them wins over an opcode written in another case.
         action_format: `unified` refuses everything but the two-field form.

@@ -1,4 +1,4 @@
-"""What one object means: its shape, and the action that it stands for (ACTIONS 2)."""
+"""What one object means: its shape, and the action that it stands for."""
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet

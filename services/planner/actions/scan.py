@@ -1,4 +1,4 @@
-"""Finds the objects in what a model wrote: prose, fences, think tags and encodings around them, and objects that broke (ACTIONS 2).
+"""Finds the objects in what a model wrote: prose, fences, think tags and encodings around them, and objects that broke.
 
 Rules:
 - Reading never goes back: what was read as part of an object, whole or broken, is not searched again. So the work is linear, and no

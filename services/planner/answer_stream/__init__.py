@@ -1,7 +1,7 @@
 """The answer, shown while the model is still writing it. Pure: no clock, no await; each character of a reply is read once.
 
-A reply is one JSON object (ACTIONS 1) in whatever the model wrote around it. What leaves early is `args.answer` (or `raw_answer`), or
-`args` itself where that is a text or a list of texts (its lines), and only once it is certain that the action is final (ACTIONS 3):
+A reply is one JSON object in whatever the model wrote around it. What leaves early is `args.answer` (or `raw_answer`), or
+`args` itself where that is a text or a list of texts (its lines), and only once it is certain that the action is final:
 
 - the first object that has a `next_node` of its own counts, as in the final parse; text, think tags and other objects before it and
   everything behind it do not, and neither do keys inside of anything but `args`;

@@ -1,6 +1,6 @@
 """What the model is told: pure functions from facts to messages.
 
-Rule 1: the system message is the same from turn to turn and the conversation only grows, so that provider caches hit (ACTIONS 9). What
+Rule 1: the system message is the same from turn to turn and the conversation only grows, so that provider caches hit. What
 belongs to one turn alone, a repair or a budget, stands at the end.
 Rule 2: what tools, callers and descriptions say is data: it stands as JSON between markers that it cannot close.
 Rule 3: every message has text; roles are system, user and assistant only, so that any chat template takes them. Only the transport

@@ -31,7 +31,7 @@ def system_message(
     transport: ActionTransport = "json",
     tasks: bool = False,
 ) -> Message:
-    """Everything that stays the same in a run: output format, actions, finishing, tools, the agent's guidance, limits (ACTIONS 9).
+    """Everything that stays the same in a run: output format, actions, finishing, tools, the agent's guidance, limits.
 
     `tasks`: whether the model may start background work. With the transport `tools` the catalogue goes beside the messages.
     """
@@ -106,7 +106,7 @@ def budget_note(*, steps_left: int | None = None, tool_calls_left: int | None = 
 
 
 def answer_note() -> Message:
-    """Ask for the text of the answer alone, after a final response that had none (ACTIONS 4)."""
+    """Ask for the text of the answer alone, after a final response that had none."""
     return _says("user", texts.ANSWER_ALONE)
 
 

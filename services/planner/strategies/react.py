@@ -1,4 +1,4 @@
-"""The default dialect: one JSON action per turn (ACTIONS 1 to 4), as text or as native tool calls.
+"""The default dialect: one JSON action per turn (docs/planner.md#one-action-two-fields), as text or as native tool calls.
 
 The prefix of the prompt (agent, format, catalogue) is rendered once for all runs that share it, not per step.
 """

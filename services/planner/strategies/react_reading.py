@@ -99,7 +99,7 @@ class ReactReading:
         return Calls(node=spec.name, calls=((spec.name, action.args),), **common)
 
     def _plan(self, action: PlannerAction, common: dict[str, Any]) -> Decision | str:
-        """All steps are checked first: one wrong step rejects the whole plan, and nothing runs (ACTIONS 5)."""
+        """All steps are checked first: one wrong step rejects the whole plan, and nothing runs."""
         complaints_ = check_plan(action.args, self._specs)
         if complaints_:
             return " ".join(complaint.line for complaint in complaints_[:_MAX_COMPLAINTS])
@@ -135,7 +135,7 @@ class ReactReading:
         )
 
     def _salvage(self, reply: Reply, normalized: Normalized) -> Decision | None:
-        """What to make of the reply in the end: a valid alternate, else its text as the answer if it is not a broken action (ACTIONS 4)."""
+        """What to make of the reply in the end: a valid alternate, else its text as the answer if it is not a broken action."""
         common: dict[str, Any] = {
             "usage": reply.usage,
             "reasoning": reply.reasoning,

@@ -1,4 +1,4 @@
-"""The marks that a tool's output schema puts on its result, and what they mean (ACTIONS 7): pure functions on JSON values.
+"""The marks that a tool's output schema puts on its result, and what they mean (docs/tools.md): pure functions on JSON values.
 
 `artifact`, `stream`, `stream_id` and `source_field` are marks on a property, `produces_sources` on a model. tool_runner takes every result
 apart once (`separate`); the planner redacts again whatever still bears a mark. Nothing in here raises on a value, whatever it holds.

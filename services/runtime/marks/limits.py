@@ -1,4 +1,4 @@
-"""How heavy data may be, and where (ACTIONS 7). Sizes are in bytes; "KiB" and "MB" in the rules both count in powers of 1,024."""
+"""How heavy data may be, and where (docs/artifacts.md). Sizes are in bytes; "KiB" and "MB" both count in powers of 1,024."""
 
 from collections.abc import Mapping
 from typing import Any

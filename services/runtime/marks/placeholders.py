@@ -1,4 +1,4 @@
-"""What stands in the model's context where an artifact was: `<artifact:dict size=42KB>` (ACTIONS 7).
+"""What stands in the model's context where an artifact was: `<artifact:dict size=42KB>`.
 
 A placeholder tells the type and the weight, never the content. Redacting twice changes nothing: a text that is a placeholder is
 left alone wherever a marked value may stand.

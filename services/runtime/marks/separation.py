@@ -1,4 +1,4 @@
-"""Take a tool's result apart: what the model may see, the artifacts, the sources (ACTIONS 7).
+"""Take a tool's result apart: what the model may see, the artifacts, the sources.
 
 Value and schema are walked together. A marked value is taken out as a whole, with all that is inside it. Redaction and collection are
 the same walk, so that whatever is hidden from the model is kept for people, and nothing else is.

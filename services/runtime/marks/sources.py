@@ -1,4 +1,4 @@
-"""Find the sources in a tool's result: objects whose model is marked `produces_sources`, at any depth (ACTIONS 7).
+"""Find the sources in a tool's result: objects whose model is marked `produces_sources`, at any depth.
 
 `source_field` on a property names the field of `Source` that it fills; without it equal names fill each other. A source without a title
 is none. A field of the wrong type is left out, the rest stays.

@@ -1,4 +1,4 @@
-"""ACTIONS 7: the artifacts of a run's payload, from its tools' results in order."""
+"""The artifacts of a run's payload, from its tools' results in order."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""ACTIONS 6: the one shape in which every run ends."""
+"""The one shape in which every run ends."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""ACTIONS 5: a plan's branches, and the join that receives their results."""
+"""A plan's branches, and the join that receives their results."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""ACTIONS 7: what the model sees of a tool's result."""
+"""What the model sees of a tool's result."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""ACTIONS 6 and 7: the sources of a run's payload, collected from tools first, then the model's own."""
+"""The sources of a run's payload, collected from tools first, then the model's own."""
 
 from typing import Any
 

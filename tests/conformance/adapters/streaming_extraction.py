@@ -1,4 +1,4 @@
-"""ACTIONS 3: what of a reply is shown while it arrives, chunk by chunk."""
+"""What of a reply is shown while it arrives, chunk by chunk."""
 
 from typing import Any
 
