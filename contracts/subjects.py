@@ -18,6 +18,7 @@ Rule 3: two exact subjects per run (`log`, `stream`), never one per event type: 
 | timer.<tenant>.<run>.<message> -> due... | anyone -> later, the run's inbox |
 | dead.<stream> | what could not be processed |
 | handling.<stream>.<sequence> | planner, tool_runner: how often the handling of a message was begun |
+| probe.<stream> | any service, to see whether the stream stores; read by nobody |
 """
 
 import hashlib
@@ -30,6 +31,7 @@ _TOOL = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _MESSAGE = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _DIGEST = re.compile(r"[0-9a-f]{24}", re.ASCII)
 _STREAM = re.compile(r"[A-Z]{1,32}", re.ASCII)
+_ANY_STREAM = re.compile(r"[A-Z]{1,32}|KV_[a-z]{1,32}", re.ASCII)
 _PLACE = re.compile(r"([0-9a-f]{32}|-)\.([0-9a-f]{32}|-)", re.ASCII)
 _BLOB = re.compile(r"[0-9a-f]{64}(-[1-9][0-9]{0,8})?", re.ASCII)
 _SHOWN = 40
@@ -40,6 +42,18 @@ DEFAULT_TENANT = "default"
 REQUESTS, INBOX, RUNS, CALLS, TIMERS, DEAD = "REQUESTS", "INBOX", "RUNS", "CALLS", "TIMERS", "DEAD"
 HANDLINGS = "HANDLINGS"
 CATALOGUE_BUCKET, RUNS_BUCKET, ARTIFACTS_BUCKET = "catalogue", "runs", "artifacts"
+
+_STREAMS = {
+    "request": REQUESTS,
+    "inbox": INBOX,
+    "control": INBOX,
+    "emit": RUNS,
+    "call": CALLS,
+    "timer": TIMERS,
+    "due": TIMERS,
+    "dead": DEAD,
+    "handling": HANDLINGS,
+}
 
 ALL_REQUESTS = "request.*.*"
 ALL_INBOX = "inbox.*.*.*"
@@ -201,6 +215,17 @@ def dead(stream_name: str) -> str:
 def handlings(stream_name: str, sequence: int) -> str:
     """Where it is counted how often the handling of a message of a stream was begun."""
     return f"handling.{_checked(_STREAM, 'stream name', stream_name)}.{int(sequence)}"
+
+
+def probe(stream_name: str) -> str:
+    """Where a service tries whether a stream or bucket stores; nobody reads it."""
+    return f"probe.{_checked(_ANY_STREAM, 'stream name', stream_name)}"
+
+
+def stream_of(subject_name: str) -> str | None:
+    """The stream or bucket that keeps what is published on a subject; None where none does."""
+    kind, _, rest = subject_name.partition(".")
+    return f"KV_{rest.partition('.')[0]}" if kind == "$KV" else _STREAMS.get(kind)
 
 
 def tool_key(name: str) -> str:

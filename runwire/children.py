@@ -17,12 +17,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from .liveness import Use, of_service, useless
+
 _AT_ONCE = 3
 """Restarts without a pause: what ended a child is mostly over, and its work waits."""
 _PAUSE_S, _MAX_PAUSE_S = 0.3, 10.0
 _STEADY_S = 20.0
 """A child that lived that long is restarted at once again."""
 _STOP_S = 8.0
+_LEAVING_S = 1.5
+"""What a child that is of no use gets to end in order."""
 _READY_S = 60.0
 _HOPELESS = 3
 """Deaths before it was ever ready; one may be an accident, such as a port that somebody took meanwhile."""
@@ -39,12 +43,18 @@ class CannotLaunch(Exception):
 
 @dataclass
 class Child:
-    """One process to keep running. `ready` is polled after each start; None: ready at once."""
+    """One process to keep running.
+
+    `ready` is polled after each start; None: ready at once. `health_port` is where a service answers `/livez`. `use` says what else to look
+    at until its end, made anew for each start.
+    """
 
     name: str
     argv: list[str]
     env: dict[str, str] = field(default_factory=dict)
     ready: Callable[[], bool] | None = None
+    health_port: int | None = None
+    use: Callable[[], Use] | None = None
     process: asyncio.subprocess.Process | None = None
     restarts: int = 0
     logged_from: int = 0
@@ -76,13 +86,17 @@ class Launcher:
         """Where a child's output goes."""
         return self._data / "logs" / f"{name}.log"
 
+    def health_ports(self) -> list[int]:
+        """Where the services that were started answer `/readyz`."""
+        return [child.health_port for child in self._children if child.health_port]
+
     async def _keep(self, child: Child) -> None:
         deaths = 0  # since it last ran steadily
         while not self._stopping:
             began = time.monotonic()
             with self.log_of(child.name).open("ab") as log:
                 child.process = await _spawn(child, log)
-            code = await child.process.wait()
+            code = await self._ended(child, child.process)
             if self._stopping:
                 return
             deaths = 1 if time.monotonic() - began > _STEADY_S else deaths + 1
@@ -90,6 +104,24 @@ class Launcher:
             if child.restarts.bit_count() == 1:
                 self._report(self._told(child, code))
             await asyncio.sleep(pause_s(deaths))
+
+    async def _ended(self, child: Child, process: asyncio.subprocess.Process) -> int:
+        """Return the exit code once the process has ended; one that is of no use is ended."""
+        use = child.use() if child.use is not None else of_service(child.health_port) if child.health_port else None
+        watching = asyncio.create_task(self._watch(use, child.name, process)) if use is not None else None
+        try:
+            return await process.wait()
+        finally:
+            if watching is not None:
+                watching.cancel()
+
+    async def _watch(self, use: Use, name: str, process: asyncio.subprocess.Process) -> None:
+        fault = await useless(use)
+        self._report(f"{name} {fault}; ending it, to start it again (see {self.log_of(name)})")
+        if not use.kill:
+            process.terminate()
+            await asyncio.sleep(_LEAVING_S)
+        process.kill()
 
     def _told(self, child: Child, code: int) -> str:
         often = f", {child.restarts} times by now" if child.restarts > 1 else ""

@@ -7,6 +7,7 @@ Rule 2: all state is under one folder, which one launcher at a time may use.
 import asyncio
 import contextlib
 import fcntl
+import functools
 import json
 import os
 import shutil
@@ -21,6 +22,7 @@ from typing import Any
 
 from . import launch_s3
 from .children import CannotLaunch, Child, Launcher
+from .liveness import of_nats
 
 __all__ = ["CannotLaunch", "Plan", "Stopped", "running"]
 
@@ -147,7 +149,8 @@ async def _start_all(plan: Plan, launcher: Launcher) -> dict[str, Any]:
     nats_port = free_port(remembered(plan.data).get("nats_port", 4222))
     config = plan.data / "nats.conf"
     config.write_text(NATS_CONFIG.format(port=nats_port, store=plan.data / "jetstream", sync=plan.sync), encoding="utf-8")
-    await launcher.start(Child("nats-server", [find_nats_server(), "-c", str(config)], ready=lambda: listens(nats_port)))
+    used = functools.partial(of_nats, plan.data / "jetstream", launcher.health_ports)
+    await launcher.start(Child("nats-server", [find_nats_server(), "-c", str(config)], ready=lambda: listens(nats_port), use=used))
     nats_url = f"nats://127.0.0.1:{nats_port}"
     env = {"RUNWIRE_NATS_URL": nats_url, "RUNWIRE_PORT": str(port), "PYTHONUNBUFFERED": "1"}
     store = await _start_s3(plan.data, launcher)
@@ -156,7 +159,7 @@ async def _start_all(plan: Plan, launcher: Launcher) -> dict[str, Any]:
         *(launcher.start(_service(service, name, env)) for service, name in workers),
         launcher.start(_service("artifact_store", "artifact_store", {**env, **store})),
         launcher.start(
-            Child("gateway", _module("services.gateway"), {**env, "RUNWIRE_HOST": "127.0.0.1"}, lambda: is_ready(port)),
+            Child("gateway", _module("services.gateway"), {**env, "RUNWIRE_HOST": "127.0.0.1"}, lambda: is_ready(port), port),
         ),
         *(launcher.start(Child(f"tools-{path.stem}", _module("runwire", "serve", str(path)), env)) for path in plan.tools),
     )
@@ -179,7 +182,7 @@ async def _start_s3(data: Path, launcher: Launcher) -> dict[str, str]:
 
 def _service(service: str, name: str, env: dict[str, str]) -> Child:
     health = free_port()
-    return Child(name, _module(f"services.{service}"), {**env, "RUNWIRE_HEALTH_PORT": str(health)}, lambda: is_ready(health))
+    return Child(name, _module(f"services.{service}"), {**env, "RUNWIRE_HEALTH_PORT": str(health)}, lambda: is_ready(health), health)
 
 
 def _module(name: str, *arguments: str) -> list[str]:

@@ -20,6 +20,7 @@ from services.runtime.tasks import cancelled
 
 from . import index, sight
 from .agents import InvalidAgents, load_agents
+from .forgotten import Forgotten
 from .handlers import Planner
 from .model import LiteLLMModel, Model
 from .model_choice import find_model
@@ -98,6 +99,7 @@ async def work(bus: Bus, _broker: Broker, _health: Health) -> AsyncIterator[None
     profiles = sight.profiles(seeing, load_agents(settings.agents_file), chosen.model, settings.fallback_models)
     aside = [
         bus.tasks.keep("retention_sweep", index.sweep(bus, settings.retention_days)),
+        bus.tasks.keep("forgotten_messages", Forgotten(bus, planner.on_message, settings.retention_days).watch()),
         bus.tasks.keep("model_profiles", sight.publish(bus, profiles)),
     ]
     lanes = [await lane.start() for lane in pullers(bus, planner, settings)]

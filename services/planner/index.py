@@ -133,6 +133,8 @@ async def sweep_once(bus: Bus, before: int) -> int:
             tenant = headers["Nats-Subject"].split(".")[2]
             for subject in subjects.of_run(tenant, status.run_id):
                 await _purge(bus, subjects.RUNS, subject)
+            # Its request is long gone, unless the queue has lost track of it; without a log it would show as queued.
+            await _purge(bus, subjects.REQUESTS, subjects.request(tenant, status.run_id))
             await _purge(bus, f"KV_{subjects.RUNS_BUCKET}", headers["Nats-Subject"])
             purged += 1
         if not page:

@@ -25,6 +25,7 @@ from .errors import GUARD_IN_FLIGHT, Refused, Unavailable, Unsure
 from .requests import Requests
 from .s3_reads import S3Reads
 from .settings import BusSettings
+from .storage import Storage
 from .tasks import Tasks, places
 
 logger = structlog.get_logger(__name__)
@@ -50,6 +51,7 @@ class Bus:
         """The short cut to what the artifact store keeps: kept here, since what it has learned holds for the whole service."""
         self.catch_ups = asyncio.Semaphore(_CATCH_UPS)
         """Followers that read back what is stored at one time: what all others ask for waits behind it on this connection."""
+        self.storage = Storage(self)
         self.tasks = Tasks()
         """What runs in the background of this service: whoever has the connection keeps it here, so that `/readyz` names what has died."""
         self._nc: Client | None = None
@@ -150,12 +152,16 @@ class Bus:
         try:
             answer = await self.request(subject, data, wait_s, headers)
         except (NatsError, TimeoutError, ConnectionError, OSError, Unavailable) as error:
+            self.storage.on_silence(subject)
             raise Unsure(repr(error)) from error
         body = orjson.loads(answer.data)
         if (error_body := body.get("error")) is not None:
             if error_body.get("err_code") == GUARD_IN_FLIGHT:
                 raise Unsure(error_body.get("description", ""))
-            raise Refused(error_body.get("err_code", 0), error_body.get("description", ""))
+            refusal = Refused(error_body.get("err_code", 0), error_body.get("description", ""))
+            self.storage.on_refusal(subject, refusal)
+            raise refusal
+        self.storage.on_stored(subject)
         return int(body["seq"])
 
     async def publish_surely(self, subject: str, data: bytes, message_id: str, headers: dict[str, str] | None = None) -> int:

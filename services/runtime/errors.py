@@ -40,5 +40,7 @@ class Misconfigured(BusError):
 WRONG_LAST_SEQUENCE = 10071
 GUARD_IN_FLIGHT = 10164
 FULL = 10077
+NO_ROOM = frozenset({10023, 10047})
+"""The server has no room for more, by its own limits: insufficient resources, insufficient storage resources."""
 NOT_FOUND = frozenset({10014, 10037, 10059})
 """Consumer, message and stream not found."""

@@ -44,6 +44,7 @@ class Health:
             found.append("NATS is not connected")
         if self.bus.denied:
             found.append(f"NATS denied a right: {self.bus.denied}")
+        found += self.bus.storage.problems()
         found += self.bus.tasks.problems()
         found += [f"{name}: {problem}" for name, check in self.checks.items() if (problem := check())]
         return found

@@ -2,6 +2,8 @@
 
 import logging
 import sys
+from contextlib import suppress
+from typing import TextIO, cast
 
 import structlog
 
@@ -9,6 +11,24 @@ from .settings import BusSettings
 
 _QUIET = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "openai", "httpx", "httpcore", "urllib3", "faststream", "uvicorn.access")
 """Loggers that print prompts, image bytes or every request below WARNING. They stay there, whatever our own level is."""
+
+
+class Harmless:
+    """A stream that may fail without consequences: where logs go to a disk that is full, work must not end over a line of them."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write as far as that goes."""
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush as far as that goes."""
+        with suppress(OSError):
+            self._stream.flush()
 
 
 def configure_logging(service: str, settings: BusSettings) -> None:
@@ -24,7 +44,7 @@ def configure_logging(service: str, settings: BusSettings) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", Harmless(sys.stderr))),
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(service=service)

@@ -11,6 +11,7 @@ catch what the reconnect callback misses.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 
 import orjson
 import structlog
@@ -51,6 +52,14 @@ class Delivery:
         self.sequence = int(tokens[offset + 3])
         self.stored_ns = int(tokens[offset + 5])
         self.owner = f"{self.stream}:{self.sequence}"
+
+    @classmethod
+    def stored(cls, message: Msg, stream: str) -> "Delivery":
+        """Take a message that was read back from a stream for one that was delivered before. It cannot be acknowledged."""
+        headers = dict(message.headers or {})
+        at_ns = int(datetime.fromisoformat(headers["Nats-Time-Stamp"]).timestamp() * 1e9)
+        tokens = f"$JS.ACK.{stream}.none.2.{headers['Nats-Sequence']}.0.{at_ns}.0"
+        return cls(Msg(message._client, subject=headers["Nats-Subject"], reply=tokens, data=message.data, headers=headers))  # noqa: SLF001, it takes no other
 
 
 Handler = Callable[[Delivery], Awaitable[bool]]

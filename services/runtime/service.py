@@ -83,6 +83,7 @@ def build_service(
     async def start() -> None:
         bus.attach(await _connected(broker, settings, stoppable=not serves_first))
         await provision(bus)
+        stack.callback(bus.tasks.keep("storage_probe", bus.storage.watch()).cancel)
         await stack.enter_async_context(work(bus, broker, health))
         micro = await announce(bus, sorted(cast("Any", each).subject.template for each in broker.subscribers))
         stack.push_async_callback(withdraw, micro)

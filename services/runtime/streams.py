@@ -167,7 +167,8 @@ async def provision(bus: Bus) -> None:
     """
     replicas = {"num_replicas": bus.settings.replicas}
     for config in [*STREAMS, *map(bucket, BUCKETS)]:
-        await _until_available(bus, "STREAM", config["name"], {**config, **replicas})
+        probed = [*config["subjects"], subjects.probe(config["name"])]
+        await _until_available(bus, "STREAM", config["name"], {**config, **replicas, "subjects": probed})
     for stream, config in _planner_consumers(bus.settings.ack_wait_s):
         await ensure_consumer(bus, stream, config)
 
