@@ -117,6 +117,8 @@ class Launcher:
 
     async def _watch(self, use: Use, name: str, process: asyncio.subprocess.Process) -> None:
         fault = await useless(use)
+        if self._stopping:
+            return
         self._report(f"{name} {fault}; ending it, to start it again (see {self.log_of(name)})")
         if not use.kill:
             process.terminate()

@@ -12,12 +12,16 @@ from typing import Literal
 
 import httpx
 
+from contracts.health import NOT_STORED
+
 from . import launch
 from .client import Client
 from .client_errors import RunwireError
 from .variables import misspelt
 
 _LITTLE_SPACE = 2 << 30
+_NO_SPACE = 16 << 20
+_MAKE_ROOM = "make room; `runwire up` starts NATS again by itself then, docs/operations.md says what else does"
 _KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "MISTRAL_API_KEY", "GROQ_API_KEY", "OPENROUTER_API_KEY")
 
 
@@ -56,6 +60,8 @@ def _data() -> Check:
     if not os.access(existing, os.W_OK):
         return Check("data", "failed", f"{folder} cannot be written", "set RUNWIRE_DATA_DIR to a folder of yours")
     free = shutil.disk_usage(existing).free
+    if free < _NO_SPACE:
+        return Check("data", "failed", f"the disk of {folder} is full: {free >> 10} KiB free", _MAKE_ROOM)
     if free < _LITTLE_SPACE:
         return Check("data", "warning", f"{folder}: {free >> 20} MiB free", "runs are kept 30 days; see RUNWIRE_RETENTION_DAYS")
     return Check("data", "ok", f"{folder}: {free >> 30} GiB free")
@@ -86,7 +92,8 @@ async def _gateway(url: str, api_key: str | None) -> list[Check]:
         return [Check("gateway", "failed", f"{url} does not answer ({type(error).__name__})", "start it with `runwire up`, or give --url")]
     if ready.status_code != httpx.codes.OK:
         problems = "; ".join(ready.json().get("problems", [])) if "json" in ready.headers.get("content-type", "") else ready.text[:200]
-        return [Check("gateway", "failed", f"{url} is not ready: {problems}", "see the logs under the data folder")]
+        mend = _MAKE_ROOM if NOT_STORED in problems else "see the logs under the data folder"
+        return [Check("gateway", "failed", f"{url} is not ready: {problems}", mend)]
     checks = [Check("gateway", "ok", f"{url} is ready")]
     try:
         async with Client(url, api_key) as client:

@@ -18,6 +18,8 @@ from contracts.health import NOT_STORED
 PAUSE_S = 1.0
 _ANSWER_S = 2.0
 _ROOM_BYTES = 16 << 20
+_EARLY_LOOKS = 8
+"""After a start the services need a moment to notice that it stores."""
 _MOST_BYTES = 64 << 10
 
 Fault = Callable[[], str | None]
@@ -48,8 +50,13 @@ def of_service(port: int) -> Use:
 
 def of_nats(store: Path, ports: Callable[[], list[int]]) -> Use:
     """nats-server with its files in `store`; the services with their health on `ports` write to it."""
+    early = _EARLY_LOOKS
 
     def fault() -> str | None:
+        nonlocal early
+        early -= 1
+        if early >= 0:
+            return None
         with contextlib.suppress(OSError):
             if shutil.disk_usage(store).free >= _ROOM_BYTES and any(
                 NOT_STORED.encode() in answer(port, "/readyz", 0.5) for port in ports()

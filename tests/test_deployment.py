@@ -10,6 +10,16 @@ from typing import Any
 
 import pytest
 
+from contracts import subjects
+from contracts.ids import new_id
+from services.runtime.errors import Unsure
+from services.runtime.streams import provision
+from tests.support.buses import connected
+from tests.support.nats_server import NatsServer
+from tests.support.needs import free_port
+from tests.support.small_disk import small_disk
+from tests.support.waiting import wait_until
+
 ROOT = Path(__file__).resolve().parent.parent
 MAKE_SECRETS = ROOT / "infra" / "docker" / "make_secrets.py"
 SPOOLING = ("gateway", "tool_runner", "artifact_store")
@@ -82,3 +92,61 @@ def test_secrets_are_made_once(tmp_path: Path, compose: dict[str, Any]) -> None:
     assert {value.lstrip("/") for value in wanted if re.match(r"/(s3-)?secrets/", str(value))} <= set(found)
     assert hashlib.sha256(found["secrets/api_key"].encode()).hexdigest() in found["secrets/api_keys"]
     assert all((tmp_path / name).stat().st_mode & 0o007 == 0 for name in found)
+
+
+def test_what_ends_itself_is_started_again(compose: dict[str, Any]) -> None:
+    """Compose does not restart what is unhealthy: a process that is stuck ends itself, and nothing may keep a signal from ending it."""
+    for name in ("gateway", "planner", "tool_runner", "artifact_store"):
+        service = compose["services"][name]
+        assert (service["restart"], service["init"]) == ("unless-stopped", True), name
+        assert service["environment"].get("RUNWIRE_STALL_EXIT_S") != "0", name
+        assert "healthy.py" in " ".join(service["healthcheck"]["test"])
+    nats = compose["services"]["nats"]
+    assert nats["restart"] == "unless-stopped"
+    assert mounts(nats)["/etc/nats/healthy.sh"] == "./infra/nats/healthy.sh"
+    assert nats["healthcheck"]["test"][-1] == "/etc/nats/healthy.sh"
+    # Nothing is between the server and the signal that ends it.
+    assert "init" not in nats
+
+
+NC = """#!{python}
+import socket, sys
+connection = socket.create_connection((sys.argv[3], int(sys.argv[4])), 2)
+connection.sendall(sys.stdin.buffer.read())
+while piece := connection.recv(4096):
+    sys.stdout.buffer.write(piece)
+"""
+
+
+async def test_the_health_check_of_nats_ends_a_server_that_remembers_a_full_disk(tmp_path: Path) -> None:
+    """Not while the disk is full, and not a server that is well: then it would never get anywhere."""
+    port = free_port()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "nc").write_text(NC.format(python=sys.executable))
+    (tmp_path / "bin" / "nc").chmod(0o755)
+    with small_disk(tmp_path / "disk", mib=48) as disk:
+        server = NatsServer(disk.folder / "nats", extra=f'http: "127.0.0.1:{port}"')
+        server.start()
+
+        def check() -> subprocess.CompletedProcess[str]:
+            command = ["/bin/sh", str(ROOT / "infra/nats/healthy.sh"), "127.0.0.1", str(port), str(disk.folder), str(server.pid)]
+            env = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+            return subprocess.run(command, env=env, capture_output=True, text=True, timeout=30, check=False)
+
+        try:
+            assert check().returncode == 0
+            async with connected(server.url) as bus:
+                await provision(bus)
+                disk.fill()
+                with pytest.raises(Unsure):
+                    await bus.publish(subjects.request("default", new_id()), b"x" * 400_000)
+                found = check()
+                assert (found.returncode, server.running) == (1, True)
+                assert "no space left" in found.stdout
+                disk.make_room()
+                assert "ending it" in check().stdout
+                await wait_until(lambda: not server.running, what="the server has ended")
+            server.start()
+            assert check().returncode == 0
+        finally:
+            server.kill()

@@ -1,6 +1,7 @@
 """The launcher's children: what is said of one that dies, and when it is given up."""
 
 import asyncio
+import signal
 import sys
 from pathlib import Path
 
@@ -8,6 +9,9 @@ import pytest
 
 from runwire import children
 from runwire.children import CannotLaunch, Child, Launcher, pause_s
+from runwire.launch import is_ready
+from runwire.liveness import of_service
+from tests.support.needs import free_port
 from tests.support.waiting import wait_until
 
 
@@ -68,3 +72,47 @@ def test_the_pause_grows_and_has_an_end() -> None:
     assert [pause_s(deaths) for deaths in (1, 2, 3)] == [0, 0, 0]
     assert all(0.2 * 2**n <= pause_s(4 + n) <= 0.4 * 2**n for n in range(4))
     assert 7 <= pause_s(1000) <= 13
+
+
+HANGS = """
+import http.server, os, pathlib, sys, time
+hung, looks = pathlib.Path(sys.argv[1]), []
+
+class Health(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        looks.append(self.path)
+        if looks.count("/livez") > 2 and not hung.exists():
+            hung.touch()
+            time.sleep(3600)
+        self.send_response(200)
+        self.end_headers()
+
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[2])), Health).serve_forever()
+"""
+
+
+async def test_a_service_that_does_not_answer_livez_is_killed_and_started_again(data: Path) -> None:
+    """It lives, answers no more after its second look, and is of no use; what is said of it names it and why."""
+    reports: list[str] = []
+    launcher, port = Launcher(data, reports.append), free_port()
+    argv = [sys.executable, "-c", HANGS, str(data / "hung"), str(port)]
+    service = Child("service", argv, ready=lambda: is_ready(port), health_port=port)
+    await launcher.start(service)
+    first = service.process
+    await wait_until(lambda: service.restarts == 1, timeout=30, what="it was ended")
+    await wait_until(lambda: is_ready(port), timeout=30, what="it answers again")
+    assert first is not None
+    assert first.returncode == -signal.SIGKILL
+    assert reports[0].startswith("service has not answered /livez for about 8 s")
+    await launcher.stop()
+
+
+async def test_a_service_that_has_not_answered_yet_is_left_alone(data: Path) -> None:
+    """It may take long to start; who waits for it gives it up, or not."""
+    launcher = Launcher(data, print)
+    slow = Child("slow", [sys.executable, "-c", "import time; time.sleep(3600)"], health_port=free_port())
+    await launcher.start(slow)
+    use = of_service(free_port())
+    assert [use.fault() for _ in range(use.looks + 1)] == [None] * (use.looks + 1)
+    assert slow.restarts == 0
+    await launcher.stop()

@@ -21,6 +21,7 @@ max_payload: 8MB
 jetstream {{
   store_dir: "{store}"
   sync_interval: {sync}
+  max_file_store: 20GB
 }}
 {extra}
 """
@@ -63,6 +64,11 @@ class NatsServer:
     def url(self) -> str:
         """Where clients connect."""
         return f"nats://127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """Of the process; 0 while there is none."""
+        return self._process.pid if self._process is not None else 0
 
     @property
     def running(self) -> bool:

@@ -1,0 +1,51 @@
+"""A disk of a few megabytes that a test may fill and enlarge: a tmpfs of its own."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+_MIB = 1 << 20
+
+
+class SmallDisk:
+    """A folder on a disk of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._filler = folder / "filler"
+
+    def fill(self) -> None:
+        """Leave no room."""
+        with self._filler.open("ab", buffering=0) as file:
+            for size in (_MIB, 4096, 1):
+                try:
+                    while file.write(b"x" * size) == size:
+                        pass
+                except OSError:
+                    continue
+
+    def make_room(self) -> None:
+        """Take away what `fill` has written."""
+        self._filler.unlink()
+
+
+@contextmanager
+def small_disk(folder: Path, mib: int) -> Iterator[SmallDisk]:
+    """Mount it. Where that is not allowed the test is skipped, or failed with CI=true, so that a CI run cannot pass by skipping."""
+    folder.mkdir(parents=True, exist_ok=True)
+    command = ["mount", "-t", "tmpfs", "-o", f"size={mib}m", "tmpfs", str(folder)]
+    try:
+        subprocess.run(command, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        reason = f"a small disk cannot be mounted here, which takes root on Linux ({error})"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    try:
+        yield SmallDisk(folder)
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=False)
