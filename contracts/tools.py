@@ -6,7 +6,7 @@ A tool answers a request on `tool.<name>` with any number of replies to the requ
 """
 
 import hashlib
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -16,6 +16,22 @@ REPLY_HEADER = "Runwire-Reply"
 PARTS_HEADER = "Runwire-Parts"
 SPEC_METADATA = "runwire.spec"
 """The one key of a micro endpoint's metadata; its value is a ToolSpec as JSON."""
+
+StreamId = Annotated[
+    str,
+    Field(
+        pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$", description="up to 128 letters, digits, `_`, `-` and `.`, the last two not first"
+    ),
+]
+"""Names a stream of pieces within its call. It stands in events, in payloads and where files are named, so it is nothing but a name."""
+ArtifactType = Annotated[
+    str,
+    Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}(/[A-Za-z0-9][A-Za-z0-9._+-]{0,63}(; ?[A-Za-z0-9-]{1,32}=[A-Za-z0-9._-]{1,64})?)?$",
+        description="a word such as `echarts`, or a media type such as `audio/wav`",
+    ),
+]
+"""What an artifact is, for those who show it."""
 
 ReplyKind = Literal["heartbeat", "progress", "artifact_chunk", "part", "result", "failure"]
 
@@ -95,11 +111,11 @@ class Progress(Message):
 class ArtifactPiece(Message):
     """A piece of an artifact as it grows. `seq` counts from 0 without gaps per call and stream."""
 
-    stream_id: str
+    stream_id: StreamId
     seq: int = Field(ge=0)
     chunk: Any
     done: bool = False
-    artifact_type: str | None = None
+    artifact_type: ArtifactType | None = None
 
 
 class ToolFailure(Message):

@@ -8,10 +8,15 @@ import base64
 from collections.abc import Awaitable, Mapping
 from typing import Any, Protocol
 
+from pydantic import ValidationError
 from pydantic_core import to_json
 
 from ._vocabulary import tools as wire
 
+_FORMS = {
+    "stream_id": "it is up to 128 letters, digits, `_`, `-` and `.`, the last two not first",
+    "artifact_type": "it is a word such as `echarts`, or a media type such as `audio/wav`",
+}
 MAX_PIECE_BYTES = 128 * 1024
 """The most that one artifact chunk may weigh, as JSON."""
 
@@ -63,11 +68,15 @@ class ToolContext(Protocol):
 
 
 def encode_piece(stream_id: str, seq: int, chunk: Any, *, done: bool, artifact_type: str | None) -> bytes:
-    """Return a piece as it travels. Raises ValueError when it is no JSON or above 128 KiB."""
+    """Return a piece as it travels. Raises ValueError when it is no JSON, above 128 KiB, or its stream or type has no usable name."""
     if isinstance(chunk, bytes | bytearray | memoryview):
         chunk = base64.b64encode(chunk).decode()
         artifact_type = artifact_type if artifact_type and "/" in artifact_type else "bytes"
-    piece = wire.ArtifactPiece(stream_id=stream_id, seq=seq, chunk=chunk, done=done, artifact_type=artifact_type)
+    try:
+        piece = wire.ArtifactPiece(stream_id=stream_id, seq=seq, chunk=chunk, done=done, artifact_type=artifact_type)
+    except ValidationError as error:
+        field = error.errors()[0]["loc"][0]
+        raise ValueError(f"{field} cannot be used: {_FORMS.get(str(field), 'it has the wrong type')}") from error
     try:
         body = to_json(piece, inf_nan_mode="constants")
     except (ValueError, TypeError, RecursionError) as error:

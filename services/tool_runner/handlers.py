@@ -100,7 +100,7 @@ class ToolRunner:
         except CallFailed as failure:
             fault = failure.fault()
             logger.info("call_failed", code=fault.code, seconds=round(time.monotonic() - began, 3))
-            return failed(call.call_id, call.tool, fault, _since(began))
+            return failed(call.call_id, call.tool, fault, _since(began), relay.warnings())
         logger.debug("call_succeeded", size=whole.size, seconds=round(time.monotonic() - began, 3))
         return await self._settler.settle(call, spec, whole, relay, began)
 

@@ -1,12 +1,14 @@
 """Pass on what a tool shows while it works: progress and pieces of artifacts, onto the run's stream.
 
 Rule 1: a piece is shown once and never with a hole before it. A call that is repeated shows its pieces again: what is known is dropped.
-Rule 2: a stream of pieces that is broken (a number missing, a piece too heavy, too many) ends there. The result still counts: it holds
+Rule 2: a stream of pieces that is broken (a number missing, a piece too heavy, too many) ends there. The result still counts: it may hold
 the artifact as a whole.
+Rule 3: what was dropped is said once, in one warning of the call, however much of it there was.
 """
 
 import hashlib
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import structlog
@@ -28,7 +30,11 @@ logger = structlog.get_logger(__name__)
 STREAM_TTL_S = 3600
 _MAX_PIECE_BYTES = 128 * 1024 + 512
 _MAX_BYTES = 32 << 20
-_MAX_STREAM_ID = 200
+_MAX_STREAMS = 100
+"""Of one call."""
+_NAMED = 5
+"""Streams that a warning names."""
+_MAX_FAULT = 120
 _PROGRESS_EVERY_S = 0.05
 
 
@@ -50,7 +56,10 @@ class Relay:
         self._subject = subjects.stream(call.tenant, call.run_id)
         self._next: dict[str, int] | None = None if may_have_shown else {}
         """Stream id -> number of its next piece; None: another handling of this call may have shown some, which is to be looked up."""
-        self._broken: set[str] = set()
+        self._broken: dict[str, str] = {}
+        """Stream id -> why it ends where it does; one entry for all pieces without a usable id."""
+        self._unnamed = 0
+        """Pieces of further streams that were dropped."""
         self._since: dict[str, int] = {}
         """Stream id -> sequence in RUNS of its first piece."""
         self._finished: set[str] = set()
@@ -94,7 +103,7 @@ class Relay:
         try:
             piece = ArtifactPiece.model_validate_json(data)
         except ValidationError as error:
-            logger.info("artifact_piece_invalid", reason=str(error)[:200])
+            self._break("", _complaint(error))
             return
         if self._next is None:
             self._next = await self._look_up()
@@ -104,18 +113,44 @@ class Relay:
         if fault is None:
             fault = await self._publish(piece)
         if fault is not None:
-            self._broken.add(piece.stream_id)
-            logger.warning("artifact_stream_broken", stream_id=piece.stream_id[:_MAX_STREAM_ID], seq=piece.seq, reason=fault)
+            self._break(piece.stream_id, fault)
+
+    def _break(self, stream_id: str, fault: str) -> None:
+        if stream_id in self._broken:
+            return
+        if len(self._broken) < _MAX_STREAMS:
+            self._broken[stream_id] = fault[:_MAX_FAULT]
+        else:
+            self._unnamed += 1
+
+    def warnings(self, unclaimed: Iterable[str] = (), gone: Iterable[str] = ()) -> list[str]:
+        """Return what is to be said about pieces that came to nothing: one sentence, or none.
+
+        `unclaimed`: the streams that no field of the result holds as a whole, so that one without a last piece is lost; `gone`: those of
+        which pieces had expired.
+        """
+        finished = self.finished
+        lost = {stream_id: "its last piece never came" for stream_id in unclaimed if stream_id not in finished}
+        lost |= dict.fromkeys(gone, "pieces of it have expired") | self._broken
+        if not lost:
+            return []
+        named = [f"{stream_id or 'a piece'} ({fault})" for stream_id, fault in list(lost.items())[:_NAMED]]
+        rest = [f"{count:,} more {what}" for count, what in ((len(lost) - len(named), "streams"), (self._unnamed, "pieces")) if count]
+        logger.warning("artifact_pieces_dropped", streams=len(lost), pieces=self._unnamed, reasons=named)
+        return [f"pieces of artifacts of {self._call.tool} were dropped: {'; '.join([*named, *rest])}"]
 
     def _fault(self, piece: ArtifactPiece, size: int) -> str | None:
         self._pieces += 1
         self._bytes += size
-        expected = (self._next or {}).get(piece.stream_id, 0)
+        known = self._next or {}
+        expected = known.get(piece.stream_id, 0)
         if piece.seq > expected:
             return f"piece {expected} is missing"
-        if size > _MAX_PIECE_BYTES or len(piece.stream_id) > _MAX_STREAM_ID:
-            return "too heavy"
-        return "too many" if max(self._pieces, expected + 1) > MAX_PIECES or self._bytes > _MAX_BYTES else None
+        if size > _MAX_PIECE_BYTES:
+            return f"piece {piece.seq} has {size:,} bytes, and at most {_MAX_PIECE_BYTES:,} are taken"
+        if piece.stream_id not in known and len(known) >= _MAX_STREAMS:
+            return f"a call may have {_MAX_STREAMS} streams"
+        return "there are too many pieces" if max(self._pieces, expected + 1) > MAX_PIECES or self._bytes > _MAX_BYTES else None
 
     async def _publish(self, piece: ArtifactPiece) -> str | None:
         call = self._call
@@ -154,3 +189,9 @@ class Relay:
     @staticmethod
     def _headers(record: Record) -> dict[str, str]:
         return {EVENTS_HEADER: record.types(), "Nats-TTL": str(STREAM_TTL_S)}
+
+
+def _complaint(error: ValidationError) -> str:
+    """What is wrong with a piece, without its content."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}" if first["loc"] else str(first["msg"])

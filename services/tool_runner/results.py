@@ -7,7 +7,7 @@ Rule 2: heavy results are settled one at a time and in a thread, so that memory 
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import orjson
@@ -70,7 +70,7 @@ class Settler:
             async with self._heavy:
                 return await self._settle(call, spec, whole, relay, began, until)
         except CallFailed as failure:
-            return failed(call.call_id, call.tool, failure.fault(), _since(began))
+            return failed(call.call_id, call.tool, failure.fault(), _since(began), relay.warnings())
         finally:
             whole.close()
 
@@ -81,14 +81,17 @@ class Settler:
         # A stream that no field of the result holds as a whole is an artifact by itself.
         finished = relay.finished
         streams = {dotted((name,)): finished[name] for name in parts.unclaimed if name in finished}
-        artifacts |= await self._putting.assembled(call, {path: each for path, each in streams.items() if path not in artifacts}, until)
+        streams = {path: each for path, each in streams.items() if path not in artifacts}
+        assembled = await self._putting.assembled(call, streams, until)
+        artifacts |= assembled
+        dropped = relay.warnings(parts.unclaimed, [shown.stream_id for path, shown in streams.items() if path not in assembled])
         clean = await self._putting.cleaned(call, artifacts, until)
         if clean.changed:
             # What is kept of the result as a whole says no more of an image than the artifact does.
             shown = {path: plain(each) if isinstance(each, bytes) else each for path, each in clean.artifacts.items()}
             value = restore(parts.observation, shown)
         kept = await self._putting.put_away(call, clean.artifacts, parts.observation, value, until)
-        return succeeded(call, kept, parts.sources, clean.warnings, _since(began))
+        return succeeded(call, kept, parts.sources, [*clean.warnings, *dropped], _since(began))
 
 
 def _taken_apart(call: CallRequested, spec: ToolSpec, marks: Marks, whole: Whole, streamed: list[str]) -> tuple[Any, Parts]:
@@ -155,9 +158,10 @@ def succeeded(call: CallRequested, kept: Kept, sources: list[Source], warnings: 
     return body
 
 
-def failed(call_id: str, tool: str, fault: Fault, latency_ms: int = 0) -> bytes:
+def failed(call_id: str, tool: str, fault: Fault, latency_ms: int = 0, warnings: Sequence[str] = ()) -> bytes:
     """Return the encoded outcome of a call that has none."""
-    return CallFinished(call_id=call_id, tool=tool, status="failed", failure=fault, latency_ms=latency_ms).model_dump_json().encode()
+    finished = CallFinished(call_id=call_id, tool=tool, status="failed", failure=fault, latency_ms=latency_ms, warnings=list(warnings))
+    return finished.model_dump_json().encode()
 
 
 def _since(began: float) -> int:

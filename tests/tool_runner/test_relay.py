@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+import structlog
 
 from contracts import subjects
 from contracts.events import ArtifactChunk, ToolProgress
@@ -74,13 +75,67 @@ async def test_a_piece_that_cannot_be_shown_hurts_nobody(planner: Planner, call:
 
 
 async def test_any_json_is_a_chunk(planner: Planner, call: CallRequested) -> None:
-    """Unicode in the stream's id, nesting and large numbers in the chunk."""
+    """Nesting, Unicode and large numbers."""
     relay = Relay(planner.bus, call, may_have_shown=False)
     chunk = {"a": [1, 2.5, None, True, {"ü": "\u2028"}], "n": 2**60}
-    await relay.piece(piece(0, chunk, stream_id="größe\n1"))
+    await relay.piece(piece(0, chunk))
     (event,) = await planner.shown(call.run_id)
     assert isinstance(event, ArtifactChunk)
-    assert (event.stream_id, event.chunk) == ("größe\n1", chunk)
+    assert (event.stream_id, event.chunk) == ("s", chunk)
+    assert relay.warnings() == []
+
+
+@pytest.mark.parametrize("stream_id", ["../../x", "..", ".hidden", "-x", "a/b", "a b", "größe", "s\n1", "", "s" * 129])
+async def test_a_stream_has_a_name_that_is_nothing_but_a_name(planner: Planner, call: CallRequested, stream_id: str) -> None:
+    """It stands in payloads, and files are named after it."""
+    relay = Relay(planner.bus, call, may_have_shown=False)
+    await relay.piece(piece(0, stream_id=stream_id, done=True))
+    assert await planner.shown(call.run_id) == []
+    (warning,) = relay.warnings()
+    assert warning.startswith("pieces of artifacts of painter were dropped: a piece (stream_id: String should match pattern")
+
+
+@pytest.mark.parametrize("kind", ["text/html\r\nX: y", "<b>", "a/b/c", "../x", "x" * 65, "text/plain; charset=utf-8; b=c"])
+async def test_a_type_is_a_word_or_a_media_type(planner: Planner, call: CallRequested, kind: str) -> None:
+    """Pages choose by it how to show an artifact, and servers send it as a header."""
+    relay = Relay(planner.bus, call, may_have_shown=False)
+    for number, each in enumerate((kind, "text/plain; charset=utf-8", "vnd.my-chart+json")):
+        await relay.piece(json.dumps({"stream_id": f"s{number}", "seq": 0, "chunk": 1, "artifact_type": each}).encode())
+    assert len(await planner.shown(call.run_id)) == 2
+    assert "artifact_type: String should match pattern" in relay.warnings()[0]
+
+
+async def test_thousands_of_streams_are_one_warning(planner: Planner, call: CallRequested) -> None:
+    """And a hundred events, not ten thousand; what is said about them is short."""
+    relay = Relay(planner.bus, call, may_have_shown=False)
+    with structlog.testing.capture_logs() as lines:
+        for number in range(20_000):
+            await relay.piece(piece(0, stream_id=f"s{number}", done=True))
+        warnings = relay.warnings(relay.streamed)
+    assert len(await planner.shown(call.run_id)) == 100
+    assert len(warnings) == 1
+    assert "s100 (a call may have 100 streams)" in warnings[0]
+    assert "95 more streams; 19,800 more pieces" in warnings[0]
+    assert len(warnings[0]) < 1_000
+    assert [line["event"] for line in lines] == ["artifact_pieces_dropped"]
+
+
+async def test_what_is_lost_is_named_with_the_reason(planner: Planner, call: CallRequested) -> None:
+    """A stream that a field of the result holds is not lost for want of its last piece."""
+    relay = Relay(planner.bus, call, may_have_shown=False)
+    heavy = piece(0, "x" * 140_000, stream_id="heavy")
+    for data in (
+        piece(1, stream_id="late"),
+        heavy,
+        piece(0, stream_id="open"),
+        piece(0, stream_id="field"),
+    ):
+        await relay.piece(data)
+    (warning,) = relay.warnings(["open"], ["old"])
+    assert warning == (
+        "pieces of artifacts of painter were dropped: open (its last piece never came); old (pieces of it have expired);"
+        f" late (piece 0 is missing); heavy (piece 0 has {len(heavy):,} bytes, and at most 131,584 are taken)"
+    )
 
 
 async def test_progress_is_thinned_out_and_its_end_is_shown(planner: Planner, call: CallRequested) -> None:

@@ -2,16 +2,20 @@
 
 import asyncio
 import base64
+import json
 import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
 from pydantic import BaseModel, Field
 
 from contracts import subjects
 from contracts.artifacts import ArtifactRef
 from contracts.events import ArtifactStored
+from contracts.tools import REPLY_HEADER, ToolSpec
 from runwire import ToolContext, tool
 from services.runtime.marks import from_blob
 from tests.support.nats_server import NatsServer
@@ -93,6 +97,28 @@ async def test_streams_stand_beside_fields(planner: Planner, start_runner: Start
         path: (ref.artifact_id, ref.size) for path, ref in heavy.items()
     }
     assert len((await store.client.list("default", run=run)).artifacts) == 3
+
+
+async def test_bad_pieces_are_one_warning_of_the_call(planner: Planner, start_runner: Start, client: Client) -> None:
+    """Whether the call succeeds or fails; the run's payload shows it."""
+
+    async def on_call(message: Msg) -> None:
+        wrong = json.loads(message.data)["args"].get("fails")
+        for number in range(300):
+            piece = {"stream_id": f"s{number}", "seq": 1, "chunk": "x", "done": True}
+            await client.publish(message.reply, json.dumps(piece).encode(), headers={REPLY_HEADER: "artifact_chunk"})
+        await client.publish(
+            message.reply, b'{"reason": "no"}' if wrong else b"1", headers={REPLY_HEADER: "failure" if wrong else "result"}
+        )
+
+    await client.subscribe("tool.sloppy", "sloppy", cb=on_call)
+    await start_runner(ToolSpec(name="sloppy"))
+    outcomes = [await planner.call("sloppy", {}), await planner.call("sloppy", {"fails": True})]
+
+    assert [outcome.status for outcome in outcomes] == ["succeeded", "failed"]
+    for outcome in outcomes:
+        (warning,) = outcome.warnings
+        assert warning.startswith("pieces of artifacts of sloppy were dropped: s0 (piece 0 is missing); s1 (piece 0 is missing);")
 
 
 async def test_light_streams_leave_the_message_when_they_are_too_many(
