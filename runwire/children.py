@@ -43,7 +43,7 @@ class CannotLaunch(Exception):
 
 @dataclass
 class Child:
-    """One process to keep running.
+    """One process to keep running, with `env` as its whole environment.
 
     `ready` is polled after each start; None: ready at once. `health_port` is where a service answers `/livez`. `use` says what else to look
     at until its end, made anew for each start.
@@ -164,7 +164,7 @@ def pause_s(deaths: int) -> float:
 async def _spawn(child: Child, log: IO[bytes]) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         *child.argv,
-        env={**os.environ, **child.env},
+        env=child.env,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=log,
         stderr=log,

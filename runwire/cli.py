@@ -18,6 +18,7 @@ stable between versions.
 import asyncio
 import json
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Coroutine
@@ -33,6 +34,7 @@ from rich.table import Table
 from . import doctor, launch
 from .client import Client
 from .client_errors import RunwireError, Unreachable
+from .data_folder import nats_login
 from .images import image_inputs
 from .rendering import Screen
 from .variables import misspelt
@@ -291,8 +293,23 @@ def serve(
     """Serve the tools of Python files over NATS."""
     from . import serving  # noqa: PLC0415, the other commands need no NATS client
 
-    url = nats_url or launch.remembered(launch.data_dir()).get("nats_url") or "nats://127.0.0.1:4222"
-    serving.main([str(file) for file in files], url)
+    serving.main([str(file) for file in files], nats_url)
+
+
+@app.command()
+def env() -> None:
+    """Print how to reach the NATS server that `runwire up` started here, for tools in other languages: eval "$(runwire env)".
+
+    The password is among it.
+    """
+    found = launch.remembered(launch.data_dir()).get("nats_url")
+    if found is None:
+        _complain(f"nothing runs from {launch.data_dir()}. Start it with `{_command()} up`, or set RUNWIRE_DATA_DIR")
+        raise typer.Exit(1)
+    login = nats_login(launch.data_dir(), found)
+    for prefix in ("RUNWIRE_NATS", "NATS"):
+        for name, value in (("URL", found), *((name.upper(), value) for name, value in login.items())):
+            sys.stdout.write(f"export {prefix}_{name}={shlex.quote(value)}\n")
 
 
 @app.command(name="doctor")

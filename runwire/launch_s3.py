@@ -5,7 +5,6 @@ Rule 2: it reads no configuration of the machine's owner, whose remotes are no b
 Rule 3: what a killed server leaves half written (`.rclone_temp_*`, never listed, never acknowledged) goes before the next start.
 """
 
-import json
 import os
 import secrets
 import shutil
@@ -13,6 +12,8 @@ import sysconfig
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from .data_folder import secret
 
 _LEFTOVERS = ".rclone_temp_*"
 
@@ -32,14 +33,7 @@ def find_rclone() -> str | None:
 
 def keys_of(file: Path) -> Keys:
     """Read the keys of a data folder, or make them, readable for their owner alone."""
-    try:
-        return Keys(**json.loads(file.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        keys = Keys(access=secrets.token_hex(10), secret=secrets.token_hex(20))
-    text = json.dumps({"access": keys.access, "secret": keys.secret})
-    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as opened:
-        opened.write(text)
-    return keys
+    return Keys(**secret(file, lambda: {"access": secrets.token_hex(10), "secret": secrets.token_hex(20)}))
 
 
 def rclone_command(rclone: str, folder: Path, port: int) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 import nats
 from nats.aio.client import Client
 
+from .data_folder import data_dir, nats_login, remembered
 from .loading import ToolsNotLoaded, load_tools, unique
 from .served import ServedTool
 from .tools import BEAT_S, Tool
@@ -37,9 +38,10 @@ async def serve(
 
     Args:
         tools: what to serve; names must differ.
-        url: of NATS, several separated by commas; default: RUNWIRE_NATS_URL, else nats://127.0.0.1:4222.
-        user: of NATS; default: RUNWIRE_NATS_USER.
-        password: of NATS; default: RUNWIRE_NATS_PASSWORD.
+        url: of NATS, several separated by commas; default: RUNWIRE_NATS_URL, else the server that `runwire up` has started from the data
+            folder (RUNWIRE_DATA_DIR, else .runwire), else nats://127.0.0.1:4222.
+        user: of NATS; default: RUNWIRE_NATS_USER, else what the data folder says of its own server.
+        password: of NATS; default: RUNWIRE_NATS_PASSWORD, else as above.
         grace_s: for calls in flight when it is time to stop.
         stop: set it to stop in good order.
 
@@ -109,7 +111,7 @@ async def _connected(connecting: Coroutine[Any, Any, Client], stop: asyncio.Even
 
 
 async def _connect(url: str | None, user: str | None, password: str | None, leaving: _Leaving, served: Sequence[ServedTool]) -> Client:
-    url = url or os.environ.get("RUNWIRE_NATS_URL") or DEFAULT_URL
+    url = url or os.environ.get("RUNWIRE_NATS_URL") or remembered(data_dir()).get("nats_url") or DEFAULT_URL
     user = user or os.environ.get("RUNWIRE_NATS_USER")
     password = password or os.environ.get("RUNWIRE_NATS_PASSWORD")
     places = ", ".join(one.rpartition("@")[2] for one in url.split(","))
@@ -130,7 +132,6 @@ async def _connect(url: str | None, user: str | None, password: str | None, leav
         seen.clear()
         logger.info("connected to NATS again")
 
-    options: dict[str, Any] = {"user": user, "password": password} if user else {}
     return await nats.connect(
         servers=url.split(","),
         name="runwire-tools",
@@ -143,8 +144,18 @@ async def _connect(url: str | None, user: str | None, password: str | None, leav
         error_cb=on_error,
         disconnected_cb=on_disconnect,
         reconnected_cb=on_reconnect,
-        **options,
+        **_login(url, user, password),
     )
+
+
+def _login(url: str, user: str | None, password: str | None) -> dict[str, Any]:
+    """User and password as given; else those of the data folder, read at every attempt, since `runwire up` may be started later."""
+    if user:
+        return {"user": user, "password": password or ""}
+    if "@" in url:
+        return {}
+    data = data_dir()
+    return {name: lambda name=name: nats_login(data, url).get(name, "") for name in ("user", "password")}
 
 
 def _hint(error: Exception) -> str:

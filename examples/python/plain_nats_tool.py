@@ -28,7 +28,12 @@ async def weekday(request: Request) -> None:
 
 async def main() -> None:
     """Announce the tool and answer until the connection is closed."""
-    client = await nats.connect(os.environ.get("RUNWIRE_NATS_URL", "nats://127.0.0.1:4222"), max_reconnect_attempts=-1)
+    client = await nats.connect(
+        os.environ.get("RUNWIRE_NATS_URL", "nats://127.0.0.1:4222"),
+        user=os.environ.get("RUNWIRE_NATS_USER"),
+        password=os.environ.get("RUNWIRE_NATS_PASSWORD"),
+        max_reconnect_attempts=-1,
+    )
     service = await add_service(client, ServiceConfig(name="weekday", version="1.0.0", description="Days of the week"))
     metadata = {"runwire.spec": json.dumps(SPEC)}
     await service.add_endpoint(EndpointConfig("weekday", weekday, subject="tool.weekday", queue_group="weekday", metadata=metadata))

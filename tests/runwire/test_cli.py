@@ -38,12 +38,12 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     process = subprocess.Popen([sys.executable, "-P", "-m", "runwire", "up", "--port", "0"], env=env, stdout=log, stderr=log, cwd=data)
     try:
         _wait_for_endpoints(data, process)
+        ports = [int(launch.remembered(data)[name].rsplit(":", 1)[1]) for name in ("url", "nats_url")]
         yield data
     finally:
         process.terminate()
         assert process.wait(30) == 0, (data / "up.log").read_text()
         log.close()
-    ports = [int(launch.remembered(data)[name].rsplit(":", 1)[1]) for name in ("url", "nats_url")]
     assert not any(launch.listens(port) for port in ports), "something was left running"
 
 

@@ -31,7 +31,7 @@ async def run(code: str, names: dict[str, Any]) -> None:
 
 async def test_the_python_blocks_run(nats_server: NatsServer) -> None:
     """One after another, as a reader would."""
-    names: dict[str, Any] = {"NATS_URL": nats_server.url, "__name__": "docs"}
+    names: dict[str, Any] = {"NATS_URL": nats_server.url, "NATS_USER": None, "NATS_PASSWORD": None, "__name__": "docs"}
     for code in blocks("python"):
         await run(code, names)
 

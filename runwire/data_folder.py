@@ -1,0 +1,108 @@
+"""The data folder of `runwire up`: what runs from it now, and the secrets that it keeps.
+
+Rule 1: `endpoints.json` names what runs: it is written once everything is ready and removed before anything stops. A launcher that was
+killed leaves it behind, but not its lock, so it is not believed.
+Rule 2: a secret is in a file that only its owner reads, never in an argument, a log or `endpoints.json`.
+Rule 3: the login of the embedded NATS server is shown to that server alone.
+"""
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+if sys.platform != "win32":
+    import fcntl
+
+_ENDPOINTS = "endpoints.json"
+_NATS_LOGIN = "nats_login.json"
+
+
+def data_dir() -> Path:
+    """`RUNWIRE_DATA_DIR`, else `.runwire` in the working directory."""
+    return Path(os.environ.get("RUNWIRE_DATA_DIR") or ".runwire").resolve()
+
+
+def remembered(data: Path) -> dict[str, Any]:
+    """What runs from this folder now: `nats_url`, `url`, `nats_port`; empty if nothing does."""
+    try:
+        with (data / _ENDPOINTS).open(encoding="utf-8") as opened:
+            found = {} if _is_left_over(opened) else json.load(opened)
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+@contextlib.contextmanager
+def published(data: Path, endpoints: Mapping[str, Any]) -> Iterator[None]:
+    """Name what runs, as long as this is entered."""
+    fresh = data / f"{_ENDPOINTS}.new"
+    with fresh.open("w", encoding="utf-8") as opened:
+        if sys.platform != "win32":
+            fcntl.flock(opened, fcntl.LOCK_EX)
+        opened.write(json.dumps(endpoints))
+        opened.flush()
+        fresh.replace(data / _ENDPOINTS)
+        try:
+            yield
+        finally:
+            withdraw(data)
+
+
+def withdraw(data: Path) -> None:
+    """Name nothing any more."""
+    (data / _ENDPOINTS).unlink(missing_ok=True)
+
+
+def _is_left_over(opened: IO[str]) -> bool:
+    """Whether the launcher that wrote the file is gone: the kernel has released its lock."""
+    if sys.platform == "win32":
+        return False
+    try:
+        fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def secret(file: Path, make: Callable[[], dict[str, str]]) -> dict[str, str]:
+    """Read a secret of the data folder, or make it."""
+    try:
+        found: dict[str, str] = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        found = make()
+    write_private(file, json.dumps(found))
+    return found
+
+
+def write_private(file: Path, text: str) -> None:
+    """Write a file that only its owner may read, also where one with other rights was."""
+    fresh = file.with_name(f"{file.name}.new")
+    fresh.unlink(missing_ok=True)
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as opened:
+        opened.write(text)
+    fresh.replace(file)
+
+
+def nats_login_file(data: Path) -> Path:
+    """Where the login of the embedded NATS server is kept: `user` and `password`."""
+    return data / _NATS_LOGIN
+
+
+def nats_login(data: Path, url: str) -> dict[str, str]:
+    """The login (`user`, `password`) of the embedded NATS server if `url` names it and it runs now; else empty."""
+    running = remembered(data).get("nats_url")
+    if not isinstance(running, str) or _place(url) != _place(running):
+        return {}
+    try:
+        kept = json.loads(nats_login_file(data).read_text(encoding="utf-8"))
+        return {"user": kept["user"], "password": kept["password"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _place(url: str) -> str:
+    return url.rpartition("://")[2].rstrip("/").replace("localhost", "127.0.0.1")
