@@ -11,7 +11,7 @@ from services.planner.settings import PlannerSettings
 from services.runtime.bus import Bus
 from services.runtime.catalogue import Catalogue
 from services.runtime.health import Health
-from services.runtime.service import Broker, run_service
+from services.runtime.nats_link import Broker, run_on_nats
 
 
 @asynccontextmanager
@@ -29,4 +29,4 @@ async def work(bus: Bus, _broker: Broker, _health: Health) -> AsyncIterator[None
 
 
 if __name__ == "__main__":
-    run_service("planner", PlannerSettings(), work)
+    run_on_nats("planner", PlannerSettings(), work)

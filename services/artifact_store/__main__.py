@@ -9,7 +9,7 @@ import structlog
 from services.runtime.artifact_errors import StorageUnavailable
 from services.runtime.bus import Bus
 from services.runtime.health import Health
-from services.runtime.service import Broker, run_service
+from services.runtime.nats_link import Broker, run_on_nats
 from services.runtime.settings import read_settings
 from services.runtime.tasks import cancelled, places
 
@@ -110,4 +110,4 @@ async def kept_up(duty: Callable[[], Awaitable[None]], again_s: float = _AGAIN_S
 
 
 if __name__ == "__main__":
-    run_service("artifact_store", read_settings(ArtifactStoreSettings), work)
+    run_on_nats("artifact_store", read_settings(ArtifactStoreSettings), work)

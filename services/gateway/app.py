@@ -12,7 +12,7 @@ from services.runtime.bus import Bus
 from services.runtime.catalogue import Catalogue
 from services.runtime.front import FrontServer
 from services.runtime.health import VERSION, Health
-from services.runtime.service import Broker
+from services.runtime.nats_link import NatsLink
 
 from . import artifacts
 from .asking import Asking
@@ -82,17 +82,18 @@ async def _welcome() -> PlainTextResponse:
 
 def build_server(settings: GatewaySettings) -> FrontServer:
     """Return the service with its HTTP application in front. Raises StartRefused."""
-    health = Health(Bus("gateway", settings))
-    catalogue = Catalogue(health.bus)
-    app = build_app(settings, health.bus, catalogue.live)
+    link = NatsLink(Bus("gateway", settings))
+    health = Health(link.name, link.problems)
+    catalogue = Catalogue(link.bus)
+    app = build_app(settings, link.bus, catalogue.live)
     health.on_stop.append(app.state.gateway.streams.close)
 
     @asynccontextmanager
-    async def work(_bus: Bus, _broker: Broker, _health: Health) -> AsyncIterator[None]:
+    async def work(_health: Health) -> AsyncIterator[None]:
         await catalogue.start()
         try:
             yield
         finally:
             await catalogue.stop()
 
-    return FrontServer(health, work, app, host=settings.host, port=settings.port, connections=connections(settings))
+    return FrontServer(link, health, work, app, host=settings.host, port=settings.port, connections=connections(settings))

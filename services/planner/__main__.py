@@ -12,8 +12,8 @@ from contracts import subjects
 from services.runtime.bus import Bus
 from services.runtime.catalogue import Catalogue
 from services.runtime.health import Health
+from services.runtime.nats_link import Broker, run_on_nats
 from services.runtime.puller import Puller
-from services.runtime.service import Broker, run_service
 from services.runtime.settings import read_settings
 from services.runtime.streams import PLANNER_CONTROL, PLANNER_INBOX, PLANNER_REQUESTS
 from services.runtime.tasks import cancelled
@@ -119,7 +119,7 @@ def main() -> None:
         load_agents(settings.agents_file)
     except InvalidAgents as error:
         sys.exit(f"wrong agents file: {error}")
-    run_service("planner", settings, work)
+    run_on_nats("planner", settings, work)
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ from .artifact_errors import ArtifactFailed, ArtifactInvalid, ArtifactNotFound, 
 from .bus import Bus
 from .downloads import Download, First, Ways
 from .errors import Unavailable
-from .s3_reads import ReadFailed
+from .s3_reads import ReadFailed, s3_reads_of
 from .spool import Bytes, Source, Spool
 
 __all__ = ["ArtifactClient", "Download", "header_value"]
@@ -190,7 +190,7 @@ class ArtifactClient:
         """The first bytes of so many: those that the store has sent, or what lies where it points to."""
         if isinstance(found, bytes):
             return First(found)
-        reads, length = self._bus.s3_reads, min(length, CHUNK_BYTES)
+        reads, length = s3_reads_of(self._bus), min(length, CHUNK_BYTES)
         whole = length == ref.size
         try:
             data, digest = await reads.read(found.url, asked.offset, length, whole=whole)
@@ -214,7 +214,7 @@ class ArtifactClient:
             found = (await self._range(asked, at, 0))[1]
             return found if isinstance(found, PresignedUrl) else None
 
-        return Ways(fetch, locate, self._bus.s3_reads)
+        return Ways(fetch, locate, s3_reads_of(self._bus))
 
     async def read(self, tenant: str, artifact_id: str, *, limit: int, session: str | None = None) -> tuple[ArtifactRef, bytes]:
         """Return an artifact as a whole. Raises ArtifactTooLarge when it has more than `limit` bytes."""
@@ -222,7 +222,7 @@ class ArtifactClient:
         return download.ref, await download.read(limit)
 
     async def _range(self, asked: GetArtifact, offset: int, length: int) -> tuple[ArtifactRef, bytes | PresignedUrl]:
-        direct = asked.direct and self._bus.s3_reads.is_usable
+        direct = asked.direct and s3_reads_of(self._bus).is_usable
         body = asked.model_copy(update={"offset": offset, "length": length, "direct": direct}).model_dump_json().encode()
 
         async def once() -> tuple[ArtifactRef, bytes | PresignedUrl]:

@@ -9,7 +9,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 import structlog
@@ -23,12 +23,13 @@ from . import payloads
 from .direct import DirectReader
 from .errors import GUARD_IN_FLIGHT, Refused, Unavailable, Unsure
 from .requests import Requests
-from .s3_reads import S3Reads
 from .settings import BusSettings
 from .storage import Storage
 from .tasks import Tasks, places
 
 logger = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 _RECONNECT_S = 0.1
 _RECONNECT_MAX_S = 2.0
@@ -47,18 +48,24 @@ class Bus:
         """When this connection was last made: silence of others proves nothing shortly after."""
         self.denied: str | None = None
         """The last permission error. Set once, it fails readiness until the service is restarted with other rights."""
-        self.s3_reads = S3Reads(allowed=settings.artifact_direct == "auto")
-        """The short cut to what the artifact store keeps: kept here, since what it has learned holds for the whole service."""
         self.catch_ups = asyncio.Semaphore(_CATCH_UPS)
         """Followers that read back what is stored at one time: what all others ask for waits behind it on this connection."""
         self.storage = Storage(self)
         self.tasks = Tasks()
         """What runs in the background of this service: whoever has the connection keeps it here, so that `/readyz` names what has died."""
+        self._shared: dict[type, Any] = {}
         self._nc: Client | None = None
         self._refusal_logged = False
         self._leaving: asyncio.Task[None] | None = None
         self._readers: dict[str, DirectReader] = {}
         self._requests: Requests | None = None
+
+    def shared(self, kind: type[T], make: Callable[[], T]) -> T:
+        """The one object of a kind that all of this service shares; `make` makes it when it is first asked for."""
+        if kind not in self._shared:
+            self._shared[kind] = make()
+        found: T = self._shared[kind]
+        return found
 
     def client_options(self) -> dict[str, Any]:
         """Keyword arguments of `nats.connect` (and of FastStream's broker) that keep the rules above."""

@@ -16,7 +16,7 @@ import uvloop
 from faststream.asgi import AsgiFastStream
 
 from .health import Health, Receive, Scope, Send
-from .service import Work, build_service
+from .service import Link, Work, build_service
 from .watchdog import Watchdog
 
 logger = structlog.get_logger(__name__)
@@ -27,15 +27,16 @@ AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 class FrontServer(uvicorn.Server):
     """One listening socket for a service and the HTTP application in front of it."""
 
-    def __init__(self, health: Health, work: Work, http: AsgiApp, *, host: str, port: int, connections: Any = "h11") -> None:
+    def __init__(self, link: Link, health: Health, work: Work, http: AsgiApp, *, host: str, port: int, connections: Any = "h11") -> None:
         """Compose the service around `work`; nothing connects and nothing listens before `serve`.
 
         `connections`: uvicorn's protocol for a connection, or what makes one in its place.
         """
-        service: AsgiFastStream = build_service(health.bus.name, health.bus.settings, work, health, serves_first=True)
+        service: AsgiFastStream = build_service(link, work, health, serves_first=True)
         self._service: Any = service
         self._http = http
         self.health = health
+        self.settings = link.settings
         self._own = {path for path, _ in service.routes}
         self.failure: BaseException | None = None
         """Why the work could not begin, or broke down as a whole."""
@@ -52,7 +53,7 @@ class FrontServer(uvicorn.Server):
                 http=connections,
                 ws="none",
                 lifespan="on",
-                timeout_graceful_shutdown=max(1, round(health.bus.settings.graceful_timeout_s)),
+                timeout_graceful_shutdown=max(1, round(link.settings.graceful_timeout_s)),
             )
         )
 
@@ -87,7 +88,7 @@ class FrontServer(uvicorn.Server):
 
 def run_front(server: FrontServer) -> None:
     """Run a service with HTTP in front of it until SIGTERM or SIGINT. Raises what kept its work from beginning."""
-    server.health.watchdog = Watchdog(server.health.bus.settings.stall_exit_s)
+    server.health.watchdog = Watchdog(server.settings.stall_exit_s)
     uvloop.run(server.serve())
     if server.failure is not None:
         raise server.failure

@@ -21,6 +21,8 @@ import structlog
 from urllib3 import BaseHTTPResponse, PoolManager, Timeout
 from urllib3.exceptions import HTTPError, ProtocolError
 
+from .bus import Bus
+
 T = TypeVar("T")
 
 logger = structlog.get_logger(__name__)
@@ -39,6 +41,11 @@ _OK, _PARTIAL = 200, 206
 
 class ReadFailed(Exception):
     """The S3 server cannot be reached from here, or did not answer as it should. Says no more than that: URLs are secrets."""
+
+
+def s3_reads_of(bus: Bus) -> "S3Reads":
+    """The way that all of a service shares: what it has learned of the server holds for the whole service."""
+    return bus.shared(S3Reads, lambda: S3Reads(allowed=bus.settings.artifact_direct == "auto"))
 
 
 class S3Reads:

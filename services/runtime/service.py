@@ -11,82 +11,80 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, nullcontext
-from typing import Any, cast
-from urllib.parse import urlsplit
+from typing import Any, Protocol
 
 import structlog
 import uvloop
 from faststream import FastStream
 from faststream.asgi import AsgiFastStream
-from faststream.nats import NatsBroker
-from faststream.nats.security import NatsUserPassword
-from nats.aio.client import Client
-from nats.errors import Error as NatsError
 
 from . import collector
-from .bus import Bus
-from .health import Health, announce, withdraw
+from .health import Health
 from .logs import configure_logging
 from .settings import BusSettings
-from .streams import provision
 from .watchdog import Watchdog
 
 logger = structlog.get_logger(__name__)
 
 
-class Broker(NatsBroker):
-    """FastStream's broker on a bus, under a name that a service may use without knowing FastStream."""
+class Link(Protocol):
+    """The connection on which a service works. `broker` is FastStream's."""
 
-    def __init__(self, bus: Bus) -> None:
-        options, login = bus.client_options(), bus.login()
-        for name in login:
-            del options[name]
-        # FastStream has a form of its own for user and password, and takes them in no other.
-        security = NatsUserPassword(login["user"], login["password"]) if login else None
-        super().__init__(**options, security=security, graceful_timeout=bus.settings.graceful_timeout_s, logger=None)
-        self._bus = bus
+    @property
+    def name(self) -> str:
+        """The service's."""
+        ...
 
-    def _log_connection_broken(self, error_cb: Any = None) -> Any:
-        """Leave errors to the bus: FastStream would give up for good, with a traceback, once a login was refused."""
-        return error_cb
+    @property
+    def settings(self) -> BusSettings:
+        """The service's."""
+        ...
 
-    async def stop(self, *reason: Any) -> None:
-        """Stop as FastStream does, and without NATS too: draining needs a server that is there."""
-        try:
-            await super().stop(*reason)
-        except (NatsError, TimeoutError, OSError) as error:
-            logger.info("nats_left_while_away", error=repr(error))
-        finally:
-            await self._bus.leave()
+    @property
+    def broker(self) -> Any:
+        """FastStream's, on the same connection."""
+        ...
+
+    async def connect(self) -> None:
+        """Wait for the server as long as it takes."""
+        ...
+
+    async def provision(self) -> None:
+        """See that all that the service needs of the server is there."""
+        ...
+
+    async def announce(self) -> None:
+        """Make the service visible."""
+        ...
+
+    async def withdraw(self) -> None:
+        """Take the announcement back."""
+        ...
+
+    def problems(self) -> list[str]:
+        """Return what is wrong with the connection, in words."""
+        ...
 
 
-_SILENT_S = 2.0
-"""NATS may take so long to be there before the log says that it is waited for."""
-
-Work = Callable[[Bus, Broker, Health], AbstractAsyncContextManager[None]]
-"""A service's work: entered once NATS is connected and provisioned, left before the connection is closed."""
+Work = Callable[[Health], AbstractAsyncContextManager[None]]
+"""A service's work: entered once its link is connected and provisioned, left before the connection is closed."""
 
 
-def build_service(
-    name: str, settings: BusSettings, work: Work, health: Health | None = None, *, serves_first: bool = False
-) -> AsgiFastStream:
+def build_service(link: Link, work: Work, health: Health, *, serves_first: bool = False) -> AsgiFastStream:
     """Compose the application; nothing connects yet.
 
     `serves_first`: HTTP is answered at once and the work begins when NATS is there, instead of the other way round.
     """
-    health = health or Health(Bus(name, settings))
-    bus = health.bus
-    # apply_types and declare are FastStream's to keep out of our streams: every subscriber of ours says declare=False.
-    broker = Broker(bus)
     stack = AsyncExitStack()
 
     async def start() -> None:
-        bus.attach(await _connected(broker, settings, stoppable=not serves_first))
-        await provision(bus)
-        stack.callback(bus.tasks.keep("storage_probe", bus.storage.watch()).cancel)
-        await stack.enter_async_context(work(bus, broker, health))
-        micro = await announce(bus, sorted(cast("Any", each).subject.template for each in broker.subscribers))
-        stack.push_async_callback(withdraw, micro)
+        # Where HTTP is served first, the server stops the process meanwhile.
+        with nullcontext() if serves_first else _ended_by_signals():
+            await link.connect()
+        await link.provision()
+        await stack.enter_async_context(work(health))
+        await link.announce()
+        stack.push_async_callback(link.withdraw)
         collector.calm()
         if health.watchdog is not None:
             health.watchdog.start()
@@ -101,26 +99,17 @@ def build_service(
         logger.info("service_stopped")
 
     before, after = ([], [start]) if serves_first else ([start], [])
-    app = FastStream(broker, on_startup=before, after_startup=after, on_shutdown=[stop], logger=None)
+    app = FastStream(link.broker, on_startup=before, after_startup=after, on_shutdown=[stop], logger=None)
     return app.as_asgi(asgi_routes=[("/livez", health.livez), ("/readyz", health.readyz)])
 
 
-def run_service(name: str, settings: BusSettings, work: Work) -> None:
+def run_service(link: Link, work: Work) -> None:
     """Run until SIGTERM or SIGINT."""
-    configure_logging(name, settings)
-    app = build_service(name, settings, work, Health(Bus(name, settings), watchdog=Watchdog(settings.stall_exit_s)))
+    settings = link.settings
+    configure_logging(link.name, settings)
+    app = build_service(link, work, Health(link.name, link.problems, watchdog=Watchdog(settings.stall_exit_s)))
     options: dict[str, Any] = {"host": settings.health_host, "port": str(settings.health_port), "access_log": "false"}
     uvloop.run(app.run(log_level=logging.WARNING, run_extra_options=options))
-
-
-async def _connected(broker: Broker, settings: BusSettings, *, stoppable: bool) -> Client:
-    """Wait for NATS as long as it takes. `stoppable`: nobody else stops the process meanwhile."""
-    connecting = asyncio.ensure_future(broker.connect())
-    with _ended_by_signals() if stoppable else nullcontext():
-        done, _ = await asyncio.wait({connecting}, timeout=_SILENT_S)
-        if not done:
-            logger.warning("nats_awaited", servers=_places(settings.nats_url))
-        return await connecting
 
 
 @contextmanager
@@ -141,8 +130,3 @@ def _end() -> None:
     logger.info("service_stopped", before="NATS was there")
     sys.stderr.flush()
     os._exit(0)  # an exception would go through FastStream and uvicorn, which take it for a failure and print it
-
-
-def _places(nats_url: str) -> list[str]:
-    """Where the servers are, without what a URL may say of users and passwords."""
-    return [urlsplit(url if "://" in url else f"nats://{url}").netloc.rpartition("@")[2] for url in nats_url.split(",")]

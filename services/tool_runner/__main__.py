@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from services.runtime.bus import Bus
 from services.runtime.catalogue import Catalogue
 from services.runtime.health import Health
-from services.runtime.service import Broker, run_service
+from services.runtime.nats_link import Broker, run_on_nats
 from services.runtime.settings import read_settings
 
 from .announcements import Announced, InvalidToolsFile, read_tools_file
@@ -55,7 +55,7 @@ def main() -> None:
     """Run the tool runner; a tools file that is wrong ends it with a sentence, NATS or not."""
     settings = read_settings(ToolRunnerSettings)
     declared_tools(settings)
-    run_service("tool_runner", settings, work)
+    run_on_nats("tool_runner", settings, work)
 
 
 if __name__ == "__main__":

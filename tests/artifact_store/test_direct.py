@@ -21,7 +21,7 @@ from runwire.launch_s3 import Keys
 from services.artifact_store import keeper
 from services.runtime.artifact_errors import StorageUnavailable
 from services.runtime.artifacts import ArtifactClient
-from services.runtime.s3_reads import ReadFailed, S3Reads
+from services.runtime.s3_reads import ReadFailed, S3Reads, s3_reads_of
 from tests.support import s3_servers, stores
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
@@ -80,7 +80,7 @@ async def test_large_ones_cross_nats_as_a_url(store: Store, size: int) -> None:
     async with requests_of(store) as asked:
         await check(store, ref, body)
     assert [each.direct for each in asked] == [True]
-    assert store.bus.s3_reads.is_usable
+    assert s3_reads_of(store.bus).is_usable
 
 
 async def test_small_ones_come_with_the_answer(store: Store) -> None:
@@ -109,7 +109,7 @@ async def test_who_does_not_ask_for_it_gets_bytes(store: Store) -> None:
     ref, body = await put(store)
     answer = await location(store, ref, direct=False)
     assert (answer.data, DIRECT_HEADER in (answer.headers or {})) == (body[:CHUNK_BYTES], False)
-    store.bus.s3_reads = S3Reads(allowed=False)
+    store.bus.shared(S3Reads, lambda: S3Reads(allowed=False))
     async with requests_of(store) as asked:
         await check(store, ref, body)
     assert len(asked) == 5
@@ -139,7 +139,7 @@ async def test_a_url_is_for_one_object_and_some_minutes(store: Store, monkeypatc
     (mine, body), (other, _) = await put(store), await put(store)
     signed = PresignedUrl.model_validate_json((await location(store, mine)).data)
     assert 0 < signed.expires_at - time.time() * 1000 <= 300_000
-    reads = store.bus.s3_reads
+    reads = s3_reads_of(store.bus)
     assert (await reads.read(signed.url, 0, SIZE, whole=True))[0] == body
     forged = signed.url.replace(mine.sha256, other.sha256).replace(f"/{mine.sha256[:2]}/", f"/{other.sha256[:2]}/")
     monkeypatch.setattr(keeper, "_DIRECT_S", 1)
@@ -162,7 +162,7 @@ async def test_a_url_that_expires_meanwhile_is_renewed(store: Store, monkeypatch
         await asyncio.sleep(3.2)
         assert await download.read(SIZE) == body
     assert [each.direct for each in asked] == [True, True]
-    assert store.bus.s3_reads.is_usable
+    assert s3_reads_of(store.bus).is_usable
 
 
 async def test_keys_that_change_meanwhile(server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +178,7 @@ async def test_keys_that_change_meanwhile(server: NatsServer, tmp_path: Path, mo
             s3.start()
             async with serving(s3, server.url):
                 assert await download.read(SIZE) == body
-            assert bus.s3_reads.is_usable
+            assert s3_reads_of(bus).is_usable
 
 
 @pytest.mark.parametrize("mood", ["refuse", "freeze", "deny", "garbage"])
@@ -193,9 +193,9 @@ async def test_a_server_out_of_reach_is_forgotten_for_a_minute(behind: tuple[Sto
     tried = relay.reads
     assert tried >= 1
     await check(store, ref, body)
-    assert (relay.reads, store.bus.s3_reads.is_usable) == (tried, False)
+    assert (relay.reads, s3_reads_of(store.bus).is_usable) == (tried, False)
     relay.mood = "pass"
-    store.bus.s3_reads._paused_until = 0
+    s3_reads_of(store.bus)._paused_until = 0
     await check(store, ref, body)
     assert relay.reads > tried
 
@@ -204,7 +204,7 @@ async def test_a_name_that_is_unknown_here_is_out_of_reach(embedded: Store) -> N
     """As that of the S3 server in another network."""
     for url in ("http://storage.invalid:9000/a?b", "https://127.0.0.1:1/a?b", f"https://127.0.0.1:{embedded.s3.port}/a?b"):
         with pytest.raises(ReadFailed):
-            await embedded.bus.s3_reads.read(url, 0, 10, whole=True)
+            await s3_reads_of(embedded.bus).read(url, 0, 10, whole=True)
 
 
 async def test_what_is_cut_off_goes_on_where_it_was(behind: tuple[Store, Relay]) -> None:
@@ -216,7 +216,7 @@ async def test_what_is_cut_off_goes_on_where_it_was(behind: tuple[Store, Relay])
         await check(store, ref, body)
     assert [(each.direct, each.length) for each in asked] == [(True, CHUNK_BYTES), (True, 0)]
     assert relay.cut_after is None
-    assert store.bus.s3_reads.is_usable
+    assert s3_reads_of(store.bus).is_usable
 
 
 @pytest.mark.parametrize("mood", ["refuse", "freeze"])
@@ -229,7 +229,7 @@ async def test_what_stays_cut_off_comes_through_the_store(behind: tuple[Store, R
     async with requests_of(store) as asked:
         assert await download.read(SIZE) == body
     assert next(each.offset for each in asked if not each.direct) >= CHUNK_BYTES
-    assert not store.bus.s3_reads.is_usable
+    assert not s3_reads_of(store.bus).is_usable
 
 
 async def test_a_reader_that_leaves_a_silent_server_leaves_at_once(behind: tuple[Store, Relay]) -> None:
@@ -272,7 +272,7 @@ async def test_many_readers_share_what_is_open(store: Store) -> None:
     read = await asyncio.gather(*(_whole(store, ref) for _ in range(readers)))
     assert {hashlib.sha256(each).digest() for each in read} == {hashlib.sha256(body).digest()}
     origin = urlsplit(PresignedUrl.model_validate_json((await location(store, ref)).data).url)
-    assert store.bus.s3_reads._pool.connection_from_host(origin.hostname, origin.port).num_connections < 2 * readers
+    assert s3_reads_of(store.bus)._pool.connection_from_host(origin.hostname, origin.port).num_connections < 2 * readers
 
 
 def test_a_url_is_not_shown() -> None:

@@ -16,6 +16,7 @@ from nats.aio.msg import Msg
 
 from services.runtime.artifact_errors import StorageUnavailable
 from services.runtime.artifacts import ArtifactClient
+from services.runtime.s3_reads import s3_reads_of
 from services.runtime.streams import provision
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
@@ -177,7 +178,7 @@ async def test_the_s3_server_goes_in_mid_read(
 ) -> None:
     """Killed and frozen: a reader who reads from it directly goes on through the store, waits there, and nobody logs the URL."""
     caplog.set_level("DEBUG")
-    body, reads = secrets.token_bytes(48 * MIB), deployment.client._bus.s3_reads
+    body, reads = secrets.token_bytes(48 * MIB), s3_reads_of(deployment.client._bus)
     ref = await deployment.client.put(deployment.tenant, body, session="s")
     for leave, come_back in ((deployment.s3.kill, deployment.s3.start), (deployment.s3.freeze, deployment.s3.thaw)):
         reads._paused_until = 0

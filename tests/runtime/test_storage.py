@@ -13,6 +13,7 @@ from contracts.ids import new_id
 from services.runtime.bus import Bus
 from services.runtime.errors import BusError
 from services.runtime.health import Health
+from services.runtime.nats_link import NatsLink
 from services.runtime.settings import BusSettings
 from services.runtime.streams import BUCKETS, STREAMS, provision
 from tests.support.nats_server import NatsServer
@@ -59,7 +60,7 @@ async def write(bus: Bus, size: int = 400_000) -> bool:
 
 async def test_a_full_disk_fails_readiness_until_nats_stores_again(bus: Bus, server: NatsServer, disk: SmallDisk) -> None:
     """nats-server remembers its error until it is started again; then the service notices by itself, without a request of anybody's."""
-    health = Health(bus, started=True)
+    health = Health(bus.name, NatsLink(bus).problems, started=True)
     assert await write(bus)
     assert health.problems() == []
 

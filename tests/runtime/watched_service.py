@@ -15,7 +15,7 @@ from nats.aio.msg import Msg
 
 from services.runtime.bus import Bus
 from services.runtime.health import Health
-from services.runtime.service import Broker, run_service
+from services.runtime.nats_link import Broker, run_on_nats
 from services.runtime.settings import BusSettings, read_settings
 
 SECRET = "hunter2"
@@ -68,4 +68,4 @@ async def work(bus: Bus, _broker: Broker, _health: Health) -> AsyncIterator[None
 
 
 if __name__ == "__main__":
-    run_service("watched", read_settings(BusSettings), work)
+    run_on_nats("watched", read_settings(BusSettings), work)

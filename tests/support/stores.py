@@ -16,7 +16,7 @@ from services.artifact_store.settings import ArtifactStoreSettings
 from services.runtime.artifacts import ArtifactClient
 from services.runtime.bus import Bus
 from services.runtime.health import Health
-from services.runtime.service import Broker
+from services.runtime.nats_link import NatsLink
 from tests.support.buses import connected
 from tests.support.s3_servers import KEYS, S3Server
 from tests.support.waiting import wait_until
@@ -55,14 +55,14 @@ def settings_for(s3: S3Server, url: str, **more: Any) -> ArtifactStoreSettings:
 async def serving(s3: S3Server, url: str, *, patience_s: float = 20, **more: Any) -> AsyncIterator[Store]:
     """A store in this process, over real servers."""
     settings = settings_for(s3, url, **more)
-    health = Health(Bus("artifact_store", settings))
-    broker = Broker(health.bus)
-    health.bus.attach(await broker.connect())
+    link = NatsLink(Bus("artifact_store", settings))
+    health = Health(link.name, link.problems)
+    await link.connect()
     try:
-        async with connected(url) as bus, running(settings, health.bus, broker, health) as collector:
-            await broker.start()
+        async with connected(url) as bus, running(settings, link.bus, link.broker, health) as collector:
+            await link.broker.start()
             health.started = True
             await wait_until(lambda: not health.problems(), what="the store is ready")
             yield Store(ArtifactClient(bus, patience_s=patience_s), bus, collector, s3, settings)
     finally:
-        await broker.stop()
+        await link.broker.stop()

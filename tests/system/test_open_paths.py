@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 from services.gateway.auth import OPEN_PATHS, new_key
 from services.gateway.settings import GatewaySettings
 from services.runtime.bus import Bus
+from services.runtime.health import Health
+from services.runtime.nats_link import NatsLink
 from services.runtime.service import build_service
 from services.runtime.settings import BusSettings
 from services.tool_runner.settings import ToolRunnerSettings
@@ -94,7 +97,8 @@ def test_the_services_behind_the_gateway_answer_probes_and_nothing_else(services
 async def test_no_service_is_built_with_another_route(settings: BusSettings) -> None:
     """The list of the application itself: what nobody thought of to ask for is on it too."""
 
-    def work(bus: Bus, *_: object) -> None:
-        raise AssertionError(bus.name)
+    def work(health: Health) -> AbstractAsyncContextManager[None]:
+        raise AssertionError(health.name)
 
-    assert {path for path, _ in build_service("any", settings, work).routes} == PROBES  # type: ignore[arg-type]
+    link = NatsLink(Bus("any", settings))
+    assert {path for path, _ in build_service(link, work, Health(link.name, link.problems)).routes} == PROBES
