@@ -98,6 +98,9 @@ class PlannedCall(Message):
 class Step(Message):
     """A decision: `started` when it is taken, another status with `latency_ms` when it has ended.
 
+    The latency of a step with calls is from the decision to its last outcome; that of any other from the first time that the model was
+    asked for it. `failed`: a call has failed, or an answer has no text.
+
     The first form carries what was decided. `answer` is set only where the run goes on after an answer.
     """
 
@@ -205,6 +208,13 @@ class Compacted(Message):
     turn: int
     cause: Literal["overflow", "threshold"]
     line_characters: int
+
+
+class Stopping(Message):
+    """The run is being cancelled while a model is asked: nothing more of its reply is stored. `cancelled` follows, with what was shown."""
+
+    type: Literal["stopping"] = "stopping"
+    reason: str = ""
 
 
 class Done(FinalPayload):
@@ -330,6 +340,7 @@ KnownEvent = Annotated[
     | Paused
     | ToppedUp
     | Resumed
+    | Stopping
     | Done
     | Error
     | Cancelled

@@ -6,7 +6,7 @@ Called again after each move, until it says Ack or Silent. What each message may
 | --- | --- | --- | --- | --- | --- |
 | request | keep the context, run_started, asked | owner: ask (again) | owner: dispatch what is open | ack | close, ack |
 | call_finished | ack | observed | observed, and the last one: step, asked or done | observed | close, ack |
-| cancel | cancelled | cancelled | cancelled | cancelled | close, ack |
+| cancel | cancelled | stopping, read what was shown, cancelled | cancelled | read what was shown, cancelled | close, ack |
 | timer deadline | ack | budget | budget | ack | close, ack |
 | timer pause | ack | ack | ack | done (budget) | close, ack |
 | top_up | ack | topped_up | topped_up | topped_up, resumed; wake | close, ack |
@@ -15,10 +15,10 @@ Called again after each move, until it says Ack or Silent. What each message may
 
 "budget" is `done`, or `paused` where the run has a grace. Where nothing is in flight, whoever looks asks for the next step, but for
 `top_up`: people are heard on a lane that never waits behind a model.
-An illegal message changes nothing and is acknowledged.
+While the run is stopping, every message but cancel and poisoned is acknowledged. An illegal message changes nothing and is acknowledged.
 """
 
-from contracts.events import Asked, Called, Observed, Paused, Triaged
+from contracts.events import Asked, Called, Observed, Paused, Stopping, Triaged
 from contracts.faults import Fault
 
 from . import budgets, endings, settling
@@ -34,6 +34,7 @@ from .moves import (
     Dispatch,
     KeepContext,
     Open,
+    ReadShown,
     Rules,
     Say,
     SetTimer,
@@ -42,10 +43,11 @@ from .moves import (
     Told,
     Wake,
 )
-from .run import Event, Run
+from .run import Run
 
 MAX_LOST = 5
 """Attempts of one turn that may die with their process before the run gives up: something in it kills planners."""
+_POISONED = Fault(code="poisoned", reason="a message of this run could not be handled and was set aside")
 
 
 def advance(run: Run, told: Told, rules: Rules) -> Todo:
@@ -57,8 +59,12 @@ def advance(run: Run, told: Told, rules: Rules) -> Todo:
 def _next(run: Run, told: Told, rules: Rules) -> Todo:
     if run.terminal is not None:
         return Ack() if told.closed else Close()
-    if told.kind in {"cancel", "poisoned"}:
-        return Append([_stop(run, told)])
+    if told.kind == "cancel":
+        return _cancel(run, told)
+    if told.kind == "poisoned":
+        return Append([endings.failed(run, _POISONED)])
+    if run.stopping is not None:
+        return Ack()  # The message of the cancel ends the run, whoever handles it.
     if run.started is None:
         return _open(told, rules)
     if told.kind == "timer":
@@ -73,10 +79,14 @@ def _next(run: Run, told: Told, rules: Rules) -> Todo:
     return _go_on(run, told, rules)
 
 
-def _stop(run: Run, told: Told) -> Event:
-    if told.kind == "cancel":
-        return endings.cancelled(run, told.reason)
-    return endings.failed(run, Fault(code="poisoned", reason="a message of this run could not be handled and was set aside"))
+def _cancel(run: Run, told: Told) -> Todo:
+    """Take the call away from the model first: what is shown by then is what the run ends with."""
+    if run.asked is not None:
+        return Append([Stopping(reason=told.reason)])
+    if run.undecided and told.shown is None:
+        return ReadShown()
+    reason = run.stopping.reason if run.stopping is not None else told.reason
+    return Append([endings.cancelled(run, reason, told.shown or "")])
 
 
 def _open(told: Told, rules: Rules) -> Todo:

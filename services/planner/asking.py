@@ -37,7 +37,7 @@ T = TypeVar("T")
 _RETRY_S = 0.1
 _WATCH_AFTER_S = 0.05
 """A reply that comes sooner is not worth a subscription and a look: the fence of what it says tells the same."""
-_TURNING = frozenset({"asked", "paused", "done", "error", "cancelled"})
+_TURNING = frozenset({"asked", "paused", "stopping", "done", "error", "cancelled"})
 _CLOSE_S = 5.0
 _CLOSING: set[asyncio.Task[None]] = set()
 """Closings that go on behind the run's back; the set keeps them alive."""

@@ -73,7 +73,7 @@ def decide(run: Run, told: Told, asked: Asked, decision: Decision, rules: Rules)
         case Final() if told.critique is not None and _is_wanting(run, told.critique):
             return _revise(run, told, asked, decision, told.critique)
         case Final():
-            return _step_of_answer(run, asked, decision, told.critique)
+            return _step_of_answer(run, told, asked, decision)
         case Invalid():
             return _repair(run, told, asked, decision, rules)
         case Failed():
@@ -146,7 +146,7 @@ def _step_of_calls(run: Run, told: Told, asked: Asked, decision: Calls) -> list[
     # A plan's join is reserved with its branches, so that what was begun can be finished.
     budget = budgets.spent_calls(run, len(decision.calls) + (decision.join is not None))
     if budget is not None:
-        skipped = _step(asked, decision, decision.node, "skipped")
+        skipped = _step(asked, decision, decision.node, "skipped", latency_ms=_latency_ms(run, told))
         return [skipped, budgets.out_of(after(run, decision=decision), budget, told.now)]
     calls = [PlannedCall(call_id=f"{asked.turn}-{n}", tool=tool, args=args) for n, (tool, args) in enumerate(decision.calls, 1)]
     started = _step(asked, decision, decision.node, "started", calls=calls, join=decision.join, note=decision.note)
@@ -163,7 +163,7 @@ def _is_wanting(run: Run, critique: Critique) -> bool:
 def _revise(run: Run, told: Told, asked: Asked, decision: Final, critique: Critique) -> list[Event]:
     usage = spent(decision.usage, critique.usage)
     if budgets.spent(after(run, decision=replace(decision, usage=usage)), told.now) is not None:
-        return _step_of_answer(run, asked, decision, critique)  # An answer that could be better is better than none.
+        return _step_of_answer(run, told, asked, decision)  # An answer that could be better is better than none.
     reason = f"the answer was judged {critique.score:g} of 1: {critique.feedback}"[:_SHORT]
     reply = str(decision.args.get("answer", ""))[:_SHORT]
     # Kept with its score, for the case that no better one comes.
@@ -172,13 +172,21 @@ def _revise(run: Run, told: Told, asked: Asked, decision: Final, critique: Criti
     return [repaired, next_asked(run, told, asked.turn, asked.attempt + 1, "repair")]
 
 
-def _step_of_answer(run: Run, asked: Asked, decision: Final, critique: Critique | None) -> list[Event]:
+def _step_of_answer(run: Run, told: Told, asked: Asked, decision: Final) -> list[Event]:
+    critique = told.critique
     score = critique.score if critique is not None else None
     if critique is not None:
         decision = replace(decision, usage=spent(decision.usage, critique.usage))
     started = _step(asked, decision, FINAL_RESPONSE, "started")
-    ended = Step(step=asked.turn, node=FINAL_RESPONSE, status="succeeded", latency_ms=0, attempt=asked.attempt)
-    return [started, ended, endings.answered(after(run, decision=decision), decision.args, score)]
+    done = endings.answered(after(run, decision=decision), decision.args, score)
+    status: StepStatus = "failed" if done.reason == "no_path" else "succeeded"
+    ended = Step(step=asked.turn, node=FINAL_RESPONSE, status=status, latency_ms=_latency_ms(run, told), attempt=asked.attempt)
+    return [started, ended, done]
+
+
+def _latency_ms(run: Run, told: Told) -> int:
+    """Since the model was first asked in this turn, by whichever handling."""
+    return max(0, told.now - run.turn_at)
 
 
 def _may_repair(run: Run, decision: Invalid, now: int, rules: Rules) -> bool:
@@ -190,7 +198,7 @@ def _repair(run: Run, told: Told, asked: Asked, decision: Invalid, rules: Rules)
         reply = decision.reply[:_SHORT]
         repaired = Repaired(turn=asked.turn, attempt=asked.attempt, reason=decision.complaint, reply=reply, usage=decision.usage)
         return _ask_again(run, told, asked, decision, "repair", repaired)
-    invalid = _step(asked, decision, "", "invalid")
+    invalid = _step(asked, decision, decision.node, "invalid", latency_ms=_latency_ms(run, told))
     return [invalid, endings.no_path(after(run, decision=decision), decision.complaint)]
 
 

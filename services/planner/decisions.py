@@ -50,6 +50,8 @@ class Invalid(Decision):
 
     complaint: str
     reply: str
+    node: str = "invalid"
+    """What was to be done, where the reply says so."""
     salvage: Decision | None = None
     """What to make of the reply when the model may not be asked again."""
 

@@ -20,7 +20,7 @@ from . import endings, index
 from .asking import Address, ChunkSender, ask, say, watched
 from .deciding import comes_to, pause_s, text_of
 from .decisions import Decision
-from .moves import Ask, AskCritique, AskEffort, Close, Dispatch, KeepContext, Open, Rules, Say, SetTimer, Told, Wake
+from .moves import Ask, AskCritique, AskEffort, Close, Dispatch, KeepContext, Open, ReadShown, Rules, Say, SetTimer, Told, Wake
 from .retries import Note
 from .run import Run
 from .run_logs import RunLogs
@@ -72,6 +72,8 @@ class Effects:
                 self._told.dispatched.update(call.call_id for call in calls)
             case Wake():
                 await self._wake()
+            case ReadShown():
+                self._told.shown = await self._logs.shown(self._where, run)
             case _:
                 await self._keep(run, todo)
         return False
@@ -82,11 +84,15 @@ class Effects:
 
     async def _ask(self, run: Run, todo: Ask | Say | AskEffort | AskCritique) -> bool:
         """Speak with a model. Returns whether there is a result: not so when the call is not ours any more."""
-        told, asked = self._told, todo.asked
+        has_result = await self._result(run, todo, todo.asked)
+        self._told.now = now()
+        return has_result
+
+    async def _result(self, run: Run, todo: Ask | Say | AskEffort | AskCritique, asked: Asked) -> bool:
+        told = self._told
         match todo:
             case Ask():
                 told.decision = await self._decision(run, asked)
-                told.now = now()
                 return told.decision is not None
             case Say(_, answer):
                 if not await say(self._sender(run, asked), text_of(run, answer)):

@@ -4,6 +4,7 @@ from typing import Any
 
 import orjson
 
+from contracts.actions import FINAL_RESPONSE
 from contracts.events import Cancelled, Chunk, Done, Error, Observed, Repaired, Step
 from contracts.faults import Fault
 from contracts.payload import FinalPayload, Reason
@@ -49,8 +50,14 @@ def _cut(answer: str) -> str:
 
 
 def answered(run: Run, args: dict[str, Any], score: float | None = None) -> Done:
-    """The model gave its answer: `args` of `final_response`. `score` is the critique's, 0..1, where there was one."""
-    return _done(run, "answer_complete", args, (), score)
+    """The model ended the run: `args` of `final_response`. `score` is the critique's, 0..1, where there was one.
+
+    Where neither they nor the results of tools hold an answer, the model has found no path to one.
+    """
+    done = _done(run, "answer_complete", args, (), score)
+    if done.raw_answer != payloads.NO_ANSWER:
+        return done
+    return done.model_copy(update={"reason": "no_path", "warnings": [*done.warnings, "the model's final response held no answer"]})
 
 
 def budget_exhausted(run: Run, budget: str, args: dict[str, Any] | None = None) -> Done:
@@ -72,7 +79,8 @@ def _done(run: Run, reason: Reason, args: dict[str, Any], warnings: tuple[str, .
 def shown(run: Run, events: list[Event]) -> list[Event]:
     """Have the text of a forced end shown before it: in the same record, as a chunk that is newer than all that was shown."""
     end = events[-1] if events else None
-    if not isinstance(end, Done) or end.reason == "answer_complete":
+    was_shown = any(isinstance(event, Step) and event.node == FINAL_RESPONSE and event.status == "started" for event in events)
+    if not isinstance(end, Done) or was_shown:
         return events
     return [*events[:-1], Chunk(seq=0, text=end.raw_answer, done=True, action_seq=run.turn + 1, attempt=1), end]
 
@@ -84,9 +92,12 @@ def failed(run: Run, fault: Fault, trace_id: str = "") -> Error:
     return Error(error=fault.reason, code=fault.code, trace_id=trace, payload=payload, usage=run.usage)
 
 
-def cancelled(run: Run, reason: str) -> Cancelled:
-    """Somebody stopped the run. Legal even as its first fact."""
-    return Cancelled(reason=reason, payload=_payload(run, "cancelled", {}), usage=run.usage)
+def cancelled(run: Run, reason: str, shown: str = "") -> Cancelled:
+    """Somebody stopped the run, legal even as its first fact. `shown`: what listeners have seen of an answer that was being written."""
+    payload = _payload(run, "cancelled", {})
+    if shown.strip():
+        payload = payload.model_copy(update={"raw_answer": _cut(shown)})
+    return Cancelled(reason=reason, payload=payload, usage=run.usage)
 
 
 def fitting(record: Record) -> tuple[Record, bytes]:

@@ -28,8 +28,11 @@ _REMARK_CHARACTERS = 10
 _HIDDEN = object()
 
 
-def text_in(value: Any) -> str | None:
-    """Return the text that answers in an observation, in the order that docs/planner.md tells; None when nothing in it can be read."""
+def text_in(value: Any, *, data: bool = True) -> str | None:
+    """Return the text that answers in an observation, in the order that docs/planner.md tells; None when nothing in it can be read.
+
+    `data`: what holds no text may be given as JSON, in the end.
+    """
     value = _without_artifacts(plain(value))
     if isinstance(value, Mapping):
         found = known_text(value) or remark_in(value)
@@ -37,6 +40,8 @@ def text_in(value: Any) -> str | None:
             return found
     if isinstance(value, str):
         return value if value.strip() else None
+    if isinstance(value, Mapping | list) and not data:
+        return None
     return json.dumps(value, ensure_ascii=False) if value or isinstance(value, bool | int | float) else None
 
 

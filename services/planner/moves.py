@@ -58,6 +58,8 @@ class Told:
     """The context for tools is stored."""
     opened: bool = False
     closed: bool = False
+    shown: str | None = None
+    """Of a cancel: the text of the answer that listeners have seen, once it was read."""
     woken: bool = False
     timers: set[tuple[TimerName, int]] = field(default_factory=set)
     """Timers that this handling has set."""
@@ -157,6 +159,11 @@ class Wake:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadShown:
+    """Read what listeners have seen of the turn's answer; no more of it can be stored."""
+
+
+@dataclass(frozen=True, slots=True)
 class Close:
     """Bring the index up to date and cancel the timers of a run that has ended."""
 
@@ -171,4 +178,4 @@ class Silent:
     """Somebody else owns the message now."""
 
 
-Todo = Append | KeepContext | Open | Ask | Say | AskEffort | AskCritique | Dispatch | SetTimer | Wake | Close | Ack | Silent
+Todo = Append | KeepContext | Open | Ask | Say | AskEffort | AskCritique | Dispatch | SetTimer | Wake | ReadShown | Close | Ack | Silent

@@ -20,6 +20,9 @@ NO_ANSWER = "No answer produced."
 ROUTES: dict[Reason, str] = {"budget_exhausted": "partial", "error": "error"}
 """How a run was stopped, where the route says so; every other run has the route that the model names."""
 
+_UNSHOWN: frozenset[Reason] = frozenset({"cancelled", "error"})
+"""Ends whose text is not streamed: it is never the raw data of a tool, which nobody was shown."""
+
 MODEL_CONFIDENCE = "model_confidence"
 """The key in `extra` under which the model's own confidence stays when a reflection score took its place."""
 
@@ -68,7 +71,7 @@ def assemble(
         extra |= {} if confidence is None else {MODEL_CONFIDENCE: confidence}
         confidence = float(reflection_score)
     return FinalPayload(
-        raw_answer=answer or text_in(last_observation) or NO_ANSWER,
+        raw_answer=answer or text_in(last_observation, data=reason not in _UNSHOWN) or NO_ANSWER,
         artifacts={tool: dict(found) for tool, found in (artifacts or {}).items() if found},
         confidence=confidence,
         sources=unique_sources([*sources, *own_sources]),

@@ -62,6 +62,12 @@ class Run:
     turn: int = 0
     asked: Asked | None = None
     """The model call in flight."""
+    turn_seq: int = 0
+    """Sequence of the record with which the turn began: what the model says of it is stored later."""
+    turn_at: int = 0
+    """Unix ms when the model was first asked in this turn."""
+    stopping: events.Stopping | None = None
+    """A cancel has taken the model call away; the run ends by it, once it is known what was shown."""
     paused: Paused | None = None
     """Why and until when the run waits for somebody."""
     interrupted: Asked | None = None
@@ -112,6 +118,11 @@ class Run:
     terminal: events.Done | events.Error | events.Cancelled | None = None
     ended_at: int = 0
 
+    @property
+    def undecided(self) -> bool:
+        """Whether the turn has begun and its decision is not taken: something of an answer may have been shown."""
+        return self.turn > (self.step.step if self.step is not None else 0)
+
     def is_asked_by(self, holder: str) -> bool:
         """Whether the model call in flight is the one that this handling streams."""
         return self.terminal is None and self.asked is not None and self.asked.holder == holder
@@ -158,6 +169,10 @@ def _fold_paused(run: Run, paused: Paused, _at: int) -> None:
     run.paused = paused
 
 
+def _fold_stopping(run: Run, stopping: events.Stopping, _at: int) -> None:
+    run.stopping, run.asked = stopping, None
+
+
 def _fold_topped_up(run: Run, topped_up: ToppedUp, _at: int) -> None:
     run.limits, run.deadline_at = topped_up.limits, topped_up.deadline_at
     run.topped_up_by.add(topped_up.by)
@@ -172,8 +187,9 @@ def _say(run: Run, *messages: dict[str, Any]) -> None:
     run.characters += sum(map(compaction.length, messages))
 
 
-def _fold_asked(run: Run, asked: Asked, _at: int) -> None:
+def _fold_asked(run: Run, asked: Asked, at: int) -> None:
     if asked.turn != run.turn:
+        run.turn_seq, run.turn_at = run.seq, at
         run.lost = run.repairs = run.failures = run.compactions = 0
         run.notes.clear()
     elif asked.cause == "lost":
@@ -286,6 +302,7 @@ _FOLDS: dict[str, Callable[[Run, Any, int], None]] = {
     "compacted": _fold_compacted,
     "paused": _fold_paused,
     "topped_up": _fold_topped_up,
+    "stopping": _fold_stopping,
     "resumed": _fold_resumed,
     "done": _fold_terminal,
     "error": _fold_terminal,

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from contracts import subjects
+from contracts.events import Chunk
 from contracts.records import EVENTS_HEADER, Record
 from contracts.runs import KeptContext
 from services.runtime import dead, fenced
@@ -25,6 +26,7 @@ from .run import Event, Run, fold
 
 _SHOWN = 300
 _RETRY_S = 0.1
+_CHUNK = b'"chunk"'
 _FENCE = "Nats-Expected-Last-Subject-Sequence"
 
 
@@ -116,21 +118,34 @@ class RunLogs:
     async def context(self, where: Address) -> dict[str, Any]:
         """Read it back. A replica that lags behind is no proof that there is none, so the stream's leader is asked then."""
         message = await self._bus.last(subjects.RUNS, subjects.context(*where))
-        data = message.data if message is not None else await self._context_of_leader(where)
-        return KeptContext.model_validate_json(data).context if data else {}
+        newest = await self._newest(subjects.context(*where)) if message is None else None
+        data = message.data if message is not None else newest[1] if newest is not None else b""
+        return KeptContext.model_validate_json(data).context if data else {}  # None: purged, the run is over.
 
-    async def _context_of_leader(self, where: Address) -> bytes:
+    async def shown(self, where: Address, run: Run) -> str:
+        """The text that listeners have seen of a turn's answer, once nothing more of it can be stored: that of the newest attempt."""
+        subject = subjects.stream(*where)
+        newest = await self._newest(subject)
+        while True:
+            stored = await (await self._bus.reader(subjects.RUNS)).read(subject, run.turn_seq)
+            if newest is None or newest[0] < run.turn_seq or (stored and stored[-1][0] >= newest[0]):
+                return _text_shown(run.turn, [data for _, data in stored])
+            await asyncio.sleep(_RETRY_S)  # The replica that answered lags behind.
+            newest = await self._newest(subject)
+
+    async def _newest(self, subject: str) -> Stored | None:
+        """The newest message of a subject of RUNS, by the stream's leader."""
         while True:
             try:
-                found = await self._bus.api(f"STREAM.MSG.GET.{subjects.RUNS}", {"last_by_subj": subjects.context(*where)})
+                found = (await self._bus.api(f"STREAM.MSG.GET.{subjects.RUNS}", {"last_by_subj": subject}))["message"]
             except Refused as error:
                 if error.code not in NOT_FOUND:
                     raise
-                return b""  # Purged: the run is over.
+                return None
             except Unavailable:
                 await asyncio.sleep(_RETRY_S)
             else:
-                return base64.b64decode(found["message"]["data"])
+                return int(found["seq"]), base64.b64decode(found.get("data", ""))
 
     async def _take_in(self, where: Address, run: Run, tail: list[Stored]) -> None:
         for sequence, data in tail:
@@ -145,6 +160,15 @@ class RunLogs:
                 await dead.bury_bytes(self._bus, subjects.RUNS, subject, data, short(error), f"dead-{subjects.RUNS}-{sequence}")
                 continue
             fold(run, sequence, record.at, record.events)
+
+
+def _text_shown(turn: int, stored: list[bytes]) -> str:
+    chunks = []
+    for data in stored:
+        if _CHUNK in data:
+            chunks += [event for event in Record.model_validate_json(data).events if isinstance(event, Chunk) and event.action_seq == turn]
+    last = max((chunk.attempt for chunk in chunks), default=0)
+    return "".join(chunk.text for chunk in chunks if chunk.attempt == last)
 
 
 def short(error: Exception) -> str:

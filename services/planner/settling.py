@@ -46,7 +46,7 @@ def conclude(run: Run, told: Told, step: Step, rules: Rules, last: Observed | No
     if isinstance(join, PlannedCall):
         late = _too_late(run, told, last)
         return [late] if late else [Called(step=step.step, by=told.owner, calls=[join], join=True), *refusals(run, [join])]
-    status: StepStatus = "succeeded" if any(o.status == "succeeded" for o in outcomes.values()) else "failed"
+    status: StepStatus = "succeeded" if all(o.status == "succeeded" for o in outcomes.values()) else "failed"
     latency_ms = max(0, told.now - run.step_at)
     ended = Step(step=step.step, node=step.node, status=status, latency_ms=latency_ms, note=join)
     return [ended, *go_on(run, told, rules, last)]

@@ -57,8 +57,10 @@ def _observes(data: bytes, call_id: str) -> bool:
     return any(isinstance(event, Observed) and event.call_id == call_id for event in events_of(data))
 
 
-def _starts(data: bytes, call_id: str) -> bool:
-    return any(isinstance(event, CallStarted) and event.call_id == call_id for event in events_of(data))
+def _start(data: bytes, call_id: str) -> Record | None:
+    """The record, if it says that the call was begun."""
+    started = any(isinstance(event, CallStarted) and event.call_id == call_id for event in events_of(data))
+    return Record.model_validate_json(data) if started else None
 
 
 def events_of(data: bytes) -> list[RunEvent]:
@@ -69,8 +71,8 @@ def events_of(data: bytes) -> list[RunEvent]:
         return []
 
 
-async def claim(bus: Bus, delivery: Delivery, call: CallRequested) -> bool:
-    """Write that the tool is about to be asked; tell whether nobody had written so before."""
+async def claim(bus: Bus, delivery: Delivery, call: CallRequested) -> int | None:
+    """Write that the tool is about to be asked. Return when somebody else had written so before, Unix ms; None: nobody had."""
     subject = subjects.stream(call.tenant, call.run_id)
     intent = Record(events=[CallStarted(call_id=call.call_id, tool=call.tool)])
     await bus.publish_surely(
@@ -82,7 +84,7 @@ async def claim(bus: Bus, delivery: Delivery, call: CallRequested) -> bool:
     for _ in range(_READS):
         # A call that is asked for again may be older than this very message.
         for message in await (reader.messages(subject) if call.again else reader.since(subject, since)):
-            if (message.headers or {}).get(EVENTS_HEADER) == intent.types() and _starts(message.data, call.call_id):
-                return intent.id.encode() in message.data
+            if (message.headers or {}).get(EVENTS_HEADER) == intent.types() and (found := _start(message.data, call.call_id)):
+                return None if found.id == intent.id else found.at
         await asyncio.sleep(_PAUSE_S)  # The replica that answered lags behind.
-    return False
+    return intent.at

@@ -86,13 +86,17 @@ class ToolRunner:
         if may_be_old and await evidence.is_settled(self._bus, call):
             raise AlreadySettled
         relay = Relay(self._bus, call, may_have_shown=may_be_old)
+        # A call that is taken over counts from its first start. Where nobody wrote that down, it was begun soon after it was sent.
+        since = began - _ago(delivery.stored_ns) if doubtful else began
         try:
             spec = await self._spec(call)
             args = await self._putting.filled(call, self._settings.artifact_patience_s)
             await in_thread_if_large(wire_size(args), lambda: check_arguments(call, args, spec))
             find_first = doubtful
             if not spec.idempotent:
-                find_first = not await evidence.claim(self._bus, delivery, call)
+                begun_at = await evidence.claim(self._bus, delivery, call)
+                find_first = begun_at is not None
+                since = began if begun_at is None else began - _ago(begun_at * 1_000_000)
                 if find_first and not may_be_old and await evidence.is_settled(self._bus, call):
                     raise AlreadySettled
             look = Look(lambda: self._look(call), began)
@@ -100,9 +104,9 @@ class ToolRunner:
         except CallFailed as failure:
             fault = failure.fault()
             logger.info("call_failed", code=fault.code, seconds=round(time.monotonic() - began, 3))
-            return failed(call.call_id, call.tool, fault, _since(began), relay.warnings())
+            return failed(call.call_id, call.tool, fault, _since(since), relay.warnings())
         logger.debug("call_succeeded", size=whole.size, seconds=round(time.monotonic() - began, 3))
-        return await self._settler.settle(call, spec, whole, relay, began)
+        return await self._settler.settle(call, spec, whole, relay, since)
 
     def _has_waited(self, delivery: Delivery) -> bool:
         """Whether others may have got the call since: it may have lain in the socket of this process while that was stopped.
@@ -166,6 +170,11 @@ def _named(delivery: Delivery) -> tuple[Address, str] | None:
         return (address, subjects.checked_message(call_id)) if run == address.run else None
     except InvalidName:
         return None
+
+
+def _ago(at_ns: int) -> float:
+    """Seconds since a moment in Unix ns, by whoever's clock."""
+    return max(0.0, (time.time_ns() - at_ns) / 1e9)
 
 
 def _since(began: float) -> int:

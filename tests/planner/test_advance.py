@@ -13,7 +13,7 @@ from contracts.payload import Usage
 from contracts.runs import RunLimits, RunRequested
 from services.planner.advance import MAX_LOST, advance
 from services.planner.decisions import Calls, Decision, Failed, Final, Invalid
-from services.planner.moves import Ack, Append, Ask, Close, Dispatch, KeepContext, Open, Rules, Silent, Told
+from services.planner.moves import Ack, Append, Ask, Close, Dispatch, KeepContext, Open, ReadShown, Rules, Silent, Told
 from services.planner.run import Run, fold
 
 RUN = "0192f0c1a2b37c4d8e5f60718293a4b5"
@@ -77,6 +77,8 @@ class World:
                     continue
                 case Dispatch(sent, _):
                     told.dispatched.update(call.call_id for call in sent)
+                case ReadShown():
+                    told.shown = "seen"
             moves.append(todo)
             if isinstance(todo, Ack | Silent):
                 return moves
@@ -168,6 +170,69 @@ def test_cancel_ends_a_run_wherever_it_is() -> None:
         world.play(world.told("REQUESTS:1", holder="x", started=started()), final())
         world.play(world.told("INBOX:3", "call_finished", finished=finished("1-1")))
         assert len(world.written) == length
+
+
+def test_a_cancel_stops_the_model_before_it_reads_what_was_shown() -> None:
+    """Else more could be shown in between. Whoever handles the cancel again finishes it; nobody else does anything."""
+    world = World()
+    asking = world.told("REQUESTS:1", started=started())
+    world.play(asking)
+    dying = world.told("INBOX:1", "cancel", reason="enough")
+    todo = advance(world.run, dying, world.rules)
+    assert isinstance(todo, Append)
+    world.write(dying, todo.events)
+    assert (world.run.terminal, world.run.asked) == (None, None)
+    asking.decision = final("late")
+    for other in (asking, world.told("INBOX:2", "call_finished", finished=finished("9-9")), world.told("INBOX:3", "top_up", wish="w")):
+        assert [type(move) for move in world.play(other)] == [Ack]
+    moves = world.play(world.told("INBOX:1", "cancel", holder="again", reason="enough"))
+    assert [type(move) for move in moves] == [ReadShown, Close, Ack]
+    assert world.types() == ["run_started", "asked", "stopping", "cancelled"]
+    end = world.run.terminal
+    assert isinstance(end, Cancelled)
+    assert (end.reason, end.payload.raw_answer) == ("enough", "seen")
+
+
+@pytest.mark.parametrize("failing", [False, True])
+def test_a_plan_succeeds_with_all_its_branches(*, failing: bool) -> None:
+    """One that failed makes the step a failed one."""
+    world = World()
+    world.play(world.told("REQUESTS:1", started=started()), calls(2))
+    bad = {"status": "failed", "failure": Fault(code="tool_error", reason="no")} if failing else {}
+    world.play(world.told("INBOX:1", "call_finished", finished=finished("1-1", **bad)))
+    world.play(world.told("INBOX:2", "call_finished", finished=finished("1-2")))
+    ended = [event for events in world.written for event in events if event.type == "step"][-1]  # type: ignore[attr-defined]
+    assert ended.status == ("failed" if failing else "succeeded")  # type: ignore[attr-defined]
+
+
+def test_an_answer_counts_from_when_the_model_was_first_asked() -> None:
+    """Also where the handling that had asked it died and another one took the turn over."""
+    world = World()
+    world.play(world.told("REQUESTS:1", started=started()))
+    again = world.told("REQUESTS:1", holder="second", started=started())
+    again.now = 5000
+    world.play(again, final())
+    ended = [event for events in world.written for event in events if event.type == "step"][-1]  # type: ignore[attr-defined]
+    assert (ended.status, ended.latency_ms) == ("succeeded", 3000)  # type: ignore[attr-defined]
+
+
+def test_an_answer_without_text_is_no_path() -> None:
+    """The run has ended, and not with an answer."""
+    world = World()
+    empty = Final(args={}, has_text=False)
+    world.play(world.told("REQUESTS:1", started=started()), empty, empty)
+    end = world.run.terminal
+    assert isinstance(end, Done)
+    assert (end.reason, end.raw_answer) == ("no_path", "No answer produced.")
+    assert world.types()[-3:] == ["step", "step", "done"]
+
+
+def test_an_invalid_decision_has_a_node() -> None:
+    """What was to be done, as far as the reply says so."""
+    world = World()
+    world.play(world.told("REQUESTS:1", started=started()), *[Invalid(complaint="no", reply="", node="wrok")] * 3)
+    [step] = [event for events in world.written for event in events if event.type == "step"]  # type: ignore[attr-defined]
+    assert (step.node, step.status, step.latency_ms) == ("wrok", "invalid", 0)  # type: ignore[attr-defined]
 
 
 def test_a_deadline_ends_a_run_with_what_there_is() -> None:

@@ -217,7 +217,7 @@ def test_a_failed_call_for_the_text_leaves_the_rest_of_the_answer() -> None:
     asked_to(world, Final(args={"confidence": 0.5}, has_text=False), failing)
     done = world.run.terminal
     assert isinstance(done, Done)
-    assert (done.reason, done.confidence) == ("answer_complete", 0.5)
+    assert (done.reason, done.confidence) == ("no_path", 0.5)
 
 
 def test_the_text_of_an_answer_is_asked_for_once() -> None:

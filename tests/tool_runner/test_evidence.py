@@ -32,8 +32,8 @@ def call_of(delivery: Delivery, call_id: str = "1-0") -> CallRequested:
 
 
 async def claim(planner: Planner, delivery: Delivery, call_id: str = "1-0", **changed: Any) -> bool:
-    """Claim a call."""
-    return await evidence.claim(planner.bus, delivery, call_of(delivery, call_id).model_copy(update=changed))
+    """Claim a call; true where nobody had begun it before."""
+    return await evidence.claim(planner.bus, delivery, call_of(delivery, call_id).model_copy(update=changed)) is None
 
 
 @pytest.mark.parametrize("again", [False, True])

@@ -174,6 +174,7 @@ async def test_another_tool_runner_joins_the_call_in_flight(
     finished = await planner.outcome(run)
 
     assert finished.observation == f"{run}.1-0"
+    assert finished.latency_ms >= 3000, "it counts from its first start"
     assert len(ledger.lines("began")) == 1
     pieces = [event.chunk for event in await planner.shown(run) if isinstance(event, ArtifactChunk)]
     assert pieces == ["first", "second"]

@@ -26,6 +26,8 @@ _MAX_CALLS = 512_000
 """Bytes of a reply that calls tools: its record and each call have a megabyte."""
 _MOST_BYTES = 4
 _NODE = "next_node"
+_NO_NODE = "invalid"
+_NODE_CHARACTERS = 80
 _OBJECTS = ("{", "[", '"', "\ufeff")
 _WRAPPINGS = (*_OBJECTS, "`")
 _MAY_BEGIN = re.compile(r"[{<]")
@@ -126,7 +128,9 @@ class ReactReading:
         return f"The arguments of {action.next_node!r} do not fit its schema: {'; '.join(faults)}."
 
     def _invalid(self, reply: Reply, normalized: Normalized, complaint: str) -> Invalid:
+        node = normalized.action.next_node if normalized.action is not None else normalized.error
         return Invalid(
+            node=(node or _NO_NODE)[:_NODE_CHARACTERS],
             complaint=complaint,
             reply=reply.text,
             salvage=self._salvage(reply, normalized),

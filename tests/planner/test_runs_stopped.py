@@ -1,0 +1,77 @@
+"""What a run says that was stopped: what its listeners saw, and never the raw data of a tool."""
+
+from typing import Any
+
+import pytest
+
+from contracts import subjects
+from contracts.inbox import CancelRequested
+from contracts.tools import ToolSpec
+from tests.planner.conftest import Plan
+from tests.support.model_server import ModelServer, Say, action, answer, words
+from tests.support.whole import Handler, Planning
+
+
+async def rows(_: dict[str, Any]) -> Any:
+    """Data without a text."""
+    return {"rows": [{"id": 1, "secret": "CANARY"}]}
+
+
+ROWS: dict[str, tuple[ToolSpec, Handler]] = {"rows": (ToolSpec(name="rows", idempotent=True), rows)}
+
+
+async def cancel(planning: Planning, run: str) -> None:
+    """Ask for the end of a run."""
+    body = CancelRequested(reason="enough").model_dump_json().encode()
+    await planning.bus.publish(subjects.control("default", run, "cancel-1"), body)
+
+
+@pytest.mark.parametrize("number", range(5))
+async def test_a_cancelled_answer_is_what_was_shown(plan: Plan, provider: ModelServer, number: int) -> None:
+    """To the letter, however fast the model goes on writing meanwhile."""
+    planning = await plan()
+    provider.say(Say(text=answer(words(40_000)).text, piece=40, pause_s=0.0005))
+    run = await planning.ask(f"Stop {number}")
+    await planning.until(run, lambda event: event.type == "chunk" and event.seq >= number)
+    await cancel(planning, run)
+    story = await planning.ended(run)
+    assert story.end.type == "cancelled"
+    shown = "".join(chunk.text for chunk in story.chunks())
+    assert shown
+    assert words(40_000).startswith(shown)
+    assert story.end.payload.raw_answer == shown
+    assert story.facts() == ["run_started", "asked", "stopping", "cancelled"]
+
+
+async def test_a_cancelled_run_shows_no_raw_data(plan: Plan, provider: ModelServer) -> None:
+    """Nobody was shown what its tool has given."""
+    planning = await plan(ROWS)
+    provider.say(action("rows"), Say(silent=True))
+    run = await planning.ask()
+    await planning.until(run, lambda event: event.type == "asked" and event.turn == 2)
+    await cancel(planning, run)
+    story = await planning.ended(run)
+    assert story.end.payload.raw_answer == "No answer produced."
+
+
+async def test_a_failed_run_shows_no_raw_data(plan: Plan, provider: ModelServer) -> None:
+    """Nor here."""
+    provider.say(action("rows"), Say(status=401))
+    story = await (await plan(ROWS)).tell()
+    assert story.end.type == "error"
+    assert story.end.payload.raw_answer == "No answer produced."
+
+
+async def test_steps_say_how_long_they_took(plan: Plan, provider: ModelServer) -> None:
+    """An answer too: since its model was asked."""
+    provider.say(action("look", q="x"), Say(text=answer("yes").text, delay_s=0.3))
+    story = await (await plan()).tell()
+    ended = [step for step in story.of("step") if step.status != "started"]
+    assert [step.node for step in ended] == ["look", "final_response"]
+    assert ended[1].latency_ms >= 300
+
+
+async def test_an_invalid_decision_names_what_was_to_be_done(plan: Plan, provider: ModelServer) -> None:
+    """A tool that is not there, or the kind of error."""
+    provider.say(action("lok", q="x"))
+    assert [step.node for step in (await (await plan(max_repairs=0)).tell()).of("step")] == ["lok"]
