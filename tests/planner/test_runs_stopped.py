@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from contracts import subjects
+from contracts.events import Asked, Chunk
 from contracts.inbox import CancelRequested
 from contracts.tools import ToolSpec
 from tests.planner.conftest import Plan
@@ -32,7 +33,7 @@ async def test_a_cancelled_answer_is_what_was_shown(plan: Plan, provider: ModelS
     planning = await plan()
     provider.say(Say(text=answer(words(8_000)).text, piece=40, pause_s=0.0005))
     run = await planning.ask(f"Stop {number}")
-    await planning.until(run, lambda event: event.type == "chunk" and event.seq >= number)
+    await planning.until(run, lambda event: isinstance(event, Chunk) and event.seq >= number)
     await cancel(planning, run)
     story = await planning.ended(run)
     assert story.end.type == "cancelled"
@@ -48,7 +49,7 @@ async def test_a_cancelled_run_shows_no_raw_data(plan: Plan, provider: ModelServ
     planning = await plan(ROWS)
     provider.say(action("rows"), Say(silent=True))
     run = await planning.ask()
-    await planning.until(run, lambda event: event.type == "asked" and event.turn == 2)
+    await planning.until(run, lambda event: isinstance(event, Asked) and event.turn == 2)
     await cancel(planning, run)
     story = await planning.ended(run)
     assert story.end.payload.raw_answer == "No answer produced."
