@@ -23,6 +23,7 @@ from .agents import InvalidAgents, load_agents
 from .forgotten import Forgotten
 from .handlers import Planner
 from .model import LiteLLMModel, Model
+from .model_bytes import Limits
 from .model_choice import find_model
 from .moves import CHARACTERS_PER_TOKEN, Rules
 from .opening import Defaults
@@ -87,7 +88,8 @@ async def work(bus: Bus, _broker: Broker, _health: Health) -> AsyncIterator[None
     """Take work from the three lanes until told to stop."""
     settings = PlannerSettings()
     key = settings.model_api_key
-    litellm = LiteLLMModel(api_base=settings.model_api_base, api_key=key.get_secret_value() if key else None)
+    limits = Limits(reply=settings.model_reply_bytes)
+    litellm = LiteLLMModel(api_base=settings.model_api_base, api_key=key.get_secret_value() if key else None, limits=limits)
     chosen = await find_model(settings.model, os.environ)
     logger.info("model_chosen", model=chosen.model, because=chosen.because)
     await litellm.warm()

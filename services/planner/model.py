@@ -4,6 +4,7 @@ Rule 1: LiteLLM takes seconds and 150 MB to import, so that happens in a thread,
 Rule 2: retries, deadlines and fallbacks are ours (`retries.Retrying`): LiteLLM sends one request per call.
 Rule 3: whoever leaves a stream closes it; leaving the loop alone lets the provider go on generating.
 Rule 4: a provider's text is never shown or logged: it can hold prompts, keys and image bytes.
+Rule 5: what a provider sends is bounded before LiteLLM sees it (`model_http`).
 """
 
 import asyncio
@@ -21,7 +22,9 @@ from typing import Any
 from contracts.payload import Usage
 
 from . import model_wire, rehearsal
+from .model_bytes import Limits
 from .model_errors import ModelFailed, from_provider
+from .model_http import Exchange, bound_replies
 from .model_types import Delta, Model, ModelRequest, Reply
 from .patience import Patience
 from .ready_provider import ready_provider
@@ -41,6 +44,8 @@ _ENVIRONMENT = {
 _LOGGERS = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "openai", "httpx", "httpcore")
 _ITS_MODULES = r"litellm\b"
 _UNSURE_OF_FORMAT = frozenset({400, 422})
+_SEARCHED = 4096
+"""Characters of an error in which LiteLLM looks for secrets, and for what kind of error it is."""
 _BACKSTOP_S = 5.0
 """LiteLLM's own idle limit fires this much after ours, for what ours cannot interrupt."""
 
@@ -50,13 +55,21 @@ class LiteLLMModel:
 
     `api_base` and `api_key` are sent for models behind an OpenAI-compatible address (`openai/…`, `hosted_vllm/…`) and for no other;
     the rest take their keys from the environment, as LiteLLM's documentation says. `rehearsal_pause_s` is the rehearsal's time
-    between two deltas.
+    between two deltas. `limits`: bytes that are taken from a provider.
     """
 
-    def __init__(self, *, api_base: str | None = None, api_key: str | None = None, rehearsal_pause_s: float = 0.004) -> None:
+    def __init__(
+        self,
+        *,
+        api_base: str | None = None,
+        api_key: str | None = None,
+        rehearsal_pause_s: float = 0.004,
+        limits: Limits = Limits(),  # noqa: B008, frozen
+    ) -> None:
         self._api_base = api_base
         self._api_key = api_key
         self._pause_s = rehearsal_pause_s
+        self._limits = limits
         self._library: ModuleType | None = None
         self._loading = asyncio.Lock()
         self._without_format: set[str] = set()
@@ -92,7 +105,8 @@ class LiteLLMModel:
             return True
         assert self._library is not None  # noqa: S101, see above
         try:
-            return bool(self._library.supports_vision(model=model))
+            with Exchange(model, self._limits).current():
+                return bool(self._library.supports_vision(model=model))
         except Exception:  # noqa: BLE001, a model that is not in the table raises whatever its lookup raises
             return False
 
@@ -100,6 +114,7 @@ class LiteLLMModel:
         """Close the connections that are kept open for further requests."""
         if self._library is not None:
             await self._library.close_litellm_async_clients()
+            await self._library.module_level_aclient.close()  # which that leaves open; it opens itself again
             self._library.in_memory_llm_clients_cache.flush_cache()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
@@ -127,10 +142,16 @@ class LiteLLMModel:
         patience = Patience(request)
         gathered = model_wire.Gathered()
         upstream: Any = None
+        exchange = Exchange(request.model, self._limits)
         failure: ModelFailed | None = None
         try:
-            upstream = await patience.wait(self._open(request))
-            while (chunk := await patience.wait(anext(upstream, None))) is not None:
+            upstream = await patience.wait(exchange.within(self._open(request)))
+            if type(getattr(upstream, "chunks", None)) is list:
+                upstream.chunks = model_wire.FewChunks(upstream.chunks)
+            while (chunk := await patience.wait(exchange.within(anext(upstream, None)))) is not None:
+                if not exchange.requests and request.model != rehearsal.NAME:
+                    failure = _past_bounds(request.model)
+                    break
                 for text, reasoning, call in gathered.take(chunk):
                     yield Delta(text, reasoning, call)
                 if gathered.ended and model_wire.usage_of(upstream, gathered) is not None:
@@ -138,15 +159,19 @@ class LiteLLMModel:
         except ModelFailed as error:
             failure = error
         except Exception as error:  # noqa: BLE001, LiteLLM's errors have no common base
-            failure = from_provider(error, request.model, after_output=gathered.begun)
+            failure = exchange.failure or from_provider(error, request.model, after_output=gathered.begun)
         finally:
             if upstream is not None:
                 await upstream.aclose()
+            await exchange.aclose()
         # Raised out here, so that the provider's exception and its text are not attached to ours.
+        failure = failure or exchange.failure
         if failure is not None:
             failure.after_output = gathered.begun
             raise failure
-        yield self._reply(request, gathered, upstream)
+        with exchange.current():
+            reply = self._reply(request, gathered, upstream)
+        yield reply
 
     def _open(self, request: ModelRequest) -> Awaitable[Any]:
         assert self._library is not None  # noqa: S101, `stream` warms first
@@ -198,6 +223,11 @@ class LiteLLMModel:
         return Usage(model_calls=1, cost_usd=cost, estimated=counted is None, **model_wire.counts(usage))
 
 
+def _past_bounds(model: str) -> ModelFailed:
+    reason = f"LiteLLM asks {model} in a way of its own, in which replies cannot be bounded: name another provider of it"
+    return ModelFailed("model_failed", reason)
+
+
 def _empty(model: str, finish: str | None, *, after_output: bool) -> ModelFailed:
     if finish == "content_filter":
         return ModelFailed("model_refused", f"the provider of {model} filtered the reply", after_output=after_output, elsewhere=False)
@@ -222,6 +252,8 @@ def _load() -> ModuleType:
         if collecting:
             gc.enable()
         gc.freeze()
+    bound_replies()
+    _search_less()
     litellm.suppress_debug_info = True
     litellm.disable_aiohttp_transport = True
     litellm.disable_token_counter = True  # its tokenizer takes 110 MB and its first use 0.4 s, for an estimate
@@ -230,6 +262,25 @@ def _load() -> ModuleType:
         logger.handlers.clear()  # its own prints prompts with their images at DEBUG
         logger.setLevel(logging.WARNING)
     return litellm
+
+
+class _Beginning:
+    """In the place of a regular expression that LiteLLM applies to whole errors, which can hold a megabyte: 1 ms per KB, many times."""
+
+    def __init__(self, pattern: Any) -> None:
+        self.pattern = pattern
+
+    def sub(self, by: str, text: str) -> str:
+        """Replace in the beginning, and drop the rest."""
+        replaced: str = self.pattern.sub(by, text[:_SEARCHED])
+        return replaced
+
+
+def _search_less() -> None:
+    from litellm.litellm_core_utils import secret_redaction as redaction  # noqa: PLC0415, see rule 1
+
+    if not isinstance(redaction._SECRET_RE, _Beginning):  # noqa: SLF001, it offers no setting
+        setattr(redaction, "_SECRET_RE", _Beginning(redaction._SECRET_RE))  # noqa: B010, SLF001, declared final
 
 
 def _ignore_its_warnings() -> None:

@@ -64,6 +64,8 @@ class Gathered:
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._calls: list[dict[str, Any]] = []
+        self._places: dict[int, int] = {}
+        """By a call's number in the stream, where the last call of that number stands."""
         self.usage: Any = None
         self.ended = False
         """Whether the provider has said how the reply ends. What it counted has arrived by then, or comes with the stream's end."""
@@ -82,7 +84,7 @@ class Gathered:
     def tool_calls(self) -> tuple[dict[str, Any], ...]:
         """Native tool calls, in order; arguments as text."""
         return tuple(
-            {"id": call["id"], "type": "function", "function": {"name": call["name"], "arguments": call["arguments"]}}
+            {"id": call["id"], "type": "function", "function": {"name": call["name"], "arguments": "".join(call["arguments"])}}
             for call in self._calls
         )
 
@@ -109,17 +111,33 @@ class Gathered:
 
     def _take_call(self, piece: Any) -> CallPiece:
         index, name, arguments = piece.index or 0, piece.function.name or "", piece.function.arguments or ""
-        place = next((place for place in reversed(range(len(self._calls))) if self._calls[place]["index"] == index), None)
+        place = self._places.get(index)
         # Some servers number all calls of a reply alike: a name under another id begins the next one.
         if place is None or (name and piece.id and self._calls[place]["id"] not in {"", piece.id}):
-            place = len(self._calls)
-            self._calls.append({"index": index, "id": "", "name": "", "arguments": ""})
+            place = self._places[index] = len(self._calls)
+            self._calls.append({"id": "", "name": "", "arguments": []})
         call = self._calls[place]
         call["id"] = call["id"] or piece.id or ""
         name = "" if name == call["name"] else name  # Others repeat it with each piece.
         call["name"] += name
-        call["arguments"] += arguments
+        call["arguments"].append(arguments)
         return CallPiece(place, name, arguments)
+
+
+class FewChunks(list[Any]):
+    """In the place of the list in which LiteLLM keeps all chunks, to make the whole reply of them again at the end, in seconds.
+
+    Kept are the last ones, which it compares, and some of the first and the last that hold a usage.
+    """
+
+    _FIRST, _LAST = 4, 8
+
+    def append(self, chunk: Any) -> None:
+        """Take a chunk in, and let one go."""
+        super().append(chunk)
+        if len(self) > self._FIRST + self._LAST:
+            go = next((place for place in range(self._FIRST) if getattr(self[place], "usage", None) is None), self._FIRST)
+            del self[go]
 
 
 def usage_of(upstream: Any, gathered: Gathered) -> Any:

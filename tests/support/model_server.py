@@ -56,6 +56,9 @@ class Say:
     """After so many events, send what is no event."""
     body: str | None = None
     """Send this as the whole body, as `text/html`."""
+    blob: bytes | None = None
+    """Send this as the body, with `headers`; `blobs` times."""
+    blobs: int = 1
     times: int = 1
     """How often it is given out; the last reply of a script is given out for ever."""
 
@@ -189,12 +192,12 @@ class App:
             await self.released.wait()
         if reply.delay_s:
             await asyncio.sleep(reply.delay_s)
-        if reply.status != 200 or reply.body is not None:
+        if reply.blob is None and (reply.status != 200 or reply.body is not None):
             text = reply.body if reply.body is not None else json.dumps({"error": reply.error})
             await _respond(send, reply.status, text, "application/json" if reply.body is None else "text/html", reply.headers)
             seen.ended = "finished"
             return
-        await _start(send, 200, "text/event-stream", reply.headers)
+        await _start(send, reply.status, "text/event-stream", reply.headers)
         async for event in self._events(seen, reply):
             await send({"type": "http.response.body", "body": event, "more_body": True})
             seen.sent += 1
@@ -204,6 +207,10 @@ class App:
         seen.ended = "finished"
 
     async def _events(self, seen: Seen, reply: Say) -> AsyncIterator[bytes]:
+        if reply.blob is not None:
+            for _ in range(reply.blobs):
+                yield reply.blob
+            return
         events = anthropic_events if seen.path.endswith("/messages") else openai_events
         for number, event in enumerate(events(seen.body.get("model", ""), asdict(reply))):
             if number == reply.stall_after:

@@ -25,6 +25,7 @@ from contracts.runs import RunRequested
 from contracts.tools import REPLY_HEADER, ToolFailure, ToolSpec
 from services.planner.__main__ import build_planner, pullers, sight_of
 from services.planner.model import LiteLLMModel
+from services.planner.model_bytes import Limits
 from services.planner.retries import Retrying
 from services.planner.settings import PlannerSettings
 from services.runtime.bus import Bus
@@ -136,7 +137,7 @@ async def planning(
         settings["agents_file"] = folder / f"{new_id()}.json"
         settings["agents_file"].write_text(json.dumps(agents))
     chosen = PlannerSettings(nats_url=url, **settings)
-    litellm = LiteLLMModel(api_base=server.url)
+    litellm = LiteLLMModel(api_base=server.url, limits=Limits(reply=chosen.model_reply_bytes))
     await litellm.warm()
     async with connected(url, "planner", chosen) as bus:
         await provision(bus)
