@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from contracts import subjects
 from contracts.images import ModelProfile, VisionMode
 from services.runtime.bus import Bus
-from services.runtime.catalogue import STREAM, key_subject
+from services.runtime.catalogue import read_entries
 
 from .errors import VisionUnsupported
 
@@ -22,8 +22,8 @@ class Vision:
 
     async def check(self, model: str | None, agent: str, mode: VisionMode | None) -> None:
         """Raises VisionUnsupported when no model that would answer takes images, and Unsure or Unavailable without NATS."""
-        reader = await self._bus.reader(STREAM)
-        found = [_parsed(message.data) for message in await reader.latest(key_subject(subjects.ALL_MODELS))]
+        entries, _ = await read_entries(self._bus, subjects.ALL_MODELS)
+        found = [_parsed(message.data) for message in entries.values()]
         known = [profile for profile in found if profile is not None]
         asked = [profile for profile in known if (profile.model == model if model else agent in profile.agents)]
         if asked and all(_refuses(profile, agent, mode) for profile in asked):

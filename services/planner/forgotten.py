@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import random
 import time
-from datetime import datetime
 
 import structlog
 from nats.aio.msg import Msg
@@ -25,6 +24,7 @@ from services.runtime.bus import Bus
 from services.runtime.direct import sequence_of
 from services.runtime.errors import BusError
 from services.runtime.puller import Delivery, Handler
+from services.runtime.server_clock import unix_seconds
 from services.runtime.streams import PLANNER_CONTROL, PLANNER_INBOX, PLANNER_REQUESTS
 
 logger = structlog.get_logger(__name__)
@@ -114,7 +114,7 @@ class Forgotten:
         last = await self._log(delivery)
         if last is None or not TERMINAL.isdisjoint((last.headers or {}).get(EVENTS_HEADER, "").split(",")):
             return False
-        at = datetime.fromisoformat((last.headers or {})["Nats-Time-Stamp"]).timestamp()
+        at = unix_seconds((last.headers or {})["Nats-Time-Stamp"])
         return time.time() - at < _BUSY_S
 
     async def _is_of_a_purged_run(self, delivery: Delivery) -> bool:

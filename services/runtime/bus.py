@@ -23,6 +23,7 @@ from . import payloads
 from .direct import DirectReader
 from .errors import GUARD_IN_FLIGHT, Refused, Unavailable, Unsure
 from .requests import Requests
+from .server_clock import ServerClock
 from .settings import BusSettings
 from .storage import Storage
 from .tasks import Tasks, places
@@ -51,6 +52,7 @@ class Bus:
         self.catch_ups = asyncio.Semaphore(_CATCH_UPS)
         """Followers that read back what is stored at one time: what all others ask for waits behind it on this connection."""
         self.storage = Storage(self)
+        self.clock = ServerClock(self)
         self.tasks = Tasks()
         """What runs in the background of this service: whoever has the connection keeps it here, so that `/readyz` names what has died."""
         self._shared: dict[type, Any] = {}
@@ -118,6 +120,7 @@ class Bus:
     async def _reconnected(self) -> None:
         self.up_since = time.monotonic()
         self._refusal_logged = False
+        self.clock.forget()
         logger.info("nats_reconnected")
         for renew in list(self.on_reconnect):
             try:

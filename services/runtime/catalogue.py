@@ -3,6 +3,7 @@
 Rule 1: a key `tool.<name>` lives as long as somebody refreshes it; `spec.<digest>` stays, since runs pin it.
 Rule 2: a message that is seen live is only a hint to look; what counts is what is read back, since the server may have refused it.
 Rule 3: shortly after a reconnect nothing is taken off the list: the tools reconnect too, and their keys may have expired meanwhile.
+Rule 4: an entry counts as long as its time to live says, also where the server has forgotten to remove it, as after a kill.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from contracts.tools import RefusedTool, ToolSpec
 
 from .bus import Bus
 from .errors import BusError
+from .server_clock import unix_seconds
 from .tasks import cancelled
 
 logger = structlog.get_logger(__name__)
@@ -31,6 +33,7 @@ _RETRY_S = 0.2
 _SETTLING_S = 10.0
 _MAX_PINNED = 4096
 _REFUSED_S = 1.0
+_EXPIRY_SLACK_S = 5.0
 
 
 def key_subject(key: str) -> str:
@@ -114,12 +117,8 @@ class Catalogue:
                 await asyncio.sleep(_RETRY_S)
 
     async def _read_back(self, *, forget: bool) -> None:
-        reader = await self._bus.reader(STREAM)
-        found = {}
-        for message in await reader.latest(key_subject(subjects.ALL_TOOLS)):
-            key = (message.headers or {}).get("Nats-Subject", "").removeprefix(_PREFIX)
-            if message.data and key:
-                found[key] = message.data
+        entries, _ = await read_entries(self._bus, subjects.ALL_TOOLS)
+        found = {key: message.data for key, message in entries.items()}
         raw = found if forget else {**self._raw, **found}
         if raw == self._raw:
             return
@@ -133,12 +132,33 @@ class Catalogue:
         logger.debug("catalogue_changed", tools=sorted(self._live), version=self.version)
 
 
+async def read_entries(bus: Bus, keys: str) -> tuple[dict[str, Msg], dict[str, Msg]]:
+    """Return the entries whose keys match a pattern, by key: those that count, and those that should have expired. Raises BusError."""
+    fresh: dict[str, Msg] = {}
+    expired: dict[str, Msg] = {}
+    messages = await (await bus.reader(STREAM)).latest(key_subject(keys))
+    now = await bus.clock.now()
+    for message in messages:
+        headers = message.headers or {}
+        key = headers.get("Nats-Subject", "").removeprefix(_PREFIX)
+        if message.data and key:
+            (expired if _has_expired(headers, now) else fresh)[key] = message
+    return fresh, expired
+
+
+def _has_expired(headers: dict[str, str], now: float) -> bool:
+    ttl, stored = headers.get("Nats-TTL", ""), headers.get("Nats-Time-Stamp")
+    # The server itself takes its time to remove what has expired, and in a cluster its clocks differ.
+    return ttl.isdecimal() and stored is not None and now - unix_seconds(stored) > int(ttl) + _EXPIRY_SLACK_S
+
+
 async def refused_tools(bus: Bus) -> list[RefusedTool]:
     """Return what announces itself as a tool and cannot be used, by name, as the catalogue has it now; none while NATS is away."""
     found = {}
     with contextlib.suppress(BusError, TimeoutError):
         async with asyncio.timeout(_REFUSED_S):
-            for message in await (await bus.reader(STREAM)).latest(key_subject(subjects.ALL_REFUSED)):
+            entries, _ = await read_entries(bus, subjects.ALL_REFUSED)
+            for message in entries.values():
                 with contextlib.suppress(ValidationError):
                     refused = RefusedTool.model_validate_json(message.data)
                     found[refused.name] = refused

@@ -11,7 +11,6 @@ catch what the reconnect callback misses.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from datetime import datetime
 
 import orjson
 import structlog
@@ -20,6 +19,7 @@ from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
 from .bus import Bus
+from .server_clock import unix_seconds
 
 logger = structlog.get_logger(__name__)
 
@@ -57,7 +57,7 @@ class Delivery:
     def stored(cls, message: Msg, stream: str) -> "Delivery":
         """Take a message that was read back from a stream for one that was delivered before. It cannot be acknowledged."""
         headers = dict(message.headers or {})
-        at_ns = int(datetime.fromisoformat(headers["Nats-Time-Stamp"]).timestamp() * 1e9)
+        at_ns = int(unix_seconds(headers["Nats-Time-Stamp"]) * 1e9)
         tokens = f"$JS.ACK.{stream}.none.2.{headers['Nats-Sequence']}.0.{at_ns}.0"
         return cls(Msg(message._client, subject=headers["Nats-Subject"], reply=tokens, data=message.data, headers=headers))  # noqa: SLF001, it takes no other
 

@@ -24,7 +24,7 @@ async def running(bus: Bus, settings: ToolRunnerSettings, declared: list[Announc
     catalogue = await Catalogue(bus).start()
     dispatcher = await Dispatcher(bus, settings).start()
     runner = ToolRunner(bus, settings, catalogue, dispatcher)
-    lanes = await Lanes(bus, runner.on_call, settings.tool_slots).start()
+    lanes = await Lanes(bus, runner.on_call, settings.tool_slots, catalogue.live, settings.gone_tool_s).start()
     discovery = await Discovery(bus, settings, lambda announced: lanes.open(announced.spec), declared).start()
     try:
         yield discovery

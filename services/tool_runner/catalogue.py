@@ -2,7 +2,8 @@
 
 Rule 1: a tool that is found gets its consumer first and its place in the catalogue last: whoever sees it there may call it.
 Rule 2: `spec.<digest>` is written before `tool.<name>`, and stays: runs pin it.
-Rule 3: a tool that no copy has confirmed for a while is refreshed no longer, and its key expires.
+Rule 3: a tool that no copy has confirmed for a while is refreshed no longer, and its key expires. Where the server has forgotten that, as
+after a kill, the key is removed.
 Rule 4: what announces itself and cannot be used is listed under `refused.<name>` with the reason, as long as it does so.
 Rule 5: an announcement is read once, in a thread: its schemas are somebody else's.
 Rule 6: all tool runners do this at the same time and come to the same conclusion, so none of them has to be the one.
@@ -24,7 +25,8 @@ from contracts import subjects
 from contracts.tools import RefusedTool
 from services.runtime import dead
 from services.runtime.bus import Bus
-from services.runtime.catalogue import key_subject
+from services.runtime.catalogue import STREAM, key_subject, read_entries
+from services.runtime.direct import sequence_of
 from services.runtime.errors import BusError
 from services.runtime.tasks import cancelled
 
@@ -82,6 +84,7 @@ class Discovery:
         self._tasks = [
             self._bus.tasks.keep("discovery_questions", self._ask()),
             self._bus.tasks.keep("discovery_announcements", self._write()),
+            self._bus.tasks.keep("discovery_expiry", self._expire()),
         ]
         return self
 
@@ -165,7 +168,10 @@ class Discovery:
         while True:
             self._more.clear()
             problem = None
-            for name, announced in self.present().items():
+            present = self.present()
+            # A tool that comes back is looked after as one that is new: its consumer may be gone.
+            self._written = {name: written for name, written in self._written.items() if name in present}
+            for name, announced in present.items():
                 try:
                     await self._announce(name, announced)
                 except (BusError, NatsError, ConnectionError, OSError) as error:
@@ -178,6 +184,20 @@ class Discovery:
                     await self._more.wait()
             except TimeoutError:
                 continue
+
+    async def _expire(self) -> None:
+        while True:
+            await asyncio.sleep(REFRESH_S)
+            for keys in (subjects.ALL_TOOLS, subjects.ALL_REFUSED, subjects.ALL_MODELS):
+                try:
+                    _, expired = await read_entries(self._bus, keys)
+                    for key, message in expired.items():
+                        # Up to this very entry: a fresh one that was written meanwhile stays.
+                        upto = {"filter": key_subject(key), "seq": sequence_of(message) + 1}
+                        await self._bus.api(f"STREAM.PURGE.{STREAM}", upto)
+                        logger.info("entry_expired", key=key)
+                except (BusError, NatsError, ConnectionError, OSError) as error:
+                    logger.debug("expired_not_removed", reason=str(error))
 
     async def _list_refused(self) -> None:
         oldest = self._oldest()

@@ -1,14 +1,23 @@
-"""One lane per tool: a consumer on CALLS with the tool's own concurrency, and slots of its own, so that no tool waits behind another."""
+"""One lane per tool: a consumer on CALLS with the tool's own concurrency, and slots of its own, so that no tool waits behind another.
+
+Rule 1: a call that was accepted gets an outcome, whether its tool is there or not: a tool whose calls wait has a consumer.
+Rule 2: a tool that has been gone for a while, and of which no call waits or is in flight, loses its consumer. Several tool runners do this
+at the same time: what one removes too early, Rule 1 brings back.
+"""
 
 import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterable
 
 import structlog
 from nats.errors import Error as NatsError
 
 from contracts import subjects
+from contracts.subjects import InvalidName
 from contracts.tools import ToolSpec
 from services.runtime.bus import Bus
-from services.runtime.errors import BusError, Unavailable
+from services.runtime.errors import NOT_FOUND, BusError, Refused, Unavailable
 from services.runtime.puller import Handler, Puller
 from services.runtime.streams import consumer, ensure_consumer
 from services.runtime.tasks import cancelled
@@ -16,17 +25,22 @@ from services.runtime.tasks import cancelled
 logger = structlog.get_logger(__name__)
 
 _PREFIX = subjects.calls_consumer("x")[:-1]
-_LOOK_S = 10.0
+_LOOK_S = 5.0
 _RETRY_S = 0.5
+_LEAVING_S = 1.0
+"""What handlings that have acknowledged their call get to end."""
 
 
 class Lanes:
     """Pulls from the consumer of every tool that ever had calls, whether its copies are there or not: accepted calls get an outcome."""
 
-    def __init__(self, bus: Bus, handler: Handler, slots: int) -> None:
+    def __init__(self, bus: Bus, handler: Handler, slots: int, live: Callable[[], dict[str, ToolSpec]], gone_s: float) -> None:
         self._bus = bus
         self._handler = handler
         self._slots = slots
+        self._live = live
+        self._gone_s = gone_s
+        self._gone_since: dict[str, float] = {}
         self._pullers: dict[str, Puller] = {}
         self._lock = asyncio.Lock()
         self._looking: asyncio.Task[None] | None = None
@@ -35,7 +49,7 @@ class Lanes:
         """Take the calls of all tools that have a consumer, and keep looking for new ones."""
         while True:
             try:
-                await self._take_existing()
+                await self._take(await self._served())
                 break
             except Unavailable:
                 await asyncio.sleep(_RETRY_S)
@@ -64,10 +78,13 @@ class Lanes:
                 puller = Puller(self._bus, subjects.CALLS, subjects.calls_consumer(tool), self._handler, self._slots)
                 self._pullers[tool] = await puller.start()
 
-    async def _take_existing(self) -> None:
-        for name in await self._consumers():
-            if name.startswith(_PREFIX):
-                await self._pull(subjects.checked_tool(name.removeprefix(_PREFIX)))
+    async def _take(self, tools: set[str]) -> None:
+        for tool in tools:
+            await self._pull(tool)
+
+    async def _served(self) -> set[str]:
+        """Return the tools that have a consumer."""
+        return _tools(name.removeprefix(_PREFIX) for name in await self._consumers() if name.startswith(_PREFIX))
 
     async def _consumers(self) -> list[str]:
         found: list[str] = []
@@ -78,11 +95,64 @@ class Lanes:
             if not names or len(found) >= answer.get("total", 0):
                 return found
 
+    async def _waiting(self) -> set[str]:
+        """Return the tools whose calls the stream holds, waiting or in flight."""
+        found: dict[str, int] = {}
+        if not (await self._bus.api(f"STREAM.INFO.{subjects.CALLS}", {}))["state"]["messages"]:
+            return set()
+        while True:
+            asked = {"subjects_filter": subjects.ALL_CALLS, "offset": len(found)}
+            answer = await self._bus.api(f"STREAM.INFO.{subjects.CALLS}", asked)
+            page = answer["state"].get("subjects") or {}
+            found |= page
+            if not page or len(found) >= answer.get("total", 0):
+                return _tools(subject.rpartition(".")[2] for subject in found)
+
     async def _look(self) -> None:
-        """Another tool runner may have opened a lane for a tool that this one never saw."""
         while True:
             await asyncio.sleep(_LOOK_S)
             try:
-                await self._take_existing()
+                await self.tend()
             except (BusError, NatsError, ConnectionError, OSError) as error:
-                logger.debug("consumers_not_listed", reason=str(error))
+                logger.debug("lanes_not_tended", reason=str(error))
+
+    async def tend(self) -> None:
+        """Open the lanes that are missing, take those that others have opened, and remove those of tools that are gone. Raises BusError."""
+        live, served, waiting = self._live(), await self._served(), await self._waiting()
+        for tool in (waiting | live.keys()) - served:
+            await self.open(live.get(tool) or ToolSpec(name=tool))
+        await self._take(served)
+        for tool in self._pullers.keys() - served - waiting - live.keys():
+            await self._leave(tool)
+        now = time.monotonic()
+        self._gone_since = {tool: self._gone_since.get(tool, now) for tool in served - live.keys() - waiting}
+        for tool in [tool for tool, since in self._gone_since.items() if now - since >= self._gone_s]:
+            await self._remove(tool)
+
+    async def _remove(self, tool: str) -> None:
+        name = subjects.calls_consumer(tool)
+        try:
+            state = await self._bus.api(f"CONSUMER.INFO.{subjects.CALLS}.{name}", {})
+            if state["num_pending"] or state["num_ack_pending"]:
+                return
+            await self._bus.api(f"CONSUMER.DELETE.{subjects.CALLS}.{name}", {})
+        except Refused as error:
+            if error.code not in NOT_FOUND:
+                raise
+        logger.info("lane_removed", tool=tool)
+        await self._leave(tool)
+
+    async def _leave(self, tool: str) -> None:
+        async with self._lock:
+            puller = self._pullers.pop(tool, None)
+        if puller is not None:
+            await puller.stop(_LEAVING_S)
+
+
+def _tools(names: Iterable[str]) -> set[str]:
+    """Those of the names that a tool can have: anybody on the bus may have made up others."""
+    found = set()
+    for name in names:
+        with contextlib.suppress(InvalidName):
+            found.add(subjects.checked_tool(name))
+    return found

@@ -13,6 +13,7 @@ class ToolRunnerSettings(ImageSettings):
     tools_file: Path | None = Field(default=None, description="JSON or TOML: specifications of tools that do not announce themselves")
     tool_slots: int = Field(default=256, ge=1, description="calls of one tool that this process holds at once")
     discover_s: float = Field(default=2.0, gt=0, description="between two questions who is there")
+    gone_tool_s: float = Field(default=300.0, gt=0, description="after which the consumer of a tool that is gone is removed")
     max_call_s: float = Field(default=3600, gt=0, description="longest call, whatever the run's deadline is")
     unavailable_s: float = Field(default=5.0, ge=0, description="how long nobody may listen before the model is told")
     settling_s: float = Field(default=2.0, ge=0, description="after a (re)connect of our own silence proves nothing for so long")

@@ -12,6 +12,7 @@ from services.runtime.bus import Bus
 from services.runtime.catalogue import Catalogue, key_subject
 from services.runtime.settings import BusSettings
 from services.runtime.streams import provision
+from tests.support.forgetful import forget_expiry
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
@@ -104,3 +105,40 @@ async def test_an_entry_that_cannot_be_read_does_not_hide_the_tool_that_was_ther
     await put(bus, "tool.known", encoded(ToolSpec(name="known", description="better")))
     await wait_until(lambda: seen.live()["known"].description == "better", what="the change is seen")
     await seen.stop()
+
+
+async def test_a_tool_whose_time_is_over_is_gone_although_the_server_holds_it(
+    bus: Bus, own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that was killed forgets the times to live of what it stores; an entry that is refreshed counts all the same."""
+    monkeypatch.setattr(catalogue, "_EXPIRY_SLACK_S", 0.0)
+
+    async def write() -> None:
+        await put(bus, "tool.dead", encoded(ToolSpec(name="dead")), ttl_s=2)
+
+    async def gone() -> None:
+        async def expired() -> bool:
+            last = await bus.last(catalogue.STREAM, key_subject("tool.dead"))
+            return last is None or not last.data
+
+        await wait_until(expired, what="the key has expired")
+
+    await forget_expiry(own_nats_server, catalogue.STREAM, write, gone)
+    last = await bus.last(catalogue.STREAM, key_subject("tool.dead"))
+    assert last is not None
+    assert last.data, "the server has forgotten to remove it"
+    await put(bus, "tool.alive", encoded(ToolSpec(name="alive")), ttl_s=60)
+
+    seen = await Catalogue(bus).start()
+    assert list(seen.live()) == ["alive"]
+    _, expired = await catalogue.read_entries(bus, subjects.ALL_TOOLS)
+    assert list(expired) == ["tool.dead"]
+    await seen.stop()
+
+
+async def test_ages_are_told_by_the_clock_of_the_server(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ours may be an hour ahead: the tools are there all the same."""
+    monkeypatch.setattr("time.time", lambda: 4e9)
+    await put(bus, "tool.alive", encoded(ToolSpec(name="alive")), ttl_s=60)
+    fresh, expired = await catalogue.read_entries(bus, subjects.ALL_TOOLS)
+    assert (list(fresh), list(expired)) == (["tool.alive"], [])

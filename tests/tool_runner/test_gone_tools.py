@@ -1,0 +1,135 @@
+"""What tools leave behind that are gone: entries in the catalogue, consumers of their calls."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from contracts import subjects
+from contracts.tools import ToolSpec
+from runwire import tool
+from runwire.serving import serve
+from services.runtime import catalogue as reading
+from services.runtime.bus import Bus
+from services.runtime.catalogue import STREAM, key_subject
+from services.runtime.streams import provision
+from services.tool_runner import catalogue, lanes
+from services.tool_runner.__main__ import running
+from services.tool_runner.settings import ToolRunnerSettings
+from tests.support.buses import connected
+from tests.support.forgetful import forget_expiry
+from tests.support.nats_server import NatsServer
+from tests.support.waiting import wait_until
+
+from .conftest import Planner, Start
+
+Serve = Callable[[], "asyncio.Event"]
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogue, "TTL_S", 2)
+    monkeypatch.setattr(catalogue, "REFRESH_S", 0.5)
+    monkeypatch.setattr(reading, "_CHECK_S", 0.2)
+    monkeypatch.setattr(reading, "_SETTLING_S", 0.0)
+    monkeypatch.setattr(lanes, "_LOOK_S", 0.3)
+
+
+@tool(name="visitor", idempotent=True)
+async def visitor(seconds: float) -> str:
+    """Stay for a while."""
+    await asyncio.sleep(seconds)
+    return "hello"
+
+
+@pytest.fixture
+async def serve_visitor(server: NatsServer) -> AsyncIterator[Serve]:
+    """Serves the tool until its event is set."""
+    events: list[asyncio.Event] = []
+    serving: list[asyncio.Task[None]] = []
+
+    def start() -> asyncio.Event:
+        events.append(asyncio.Event())
+        serving.append(asyncio.create_task(serve([visitor], server.url, stop=events[-1], grace_s=0.1)))
+        return events[-1]
+
+    yield start
+    for event in events:
+        event.set()
+    await asyncio.gather(*serving)
+
+
+async def has_lane(bus: Bus, name: str) -> bool:
+    """Whether the tool's calls have a consumer."""
+    answer = await bus.api(f"CONSUMER.NAMES.{subjects.CALLS}", {})
+    return subjects.calls_consumer(name) in (answer["consumers"] or [])
+
+
+async def test_a_tool_that_is_gone_loses_its_consumer_and_gets_it_back(planner: Planner, start_runner: Start, serve_visitor: Serve) -> None:
+    """A call that comes in between ends as unavailable, and one after the tool's return is answered."""
+    for _ in range(2):
+        await start_runner(gone_tool_s=1.0, unavailable_s=0.5)
+    stop = serve_visitor()
+    assert (await planner.call("visitor", {"seconds": 0})).observation == "hello"
+    digest = (await planner.spec("visitor")).digest()
+
+    stop.set()
+
+    async def gone() -> bool:
+        return not await has_lane(planner.bus, "visitor")
+
+    await wait_until(gone, what="the consumer is removed")
+
+    finished = await planner.call("visitor", {"seconds": 0}, spec=digest)
+    assert finished.failure is not None
+    assert finished.failure.code == "tool_unavailable"
+
+    await wait_until(gone, what="the consumer is removed again")
+    serve_visitor()
+    await wait_until(lambda: "visitor" in planner.catalogue.live(), what="it is listed again")
+    assert await has_lane(planner.bus, "visitor")
+    assert (await planner.call("visitor", {"seconds": 0})).observation == "hello"
+
+
+async def test_a_consumer_stays_while_a_call_of_it_is_open(planner: Planner, start_runner: Start, serve_visitor: Serve) -> None:
+    """The call ends first: nobody serves the tool, which takes a while to be sure of."""
+    await start_runner(gone_tool_s=0.1, unavailable_s=5.0)
+    stop = serve_visitor()
+    digest = (await planner.spec("visitor")).digest()
+    stop.set()
+    await wait_until(lambda: "visitor" not in planner.catalogue.live(), what="it is listed no more")
+
+    run = await planner.request("visitor", {"seconds": 0}, spec=digest)
+    await wait_until(lambda: has_lane(planner.bus, "visitor"), what="its calls have a consumer")
+    while not await planner.inbox(run):
+        assert await has_lane(planner.bus, "visitor")
+    finished = await planner.outcome(run)
+    assert finished.failure is not None
+    assert finished.failure.code == "tool_unavailable"
+
+
+async def test_an_entry_that_the_server_forgot_is_removed(own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tools that are there keep theirs."""
+    monkeypatch.setattr(reading, "_EXPIRY_SLACK_S", 0.0)
+    key = key_subject(subjects.tool_key("dead"))
+    settings = ToolRunnerSettings(nats_url=own_nats_server.url, discover_s=0.3, graceful_timeout_s=0.1)
+    async with connected(own_nats_server.url) as bus, connected(own_nats_server.url, "tool_runner", settings) as runner:
+        await provision(bus)
+
+        async def stored() -> bool:
+            last = await bus.last(STREAM, key)
+            return last is not None and bool(last.data)
+
+        async def write() -> None:
+            await bus.publish(key, ToolSpec(name="dead").model_dump_json().encode(), {"Nats-TTL": "2"})
+
+        async def gone() -> None:
+            async def expired() -> bool:
+                return not await stored()
+
+            await wait_until(expired, what="the key has expired")
+
+        await forget_expiry(own_nats_server, STREAM, write, gone)
+        assert await stored()
+        async with running(runner, settings, []):
+            await gone()
