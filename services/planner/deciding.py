@@ -103,8 +103,7 @@ def pause_s(run: Run, failures: int) -> float:
 
 def after(run: Run, *, decision: Decision | None = None, observed: Observed | None = None) -> Run:
     """What the ending of the run is made from, with the decision or outcome that is written in the very same record."""
-    artifacts = {tool: dict(fields) for tool, fields in run.artifacts.items()}
-    later = replace(run, artifacts=artifacts, sources=list(run.sources), warnings=list(run.warnings))
+    later = replace(run, collected=run.collected.copy(), warnings=list(run.warnings))
     if decision is not None:
         later.usage = spent(run.usage, decision.usage)
         later.warnings = [*run.warnings, *decision.warnings]

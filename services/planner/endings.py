@@ -24,13 +24,14 @@ _TOO_LARGE = "larger than a record may be"
 
 
 def _payload(run: Run, reason: Reason, args: dict[str, Any], warnings: tuple[str, ...] = (), score: float | None = None) -> FinalPayload:
+    artifacts, superseded = run.collected.artifacts()
     payload = payloads.assemble(
         args,
         last_observation=run.last_observation,
-        artifacts=run.artifacts,
-        sources=run.sources,
+        artifacts=artifacts,
+        sources=run.collected.sources(),
         reason=reason,
-        warnings=(*run.warnings, *warnings),
+        warnings=(*run.warnings, *superseded, *warnings),
         reflection_score=score,
     )
     answer = _cut(payload.raw_answer)

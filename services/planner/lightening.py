@@ -59,7 +59,7 @@ class Lightener:
                 blob.body,
                 session=session,
                 run=run,
-                namespace=tool,
+                namespace=tool.partition("#")[0],
                 mime_type=blob.mime_type,
                 json_type=blob.json_type,
                 items=blob.items,

@@ -33,10 +33,11 @@ from contracts.events import (
     ToppedUp,
     Triaged,
 )
-from contracts.payload import Source, Usage
+from contracts.payload import Usage
 from contracts.runs import RunLimits
 
 from . import compaction, prompts
+from .collected import Collected
 from .prompts import images
 
 Event = Any
@@ -107,8 +108,8 @@ class Run:
     final_args: dict[str, Any] | None = None
     """Set while the text of a final response is asked for alone: its other fields."""
     usage: Usage = field(default_factory=Usage)
-    artifacts: dict[str, dict[str, Any]] = field(default_factory=dict)
-    sources: list[Source] = field(default_factory=list)
+    collected: Collected = field(default_factory=Collected)
+    """Artifacts and sources of all calls."""
     last_observation: Any = None
     warnings: list[str] = field(default_factory=list)
     images: int = 0
@@ -208,6 +209,7 @@ def _fold_step(run: Run, step: Step, at: int) -> None:
     run.notes.clear()
     run.open = {call.call_id: call for call in step.calls}
     run.owner = {call.call_id: step.by or "" for call in step.calls[: run.limits.max_parallel]}
+    run.collected.expect(step.calls)
     run.usage = spent(run.usage, step.usage, tool_calls=len(step.calls))
     run.warnings += step.warnings
     if step.calls or step.answer is not None:
@@ -249,6 +251,7 @@ def _fold_called(run: Run, called: Called, _at: int) -> None:
     for call in called.calls:
         run.open[call.call_id] = call
         run.owner[call.call_id] = called.by
+    run.collected.expect(called.calls)
     if called.join:
         run.joined = True
         run.usage = spent(run.usage, None, tool_calls=len(called.calls))
@@ -263,9 +266,7 @@ def _fold_observed(run: Run, observed: Observed, _at: int) -> None:
 
 def take_in(run: Run, observed: Observed) -> None:
     """Keep what an outcome adds to the payload of the run."""
-    if observed.artifacts:
-        run.artifacts.setdefault(observed.tool, {}).update(observed.artifacts)
-    run.sources += observed.sources
+    run.collected.take(observed)
     run.warnings += observed.warnings
     if observed.status == "succeeded":
         run.last_observation = observed.observation
