@@ -60,6 +60,9 @@ class ArtifactRef(Message):
     namespace: str | None = None
     json_type: JsonType | None = Field(default=None, description="None: a file that somebody uploaded")
     items: int | None = Field(default=None, ge=0, description="length of a list")
+    artifact_type: str | None = Field(
+        default=None, description="what it is for those who show it, as its tool said of its stream: `echarts`"
+    )
     created_at: int | None = Field(default=None, description="Unix ms")
     expires_at: int | None = Field(default=None, description="Unix ms; None: kept as long as its run")
 
@@ -78,6 +81,7 @@ class PutArtifact(Message):
     mime_type: str | None = Field(default=None, max_length=200, description="checked against the bytes; None: found out from them")
     json_type: JsonType | None = None
     items: int | None = Field(default=None, ge=0)
+    artifact_type: str | None = Field(default=None, max_length=200)
     ttl_s: int | None = Field(default=None, ge=1, le=315_360_000, description="seconds; None: as long as its run, or the store's default")
 
 

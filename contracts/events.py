@@ -314,6 +314,7 @@ class ArtifactStored(Message):
     tool: str
     call_id: str
     field: str
+    artifact_type: str | None = None
 
 
 class UnknownEvent(Message):

@@ -130,6 +130,7 @@ class Assembler:
             mime_type=mime_type_of(kind),
             json_type=kind,
             items=assembly.count if kind == "list" else None,
+            artifact_type=assembly.artifact_type or None,
             ttl_s=asked.ttl_s,
         )
         if put.size <= REQUEST_BYTES:

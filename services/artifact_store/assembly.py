@@ -34,7 +34,8 @@ class Assembly:
         self.is_finished = False
         """Whether one of the pieces said so."""
         self._file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115, `close` is what its owner calls
-        self._kind = ""
+        self.artifact_type = ""
+        """As the first piece that has one says."""
         self._is_text = self._is_base64 = True
         self._json = self._utf8 = self._decoded = 0
 
@@ -44,7 +45,7 @@ class Assembly:
         self._file.write(line + b"\n")
         self.count += 1
         self.is_finished |= piece.done
-        self._kind = self._kind or piece.artifact_type or ""
+        self.artifact_type = self.artifact_type or piece.artifact_type or ""
         self._json += len(line)
         if isinstance(piece.chunk, str):
             self._utf8 += len(piece.chunk.encode())
@@ -64,7 +65,7 @@ class Assembly:
         """What all of it is."""
         if not self._is_text:
             return "list"
-        is_binary = self._kind in _BINARY or ("/" in self._kind and not self._kind.startswith(_TEXTUAL))
+        is_binary = self.artifact_type in _BINARY or ("/" in self.artifact_type and not self.artifact_type.startswith(_TEXTUAL))
         return "bytes" if is_binary and self._is_base64 else "str"
 
     @property

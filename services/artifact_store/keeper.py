@@ -137,6 +137,7 @@ class Keeper:
             namespace=put.namespace,
             json_type=put.json_type,
             items=put.items,
+            artifact_type=put.artifact_type,
             created_at=now(),
             expires_at=now() + ttl_s * 1000 if ttl_s is not None else None,
         )

@@ -97,6 +97,7 @@ class ArtifactClient:
         mime_type: str | None = None,
         json_type: JsonType | None = None,
         items: int | None = None,
+        artifact_type: str | None = None,
         ttl_s: int | None = None,
         artifact_id: str | None = None,
         limit: int | None = None,
@@ -120,6 +121,7 @@ class ArtifactClient:
                 mime_type=mime_type,
                 json_type=json_type,
                 items=items,
+                artifact_type=artifact_type,
                 ttl_s=ttl_s,
             )
             if put.size <= INLINE_BYTES:

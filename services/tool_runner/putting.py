@@ -12,7 +12,7 @@ import hashlib
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 import structlog
@@ -57,6 +57,8 @@ _MOST = 1000
 """References that one outcome may hold."""
 _LIGHT = 256 * 1024
 _LEAST_PATIENCE_S = 1.0
+_BYTES_PATIENCE_S = 2.0
+"""For bytes that may travel in the message."""
 _HEADROOM = 64 * 1024
 """Bytes of a request beside its arguments."""
 
@@ -69,6 +71,13 @@ class Kept:
     artifacts: dict[str, Any]
 
 
+class Typed(NamedTuple):
+    """A value, and what it is for those who show it."""
+
+    value: Any
+    artifact_type: str | None
+
+
 class Putting:
     """The artifact store, as calls see it."""
 
@@ -77,22 +86,24 @@ class Putting:
         self._watches = watches
         self._images = ToolImages(limits)
 
-    async def cleaned(self, call: CallRequested, artifacts: Mapping[str, Any], until: float) -> Cleaned:
+    async def cleaned(self, call: CallRequested, artifacts: Mapping[str, Any], types: Mapping[str, str], until: float) -> Cleaned:
         """Return the artifacts with clean images, values and references alike. Raises what `put_away` does."""
         client = self._client(call, until)
 
         async def put(path: str, data: bytes) -> ArtifactRef:
-            return await _put(client, call, path, data)
+            return await _put(client, call, path, Typed(data, types.get(path)))
 
         try:
             return await self._unless_ended(call, self._images.cleaned(call.tool, call.tenant, artifacts, client, put))
         except ArtifactFailed as error:
             raise _failure(call, error) from error
 
-    async def put_away(self, call: CallRequested, artifacts: Mapping[str, Any], observation: Any, value: Any, until: float) -> Kept:
+    async def put_away(
+        self, call: CallRequested, artifacts: Mapping[str, Any], types: Mapping[str, str], observation: Any, value: Any, until: float
+    ) -> Kept:
         """Return what may travel of a result, once the rest is stored. `artifacts`: values, and references to what is stored already.
 
-        `value`: the result as a whole.
+        `types`: what the artifacts at some paths are, as their streams said; `value`: the result as a whole.
 
         Raises ResultTooLarge, InvalidResult, NotKept when the store does not come back `until` then, RunEnded.
         """
@@ -104,14 +115,26 @@ class Putting:
             everything[WHOLE] = value
         heavy = heavy_paths(everything) | {path for path, each in everything.items() if _is_deep(each)}
         _check(call, everything, heavy, len(refs))
+        values = {path: Typed(each, types.get(path)) for path, each in everything.items()}
         if heavy:
-            values = {path: everything[path] for path in heavy}
-            refs |= await self._unless_ended(call, self._all(call, values, _put, until))
+            refs |= await self._unless_ended(call, self._all(call, {path: values[path] for path in heavy}, _put, until))
+        refs |= await self._bytes_put(call, {path: each for path, each in values.items() if path not in heavy}, until)
         if refs:
             await self._show(call, refs)
         # In the order of the result, and after it what it is as a whole.
         kept = {path: _as_json(refs[path]) if path in refs else _inline(everything[path]) for path in {**artifacts, **everything}}
         return Kept(shortened(observation, refs[WHOLE]) if is_heavy else observation, kept)
+
+    async def _bytes_put(self, call: CallRequested, values: Mapping[str, "Typed"], until: float) -> dict[str, ArtifactRef]:
+        """Return references to those values that are bytes, however light: a reference says what they are. Without a store they stay."""
+        found = {path: each for path, each in values.items() if isinstance(each.value, bytes)}
+        if not found:
+            return {}
+        try:
+            return await self._unless_ended(call, self._all(call, found, _put, min(until, time.monotonic() + _BYTES_PATIENCE_S)))
+        except NotKept as failure:
+            logger.info("bytes_kept_inline", reason=str(failure))
+            return {}
 
     async def assembled(self, call: CallRequested, streams: Mapping[str, Shown], until: float) -> dict[str, Any]:
         """Return what finished streams come to, by their paths: values, or references where they are heavy.
@@ -179,7 +202,13 @@ class Putting:
         """Tell the run's listeners what can be fetched."""
         stored = [
             ArtifactStored(
-                artifact_id=ref.artifact_id, mime_type=ref.mime_type, size=ref.size, tool=call.tool, call_id=call.call_id, field=path
+                artifact_id=ref.artifact_id,
+                mime_type=ref.mime_type,
+                size=ref.size,
+                tool=call.tool,
+                call_id=call.call_id,
+                field=path,
+                artifact_type=ref.artifact_type,
             )
             for path, ref in refs.items()
         ]
@@ -213,7 +242,8 @@ class Putting:
         return args
 
 
-async def _put(client: ArtifactClient, call: CallRequested, path: str, value: Any) -> ArtifactRef:
+async def _put(client: ArtifactClient, call: CallRequested, path: str, typed: Typed) -> ArtifactRef:
+    value = typed.value
     light = isinstance(value, bytes) or wire_size(value) <= _LIGHT
     blob = to_blob(value) if light else await asyncio.to_thread(to_blob, value)
     digest = await asyncio.to_thread(hashlib.sha256, blob.body)
@@ -226,6 +256,7 @@ async def _put(client: ArtifactClient, call: CallRequested, path: str, value: An
         mime_type=blob.mime_type,
         json_type=blob.json_type,
         items=blob.items,
+        artifact_type=typed.artifact_type,
         artifact_id=_id_of(call, path, digest.hexdigest()),
     )
 

@@ -60,6 +60,8 @@ class Relay:
         """Stream id -> why it ends where it does; one entry for all pieces without a usable id."""
         self._unnamed = 0
         """Pieces of further streams that were dropped."""
+        self.types: dict[str, str] = {}
+        """Stream id -> what its artifact is, where the tool says so."""
         self._since: dict[str, int] = {}
         """Stream id -> sequence in RUNS of its first piece."""
         self._finished: set[str] = set()
@@ -164,15 +166,21 @@ class Relay:
         if self._next is not None:
             self._next[piece.stream_id] = piece.seq + 1
         self._since.setdefault(piece.stream_id, max(sequence, 1))
+        self._note_type(piece)
         if piece.done:
             self._finished.add(piece.stream_id)
         return None
+
+    def _note_type(self, piece: ArtifactPiece | ArtifactChunk) -> None:
+        if piece.artifact_type:
+            self.types.setdefault(piece.stream_id, piece.artifact_type)
 
     async def _look_up(self) -> dict[str, int]:
         found: dict[str, int] = {}
         for sequence, piece in await self._shown():
             found[piece.stream_id] = max(found.get(piece.stream_id, 0), piece.seq + 1)
             self._since.setdefault(piece.stream_id, sequence)
+            self._note_type(piece)
             if piece.done:
                 self._finished.add(piece.stream_id)
         return found

@@ -85,12 +85,14 @@ class Settler:
         assembled = await self._putting.assembled(call, streams, until)
         artifacts |= assembled
         dropped = relay.warnings(parts.unclaimed, [shown.stream_id for path, shown in streams.items() if path not in assembled])
-        clean = await self._putting.cleaned(call, artifacts, until)
+        types = {path: relay.types[name] for path, name in parts.claimed.items() if name in relay.types}
+        types |= {path: relay.types[shown.stream_id] for path, shown in streams.items() if shown.stream_id in relay.types}
+        clean = await self._putting.cleaned(call, artifacts, types, until)
         if clean.changed:
             # What is kept of the result as a whole says no more of an image than the artifact does.
             shown = {path: plain(each) if isinstance(each, bytes) else each for path, each in clean.artifacts.items()}
             value = restore(parts.observation, shown)
-        kept = await self._putting.put_away(call, clean.artifacts, parts.observation, value, until)
+        kept = await self._putting.put_away(call, clean.artifacts, types, parts.observation, value, until)
         return succeeded(call, kept, parts.sources, [*clean.warnings, *dropped], _since(began))
 
 

@@ -143,6 +143,7 @@ async def test_what_is_heavy_is_kept_as_if_it_had_been_put(store: Store, name: s
         mime_type=blob.mime_type,
         json_type=blob.json_type,
         items=blob.items,
+        artifact_type=kind or None,
     )
     assert ref == put.model_copy(update={"artifact_id": ref.artifact_id, "created_at": ref.created_at})
     found, body = await store.client.read(store.tenant, ref.artifact_id, limit=8 * MIB, session="s")

@@ -1,7 +1,6 @@
 """Streams of pieces that no field of a result holds as a whole: the artifact store assembles them, and they stand beside the fields."""
 
 import asyncio
-import base64
 import json
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -77,26 +76,29 @@ async def test_streams_stand_beside_fields(planner: Planner, start_runner: Start
     finished = await planner.outcome(run)
 
     assert finished.observation == {"title": "Metropolis", "poster": "<artifact:dict stream=poster>", "rows": "<artifact:str size=7B>"}
-    light = {"poster": {"w": 1, "h": 2}, "rows": "a field", "word": "ab", "beep": base64.b64encode(b"\xff\xfe").decode()}
+    light = {"poster": {"w": 1, "h": 2}, "rows": "a field", "word": "ab"}
     assert {path: each for path, each in finished.artifacts.items() if path in light} == light
     assert list(finished.artifacts) == ["poster", "rows", "word", '["long.text"]', "table", "noise", "beep"]
 
     heavy = {path: ArtifactRef.model_validate(each) for path, each in finished.artifacts.items() if path not in light}
-    whole = {'["long.text"]': "".join(LONG), "table": ROWS, "noise": NOISE}
+    whole = {'["long.text"]': "".join(LONG), "table": ROWS, "noise": NOISE, "beep": b"\xff\xfe"}
     for path, ref in heavy.items():
         found, body = await store.client.read("default", ref.artifact_id, limit=1 << 20, session="s1")
         assert from_blob(body, found) == whole[path]
     facts = {path: (ref.json_type, ref.items, ref.mime_type, ref.namespace) for path, ref in heavy.items()}
+    types = {"table": None, '["long.text"]': "text/plain", "noise": "video/mp4", "beep": "bytes"}
+    assert {path: ref.artifact_type for path, ref in heavy.items()} == types
     assert facts == {
         '["long.text"]': ("str", None, "text/plain; charset=utf-8", "film"),
         "table": ("list", 3, "application/json", "film"),
         "noise": ("bytes", None, "application/octet-stream", "film"),
+        "beep": ("bytes", None, "application/octet-stream", "film"),
     }
     stored = [event for event in await planner.shown(run) if isinstance(event, ArtifactStored)]
-    assert {event.field: (event.artifact_id, event.size) for event in stored} == {
-        path: (ref.artifact_id, ref.size) for path, ref in heavy.items()
+    assert {event.field: (event.artifact_id, event.size, event.artifact_type) for event in stored} == {
+        path: (ref.artifact_id, ref.size, types[path]) for path, ref in heavy.items()
     }
-    assert len((await store.client.list("default", run=run)).artifacts) == 3
+    assert len((await store.client.list("default", run=run)).artifacts) == 4
 
 
 async def test_bad_pieces_are_one_warning_of_the_call(planner: Planner, start_runner: Start, client: Client) -> None:
@@ -119,6 +121,64 @@ async def test_bad_pieces_are_one_warning_of_the_call(planner: Planner, start_ru
     for outcome in outcomes:
         (warning,) = outcome.warnings
         assert warning.startswith("pieces of artifacts of sloppy were dropped: s0 (piece 0 is missing); s1 (piece 0 is missing);")
+
+
+class Recording(BaseModel):
+    """Bytes, marked and not, and a chart that was shown as it grew."""
+
+    title: str
+    sound: bytes
+    cover: bytes = Field(json_schema_extra={"artifact": True})
+    chart: dict[str, Any] = Field(json_schema_extra={"artifact": True, "stream": True, "stream_id": "bars"})
+
+
+async def test_bytes_are_references_with_a_type(planner: Planner, start_runner: Start, serve_tools: Serve, store: Store) -> None:
+    """However few, and whether their author has marked them or not: no model reads bytes. A heavy field has the type of its stream."""
+
+    @tool(idempotent=True)
+    async def record(ctx: ToolContext) -> Recording:
+        await ctx.emit_artifact(stream_id="bars", chunk={}, done=True, artifact_type="echarts")
+        return Recording(title="Blue", sound=b"RIFF\xff", cover=b"%PDF-1.7\n\xff", chart={"bars": ["x"] * 20_000})
+
+    @tool(idempotent=True)
+    async def raw() -> bytes:
+        return b"\xff" * 10
+
+    serve_tools(record, raw)
+    await start_runner()
+    run = await planner.request("record", {})
+    finished, whole = await planner.outcome(run), await planner.call("raw", {})
+
+    assert finished.observation == {
+        "title": "Blue",
+        "sound": "<artifact:bytes size=5B>",
+        "cover": "<artifact:bytes size=10B>",
+        "chart": "<artifact:dict stream=bars>",
+    }
+    refs = {path: ArtifactRef.model_validate(each) for path, each in finished.artifacts.items()}
+    assert {path: (ref.mime_type, ref.json_type, ref.artifact_type) for path, ref in refs.items()} == {
+        "sound": ("application/octet-stream", "bytes", None),
+        "cover": ("application/pdf", "bytes", None),
+        "chart": ("application/json", "dict", "echarts"),
+    }
+    listed = (await store.client.list("default", run=run)).artifacts
+    assert {each.ref.artifact_id for each in listed} == {ref.artifact_id for ref in refs.values()}
+    assert {each.ref.artifact_type for each in listed} == {None, "echarts"}
+    assert whole.observation == "<artifact:bytes size=10B>"
+    assert (await store.client.read("default", whole.artifacts["$"]["artifact_id"], limit=100))[1] == b"\xff" * 10
+
+
+async def test_light_bytes_travel_in_the_message_where_no_store_is(planner: Planner, start_runner: Start, serve_tools: Serve) -> None:
+    """The call does not fail for want of one."""
+
+    @tool(idempotent=True)
+    async def few() -> bytes:
+        return b"\xff\xfe"
+
+    serve_tools(few)
+    await start_runner()
+    finished = await planner.call("few", {})
+    assert (finished.observation, finished.artifacts) == ("<artifact:bytes size=2B>", {"$": "//4="})
 
 
 async def test_light_streams_leave_the_message_when_they_are_too_many(

@@ -133,12 +133,13 @@ class _Reader:
             self._read_composition(node, schema)
 
     def _read_marks(self, node: Node, schema: Mapping[str, Any]) -> None:
-        node.artifact = bool(schema.get("artifact") or schema.get("stream"))  # what is streamed to people is not for the model
         node.stream_id = _text(schema.get("stream_id"))
         node.stream = bool(schema.get("stream", node.stream_id))
         node.source_field = _text(schema.get("source_field"))
         node.produces_sources = bool(schema.get("produces_sources"))
         node.binary = _text(schema.get("format")) in _BINARY_FORMATS or _text(schema.get("contentEncoding")) in _BINARY_FORMATS
+        # What is streamed to people is not for the model, and no model reads bytes.
+        node.artifact = bool(schema.get("artifact") or schema.get("stream")) or node.binary
 
     def _read_shape(self, node: Node, schema: Mapping[str, Any]) -> None:
         kinds = schema.get("type")

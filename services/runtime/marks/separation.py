@@ -5,7 +5,7 @@ the same walk, so that whatever is hidden from the model is kept for people, and
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from contracts.artifacts import ArtifactRef
@@ -26,13 +26,14 @@ Streams = Sequence[str] | None
 class Parts:
     """A result taken apart. `artifacts` maps dotted paths to values as they came; binary ones are bytes.
 
-    `unclaimed`: ids of streams that the call has used and whose whole is no field of the result.
+    `claimed`: dotted path -> id of the stream that has shown the field there; `unclaimed`: ids of streams that belong to no field.
     """
 
     observation: Any
     artifacts: dict[str, Any]
     sources: list[Source]
     unclaimed: tuple[str, ...] = ()
+    claimed: dict[str, str] = field(default_factory=dict)
 
 
 def separate(value: Any, schema: Schema | Marks, *, streamed: Streams = None) -> Parts:
@@ -40,7 +41,7 @@ def separate(value: Any, schema: Schema | Marks, *, streamed: Streams = None) ->
     marks = read_marks(schema)
     names = _StreamNames(marks, streamed)
     observation = _redacted(value, marks, names)
-    return Parts(observation, collect(value, marks), extract_sources(value, marks), names.unclaimed())
+    return Parts(observation, collect(value, marks), extract_sources(value, marks), names.unclaimed(), names.claimed)
 
 
 def redact(value: Any, schema: Schema | Marks, *, streamed: Streams = None) -> Any:
@@ -118,7 +119,8 @@ class _StreamNames:
 
     def __init__(self, marks: Marks, streamed: Streams) -> None:
         self._streamed = streamed
-        self._claimed: set[str] = set()
+        self.claimed: dict[str, str] = {}
+        """Dotted path -> the stream of the field there."""
         self._free = [stream for stream in dict.fromkeys(streamed or ()) if stream not in marks.stream_ids]
 
     def of(self, path: Path, nodes: list[Node]) -> str | None:
@@ -126,12 +128,13 @@ class _StreamNames:
             return None
         name = self._find(path, nodes)
         if name is not None:
-            self._claimed.add(name)
+            self.claimed[dotted(path)] = name
         return name
 
     def unclaimed(self) -> tuple[str, ...]:
         """The streams that belong to no field."""
-        return tuple(stream for stream in dict.fromkeys(self._streamed or ()) if stream not in self._claimed)
+        claimed = set(self.claimed.values())
+        return tuple(stream for stream in dict.fromkeys(self._streamed or ()) if stream not in claimed)
 
     def _find(self, path: Path, nodes: list[Node]) -> str | None:
         declared = next((node.stream_id for node in nodes if node.stream_id), None)
