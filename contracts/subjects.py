@@ -4,21 +4,7 @@ Rule 1: nobody else writes or splits a subject. A name that comes from outside i
 Rule 2: what is not well-formed is refused with `InvalidName`: wildcards, dots, spaces, control characters, empty, too long, not ASCII.
 Rule 3: two exact subjects per run (`log`, `stream`), never one per event type: an exact read costs the same at a million messages.
 
-| subject | who writes -> who reads |
-| --- | --- |
-| request.<tenant>.<run> | gateway -> planner |
-| inbox.<tenant>.<run>.<message> | tool_runner, timers -> planner |
-| control.<tenant>.<run>.<message> | gateway -> planner |
-| emit.<tenant>.<run>.log, .stream | planner, tool_runner -> the stream RUNS |
-| context.<tenant>.<run> | planner -> planner; RUNS keeps it and shows it to nobody |
-| run.<tenant>.<run>.log, .stream | republished by RUNS -> anyone, live |
-| call.<tenant>.<run>.<tool> | planner -> tool_runner |
-| tool.<name>, .status, .cancel | tool_runner -> tool services |
-| artifact.<verb>, artifact.chunk.<copy> | any service -> artifact_store |
-| timer.<tenant>.<run>.<message> -> due... | anyone -> later, the run's inbox |
-| dead.<stream> | what could not be processed |
-| handling.<stream>.<sequence> | planner, tool_runner: how often the handling of a message was begun |
-| probe.<stream> | any service, to see whether the stream stores; read by nobody |
+Who writes each of them and who reads it, and which stream keeps it: docs/architecture.md#subjects-and-streams.
 """
 
 import hashlib
@@ -59,9 +45,13 @@ ALL_REQUESTS = "request.*.*"
 ALL_INBOX = "inbox.*.*.*"
 ALL_CONTROL = "control.*.*.*"
 ALL_LOGS, ALL_STREAMS = "emit.*.*.log", "emit.*.*.stream"
+ALL_OF_RUNS, LIVE_OF_RUNS = "emit.*.*.*", "run.{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}"
+"""What the server republishes, and where."""
 ALL_CONTEXTS = "context.*.*"
 ALL_CALLS = "call.*.*.*"
 ALL_TIMERS, ALL_DUE = "timer.*.*.*", "due.*.*.*"
+DUE_IN_INBOX = "inbox.{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}"
+"""Where INBOX puts what it takes from ALL_DUE."""
 ALL_DEAD = "dead.>"
 ALL_HANDLINGS = "handling.*.*"
 ALL_SPECS = "spec.*"
@@ -253,6 +243,14 @@ def run_key(tenant: str, requested_at: int, run: str) -> str:
     return f"{checked_tenant(tenant)}.{requested_at:012x}{checked_id(run)}"
 
 
+def parse_run_key(key: str) -> tuple[str, str]:
+    """Return tenant and run of a key in the index, or raise InvalidName."""
+    tenant, _, rest = key.partition(".")
+    if not re.fullmatch(r"[0-9a-f]{12}", rest[:12], re.ASCII):
+        raise InvalidName(f"{key[:_SHOWN]!r} is not the key of a run")
+    return checked_tenant(tenant), checked_id(rest[12:])
+
+
 def runs_of(tenant: str) -> str:
     """All keys of a tenant in the index of runs."""
     return f"{checked_tenant(tenant)}.*"
@@ -271,6 +269,14 @@ def reference_key(tenant: str, artifact: str) -> str:
 def blob_key(tenant: str, name: str) -> str:
     """Who holds the blob `name`: its SHA-256, with a number where the same bytes are kept more than once."""
     return f"blob.{checked_tenant(tenant)}.{_checked(_BLOB, 'blob name', name)}"
+
+
+def parse_blob_key(key: str) -> tuple[str, str]:
+    """Return tenant and name of a blob from its record's key, or raise InvalidName."""
+    _, tenant, name = (*key.split("."), "", "")[:3]
+    if key != blob_key(tenant, name):
+        raise InvalidName(f"{key[:_SHOWN]!r} is not the key of a blob's record")
+    return tenant, name
 
 
 def is_blob_key(key: str) -> bool:
@@ -306,6 +312,14 @@ def place(session: str | None, run: str | None) -> str:
 def place_key(tenant: str, where: str, artifact: str) -> str:
     """An artifact's entry among those of its session and run; `where` comes from `place`."""
     return f"list.{checked_tenant(tenant)}.{_checked(_PLACE, 'place', where)}.{checked_id(artifact)}"
+
+
+def parse_place_key(key: str) -> tuple[str, str]:
+    """Return tenant and artifact of an entry, or raise InvalidName."""
+    _, tenant, session, run, artifact = (*key.split("."), "", "", "", "", "")[:5]
+    if key != place_key(tenant, f"{session}.{run}", artifact):
+        raise InvalidName(f"{key[:_SHOWN]!r} is not the key of an entry")
+    return tenant, artifact
 
 
 def places_of(tenant: str, session: str | None, run: str | None) -> str:

@@ -234,6 +234,48 @@ def sections(path: Path) -> frozenset[str]:
     return frozenset(re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings)
 
 
+#: The first words of our subjects and keys. `$JS`, `$KV`, `$SRV` and replies are NATS's own, and are written where they are used.
+OUR_SUBJECT = re.compile(
+    r"(?:artifact|blob|call|context|control|dead|due|emit|handling|inbox|list|model|ref|request|run|spec|timer|tool)\.(?:$|[*>{<]|[a-z]+$)"
+)
+
+
+def test_subjects_are_built_and_parsed_in_one_place() -> None:
+    """`contracts/subjects.py` checks every name that goes into a subject or key, and nobody else writes one or takes one apart."""
+    found = []
+    for path, text in python_files(*CODE):
+        if path == Path("contracts/subjects.py"):
+            continue
+        tree = ast.parse(text)
+        prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose and OUR_SUBJECT.match(node.value):
+                found.append(f"{path}:{node.lineno}: {node.value!r}")
+            if isinstance(node, ast.Call) and cuts_a_subject(node):
+                found.append(f"{path}:{node.lineno}: {ast.unparse(node)}")
+    # NATS's own form: the number of a pull, behind the prefix of our inbox.
+    assert [hit for hit in found if not hit.startswith("services/runtime/puller.py")] == []
+
+
+def cuts_a_subject(call: ast.Call) -> bool:
+    """Whether a subject or key is taken apart at its dots."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in {"split", "rsplit", "partition", "rpartition"}:
+        return False
+    at_dots = bool(call.args) and isinstance(call.args[0], ast.Constant) and call.args[0].value == "."
+    return at_dots and re.search(r"[Ss]ubject|\bkey\b", ast.unparse(call.func.value)) is not None
+
+
+def test_the_document_names_every_guarded_write() -> None:
+    """What two processes could both do is settled by the server; docs/architecture.md says where, and that there is no other lock."""
+    guarded = {str(path) for path, text in python_files("services") if "Nats-Expected-Last" in text}
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    section = text.partition("## What two processes could both do")[2].partition("\n## ")[0]
+    table = "".join(line for line in section.splitlines() if line.startswith("|"))
+    assert set(re.findall(r"`(services/[\w/]+\.py)`", table)) == guarded
+    locks = {str(path) for path, text in python_files("services") if {"fcntl", "filelock", "multiprocessing"} & set(imported(text))}
+    assert not locks
+
+
 @pytest.mark.parametrize(
     ("folder", "extra"),
     [

@@ -90,7 +90,8 @@ class Collector:
 
     async def _suspects(self, entries: list[Entry]) -> list[tuple[str, str, Shelf, int, list[str]]]:
         """Return the records that seem to have holders without a reference, with those holders' ids."""
-        shelves = [(*_parts(entry.key), shelf, entry.sequence) for entry in entries if (shelf := shelf_of(entry.data)) is not None]
+        records = [(entry, shelf) for entry in entries if (shelf := shelf_of(entry.data)) is not None]
+        shelves = [(*subjects.parse_blob_key(entry.key), shelf, entry.sequence) for entry, shelf in records]
         due = [(tenant, artifact) for tenant, _, shelf, _ in shelves for artifact, holder in shelf.holders.items() if self._is_due(holder)]
         found = await self._references.read_many(due)
         retired = await self._retired(found)
@@ -192,11 +193,6 @@ class Collector:
             return 0
         condemned = await self._shelves.write(tenant, name, Shelf(size=0, condemned=True, at=now()), after=sequence)
         return await self._remove(tenant, name, condemned)
-
-
-def _parts(key: str) -> tuple[str, str]:
-    _, tenant, name = key.split(".")
-    return tenant, name
 
 
 def _follows_run(reference: Reference) -> bool:

@@ -93,7 +93,7 @@ class References:
 
     async def tidy(self, entries: list[Entry], older_ms: int) -> None:
         """Take off the lists whatever has no reference and is that old: a put that came too late to be collected with its blob."""
-        who = {(entry.key.split(".")[1], _artifact_of(entry)): entry for entry in entries if int(entry.data) < now() - older_ms}
+        who = {subjects.parse_place_key(entry.key): entry for entry in entries if int(entry.data) < now() - older_ms}
         found = await self.read_many(list(who))
         for (tenant, artifact), entry in who.items():
             if (tenant, artifact) not in found and not (await self._table.surely(subjects.reference_key(tenant, artifact))).data:
@@ -105,17 +105,13 @@ class References:
         pattern = subjects.places_of(asked.tenant, asked.session_id, asked.run_id)
         entries = await self._table.matching(pattern, asked.cursor, asked.limit + 1)
         shown, more = entries[: asked.limit], len(entries) > asked.limit
-        who = [(asked.tenant, _artifact_of(entry)) for entry in shown]
+        who = [subjects.parse_place_key(entry.key) for entry in shown]
         found = await self.read_many(who)
         references = [found[one] for one in who if one in found]
         return ArtifactPage(
             artifacts=[each.stored() for each in references if asked.namespace is None or each.ref.namespace == asked.namespace],
             next_cursor=shown[-1].sequence if more else None,
         )
-
-
-def _artifact_of(entry: Entry) -> str:
-    return entry.key.rpartition(".")[2]
 
 
 def _read(data: bytes) -> Reference | None:

@@ -6,6 +6,7 @@ accepts meanwhile is added. Several gateways together may let a few more in.
 """
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 from contracts import subjects
@@ -53,5 +54,7 @@ class OpenRuns:
                 state = (await self._bus.api(f"STREAM.INFO.{stream}", {"subjects_filter": pattern}))["state"]
             except BusError as error:
                 raise TryAgain("The message bus does not answer.") from error
-            found |= {subject.split(".")[2] for subject in state.get("subjects") or ()}
+            for subject in state.get("subjects") or ():
+                with suppress(subjects.InvalidName):  # Somebody else's: no planner begins a run with it.
+                    found.add(subjects.parse(subject).run)
         return len(found)

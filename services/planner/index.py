@@ -124,13 +124,13 @@ async def sweep_once(bus: Bus, before: int) -> int:
             start = int(headers["Nats-Sequence"]) + 1
             try:
                 status = RunStatus.model_validate_json(message.data)
-            except ValidationError:
+                tenant, _ = subjects.parse_run_key(headers["Nats-Subject"].removeprefix(f"$KV.{subjects.RUNS_BUCKET}."))
+            except (ValidationError, subjects.InvalidName):
                 continue
             if status.ended_at is None:
                 continue
             if status.ended_at >= before:
                 return purged
-            tenant = headers["Nats-Subject"].split(".")[2]
             for subject in subjects.of_run(tenant, status.run_id):
                 await _purge(bus, subjects.RUNS, subject)
             # Its request is long gone, unless the queue has lost track of it; without a log it would show as queued.

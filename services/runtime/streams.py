@@ -71,7 +71,7 @@ STREAMS: tuple[dict[str, Any], ...] = (
         "sources": [
             {
                 "name": subjects.TIMERS,
-                "subject_transforms": [{"src": subjects.ALL_DUE, "dest": "inbox.{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}"}],
+                "subject_transforms": [{"src": subjects.ALL_DUE, "dest": subjects.DUE_IN_INBOX}],
             }
         ],
     },
@@ -89,7 +89,7 @@ STREAMS: tuple[dict[str, Any], ...] = (
         "deny_delete": True,
         "max_consumers": 16,
         # Listeners get the copy that exists only once it is stored: subscribers of the stream's own subjects also see refused writes.
-        "republish": {"src": "emit.*.*.*", "dest": "run.{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}"},
+        "republish": {"src": subjects.ALL_OF_RUNS, "dest": subjects.LIVE_OF_RUNS},
     },
     {**_QUEUE, "name": subjects.CALLS, "subjects": [subjects.ALL_CALLS], "max_consumers": _CONSUMERS_OF_TOOLS},
     {

@@ -113,6 +113,18 @@ def test_foreign_subjects_are_refused(subject: str) -> None:
         subjects.parse(subject)
 
 
+def test_keys_parse_back() -> None:
+    """Those of the index, of blobs and of the entries of sessions and runs; no other key is taken for one."""
+    assert subjects.parse_run_key(subjects.run_key("acme", 1_700_000_000_000, RUN)) == ("acme", RUN)
+    assert subjects.parse_blob_key(subjects.blob_key("acme", "a" * 64 + "-2")) == ("acme", "a" * 64 + "-2")
+    for where in (subjects.place("s", RUN), subjects.place(None, RUN), subjects.place("s", None)):
+        assert subjects.parse_place_key(subjects.place_key("acme", where, RUN)) == ("acme", RUN)
+    for parse in (subjects.parse_run_key, subjects.parse_blob_key, subjects.parse_place_key):
+        for key in ("", "a", "a.b", "list.acme", f"acme.{RUN}", f"blob.acme.{RUN}", f"list.acme.-.-.{RUN}.x", f"{'x' * 99}.{RUN}"):
+            with pytest.raises(InvalidName):
+                parse(key)
+
+
 def test_ids_are_time_ordered_and_well_formed() -> None:
     """New ids are UUIDv7: version and variant are set, and later ids sort later."""
     made = [ids.new_id() for _ in range(200)]

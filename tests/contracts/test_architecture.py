@@ -1,0 +1,93 @@
+"""The tables of docs/architecture.md against the code: what is kept where, who writes it, who reads it."""
+
+import ast
+import re
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+
+from contracts import subjects
+from services.runtime.streams import BUCKETS, STREAMS
+
+ROOT = Path(__file__).resolve().parents[2]
+SERVICES = {"artifact_store", "gateway", "planner", "tool_runner"}
+#: Every service provisions the streams; that is neither writing nor reading.
+PROVISIONING = "streams"
+#: Keys begin with words that subjects begin with too.
+KEYS = re.compile(r"_key$|^ALL_(?:TOOLS|SPECS|MODELS|REFUSED)$")
+
+
+def section(heading: str) -> str:
+    """A section of the document."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert f"\n## {heading}\n" in text
+    return text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+def rows(heading: str) -> list[list[str]]:
+    """The cells of a section's table, without its head."""
+    lines = [line for line in section(heading).splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def patterns_of(cell: str) -> set[str]:
+    """The subjects in a cell, with `*` for each name."""
+    return {re.sub(r"<\w+>", "*", subject) for subject in re.findall(r"`([^`]+)`", cell)}
+
+
+def test_every_subject_of_a_stream_is_in_the_table() -> None:
+    """With the stream that keeps it; and no other."""
+    kept = {(pattern, row[1]) for row in rows("Subjects and streams") for pattern in patterns_of(row[0]) if row[1] != "no stream"}
+    wanted = {(subject.replace(">", "*"), stream["name"]) for stream in STREAMS for subject in stream["subjects"]}
+    wanted |= {(f"$KV.{bucket}.*", f"bucket `{bucket}`") for bucket in BUCKETS}
+    assert kept == wanted | {("probe.*", "each stream its own")}
+
+
+def test_who_writes_and_reads_is_in_the_table() -> None:
+    """For each subject the services that name it in their code, themselves or through a module of the runtime."""
+    named: dict[str, set[str]] = defaultdict(set)
+    for subject, _, writers, readers in rows("Subjects and streams"):
+        words = set(re.findall(r"\w+", f"{writers} {readers}"))
+        for pattern in patterns_of(subject):
+            named[pattern.partition(".")[0]] |= SERVICES if "every service" in writers else words & SERVICES
+    named.pop("$KV")
+    using = {word: {service for name in names for service in users(name)} for word, names in builders().items() if word in named}
+    assert {word: found for word, found in named.items() if word != "probe"} == using | {"due": {"planner"}}
+    buckets = {"catalogue": users("CATALOGUE_BUCKET"), "runs": users("RUNS_BUCKET"), "artifacts": users("ARTIFACTS_BUCKET")}
+    for subject, _, writers, readers in rows("Subjects and streams"):
+        if subject.startswith("`$KV."):
+            assert set(re.findall(r"\w+", f"{writers} {readers}")) & SERVICES == buckets[subject.split(".")[1]], subject
+
+
+def builders() -> dict[str, set[str]]:
+    """The functions and patterns of `contracts.subjects`, by the first word of the subjects that they give."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for node in ast.parse((ROOT / "contracts" / "subjects.py").read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef):
+            for back in (each.value for each in ast.walk(node) if isinstance(each, ast.Return)):
+                if isinstance(back, ast.JoinedStr) and isinstance(back.values[0], ast.Constant):
+                    found[str(back.values[0].value).partition(".")[0]].add(node.name)
+    for name, value in vars(subjects).items():
+        if name.isupper() and isinstance(value, str) and "." in value:
+            found[value.partition(".")[0]].add(name)
+    return {word: {name for name in names if not KEYS.search(name)} for word, names in found.items() if word != "probe"}
+
+
+@cache
+def users(name: str) -> frozenset[str]:
+    """The services whose code names something of `contracts.subjects`, or imports a module of the runtime that does."""
+    direct: set[str] = set()
+    through: set[str] = set()
+    for path in (ROOT / "services").rglob("*.py"):
+        owner = path.relative_to(ROOT / "services").parts[0]
+        text = path.read_text(encoding="utf-8")
+        if re.search(rf"\bsubjects\.{name}\b", text):
+            (through if owner == "runtime" else direct).add(path.stem if owner == "runtime" else owner)
+    for path in (ROOT / "services").rglob("*.py"):
+        owner = path.relative_to(ROOT / "services").parts[0]
+        modules = "|".join(through - {PROVISIONING}) or "-"
+        if owner in SERVICES and re.search(
+            rf"from services\.runtime(?:\.(?:{modules}) import| import [\w, ]*\b(?:{modules})\b)", path.read_text(encoding="utf-8")
+        ):
+            direct.add(owner)
+    return frozenset(direct & SERVICES)
