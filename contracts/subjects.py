@@ -152,6 +152,11 @@ def calls_of(tool: str) -> str:
     return f"call.*.*.{checked_tool(tool)}"
 
 
+def called_tool(subject: str) -> str:
+    """The tool of a call's subject, whatever else that names: what is not well-formed has to be read too. Raises InvalidName."""
+    return checked_tool(subject.rpartition(".")[2])
+
+
 def calls_consumer(tool: str) -> str:
     """The durable consumer of the tool's calls."""
     return f"tool_{checked_tool(tool)}"

@@ -84,7 +84,8 @@ class Lanes:
 
     async def _served(self) -> set[str]:
         """Return the tools that have a consumer."""
-        return _tools(name.removeprefix(_PREFIX) for name in await self._consumers() if name.startswith(_PREFIX))
+        names = (name.removeprefix(_PREFIX) for name in await self._consumers() if name.startswith(_PREFIX))
+        return _tools(names, subjects.checked_tool)
 
     async def _consumers(self) -> list[str]:
         found: list[str] = []
@@ -106,7 +107,7 @@ class Lanes:
             page = answer["state"].get("subjects") or {}
             found |= page
             if not page or len(found) >= answer.get("total", 0):
-                return _tools(subject.rpartition(".")[2] for subject in found)
+                return _tools(found, subjects.called_tool)
 
     async def _look(self) -> None:
         while True:
@@ -149,10 +150,10 @@ class Lanes:
             await puller.stop(_LEAVING_S)
 
 
-def _tools(names: Iterable[str]) -> set[str]:
+def _tools(names: Iterable[str], read: Callable[[str], str]) -> set[str]:
     """Those of the names that a tool can have: anybody on the bus may have made up others."""
     found = set()
     for name in names:
         with contextlib.suppress(InvalidName):
-            found.add(subjects.checked_tool(name))
+            found.add(read(name))
     return found
