@@ -58,7 +58,7 @@ class VisionContextPolicy(Message):
 class ModelProfile(Message):
     """What a planner knows of a model that it uses. It stands in the catalogue, so that the gateway can answer before a run exists."""
 
-    model: Annotated[str, Field(min_length=1, max_length=200)]
+    model: Annotated[str, Field(min_length=1, max_length=200, description="its name; `*`: callers may name any model")]
     images: Literal["seen", "refused", "dropped"] = Field(
         description="`refused`: it does not see, and a run with images ends; `dropped`: it does not see, and the run goes on without them; "
         "so where neither the request nor `vision` says otherwise"

@@ -17,6 +17,8 @@ def _said(text: str) -> str:
     return text
 
 
+MODEL_NAME = r"^[^\s\x00-\x1f\x7f]+$"
+"""What a model's name looks like: neither white space nor control characters."""
 Question = Annotated[str, AfterValidator(_said)]
 """Something that a model can be asked."""
 
@@ -60,7 +62,9 @@ class RunInput(HttpInput):
     )
     agent: str = Field(default="default", pattern=r"^[A-Za-z0-9_-]{1,64}$", description="an entry of the agents file")
     strategy: Literal["react"] | None = None
-    model: str | None = Field(default=None, max_length=200)
+    model: str | None = Field(
+        default=None, max_length=200, pattern=MODEL_NAME, description="one of those that the deployment names; null: the agent's"
+    )
     reasoning_effort: Literal["low", "medium", "high", "auto"] | None = None
     session_id: str | None = Field(default=None, max_length=200)
     user_id: str | None = Field(default=None, max_length=200)

@@ -23,13 +23,13 @@ from .errors import add_handlers
 from .event_stream import OpenStreams
 from .images import Images
 from .intake import Intake
+from .models import Models
 from .open_runs import OpenRuns
 from .openapi import describe
 from .routes import Gateway, closed, router
 from .run_index import RunIndex
 from .runs import Runs
 from .settings import GatewaySettings
-from .vision import Vision
 
 _WELCOME = """This is a Runwire gateway. It speaks HTTP and JSON; /openapi.json describes it.
 
@@ -61,7 +61,7 @@ def build_app(settings: GatewaySettings, bus: Bus, tools: Callable[[], Mapping[s
         guard=build_guard(settings),
         runs=runs,
         intake=intake,
-        asking=Asking(Questions(settings), intake, Vision(bus), Images(store, settings), streams),
+        asking=Asking(Questions(settings), intake, Models(bus), Images(store, settings), streams),
         index=RunIndex(bus),
         artifacts=store,
         tools=tools,

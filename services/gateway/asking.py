@@ -1,7 +1,7 @@
 """Take a question in, with its images: what `POST /v1/runs` and `POST /chat` have in common.
 
-The order: the body's form, the idempotency key (a run that is known is given back, whatever has changed since), whether the model sees
-images, the images themselves, and only then the request for the run.
+The order: the body's form, the idempotency key (a run that is known is given back, whatever has changed since), the model's name, whether
+it sees images, the images themselves, and only then the request for the run.
 """
 
 from fastapi import Request
@@ -14,16 +14,18 @@ from .connected import while_connected
 from .event_stream import OpenStreams
 from .images import Images
 from .intake import Intake
+from .models import Models
 from .vision import Vision
 
 
 class Asking:
     """Reads questions and has their runs accepted."""
 
-    def __init__(self, questions: Questions, intake: Intake, vision: Vision, images: Images, streams: OpenStreams) -> None:
+    def __init__(self, questions: Questions, intake: Intake, models: Models, images: Images, streams: OpenStreams) -> None:
         self._questions = questions
         self._intake = intake
-        self._vision = vision
+        self._models = models
+        self._vision = Vision(models)
         self._images = images
         self._streams = streams
 
@@ -35,7 +37,10 @@ class Asking:
                 work = self._images_of(tenant, run, asked)
                 return await while_connected(request, self._streams, work, "The gateway is stopping; nothing was accepted.")
 
-            return await self._intake.accept(tenant, asked, idempotency_key(request), trace_id(request), images)
+            async def check() -> None:
+                await self._models.check(asked.model)
+
+            return await self._intake.accept(tenant, asked, idempotency_key(request), trace_id(request), images, check)
 
     async def _images_of(self, tenant: str, run: str, asked: RunInput) -> list[ImageRef]:
         await self._vision.check(asked.model, asked.agent, asked.vision)

@@ -48,11 +48,17 @@ class Intake:
         self._wait_s = wait_s
 
     async def accept(
-        self, tenant: str, asked: RunInput, key: str | None = None, trace: str | None = None, take: TakeImages | None = None
+        self,
+        tenant: str,
+        asked: RunInput,
+        key: str | None = None,
+        trace: str | None = None,
+        take: TakeImages | None = None,
+        check: Callable[[], Awaitable[None]] | None = None,
     ) -> str:
         """Store the request for a run and return the run's id; the same key and body always give the same run.
 
-        `take` gives the references of its images, once the question is known to be new and sound. Raises what that raises,
+        For a question that is new and sound `check` may object, and `take` gives the references of its images. Raises what they raise,
         IdempotencyConflict, InvalidInput, BodyTooLarge, TooManyRuns, and TryAgain when nobody knows that it was accepted: repeated with a
         key it is safe.
         """
@@ -61,6 +67,8 @@ class Intake:
         data = _encoded(request)
         if key and await self._is_known(request):
             return request.run_id
+        if check is not None:
+            await check()
         await self._open_runs.admit(tenant)
         if asked.images and take is not None:
             request = request.model_copy(update={"images": await take(request.run_id)})

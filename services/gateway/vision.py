@@ -4,28 +4,21 @@ What models make of images is in the planners' profiles, in the catalogue. They 
 of which nobody says anything is let through: its run tells.
 """
 
-from pydantic import ValidationError
-
-from contracts import subjects
 from contracts.images import ModelProfile, VisionMode
-from services.runtime.bus import Bus
-from services.runtime.catalogue import read_entries
 
 from .errors import VisionUnsupported
+from .models import Models
 
 
 class Vision:
-    """Reads the profiles when they are asked for."""
+    """Knows which models see."""
 
-    def __init__(self, bus: Bus) -> None:
-        self._bus = bus
+    def __init__(self, models: Models) -> None:
+        self._models = models
 
     async def check(self, model: str | None, agent: str, mode: VisionMode | None) -> None:
         """Raises VisionUnsupported when no model that would answer takes images, and Unsure or Unavailable without NATS."""
-        entries, _ = await read_entries(self._bus, subjects.ALL_MODELS)
-        found = [_parsed(message.data) for message in entries.values()]
-        known = [profile for profile in found if profile is not None]
-        asked = [profile for profile in known if (profile.model == model if model else agent in profile.agents)]
+        asked = [profile for profile in await self._models.known() if (profile.model == model if model else agent in profile.agents)]
         if asked and all(_refuses(profile, agent, mode) for profile in asked):
             raise VisionUnsupported(sorted(profile.model for profile in asked))
 
@@ -35,11 +28,3 @@ def _refuses(profile: ModelProfile, agent: str, mode: VisionMode | None) -> bool
     if profile.images == "seen":
         return False
     return (mode or profile.vision.get(agent) or ("strict" if profile.images == "refused" else "lenient")) == "strict"
-
-
-def _parsed(data: bytes) -> ModelProfile | None:
-    # Of a key that has expired, or from a version that says it in another way: nothing is known.
-    try:
-        return ModelProfile.model_validate_json(data) if data else None
-    except ValidationError:
-        return None

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import structlog
 
 from contracts import subjects
+from contracts.images import ModelProfile
 from services.runtime.bus import Bus
 from services.runtime.catalogue import Catalogue
 from services.runtime.health import Health
@@ -24,7 +25,7 @@ from .forgotten import Forgotten
 from .handlers import Planner
 from .model import LiteLLMModel, Model
 from .model_bytes import Limits
-from .model_choice import find_model
+from .model_choice import find_model, named_models
 from .moves import CHARACTERS_PER_TOKEN, Rules
 from .opening import Defaults
 from .pictures import Pictures
@@ -47,15 +48,7 @@ def build_planner(
     )
     thinker = Thinker(
         model=model,
-        defaults=Defaults(
-            default_model,
-            settings.reasoning_effort,
-            settings.triage_model,
-            tuple(settings.fallback_models),
-            settings.action_format,
-            settings.action_transport,
-            seeing or sight.Sight(),
-        ),
+        defaults=_defaults(settings, default_model, seeing or sight.Sight()),
         agents=load_agents(settings.agents_file),
         catalogue=catalogue,
         strategies={"react": react},
@@ -67,6 +60,25 @@ def build_planner(
         max_characters=settings.max_context_tokens * CHARACTERS_PER_TOKEN,
     )
     return Planner(bus, thinker, rules, cached_runs=settings.planner_cached_runs, chunk_ttl_s=settings.chunk_ttl_s)
+
+
+def _defaults(settings: PlannerSettings, default_model: str, seeing: sight.Sight) -> Defaults:
+    return Defaults(
+        default_model,
+        settings.reasoning_effort,
+        settings.triage_model,
+        tuple(settings.fallback_models),
+        settings.action_format,
+        settings.action_transport,
+        seeing,
+        tuple(settings.models),
+    )
+
+
+def profiles_of(settings: PlannerSettings, default_model: str, seeing: sight.Sight) -> list[ModelProfile]:
+    """What the gateway is told of the models that may be asked."""
+    agents = load_agents(settings.agents_file)
+    return sight.profiles(seeing, agents, default_model, named_models(agents, _defaults(settings, default_model, seeing)))
 
 
 def sight_of(settings: PlannerSettings, known: Callable[[str], bool]) -> sight.Sight:
@@ -98,7 +110,7 @@ async def work(bus: Bus, _broker: Broker, _health: Health) -> AsyncIterator[None
     retrying = Retrying(model=litellm, fallbacks=tuple(settings.fallback_models))
     seeing = sight_of(settings, litellm.sees)
     planner = build_planner(settings, bus, catalogue, retrying, chosen.model, seeing)
-    profiles = sight.profiles(seeing, load_agents(settings.agents_file), chosen.model, settings.fallback_models)
+    profiles = profiles_of(settings, chosen.model, seeing)
     aside = [
         bus.tasks.keep("retention_sweep", index.sweep(bus, settings.retention_days)),
         bus.tasks.keep("forgotten_messages", Forgotten(bus, planner.on_message, settings.retention_days).watch()),

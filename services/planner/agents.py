@@ -10,14 +10,14 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapte
 
 from contracts.events import ActionFormat, ActionTransport, Reflection
 from contracts.images import VisionContextPolicy, VisionMode
-from contracts.runs import LimitsInput, RunLimits
+from contracts.runs import MODEL_NAME, LimitsInput, RunLimits
 
 DEFAULT_AGENT = "default"
 """Answers where a request names no agent; it exists even without a file."""
 
 AgentName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 ToolName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
-ModelName = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+ModelName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=MODEL_NAME)]
 
 
 class InvalidAgents(ValueError):

@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import orjson
 
 from . import rehearsal
+from .agents import Agent
 
 OLLAMA_HOST, OLLAMA_PORT = "127.0.0.1", 11434
 BY_KEY = {
@@ -21,6 +23,29 @@ BY_KEY = {
 }
 """The environment variable of a provider's key, and the model that is then used. The first one that is set counts."""
 _LARGEST_LIST = 1 << 20
+
+
+ANY_MODEL = "*"
+"""Among the names of models: callers may name any other."""
+
+
+class _Named(Protocol):
+    @property
+    def model(self) -> str: ...
+    @property
+    def models(self) -> tuple[str, ...]: ...
+    @property
+    def fallbacks(self) -> tuple[str, ...]: ...
+    @property
+    def triage_model(self) -> str | None: ...
+
+
+def named_models(agents: Mapping[str, Agent], deployment: _Named) -> list[str]:
+    """The models that the deployment names, so that requests may name them too, sorted; the stand-in is one of them, and costs nothing."""
+    names = {deployment.model, deployment.triage_model, *deployment.models, *deployment.fallbacks, rehearsal.NAME}
+    for agent in agents.values():
+        names |= {agent.model, *agent.models, *(agent.fallbacks or ()), agent.reflection.model if agent.reflection else None}
+    return sorted(name for name in names if name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from contracts.tools import ToolSpec
 from . import rehearsal
 from .agents import Agent
 from .errors import CannotOpen
+from .model_choice import ANY_MODEL, named_models
 from .sight import Sight, models_for
 
 STRATEGIES = ("react",)
@@ -29,6 +30,8 @@ class Defaults:
     action_format: ActionFormat = "auto"
     action_transport: ActionTransport = "json"
     sight: Sight = field(default_factory=Sight)
+    models: tuple[str, ...] = ()
+    """Further models that requests may name."""
 
 
 def open_run(request: RunRequested, agents: Mapping[str, Agent], live: Mapping[str, ToolSpec], defaults: Defaults) -> RunStarted:
@@ -40,6 +43,8 @@ def open_run(request: RunRequested, agents: Mapping[str, Agent], live: Mapping[s
     if strategy not in STRATEGIES:
         raise CannotOpen("bad_request", f"there is no strategy {strategy!r}; there are: {', '.join(STRATEGIES)}")
     limits = _limits(request, agent)
+    if request.model is not None:
+        _check_model(request.model, agents, defaults)
     models = [request.model] if request.model else models_for(agent, defaults.model)
     fallbacks = list(defaults.fallbacks if agent.fallbacks is None else agent.fallbacks)
     tools = _allowed(request, agent, live)
@@ -67,6 +72,12 @@ def open_run(request: RunRequested, agents: Mapping[str, Agent], live: Mapping[s
         warnings=seen.warnings,
         deadline_at=None if limits.deadline_s is None else request.requested_at + int(limits.deadline_s * 1000),
     )
+
+
+def _check_model(model: str, agents: Mapping[str, Agent], defaults: Defaults) -> None:
+    names = named_models(agents, defaults)
+    if model not in names and ANY_MODEL not in names:
+        raise CannotOpen("bad_request", f"there is no model {model[:200]!r} here; there are: {', '.join(names)}")
 
 
 def listed(request: RunRequested) -> RunRequested:

@@ -1,18 +1,27 @@
 """Settings of the planner: environment variables `RUNWIRE_*`."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr
+import orjson
+from pydantic import Field, SecretStr, field_validator
+from pydantic_settings import NoDecode
 
 from contracts.images import VisionContextPolicy, VisionMode
 from services.runtime.settings import BusSettings
+
+from .agents import ModelName
 
 
 class PlannerSettings(BusSettings):
     """What a deployment sets for all its runs."""
 
     model: str | None = Field(default=None, description="LiteLLM's name of the model; none: found, or the embedded stand-in")
+    models: Annotated[list[ModelName], NoDecode] = Field(
+        default_factory=list,
+        description="further models that requests may name, separated by commas or as JSON; `*`: any, which lets every caller choose the "
+        "price, and send prompts to any address that the planner reaches",
+    )
     model_api_base: str | None = Field(default=None, description="of a server that speaks OpenAI's protocol, for models `openai/…`")
     model_api_key: SecretStr | None = Field(default=None, description="of that server; providers' keys are read from their own variables")
     fallback_models: list[str] = Field(default_factory=list)
@@ -41,3 +50,10 @@ class PlannerSettings(BusSettings):
     planner_cached_runs: int = Field(default=2000, ge=1)
     chunk_ttl_s: int = Field(default=3600, ge=600, description="token chunks expire; the answer stays in the log")
     retention_days: float = Field(default=30, gt=0, description="finished runs are purged after this time")
+
+    @field_validator("models", mode="before")
+    @classmethod
+    def _separated(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        return orjson.loads(value) if value.lstrip().startswith("[") else [name.strip() for name in value.split(",") if name.strip()]

@@ -96,9 +96,9 @@ def models_for(agent: Agent, default: str) -> list[str]:
     return list(dict.fromkeys([first, *agent.models]))
 
 
-def profiles(sight: Sight, agents: Mapping[str, Agent], default: str, fallbacks: Iterable[str]) -> list[ModelProfile]:
-    """Describe every model that this planner may use of its own accord."""
-    users: dict[str, list[str]] = {model: [] for model in fallbacks}
+def profiles(sight: Sight, agents: Mapping[str, Agent], default: str, named: Iterable[str]) -> list[ModelProfile]:
+    """Describe every model that this planner may ask; `named`: those that requests may name."""
+    users: dict[str, list[str]] = {model: [] for model in named}
     for name, agent in sorted(agents.items()):
         for model in models_for(agent, default):
             users.setdefault(model, []).append(name)

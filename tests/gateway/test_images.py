@@ -251,7 +251,7 @@ async def test_images_for_a_model_that_does_not_see_them(served: Served, bus: Bu
         assert "x/blind:1" in answer.json()["detail"]
         assert "RUNWIRE_MODEL_VISION" in answer.json()["detail"]
         assert (await ask(served.http, **choice)).status_code == 202, "without images it may answer"
-    for choice in ({"model": "x/seeing"}, {"model": "x/lenient"}, {"model": "x/unknown"}, {"agent": "mixed"}, {"agent": "nobody"}):
+    for choice in ({"model": "x/seeing"}, {"model": "x/lenient"}, {"agent": "mixed"}, {"agent": "nobody"}):
         assert (await ask(served.http, image, **choice)).status_code == 202, choice
 
     await profile(bus, model="x/short", images="refused", agents=["kind"], vision={"kind": "lenient", "strict": "strict"})

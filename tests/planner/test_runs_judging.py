@@ -53,7 +53,7 @@ async def test_a_triage_picks_among_several_models(plan: Plan, provider: ModelSe
 async def test_the_effort_of_a_request_wins(plan: Plan, provider: ModelServer) -> None:
     """Over the agent's and the deployment's; it is passed on as it is."""
     provider.say(answer("done"))
-    planning = await plan(reasoning_effort="auto", agents={"calm": {"reasoning_effort": "low"}})
+    planning = await plan(models=["openai/o3"], reasoning_effort="auto", agents={"calm": {"reasoning_effort": "low"}})
     story = await planning.tell(agent="calm", reasoning_effort="high", model="openai/o3")
     assert story.of("triaged") == []
     assert provider.ledger[0].body["reasoning_effort"] == "high"

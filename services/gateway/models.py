@@ -1,0 +1,47 @@
+"""The models that planners know, as they describe them in the catalogue.
+
+A description stands there as long as a planner refreshes it. While there is none, nobody knows, and a run's planner decides alone.
+"""
+
+from pydantic import ValidationError
+
+from contracts import subjects
+from contracts.images import ModelProfile
+from services.runtime.bus import Bus
+from services.runtime.catalogue import read_entries
+
+from .errors import InvalidInput
+
+_ANY = "*"
+_SHOWN = 50
+
+
+class Models:
+    """Reads the profiles when they are asked for."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+
+    async def known(self) -> list[ModelProfile]:
+        """All profiles. Raises Unsure or Unavailable without NATS."""
+        entries, _ = await read_entries(self._bus, subjects.ALL_MODELS)
+        found = [_parsed(message.data) for message in entries.values()]
+        return [profile for profile in found if profile is not None]
+
+    async def check(self, model: str | None) -> None:
+        """Raises InvalidInput for a model that no planner names, and Unsure or Unavailable without NATS."""
+        if model is None:
+            return
+        names = sorted({profile.model for profile in await self.known()})
+        if not names or model in names or _ANY in names:
+            return
+        there = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+        raise InvalidInput("model", f"Requests may name: {there}. RUNWIRE_MODELS of the planner adds others.")
+
+
+def _parsed(data: bytes) -> ModelProfile | None:
+    # Of a key that has expired, or from a version that says it in another way: nothing is known.
+    try:
+        return ModelProfile.model_validate_json(data) if data else None
+    except ValidationError:
+        return None

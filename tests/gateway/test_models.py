@@ -1,0 +1,58 @@
+"""Models that a request names: those that planners know, and no other."""
+
+import pytest
+
+from contracts import subjects
+from contracts.ids import new_id
+from contracts.images import ModelProfile
+from services.runtime.bus import Bus
+from services.runtime.catalogue import key_subject
+from tests.gateway.serving import Served
+
+
+async def profile(bus: Bus, model: str) -> None:
+    """What a planner says of a model."""
+    said = ModelProfile(model=model, images="seen")
+    await bus.publish(key_subject(subjects.model_key(model)), said.model_dump_json().encode(), {"Nats-TTL": "60s"})
+
+
+@pytest.mark.parametrize("path", ["/v1/runs", "/chat"])
+@pytest.mark.parametrize("model", ["oobabooga/http://127.0.0.1:9/x", "github_copilot/gpt-4", "mine", "openai/openai/mine", "*"])
+async def test_a_model_that_no_planner_names_is_refused(served: Served, bus: Bus, path: str, model: str) -> None:
+    """With those that there are; nothing is accepted."""
+    await profile(bus, "openai/mine")
+    answer = await served.http.post(path, json={"query": "?", "model": model})
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input")
+    error = answer.json()["errors"][0]
+    assert error["field"] == "model"
+    assert "openai/mine" in error["message"]
+    assert model not in error["message"] or model in {"mine", "*"}
+
+
+@pytest.mark.parametrize("model", ["openai/mine\r\nX-Evil: 1", "openai/\x00", "openai/ mine", "", "x" * 201])
+async def test_what_is_no_name_is_refused_by_its_form(served: Served, model: str) -> None:
+    """Whether anybody knows it or not."""
+    answer = await served.http.post("/v1/runs", json={"query": "?", "model": model})
+    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "model")
+
+
+async def test_a_known_model_is_taken(served: Served, bus: Bus) -> None:
+    """And an accepted run stays accepted when its planner has gone."""
+    name, key = f"openai/{new_id()}", {"Idempotency-Key": f"key-{new_id()}"}
+    await profile(bus, name)
+    first = await served.http.post("/v1/runs", json={"query": "?", "model": name}, headers=key)
+    assert first.status_code == 202
+    await profile(bus, "openai/other")
+    await bus.publish(key_subject(subjects.model_key(name)), b"", {"KV-Operation": "DEL"})
+    again = await served.http.post("/v1/runs", json={"query": "?", "model": name}, headers=key)
+    assert (again.status_code, again.json()["run_id"]) == (202, first.json()["run_id"])
+    assert (await served.http.post("/v1/runs", json={"query": "?", "model": name})).status_code == 422
+
+
+async def test_a_planner_may_open_all(served: Served, bus: Bus) -> None:
+    """`RUNWIRE_MODELS=*`: whatever is named is for the planner to try."""
+    await profile(bus, "*")
+    try:
+        assert (await served.http.post("/v1/runs", json={"query": "?", "model": "openai/whatever"})).status_code == 202
+    finally:
+        await bus.publish(key_subject(subjects.model_key("*")), b"", {"KV-Operation": "DEL"})

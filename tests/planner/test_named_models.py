@@ -1,0 +1,109 @@
+"""Which models a request may name: a name decides where the prompt goes, and what it costs."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from services.planner.__main__ import profiles_of
+from services.planner.settings import PlannerSettings
+from services.planner.sight import Sight
+from tests.planner.conftest import Plan
+from tests.support.model_server import ModelServer, answer
+from tests.support.whole import MODEL
+
+
+@asynccontextmanager
+async def trap() -> AsyncIterator[tuple[str, list[bytes]]]:
+    """A server of a stranger's: its address, and what it was sent."""
+    heard: list[bytes] = []
+
+    async def hear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append(await reader.read(1000))
+        writer.close()
+
+    async with await asyncio.start_server(hear, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", heard
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "oobabooga/{trap}/x",
+        "openai/{trap}/v1",
+        "github_copilot/gpt-4",
+        "scripted",
+        "openai/openai/scripted",
+        "OPENAI/scripted",
+        " openai/scripted",
+        "openai/scripted\r\nX-Evil: 1",
+        "openai/\x00",
+        "*",
+        "",
+    ],
+)
+async def test_a_model_that_nobody_configured_is_not_asked(plan: Plan, provider: ModelServer, model: str) -> None:
+    """Not the planner's only check: the gateway refuses before, where it knows the planner. Nothing is sent anywhere."""
+    planning = await plan()
+    async with trap() as (url, heard):
+        story = await planning.tell(model=model.replace("{trap}", url))
+        assert (story.end.type, story.end.code) == ("error", "bad_request")
+        assert f"there are: builtin/rehearsal, {MODEL}" in story.end.error
+        assert "\r" not in story.end.error
+        assert story.end.usage.model_calls == 0
+        assert not heard
+    assert not provider.ledger
+
+
+async def test_what_the_deployment_names_may_be_named(plan: Plan, provider: ModelServer) -> None:
+    """The model itself, others, fallbacks, the triage's, those of agents, and the stand-in."""
+    agents = {
+        "a": {"model": "openai/a", "fallbacks": ["openai/b"], "models": ["openai/c"]},
+        "d": {"reflection": {"threshold": 0.5, "model": "openai/d"}},
+    }
+    planning = await plan(models=["openai/e"], fallback_models=["openai/f"], triage_model="openai/g", agents=agents)
+    provider.say(answer("done"))
+    for model in [MODEL, *(f"openai/{letter}" for letter in "abcdefg"), "builtin/rehearsal"]:
+        story = await planning.tell(model=model)
+        assert story.end.type == "done", model
+        assert story.of("run_started")[0].model == model
+    assert (await planning.tell(model="openai/h")).end.code == "bad_request"
+
+
+async def test_a_star_opens_all(plan: Plan, provider: ModelServer) -> None:
+    """For those who trust their callers."""
+    planning = await plan(models=["*"])
+    provider.say(answer("done"))
+    assert (await planning.tell(model="openai/whatever")).end.type == "done"
+    assert provider.ledger[0].body["model"] == "whatever"
+
+
+@pytest.mark.parametrize(
+    ("text", "models"),
+    [("openai/a, openai/b,", ["openai/a", "openai/b"]), (' ["openai/a"]', ["openai/a"]), ("*", ["*"]), ("", [])],
+)
+def test_models_are_separated_by_commas_or_written_as_json(monkeypatch: pytest.MonkeyPatch, text: str, models: list[str]) -> None:
+    """As the table of settings says."""
+    monkeypatch.setenv("RUNWIRE_MODELS", text)
+    assert PlannerSettings().models == models
+
+
+@pytest.mark.parametrize("text", ["[", '["a\\nb"]', "[1]", "openai/a b"])
+def test_names_that_are_none_are_refused_at_the_start(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """White space and control characters are in no model's name."""
+    monkeypatch.setenv("RUNWIRE_MODELS", text)
+    with pytest.raises(ValidationError):
+        PlannerSettings()
+
+
+def test_the_gateway_is_told_of_all(tmp_path: Path) -> None:
+    """Each has a profile; one that only requests name answers no agent's runs of its own accord."""
+    file = tmp_path / "agents.json"
+    file.write_text(json.dumps({"a": {"model": "openai/a"}}))
+    settings = PlannerSettings(models=["openai/e", "*"], fallback_models=["openai/f"], agents_file=file)
+    found = {profile.model: profile.agents for profile in profiles_of(settings, MODEL, Sight())}
+    assert found == {MODEL: ["default"], "openai/a": ["a"], "openai/e": [], "*": [], "openai/f": [], "builtin/rehearsal": []}
