@@ -36,7 +36,7 @@ bench: $(VENV)/ready ## Measure, beside the raw parts; prints ratios.
 chaos: $(VENV)/ready ## Kill and stop processes at random for minutes, then judge every promise.
 	$(BIN)/python -m pytest -m chaos --timeout 1800 $(ARGS)
 
-schemas: $(VENV)/ready ## Write contracts/schemas/ again, after a change of contracts/.
+schemas: $(VENV)/ready ## Write contracts/schemas/ and contracts/asyncapi.json again, after a change of contracts/.
 	$(BIN)/python -m contracts
 
 lock: build/uv/bin/uv ## Write requirements.lock again; UPGRADE=1 takes newer versions.

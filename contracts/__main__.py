@@ -1,4 +1,7 @@
-"""Write the JSON Schema of every message to `contracts/schemas/`: `python -m contracts`; with `--check`, only compare."""
+"""Write what other languages read: the JSON Schema of every message to `contracts/schemas/`, and all subjects to `contracts/asyncapi.json`.
+
+`python -m contracts` writes; with `--check` it only compares.
+"""
 
 import json
 import sys
@@ -7,10 +10,11 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from . import actions, artifacts, events, faults, images, inbox, payload, records, runs, tools
+from . import actions, artifacts, asyncapi, events, faults, images, inbox, payload, records, runs, tools
 from .base import HttpInput, Message
 
 FOLDER = Path(__file__).parent / "schemas"
+ASYNCAPI = Path(__file__).parent / "asyncapi.json"
 _MODULES = (actions, artifacts, events, faults, images, inbox, payload, records, runs, tools)
 _UNIONS: dict[str, Any] = {"RunEvent": events.RunEvent, "InboxMessage": inbox.InboxMessage}
 
@@ -35,11 +39,13 @@ def stale() -> list[str]:
     """Return the files that are missing, different or left over."""
     wanted = schemas()
     found = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.json")}
-    return sorted({name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name)})
+    stale_schemas = sorted({name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name)})
+    described = ASYNCAPI.read_text(encoding="utf-8") if ASYNCAPI.exists() else ""
+    return stale_schemas if described == asyncapi.text() else [*stale_schemas, ASYNCAPI.name]
 
 
 def write() -> None:
-    """Bring the folder up to date."""
+    """Bring the files up to date."""
     FOLDER.mkdir(exist_ok=True)
     wanted = schemas()
     for path in FOLDER.glob("*.json"):
@@ -47,11 +53,12 @@ def write() -> None:
             path.unlink()
     for name, text in wanted.items():
         (FOLDER / name).write_text(text, encoding="utf-8")
+    ASYNCAPI.write_text(asyncapi.text(), encoding="utf-8")
 
 
 if __name__ == "__main__":
     if "--check" in sys.argv:
         if outdated := stale():
-            sys.exit(f"contracts/schemas is stale: {', '.join(outdated)}. Run: make schemas")
+            sys.exit(f"contracts is stale: {', '.join(outdated)}. Run: make schemas")
     else:
         write()

@@ -2,7 +2,8 @@
 
 Rule 1: nobody else writes or splits a subject. A name that comes from outside is checked here, or it does not reach the server.
 Rule 2: what is not well-formed is refused with `InvalidName`: wildcards, dots, spaces, control characters, empty, too long, not ASCII.
-Rule 3: two exact subjects per run (`log`, `stream`), never one per event type: an exact read costs the same at a million messages.
+Rule 3: what is built here is described in `channels`, from which `asyncapi.json` is made.
+Rule 4: two exact subjects per run (`log`, `stream`), never one per event type: an exact read costs the same at a million messages.
 
 Who writes each of them and who reads it, and which stream keeps it: docs/architecture.md#subjects-and-streams.
 """

@@ -1,0 +1,277 @@
+"""Every subject as a description: its address, who sends and who receives there, and what. `contracts/asyncapi.json` is made from it.
+
+Rule 1: everything that `subjects` builds is described here, or named in `NO_SUBJECTS`; a test compares.
+Rule 2: this is data: it builds no subject and is imported by no service.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel
+
+from . import artifacts, images, inbox, records, runs, subjects, tools
+from .faults import Fault
+
+PLANNER, TOOL_RUNNER, GATEWAY, STORE = "planner", "tool_runner", "gateway", "artifact_store"
+TOOL, LISTENER, NATS = "tool", "listener", "nats-server"
+SERVICES = (GATEWAY, PLANNER, TOOL_RUNNER, STORE)
+ROLES = {
+    GATEWAY: "answers HTTP, and writes what people ask for",
+    PLANNER: "keeps the logs of runs and asks models",
+    TOOL_RUNNER: "finds tools and has calls answered",
+    STORE: "keeps artifacts in an S3 server",
+    TOOL: "any program that answers calls, in any language",
+    LISTENER: "any program that watches runs",
+    NATS: "the server itself, by the configuration of its streams",
+}
+NO_SUBJECTS = frozenset(
+    {
+        "called_tool",
+        "calls_consumer",
+        "checked_id",
+        "checked_message",
+        "checked_tenant",
+        "checked_tool",
+        "object_key",
+        "of_run",
+        "place",
+        "stream_of",
+    }
+)
+"""What else `subjects` gives out: the name of a consumer, names that it has checked, keys of the S3 bucket, and lists of the below."""
+
+PARAMETERS = {
+    "artifact": "id of an artifact: 32 lower-case hexadecimal digits",
+    "blob": "SHA-256 of the bytes, with a number where the same bytes are kept more than once",
+    "digest": "24 hexadecimal digits that name a ToolSpec",
+    "entry": "Unix time of the request in ms, 12 hexadecimal digits, and the run's id",
+    "instance": "id of an instance of the service: 32 hexadecimal digits",
+    "kept_in": "name of a stream, or KV_ and the name of a bucket",
+    "message": "name of a message of the run, such as a call id: [A-Za-z0-9_-]{1,64}",
+    "model": "name of a model, with =XX for each byte that keys do not take",
+    "run": "id of a run: 32 lower-case hexadecimal digits",
+    "run_or_none": "id of a run, or - for none",
+    "sequence": "sequence of a message in its stream",
+    "service": "name of a NATS micro service",
+    "session": "first 32 hexadecimal digits of the SHA-256 of a session's name, or - for none",
+    "stream": "name of a stream: [A-Z]{1,32}",
+    "tenant": "name of a tenant: [a-z0-9_-]{1,64}",
+    "tool": "name of a tool: [A-Za-z0-9_-]{1,64}",
+    "verb": "PING, INFO or STATS",
+}
+
+JSON, BYTES = "application/json", "application/octet-stream"
+RAW = {"type": "string", "format": "binary"}
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """One kind of message. `schema` is a model of this package, or a JSON Schema where the content is another's."""
+
+    name: str
+    schema: type[BaseModel] | dict[str, Any]
+    summary: str = ""
+    content: str = JSON
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """One family of subjects. `built_by` names the functions and constants of `subjects` that give it, or a pattern over it."""
+
+    name: str
+    address: str
+    meaning: str
+    built_by: tuple[str, ...]
+    bodies: tuple[Body, ...]
+    senders: tuple[str, ...]
+    receivers: tuple[str, ...]
+    kept_in: str = ""
+    queue: str = ""
+    replies: tuple[Body, ...] = ()
+
+
+def _model(kind: type[BaseModel]) -> Body:
+    return Body(kind.__name__, kind)
+
+
+def _kinds(reply: str) -> dict[str, str]:
+    return {tools.REPLY_HEADER: reply}
+
+
+ANY_BYTES = Body("Bytes", RAW, "The message as it came.", BYTES)
+EMPTY = Body("Empty", RAW, "No bytes: the question is the subject.", BYTES)
+FAULT = Body("Failure", Fault, "What went wrong.", headers=_kinds("failure"))
+RECORD = Body("Record", records.Record, "All events of one transition, in order.", headers={records.EVENTS_HEADER: "types of its events"})
+RESULT = Body("Result", {}, "Any JSON that the tool's output schema allows; ends the call.", headers=_kinds("result, or no such header"))
+MICRO = Body("MicroAnswer", {"type": "object"}, "As NATS micro services answer; a tool's endpoint holds its ToolSpec in `runwire.spec`.")
+TOOL_REPLIES = (
+    RESULT,
+    Body("ToolFailure", tools.ToolFailure, "Ends the call; the model reads the reason.", headers=_kinds("failure")),
+    Body("Heartbeat", tools.Heartbeat, headers=_kinds("heartbeat")),
+    Body("Progress", tools.Progress, headers=_kinds("progress")),
+    Body("ArtifactPiece", tools.ArtifactPiece, headers=_kinds("artifact_chunk")),
+    Body("Part", RAW, "A piece of a large result.", BYTES, _kinds("part")),
+)
+
+
+def _asks(verb: str, built_by: str, body: Body, *replies: Body) -> Channel:
+    """A request to the artifact store."""
+    answers = tuple(Body(each.name, each.schema, each.summary, each.content, {**each.headers, **_kinds("result")}) for each in replies)
+    meaning = f"Artifacts: {verb}. contracts/artifacts.py says what is asked and answered."
+    name, address = f"artifact_{verb}", f"artifact.{verb}"
+    return Channel(name, address, meaning, (built_by,), (body,), SERVICES[:3], (STORE,), queue=STORE, replies=(*answers, FAULT))
+
+
+def _entry(
+    name: str, bucket: str, key: str, built_by: tuple[str, ...], body: Body, senders: tuple[str, ...], receivers: tuple[str, ...]
+) -> Channel:
+    """An entry of a bucket."""
+    meaning = f"An entry of the bucket `{bucket}`: the newest value counts, and an empty one with KV-Operation removes it."
+    return Channel(name, f"$KV.{bucket}.{key}", meaning, built_by, (body,), senders, receivers, f"KV_{bucket}")
+
+
+def _json(name: str, summary: str) -> Body:
+    return Body(name, {"type": "object"}, summary)
+
+
+_SCHEDULE = {"Nats-Schedule": "@at and the time", "Nats-Schedule-Target": "the run's subject `due`"}
+OF_RUNS = (
+    Channel(
+        "request", "request.{tenant}.{run}", "A run is asked for.", ("request", "requests_of", "ALL_REQUESTS"),
+        (_model(runs.RunRequested),), (GATEWAY,), (PLANNER,), subjects.REQUESTS, "planner",
+    ),
+    Channel(
+        "inbox", "inbox.{tenant}.{run}.{message}", "Results of calls and timers of a run.", ("inbox", "ALL_INBOX"),
+        (_model(inbox.CallFinished), _model(inbox.TimerFired), _model(inbox.RunResumed)),
+        (TOOL_RUNNER, PLANNER, NATS), (PLANNER,), subjects.INBOX, "planner",
+    ),
+    Channel(
+        "control", "control.{tenant}.{run}.{message}", "People steer a run; never waits behind a model.", ("control", "ALL_CONTROL"),
+        (_model(inbox.CancelRequested), _model(inbox.TopUpRequested)), (GATEWAY,), (PLANNER,), subjects.INBOX, "planner_control",
+    ),
+    Channel(
+        "emit_log", "emit.{tenant}.{run}.log", "The run's facts, each fenced by the one before.", ("log", "ALL_LOGS", "ALL_OF_RUNS"),
+        (RECORD,), (PLANNER,), (PLANNER, TOOL_RUNNER, GATEWAY), subjects.RUNS,
+    ),
+    Channel(
+        "emit_stream", "emit.{tenant}.{run}.stream", "The run's tokens and progress.", ("stream", "ALL_STREAMS", "ALL_OF_RUNS"),
+        (RECORD,), (PLANNER, TOOL_RUNNER), (GATEWAY, STORE), subjects.RUNS,
+    ),
+    Channel(
+        "run_log", "run.{tenant}.{run}.log", "The run's facts, published again once stored.", ("live", "live_log"),
+        (RECORD,), (NATS,), (GATEWAY, PLANNER, TOOL_RUNNER, LISTENER),
+    ),
+    Channel(
+        "run_stream", "run.{tenant}.{run}.stream", "The run's tokens and progress, published again once stored.", ("live",),
+        (RECORD,), (NATS,), (GATEWAY, LISTENER),
+    ),
+    Channel(
+        "context", "context.{tenant}.{run}", "What the caller gave for tools alone; published again nowhere.", ("context", "ALL_CONTEXTS"),
+        (_model(runs.KeptContext),), (PLANNER,), (PLANNER,), subjects.RUNS,
+    ),
+    Channel(
+        "timer", "timer.{tenant}.{run}.{message}", "A timer is set; purging the subject cancels it.",
+        ("timer", "timers_of", "timers_of_all", "ALL_TIMERS"),
+        (Body("TimerSet", inbox.TimerFired, "Published on `due` at its time.", headers=_SCHEDULE),), (PLANNER,), (NATS,), subjects.TIMERS,
+    ),
+    Channel(
+        "due", "due.{tenant}.{run}.{message}", "A timer goes off; INBOX takes it as `inbox`.", ("due", "ALL_DUE"),
+        (_model(inbox.TimerFired),), (NATS,), (NATS,), subjects.TIMERS,
+    ),
+)  # fmt: skip
+
+OF_TOOLS = (
+    Channel(
+        "call", "call.{tenant}.{run}.{tool}", "A call waits for a tool runner.", ("call", "calls_of", "ALL_CALLS"),
+        (_model(tools.CallRequested),), (PLANNER,), (TOOL_RUNNER,), subjects.CALLS, "tool_{tool}",
+    ),
+    Channel(
+        "tool", "tool.{tool}", "An instance of a tool is called; any number of replies, the last a result or a failure.", ("tool",),
+        (_model(tools.ToolCall),), (TOOL_RUNNER,), (TOOL,), queue="{tool}", replies=TOOL_REPLIES,
+    ),
+    Channel(
+        "tool_status", "tool.{tool}.status", "Every instance is asked; the one that holds the call replies as to the call.",
+        ("tool_status",), (_model(tools.CallQuestion),), (TOOL_RUNNER,), (TOOL,), replies=TOOL_REPLIES,
+    ),
+    Channel(
+        "tool_cancel", "tool.{tool}.cancel", "Every instance is told to stop a call.", ("tool_cancel",),
+        (_model(tools.CallQuestion),), (TOOL_RUNNER, PLANNER), (TOOL,),
+    ),
+    Channel(
+        "discovery", "$SRV.INFO", "Who is there; tools answer with their specifications.", (),
+        (EMPTY,), (TOOL_RUNNER,), (TOOL, *SERVICES), replies=(MICRO,),
+    ),
+    Channel(
+        "micro", "$SRV.{verb}", "What NATS micro services answer, all together.", (),
+        (EMPTY,), (LISTENER,), (TOOL, *SERVICES), replies=(MICRO,),
+    ),
+    Channel(
+        "micro_service", "$SRV.{verb}.{service}", "The same, of the instances of one service.", (),
+        (EMPTY,), (LISTENER,), (TOOL, *SERVICES), replies=(MICRO,),
+    ),
+    Channel(
+        "micro_instance", "$SRV.{verb}.{service}.{instance}", "The same, of one instance.", (),
+        (EMPTY,), (LISTENER,), (TOOL, *SERVICES), replies=(MICRO,),
+    ),
+)  # fmt: skip
+
+_PUT = Body("ArtifactBytes", RAW, "At most 2 MiB.", BYTES, {artifacts.ARTIFACT_HEADER: "PutArtifact as JSON"})
+_CHUNK = Body("UploadChunk", RAW, "2 MiB, or less.", BYTES, {artifacts.UPLOAD_HEADER: "upload_id", artifacts.SEQ_HEADER: "from 0"})
+_RANGE = Body(
+    "ArtifactRange", RAW, "The bytes; with the direct header a PresignedUrl as JSON.", BYTES,
+    {artifacts.ARTIFACT_HEADER: "ArtifactRef as JSON", artifacts.DIRECT_HEADER: "`url`, where the bytes are read elsewhere"},
+)  # fmt: skip
+OF_ARTIFACTS = (
+    _asks("put", "ARTIFACT_PUT", _PUT, _model(artifacts.ArtifactRef)),
+    _asks("open", "ARTIFACT_OPEN", _model(artifacts.PutArtifact), _model(artifacts.UploadOpened)),
+    Channel(
+        "artifact_chunk", "artifact.chunk.{instance}", "The next bytes of an upload, to the instance that opened it.", ("artifact_chunk",),
+        (_CHUNK,), SERVICES[:3], (STORE,), replies=(_model(artifacts.ChunkTaken), FAULT),
+    ),
+    _asks("get", "ARTIFACT_GET", _model(artifacts.GetArtifact), _RANGE),
+    _asks("head", "ARTIFACT_HEAD", _model(artifacts.HeadArtifact), _model(artifacts.StoredArtifact)),
+    _asks("list", "ARTIFACT_LIST", _model(artifacts.ListArtifacts), _model(artifacts.ArtifactPage)),
+    _asks("delete", "ARTIFACT_DELETE", _model(artifacts.DeleteArtifact), _model(artifacts.ArtifactDeleted)),
+    _asks("presign", "ARTIFACT_PRESIGN", _model(artifacts.PresignArtifact), _model(artifacts.PresignedUrl)),
+    _asks("assemble", "ARTIFACT_ASSEMBLE", _model(artifacts.AssembleStream), _model(artifacts.AssembledStream)),
+)  # fmt: skip
+
+_CATALOGUE, _RUNS, _ARTIFACTS = subjects.CATALOGUE_BUCKET, subjects.RUNS_BUCKET, subjects.ARTIFACTS_BUCKET
+_LIVES = {"Nats-TTL": "seconds; the entry is gone unless it is written again"}
+_SPEC, _LIVE_SPEC = _model(tools.ToolSpec), Body("LiveToolSpec", tools.ToolSpec, headers=_LIVES)
+_REFUSED = Body("RefusedTool", tools.RefusedTool, headers=_LIVES)
+IN_BUCKETS = (
+    _entry("live_tool", _CATALOGUE, "tool.{tool}", ("tool_key", "ALL_TOOLS"), _LIVE_SPEC, (TOOL_RUNNER,), (PLANNER, GATEWAY)),
+    _entry("refused_tool", _CATALOGUE, "refused.{tool}", ("refused_key", "ALL_REFUSED"), _REFUSED, (TOOL_RUNNER,), (GATEWAY,)),
+    _entry("tool_spec", _CATALOGUE, "spec.{digest}", ("spec_key", "ALL_SPECS"), _SPEC, (TOOL_RUNNER,), (PLANNER, TOOL_RUNNER)),
+    _entry("model_profile", _CATALOGUE, "model.{model}", ("model_key", "ALL_MODELS"), _model(images.ModelProfile), (PLANNER,), (GATEWAY,)),
+    _entry("run_entry", _RUNS, "{tenant}.{entry}", ("run_key", "runs_of"), _model(runs.RunStatus), (PLANNER,), (GATEWAY,)),
+    _entry(
+        "reference", _ARTIFACTS, "ref.{tenant}.{artifact}", ("reference_key",), _json("Reference", "The store's own."), (STORE,), (STORE,)
+    ),
+    _entry("blob", _ARTIFACTS, "blob.{tenant}.{blob}", ("blob_key",), _json("Blob", "The store's own."), (STORE,), (STORE,)),
+    _entry(
+        "place", _ARTIFACTS, "list.{tenant}.{session}.{run_or_none}.{artifact}", ("place_key", "places_of"),
+        Body("Place", {"type": "integer"}, "When it was entered, Unix ms."), (STORE,), (STORE,),
+    ),
+)  # fmt: skip
+
+_DEAD = {"Runwire-Dead-Reason": "why", "Runwire-Dead-Subject": "where it was", "Runwire-Dead-Deliveries": "how often it was delivered"}
+_COUNT = Body("Handlings", {"type": "integer", "minimum": 1}, "How often.")
+ASIDE = (
+    Channel(
+        "dead", "dead.{stream}", "What could not be processed, whole; for people.", ("dead", "ALL_DEAD"),
+        (Body("DeadMessage", RAW, "The message as it came.", BYTES, _DEAD),), (PLANNER, TOOL_RUNNER, GATEWAY), (), subjects.DEAD,
+    ),
+    Channel(
+        "handling", "handling.{stream}.{sequence}", "How often the handling of a message was begun.", ("handlings", "ALL_HANDLINGS"),
+        (_COUNT,), (PLANNER, TOOL_RUNNER), (PLANNER, TOOL_RUNNER), subjects.HANDLINGS,
+    ),
+    Channel(
+        "probe", "probe.{kept_in}", "Tries whether a stream or bucket stores; removed at once, read by nobody.", ("probe",),
+        (ANY_BYTES,), SERVICES, (), "every stream",
+    ),
+)  # fmt: skip
+
+CHANNELS = (*OF_RUNS, *OF_TOOLS, *OF_ARTIFACTS, *IN_BUCKETS, *ASIDE)

@@ -1,0 +1,166 @@
+"""`contracts/asyncapi.json` describes every subject, and the official parser takes it."""
+
+import inspect
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts import subjects
+from contracts.__main__ import ASYNCAPI, stale
+from contracts.asyncapi import document
+from contracts.base import Message
+from contracts.channels import CHANNELS, NO_SUBJECTS, Body, Channel
+from services.artifact_store.handlers import build_router
+from services.runtime.streams import BUCKETS, STREAMS, bucket
+from tests.examples.conftest import build, built_once
+from tests.support.needs import needs_program
+
+RUN = "0192f0c1a2b37c4d8e5f60718293a4b5"
+EXAMPLES = {
+    "artifact": RUN,
+    "copy": RUN,
+    "digest": "0" * 24,
+    "message": "call-1",
+    "model": "openai/gpt-4o",
+    "name": "search",
+    "requested_at": 1_700_000_000_000,
+    "run": RUN,
+    "sequence": 7,
+    "session": "a session",
+    "stream_name": "INBOX",
+    "tenant": "acme",
+    "tool": "search",
+    "where": f"-.{RUN}",
+}
+"""A value for each argument of the builders, by its name; where a blob's name is meant, its digest."""
+CHECK = Path(__file__).parent / "asyncapi"
+
+
+def builders() -> dict[str, Any]:
+    """The public functions of `subjects` that return one text, and its constants that hold a subject or a pattern."""
+    found = {
+        name: value
+        for name, value in vars(subjects).items()
+        if not name.startswith("_") and name not in NO_SUBJECTS and getattr(value, "__module__", "") == subjects.__name__
+        if inspect.isfunction(value) and inspect.signature(value).return_annotation is str
+    }
+    return found | {name: value for name, value in vars(subjects).items() if name.startswith(("ALL_", "ARTIFACT_"))}
+
+
+def built(name: str) -> str:
+    """What the builder gives for an example."""
+    builder = builders()[name]
+    if isinstance(builder, str):
+        return builder
+    values = {**EXAMPLES, "name": "a" * 64} if name == "blob_key" else EXAMPLES
+    values = {**values, "name": "openai/gpt-4o"} if name == "model_key" else values
+    made: str = builder(**{argument: values[argument] for argument in inspect.signature(builder).parameters})
+    return made
+
+
+def fits(address: str, subject: str) -> bool:
+    """Whether a subject, or a pattern over subjects, is of this address."""
+    found, wanted = subject.split("."), address.split(".")
+    if found[-1] == ">":
+        found = found[:-1] + ["*"] * (len(wanted) - len(found) + 1)
+    return len(found) == len(wanted) and all(
+        theirs == "*" or (ours.startswith("{") and bool(theirs)) or theirs == ours for theirs, ours in zip(found, wanted, strict=True)
+    )
+
+
+def test_every_builder_is_described() -> None:
+    """A new subject is added to `contracts/channels.py`, or to the names there that are none; and nothing is described that is gone."""
+    described = {name for channel in CHANNELS for name in channel.built_by}
+    assert described == builders().keys()
+    assert all(hasattr(subjects, name) for name in NO_SUBJECTS)
+
+
+@pytest.mark.parametrize("channel", CHANNELS, ids=lambda channel: channel.name)
+def test_the_address_is_what_its_builders_build(channel: Channel) -> None:
+    """Token for token; a key stands behind the name of its bucket."""
+    prefix = ".".join(channel.address.split(".")[:2]) + "." if channel.address.startswith("$KV.") else ""
+    for name in channel.built_by:
+        assert fits(channel.address, prefix + built(name)), (name, built(name))
+
+
+@pytest.mark.parametrize("stream", [*STREAMS, *map(bucket, BUCKETS)], ids=lambda stream: stream["name"])
+def test_what_a_stream_keeps_is_described(stream: dict[str, Any]) -> None:
+    """Every subject of a stream's configuration has a channel that names the stream."""
+    kept = [channel.address for channel in CHANNELS if channel.kept_in == stream["name"]]
+    for pattern in stream["subjects"]:
+        start = pattern.removesuffix(">")
+        assert any(fits(address, pattern) or (pattern.startswith("$KV") and address.startswith(start)) for address in kept), pattern
+
+
+def test_every_request_that_a_service_answers_is_described() -> None:
+    """The subjects on which handlers are registered."""
+
+    class Uploads:
+        copy = RUN
+
+    router = build_router(None, Uploads(), None, 1)  # type: ignore[arg-type]
+    heard = {subscriber.subject.template for subscriber in router.subscribers}  # type: ignore[attr-defined]
+    assert len(heard) > 8
+    for subject in heard:
+        assert any(fits(channel.address, subject) and channel.replies for channel in CHANNELS), subject
+
+
+def test_one_name_means_one_message() -> None:
+    """They share a table in the document."""
+    bodies: dict[str, Body] = {}
+    for channel in CHANNELS:
+        for body in (*channel.bodies, *channel.replies):
+            assert bodies.setdefault(body.name, body) == body
+    assert {body.name for body in bodies.values() if isinstance(body.schema, type) and not issubclass(body.schema, Message)} == set()
+
+
+def test_the_file_is_what_the_contracts_say(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`python -m contracts` writes it, and `--check` misses it."""
+    assert json.loads(ASYNCAPI.read_text(encoding="utf-8")) == document()
+    other = tmp_path / "asyncapi.json"
+    monkeypatch.setattr("contracts.__main__.ASYNCAPI", other)
+    assert stale() == ["asyncapi.json"]
+    other.write_text(ASYNCAPI.read_text(encoding="utf-8").replace("planner", "plannner", 1))
+    assert stale() == ["asyncapi.json"]
+
+
+@pytest.fixture(scope="session")
+def parser(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The command that reads a document with AsyncAPI's own parser, at the version of the lock."""
+    node, npm = needs_program("node"), needs_program("npm")
+    with built_once(tmp_path_factory, "asyncapi") as (folder, to_do):
+        if to_do:
+            shutil.copytree(CHECK, folder, ignore=shutil.ignore_patterns("node_modules"), dirs_exist_ok=True)
+            build([str(npm), "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline"], folder)
+    return [str(node), str(folder / "check.mjs")]
+
+
+def parsed(parser: list[str], file: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """What is wrong with a document (severity 0 is an error, 1 a warning, more is advice), and what the parser saw in it."""
+    ran = subprocess.run([*parser, str(file)], capture_output=True, text=True, check=True, timeout=120)
+    said = json.loads(ran.stdout)
+    return [each for each in said["found"] if each["severity"] < 2], said
+
+
+@pytest.mark.timeout(300)
+def test_the_official_parser_takes_it(parser: list[str], tmp_path: Path) -> None:
+    """Without an error or a warning; a document that is wrong is refused, so it does look."""
+    wrong, seen = parsed(parser, ASYNCAPI)
+    assert wrong == []
+    assert {address for address in seen["channels"] if address is not None} == {channel.address for channel in CHANNELS}
+    assert seen["operations"] == len(document()["operations"])
+    broken = re.sub(r'"action": "send"', '"action": "shout"', ASYNCAPI.read_text(encoding="utf-8"), count=1)
+    (tmp_path / "broken.json").write_text(broken)
+    assert parsed(parser, tmp_path / "broken.json")[0]
+
+
+def test_the_lock_names_no_registry() -> None:
+    """Versions and hashes only, so that everybody installs from where they like."""
+    lock = (CHECK / "package-lock.json").read_text()
+    assert '"resolved"' not in lock
+    assert "//registry" not in lock
