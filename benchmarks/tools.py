@@ -1,5 +1,7 @@
 """Tools that do nothing, served through the SDK: what is measured is the way to them and back."""
 
+import asyncio
+
 from runwire import tool
 
 
@@ -13,3 +15,10 @@ async def instant(at: int) -> dict[str, int]:
 async def once(at: int) -> dict[str, int]:
     """Give back what came in."""
     return {"at": at}
+
+
+@tool(desc="Wait, then return.", idempotent=True, concurrency=8)
+async def slow(ms: int) -> dict[str, int]:
+    """Give back how long it was asked to wait."""
+    await asyncio.sleep(ms / 1000)
+    return {"ms": ms}

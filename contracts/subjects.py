@@ -158,6 +158,11 @@ def called_tool(subject: str) -> str:
     return checked_tool(subject.rpartition(".")[2])
 
 
+def calls_of_tenant(tenant: str, tool: str) -> str:
+    """All calls of a tenant to a tool that have no outcome yet."""
+    return f"call.{checked_tenant(tenant)}.*.{checked_tool(tool)}"
+
+
 def calls_consumer(tool: str) -> str:
     """The durable consumer of the tool's calls."""
     return f"tool_{checked_tool(tool)}"
@@ -342,6 +347,12 @@ class Address:
     tenant: str
     run: str
     name: str = ""
+
+
+def tenant_of(subject: str) -> str:
+    """The tenant that a subject of a run names, unchecked: good for sharing out, not for addressing. Empty where it names none."""
+    _, _, rest = subject.partition(".")
+    return rest.partition(".")[0]
 
 
 def parse(subject: str) -> Address:

@@ -19,6 +19,7 @@ from contracts.inbox import CancelRequested, TopUpRequested
 from contracts.runs import LimitsInput, RunInput, RunRequested
 from services.runtime.bus import Bus
 from services.runtime.errors import FULL, Refused, Unsure
+from services.runtime.turns import Turns
 
 from .bodies import digest_of
 from .errors import BodyTooLarge, IdempotencyConflict, InvalidInput, TryAgain
@@ -46,6 +47,8 @@ class Intake:
         self._runs = runs
         self._open_runs = open_runs
         self._wait_s = wait_s
+        self._turns = Turns()
+        """A stream takes one write after another, each as long as the disk needs: those of one tenant must not hold up another's."""
 
     async def accept(
         self,
@@ -73,7 +76,11 @@ class Intake:
         if asked.images and take is not None:
             request = request.model_copy(update={"images": await take(request.run_id)})
             data = _encoded(request)
-        await self._store(subjects.request(tenant, request.run_id), data, request.run_id)
+        await self._turns.take(tenant, is_new=True)
+        try:
+            await self._store(subjects.request(tenant, request.run_id), data, request.run_id)
+        finally:
+            self._turns.give_back(tenant)
         if key:
             await self._is_known(request)
         logger.info("run_accepted", run_id=request.run_id, tenant=tenant)

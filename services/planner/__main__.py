@@ -87,11 +87,14 @@ def sight_of(settings: PlannerSettings, known: Callable[[str], bool]) -> sight.S
 
 
 def pullers(bus: Bus, planner: Planner, settings: PlannerSettings) -> list[Puller]:
-    """Who hears what. Each lane has slots of its own: running runs finish before new ones start, and people never wait behind a model."""
+    """Who hears what. Each consumer has slots of its own, so that people never wait behind a model; tenants share the slots of each."""
     return [
-        Puller(bus, subjects.INBOX, PLANNER_CONTROL, planner.on_message, settings.planner_control_slots),
-        Puller(bus, subjects.INBOX, PLANNER_INBOX, planner.on_message, settings.planner_slots),
-        Puller(bus, subjects.REQUESTS, PLANNER_REQUESTS, planner.on_message, settings.planner_request_slots),
+        Puller(bus, stream, consumer, planner.on_message, slots, subjects.tenant_of)
+        for stream, consumer, slots in (
+            (subjects.INBOX, PLANNER_CONTROL, settings.planner_control_slots),
+            (subjects.INBOX, PLANNER_INBOX, settings.planner_slots),
+            (subjects.REQUESTS, PLANNER_REQUESTS, settings.planner_request_slots),
+        )
     ]
 
 

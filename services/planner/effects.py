@@ -15,9 +15,11 @@ from contracts.events import Asked, ModelFailed, PlannedCall
 from contracts.inbox import RunResumed
 from contracts.tools import CallQuestion, CallRequested
 from services.runtime.bus import Bus
+from services.runtime.turns import Turn
 
 from . import endings, index
 from .asking import Address, ChunkSender, ask, say, watched
+from .call_places import CallPlaces
 from .deciding import comes_to, pause_s, text_of
 from .decisions import Decision
 from .moves import Ask, AskCritique, AskEffort, Close, Dispatch, KeepContext, Open, ReadShown, Rules, Say, SetTimer, Told, Wake
@@ -29,6 +31,8 @@ from .thinking import Thinker
 logger = structlog.get_logger(__name__)
 T = TypeVar("T")
 _BEFORE_DEADLINE_S = 0.5
+_IN_LINE_S = 10.0
+"""A call that has waited so long for its place finds out whether its run still wants it."""
 
 
 def now() -> int:
@@ -51,7 +55,18 @@ class Effects:
     tells whether the run has moved on; without one the tail decides.
     """
 
-    def __init__(self, bus: Bus, logs: RunLogs, thinker: Thinker, rules: Rules, chunk_ttl_s: int, where: Address, told: Told) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        logs: RunLogs,
+        thinker: Thinker,
+        rules: Rules,
+        chunk_ttl_s: int,
+        where: Address,
+        told: Told,
+        turn: Turn,
+        places: CallPlaces,
+    ) -> None:
         self._bus = bus
         self._logs = logs
         self._thinker = thinker
@@ -59,6 +74,8 @@ class Effects:
         self._chunk_ttl_s = chunk_ttl_s
         self._where = where
         self._told = told
+        self._turn = turn
+        self._places = places
         self._background: list[asyncio.Task[None]] = []
 
     async def carry_out(self, run: Run, todo: Any) -> bool:
@@ -67,9 +84,8 @@ class Effects:
             return not await self._ask(run, todo)
         match todo:
             case Dispatch(calls, again):
-                context = await self._context(run)
-                await asyncio.gather(*(self._dispatch(run, call, context, again=call.call_id in again) for call in calls))
-                self._told.dispatched.update(call.call_id for call in calls)
+                sent = await asyncio.gather(*(self._dispatch_in_line(run, call, again=call.call_id in again) for call in calls))
+                return not all(sent)
             case Wake():
                 await self._wake()
             case ReadShown():
@@ -84,6 +100,7 @@ class Effects:
 
     async def _ask(self, run: Run, todo: Ask | Say | AskEffort | AskCritique) -> bool:
         """Speak with a model. Returns whether there is a result: not so when the call is not ours any more."""
+        self._turn.end_soon()
         has_result = await self._result(run, todo, todo.asked)
         self._told.now = now()
         return has_result
@@ -141,6 +158,7 @@ class Effects:
         while run.deadline_at is not None:
             left_ms = run.deadline_at - now()
             if left_ms <= 0:
+                await self._turn.take()  # Runs of one tenant that were asked for together come to their deadlines together.
                 sender.abandon()
                 return
             await asyncio.sleep(left_ms / 1000)
@@ -171,6 +189,23 @@ class Effects:
         if run.started is None or not run.started.has_tool_context:
             return run.started.request.tool_context if run.started else {}
         return await self._logs.context(self._where)
+
+    async def _dispatch_in_line(self, run: Run, planned: PlannedCall, *, again: bool) -> bool:
+        """Send a call once there is a place for it. Returns whether there was one at once: else the run may have moved on."""
+        where, concurrency = self._where, await self._thinker.concurrency(run, planned.tool)
+        at_once = self._places.take(where.tenant, planned.tool, concurrency)
+        if not at_once:
+            self._turn.end()
+            if not await self._places.wait(where.tenant, planned.tool, _IN_LINE_S):
+                return False
+            async with self._logs.lock(where) as lock, lock:
+                run = await self._logs.load(where, fresh=True)
+            if run.terminal is not None:
+                self._places.give_back(where.tenant, planned.tool)
+                return False
+        await self._dispatch(run, planned, await self._context(run), again=again or not at_once)
+        self._told.dispatched.add(planned.call_id)
+        return at_once
 
     async def _dispatch(self, run: Run, planned: PlannedCall, context: dict[str, Any], *, again: bool) -> None:
         call, started, step = run.open.get(planned.call_id), run.started, run.step

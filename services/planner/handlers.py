@@ -15,9 +15,11 @@ from contracts.subjects import InvalidName
 from services.runtime import dead, handlings
 from services.runtime.bus import Bus
 from services.runtime.puller import Delivery
+from services.runtime.turns import Turn, Turns
 
 from .advance import advance
 from .asking import Address
+from .call_places import CallPlaces
 from .effects import Effects, now
 from .errors import CannotOpen
 from .moves import Ack, Append, Kind, Rules, Silent, Told
@@ -36,6 +38,8 @@ class Planner:
         self._rules = rules
         self._logs = RunLogs(bus, cached_runs=cached_runs)
         self._chunk_ttl_s = chunk_ttl_s
+        self._turns = Turns()
+        self._places = CallPlaces(bus)
 
     async def on_message(self, delivery: Delivery) -> bool:
         """Handle a request, an inbox message or a control message. True: acknowledge it; False: it is somebody else's."""
@@ -45,17 +49,25 @@ class Planner:
         except InvalidName as error:
             await dead.bury(self._bus, delivery, str(error))
             return True
+        turn = Turn(self._turns, where.tenant, is_new=delivery.stream == subjects.REQUESTS)
+        await turn.take()
+        try:
+            return await self._begin(delivery, where, turn)
+        finally:
+            turn.end()
+
+    async def _begin(self, delivery: Delivery, where: Address, turn: Turn) -> bool:
         # Counted before anything is parsed: parsing may be what kills.
         if await handlings.begin(self._bus, delivery) > self._bus.settings.max_deliveries:
             await dead.bury(self._bus, delivery, "its handling was begun too often and never came to an end")
-            return await self._handle(where, Told(delivery.owner, "poisoned", new_id(), now()))
+            return await self._handle(where, Told(delivery.owner, "poisoned", new_id(), now()), turn)
         try:
             told = self._told(delivery, where)
         except (ValidationError, InvalidName) as error:
             await dead.bury(self._bus, delivery, short(error))
             return True
         with structlog.contextvars.bound_contextvars(run_id=where.run):
-            return await self._handle(where, told)
+            return await self._handle(where, told, turn)
 
     def _told(self, delivery: Delivery, where: Address) -> Told:
         told = Told(delivery.owner, "request", new_id(), now())
@@ -81,11 +93,14 @@ class Planner:
             told.limits, told.wish = message.limits, message.id
         return told
 
-    async def _handle(self, where: Address, told: Told) -> bool:
-        effects = Effects(self._bus, self._logs, self._thinker, self._rules, self._chunk_ttl_s, where, told)
+    async def _handle(self, where: Address, told: Told, turn: Turn) -> bool:
+        effects = Effects(self._bus, self._logs, self._thinker, self._rules, self._chunk_ttl_s, where, told, turn, self._places)
+        if told.finished is not None:
+            self._places.give_back(where.tenant, told.finished.tool)
         fresh, redacted = True, False
         async with self._logs.lock(where) as lock:
             while True:
+                await turn.take()
                 async with lock:
                     run = await self._logs.load(where, fresh=fresh)
                     if told.finished is not None and run.started is not None and not redacted:

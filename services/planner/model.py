@@ -254,6 +254,7 @@ def _load() -> ModuleType:
         gc.freeze()
     bound_replies()
     _search_less()
+    _limit_no_connections()
     litellm.suppress_debug_info = True
     litellm.disable_aiohttp_transport = True
     litellm.disable_token_counter = True  # its tokenizer takes 110 MB and its first use 0.4 s, for an estimate
@@ -281,6 +282,13 @@ def _search_less() -> None:
 
     if not isinstance(redaction._SECRET_RE, _Beginning):  # noqa: SLF001, it offers no setting
         setattr(redaction, "_SECRET_RE", _Beginning(redaction._SECRET_RE))  # noqa: B010, SLF001, declared final
+
+
+def _limit_no_connections() -> None:
+    """Let httpx open as many connections as there are requests: a hundred silent models would hold up all others, by its default."""
+    from httpx._config import DEFAULT_LIMITS  # noqa: PLC0415, see rule 1
+
+    DEFAULT_LIMITS.max_connections = None
 
 
 def _ignore_its_warnings() -> None:

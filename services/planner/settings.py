@@ -42,11 +42,11 @@ class PlannerSettings(BusSettings):
     max_repairs: int = Field(default=2, ge=0)
     max_provider_failures: int = Field(default=2, ge=0)
     max_context_tokens: int = Field(default=100_000, ge=1000, description="of a conversation, estimated, before older lines are shortened")
-    planner_slots: int = Field(default=512, ge=1, description="messages of running runs in work at once")
+    planner_slots: int = Field(default=2048, ge=1, description="messages of running runs in work at once; one tenant alone gets half")
     planner_request_slots: int = Field(
-        default=256, ge=1, description="new runs in work at once: a share, so that running runs finish first"
+        default=2048, ge=1, description="new runs in work at once; half of it should be more than RUNWIRE_MAX_OPEN_RUNS"
     )
-    planner_control_slots: int = Field(default=64, ge=1)
+    planner_control_slots: int = Field(default=256, ge=1)
     planner_cached_runs: int = Field(default=2000, ge=1)
     chunk_ttl_s: int = Field(default=3600, ge=600, description="token chunks expire; the answer stays in the log")
     retention_days: float = Field(default=30, gt=0, description="finished runs are purged after this time")

@@ -91,6 +91,12 @@ class Thinker:
         specs = [await self._catalogue.spec(digest) for digest in started.tools.values()]
         return {spec.name: spec for spec in specs if spec is not None}
 
+    async def concurrency(self, run: Run, tool: str) -> int:
+        """How many calls of a tool are done at once."""
+        digest = run.started.tools.get(tool) if run.started else None
+        spec = await self._catalogue.spec(digest) if digest else None
+        return spec.concurrency if spec else 1
+
     async def redacted(self, started: RunStarted, finished: CallFinished) -> CallFinished:
         """Return an outcome without what its tool's marks hide from the model; the same object where nothing was left to hide."""
         digest = started.tools.get(finished.tool)

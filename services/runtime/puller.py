@@ -4,11 +4,14 @@ Rule 1: the handler's verdict decides: True acknowledges, False goes silent (som
 nor heartbeat). An exception leaves the message alone too; it comes back after the acknowledgement time.
 Rule 2: every held message gets a heartbeat. A message that is redelivered to the very process that still works on it joins that work
 and shares its verdict.
-Rule 3: `fetch()` hangs after a reconnect and batches hoard; this pull is renewed at once on reconnect, and idle heartbeats of the server
+Rule 3: where slots are shared (`sharer`), nobody takes more than a share of them; what is above it goes back to the server for a while.
+Rule 4: `fetch()` hangs after a reconnect and batches hoard; this pull is renewed at once on reconnect, and idle heartbeats of the server
 catch what the reconnect callback misses.
 """
 
 import asyncio
+import itertools
+import random
 import time
 from collections.abc import Awaitable, Callable
 
@@ -20,6 +23,7 @@ from nats.errors import Error as NatsError
 
 from .bus import Bus
 from .server_clock import unix_seconds
+from .shares import Shares
 
 logger = structlog.get_logger(__name__)
 
@@ -28,6 +32,10 @@ _IDLE_S = 2.0
 _NS = 1_000_000_000
 _SHORT_ACK_TOKENS = 9
 _PAUSE_S = 0.1
+_RETURNED_S = 1.0
+"""About so long a message stays away that was returned because its share of the slots is taken."""
+_BEATS = 10
+"""Heartbeats are sent in so many groups, one after another: thousands at once would hold up other work."""
 
 
 class Delivery:
@@ -66,12 +74,16 @@ Handler = Callable[[Delivery], Awaitable[bool]]
 
 
 class Puller:
-    """Runs `handler` for each message of a consumer, at most `slots` at once."""
+    """Runs `handler` for each message of a consumer, at most `slots` at once. `sharer`: in whose share of them a subject belongs."""
 
-    def __init__(self, bus: Bus, stream: str, consumer: str, handler: Handler, slots: int) -> None:
+    def __init__(
+        self, bus: Bus, stream: str, consumer: str, handler: Handler, slots: int, sharer: Callable[[str], str] = lambda _: ""
+    ) -> None:
         self._bus = bus
         self._handler = handler
         self._slots = slots
+        self._sharer = sharer
+        self._shares = Shares(slots)
         self._name = f"{stream.lower()}_{consumer}"
         self._api = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         self._active: dict[int, asyncio.Future[bool]] = {}
@@ -143,10 +155,21 @@ class Puller:
             await self._bus.tell(message.reply, b"-NAK")  # Not begun: others get it at once.
             return
         self._asked = max(0, self._asked - 1)
+        delivery = Delivery(message)
+        who = "" if delivery.sequence in self._active else self._sharer(delivery.subject)
+        if who and not self._shares.take(who):
+            await self._return(delivery)
+            return
         self._busy += 1
-        task = asyncio.create_task(self._work(Delivery(message)))
+        task = asyncio.create_task(self._work(delivery, who))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _return(self, delivery: Delivery) -> None:
+        """Hand a message back that nobody has begun; the times differ, so that not all come back at once."""
+        delay_s = _RETURNED_S * random.uniform(0.75, 1.25)  # noqa: S311, a spread, not a secret
+        await self._bus.tell(delivery.reply, b"-NAK " + orjson.dumps({"delay": int(delay_s * _NS)}))
+        await self._ask_when_low()
 
     async def _on_status(self, message: Msg, status: str) -> None:
         stale = message.subject.rsplit(".", 1)[1] != str(self._epoch)
@@ -158,7 +181,8 @@ class Puller:
             await asyncio.sleep(_PAUSE_S)
         await self._ask()
 
-    async def _work(self, delivery: Delivery) -> None:
+    async def _work(self, delivery: Delivery, who: str) -> None:
+        """Handle a delivery; `who`: the share that it takes, empty for none."""
         try:
             self._held[delivery.sequence] = delivery
             running = self._active.get(delivery.sequence)
@@ -167,9 +191,14 @@ class Puller:
                 await self._bus.tell(delivery.reply, b"+ACK")
         finally:
             self._busy -= 1
-            # Asking in halves keeps the number of pull requests down; few slots are renewed one by one.
-            if self._asked + self._busy <= self._slots // 2 or self._slots < 4:  # noqa: PLR2004
-                await self._ask()
+            if who:
+                self._shares.give_back(who)
+            await self._ask_when_low()
+
+    async def _ask_when_low(self) -> None:
+        """Ask for more once less than half of what is free is asked for: that keeps the number of pull requests down."""
+        if self._asked <= (self._slots - self._busy) // 2:
+            await self._ask()
 
     async def _handle(self, delivery: Delivery) -> bool:
         ended = self._active[delivery.sequence] = asyncio.get_running_loop().create_future()
@@ -185,9 +214,9 @@ class Puller:
         return verdict
 
     async def _beat(self) -> None:
-        while True:
-            await asyncio.sleep(self._bus.settings.beat_s)
-            for delivery in list(self._held.values()):
+        for group in itertools.cycle(range(_BEATS)):
+            await asyncio.sleep(self._bus.settings.beat_s / _BEATS)
+            for delivery in [each for each in self._held.values() if each.sequence % _BEATS == group]:
                 await self._bus.tell(delivery.reply, b"+WPI")
 
     async def _watch(self) -> None:

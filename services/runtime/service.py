@@ -7,10 +7,11 @@ connection. Its AsyncAPI page stays off: it lets anybody publish with the rights
 import asyncio
 import logging
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, nullcontext, suppress
 from typing import Any, Protocol
 
 import structlog
@@ -25,6 +26,8 @@ from .settings import BusSettings
 from .watchdog import Watchdog
 
 logger = structlog.get_logger(__name__)
+
+_FILES = 65_536
 
 
 class Link(Protocol):
@@ -107,9 +110,19 @@ def run_service(link: Link, work: Work) -> None:
     """Run until SIGTERM or SIGINT."""
     settings = link.settings
     configure_logging(link.name, settings)
+    _open_many_files()
     app = build_service(link, work, Health(link.name, link.problems, watchdog=Watchdog(settings.stall_exit_s)))
     options: dict[str, Any] = {"host": settings.health_host, "port": str(settings.health_port), "access_log": "false"}
     uvloop.run(app.run(log_level=logging.WARNING, run_extra_options=options))
+
+
+def _open_many_files() -> None:
+    """Take as many open files as the system gives: each silent model, and each listener, is a connection; 1,024 are the usual start."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 @contextmanager

@@ -1,9 +1,12 @@
 """The benchmarks still run: every question once, as small as it gets."""
 
+from dataclasses import replace
+
 import pytest
 
-from benchmarks import beside_penguiflow
+from benchmarks import beside_penguiflow, fairness
 from benchmarks.__main__ import ALL, SMALLEST, measure
+from benchmarks.figures import Table
 from benchmarks.reading import reading
 from benchmarks.rules_alone import Alone
 from benchmarks.system import started
@@ -32,3 +35,13 @@ async def test_every_question_is_answered() -> None:
         assert table.rows
         assert all(len(row) == len(table.columns) for row in table.rows)
         assert "nan" not in table.text()
+
+
+@pytest.mark.system
+@pytest.mark.xdist_group("system")
+@pytest.mark.timeout(180)
+async def test_a_tenant_beside_another_that_floods() -> None:
+    """The small one is answered, and every run of the other ends, in one row."""
+    table = Table("(h)", fairness.COLUMNS)
+    await fairness.measure(replace(fairness.SILENT, runs=20, deadline_s=2), 1, "2m", 1, 0.5, table)
+    assert [row[-1] for row in table.rows] == ["20: 20 budget_exhausted"]

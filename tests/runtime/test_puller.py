@@ -128,3 +128,50 @@ async def test_the_dead_are_kept_with_the_reason(bus: Bus) -> None:
     assert kept.headers[dead.REASON] == "no sense: ?"
     assert (await bus.api("STREAM.INFO.DEAD", {}))["state"]["messages"] == 1
     await puller.stop(1)
+
+
+async def test_the_rest_of_the_slots_is_used_while_most_are_held(bus: Bus) -> None:
+    """Six of eight messages are in work for ever; all others go through the two slots that are left."""
+    go_on, handled = asyncio.Event(), 0
+
+    async def handle(delivery: Delivery) -> bool:
+        nonlocal handled
+        if delivery.sequence <= 6:
+            await go_on.wait()
+        handled += 1
+        return True
+
+    await fill(bus, 30)
+    puller = await Puller(bus, "INBOX", PLANNER_INBOX, handle, 8).start()
+    await wait_until(lambda: handled == 24, what="all others to be handled", timeout=10)
+    go_on.set()
+    await wait_until(lambda: _is(left(bus), 0), what="the inbox to be empty")
+    await puller.stop(1)
+
+
+async def test_a_tenant_that_fills_the_queue_leaves_slots_to_another(bus: Bus) -> None:
+    """What is above its share goes back unread, and is handled in the end."""
+    go_on = asyncio.Event()
+    seen: Counter[str] = Counter()
+    begun: Counter[int] = Counter()
+
+    async def handle(delivery: Delivery) -> bool:
+        begun[delivery.sequence] += 1
+        tenant = subjects.tenant_of(delivery.subject)
+        seen[tenant] += 1
+        if tenant == "crowd":
+            await go_on.wait()
+        return True
+
+    for _ in range(20):
+        await bus.publish(subjects.inbox("crowd", RUN, new_id()), b"{}")
+    puller = await Puller(bus, "INBOX", PLANNER_INBOX, handle, 8, subjects.tenant_of).start()
+    await wait_until(lambda: seen["crowd"] == 5, what="the crowd to have its share")
+    for count in range(1, 4):
+        await bus.publish(subjects.inbox("other", RUN, new_id()), b"{}")
+        await wait_until(lambda count=count: seen["other"] == count, what="the other tenant to be handled")  # type: ignore[misc]
+    assert seen["crowd"] == 5
+    go_on.set()
+    await wait_until(lambda: _is(left(bus), 0), what="the inbox to be empty", timeout=30)
+    assert set(begun.values()) == {1}
+    await puller.stop(1)

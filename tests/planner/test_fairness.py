@@ -1,0 +1,74 @@
+"""A tenant that has as many runs open as it may takes neither the planner nor a tool from another."""
+
+import asyncio
+from typing import Any
+
+from contracts import subjects
+from contracts.tools import ToolSpec
+from tests.support.model_server import ModelServer, Say, action, answer
+from tests.support.nats_server import NatsServer
+from tests.support.waiting import wait_until
+from tests.support.whole import Planning, planning, tools_at_work
+
+SLOTS = 8
+CROWD = 20
+SLOW = ToolSpec(
+    name="slow",
+    description="Wait, then return.",
+    input_schema={"type": "object", "properties": {"who": {"type": "string"}}, "required": ["who"]},
+    output_schema={"type": "object"},
+    idempotent=True,
+    concurrency=4,
+)
+
+
+async def _all_ended(planner: Planning, tenant: str) -> bool:
+    """Whether no request waits, and no timer of a run is left."""
+    for stream, pattern in ((subjects.REQUESTS, subjects.requests_of(tenant)), (subjects.TIMERS, subjects.timers_of_all(tenant))):
+        if (await planner.bus.api(f"STREAM.INFO.{stream}", {"subjects_filter": pattern}))["state"].get("subjects"):
+            return False
+    return True
+
+
+async def test_silent_models_of_one_tenant_do_not_hold_up_another(own_nats_server: NatsServer) -> None:
+    """They are more than there are slots. Those that wait are not lost: they go on as others end."""
+    with ModelServer() as model:
+        model.say(Say(silent=True), marker="say nothing")
+        model.say(answer("Yes."), marker="one word")
+        async with planning(own_nats_server.url, model, planner_slots=SLOTS, planner_request_slots=SLOTS) as planner:
+            for _ in range(CROWD):
+                await planner.ask("say nothing", tenant="crowd", limits={"deadline_s": 3600})
+            await wait_until(lambda: len(model.ledger) > SLOTS // 2, what="the crowd has its share")
+            for _ in range(3):
+                assert (await planner.tell("one word")).end.raw_answer == "Yes."
+            silent = [seen for seen in model.ledger if "say nothing" in seen.text]
+            assert len(silent) == SLOTS // 2 + 1
+            model.release()
+            await wait_until(lambda: _all_ended(planner, "crowd"), timeout=60, what="all runs of the crowd have ended")
+
+
+async def test_slow_calls_of_one_tenant_do_not_hold_up_another(own_nats_server: NatsServer) -> None:
+    """While both call a tool, one place of four stays free; and at last all calls are done."""
+    go_on, working = asyncio.Event(), 0
+
+    async def slow(args: dict[str, Any]) -> dict[str, Any]:
+        nonlocal working
+        if args["who"] == "crowd":
+            working += 1
+            await go_on.wait()
+        return {}
+
+    with ModelServer() as model:
+        for who in ("crowd", "other"):
+            model.by_turn(action("slow", who=who), answer("Yes."), marker=f"call for {who}")
+        async with planning(own_nats_server.url, model) as planner, tools_at_work(planner, own_nats_server.url, {"slow": (SLOW, slow)}):
+            assert (await planner.tell("call for other")).end.raw_answer == "Yes."
+            for _ in range(CROWD):
+                await planner.ask("call for crowd", tenant="crowd", limits={"deadline_s": 3600})
+            await wait_until(lambda: working == 3, what="the crowd has its share of the tool")
+            for _ in range(3):
+                assert (await planner.tell("call for other")).end.raw_answer == "Yes."
+            assert working == 3
+            go_on.set()
+            await wait_until(lambda: _all_ended(planner, "crowd"), timeout=60, what="all runs of the crowd have ended")
+            assert working == CROWD
