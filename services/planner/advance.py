@@ -4,17 +4,17 @@ Called again after each move, until it says Ack or Silent. What each message may
 
 | message | run not started | model in flight | calls open | paused | run ended |
 | --- | --- | --- | --- | --- | --- |
-| request | keep the context, run_started, asked | owner: ask (again) | owner: dispatch what is open | ack | close, ack |
-| call_finished | ack | observed | observed, and the last one: step, asked or done | observed | close, ack |
+| request | keep the context, run_started, asked | owner: asked (again) | owner: dispatch | owner: dispatch | close, ack |
+| call_finished | ack | ack | observed; called if calls wait or a join is due; last: step, asked or budget | observed, paused | close, ack |
 | cancel | cancelled | stopping, read what was shown, cancelled | cancelled | read what was shown, cancelled | close, ack |
 | timer deadline | ack | budget | budget | ack | close, ack |
-| timer pause | ack | ack | ack | done (budget) | close, ack |
-| top_up | ack | topped_up | topped_up | topped_up, resumed; wake | close, ack |
-| resumed | ack | ack | dispatch what waits | ack | close, ack |
+| timer pause | ack | ack | ack | done | close, ack |
+| top_up | ack | topped_up; wake | topped_up; wake | topped_up, resumed; wake | close, ack |
+| resumed | ack | ack | called, where calls wait | ack | close, ack |
 | poisoned | error | error | error | error | close, ack |
 
-"budget" is `done`, or `paused` where the run has a grace. Where nothing is in flight, whoever looks asks for the next step, but for
-`top_up`: people are heard on a lane that never waits behind a model.
+"owner": the message whose handling announced what is in flight. "budget": `done`, or `paused` where the run has a grace. Where nothing is
+in flight, whoever looks asks for the next step, but for `top_up`: people are heard on a lane that never waits behind a model.
 While the run is stopping, every message but cancel and poisoned is acknowledged. An illegal message changes nothing and is acknowledged.
 """
 
