@@ -245,6 +245,12 @@ class Cancelled(Message):
     usage: Usage = Usage()
 
 
+class Deleted(Message):
+    """The run was deleted, after it had ended: forget what you have of it. Nothing else is left on its log."""
+
+    type: Literal["deleted"] = "deleted"
+
+
 class Chunk(Message):
     """Characters of the answer, in reading order. Of several attempts the newest counts; `seq` counts from 0 in each."""
 
@@ -326,7 +332,8 @@ class UnknownEvent(Message):
 
 
 Terminal = Done | Error | Cancelled
-TERMINAL = frozenset({"done", "error", "cancelled"})
+TERMINAL = frozenset({"done", "error", "cancelled", "deleted"})
+"""Types of events after which nothing follows; of a deleted run another one came before it."""
 
 KnownEvent = Annotated[
     RunStarted
@@ -345,6 +352,7 @@ KnownEvent = Annotated[
     | Done
     | Error
     | Cancelled
+    | Deleted
     | Chunk
     | Thinking
     | CallStarted

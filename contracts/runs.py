@@ -126,6 +126,14 @@ class RunStatus(Message):
     usage: Usage | None = None
 
 
+class RunDeletion(Message):
+    """Somebody deleted the run: gateway to planner, in the bucket of runs. While it is there the run is not found."""
+
+    v: Literal[1] = 1
+    at: int = Field(description="Unix time in ms")
+    requested_at: int | None = Field(default=None, description="of the run, which its key in the index begins with; null: not known")
+
+
 class RunAccepted(Message):
     """The answer to `POST /v1/runs`: the run exists and will end."""
 

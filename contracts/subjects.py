@@ -59,6 +59,7 @@ ALL_SPECS = "spec.*"
 ALL_TOOLS = "tool.*"
 ALL_REFUSED = "refused.*"
 ALL_MODELS = "model.*"
+ALL_DELETIONS = "deleted.*.*"
 
 ARTIFACT_PUT, ARTIFACT_OPEN, ARTIFACT_GET, ARTIFACT_HEAD = "artifact.put", "artifact.open", "artifact.get", "artifact.head"
 ARTIFACT_LIST, ARTIFACT_DELETE, ARTIFACT_PRESIGN = "artifact.list", "artifact.delete", "artifact.presign"
@@ -265,6 +266,34 @@ def parse_run_key(key: str) -> tuple[str, str]:
 def runs_of(tenant: str) -> str:
     """All keys of a tenant in the index of runs."""
     return f"{checked_tenant(tenant)}.*"
+
+
+def deletion_key(tenant: str, run: str) -> str:
+    """The key, in the index of runs, of a run's deletion; three tokens, so it is none of a tenant's runs."""
+    return f"deleted.{checked_tenant(tenant)}.{checked_id(run)}"
+
+
+def parse_deletion(subject: str) -> tuple[str, str]:
+    """Return tenant and run of a deletion's subject in the bucket, or raise InvalidName."""
+    tenant, _, run = subject.removeprefix(f"$KV.{RUNS_BUCKET}.deleted.").partition(".")
+    if subject != f"$KV.{RUNS_BUCKET}.{deletion_key(tenant, run)}":
+        raise InvalidName(f"{subject[:_SHOWN]!r} is not the subject of a deletion")
+    return tenant, run
+
+
+def everything_of(tenant: str, run: str) -> list[tuple[str, str]]:
+    """Each stream that may hold messages of a run, but for its log, the index and DEAD, with their pattern."""
+    who = f"{checked_tenant(tenant)}.{checked_id(run)}"
+    return [
+        (REQUESTS, request(tenant, run)),
+        (RUNS, stream(tenant, run)),
+        (RUNS, context(tenant, run)),
+        (CALLS, f"call.{who}.*"),
+        (TIMERS, timers_of(tenant, run)),
+        (TIMERS, f"due.{who}.*"),
+        (INBOX, f"inbox.{who}.*"),
+        (INBOX, f"control.{who}.*"),
+    ]
 
 
 def artifact_chunk(copy: str) -> str:

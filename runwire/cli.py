@@ -234,6 +234,18 @@ def cancel(run_id: str, url: Url = None, api_key: Key = None, reason: str = "") 
 
 
 @app.command()
+def delete(run_id: str, url: Url = None, api_key: Key = None) -> None:
+    """Delete a run with its events, artifacts and images; one that goes on is cancelled first."""
+
+    async def work() -> int:
+        async with Client(_url(url), api_key, patience_s=_PATIENCE_S) as client:
+            await client.delete(run_id)
+        return 0
+
+    _finish(work())
+
+
+@app.command()
 def fetch(
     artifact_id: str,
     file: Annotated[Path | None, typer.Option("-o", "--output", help="Write to this file. Default: stdout.")] = None,

@@ -19,6 +19,7 @@ from .asking import Asking
 from .auth import build_guard
 from .bodies import Questions
 from .connections import connections
+from .deletions import Deletions
 from .errors import add_handlers
 from .event_stream import OpenStreams
 from .images import Images
@@ -52,7 +53,8 @@ def build_app(settings: GatewaySettings, bus: Bus, tools: Callable[[], Mapping[s
         redoc_url=None,
         dependencies=[Depends(closed)],
     )
-    runs, streams = Runs(bus), OpenStreams(settings.max_streams, settings.max_streams_per_tenant)
+    deletions = Deletions(bus)
+    runs, streams = Runs(bus, deletions), OpenStreams(settings.max_streams, settings.max_streams_per_tenant)
     intake = Intake(bus, runs, OpenRuns(bus, settings.max_open_runs), settings.accept_wait_s)
     store = ArtifactClient(bus, patience_s=settings.accept_wait_s)
     app.state.gateway = Gateway(
@@ -62,7 +64,8 @@ def build_app(settings: GatewaySettings, bus: Bus, tools: Callable[[], Mapping[s
         runs=runs,
         intake=intake,
         asking=Asking(Questions(settings), intake, Models(bus), Images(store, settings), streams),
-        index=RunIndex(bus),
+        deletions=deletions,
+        index=RunIndex(bus, deletions),
         artifacts=store,
         tools=tools,
         streams=streams,

@@ -9,7 +9,7 @@ from contracts.images import INPUT_IMAGE
 from services.runtime.artifact_errors import ArtifactTooLarge
 
 from .downloads import headers_of, is_compressed, known_as, span_of, streamed
-from .errors import BodyTooLarge, InvalidInput
+from .errors import BodyTooLarge, InvalidInput, NotFound
 from .inputs import ArtifactList
 from .routes import Gateway, Here, Tenant
 from .uploads import incoming
@@ -32,7 +32,10 @@ BYTES = {
 )
 async def get_artifact(artifact_id: str, request: Request, here: Here, tenant: Tenant) -> Response:
     """Fetch an artifact, or a range of it."""
-    ref = (await here.artifacts.head(tenant, here.checked(artifact_id))).ref
+    stored = await here.artifacts.head(tenant, here.checked(artifact_id))
+    if stored.run_id is not None and await here.runs.is_deleted(tenant, stored.run_id):
+        raise NotFound
+    ref = stored.ref
     known = known_as(request.headers, ref)
     if known is not None:
         kept = {name: value for name, value in headers_of(ref).items() if not name.startswith("Content-L")}
@@ -111,7 +114,9 @@ async def list_artifacts_of_a_run(run_id: str, here: Here, tenant: Tenant, limit
 
 async def _page(here: Gateway, tenant: str, session: str | None, run: str | None, limit: int, cursor: str | None) -> ArtifactList:
     page = await here.artifacts.list(tenant, session=session, run=run, limit=limit, cursor=int(cursor or 0))
-    return ArtifactList(artifacts=page.artifacts, next_cursor=str(page.next_cursor) if page.next_cursor is not None else None)
+    deleted = await here.deletions.among(tenant, {each.run_id for each in page.artifacts if each.run_id})
+    shown = [each for each in page.artifacts if each.run_id not in deleted]
+    return ArtifactList(artifacts=shown, next_cursor=str(page.next_cursor) if page.next_cursor is not None else None)
 
 
 @router.delete("/v1/artifacts/{artifact_id}", status_code=204, response_class=Response)

@@ -89,6 +89,8 @@ class Intake:
     async def _is_known(self, request: RunRequested) -> bool:
         found = await self._runs.find(request.tenant, request.run_id)
         if found is None:
+            if await self._runs.is_deleted(request.tenant, request.run_id):
+                raise IdempotencyConflict("The run of this Idempotency-Key was deleted; ask with another one.")
             return False
         stored = found.request()
         if stored is not None and stored.body_sha256 != request.body_sha256:

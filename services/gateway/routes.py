@@ -21,6 +21,7 @@ from .asking import Asking
 from .auth import OPEN_PATHS, Guard
 from .bodies import idempotency_key, parse, read_body
 from .connected import while_connected
+from .deletions import Deletions
 from .downloads import takes_gzip
 from .errors import BadCursor, NotFound, NotRunning
 from .event_stream import RUN_HEADER, EventStream, OpenStreams
@@ -51,6 +52,7 @@ class Gateway:
     runs: Runs
     intake: Intake
     asking: Asking
+    deletions: Deletions
     index: RunIndex
     artifacts: ArtifactClient
     tools: Callable[[], Mapping[str, ToolSpec]]
@@ -209,6 +211,13 @@ async def cancel_run(run_id: str, request: Request, response: Response, here: He
     else:
         await here.intake.cancel(tenant, run_id, wish.reason)
     return found.status()
+
+
+@router.delete("/v1/runs/{run_id}", status_code=202, response_class=Response, tags=["runs"])
+async def delete_run(run_id: str, here: Here, tenant: Tenant) -> None:
+    """Delete a run with its events, artifacts and images. From now on it is not found; one that has not ended is cancelled first."""
+    request = (await here.find(tenant, run_id)).request()
+    await here.deletions.delete(tenant, run_id, request.requested_at if request else None)
 
 
 @router.post("/v1/runs/{run_id}/top-up", status_code=202, openapi_extra=body_of(TopUpInput, keyed=True), tags=["runs"])

@@ -17,6 +17,7 @@ from contracts import subjects
 from contracts.runs import RunStatus, State
 from services.runtime.bus import Bus
 
+from .deletions import Deletions
 from .errors import InvalidInput
 
 _KEY = re.compile(r"[0-9a-f]{44}", re.ASCII)
@@ -38,19 +39,22 @@ class Page:
 class RunIndex:
     """Reads the index."""
 
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self, bus: Bus, deletions: Deletions) -> None:
         self._bus = bus
+        self._deletions = deletions
 
     async def page(self, tenant: str, limit: int, cursor: str | None = None, status: State | None = None) -> Page:
-        """Return up to `limit` runs after `cursor`. Raises InvalidInput and Unavailable."""
+        """Return up to `limit` runs after `cursor`. Raises InvalidInput and BusError."""
         before = _decoded(cursor) if cursor else None
         known = await self._keys(tenant)
         keys = heapq.nlargest(_MOST_READ + 1, (key for key in known if (before is None or key < before) and _KEY.fullmatch(key)))
         found: list[RunStatus] = []
         for start in range(0, min(len(keys), _MOST_READ), _READ_AT_ONCE):
             part = keys[start : start + _READ_AT_ONCE]
-            for number, run in enumerate(await asyncio.gather(*(self._read(tenant, key) for key in part))):
-                if run is not None and status in {None, run.status}:
+            read = await asyncio.gather(*(self._read(tenant, key) for key in part))
+            deleted = await self._deletions.among(tenant, [run.run_id for run in read if run is not None])
+            for number, run in enumerate(read):
+                if run is not None and run.run_id not in deleted and status in {None, run.status}:
                     found.append(run)
                 if len(found) == limit:
                     at = start + number

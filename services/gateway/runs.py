@@ -27,6 +27,9 @@ from services.runtime.direct import sequence_of
 from services.runtime.errors import NOT_FOUND, Refused, Unavailable, Unsure
 from services.runtime.follow import Follower
 
+from .deletions import Deletions
+from .errors import NotFound
+
 M = TypeVar("M", bound=BaseModel)
 _WAIT_S = 2.0
 _RETRY_S = 0.5
@@ -96,12 +99,19 @@ def _parsed(model: type[M], data: bytes) -> M | None:
 class Runs:
     """Reads runs."""
 
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self, bus: Bus, deletions: Deletions) -> None:
         self._bus = bus
+        self._deletions = deletions
 
     async def find(self, tenant: str, run: str) -> FoundRun | None:
-        """Return what is stored of a run, None for one that never was or was purged. Raises Unavailable and InvalidName."""
+        """Return what is stored of a run, None for one that never was, was deleted or purged. Raises BusError and InvalidName."""
+        if await self.is_deleted(tenant, run):
+            return None
         return await self._look(tenant, run, self._direct) or await self._look(tenant, run, self._leader)
+
+    async def is_deleted(self, tenant: str, run: str) -> bool:
+        """Whether somebody has deleted the run, not long ago. Raises BusError."""
+        return bool(await self._deletions.among(tenant, [run]))
 
     async def _look(self, tenant: str, run: str, get: _Get) -> FoundRun | None:
         log = subjects.log(tenant, run)
@@ -152,7 +162,7 @@ class Runs:
         return int(message["seq"]), base64.b64decode(message.get("data", ""))
 
     async def result(self, tenant: str, run: str) -> FinalPayload:
-        """Return the result of an accepted run once it has ended, however long that takes."""
+        """Return the result of an accepted run once it has ended, however long that takes. Raises NotFound for one that was deleted."""
         while True:
             try:
                 async with aclosing(Follower(self._bus, tenant, run).records()) as records:
@@ -160,8 +170,10 @@ class Runs:
                         if record is not None and record.terminal:
                             break
                 found = await self.find(tenant, run)
-                if found is not None and (payload := found.status().payload) is not None:
+                if found is None:
+                    raise NotFound
+                if (payload := found.status().payload) is not None:
                     return payload
-            except (NatsError, Unavailable, ConnectionError, OSError):
+            except (NatsError, Unavailable, Unsure, ConnectionError, OSError):
                 pass  # NATS is away: the run waits, and so does its caller.
             await asyncio.sleep(_RETRY_S)

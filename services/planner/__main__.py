@@ -21,6 +21,7 @@ from services.runtime.tasks import cancelled
 
 from . import index, sight
 from .agents import InvalidAgents, load_agents
+from .deletions import Deletions
 from .forgotten import Forgotten
 from .handlers import Planner
 from .model import LiteLLMModel, Model
@@ -117,6 +118,7 @@ async def work(bus: Bus, _broker: Broker, _health: Health) -> AsyncIterator[None
     aside = [
         bus.tasks.keep("retention_sweep", index.sweep(bus, settings.retention_days)),
         bus.tasks.keep("forgotten_messages", Forgotten(bus, planner.on_message, settings.retention_days).watch()),
+        bus.tasks.keep("deletions", Deletions(bus).carry_out_for_ever()),
         bus.tasks.keep("model_profiles", sight.publish(bus, profiles)),
     ]
     lanes = [await lane.start() for lane in pullers(bus, planner, settings)]

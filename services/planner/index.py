@@ -14,16 +14,20 @@ from contracts import subjects
 from contracts.events import Done, Error, RunStarted
 from contracts.inbox import TimerFired
 from contracts.runs import RunStatus, State
+from services.runtime.artifact_errors import ArtifactFailed
+from services.runtime.artifacts import ArtifactClient
 from services.runtime.bus import Bus
 from services.runtime.errors import WRONG_LAST_SEQUENCE, BusError, Refused
 
+from .deletions import forget_artifacts
 from .moves import TimerName
 from .run import Run
 
 logger = structlog.get_logger(__name__)
 
 _QUERY_SHOWN = 200
-_SWEEP_S = 3600.0
+_SWEEP_S, _SWEEP_AGAIN_S = 3600.0, 30.0
+_PATIENCE_S = 2.0
 _SWEEP_PAGE = 500
 _FAR_MS = 31_536_000_000
 """A run without a deadline has a timer too, a year away, which changes nothing: an open run has a timer, and so it can be counted."""
@@ -93,7 +97,7 @@ async def _purge(bus: Bus, stream: str, subject: str) -> int:
     try:
         await bus.api(f"STREAM.PURGE.{stream}", {"filter": subject})
     except BusError as error:
-        # A timer of an ended run changes nothing, and the next sweep tries again.
+        # A timer of an ended run changes nothing.
         logger.warning("purge_failed", subject=subject, error=str(error))
     return 0
 
@@ -105,16 +109,23 @@ async def forget_context(bus: Bus, tenant: str, run: str) -> None:
 
 async def sweep(bus: Bus, retention_days: float) -> None:
     """Purge finished runs past their retention, for ever, about once an hour. Several planners at once do no harm."""
+    artifacts = ArtifactClient(bus, patience_s=_PATIENCE_S)
     while True:
+        pause_s = _SWEEP_S
         try:
-            await sweep_once(bus, int((time.time() - retention_days * 86_400) * 1000))
-        except BusError as error:
+            await sweep_once(bus, artifacts, int((time.time() - retention_days * 86_400) * 1000))
+        except (BusError, ArtifactFailed) as error:
             logger.warning("sweep_failed", error=str(error))
-        await asyncio.sleep(_SWEEP_S)
+            pause_s = _SWEEP_AGAIN_S
+        await asyncio.sleep(pause_s)
 
 
-async def sweep_once(bus: Bus, before: int) -> int:
-    """Purge the runs that ended before `before` (Unix ms) and return how many. The index is read in the order of its last changes."""
+async def sweep_once(bus: Bus, artifacts: ArtifactClient, before: int) -> int:
+    """Purge the runs that ended before `before` (Unix ms), artifacts and images included, and return how many.
+
+    The index is read in the order of its last changes. An entry goes last, so that what fails is found again. Raises BusError and
+    ArtifactFailed.
+    """
     reader = await bus.reader(f"KV_{subjects.RUNS_BUCKET}")
     purged, start = 0, 1
     while True:
@@ -131,11 +142,12 @@ async def sweep_once(bus: Bus, before: int) -> int:
                 continue
             if status.ended_at >= before:
                 return purged
-            for subject in subjects.of_run(tenant, status.run_id):
-                await _purge(bus, subjects.RUNS, subject)
+            await forget_artifacts(artifacts, tenant, status.run_id)
+            places = [(subjects.RUNS, subject) for subject in subjects.of_run(tenant, status.run_id)]
             # Its request is long gone, unless the queue has lost track of it; without a log it would show as queued.
-            await _purge(bus, subjects.REQUESTS, subjects.request(tenant, status.run_id))
-            await _purge(bus, f"KV_{subjects.RUNS_BUCKET}", headers["Nats-Subject"])
+            places.append((subjects.REQUESTS, subjects.request(tenant, status.run_id)))
+            for stream, subject in (*places, (f"KV_{subjects.RUNS_BUCKET}", headers["Nats-Subject"])):
+                await bus.api(f"STREAM.PURGE.{stream}", {"filter": subject})
             purged += 1
         if not page:
             return purged

@@ -8,7 +8,7 @@ message id (a sender's retry after the dedup window stores the same id twice, an
   leaves the call alone and acknowledges. A handling that was outbid once is silent for ever.
 - `step {by, calls}`, `called {by, calls}`: message `by` owns the dispatch of these calls. Whoever handles `by` again dispatches what
   is still open.
-- Nothing is ever appended after a terminal fact.
+- Nothing is ever appended after a terminal fact, but that the run was deleted; that is then all of its log.
 
 `fold` is here; what a message may do next is `advance.advance`.
 """
@@ -33,7 +33,7 @@ from contracts.events import (
     ToppedUp,
     Triaged,
 )
-from contracts.payload import Usage
+from contracts.payload import FinalPayload, Usage
 from contracts.runs import RunLimits
 
 from . import compaction, prompts
@@ -162,6 +162,12 @@ def _fold_compacted(run: Run, compacted: Compacted, _at: int) -> None:
 
 def _fold_terminal(run: Run, terminal: events.Done | events.Error | events.Cancelled, at: int) -> None:
     run.terminal, run.ended_at, run.asked, run.paused = terminal, at, None, None
+
+
+def _fold_deleted(run: Run, _deleted: events.Deleted, at: int) -> None:
+    # Without its beginning, so that nobody who still has it enters it in the index again.
+    run.started = None
+    _fold_terminal(run, run.terminal or events.Cancelled(reason="deleted", payload=FinalPayload(raw_answer="")), at)
 
 
 def _fold_paused(run: Run, paused: Paused, _at: int) -> None:
@@ -308,6 +314,7 @@ _FOLDS: dict[str, Callable[[Run, Any, int], None]] = {
     "done": _fold_terminal,
     "error": _fold_terminal,
     "cancelled": _fold_terminal,
+    "deleted": _fold_deleted,
 }
 """Which events change the run; all others are for its listeners."""
 

@@ -92,25 +92,3 @@ async def test_the_deadline_of_an_ended_run_is_cancelled(bus: Bus) -> None:
     assert (await bus.api("STREAM.INFO.TIMERS", {}))["state"]["messages"] == 1
     await index.close(bus, folded(opening, ended_at=opening.request.requested_at + 5), opening)
     assert (await bus.api("STREAM.INFO.TIMERS", {}))["state"]["messages"] == 0
-
-
-async def test_finished_runs_are_purged_after_their_retention(bus: Bus) -> None:
-    """Log, stream and entry go; a run that goes on stays, however old."""
-    old, open_, young = started(), started(), started()
-    for opening in (old, open_, young):
-        await bus.publish(subjects.log("default", opening.run_id), b"x")
-        await bus.publish(subjects.stream("default", opening.run_id), b"x")
-        await bus.publish(subjects.context("default", opening.run_id), b"x")
-    await index.enter(bus, folded(open_), open_)
-    await index.close(bus, folded(old, ended_at=1000), old)
-    await index.close(bus, folded(young, ended_at=9000), young)
-
-    assert await index.sweep_once(bus, before=5000) == 1
-    assert await entry(bus, old) is None
-    assert await bus.last("RUNS", subjects.log("default", old.run_id)) is None
-    assert await bus.last("RUNS", subjects.stream("default", old.run_id)) is None
-    assert await bus.last("RUNS", subjects.context("default", old.run_id)) is None
-    for opening in (open_, young):
-        assert await entry(bus, opening) is not None
-        assert await bus.last("RUNS", subjects.log("default", opening.run_id)) is not None
-    assert await index.sweep_once(bus, before=5000) == 0

@@ -1,0 +1,45 @@
+"""Runs that were deleted: the gateway writes that down and shows nothing of them from then on; planners remove what there is of them.
+
+The deletion stands in the index of runs until nothing of the run can come back.
+"""
+
+import time
+from collections.abc import Iterable
+
+import structlog
+
+from contracts import subjects
+from contracts.runs import RunDeletion
+from services.runtime.bus import Bus
+from services.runtime.errors import Refused, Unsure
+
+from .errors import TryAgain
+
+logger = structlog.get_logger(__name__)
+
+_BUCKET = f"KV_{subjects.RUNS_BUCKET}"
+_PREFIX = f"$KV.{subjects.RUNS_BUCKET}."
+
+
+class Deletions:
+    """Writes and reads deletions."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+
+    async def delete(self, tenant: str, run: str, requested_at: int | None) -> None:
+        """Have a run deleted. Raises TryAgain when nobody knows whether it will be; repeating it is harmless."""
+        data = RunDeletion(at=time.time_ns() // 1_000_000, requested_at=requested_at).model_dump_json().encode()
+        try:
+            await self._bus.publish(_PREFIX + subjects.deletion_key(tenant, run), data)
+        except (Refused, Unsure) as error:
+            raise TryAgain("The message bus does not answer.") from error
+        logger.info("run_deletion_requested", run_id=run, tenant=tenant)
+
+    async def among(self, tenant: str, runs: Iterable[str]) -> frozenset[str]:
+        """Return those of at most 1,024 runs that were deleted. Raises Unsure."""
+        keys = {_PREFIX + subjects.deletion_key(tenant, run): run for run in runs}
+        if not keys:
+            return frozenset()
+        found = await (await self._bus.reader(_BUCKET)).latest(*keys)
+        return frozenset(keys[name] for each in found if each.data and (name := (each.headers or {}).get("Nats-Subject", "")) in keys)

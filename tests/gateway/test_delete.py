@@ -1,0 +1,91 @@
+"""A run that was deleted is not found from then on, under any address; who may not see it may not delete it."""
+
+from typing import Any
+
+import httpx
+
+from contracts import subjects
+from contracts.ids import new_id
+from contracts.runs import RunDeletion, RunStatus
+from services.gateway.auth import new_key
+from services.runtime.bus import Bus
+from tests.gateway.serving import Served, Writer, serving
+from tests.support.nats_server import NatsServer
+from tests.support.stores import Store
+
+
+async def addresses(served: Served, run: str, artifact: str) -> list[httpx.Response]:
+    """What is said about a run and one of its artifacts."""
+    return [
+        await served.http.request(method, path)
+        for method, path in (
+            ("GET", f"/v1/runs/{run}"),
+            ("GET", f"/v1/runs/{run}/events"),
+            ("GET", f"/v1/runs/{run}/artifacts"),
+            ("GET", f"/v1/artifacts/{artifact}"),
+            ("POST", f"/v1/runs/{run}/cancel"),
+            ("DELETE", f"/v1/runs/{run}"),
+        )
+    ]
+
+
+async def test_it_is_not_found_from_then_on(served: Served, bus: Bus, store: Store) -> None:
+    """Before any planner has heard of it: status, events, artifacts, lists, and a second deletion."""
+    session, writer, other = new_id(), Writer(bus), Writer(bus)
+    refs = {}
+    for each in (writer, other):
+        at = (await _opened(each)).requested_at
+        await each.done()
+        status = RunStatus(run_id=each.run, status="done", requested_at=at, ended_at=2)
+        await bus.publish(f"$KV.runs.{subjects.run_key('default', at, each.run)}", status.model_dump_json().encode())
+        refs[each.run] = await store.client.put("default", b"x" * 50, session=session, run=each.run)
+    nobodys = await served.http.get(f"/v1/runs/{new_id()}")
+    assert (await served.http.delete(f"/v1/runs/{writer.run}")).status_code == 202
+    for answer in await addresses(served, writer.run, refs[writer.run].artifact_id):
+        assert (answer.status_code, answer.content) == (404, nobodys.content), answer.url
+    listed = [run["run_id"] for run in (await served.http.get("/v1/runs?limit=100")).json()["runs"]]
+    assert writer.run not in listed
+    assert other.run in listed
+    of_session = (await served.http.get(f"/v1/artifacts?session_id={session}")).json()["artifacts"]
+    assert [each["run_id"] for each in of_session] == [other.run]
+    assert (await served.http.get(f"/v1/runs/{other.run}")).status_code == 200
+
+
+async def _opened(writer: Writer) -> RunStatus:
+    started = writer.started()
+    await writer.log(started)
+    return RunStatus(run_id=writer.run, status="running", requested_at=started.request.requested_at)
+
+
+async def test_a_run_that_waits_is_deleted_too(served: Served, bus: Bus) -> None:
+    """What the planners are told names the time of its request, which its place in the index begins with."""
+    run = (await served.http.post("/v1/runs", json={"query": "x"})).json()["run_id"]
+    requested_at = (await served.http.get(f"/v1/runs/{run}")).json()["requested_at"]
+    assert (await served.http.delete(f"/v1/runs/{run}")).status_code == 202
+    assert (await served.http.get(f"/v1/runs/{run}")).status_code == 404
+    message = await bus.last("KV_runs", f"$KV.runs.{subjects.deletion_key('default', run)}")
+    assert message is not None
+    assert RunDeletion.model_validate_json(message.data).requested_at == requested_at
+
+
+async def test_its_key_does_not_bring_it_back(served: Served) -> None:
+    """409: a late repetition of the question would begin the run again."""
+    asked: dict[str, Any] = {"json": {"query": "x"}, "headers": {"Idempotency-Key": new_id()}}
+    run = (await served.http.post("/v1/runs", **asked)).json()["run_id"]
+    assert (await served.http.delete(f"/v1/runs/{run}")).status_code == 202
+    again = await served.http.post("/v1/runs", **asked)
+    assert (again.status_code, again.json()["code"]) == (409, "idempotency_conflict")
+    assert "deleted" in again.json()["detail"]
+
+
+async def test_another_tenants_run_cannot_be_deleted(shared_nats: NatsServer, bus: Bus) -> None:
+    """404, with the same bytes as for one that never was; and nothing happens to it."""
+    keys = {tenant: new_key(tenant) for tenant in ("owner", "stranger")}
+    writer = Writer(bus, tenant="owner")
+    await writer.open()
+    async with serving(shared_nats.url, api_keys=",".join(line for _, line in keys.values())) as served:
+        mine, theirs = ({"Authorization": f"Bearer {keys[tenant][0]}"} for tenant in ("owner", "stranger"))
+        refused = await served.http.delete(f"/v1/runs/{writer.run}", headers=theirs)
+        nobodys = await served.http.delete(f"/v1/runs/{new_id()}", headers=theirs)
+        assert (refused.status_code, refused.content) == (404, nobodys.content)
+        assert (await served.http.get(f"/v1/runs/{writer.run}", headers=mine)).status_code == 200
