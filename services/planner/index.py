@@ -142,12 +142,13 @@ async def sweep_once(bus: Bus, artifacts: ArtifactClient, before: int) -> int:
                 continue
             if status.ended_at >= before:
                 return purged
-            await forget_artifacts(artifacts, tenant, status.run_id)
             places = [(subjects.RUNS, subject) for subject in subjects.of_run(tenant, status.run_id)]
             # Its request is long gone, unless the queue has lost track of it; without a log it would show as queued.
             places.append((subjects.REQUESTS, subjects.request(tenant, status.run_id)))
-            for stream, subject in (*places, (f"KV_{subjects.RUNS_BUCKET}", headers["Nats-Subject"])):
+            for stream, subject in places:
                 await bus.api(f"STREAM.PURGE.{stream}", {"filter": subject})
+            await forget_artifacts(artifacts, tenant, status.run_id)
+            await bus.api(f"STREAM.PURGE.KV_{subjects.RUNS_BUCKET}", {"filter": headers["Nats-Subject"]})
             purged += 1
         if not page:
             return purged

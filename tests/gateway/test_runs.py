@@ -14,6 +14,7 @@ from contracts.ids import new_id
 from contracts.inbox import INBOX_MESSAGE, CancelRequested
 from contracts.runs import RunRequested, RunStatus
 from services.gateway.auth import new_key
+from services.gateway.deletions import Deletions
 from services.gateway.run_index import RunIndex
 from services.runtime.bus import Bus
 from tests.gateway.serving import Served, Writer, serving
@@ -247,7 +248,7 @@ async def test_runs_are_listed_newest_first_page_by_page(shared_nats: NatsServer
 
 async def test_a_run_that_comes_while_somebody_turns_pages_moves_nothing(served: Served, bus: Bus) -> None:
     """A cursor is a place, not a number."""
-    gateway_index = RunIndex(bus)
+    gateway_index = RunIndex(bus, Deletions(bus))
     made = await index(bus, "pager", 6)
     first = await gateway_index.page("pager", 3)
     entry = RunStatus(run_id=new_id(), status="running", requested_at=1_800_000_000_000)
@@ -264,5 +265,5 @@ async def test_what_is_no_entry_is_left_out(bus: Bus) -> None:
     await bus.publish(f"$KV.runs.{subjects.run_key('odd', 1, new_id())}", b"{}")
     await bus.publish(f"$KV.runs.{subjects.run_key('odd', 2, new_id())}", b"", {"KV-Operation": "DEL"})
     await bus.publish("$KV.runs.odd.not-a-key", b"{}")
-    page = await RunIndex(bus).page("odd", 10)
+    page = await RunIndex(bus, Deletions(bus)).page("odd", 10)
     assert ([run.run_id for run in page.runs], page.next_cursor) == (made[::-1], None)
