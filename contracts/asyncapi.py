@@ -15,7 +15,8 @@ from .records import VERSION
 
 _REF = "#/components/schemas/{model}"
 _ABOUT = """Everything that the services, tools and listeners of Runwire say to each other over NATS.
-Subjects whose messages a stream keeps name it in `x-stream`. NATS's own API (`$JS.API`, acknowledgements) is not described here."""
+Subjects whose messages a stream keeps name it in `x-stream`, and the consumer that receives them in turn in `x-consumer`.
+NATS's own API (`$JS.API`, acknowledgements) is not described here."""
 
 
 def document() -> dict[str, Any]:
@@ -61,6 +62,8 @@ def _channel(channel: Channel) -> dict[str, Any]:
         made["parameters"] = {name: {"$ref": f"#/components/parameters/{name}"} for name in names}
     if channel.kept_in:
         made["x-stream"] = channel.kept_in
+        if channel.queue:
+            made["x-consumer"] = channel.queue
     return made
 
 
@@ -84,7 +87,7 @@ def _operations(channel: Channel) -> dict[str, Any]:
                 "tags": [{"$ref": f"#/components/tags/{role}"}],
                 "messages": _named(channel.name, channel.bodies),
             }
-            if channel.queue and action == "receive":
+            if channel.queue and not channel.kept_in and action == "receive":
                 operation["bindings"] = {"nats": {"queue": channel.queue, "bindingVersion": "0.1.0"}}
             if channel.replies:
                 reply = _reply_name(channel)

@@ -77,7 +77,11 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """One family of subjects. `built_by` names the functions and constants of `subjects` that give it, or a pattern over it."""
+    """One family of subjects.
+
+    `built_by` names the functions and constants of `subjects` that give it, or a pattern over it. `kept_in` is a stream or the stream of a
+    bucket; `queue` is then the consumer that receives in turn, else the queue group.
+    """
 
     name: str
     address: str
@@ -139,12 +143,12 @@ _SCHEDULE = {"Nats-Schedule": "@at and the time", "Nats-Schedule-Target": "the r
 OF_RUNS = (
     Channel(
         "request", "request.{tenant}.{run}", "A run is asked for.", ("request", "requests_of", "ALL_REQUESTS"),
-        (_model(runs.RunRequested),), (GATEWAY,), (PLANNER,), subjects.REQUESTS, "planner",
+        (_model(runs.RunRequested),), (GATEWAY,), (PLANNER, GATEWAY, STORE), subjects.REQUESTS, "planner",
     ),
     Channel(
         "inbox", "inbox.{tenant}.{run}.{message}", "Results of calls and timers of a run.", ("inbox", "ALL_INBOX"),
         (_model(inbox.CallFinished), _model(inbox.TimerFired), _model(inbox.RunResumed)),
-        (TOOL_RUNNER, PLANNER, NATS), (PLANNER,), subjects.INBOX, "planner",
+        (TOOL_RUNNER, PLANNER, NATS), (PLANNER, TOOL_RUNNER), subjects.INBOX, "planner",
     ),
     Channel(
         "control", "control.{tenant}.{run}.{message}", "People steer a run; never waits behind a model.", ("control", "ALL_CONTROL"),
@@ -152,11 +156,11 @@ OF_RUNS = (
     ),
     Channel(
         "emit_log", "emit.{tenant}.{run}.log", "The run's facts, each fenced by the one before.", ("log", "ALL_LOGS", "ALL_OF_RUNS"),
-        (RECORD,), (PLANNER,), (PLANNER, TOOL_RUNNER, GATEWAY), subjects.RUNS,
+        (RECORD,), (PLANNER,), SERVICES, subjects.RUNS,
     ),
     Channel(
         "emit_stream", "emit.{tenant}.{run}.stream", "The run's tokens and progress.", ("stream", "ALL_STREAMS", "ALL_OF_RUNS"),
-        (RECORD,), (PLANNER, TOOL_RUNNER), (GATEWAY, STORE), subjects.RUNS,
+        (RECORD,), (PLANNER, TOOL_RUNNER), SERVICES, subjects.RUNS,
     ),
     Channel(
         "run_log", "run.{tenant}.{run}.log", "The run's facts, published again once stored.", ("live", "live_log"),
@@ -173,7 +177,8 @@ OF_RUNS = (
     Channel(
         "timer", "timer.{tenant}.{run}.{message}", "A timer is set; purging the subject cancels it.",
         ("timer", "timers_of", "timers_of_all", "ALL_TIMERS"),
-        (Body("TimerSet", inbox.TimerFired, "Published on `due` at its time.", headers=_SCHEDULE),), (PLANNER,), (NATS,), subjects.TIMERS,
+        (Body("TimerSet", inbox.TimerFired, "Published on `due` at its time.", headers=_SCHEDULE),),
+        (PLANNER,), (NATS, GATEWAY), subjects.TIMERS,
     ),
     Channel(
         "due", "due.{tenant}.{run}.{message}", "A timer goes off; INBOX takes it as `inbox`.", ("due", "ALL_DUE"),
@@ -246,7 +251,7 @@ IN_BUCKETS = (
     _entry("refused_tool", _CATALOGUE, "refused.{tool}", ("refused_key", "ALL_REFUSED"), _REFUSED, (TOOL_RUNNER,), (GATEWAY,)),
     _entry("tool_spec", _CATALOGUE, "spec.{digest}", ("spec_key", "ALL_SPECS"), _SPEC, (TOOL_RUNNER,), (PLANNER, TOOL_RUNNER)),
     _entry("model_profile", _CATALOGUE, "model.{model}", ("model_key", "ALL_MODELS"), _model(images.ModelProfile), (PLANNER,), (GATEWAY,)),
-    _entry("run_entry", _RUNS, "{tenant}.{entry}", ("run_key", "runs_of"), _model(runs.RunStatus), (PLANNER,), (GATEWAY,)),
+    _entry("run_entry", _RUNS, "{tenant}.{entry}", ("run_key", "runs_of"), _model(runs.RunStatus), (PLANNER,), (GATEWAY, PLANNER)),
     _entry(
         "reference", _ARTIFACTS, "ref.{tenant}.{artifact}", ("reference_key",), _json("Reference", "The store's own."), (STORE,), (STORE,)
     ),
@@ -262,7 +267,7 @@ _COUNT = Body("Handlings", {"type": "integer", "minimum": 1}, "How often.")
 ASIDE = (
     Channel(
         "dead", "dead.{stream}", "What could not be processed, whole; for people.", ("dead", "ALL_DEAD"),
-        (Body("DeadMessage", RAW, "The message as it came.", BYTES, _DEAD),), (PLANNER, TOOL_RUNNER, GATEWAY), (), subjects.DEAD,
+        (Body("DeadMessage", RAW, "The message as it came.", BYTES, _DEAD),), (PLANNER, TOOL_RUNNER), (), subjects.DEAD,
     ),
     Channel(
         "handling", "handling.{stream}.{sequence}", "How often the handling of a message was begun.", ("handlings", "ALL_HANDLINGS"),

@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import subprocess
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from contracts import subjects
 from contracts.__main__ import ASYNCAPI, stale
 from contracts.asyncapi import document
 from contracts.base import Message
-from contracts.channels import CHANNELS, NO_SUBJECTS, Body, Channel
+from contracts.channels import CHANNELS, NO_SUBJECTS, SERVICES, Body, Channel
 from services.artifact_store.handlers import build_router
 from services.runtime.streams import BUCKETS, STREAMS, bucket
 from tests.examples.conftest import build, built_once
@@ -39,6 +40,8 @@ EXAMPLES = {
 }
 """A value for each argument of the builders, by its name; where a blob's name is meant, its digest."""
 CHECK = Path(__file__).parent / "asyncapi"
+ARCHITECTURE = Path(__file__).parents[2] / "docs" / "architecture.md"
+SENDERS, RECEIVERS = attrgetter("senders"), attrgetter("receivers")
 
 
 def builders() -> dict[str, Any]:
@@ -95,6 +98,31 @@ def test_what_a_stream_keeps_is_described(stream: dict[str, Any]) -> None:
     for pattern in stream["subjects"]:
         start = pattern.removesuffix(">")
         assert any(fits(address, pattern) or (pattern.startswith("$KV") and address.startswith(start)) for address in kept), pattern
+
+
+def told() -> dict[str, tuple[str, str]]:
+    """The table of docs/architecture.md: pattern over subjects -> who writes, who reads."""
+    rows = re.findall(r"^\| (`[^|]+) \| [^|]+ \| ([^|]+) \| ([^|]+) \|$", ARCHITECTURE.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"<\w+>", "*", subject): (writes, reads) for row, writes, reads in rows for subject in re.findall(r"`([^`]+)`", row)}
+
+
+def services_in(cell: str) -> set[str]:
+    """The services that a cell names."""
+    return set(SERVICES) if "every service" in cell else {name for name in SERVICES if re.search(rf"\b{name}\b", cell)}
+
+
+@pytest.mark.parametrize("cells", sorted(set(told().values())))
+def test_the_table_of_the_documents_says_the_same(cells: tuple[str, str]) -> None:
+    """Of each of its rows, all subjects together: which services write, which read."""
+    patterns = [pattern for pattern, found in told().items() if found == cells]
+    channels = [each for each in CHANNELS if any(fits(each.address, one) or _in_bucket(each.address, one) for one in patterns)]
+    assert channels, patterns
+    writes, reads = ({role for each in channels for role in roles(each)} & set(SERVICES) for roles in (SENDERS, RECEIVERS))
+    assert (writes, reads) == (services_in(cells[0]), services_in(cells[1])), patterns
+
+
+def _in_bucket(address: str, pattern: str) -> bool:
+    return pattern.startswith("$KV.") and address.startswith(pattern.removesuffix("*"))
 
 
 def test_every_request_that_a_service_answers_is_described() -> None:
