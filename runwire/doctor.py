@@ -12,9 +12,8 @@ from typing import Literal
 
 import httpx
 
-from contracts.health import NOT_STORED
-
 from . import launch
+from ._vocabulary import health
 from .client import Client
 from .client_errors import RunwireError
 from .variables import misspelt
@@ -92,7 +91,7 @@ async def _gateway(url: str, api_key: str | None) -> list[Check]:
         return [Check("gateway", "failed", f"{url} does not answer ({type(error).__name__})", "start it with `runwire up`, or give --url")]
     if ready.status_code != httpx.codes.OK:
         problems = "; ".join(ready.json().get("problems", [])) if "json" in ready.headers.get("content-type", "") else ready.text[:200]
-        mend = _MAKE_ROOM if NOT_STORED in problems else "see the logs under the data folder"
+        mend = _MAKE_ROOM if health.NOT_STORED in problems else "see the logs under the data folder"
         return [Check("gateway", "failed", f"{url} is not ready: {problems}", mend)]
     checks = [Check("gateway", "ok", f"{url} is ready")]
     try:

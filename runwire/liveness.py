@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from contracts.health import NOT_STORED
+from ._vocabulary import health
 
 PAUSE_S = 1.0
 _ANSWER_S = 2.0
@@ -59,7 +59,7 @@ def of_nats(store: Path, ports: Callable[[], list[int]]) -> Use:
             return None
         with contextlib.suppress(OSError):
             if shutil.disk_usage(store).free >= _ROOM_BYTES and any(
-                NOT_STORED.encode() in answer(port, "/readyz", 0.5) for port in ports()
+                health.NOT_STORED.encode() in answer(port, "/readyz", 0.5) for port in ports()
             ):
                 return "does not store although its disk has room"
         return None

@@ -12,7 +12,8 @@ OF_SERVICES = frozenset(
     """
 accept_wait_s ack_wait_s action_format action_transport agents_file api_keys api_keys_file artifact_default_days artifact_direct
 artifact_grace_s artifact_max_bytes artifact_patience_s artifact_sweep_s artifact_uploads chunk_ttl_s discover_s fallback_models
-graceful_timeout_s health_host health_port heartbeat_s host log_format log_level max_attempts max_body_bytes max_call_s max_context_tokens
+gone_tool_s graceful_timeout_s health_host health_port heartbeat_s host log_format log_level max_attempts max_body_bytes max_call_s
+max_context_tokens
 max_deliveries max_image_bytes max_image_pixels max_image_side max_images max_images_bytes max_open_runs max_provider_failures max_repairs
 max_result_bytes max_streams max_streams_per_tenant max_upload_bytes model model_api_base model_api_key model_idle_s model_total_s
 model_vision nats_password nats_url nats_user planner_cached_runs planner_control_slots planner_request_slots planner_slots port

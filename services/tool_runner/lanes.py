@@ -3,6 +3,8 @@
 Rule 1: a call that was accepted gets an outcome, whether its tool is there or not: a tool whose calls wait has a consumer.
 Rule 2: a tool that has been gone for a while, and of which no call waits or is in flight, loses its consumer. Several tool runners do this
 at the same time: what one removes too early, Rule 1 brings back.
+Rule 3: after a crash of the server or a disk that was full, a consumer may have lost track of calls that the stream holds: nothing waits
+and nothing is in flight, and yet there are calls. It is made anew and delivers them again.
 """
 
 import asyncio
@@ -17,6 +19,7 @@ from contracts import subjects
 from contracts.subjects import InvalidName
 from contracts.tools import ToolSpec
 from services.runtime.bus import Bus
+from services.runtime.direct import sequence_of
 from services.runtime.errors import NOT_FOUND, BusError, Refused, Unavailable
 from services.runtime.puller import Handler, Puller
 from services.runtime.streams import consumer, ensure_consumer
@@ -41,6 +44,8 @@ class Lanes:
         self._live = live
         self._gone_s = gone_s
         self._gone_since: dict[str, float] = {}
+        self._overdue: dict[str, int] = {}
+        """Tool -> sequence of its oldest call, where its consumer knew of none at the last look."""
         self._pullers: dict[str, Puller] = {}
         self._lock = asyncio.Lock()
         self._looking: asyncio.Task[None] | None = None
@@ -125,18 +130,36 @@ class Lanes:
         await self._take(served)
         for tool in self._pullers.keys() - served - waiting - live.keys():
             await self._leave(tool)
+        for tool in await self._forgotten(waiting & served):
+            logger.warning("calls_forgotten", tool=tool)
+            await self._remove(tool)
+            await self.open(live.get(tool) or ToolSpec(name=tool))
         now = time.monotonic()
         self._gone_since = {tool: self._gone_since.get(tool, now) for tool in served - live.keys() - waiting}
         for tool in [tool for tool, since in self._gone_since.items() if now - since >= self._gone_s]:
             await self._remove(tool)
 
+    async def _forgotten(self, tools: set[str]) -> list[str]:
+        """Return those of the tools with calls that their consumers knew nothing of at two looks."""
+        reader, known = await self._bus.reader(subjects.CALLS), self._overdue
+        self._overdue = {}
+        for tool in tools:
+            if await self._is_idle(tool):
+                page, _ = await reader.page(subjects.calls_of(tool), 1, 1)
+                if page:
+                    self._overdue[tool] = sequence_of(page[0])
+        return [tool for tool, sequence in self._overdue.items() if known.get(tool) == sequence]
+
+    async def _is_idle(self, tool: str) -> bool:
+        """Whether the consumer of a tool knows of no call that waits or is in flight."""
+        state = await self._bus.api(f"CONSUMER.INFO.{subjects.CALLS}.{subjects.calls_consumer(tool)}", {})
+        return not (state["num_pending"] or state["num_ack_pending"])
+
     async def _remove(self, tool: str) -> None:
-        name = subjects.calls_consumer(tool)
         try:
-            state = await self._bus.api(f"CONSUMER.INFO.{subjects.CALLS}.{name}", {})
-            if state["num_pending"] or state["num_ack_pending"]:
+            if not await self._is_idle(tool):
                 return
-            await self._bus.api(f"CONSUMER.DELETE.{subjects.CALLS}.{name}", {})
+            await self._bus.api(f"CONSUMER.DELETE.{subjects.CALLS}.{subjects.calls_consumer(tool)}", {})
         except Refused as error:
             if error.code not in NOT_FOUND:
                 raise

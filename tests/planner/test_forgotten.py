@@ -1,9 +1,7 @@
 """Messages that a queue holds and its consumer takes for acknowledged, as after a disk that was full."""
 
-import shutil
 from pathlib import Path
 
-import nats
 import pytest
 
 from contracts import subjects
@@ -15,6 +13,7 @@ from services.runtime.bus import Bus
 from services.runtime.puller import Delivery
 from services.runtime.streams import PLANNER_REQUESTS, provision
 from tests.support.buses import connected
+from tests.support.forgetful import forget_deliveries
 from tests.support.nats_server import NatsServer
 from tests.support.stack import Stack
 from tests.support.waiting import wait_until
@@ -27,24 +26,15 @@ def request(run: str) -> bytes:
 
 
 async def forget(server: NatsServer, runs: list[str]) -> None:
-    """Leave requests in the queue that the planner's consumer takes for acknowledged: the stream is an older one than the consumer."""
+    """Leave requests in the queue that the planner's consumer takes for acknowledged."""
     async with connected(server.url) as bus:
         await provision(bus)
-        for run in runs:
-            await bus.publish(subjects.request("default", run), request(run))
-    server.stop()
-    (messages,) = server.store.rglob("REQUESTS/msgs")
-    kept = server.store.parent / "kept"
-    shutil.copytree(messages, kept)
-    server.start()
-    async with await nats.connect(server.url) as client:
-        subscription = await client.jetstream().pull_subscribe_bind(PLANNER_REQUESTS, subjects.REQUESTS)
-        for message in await subscription.fetch(len(runs)):
-            await message.ack_sync()
-    server.stop()
-    shutil.rmtree(messages)
-    shutil.copytree(kept, messages)
-    server.start()
+
+        async def write() -> None:
+            for run in runs:
+                await bus.publish(subjects.request("default", run), request(run))
+
+        await forget_deliveries(server, subjects.REQUESTS, PLANNER_REQUESTS, write, len(runs))
 
 
 async def waiting(bus: Bus) -> int:

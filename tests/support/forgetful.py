@@ -3,6 +3,8 @@
 import shutil
 from collections.abc import Awaitable, Callable
 
+import nats
+
 from .nats_server import NatsServer
 
 
@@ -25,4 +27,25 @@ async def forget_expiry(
     shutil.rmtree(messages)
     shutil.move(kept, messages)
     (messages / "thw.db").write_bytes(timers)
+    server.start()
+
+
+async def forget_deliveries(server: NatsServer, stream: str, consumer: str, write: Callable[[], Awaitable[object]], count: int) -> None:
+    """Leave messages in a queue that its consumer takes for acknowledged, so that nobody gets them: its stream is older than the consumer.
+
+    `write` stores `count` of them.
+    """
+    await write()
+    server.stop()
+    (messages,) = server.store.rglob(f"{stream}/msgs")
+    kept = server.store.parent / f"kept-{stream}"
+    shutil.copytree(messages, kept)
+    server.start()
+    async with await nats.connect(server.url) as client:
+        subscription = await client.jetstream().pull_subscribe_bind(consumer, stream)
+        for message in await subscription.fetch(count):
+            await message.ack_sync()
+    server.stop()
+    shutil.rmtree(messages)
+    shutil.move(kept, messages)
     server.start()

@@ -11,13 +11,13 @@ from runwire import tool
 from runwire.serving import serve
 from services.runtime import catalogue as reading
 from services.runtime.bus import Bus
-from services.runtime.catalogue import STREAM, key_subject
-from services.runtime.streams import provision
+from services.runtime.catalogue import STREAM, Catalogue, key_subject
+from services.runtime.streams import consumer, ensure_consumer, provision
 from services.tool_runner import catalogue, lanes
 from services.tool_runner.__main__ import running
 from services.tool_runner.settings import ToolRunnerSettings
 from tests.support.buses import connected
-from tests.support.forgetful import forget_expiry
+from tests.support.forgetful import forget_deliveries, forget_expiry
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
@@ -133,3 +133,29 @@ async def test_an_entry_that_the_server_forgot_is_removed(own_nats_server: NatsS
         assert await stored()
         async with running(runner, settings, []):
             await gone()
+
+
+async def test_calls_of_which_the_consumer_has_lost_track_get_an_outcome(own_nats_server: NatsServer) -> None:
+    """As after a disk that was full. Nobody serves the tool here, so they end as unavailable."""
+    url = own_nats_server.url
+    settings = ToolRunnerSettings(nats_url=url, discover_s=0.3, graceful_timeout_s=0.1, settling_s=0.5, unavailable_s=0.5)
+    spec = ToolSpec(name="lost", idempotent=True)
+    async with connected(url) as bus, connected(url, "tool_runner", settings) as runner:
+        await provision(bus)
+        config = consumer(subjects.calls_consumer("lost"), subjects.calls_of("lost"), settings.ack_wait_s)
+        await ensure_consumer(bus, subjects.CALLS, config)
+        asking = Planner(bus, Catalogue(bus))
+        digest = await asking.declare(spec)
+        runs: list[str] = []
+
+        async def write() -> None:
+            runs.extend([await asking.request("lost", {}, spec=digest) for _ in range(2)])
+
+        await forget_deliveries(own_nats_server, subjects.CALLS, subjects.calls_consumer("lost"), write, 2)
+        await bus.barrier()
+        assert await asking.open_calls("lost") == 0
+        async with running(runner, settings, []):
+            for run in runs:
+                failure = (await asking.outcome(run)).failure
+                assert failure is not None
+                assert failure.code == "tool_unavailable"
