@@ -7,6 +7,7 @@ Rule 4: warnings name fields and expectations, never values.
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,9 @@ MODEL_CONFIDENCE = "model_confidence"
 
 _ANSWER = ("answer", "raw_answer")
 _OTHER_ANSWERS = frozenset({"text", "response", "content"})
+_MOST_COMPLAINTS = 50
+_LONGEST_KEY = 40
+_TWO_LETTERS = re.compile(r"[A-Za-z]{2}", re.ASCII)
 _NO_REMARKS = frozenset({"thought", "reasoning", "next_node", "plan", "join"})
 """Keys of an action that may stand among its arguments; what they hold was not said to the user."""
 
@@ -61,10 +65,13 @@ def assemble(
     own_sources = fields.take_items("sources", _source, "an object with a title")
     route = fields.take("route", _name, "a string")
     payload_fields = {
-        "suggested_actions": fields.take_items("suggested_actions", _suggested_action, "an object with an action_id"),
+        "suggested_actions": fields.take_items("suggested_actions", _suggested_action, "an object with an action_id and a label"),
         "requires_followup": fields.take("requires_followup", _flag, "true or false") or False,
-        "language": fields.take("language", _name, "a string"),
+        "language": fields.take("language", _language, "a two-letter code"),
     }
+    fields.drop("artifacts", "none, they come from tools")
+    for key in _not_taken(given, used):
+        fields.drop(key, "one answer")
     own_warnings = fields.take_items("warnings", _name, "a string", single=True)
     extra |= {key: value for key, value in given.items() if key not in fields.known and key not in used}
     if reflection_score is not None and 0 <= reflection_score <= 1:
@@ -76,7 +83,7 @@ def assemble(
         confidence=confidence,
         sources=unique_sources([*sources, *own_sources]),
         route=ROUTES.get(reason, route),
-        warnings=list(dict.fromkeys([*warnings, *_heavy(artifacts or {}), *own_warnings, *fields.complaints])),
+        warnings=list(dict.fromkeys([*warnings, *_heavy(artifacts or {}), *own_warnings, *fields.named_complaints()])),
         extra=extra,
         **payload_fields,
     )
@@ -107,6 +114,12 @@ def _answer(args: Mapping[str, Any]) -> tuple[str | None, frozenset[str]]:
     if text:
         spent |= _OTHER_ANSWERS | {key for key, value in others.items() if rendered(value) == text and not isinstance(value, Mapping)}
     return text, spent
+
+
+def _not_taken(args: Mapping[str, Any], spent: frozenset[str]) -> list[str]:
+    """The further keys that hold an answer: of all spent ones the first of `answer` and `raw_answer` was taken, else the first."""
+    keys = sorted((key for key in args if key in spent and args[key]), key=lambda key: key not in _ANSWER)
+    return keys[1:]
 
 
 def _said(value: Any) -> str | None:
@@ -140,6 +153,16 @@ class _Fields:
         found = (self._read(f"{field}[{index}]", item, read, expected) for index, item in enumerate(value))
         return [item for item in found if item is not None]
 
+    def drop(self, field: str, expected: str) -> None:
+        """Leave out a field that is given and not taken."""
+        if self._given.get(field):
+            self._complain(field, expected)
+
+    def named_complaints(self) -> list[str]:
+        """A warning for each field that was dropped; of very many the first ones."""
+        more = len(self.complaints) - _MOST_COMPLAINTS
+        return [*self.complaints[:_MOST_COMPLAINTS], *([f"{more} more parts of the answer were dropped"] if more > 0 else [])]
+
     def _read(self, field: str, value: Any, read: Callable[[Any], Any], expected: str) -> Any:
         found = read(value)
         if found is None:
@@ -148,6 +171,8 @@ class _Fields:
             for key in type(found).model_fields:
                 if value.get(key) and not getattr(found, key):
                     self._complain(f"{field}.{key}", "another type")
+            for key in value.keys() - type(found).model_fields.keys():
+                self._complain(f"{field}.{key[:_LONGEST_KEY]}", "no such field")
         return found
 
     def _complain(self, field: str, expected: str) -> None:
@@ -168,6 +193,10 @@ def _name(value: Any) -> str | None:
     return value if isinstance(value, str) and value.strip() else None
 
 
+def _language(value: Any) -> str | None:
+    return value.strip().lower() if isinstance(value, str) and _TWO_LETTERS.fullmatch(value.strip()) else None
+
+
 def _object(value: Any) -> dict[str, Any] | None:
     return dict(value) if isinstance(value, dict) else None
 
@@ -177,7 +206,9 @@ def _source(value: Any) -> Source | None:
 
 
 def _suggested_action(value: Any) -> SuggestedAction | None:
-    action_id = _name(value.get("action_id")) if isinstance(value, dict) else None
-    if action_id is None:
+    if not isinstance(value, dict):
         return None
-    return SuggestedAction(action_id=action_id, label=_name(value.get("label")), params=_object(value.get("params")) or {})
+    action_id, label = _name(value.get("action_id")), _name(value.get("label"))
+    if action_id is None or label is None:
+        return None
+    return SuggestedAction(action_id=action_id, label=label, params=_object(value.get("params")) or {})

@@ -213,7 +213,11 @@ def test_the_complaint_names_the_form_that_was_asked_for() -> None:
         (f"\ufeff<think>I look it up.</think>\n```json\n{SEARCH}\n```", None, "I look it up."),
         (f"```json\n{SEARCH}\n```", None, None),
         (f'Before.\n```json\n{SEARCH[:-1]}, "thought": "own"}}\n```', None, "own"),
-        (f"I look it up.\n{SEARCH}", None, None),
+        (f"I look it up.\n{SEARCH}", None, "I look it up."),
+        (f"<think>I look it up.</think>{SEARCH}", None, "I look it up."),
+        (f"<think>Not {{}}.</think>\nSo:\n{SEARCH} and {SEARCH}", None, "Not {}.\n\nSo:"),
+        (f"I look it up.</think>\n[{SEARCH}]", None, "I look it up."),
+        (f'Before. {SEARCH[:-1]}, "thought": "own"}}', None, "own"),
         (f'{SEARCH[:-1]}, "thought": ["no", "text"]}}', None, None),
         (f'{SEARCH[:-1]}, "thought": ""}}', None, None),
         ("no action at all", "native", "native"),
@@ -223,7 +227,7 @@ def test_the_complaint_names_the_form_that_was_asked_for() -> None:
     ],
 )
 def test_reasoning(reply: str, native: str | None, reasoning: str | None) -> None:
-    """Native wins, then `thought`, then the text before the fence; never an error."""
+    """Native wins, then `thought`, then the text before the fence or the first object, thoughts included; never an error."""
     assert normalize_action(reply, native).reasoning == reasoning
 
 

@@ -27,7 +27,7 @@ def test_all_fields_of_the_model_arrive() -> None:
             "warnings": ["old data"],
             "language": "en",
             "sources": [{"title": "L", "url": "u"}],
-            "suggested_actions": [{"action_id": "a", "label": "A", "params": {"k": 1}, "colour": "red"}],
+            "suggested_actions": [{"action_id": "a", "label": "A", "params": {"k": 1}}],
             "extra": {"mine": 1},
             "tone": "calm",
         }
@@ -52,6 +52,10 @@ INVALID: list[tuple[str, Any, Any]] = [
     ("confidence", True, None),
     ("route", 5, None),
     ("language", ["en"], None),
+    ("language", "english", None),
+    ("language", "en-US", None),
+    ("artifacts", {"x": {"y": 1}}, {}),
+    ("text", "another answer", None),
     ("requires_followup", "yes", False),
     ("warnings", {"a": 1}, None),
     ("sources", "https://a", []),
@@ -68,7 +72,7 @@ def test_an_invalid_field_is_dropped_with_a_warning_and_the_rest_stays(field: st
     assert payload.raw_answer == "hi"
     assert payload.extra == {"tone": "calm"}
     assert [warning.split(" was dropped")[0] for warning in payload.warnings] == [field]
-    if field != "warnings":
+    if field not in {"warnings", "text"}:
         assert getattr(payload, field) == left
 
 
@@ -85,12 +89,18 @@ def test_invalid_items_are_dropped_one_by_one() -> None:
     payload = assemble(
         {
             "answer": "hi",
-            "suggested_actions": [{"label": "no id"}, "x", {"action_id": "a", "label": 5, "params": [1]}, {"action_id": "b"}],
+            "suggested_actions": [
+                {"label": "no id"},
+                "x",
+                {"action_id": "a", "label": 5},
+                {"action_id": "b"},
+                {"action_id": "c", "label": "C", "params": [1], "colour": "red"},
+            ],
             "sources": [{"url": "u"}, {"title": "T", "relevance_score": "high"}],
             "warnings": ["w", 5],
         }
     )
-    assert payload.suggested_actions == [SuggestedAction(action_id="a"), SuggestedAction(action_id="b")]
+    assert payload.suggested_actions == [SuggestedAction(action_id="c", label="C")]
     assert payload.sources == [Source(title="T")]
     assert payload.warnings[0] == "w"
     assert [warning.split(" was dropped")[0] for warning in payload.warnings[1:]] == [
@@ -98,10 +108,24 @@ def test_invalid_items_are_dropped_one_by_one() -> None:
         "sources[1].relevance_score",
         "suggested_actions[0]",
         "suggested_actions[1]",
-        "suggested_actions[2].label",
-        "suggested_actions[2].params",
+        "suggested_actions[2]",
+        "suggested_actions[3]",
+        "suggested_actions[4].params",
+        "suggested_actions[4].colour",
         "warnings[1]",
     ]
+
+
+def test_a_language_is_a_code_in_small_letters() -> None:
+    """However it was written."""
+    assert assemble({"answer": "hi", "language": " DE "}).language == "de"
+
+
+def test_of_very_many_faults_the_first_are_named() -> None:
+    """A warning for each of thousands would be more than the answer."""
+    warnings = assemble({"answer": "hi", "sources": ["x"] * 5000}).warnings
+    assert len(warnings) == 51
+    assert "4950 more" in warnings[-1]
 
 
 def test_a_single_warning_needs_no_list() -> None:

@@ -254,7 +254,9 @@ def judge(played: Played, heard: list[str]) -> None:
     assert played.events[-1] is ends[0]
     end = ends[0]
     assert isinstance(end, Done)
-    if end.reason == "answer_complete":
+    answered = played.events[-2].type == "step"
+    assert answered or end.reason != "answer_complete"
+    if answered:
         assert played.shown[max(played.shown)] == end.raw_answer, heard
     else:
         told = played.events[-2]

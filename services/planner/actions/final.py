@@ -6,8 +6,10 @@ from typing import Any
 from services.planner.strict_json import ANSWER_KEYS
 
 from .names import CONTROL_KEYS, FINAL_FIELDS, STREAMED_KEYS, may_be_encoded, names_another
-from .values import answer_text, as_object, pick_answer
+from .values import answer_keys, answer_text, as_object, pick_answer
 
+_MOST_TOLD = 20
+_LONGEST_TOLD = 40
 _ENVELOPE = frozenset({"role", "type", "tool_calls", "function_call", "refusal"})
 _MAY_STAND_BESIDE = frozenset({*CONTROL_KEYS, *FINAL_FIELDS, *ANSWER_KEYS, *_ENVELOPE})
 
@@ -49,12 +51,27 @@ def final_args(action: Mapping[str, Any], warnings: list[str]) -> dict[str, Any]
         answer = _whole(args)
     if answer is None:
         answer = pick_answer(action)
-    fields |= _beside(action, fields)
+    beside = _beside(action, fields)
+    _warn_of_dropped(action, args, fields, beside, warnings)
+    fields |= beside
     text = answer_text(answer)
     if text is not None and answer_text(answer, known_only=True) is None:
         warnings.append(f"the answer was {_named(answer)}; its JSON text is given")
     rest = {key: value for key, value in fields.items() if key not in ANSWER_KEYS}
     return rest if text is None else {"answer": text, **rest}
+
+
+def _warn_of_dropped(
+    action: Mapping[str, Any], args: Any, fields: Mapping[str, Any], beside: Mapping[str, Any], warnings: list[str]
+) -> None:
+    """Name what is not taken: further answers, and unknown fields beside `args`."""
+    answers = [*answer_keys(fields), *answer_keys({key: value for key, value in action.items() if key in ANSWER_KEYS})]
+    if args is not None and not isinstance(args, dict):
+        answers = ["args", *answers]
+    dropped = [f"`{key}` was dropped: the answer is in `{answers[0]}`" for key in answers[1:]]
+    known = {*fields, *beside, *CONTROL_KEYS, *ANSWER_KEYS, *_ENVELOPE}
+    dropped += [f"`{key[:_LONGEST_TOLD]}` was dropped: it stands beside `args`" for key in action if key not in known]
+    warnings += dropped[:_MOST_TOLD]
 
 
 def _encoded(text: str) -> dict[str, Any] | None:

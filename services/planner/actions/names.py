@@ -9,7 +9,7 @@ from contracts.actions import ALIASES, FINAL_RESPONSE, RESERVED
 from services.planner.strict_json import ANSWER_KEYS
 
 ActionFormat = Literal["auto", "unified", "legacy"]
-"""`auto`: everything that normalises; `unified`: the two-field form and nothing else; `legacy`: as `auto`, with another prompt."""
+"""`auto`: everything that normalises; `unified`: the two-field form and nothing else; `legacy`: actions of five fields alone."""
 
 STREAMED_KEYS = ANSWER_KEYS[:2]
 """The answer keys whose text is shown while it arrives; of both, the one that comes first is the answer."""

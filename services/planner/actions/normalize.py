@@ -1,7 +1,7 @@
 """The only parser of model output: what the model wrote, as one action, or an exact complaint."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import chain
@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 from contracts.actions import PlannerAction
 from services.planner.strict_json import NotJson, Reader, mend
 
+from .five import five_field_deviation
 from .names import THINK_TAGS, ActionFormat
 from .quick import honest_object
 from .reading import Reading, Shape, read_object, shape_of
@@ -18,16 +19,22 @@ from .unified import deviation
 from .values import plain
 
 MAX_ALTERNATES = 16
-_EXPECTED = {
-    "auto": 'Answer with one JSON object {"next_node": <a tool, "final_response", "plan" or "task">, "args": {...}} and nothing beside it.',
-    "legacy": 'Answer with one JSON object {"thought": ..., "next_node": <a tool or null>, "args": {...}, "plan": null, "join": null}'
-    " and nothing beside it.",
-}
 _TAGS = re.compile(rf"</?(?:{'|'.join(THINK_TAGS)})>", re.IGNORECASE)
 _WORD = re.compile(r"[A-Za-z0-9_-]+")
 _CALLING = frozenset({"next_node", "args", "arguments", "parameters", "tool", "tool_args", "steps", "plan"})
 """Keys of what was to call something."""
 _EXCERPT = 40
+
+
+def _expected(action_format: ActionFormat, tools: AbstractSet[str]) -> str:
+    """What the model may answer with: it names only what this run allows."""
+    if action_format == "legacy":
+        node = "a tool or null" if tools else "null"
+        form = f'{{"thought": ..., "next_node": <{node}>, "args": {{...}}, "plan": null, "join": null}}'
+    else:
+        node = '<a tool, "final_response" or "plan">' if tools else '"final_response"'
+        form = f'{{"next_node": {node}, "args": {{...}}}}'
+    return f"Answer with one JSON object {form} and nothing beside it."
 
 
 class Normalized(NamedTuple):
@@ -36,7 +43,8 @@ class Normalized(NamedTuple):
     Either `action` is set and `error` is None, or the other way round: `unparseable` (no object, or one that broke) or `no_action` (an
     object that is none). `complaint` tells the model what is wrong and what is expected, and is empty with an action. `alternates` are the
     further actions of the reply, in its order, also beside an error; `reasoning` is None where the model gave none. `warnings` name what
-    was dropped. `was_action`: the reply is none, but something in it was to be an action: it is no text for people.
+    was dropped. `cause` is the complaint without what is expected. `was_action`: the reply is none, but something in it was to be one: it
+    is no text for people.
     """
 
     action: PlannerAction | None
@@ -46,6 +54,7 @@ class Normalized(NamedTuple):
     complaint: str = ""
     warnings: tuple[str, ...] = ()
     was_action: bool = False
+    cause: str = ""
 
 
 def normalize_action(
@@ -61,17 +70,17 @@ def normalize_action(
         text_or_mapping: the text of the reply, in any of the forms that are understood; or a mapping, or a list of them.
         reasoning_content: what the provider gave as the model's reasoning; it wins over a `thought` in the text.
         tools: the names that the model may call; one of them wins over an opcode written in another case.
-        action_format: `unified` refuses everything but the two-field form.
+        action_format: `unified` refuses everything but the two-field form, `legacy` all actions but those of five fields.
     """
     given = text_or_mapping.decode(errors="replace") if isinstance(text_or_mapping, bytes | bytearray) else text_or_mapping
     native = mend(reasoning_content).strip() if isinstance(reasoning_content, str) else ""
     if isinstance(given, str) and (honest := _honest(given, native, tools, action_format)):
         return honest
     reply = _of_text(_decoded(given), tools) if isinstance(given, str) else _of_value(given)
-    result = _strict(reply, tools) if action_format == "unified" else _lenient(reply, tools)
-    expected = _EXPECTED["legacy" if action_format == "legacy" else "auto"]
-    complaint = f"{result.complaint[:1].upper()}{result.complaint[1:]}. {expected}" if result.error else ""
-    return result._replace(reasoning=native or result.reasoning, complaint=complaint)
+    result = _strict(reply, tools) if action_format == "unified" else _lenient(reply, tools, action_format)
+    cause = f"{result.complaint[:1].upper()}{result.complaint[1:]}." if result.error else ""
+    complaint = f"{cause} {_expected(action_format, tools)}" if cause else ""
+    return result._replace(reasoning=native or result.reasoning, complaint=complaint, cause=cause)
 
 
 def _honest(text: str, native: str, tools: AbstractSet[str], action_format: ActionFormat) -> Normalized | None:
@@ -81,12 +90,16 @@ def _honest(text: str, native: str, tools: AbstractSet[str], action_format: Acti
     """
     text = text.strip(" \t\r\n")
     read = honest_object(text, 0) if text.startswith('{"') and text.endswith("}") else None
-    if read is None or "next_node" not in read[0] or (action_format == "unified" and deviation(read[0], tools)):
+    if read is None or "next_node" not in read[0] or (action_format in _CHECKS and _CHECKS[action_format](read[0], tools)):
         return None
     reading = read_object(read[0], tools)
     if reading.action is None:
         return None
     return Normalized(reading.action, native or (reading.thought if action_format != "unified" else None), warnings=reading.warnings)
+
+
+_CHECKS: Mapping[str, Callable[[Any, AbstractSet[str]], str]] = {"unified": deviation, "legacy": five_field_deviation}
+"""What keeps an object from being of a form that is taken alone."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +182,7 @@ def _of_value(value: Any) -> _Reply:
     return _Reply(shapes)
 
 
-def _lenient(reply: _Reply, tools: AbstractSet[str]) -> Normalized:
+def _lenient(reply: _Reply, tools: AbstractSet[str], action_format: ActionFormat = "auto") -> Normalized:
     found = reply.found
     if reply.broken and (reply.broken.was_action or not found) and not reply.shapes[Shape.NODE]:
         was_action = reply.broken.was_action
@@ -179,6 +192,12 @@ def _lenient(reply: _Reply, tools: AbstractSet[str]) -> Normalized:
         if not others:
             return Normalized(None, _reasoning(reply, None), error="unparseable", complaint=reply.nothing)
         found = list(others)
+    if action_format == "legacy" and reply.found:
+        wrong = five_field_deviation(found[0].value, tools)
+        found = [item for item in found if not five_field_deviation(item.value, tools)]
+        if wrong:
+            alternates = _alternates(Reading(), sorted(found, key=lambda item: item.start), tools)
+            return Normalized(None, _reasoning(reply, None), alternates, "no_action", wrong, was_action=True)
     first = read_object(found[0].value, tools)
     alternates = _alternates(first, sorted(found[1:], key=lambda item: item.start), tools) if reply.found else ()
     return Normalized(
@@ -220,10 +239,16 @@ def _strict(reply: _Reply, tools: AbstractSet[str]) -> Normalized:
 
 
 def _reasoning(reply: _Reply, chosen: Found | None) -> str | None:
-    """The text before the first code fence, where the action stands in one."""
-    if chosen is None or not chosen.fenced or reply.first_fence is None:
+    """The text before the first code fence, where the action stands in one; else the text and the thoughts before the first object."""
+    if chosen is None:
         return None
-    return mend(_TAGS.sub("\n", reply.text[: reply.first_fence])).lstrip("\ufeff").strip() or None
+    if chosen.fenced and reply.first_fence is not None:
+        end = reply.first_fence
+    elif reply.broken is None:
+        end = min(item.start for items in reply.shapes.values() for item in items)
+    else:
+        return None
+    return mend(_TAGS.sub("\n", reply.text[:end])).lstrip("\ufeff").strip() or None
 
 
 def _place(broken: Broken) -> str:

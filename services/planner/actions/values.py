@@ -41,8 +41,13 @@ def pick_answer(fields: Mapping[str, Any]) -> Any:
 
     Of `answer` and `raw_answer` it is the one that comes first, then `text`, `response`, `content`.
     """
+    return next((fields[key] for key in answer_keys(fields)), None)
+
+
+def answer_keys(fields: Mapping[str, Any]) -> list[str]:
+    """The keys that hold an answer; the first of them counts."""
     keys = [key for key in fields if key in STREAMED_KEYS] + list(ANSWER_KEYS[len(STREAMED_KEYS) :])
-    return next((fields[key] for key in keys if fields.get(key) is not None), None)
+    return [key for key in keys if fields.get(key) is not None]
 
 
 def answer_text(value: Any, *, known_only: bool = False) -> str | None:

@@ -5,11 +5,15 @@ from collections.abc import Set as AbstractSet
 from enum import Enum, auto
 
 from contracts.actions import FINAL_RESPONSE
+from services.planner.actions import five
 from services.planner.actions.names import STREAMED_KEYS, ActionFormat, is_null_word, may_be_encoded, opcode_of
 
 from .tokens import Token
 
 _NULLS = frozenset({"null", "None"})
+_FINALS = frozenset({FINAL_RESPONSE})
+_FIELDS = {"unified": frozenset({"next_node", "args"}), "legacy": frozenset(five.FIELDS)}
+"""Of an object that is taken in this format: with any other field it is none, and nothing of it is shown from there on."""
 
 
 class _Node(Enum):
@@ -33,6 +37,8 @@ class Action:
         self.flows = False
         """What comes next is shown as it comes, for as long as it belongs to the same string."""
         self._two_fields = action_format == "unified"
+        self._fields = _FIELDS.get(action_format)
+        self._finals = frozenset() if action_format == "legacy" else _FINALS
         self._tools = tools
         self._node = _Node.UNKNOWN
         self._name: list[str] = []
@@ -82,7 +88,7 @@ class Action:
 
     def _on_field(self, name: str) -> None:
         self._field = name
-        if self._two_fields and name not in {"next_node", "args"}:
+        if self._fields is not None and name not in self._fields:
             self._bar()
 
     def _on_node(self, token: Token, text: str) -> None:
@@ -96,7 +102,7 @@ class Action:
             self._decide(_Node.OTHER)
 
     def _named(self, name: str) -> _Node:
-        if opcode_of(name, self._tools) == FINAL_RESPONSE:
+        if opcode_of(name, self._tools) in self._finals:
             return _Node.FINAL
         return _Node.NULL_WORD if is_null_word(name, self._tools) and not self._two_fields else _Node.OTHER
 

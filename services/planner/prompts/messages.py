@@ -95,11 +95,14 @@ def repair_messages(repaired: events.Repaired, *, transport: ActionTransport = "
     return [*reply, _says("user", complaint)]
 
 
-def budget_note(*, steps_left: int | None = None, tool_calls_left: int | None = None, reason: str | None = None) -> Message | None:
+def budget_note(
+    *, steps_left: int | None = None, tool_calls_left: int | None = None, reason: str | None = None, action_format: ActionFormat = "auto"
+) -> Message | None:
     """Tell the model, at the end of the conversation, that its means are nearly spent; None while they are not."""
     if reason is not None or steps_left == 1 or tool_calls_left == 0:
         because = reason or ("this is your last decision" if steps_left == 1 else "no tool call is left")
-        return _says("user", texts.LAST.format(because=because))
+        last = texts.LEGACY_LAST if action_format == "legacy" else texts.LAST
+        return _says("user", last.format(because=because))
     if steps_left == 2:  # noqa: PLR2004, one for a tool and one for the answer
         return _says("user", texts.NEARLY_LAST)
     return None

@@ -30,6 +30,9 @@ Reply again with exactly one valid JSON object, as described under "Output", and
 
 LAST = "Answer now with final_response, from what you have: {because}. Say in the answer what is missing."
 
+LEGACY_LAST = """\
+Answer now, with "next_node" null and the answer in "args", from what you have: {because}. Say in the answer what is missing."""
+
 NEARLY_LAST = "Two decisions are left, the answer included. Call a tool only if the answer needs it."
 
 ANSWER_ALONE = """\

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from services.planner.actions import Normalized
 from services.planner.decisions import Decision, Final, Invalid
 from services.planner.model import Reply
 from services.planner.model_types import CallPiece
@@ -36,6 +37,9 @@ class NativeReading(ReactReading):
         head = "" if self._begun else native.head_of(self._name)
         self._begun = True
         return self._stream.feed(head + piece.arguments)
+
+    def _complaint(self, normalized: Normalized) -> str:
+        return normalized.cause  # JSON in the reply is not what is expected here.
 
     def decide(self, reply: Reply) -> Decision:
         """Turn the whole reply into a decision."""

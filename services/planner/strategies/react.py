@@ -86,5 +86,8 @@ class React:
             return []
         limit = run.limits.max_tool_calls
         left = None if limit is None else max(0, limit - run.usage.tool_calls)
-        note = prompts.budget_note(steps_left=run.limits.max_steps - run.turn + 1, tool_calls_left=left)
+        native = run.started is not None and run.started.action_transport == "tools"
+        action_format: ActionFormat = "auto" if native or run.started is None else run.started.action_format
+        steps_left = run.limits.max_steps - run.turn + 1
+        note = prompts.budget_note(steps_left=steps_left, tool_calls_left=left, action_format=action_format)
         return [note] if note is not None else []

@@ -72,7 +72,7 @@ class ReactReading:
         normalized = normalize_action(given, reply.reasoning, tools=self._names, action_format=self._action_format)
         settled = settle(self._stream, normalized.action)
         if settled.void is not None or settled.action is None:
-            return self._invalid(reply, normalized, normalized.complaint or "the answer that was shown is not the one of the action")
+            return self._invalid(reply, normalized, self._complaint(normalized) or "the answer that was shown is not the one of the action")
         common: dict[str, Any] = {
             "thought": normalized.reasoning,
             "reasoning": reply.reasoning,
@@ -93,12 +93,20 @@ class ReactReading:
         if action.next_node == PLAN:
             return self._plan(action, common)
         if action.next_node == TASK:
-            return "Background tasks are not available here. Use a tool, a plan or final_response."
+            return f"Background tasks are not available here. {self._allowed()}"
         complaint = self._faults(action)
         if complaint is not None:
             return complaint
         spec = self._specs[action.next_node]
         return Calls(node=spec.name, calls=((spec.name, action.args),), **common)
+
+    def _complaint(self, normalized: Normalized) -> str:
+        return normalized.complaint
+
+    def _allowed(self) -> str:
+        """What the model may do instead, in the words of its format."""
+        answer = "answer in `args` with `next_node` null" if self._action_format == "legacy" else "answer with final_response"
+        return f"Call a tool, run a plan, or {answer}." if self._names else f"There are no tools, so {answer}."
 
     def _plan(self, action: PlannerAction, common: dict[str, Any]) -> Decision | str:
         """All steps are checked first: one wrong step rejects the whole plan, and nothing runs."""
@@ -117,8 +125,8 @@ class ReactReading:
     def _faults(self, action: PlannerAction) -> str | None:
         spec = self._specs.get(action.next_node)
         if spec is None:
-            known = ", ".join(sorted(self._names)[:_MAX_NAMED]) or "none"
-            return f"There is no tool {action.next_node[:80]!r}. The tools are: {known}."
+            known = ", ".join(sorted(self._names)[:_MAX_NAMED])
+            return f"There is no tool {action.next_node[:80]!r}. " + (f"The tools are: {known}." if known else self._allowed())
         try:
             faults = complaints(action.args, spec.input_schema)
         except InvalidSchema as error:
@@ -149,9 +157,10 @@ class ReactReading:
             decision = self._decide(alternate, common)
             if not isinstance(decision, str):
                 return decision
-        text = reply.text.strip()
+        text, thought = _apart(reply.text)
+        text = text.strip()
         if normalized.error is not None and text and not normalized.was_action and "{" not in text and _NODE not in text:
-            return Final(args={"answer": text}, **common)
+            return Final(args={"answer": text}, thought=reply.reasoning or thought, **common)
         return None
 
 
@@ -190,7 +199,8 @@ class TextReading(ReactReading):
 
     def decide(self, reply: Reply) -> Decision:
         """Whatever came, the run ends: with the text, with the answer of an action, or with what the run has."""
-        text = _without_thoughts(reply.text).lstrip()
+        text, thought = _apart(reply.text)
+        text = text.lstrip()
         warnings: tuple[str, ...] = ()
         if text.startswith(_WRAPPINGS) or "{" in text or _NODE in text:
             normalized = normalize_action(reply.text, tools=self._names)
@@ -201,11 +211,15 @@ class TextReading(ReactReading):
                 text = ""
         args = {**self._args, "answer": text} if text.strip() else dict(self._args)
         reasoning = reply.reasoning if self._native_reasoning else None
-        return Final(args=args, has_text=bool(text.strip()), usage=reply.usage, reasoning=reasoning, warnings=warnings)
+        thought = reasoning or thought
+        return Final(args=args, has_text=bool(text.strip()), thought=thought, usage=reply.usage, reasoning=reasoning, warnings=warnings)
 
 
-def _without_thoughts(text: str) -> str:
-    """The text without its closed think elements. One pattern for an element would search from each open tag to the end."""
+def _apart(text: str) -> tuple[str, str | None]:
+    """The text without its closed think elements, and what stands in these.
+
+    One pattern for an element would search from each open tag to the end.
+    """
     closing: dict[str, int] = {}
     elements: list[tuple[int, int]] = []
     for tag in reversed(list(_THINK_TAG.finditer(text))):
@@ -214,12 +228,13 @@ def _without_thoughts(text: str) -> str:
             closing[name] = tag.end()
         elif name in closing:
             elements.append((tag.start(), closing[name]))
-    parts, here = [], 0
+    parts, thoughts, here = [], [], 0
     for start, end in reversed(elements):
         if start >= here:
             parts.append(text[here:start])
+            thoughts.append(_THINK_TAG.sub("\n", text[start:end]).strip())
             here = end
-    return "".join([*parts, text[here:]])
+    return "".join([*parts, text[here:]]), "\n".join(filter(None, thoughts)) or None
 
 
 def _is_broken(normalized: Normalized, text: str) -> bool:
