@@ -298,9 +298,7 @@ def tools(url: Url = None, api_key: Key = None, output: Format = Output.text) ->
 @app.command()
 def serve(
     files: list[Path],
-    nats_url: Annotated[
-        str | None, typer.Option(envvar="RUNWIRE_NATS_URL", help="By default the server that `runwire up` started.")
-    ] = None,
+    nats_url: Annotated[str | None, typer.Option(envvar="RUNWIRE_NATS_URL", help="By default the server that `runwire up` starts.")] = None,
 ) -> None:
     """Serve the tools of Python files over NATS."""
     from . import serving  # noqa: PLC0415, the other commands need no NATS client

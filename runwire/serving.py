@@ -13,6 +13,7 @@ import nats
 from nats.aio.client import Client
 
 from .data_folder import data_dir, nats_login, remembered
+from .launch_nats import last_port, url_of
 from .loading import ToolsNotLoaded, load_tools, unique
 from .served import ServedTool
 from .tools import BEAT_S, Tool
@@ -21,7 +22,6 @@ from .workers import Workers
 
 logger = logging.getLogger("runwire.serving")
 
-DEFAULT_URL = "nats://127.0.0.1:4222"
 _GRACE_S = 10.0
 
 
@@ -38,8 +38,8 @@ async def serve(
 
     Args:
         tools: what to serve; names must differ.
-        url: of NATS, several separated by commas; default: RUNWIRE_NATS_URL, else the server that `runwire up` has started from the data
-            folder (RUNWIRE_DATA_DIR, else .runwire), else nats://127.0.0.1:4222.
+        url: of NATS, several separated by commas; default: RUNWIRE_NATS_URL, else the server that `runwire up` starts from the data folder
+            (RUNWIRE_DATA_DIR, else .runwire), where it is or was last, else nats://127.0.0.1:4222.
         user: of NATS; default: RUNWIRE_NATS_USER, else what the data folder says of its own server.
         password: of NATS; default: RUNWIRE_NATS_PASSWORD, else as above.
         grace_s: for calls in flight when it is time to stop.
@@ -111,7 +111,7 @@ async def _connected(connecting: Coroutine[Any, Any, Client], stop: asyncio.Even
 
 
 async def _connect(url: str | None, user: str | None, password: str | None, leaving: _Leaving, served: Sequence[ServedTool]) -> Client:
-    url = url or os.environ.get("RUNWIRE_NATS_URL") or remembered(data_dir()).get("nats_url") or DEFAULT_URL
+    url = url or os.environ.get("RUNWIRE_NATS_URL") or remembered(data_dir()).get("nats_url") or url_of(last_port(data_dir()))
     user = user or os.environ.get("RUNWIRE_NATS_USER")
     password = password or os.environ.get("RUNWIRE_NATS_PASSWORD")
     places = ", ".join(one.rpartition("@")[2] for one in url.split(","))

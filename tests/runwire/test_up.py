@@ -123,6 +123,20 @@ def serving(up: Up, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     process.communicate()
 
 
+@contextmanager
+def guest_of(data: Path) -> Iterator[None]:
+    """`runwire serve` of the tool `guest`, which knows nothing but the data folder."""
+    (data / "guest.py").write_text(TOOL.format(name="guest"))
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "RUNWIRE_DATA_DIR": str(data)}
+    command = [sys.executable, "-P", "-m", "runwire", "serve", str(data / "guest.py")]
+    guest = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        guest.terminate()
+        guest.wait()
+
+
 def tools_of(up: Up) -> set[str]:
     """What the gateway lists."""
     found = httpx.get(f"{data_folder.remembered(up.data)['url']}/v1/tools", timeout=20).json()
@@ -155,15 +169,10 @@ def test_a_tool_of_another_platform_does_not_appear(up: Up, serving: subprocess.
     listening = threading.Thread(target=listen, args=(serving.stderr,), daemon=True)
     listening.start()
     assert refused.wait(60), told
-    (up.data / "guest.py").write_text(TOOL.format(name="guest"))
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "RUNWIRE_DATA_DIR": str(up.data)}
-    command = [sys.executable, "-P", "-m", "runwire", "serve", str(up.data / "guest.py")]
-    guest = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        wait_until_blocking(lambda: tools_of(up) == {"own", "guest"}, timeout=60, what="both tools of the folder are there")
+        with guest_of(up.data):
+            wait_until_blocking(lambda: tools_of(up) == {"own", "guest"}, timeout=60, what="both tools of the folder are there")
     finally:
-        guest.terminate()
-        guest.wait()
         serving.kill()
         listening.join(10)
     assert "stranger" not in tools_of(up)
@@ -236,11 +245,12 @@ def test_endpoints_are_named_only_while_they_are_there(tmp_path: Path) -> None:
         assert (data / "endpoints.json").exists()
         assert data_folder.remembered(data) == {}
         wait_until_blocking(lambda: not any(map(_lives, children.values())), timeout=60, what="its processes have ended too")
-    with started(data, "--no-tools") as again:
+    with started(data, "--no-tools") as again, guest_of(data):
         wait_until_blocking(lambda: "nats-server" in again.children(), what="it has begun to start")
         assert data_folder.remembered(data) or not (data / "endpoints.json").exists()
         second = data_folder.remembered(ready(again).data)
         assert second["nats_port"] == first["nats_port"]
+        wait_until_blocking(lambda: tools_of(again) == {"guest"}, timeout=60, what="a tool that was served before all was ready is there")
         again.process.send_signal(signal.SIGTERM)
         wait_until_blocking(lambda: not (data / "endpoints.json").exists(), timeout=30, what="nothing is named any more")
         assert again.process.wait(30) == 0
