@@ -72,15 +72,15 @@ class Intake:
             return request.run_id
         if check is not None:
             await check()
-        await self._open_runs.admit(tenant)
-        if asked.images and take is not None:
-            request = request.model_copy(update={"images": await take(request.run_id)})
-            data = _encoded(request)
-        await self._turns.take(tenant, is_new=True)
-        try:
-            await self._store(subjects.request(tenant, request.run_id), data, request.run_id)
-        finally:
-            self._turns.give_back(tenant)
+        async with self._open_runs.admitted(tenant):
+            if asked.images and take is not None:
+                request = request.model_copy(update={"images": await take(request.run_id)})
+                data = _encoded(request)
+            await self._turns.take(tenant, is_new=True)
+            try:
+                await self._store(subjects.request(tenant, request.run_id), data, request.run_id)
+            finally:
+                self._turns.give_back(tenant)
         if key:
             await self._is_known(request)
         logger.info("run_accepted", run_id=request.run_id, tenant=tenant)

@@ -2,12 +2,14 @@
 
 An accepted run waits in REQUESTS until a planner has opened it, and an open run has a timer until it has ended: the names of these two
 kinds of messages are the open runs. The server lists them; that is asked for at most once in `_LOOK_S` per tenant, and what this gateway
-accepts meanwhile is added. Several gateways together may let a few more in.
+accepts meanwhile is added, as is what it has admitted and not written yet. Several gateways together may let a few more in.
 """
 
+import asyncio
 import time
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 
 from contracts import subjects
 from services.runtime.bus import Bus
@@ -23,8 +25,11 @@ _MOST_TENANTS = 10_000
 class _Count:
     """What was known of a tenant at a moment of the monotonic clock."""
 
-    runs: int
-    at: float
+    runs: int = 0
+    at: float = float("-inf")
+    unwritten: int = 0
+    looking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Many requests that come together look once."""
 
 
 class OpenRuns:
@@ -35,16 +40,23 @@ class OpenRuns:
         self._limit = limit
         self._counts: dict[str, _Count] = {}
 
-    async def admit(self, tenant: str) -> None:
-        """Return if one more run may be accepted. Raises TooManyRuns, and TryAgain when NATS does not say."""
-        count = self._counts.get(tenant)
-        if count is None or time.monotonic() - count.at > _LOOK_S:
-            if len(self._counts) >= _MOST_TENANTS:
-                self._counts.clear()
-            count = self._counts[tenant] = _Count(await self._look(tenant), time.monotonic())
-        if count.runs >= self._limit:
-            raise TooManyRuns(self._limit)
-        count.runs += 1
+    @asynccontextmanager
+    async def admitted(self, tenant: str) -> AsyncIterator[None]:
+        """Accept one more run; its request is written within the block. Raises TooManyRuns, and TryAgain when NATS does not say."""
+        if len(self._counts) >= _MOST_TENANTS:
+            self._counts = {name: kept for name, kept in self._counts.items() if kept.unwritten}
+        count = self._counts.setdefault(tenant, _Count())
+        async with count.looking:
+            if time.monotonic() - count.at > _LOOK_S:
+                count.runs, count.at = await self._look(tenant) + count.unwritten, time.monotonic()
+            if count.runs >= self._limit:
+                raise TooManyRuns(self._limit)
+            count.runs += 1
+            count.unwritten += 1
+        try:
+            yield
+        finally:
+            count.unwritten -= 1
 
     async def _look(self, tenant: str) -> int:
         found: set[str] = set()

@@ -1,14 +1,17 @@
 """One tenant cannot fill the place with its runs (docs/http.md)."""
 
 import hashlib
+from contextlib import AsyncExitStack
 
 import pytest
 
 from contracts import subjects
 from contracts.ids import new_id
 from contracts.inbox import TimerFired
+from services.gateway import open_runs
 from services.gateway.errors import TooManyRuns
 from services.gateway.open_runs import OpenRuns
+from services.runtime.streams import provision
 from tests.gateway.serving import connected, serving
 from tests.support.nats_server import NatsServer
 
@@ -34,8 +37,24 @@ async def test_open_runs_are_counted_and_others_refused(own_nats_server: NatsSer
         assert [await ask("acme", key) for key in ("one", "two", "one", "three", "two")] == [202, 202, 202, 429, 202]
         assert await ask("other", "one") == 202
         fresh = OpenRuns(bus, 4)
-        await fresh.admit("acme")
-        with pytest.raises(TooManyRuns):
-            await fresh.admit("acme")
+        async with fresh.admitted("acme"):
+            with pytest.raises(TooManyRuns):
+                async with fresh.admitted("acme"):
+                    pass
         await bus.api(f"STREAM.PURGE.{subjects.TIMERS}", {"filter": subjects.timers_of("acme", running)})
         assert await OpenRuns(bus, 3)._look("acme") == 2
+
+
+async def test_runs_that_are_not_written_yet_count_too(own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often the server is asked meanwhile: it does not know them."""
+    monkeypatch.setattr(open_runs, "_LOOK_S", 0.0)
+    async with connected(own_nats_server.url) as bus:
+        await provision(bus)
+        runs = OpenRuns(bus, 3)
+        async with AsyncExitStack() as writing:
+            for _ in range(3):
+                await writing.enter_async_context(runs.admitted("acme"))
+            with pytest.raises(TooManyRuns):
+                await writing.enter_async_context(runs.admitted("acme"))
+        async with runs.admitted("acme"):
+            assert await runs._look("acme") == 0

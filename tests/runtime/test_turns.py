@@ -103,3 +103,19 @@ async def test_a_turn_ends_by_itself_and_can_be_taken_again() -> None:
     long.end()
     short.end()
     await turns.take("a", is_new=True)
+
+
+async def test_a_tenant_whose_line_does_not_end_rests_while_others_have_work() -> None:
+    """So another finds the place free; alone it does not rest."""
+    turns, order = Turns(4), list[str]()
+    await turns.take("b", is_new=True)
+    turns.give_back("b")
+    crowd = await _queue(turns, "a", 3, order)
+    assert order == ["a"]
+    await asyncio.sleep(0.05)
+    turns.give_back("a")
+    await asyncio.sleep(0)
+    assert order == ["a"]
+    await wait_until(lambda: len(order) == 2, what="the next one begins after a rest")
+    for task in crowd:
+        task.cancel()
