@@ -77,7 +77,7 @@ async def test_reasoning_is_beside_the_answer(plan: Plan, provider: ModelServer)
     """Native reasoning wins; a thought in the object is kept too; neither is ever in the answer."""
     story = await told(await plan(ALL), provider, "reasoning")
     steps = [step for step in story.of("step") if step.status == "started"]
-    assert [step.thought for step in steps] == ["I need the sales first.", "Compare them.", None]
+    assert [step.thought for step in steps] == ["I need the sales first.", "Compare them.", "The text, then."]
     assert [step.reasoning for step in steps] == ["I need the sales first.", None, "The text, then."]
     assert "".join(thought.text for thought in story.of("thinking") if thought.action_seq == 1) == "I need the sales first."
 
