@@ -30,6 +30,7 @@ from .moves import (
     Ask,
     AskCritique,
     AskEffort,
+    AwaitTools,
     Close,
     Dispatch,
     KeepContext,
@@ -92,6 +93,8 @@ def _cancel(run: Run, told: Told) -> Todo:
 def _open(told: Told, rules: Rules) -> Todo:
     if told.started is None:
         return Ack()  # A late message of a run that has been purged.
+    if not told.waited:
+        return AwaitTools()
     first = [told.started]
     opened = Run(started=told.started, model=told.started.model, limits=told.started.limits, deadline_at=told.started.deadline_at)
     if told.refusal is not None:

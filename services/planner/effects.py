@@ -22,7 +22,7 @@ from .asking import Address, ChunkSender, ask, say, watched
 from .call_places import CallPlaces
 from .deciding import comes_to, pause_s, text_of
 from .decisions import Decision
-from .moves import Ask, AskCritique, AskEffort, Close, Dispatch, KeepContext, Open, ReadShown, Rules, Say, SetTimer, Told, Wake
+from .moves import Ask, AskCritique, AskEffort, AwaitTools, Close, Dispatch, KeepContext, Open, ReadShown, Rules, Say, SetTimer, Told, Wake
 from .retries import Note
 from .run import Run
 from .run_logs import RunLogs
@@ -243,10 +243,21 @@ class Effects:
         await self._bus.publish_surely(subject, RunResumed().model_dump_json().encode(), f"{where.run}-resumed-{told.owner}")
         told.woken = True
 
+    async def _await_tools(self) -> None:
+        told = self._told
+        if told.request is not None:
+            self._turn.end_soon()
+            await self._thinker.await_tools(told.request)
+            told.started, told.refusal = self._thinker.open(told.request)
+            told.now = now()
+        told.waited = True
+
     async def _keep(self, run: Run, todo: Any) -> None:
         """Timers and the index, which follow from the log."""
         started = run.started
         match todo:
+            case AwaitTools():
+                await self._await_tools()
             case KeepContext():
                 await self._logs.keep_context(self._where, self._told.context)
                 self._told.kept = True

@@ -21,7 +21,6 @@ from .advance import advance
 from .asking import Address
 from .call_places import CallPlaces
 from .effects import Effects, now
-from .errors import CannotOpen
 from .moves import Ack, Append, Kind, Rules, Silent, Told
 from .run_logs import RunLogs, short
 from .thinking import Thinker
@@ -73,13 +72,11 @@ class Planner:
         told = Told(delivery.owner, "request", new_id(), now())
         if delivery.stream == subjects.REQUESTS:
             request = RunRequested.model_validate_json(delivery.data)
-            told.context = request.tool_context
+            told.request, told.context = request, request.tool_context
             if (request.tenant, request.run_id) != (where.tenant, where.run):
                 raise InvalidName(f"the request is for run {request.run_id[:40]!r} of {request.tenant[:40]!r}, which is not its subject's")
-            try:
-                told.started = self._thinker.open(request)
-            except CannotOpen as error:
-                told.started, told.refusal = self._thinker.open_bare(request), error.fault
+            told.started, told.refusal = self._thinker.open(request)
+            told.waited = not self._thinker.lacks_tools(request)
             return told
         message = INBOX_MESSAGE.validate_json(delivery.data)
         told.kind = _KINDS[message.kind]

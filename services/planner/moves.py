@@ -7,6 +7,7 @@ from typing import Any, Literal
 from contracts.events import Asked, PlannedCall, RunStarted
 from contracts.faults import Fault
 from contracts.inbox import CallFinished, TimerFired
+from contracts.runs import RunRequested
 from contracts.tools import ToolSpec
 
 from .decisions import Decision, Final
@@ -35,6 +36,9 @@ class Told:
     """Of a request: what opening the run would record."""
     refusal: Fault | None = None
     """Of a request that cannot be opened: why."""
+    request: RunRequested | None = None
+    waited: bool = True
+    """Of a request: the tools that its agent names are there, or were waited for."""
     context: Mapping[str, Any] = field(default_factory=dict)
     """Of a request: what its caller gave for tools alone."""
     finished: CallFinished | None = None
@@ -95,6 +99,11 @@ class Append:
     """Write these events as one record, fenced."""
 
     events: list[Event]
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitTools:
+    """Wait a while for tools that the run's agent names and that are not there, before the run is opened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,4 +187,20 @@ class Silent:
     """Somebody else owns the message now."""
 
 
-Todo = Append | KeepContext | Open | Ask | Say | AskEffort | AskCritique | Dispatch | SetTimer | Wake | ReadShown | Close | Ack | Silent
+Todo = (
+    Append
+    | AwaitTools
+    | KeepContext
+    | Open
+    | Ask
+    | Say
+    | AskEffort
+    | AskCritique
+    | Dispatch
+    | SetTimer
+    | Wake
+    | ReadShown
+    | Close
+    | Ack
+    | Silent
+)

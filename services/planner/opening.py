@@ -69,9 +69,16 @@ def open_run(request: RunRequested, agents: Mapping[str, Agent], live: Mapping[s
         action_transport="json" if model == rehearsal.NAME else agent.action_transport or defaults.action_transport,
         images=seen.images,
         vision_context=seen.policy,
-        warnings=seen.warnings,
+        warnings=[*seen.warnings, *(f"the tool {name} is not there: the run goes on without it" for name in absent(request, agents, live))],
         deadline_at=None if limits.deadline_s is None else request.requested_at + int(limits.deadline_s * 1000),
     )
+
+
+def absent(request: RunRequested, agents: Mapping[str, Agent], live: Mapping[str, ToolSpec]) -> list[str]:
+    """The tools that the run's agent names, the run may use, and nobody serves."""
+    agent = agents.get(request.agent)
+    named = agent.tools if agent is not None and agent.tools is not None else []
+    return [name for name in named if name not in live and (request.tools is None or name in request.tools)]
 
 
 def _check_model(model: str, agents: Mapping[str, Agent], defaults: Defaults) -> None:

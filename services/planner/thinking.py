@@ -1,5 +1,7 @@
 """Put together what a model call needs: the run's agent, its pinned tools, the dialect, the model."""
 
+import asyncio
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
@@ -8,6 +10,7 @@ from typing import Any
 import structlog
 
 from contracts.events import RunStarted
+from contracts.faults import Fault
 from contracts.inbox import CallFinished
 from contracts.payload import Usage
 from contracts.runs import RunLimits, RunRequested
@@ -16,6 +19,7 @@ from services.runtime.catalogue import Catalogue
 
 from . import judging, opening
 from .agents import DEFAULT_AGENT, Agent
+from .errors import CannotOpen
 from .judging import Critique, Triage
 from .model import Delta, Model, ModelFailed, ModelRequest, Reply
 from .pictures import Pictures
@@ -26,6 +30,9 @@ from .strategies.base import Reading, Strategy
 
 logger = structlog.get_logger(__name__)
 
+_ABSENT_S = 5.0
+"""A run waits so long for tools that its agent names and that are not there."""
+_CHECK_S = 0.05
 _SHORT_S = 30.0
 """For a triage or a critique: the run goes on without it."""
 
@@ -51,13 +58,23 @@ class Thinker:
         self._pictures = pictures
         self._redactor = Redactor()
 
-    def open(self, request: RunRequested) -> RunStarted:
-        """What opening the run records. Raises CannotOpen."""
-        return opening.open_run(request, self._agents, self._catalogue.live(), self._defaults)
+    def open(self, request: RunRequested) -> tuple[RunStarted, Fault | None]:
+        """What opening the run records; with a fault, if it cannot be opened."""
+        try:
+            return opening.open_run(request, self._agents, self._catalogue.live(), self._defaults), None
+        except CannotOpen as error:
+            bare = RunStarted(run_id=request.run_id, tenant=request.tenant, request=opening.listed(request), limits=RunLimits())
+            return bare, error.fault
 
-    def open_bare(self, request: RunRequested) -> RunStarted:
-        """What is recorded of a run that cannot be opened, before its error."""
-        return RunStarted(run_id=request.run_id, tenant=request.tenant, request=opening.listed(request), limits=RunLimits())
+    def lacks_tools(self, request: RunRequested) -> bool:
+        """Whether a tool that the run's agent names is absent."""
+        return bool(opening.absent(request, self._agents, self._catalogue.live()))
+
+    async def await_tools(self, request: RunRequested) -> None:
+        """Return once all tools that the run's agent names are there, or after a while: they may have been started just now."""
+        until = time.monotonic() + _ABSENT_S
+        while self.lacks_tools(request) and time.monotonic() < until:  # noqa: ASYNC110, the catalogue tells of no single change
+            await asyncio.sleep(_CHECK_S)
 
     async def think(
         self, run: Run, on_failure: OnNote | None = None, warn: Callable[[list[str]], object] = lambda _: None
