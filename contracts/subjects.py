@@ -35,6 +35,7 @@ _STREAMS = {
     "inbox": INBOX,
     "control": INBOX,
     "emit": RUNS,
+    "context": RUNS,
     "call": CALLS,
     "timer": TIMERS,
     "due": TIMERS,

@@ -15,7 +15,7 @@ from services.runtime.errors import BusError
 from services.runtime.health import Health
 from services.runtime.nats_link import NatsLink
 from services.runtime.settings import BusSettings
-from services.runtime.streams import BUCKETS, STREAMS, provision
+from services.runtime.streams import BUCKETS, STREAMS, bucket, provision
 from tests.support.nats_server import NatsServer
 from tests.support.small_disk import SmallDisk, small_disk
 from tests.support.waiting import wait_until
@@ -103,3 +103,10 @@ async def test_a_system_at_rest_is_not_written_to(bus: Bus) -> None:
     sequence = (await bus.api("STREAM.INFO.REQUESTS", {}))["state"]["last_seq"]
     await asyncio.sleep(2.5)
     assert (await bus.api("STREAM.INFO.REQUESTS", {}))["state"]["last_seq"] == sequence
+
+
+def test_every_subject_that_is_stored_leads_to_its_stream() -> None:
+    """Otherwise a write that fails there is suspected nowhere."""
+    for config in (*STREAMS, *map(bucket, BUCKETS)):
+        for subject in config["subjects"]:
+            assert subjects.stream_of(subject) == config["name"], subject
