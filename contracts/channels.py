@@ -200,7 +200,7 @@ OF_TOOLS = (
         ("tool_status",), (_model(tools.CallQuestion),), (TOOL_RUNNER,), (TOOL,), replies=TOOL_REPLIES,
     ),
     Channel(
-        "tool_cancel", "tool.{tool}.cancel", "Every instance is told to stop a call.", ("tool_cancel",),
+        "tool_cancel", "tool.{tool}.cancel", "Every instance is asked to stop a call.", ("tool_cancel",),
         (_model(tools.CallQuestion),), (TOOL_RUNNER, PLANNER), (TOOL,),
     ),
     Channel(

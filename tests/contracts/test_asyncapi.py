@@ -100,7 +100,7 @@ def test_what_a_stream_keeps_is_described(stream: dict[str, Any]) -> None:
         assert any(fits(address, pattern) or (pattern.startswith("$KV") and address.startswith(start)) for address in kept), pattern
 
 
-def told() -> dict[str, tuple[str, str]]:
+def written_table() -> dict[str, tuple[str, str]]:
     """The table of docs/architecture.md: pattern over subjects -> who writes, who reads."""
     rows = re.findall(r"^\| (`[^|]+) \| [^|]+ \| ([^|]+) \| ([^|]+) \|$", ARCHITECTURE.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"<\w+>", "*", subject): (writes, reads) for row, writes, reads in rows for subject in re.findall(r"`([^`]+)`", row)}
@@ -111,10 +111,10 @@ def services_in(cell: str) -> set[str]:
     return set(SERVICES) if "every service" in cell else {name for name in SERVICES if re.search(rf"\b{name}\b", cell)}
 
 
-@pytest.mark.parametrize("cells", sorted(set(told().values())))
+@pytest.mark.parametrize("cells", sorted(set(written_table().values())))
 def test_the_table_of_the_documents_says_the_same(cells: tuple[str, str]) -> None:
     """Of each of its rows, all subjects together: which services write, which read."""
-    patterns = [pattern for pattern, found in told().items() if found == cells]
+    patterns = [pattern for pattern, found in written_table().items() if found == cells]
     channels = [each for each in CHANNELS if any(fits(each.address, one) or _in_bucket(each.address, one) for one in patterns)]
     assert channels, patterns
     writes, reads = ({role for each in channels for role in roles(each)} & set(SERVICES) for roles in (SENDERS, RECEIVERS))

@@ -157,18 +157,18 @@ def test_nobody_connects_without_the_login_of_the_folder(up: Up, tmp_path: Path)
 @pytest.mark.xdist_group("up")
 def test_a_tool_of_another_platform_does_not_appear(up: Up, serving: subprocess.Popen[bytes]) -> None:
     """It is refused, and says so; a tool that is served from the same folder appears, with nothing to set but the folder."""
-    refused, told = threading.Event(), []
+    refused, output = threading.Event(), []
     assert serving.stderr is not None
 
     def listen(lines: Iterator[bytes]) -> None:
         for line in lines:
-            told.append(line)
+            output.append(line)
             if b"Authorization Violation" in line:
                 refused.set()
 
     listening = threading.Thread(target=listen, args=(serving.stderr,), daemon=True)
     listening.start()
-    assert refused.wait(60), told
+    assert refused.wait(60), output
     try:
         with guest_of(up.data):
             wait_until_blocking(lambda: tools_of(up) == {"own", "guest"}, timeout=60, what="both tools of the folder are there")
