@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Iterable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import httpx
 from pydantic import TypeAdapter, ValidationError
@@ -96,9 +96,12 @@ class Client:
         answer = await self._ask("POST", "/v1/runs", json={"query": query, **options}, headers=headers, **more)
         return runs.RunAccepted.model_validate_json(answer.content).run_id
 
-    def follow(self, run_id: str, after: str | None = None) -> "RunStream":
-        """Watch a run: `async for event in client.follow(run_id)` gives its events to the last one; `after` is an earlier `cursor`."""
-        return RunStream(self._http, run_id, after, self._patience_s)
+    def follow(self, run_id: str, after: str | None = None, *, artifacts: Literal["values", "refs"] = "values") -> "RunStream":
+        """Watch a run: `async for event in client.follow(run_id)` gives its events to the last one; `after` is an earlier `cursor`.
+
+        The last one holds JSON artifacts up to 1 MiB as values, or with `artifacts="refs"` as references.
+        """
+        return RunStream(self._http, run_id, after, self._patience_s, artifacts)
 
     async def status(self, run_id: str) -> runs.RunStatus:
         """Tell where a run stands. Raises NotFound."""
@@ -204,8 +207,9 @@ class RunStream:
     Raises NotFound for an unknown run, Unreachable when no gateway came back in time, RunwireError for other refusals.
     """
 
-    def __init__(self, http: httpx.AsyncClient, run_id: str, after: str | None, patience_s: float) -> None:
+    def __init__(self, http: httpx.AsyncClient, run_id: str, after: str | None, patience_s: float, artifacts: str = "values") -> None:
         self.run_id = run_id
+        self._query = "" if artifacts == "values" else f"?artifacts={artifacts}"
         self.cursor = after or ""
         """The id of the last record whose events were all given: `follow(run_id, after=cursor)` goes on from there."""
         self._http = http
@@ -213,7 +217,7 @@ class RunStream:
         self._ended = False
 
     async def __aiter__(self) -> AsyncIterator[events.RunEvent]:
-        path = f"/v1/runs/{_checked(self.run_id)}/events"
+        path = f"/v1/runs/{_checked(self.run_id)}/events{self._query}"
         while not self._ended:
             reason: Exception | None = None
             opened = time.monotonic()

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from contracts.artifacts import ArtifactRef
 from contracts.images import INPUT_IMAGE
@@ -11,10 +11,10 @@ from services.runtime.artifact_errors import ArtifactTooLarge
 from .downloads import headers_of, is_compressed, known_as, span_of, streamed
 from .errors import BodyTooLarge, InvalidInput, NotFound
 from .inputs import ArtifactList
-from .routes import Gateway, Here, Tenant
+from .routes import Gateway, Here, Tenant, known_query
 from .uploads import incoming
 
-router = APIRouter(tags=["artifacts"])
+router = APIRouter(dependencies=[Depends(known_query)], tags=["artifacts"])
 
 Limit = Annotated[int, Query(ge=1, le=500)]
 Position = Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$")]

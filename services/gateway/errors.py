@@ -3,7 +3,7 @@
 `code` is for programs and from a closed list (docs/http.md); `detail` is for people.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any, ClassVar
 
@@ -71,6 +71,13 @@ class InvalidInput(Problem):
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(errors=[{"field": field, "message": message}])
+
+    @classmethod
+    def unknown(cls, names: Iterable[str]) -> "InvalidInput":
+        """These fields are not among those that are taken."""
+        problem = cls("", "")
+        problem.more = {"errors": [{"field": _shown(name), "message": _in_words("extra_forbidden", "")} for name in names]}
+        return problem
 
     @classmethod
     def of(cls, error: ValidationError | RequestValidationError, prefix_length: int = 0) -> "InvalidInput":

@@ -9,7 +9,7 @@ Rule 4: connections that wait for runs are limited, of one tenant and in all. On
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing, contextmanager
 from typing import Any
 
@@ -76,16 +76,23 @@ class OpenStreams:
             task.cancel()
 
 
+Finish = Callable[[bytes], Awaitable[bytes]]
+"""What is done with the record that ends a run before it is shown."""
+
+
 class EventStream(Response):
     """The response that streams one run."""
 
     media_type = "text/event-stream"
 
-    def __init__(self, follower: Follower, open_streams: OpenStreams, heartbeat_s: float, tenant: str, run: str) -> None:
+    def __init__(
+        self, follower: Follower, open_streams: OpenStreams, heartbeat_s: float, tenant: str, run: str, finish: Finish | None = None
+    ) -> None:
         self.status_code = 200
         self.background = None
         self._follower = follower
         self._tenant = tenant
+        self._finish = finish
         self._about = {"run_id": run}
         self._open = open_streams
         self._heartbeat_s = heartbeat_s
@@ -134,7 +141,10 @@ class EventStream(Response):
         try:
             async with aclosing(self._follower.records(idle_s=math.inf)) as records:
                 async for record in records:
-                    if record is not None and (body := frames(record.data, record.log, record.stream)):
+                    if record is None:
+                        continue
+                    data = await self._finish(record.data) if record.terminal and self._finish else record.data
+                    if body := frames(data, record.log, record.stream):
                         await self._send(send, body)
         except (NatsError, BusError, ConnectionError, OSError) as error:
             # The client comes back with the last id that it got.

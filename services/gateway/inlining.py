@@ -5,6 +5,7 @@ away no longer than one artifact would.
 """
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import orjson
@@ -23,14 +24,32 @@ Form = Literal["values", "refs"]
 
 _MOST_BYTES = 16 << 20
 """Of all values in one answer; what is beyond stays a reference."""
+_MOST_BYTES_OF_AN_EVENT = 4 << 20
+"""The same of one event: it waits whole for a client that reads slowly, and clients limit what they take for one."""
 _AT_ONCE = 8
 
 
 async def inlined(client: ArtifactClient, tenant: str, payload: FinalPayload) -> FinalPayload:
     """Return a payload with values in the places of references."""
-    slots, room = asyncio.Semaphore(_AT_ONCE), _MOST_BYTES
+    return payload.model_copy(update={"artifacts": await _values(client, tenant, payload.artifacts, _MOST_BYTES)})
+
+
+async def inlined_record(client: ArtifactClient, tenant: str, record: bytes) -> bytes:
+    """Return the record that ends a run with values in the places of references; what is no such record, as it is."""
+    try:
+        content = orjson.loads(record)
+        end = content["events"][-1]
+        payload = end if end["type"] == "done" else end["payload"]
+        payload["artifacts"] = await _values(client, tenant, payload["artifacts"], _MOST_BYTES_OF_AN_EVENT)
+        return orjson.dumps(content)
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+        return record
+
+
+async def _values(client: ArtifactClient, tenant: str, artifacts: Mapping[str, Mapping[str, Any]], room: int) -> dict[str, dict[str, Any]]:
+    slots = asyncio.Semaphore(_AT_ONCE)
     wanted: dict[tuple[str, str], ArtifactRef] = {}
-    for tool, fields in payload.artifacts.items():
+    for tool, fields in artifacts.items():
         for path, value in fields.items():
             ref = as_reference(value)
             if ref is not None and ref.json_type not in {None, "bytes"} and ref.size <= min(HTTP_INLINE_BYTES, room):
@@ -55,7 +74,7 @@ async def inlined(client: ArtifactClient, tenant: str, payload: FinalPayload) ->
             return value
 
     values = await asyncio.gather(*(fetch(ref) for ref in wanted.values()))
-    artifacts = {tool: dict(fields) for tool, fields in payload.artifacts.items()}
+    found = {tool: dict(fields) for tool, fields in artifacts.items()}
     for (tool, path), value in zip(wanted, values, strict=True):
-        artifacts[tool][path] = value
-    return payload.model_copy(update={"artifacts": artifacts})
+        found[tool][path] = value
+    return found

@@ -4,6 +4,7 @@ import asyncio
 import gzip
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
@@ -23,10 +24,10 @@ from .bodies import idempotency_key, parse, read_body
 from .connected import while_connected
 from .deletions import Deletions
 from .downloads import takes_gzip
-from .errors import BadCursor, NotFound, NotRunning
+from .errors import BadCursor, InvalidInput, NotFound, NotRunning
 from .event_stream import RUN_HEADER, EventStream, OpenStreams
 from .frames import Cursor
-from .inlining import Form, inlined
+from .inlining import Form, inlined, inlined_record
 from .inputs import CancelInput, ChatAnswer, ChatInput, RunPage, ToolList, TopUpInput
 from .intake import Intake
 from .run_index import RunIndex
@@ -58,11 +59,12 @@ class Gateway:
     tools: Callable[[], Mapping[str, ToolSpec]]
     streams: OpenStreams
 
-    def follow(self, tenant: str, run: str, after: Cursor | None = None) -> EventStream:
-        """Stream a run from a cursor on."""
+    def follow(self, tenant: str, run: str, artifacts: Form, after: Cursor | None = None) -> EventStream:
+        """Stream a run from a cursor on; `artifacts`: how they stand in its end."""
         after = after or Cursor()
+        finish = partial(inlined_record, self.artifacts, tenant) if artifacts == "values" else None
         follower = Follower(self.bus, tenant, run, log_after=after.log, stream_after=after.stream)
-        return EventStream(follower, self.streams, self.settings.heartbeat_s, tenant, run)
+        return EventStream(follower, self.streams, self.settings.heartbeat_s, tenant, run, finish)
 
     async def find(self, tenant: str, run: str) -> FoundRun:
         """Return the tenant's run. Raises NotFound."""
@@ -97,9 +99,16 @@ async def closed(request: Request) -> None:
         await admitted(request)
 
 
+async def known_query(request: Request) -> None:
+    """Raises InvalidInput for fields of the query that the route does not have: a misspelt one would be passed over without a word."""
+    unknown = request.query_params.keys() - {field.alias for field in request.scope["route"].dependant.query_params}
+    if unknown:
+        raise InvalidInput.unknown(sorted(unknown))
+
+
 Here = Annotated[Gateway, Depends(_gateway)]
 Tenant = Annotated[str, Depends(admitted)]
-router = APIRouter()
+router = APIRouter(dependencies=[Depends(known_query)])
 
 
 def body_of(model: type[BaseModel], *, keyed: bool = False, optional: bool = False) -> dict[str, Any]:
@@ -117,7 +126,7 @@ def body_of(model: type[BaseModel], *, keyed: bool = False, optional: bool = Fal
     openapi_extra=body_of(RunInput, keyed=True),
     tags=["runs"],
 )
-async def create_run(request: Request, here: Here, tenant: Tenant) -> Response:
+async def create_run(request: Request, here: Here, tenant: Tenant, artifacts: Form = "values") -> Response:
     """Ask a question: a run begins. With `Accept: text/event-stream` the answer is the run's event stream.
 
     With an `Idempotency-Key` header the same key and body always give the same run.
@@ -128,7 +137,7 @@ async def create_run(request: Request, here: Here, tenant: Tenant) -> Response:
     run = await here.asking.accept(request, tenant, RunInput)
     url = f"/v1/runs/{run}"
     if is_streamed:
-        stream = here.follow(tenant, run)
+        stream = here.follow(tenant, run, artifacts)
         stream.headers["Location"] = url
         return stream
     accepted = RunAccepted(run_id=run, url=url, events_url=f"{url}/events")
@@ -169,13 +178,14 @@ async def run_events(
     tenant: Tenant,
     last_event_id: Annotated[str | None, Header()] = None,
     after: Annotated[str | None, Query(alias="last_event_id")] = None,
+    artifacts: Form = "values",
 ) -> Response:
     """Stream a run: what happened so far, then live, until it ends. `Last-Event-ID` resumes; 204 when nothing more will come."""
     here.streams.check(tenant)
     found = await here.find(tenant, run_id)
     cursor = _cursor(last_event_id or after)
     for _ in range(_LOOKS):
-        if cursor.log <= found.last_sequence:
+        if cursor.log <= found.last_sequence and await here.runs.has_given(tenant, found, cursor.log, cursor.stream):
             break
         # Another gateway has shown more than this copy of the log holds so far; or the id is made up.
         await asyncio.sleep(_SETTLING_S)
@@ -184,7 +194,7 @@ async def run_events(
         raise BadCursor
     if found.ended and cursor.log == found.last_sequence:
         return Response(status_code=204, headers={RUN_HEADER: run_id})
-    return here.follow(tenant, run_id, cursor)
+    return here.follow(tenant, run_id, artifacts, cursor)
 
 
 def _cursor(text: str | None) -> Cursor:

@@ -48,6 +48,7 @@ class FoundRun:
     first: Record | None
     last: Record | None
     last_sequence: int
+    first_sequence: int = 0
 
     @property
     def ended(self) -> bool:
@@ -109,6 +110,28 @@ class Runs:
             return None
         return await self._look(tenant, run, self._direct) or await self._look(tenant, run, self._leader)
 
+    async def has_given(self, tenant: str, found: FoundRun, log: int, stream: int) -> bool:
+        """Whether a listener can have been given this position of a run: both are sequences of its own messages, or 0 for none.
+
+        A token that has expired cannot be looked at any more: it counts if it lies within the run. Raises BusError.
+        """
+        if log and await self._subject_at(log) != subjects.log(tenant, found.run):
+            return False
+        if not stream or (at := await self._subject_at(stream)) == subjects.stream(tenant, found.run):
+            return True
+        if at is not None or found.last_sequence == 0 or stream < found.first_sequence:
+            return False
+        last = found.last_sequence if found.ended else int((await self._bus.api(f"STREAM.INFO.{subjects.RUNS}", {}))["state"]["last_seq"])
+        return stream <= last
+
+    async def _subject_at(self, sequence: int) -> str | None:
+        """The subject of a stored message; None for one that is gone, or never was."""
+        try:
+            answer = await self._bus.request(f"$JS.API.DIRECT.GET.{subjects.RUNS}", orjson.dumps({"seq": sequence}), _WAIT_S)
+        except (NatsError, TimeoutError, ConnectionError, OSError) as error:
+            raise Unavailable("NATS did not answer") from error
+        return (answer.headers or {}).get("Nats-Subject")
+
     async def is_deleted(self, tenant: str, run: str) -> bool:
         """Whether somebody has deleted the run, not long ago. Raises BusError."""
         return bool(await self._deletions.among(tenant, [run]))
@@ -126,7 +149,7 @@ class Runs:
         begin, end = _parsed(Record, first[1]), _parsed(Record, last[1])
         if begin is None or end is None:
             return await self._search(run, waiting, log)
-        return FoundRun(run, waiting, begin, end, last[0])
+        return FoundRun(run, waiting, begin, end, last[0], first[0])
 
     async def _search(self, run: str, waiting: RunRequested | None, log: str) -> FoundRun | None:
         """Look among what is no record for the first and the last one that is; the terminal one is the last."""
@@ -141,7 +164,7 @@ class Runs:
             raise Unavailable("NATS did not answer") from error
         if not found:
             return FoundRun(run, waiting, None, None, 0) if waiting else None
-        return FoundRun(run, waiting, found[0][1], found[-1][1], found[-1][0])
+        return FoundRun(run, waiting, found[0][1], found[-1][1], found[-1][0], found[0][0])
 
     async def _direct(self, stream: str, what: dict[str, Any]) -> _Stored | None:
         try:

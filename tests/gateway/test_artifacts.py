@@ -295,6 +295,14 @@ async def test_values_up_to_a_mebibyte_stand_in_the_payload(served: Served, stor
     assert (values["chart"], values["text"], values["small"]) == (chart, "x" * 40_000, [1])
     assert (values["long"]["items"], values["pdf"]["mime_type"]) == (1100, "application/pdf")
     assert (refs["chart"]["json_type"], refs["small"]) == ("dict", [1])
+    for query, expected in (("", values), ("?artifacts=refs", refs)):
+        text = (await served.http.get(f"/v1/runs/{writer.run}/events{query}")).text
+        assert json.loads(text.rpartition("event: done\ndata: ")[2].splitlines()[0])["artifacts"]["draw"] == expected
+    async with Client(served.url) as client:
+        ends = [
+            [event async for event in follow][-1] for follow in (client.follow(writer.run), client.follow(writer.run, artifacts="refs"))
+        ]
+    assert [end.model_dump()["artifacts"]["draw"]["chart"] for end in ends] == [chart, refs["chart"]]
     await store.client.delete("default", refs["text"]["artifact_id"])
     again = (await served.http.get(f"/v1/runs/{writer.run}")).json()["payload"]["artifacts"]["draw"]
     assert again["text"] == refs["text"]

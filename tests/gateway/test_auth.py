@@ -36,6 +36,7 @@ ROUTES = [
     ("POST", "/v1/runs"),
     ("GET", "/v1/runs"),
     ("GET", "/v1/runs/{run}"),
+    ("DELETE", "/v1/runs/{run}"),
     ("GET", "/v1/runs/{run}/events"),
     ("POST", "/v1/runs/{run}/cancel"),
     ("POST", "/v1/runs/{run}/top-up"),

@@ -91,7 +91,11 @@ async def test_nothing_more_comes_after_the_end(served: Served, writer: Writer) 
 async def test_a_cursor_that_is_none_is_refused(served: Served, writer: Writer) -> None:
     """Malformed, or beyond what the run has: waiting for it would never end."""
     await writer.open()
-    for cursor in ("x", "1", "1-", "-1-1", "1-1-1", "9" * 25 + "-1", f"{writer.stored[-1][1] + 1}-0", f"{2**62}-0"):
+    other = Writer(writer.bus)
+    theirs = await other.open(), await other.chunk("x")
+    await writer.chunk("x")
+    invented = ("0-999999999", f"0-{writer.stored[0][1]}", f"{writer.stored[1][1]}-0", f"{theirs[0]}-0", f"0-{theirs[1]}")
+    for cursor in (*invented, "x", "1", "1-", "-1-1", "1-1-1", "9" * 25 + "-1", f"{writer.stored[-1][1] + 1}-0", f"{2**62}-0"):
         answer = await served.http.get(f"/v1/runs/{writer.run}/events", headers={"Last-Event-ID": cursor})
         assert (answer.status_code, answer.json()["code"]) == (400, "bad_cursor"), cursor
 
@@ -213,8 +217,8 @@ async def test_clients_that_leave_leave_nothing_behind(served: Served, writer: W
             connection.transport.abort()
         await wait_until(lambda: not gateway.streams, timeout=5, what="the gateway has noticed that all are gone")
     await wait_until(
-        lambda: (len(gateway.bus.nc._subs), len(gateway.bus.on_reconnect)) == (before[0] + 1, before[2]),
-        what="only the reader of RUNS, which is shared, is left",
+        lambda: (len(gateway.bus.nc._subs), len(gateway.bus.on_reconnect)) == (before[0] + 2, before[2]),
+        what="only the readers of RUNS and of deletions, which are shared, are left",
     )
     await wait_until(lambda: len(asyncio.all_tasks()) <= before[1] + 2, what="no task is left")
 
