@@ -11,7 +11,7 @@ from tests.support.model_server import ModelServer, action, answer
 from tests.support.nats_server import NatsServer
 from tests.support.whole import tools_at_work
 
-AGENTS = {"helper": {"tools": ["look", "late"]}}
+AGENTS = {"helper": {"tools": ["look", "late"]}, "waiting": {"tools": ["look", "never"]}}
 LATE = TOOLS["look"][0].model_copy(update={"name": "late"})
 
 
@@ -33,7 +33,7 @@ async def test_a_tool_that_does_not_come_is_named(plan: Plan, provider: ModelSer
     planning = await plan(agents=AGENTS)
     provider.say(answer("as it is"))
     began = time.monotonic()
-    story = await planning.tell(agent="helper")
+    story = await planning.tell(agent="waiting")
     assert time.monotonic() - began >= 1.0
-    assert story.end.warnings == ["the tool late is not there: the run goes on without it"]
-    assert (await planning.tell(agent="helper", tools=["look"])).end.warnings == []
+    assert story.end.warnings == ["the tool never is not there: the run goes on without it"]
+    assert (await planning.tell(agent="waiting", tools=["look"])).end.warnings == []
