@@ -184,7 +184,7 @@ def texts() -> Iterator[tuple[Path, str]]:
 
 
 def test_no_text_points_out_of_the_checkout() -> None:
-    """Whoever reads a comment has the checkout and nothing else: it says its reason, or names a section of docs."""
+    """A reader of a comment has the checkout and nothing else: it gives its reason, or names a section of docs."""
     found = [f"{path}: {hit[0]!r}" for path, text in texts() for hit in ELSEWHERE.finditer(text)]
     assert not found
 

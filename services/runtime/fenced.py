@@ -1,6 +1,6 @@
 """Append to a subject on condition that nobody else has (optimistic concurrency).
 
-No run is locked: the fence refuses whoever decided from an older record (docs/architecture.md#what-two-processes-could-both-do).
+No run is locked: the fence refuses what was decided from an older record (docs/architecture.md#what-two-processes-could-both-do).
 No answer of the server proves that a write is absent: after a refusal, a time-out, 503 or "another guarded write in flight" the tail is
 read and the record's own id decides: it is mine, the subject moved, or I write again. So records need no message ids.
 """
