@@ -139,6 +139,9 @@ class CallRequested(Message):
     step: int
     deadline_at: int | None = Field(default=None, description="the run's deadline, Unix ms")
     again: bool = Field(default=False, description="may have been sent before: look whether it is settled")
+    readable: bool = Field(
+        default=False, description="of `read_artifact`: the artifact is an observation of this run that the model may read"
+    )
     session_id: str | None = None
     trace_id: str | None = None
     user_id: str | None = None

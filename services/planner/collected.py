@@ -10,6 +10,7 @@ from typing import Any
 
 from contracts.events import Observed, PlannedCall
 from contracts.payload import Source
+from services.runtime.builtin import readable_in
 
 from .payloads import add_artifacts
 
@@ -22,6 +23,8 @@ class Collected:
 
     _outcomes: dict[str, Observed | None] = field(default_factory=dict)
     """By call id, in order; None while a call is open."""
+    readable: set[str] = field(default_factory=set)
+    """Artifacts that hold an observation as a whole of which the model has seen the ends: it may read on in them."""
 
     def expect(self, calls: Iterable[PlannedCall]) -> None:
         """Give calls their places."""
@@ -30,11 +33,13 @@ class Collected:
 
     def take(self, observed: Observed) -> None:
         """Keep what a call has brought."""
+        if (artifact_id := readable_in(observed.observation, observed.artifacts)) is not None:
+            self.readable.add(artifact_id)
         self._outcomes[observed.call_id] = observed.model_copy(update={"observation": None})
 
     def copy(self) -> "Collected":
         """Return one that may be added to."""
-        return Collected(dict(self._outcomes))
+        return Collected(dict(self._outcomes), set(self.readable))
 
     def sources(self) -> list[Source]:
         """Return the sources of all calls."""

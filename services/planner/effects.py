@@ -14,6 +14,7 @@ from contracts import subjects
 from contracts.events import Asked, ModelFailed, PlannedCall
 from contracts.inbox import RunResumed
 from contracts.tools import CallQuestion, CallRequested
+from services.runtime.builtin import READ_ARTIFACT, READ_ARTIFACT_DIGEST
 from services.runtime.bus import Bus
 from services.runtime.turns import Turn
 
@@ -218,10 +219,11 @@ class Effects:
             tenant=self._where.tenant,
             tool=call.tool,
             args=call.args,
-            spec=started.tools[call.tool],
+            spec=started.tools.get(call.tool, READ_ARTIFACT_DIGEST),
             step=step.step,
             deadline_at=run.deadline_at,
             again=again,
+            readable=call.tool == READ_ARTIFACT and call.args.get("artifact_id") in run.collected.readable,
             session_id=request.session_id,
             trace_id=request.trace_id,
             user_id=request.user_id,

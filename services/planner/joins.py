@@ -18,6 +18,7 @@ from contracts.actions import Join
 from contracts.events import Observed, PlannedCall
 from contracts.faults import Fault
 from contracts.tools import ToolSpec
+from services.runtime.builtin import READ_ARTIFACT
 from services.runtime.marks import arguments_of, dotted, holds_reference, restore, wire_size
 from services.runtime.schemas import complaints
 
@@ -244,6 +245,7 @@ def _one_line(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)[1:-1].replace('\\"', '"').replace("\u2028", " ").replace("\u2029", " ")
 
 
-def _listed(names: Mapping[str, Any]) -> str:
-    shown = ", ".join(f"`{name}`" for name in list(names)[:_NAMED])
+def _listed(given: Mapping[str, Any]) -> str:
+    names = [name for name in given if name != READ_ARTIFACT]
+    shown = ", ".join(f"`{name}`" for name in names[:_NAMED])
     return f"{shown} and {len(names) - _NAMED} more" if len(names) > _NAMED else shown or "none"

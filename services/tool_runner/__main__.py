@@ -4,6 +4,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from services.runtime.builtin import READ_ARTIFACT, READ_ARTIFACT_SPEC
 from services.runtime.bus import Bus
 from services.runtime.catalogue import Catalogue
 from services.runtime.health import Health
@@ -24,7 +25,9 @@ async def running(bus: Bus, settings: ToolRunnerSettings, declared: list[Announc
     catalogue = await Catalogue(bus).start()
     dispatcher = await Dispatcher(bus, settings).start()
     runner = ToolRunner(bus, settings, catalogue, dispatcher)
-    lanes = await Lanes(bus, runner.on_call, settings.tool_slots, catalogue.live, settings.gone_tool_s).start()
+    builtin = {READ_ARTIFACT: READ_ARTIFACT_SPEC}
+    lanes = await Lanes(bus, runner.on_call, settings.tool_slots, lambda: builtin | catalogue.live(), settings.gone_tool_s).start()
+    await lanes.open_surely(READ_ARTIFACT_SPEC)
     discovery = await Discovery(bus, settings, lambda announced: lanes.open(announced.spec), declared).start()
     try:
         yield discovery

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from contracts import subjects
 from contracts.tools import SPEC_METADATA, ToolSpec
+from services.runtime.builtin import READ_ARTIFACT
 from services.runtime.schemas import InvalidSchema, check_schema
 
 _MAX_SPEC_BYTES = 256 * 1024
@@ -87,6 +88,8 @@ def _name_in(text: str) -> str | None:
 def checked(spec: ToolSpec) -> ToolSpec:
     """Return a specification in its one form, so that equal ones have equal digests. Raises ValueError, TypeError or RecursionError."""
     subjects.checked_tool(spec.name)
+    if spec.name == READ_ARTIFACT:
+        raise ValueError(f"{READ_ARTIFACT} is a tool of Runwire itself; choose another name")
     _check("input_schema", spec.input_schema)
     if spec.input_schema.get("type", "object") != "object":
         raise ValueError("the input schema must describe an object")

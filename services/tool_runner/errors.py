@@ -73,6 +73,18 @@ class NotKept(CallFailed):
         return Fault(code=self._cause.code, reason=str(self), retryable=False)
 
 
+class NotReadable(CallFailed):
+    """The model asked for what it may not read, or what is not there; which of the two is not told."""
+
+    code = "artifact_not_found"
+
+    def __init__(self, artifact_id: str) -> None:
+        super().__init__(
+            f"there is no observation of this run under {artifact_id}; only observations that were cut can be read, what is marked for"
+            " people cannot"
+        )
+
+
 class ToolUnavailable(CallFailed):
     """Nobody serves the tool, or all who did died over the call."""
 

@@ -17,6 +17,7 @@ from contracts.faults import Fault
 from contracts.subjects import Address, InvalidName
 from contracts.tools import CallRequested, ToolSpec
 from services.runtime import dead, handlings
+from services.runtime.builtin import READ_ARTIFACT_DIGEST, READ_ARTIFACT_SPEC
 from services.runtime.bus import Bus
 from services.runtime.catalogue import Catalogue
 from services.runtime.marks import wire_size
@@ -25,9 +26,10 @@ from services.runtime.puller import Delivery
 from . import evidence
 from .dispatch import Dispatcher, Look
 from .errors import AlreadySettled, ApprovalUnavailable, CallFailed, Poisoned, RunEnded, UnknownTool
-from .putting import Putting
+from .putting import Kept, Putting
+from .reading import read_artifact
 from .relay import Relay
-from .results import Settler, check_arguments, failed, in_thread_if_large
+from .results import Settler, check_arguments, failed, in_thread_if_large, succeeded
 from .settings import ToolRunnerSettings
 
 logger = structlog.get_logger(__name__)
@@ -92,6 +94,9 @@ class ToolRunner:
             spec = await self._spec(call)
             args = await self._putting.filled(call, self._settings.artifact_patience_s)
             await in_thread_if_large(wire_size(args), lambda: check_arguments(call, args, spec))
+            if spec is READ_ARTIFACT_SPEC:
+                part = await read_artifact(self._bus, call, self._settings.read_artifact_max_bytes, self._settings.artifact_patience_s)
+                return succeeded(call, Kept(part, {}), [], [], _since(since))
             find_first = doubtful
             if not spec.idempotent:
                 begun_at = await evidence.claim(self._bus, delivery, call)
@@ -123,6 +128,8 @@ class ToolRunner:
 
     async def _spec(self, call: CallRequested) -> ToolSpec:
         """Return the specification that the run has pinned. A planner of another version may name it by a digest that nobody wrote."""
+        if call.spec == READ_ARTIFACT_DIGEST:
+            return READ_ARTIFACT_SPEC
         spec = await self._catalogue.spec(call.spec) or self._catalogue.live().get(call.tool)
         if spec is None or spec.name != call.tool:
             raise UnknownTool(f"there is no tool {call.tool}")

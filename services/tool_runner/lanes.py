@@ -77,6 +77,14 @@ class Lanes:
         await ensure_consumer(self._bus, subjects.CALLS, config)
         await self._pull(spec.name)
 
+    async def open_surely(self, spec: ToolSpec) -> None:
+        """The same, however long NATS is away."""
+        while True:
+            try:
+                return await self.open(spec)
+            except Unavailable:
+                await asyncio.sleep(_RETRY_S)
+
     async def _pull(self, tool: str) -> None:
         async with self._lock:
             if tool not in self._pullers:

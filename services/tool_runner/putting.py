@@ -22,14 +22,13 @@ from contracts.artifacts import ArtifactRef, StoredArtifact
 from contracts.events import ArtifactStored
 from contracts.records import EVENTS_HEADER, Record
 from contracts.tools import CallRequested
-from services.images.settings import ImageSettings
 from services.runtime.artifact_errors import ArtifactFailed, ArtifactNotFound, ArtifactTooLarge, StorageUnavailable
 from services.runtime.artifacts import ArtifactClient
+from services.runtime.builtin import OBSERVATION
 from services.runtime.bus import Bus
 from services.runtime.errors import Refused
 from services.runtime.marks import (
     ARTIFACT_FAILURE_BYTES,
-    INLINE_BYTES,
     as_reference,
     dotted,
     from_blob,
@@ -44,6 +43,7 @@ from services.runtime.marks import (
 
 from .errors import InvalidArguments, InvalidResult, NotKept, ResultTooLarge, RunEnded
 from .relay import STREAM_TTL_S, Shown
+from .settings import ToolRunnerSettings
 from .tool_images import Cleaned, ToolImages
 from .watches import RunWatches
 
@@ -81,9 +81,10 @@ class Typed(NamedTuple):
 class Putting:
     """The artifact store, as calls see it."""
 
-    def __init__(self, bus: Bus, watches: RunWatches, limits: ImageSettings) -> None:
+    def __init__(self, bus: Bus, watches: RunWatches, limits: ToolRunnerSettings) -> None:
         self._bus = bus
         self._watches = watches
+        self._limits = limits
         self._images = ToolImages(limits)
 
     async def cleaned(self, call: CallRequested, artifacts: Mapping[str, Any], types: Mapping[str, str], until: float) -> Cleaned:
@@ -109,11 +110,12 @@ class Putting:
         """
         refs = {path: each for path, each in artifacts.items() if isinstance(each, ArtifactRef)}
         everything = {path: each for path, each in artifacts.items() if path not in refs}
-        is_heavy = wire_size(observation) > INLINE_BYTES
+        is_heavy = wire_size(observation) > self._limits.observation_max_bytes
         if is_heavy:
-            # The model gets a reference too: the result as a whole, as tools and people may have it.
-            everything[WHOLE] = value
+            # The result as a whole, as tools and people may have it; and what of it the model may read, where that is less.
+            everything |= {WHOLE: value} if observation is value else {WHOLE: value, OBSERVATION: observation}
         heavy = heavy_paths(everything) | {path for path, each in everything.items() if _is_deep(each)}
+        heavy |= everything.keys() & {WHOLE, OBSERVATION} if is_heavy else set()
         _check(call, everything, heavy, len(refs))
         values = {path: Typed(each, types.get(path)) for path, each in everything.items()}
         if heavy:
@@ -123,7 +125,9 @@ class Putting:
             await self._show(call, refs)
         # In the order of the result, and after it what it is as a whole.
         kept = {path: _as_json(refs[path]) if path in refs else _inline(everything[path]) for path in {**artifacts, **everything}}
-        return Kept(shortened(observation, refs[WHOLE]) if is_heavy else observation, kept)
+        if is_heavy:
+            observation = shortened(observation, refs.get(OBSERVATION, refs[WHOLE]), self._limits.observation_shown_characters)
+        return Kept(observation, kept)
 
     async def _bytes_put(self, call: CallRequested, values: Mapping[str, "Typed"], until: float) -> dict[str, ArtifactRef]:
         """Return references to those values that are bytes, however light: a reference says what they are. Without a store they stay."""

@@ -19,4 +19,7 @@ class ToolRunnerSettings(ImageSettings):
     settling_s: float = Field(default=2.0, ge=0, description="after a (re)connect of our own silence proves nothing for so long")
     max_attempts: int = Field(default=3, ge=1, description="of an idempotent call whose tool died in its middle")
     max_result_bytes: int = Field(default=72 << 20, ge=1024, description="as it comes: 50 MB of bytes are 67 MB of base64")
+    observation_max_bytes: int = Field(default=32 << 10, ge=1 << 10, le=96 << 10, description="the model sees both ends of what is larger")
+    observation_shown_characters: int = Field(default=1_000, ge=1, le=10_000, description="of each end of a larger one")
+    read_artifact_max_bytes: int = Field(default=16 << 10, ge=16, le=96 << 10, description="that one `read_artifact` gives the model")
     artifact_patience_s: float = Field(default=60, gt=0, description="how long a call waits for an artifact store that is away")

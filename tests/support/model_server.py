@@ -109,6 +109,8 @@ class Script:
         self._turns: dict[str, list[Say]] = {}
         self._given: dict[str, int] = {}
         self.default = answer("Nothing was scripted.")
+        self.choose: Callable[[Seen], Say] | None = None
+        """Set it where a reply depends on what the model was sent; it is called in the server's thread."""
 
     def say(self, *replies: Say, marker: str = "") -> None:
         """Give these out one after another; the last for ever."""
@@ -122,10 +124,13 @@ class Script:
         """Forget all scripts and the ledger."""
         for kept in (self.ledger, self._queues, self._turns, self._given):
             kept.clear()
+        self.choose = None
 
     def reply_to(self, seen: Seen) -> Say:
         """Choose the reply; a script with a marker wins."""
         self.ledger.append(seen)
+        if self.choose is not None:
+            return self.choose(seen)
         for marker in sorted({*self._queues, *self._turns}, key=len, reverse=True):
             if marker in seen.text:
                 if turns := self._turns.get(marker):

@@ -11,6 +11,7 @@ from contracts.images import ImageRef
 from contracts.runs import RunLimits, RunRequested
 from contracts.tools import ToolSpec
 from services.planner.agents import Agent
+from services.runtime.builtin import READ_ARTIFACT, readable_in
 
 from . import texts
 from .catalogue import render_catalogue, shown_name
@@ -122,10 +123,20 @@ def outcome(observed: events.Observed) -> dict[str, Any]:
     """A settled call as the model sees it."""
     said: dict[str, Any] = {"call": observed.call_id, "tool": shown_name(observed.tool), "status": observed.status}
     if observed.status == "succeeded":
-        return said | {"observation": observed.observation}
+        return said | {"observation": observed.observation} | _more(observed)
     if observed.failure is not None:
         said |= {"error": observed.failure.code, "reason": observed.failure.reason, "retryable": observed.failure.retryable}
     return said if observed.observation is None else said | {"observation": observed.observation}
+
+
+def _more(observed: events.Observed) -> dict[str, Any]:
+    """How the model may read on where it sees the ends of an observation alone."""
+    artifact_id = readable_in(observed.observation, observed.artifacts)
+    return (
+        {}
+        if artifact_id is None
+        else {"more": {"next_node": READ_ARTIFACT, "args": {"artifact_id": artifact_id, "offset": 0, "length": 8000}}}
+    )
 
 
 def _guidance(agent: Agent) -> str:

@@ -14,6 +14,7 @@ from services.planner.agents import Agent
 from services.planner.deciding import models_of
 from services.planner.model import ModelRequest
 from services.planner.run import Run
+from services.runtime.builtin import READ_ARTIFACT, READ_ARTIFACT_SPEC
 
 from .native_reading import NativeReading, NativeTextReading
 from .react_reading import ReactReading, TextReading
@@ -35,6 +36,9 @@ class React:
         assert run.started is not None  # noqa: S101, `asked` follows `run_started` in every log
         native = run.started.action_transport == "tools"
         system, functions = self._prefix(run, tools, agent)
+        if native and run.collected.readable and READ_ARTIFACT not in run.started.tools:
+            # A model can call only what it is offered. At the end, so that what comes before stays as it was.
+            functions = [*functions, *prompts.native.functions([READ_ARTIFACT_SPEC])[:1]]
         notes = [*run.notes, *self._budget_note(run)]
         names = models_of(run)
         model = (run.asked.model if run.asked else None) or run.model
@@ -57,7 +61,8 @@ class React:
     def reading(self, run: Run, tools: Sequence[ToolSpec]) -> ReactReading:
         """Read one reply: an action, or the text of an answer that was asked for alone."""
         assert run.started is not None  # noqa: S101, see request
-        specs = {prompts.shown_name(spec.name): spec for spec in tools}
+        # A tool of this name that the run has pinned is that tool.
+        specs = {READ_ARTIFACT: READ_ARTIFACT_SPEC} | {prompts.shown_name(spec.name): spec for spec in tools}
         native = run.started.action_transport == "tools"
         action_format: ActionFormat = "auto" if native else run.started.action_format
         if run.final_args is not None:

@@ -18,6 +18,7 @@ from services.planner.decisions import Calls, Decision, Final, Invalid
 from services.planner.joins import JoinInvalid, check_join, check_plan, read_join
 from services.planner.model import Reply
 from services.planner.model_types import CallPiece
+from services.runtime.builtin import READ_ARTIFACT
 from services.runtime.schemas import InvalidSchema, complaints
 
 _MAX_COMPLAINTS = 5
@@ -41,6 +42,8 @@ class ReactReading:
     def __init__(self, specs: Mapping[str, ToolSpec], *, action_format: ActionFormat = "auto", native_reasoning: bool = True) -> None:
         self._specs = specs
         self._names = frozenset(specs)
+        self._listed = self._names - {READ_ARTIFACT}
+        """Those of the catalogue."""
         self._action_format: ActionFormat = action_format
         self._native_reasoning = native_reasoning
         self._stream = AnswerStream(action_format=action_format, tools=self._names)
@@ -106,7 +109,7 @@ class ReactReading:
     def _allowed(self) -> str:
         """What the model may do instead, in the words of its format."""
         answer = "answer in `args` with `next_node` null" if self._action_format == "legacy" else "answer with final_response"
-        return f"Call a tool, run a plan, or {answer}." if self._names else f"There are no tools, so {answer}."
+        return f"Call a tool, run a plan, or {answer}." if self._listed else f"There are no tools, so {answer}."
 
     def _plan(self, action: PlannerAction, common: dict[str, Any]) -> Decision | str:
         """All steps are checked first: one wrong step rejects the whole plan, and nothing runs."""
@@ -125,7 +128,7 @@ class ReactReading:
     def _faults(self, action: PlannerAction) -> str | None:
         spec = self._specs.get(action.next_node)
         if spec is None:
-            known = ", ".join(sorted(self._names)[:_MAX_NAMED])
+            known = ", ".join(sorted(self._listed)[:_MAX_NAMED])
             return f"There is no tool {action.next_node[:80]!r}. " + (f"The tools are: {known}." if known else self._allowed())
         try:
             faults = complaints(action.args, spec.input_schema)

@@ -20,8 +20,8 @@ ARTIFACT_WARNING_BYTES = 1024 * 1024
 ARTIFACT_FAILURE_BYTES = 50 * 1024 * 1024
 """An artifact above this fails its call, with a message to the model; the run goes on."""
 
-PREVIEW_CHARACTERS = 500
-"""What the model reads of an observation that is too heavy for it."""
+PREVIEW_CHARACTERS = 1_000
+"""What the model reads of the beginning, and of the end, of an observation that is too heavy for it; a setting may say otherwise."""
 
 
 def heavy_paths(artifacts: Mapping[str, Any]) -> frozenset[str]:

@@ -3,7 +3,6 @@
 A reference is recognised by its shape, and anybody can write that shape. So it grants nothing: the tenant is checked where it is resolved.
 """
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ from pydantic import ValidationError
 
 from contracts.artifacts import ArtifactRef
 
+from .blobs import to_blob
 from .limits import PREVIEW_CHARACTERS
 from .placeholders import placeholder_of
 from .plain import well_formed
@@ -41,17 +41,22 @@ def holds_reference(value: Any, depth: int = 0) -> bool:
     return any(holds_reference(item, depth + 1) for item in items)
 
 
-def shortened(redacted: Any, ref: ArtifactRef) -> dict[str, Any]:
-    """Return what the model sees of a redacted observation above `INLINE_BYTES`: its placeholder, its reference, a short preview."""
-    return {"observation": placeholder_of(ref), "artifact": ref.model_dump(mode="json", exclude_none=True), "preview": preview(redacted)}
+def shortened(redacted: Any, ref: ArtifactRef, characters: int = PREVIEW_CHARACTERS) -> dict[str, Any]:
+    """Return what the model sees of a redacted observation that is too large: its placeholder, its reference, its beginning and its end.
+
+    Of each end so many characters, as the observation is stored: a text as it is, anything else as JSON.
+    """
+    shown = {"observation": placeholder_of(ref), "artifact": ref.model_dump(mode="json", exclude_none=True)}
+    text = _stored_text(redacted)
+    if len(text) <= 2 * characters:
+        return shown | {"head": well_formed(text), "tail": ""}
+    return shown | {"head": well_formed(text[:characters] + "…"), "tail": well_formed("…" + text[-characters:])}
 
 
-def preview(redacted: Any) -> str:
-    """Return the beginning of a redacted observation, a text as it is and anything else as JSON; the rest is never encoded."""
-    text = redacted if isinstance(redacted, str) else ""
-    if not isinstance(redacted, str):
-        for piece in json.JSONEncoder(ensure_ascii=False, default=str).iterencode(redacted):
-            text += piece
-            if len(text) > PREVIEW_CHARACTERS:
-                break
-    return well_formed(text if len(text) <= PREVIEW_CHARACTERS else text[:PREVIEW_CHARACTERS] + "…")
+def _stored_text(redacted: Any) -> str:
+    if isinstance(redacted, str):
+        return redacted
+    try:
+        return to_blob(redacted).body.decode(errors="replace")
+    except (ValueError, RecursionError):  # It will not be stored either.
+        return ""

@@ -124,13 +124,16 @@ def test_values_above_the_limit_leave_the_message_then_the_heaviest_until_the_re
     assert heavy_paths({"a": "x" * (INLINE_BYTES - 2), "b": None}) == frozenset()
 
 
-def test_a_heavy_observation_is_shown_as_a_reference_with_its_beginning() -> None:
-    """No more of it is encoded than is shown."""
+def test_a_heavy_observation_is_shown_as_a_reference_with_both_ends() -> None:
+    """As it is stored, so that a reader can go on where the beginning ends."""
     redacted = {"rows": [{"n": number} for number in range(10_000)], "chart": "<artifact:dict size=42KB>"}
     shown = shortened(redacted, reference_to(redacted))
     assert shown["observation"] == placeholder(redacted)
-    assert shown["preview"].startswith('{"rows": [{"n": 0}, {"n": 1}')
-    assert len(shown["preview"]) == PREVIEW_CHARACTERS + 1
+    assert shown["head"].startswith('{"rows":[{"n":0},{"n":1}')
+    assert shown["tail"].endswith('{"n":9999}],"chart":"<artifact:dict size=42KB>"}')
+    assert len(shown["head"]) == len(shown["tail"]) == PREVIEW_CHARACTERS + 1
     assert shown["artifact"].keys() >= {"artifact_id", "mime_type", "size", "sha256"}
-    assert shortened(nested(5_000), reference_to("text"))["preview"] == "[" * PREVIEW_CHARACTERS + "…"
-    assert shortened("short", reference_to("short"))["preview"] == "short"
+    assert shortened(nested(5_000), reference_to("text"))["head"] == ""
+    short = shortened("short", reference_to("short"), 3)
+    assert (short["head"], short["tail"]) == ("short", "")
+    assert shortened("0123456789", reference_to("short"), 3)["tail"] == "…789"
