@@ -36,6 +36,7 @@ NO_SUBJECTS = frozenset(
         "of_run",
         "place",
         "stream_of",
+        "tenant_of",
     }
 )
 """What else `subjects` gives out: the name of a consumer, names that it has checked, keys of the S3 bucket, and lists of the below."""
@@ -152,7 +153,8 @@ OF_RUNS = (
     ),
     Channel(
         "control", "control.{tenant}.{run}.{message}", "People steer a run; never waits behind a model.", ("control", "ALL_CONTROL"),
-        (_model(inbox.CancelRequested), _model(inbox.TopUpRequested)), (GATEWAY,), (PLANNER,), subjects.INBOX, "planner_control",
+        (_model(inbox.CancelRequested), _model(inbox.TopUpRequested)),
+        (GATEWAY, PLANNER), (PLANNER,), subjects.INBOX, "planner_control",
     ),
     Channel(
         "emit_log", "emit.{tenant}.{run}.log", "The run's facts, each fenced by the one before.", ("log", "ALL_LOGS", "ALL_OF_RUNS"),
@@ -188,7 +190,7 @@ OF_RUNS = (
 
 OF_TOOLS = (
     Channel(
-        "call", "call.{tenant}.{run}.{tool}", "A call waits for a tool runner.", ("call", "calls_of", "ALL_CALLS"),
+        "call", "call.{tenant}.{run}.{tool}", "A call waits for a tool runner.", ("call", "calls_of", "calls_of_tenant", "ALL_CALLS"),
         (_model(tools.CallRequested),), (PLANNER,), (TOOL_RUNNER,), subjects.CALLS, "tool_{tool}",
     ),
     Channel(
@@ -246,11 +248,13 @@ _CATALOGUE, _RUNS, _ARTIFACTS = subjects.CATALOGUE_BUCKET, subjects.RUNS_BUCKET,
 _LIVES = {"Nats-TTL": "seconds; the entry is gone unless it is written again"}
 _SPEC, _LIVE_SPEC = _model(tools.ToolSpec), Body("LiveToolSpec", tools.ToolSpec, headers=_LIVES)
 _REFUSED = Body("RefusedTool", tools.RefusedTool, headers=_LIVES)
+_DELETED_BY = ("deletion_key", "ALL_DELETIONS")
 IN_BUCKETS = (
     _entry("live_tool", _CATALOGUE, "tool.{tool}", ("tool_key", "ALL_TOOLS"), _LIVE_SPEC, (TOOL_RUNNER,), (PLANNER, GATEWAY)),
     _entry("refused_tool", _CATALOGUE, "refused.{tool}", ("refused_key", "ALL_REFUSED"), _REFUSED, (TOOL_RUNNER,), (GATEWAY,)),
     _entry("tool_spec", _CATALOGUE, "spec.{digest}", ("spec_key", "ALL_SPECS"), _SPEC, (TOOL_RUNNER,), (PLANNER, TOOL_RUNNER)),
     _entry("model_profile", _CATALOGUE, "model.{model}", ("model_key", "ALL_MODELS"), _model(images.ModelProfile), (PLANNER,), (GATEWAY,)),
+    _entry("run_deletion", _RUNS, "deleted.{tenant}.{run}", _DELETED_BY, _model(runs.RunDeletion), (GATEWAY,), (PLANNER, GATEWAY)),
     _entry("run_entry", _RUNS, "{tenant}.{entry}", ("run_key", "runs_of"), _model(runs.RunStatus), (PLANNER,), (GATEWAY, PLANNER)),
     _entry(
         "reference", _ARTIFACTS, "ref.{tenant}.{artifact}", ("reference_key",), _json("Reference", "The store's own."), (STORE,), (STORE,)
