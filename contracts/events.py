@@ -77,7 +77,10 @@ class Asked(Message):
     attempt: int
     by: str
     holder: str
-    model: str | None = None
+    model: str | None = Field(
+        default=None,
+        description="the model that is asked; null: the following `triaged` names it. A fallback is named by its `model_failed`",
+    )
     cause: AskedCause = "turn"
     """Why this attempt.
 

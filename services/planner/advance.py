@@ -22,7 +22,7 @@ from contracts.events import Asked, Called, Observed, Paused, Stopping, Triaged
 from contracts.faults import Fault
 
 from . import budgets, endings, settling
-from .deciding import after, decide, next_asked
+from .deciding import after, awaits_triage, decide, next_asked
 from .decisions import Final
 from .moves import (
     Ack,
@@ -153,11 +153,12 @@ def _ask(run: Run, told: Told, asked: Asked, rules: Rules) -> Todo:
         return Append([budgets.out_of(run, budgets.deadline(run), told.now)])
     if asked.holder != told.holder:
         return _ask_after_a_loss(run, told, asked)
-    if run.effort == "auto" or (run.effort is None and run.started is not None and len(run.started.models) > 1 and run.turn == 1):
+    if run.effort == "auto" or awaits_triage(run, run.turn):
         if told.triaged is None:
             return AskEffort(asked)
         if run.effort != told.triaged.effort:
-            return Append([Triaged(effort=told.triaged.effort, model=told.triaged.model, usage=told.triaged.usage)])
+            model = told.triaged.model or (run.model if awaits_triage(run, run.turn) else None)
+            return Append([Triaged(effort=told.triaged.effort, model=model, usage=told.triaged.usage)])
     decision = told.decision
     if decision is None:
         return Ask(asked) if told.unsaid is None else Say(asked, told.unsaid)

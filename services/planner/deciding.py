@@ -85,8 +85,14 @@ def next_asked(run: Run, told: Told, turn: int, attempt: int, cause: AskedCause)
     """The fact that the model is being asked by this handling."""
     failures = run.failures + (cause == "provider") if turn == run.turn else 0
     names = models_of(run)
-    model = names[min(failures // _TRIES_PER_MODEL, len(names) - 1)]
+    model = "" if awaits_triage(run, turn) else names[min(failures // _TRIES_PER_MODEL, len(names) - 1)]
     return Asked(turn=turn, attempt=attempt, by=told.owner, holder=told.holder, model=model or None, cause=cause)
+
+
+def awaits_triage(run: Run, turn: int) -> bool:
+    """Whether a cheap call will choose among several models before one of them is asked."""
+    several = run.started is not None and len(run.started.models) > 1
+    return several and (run.effort == "auto" or (run.effort is None and turn == 1))
 
 
 def models_of(run: Run) -> list[str]:

@@ -31,7 +31,7 @@ def _payload(run: Run, reason: Reason, args: dict[str, Any], warnings: tuple[str
         artifacts=artifacts,
         sources=run.collected.sources(),
         reason=reason,
-        warnings=(*run.warnings, *superseded, *warnings),
+        warnings=(*run.warnings, *superseded, *_unchecked(run), *warnings),
         reflection_score=score,
     )
     answer = _cut(payload.raw_answer)
@@ -39,6 +39,13 @@ def _payload(run: Run, reason: Reason, args: dict[str, Any], warnings: tuple[str
         return payload
     warning = f"the answer was cut: it had {len(payload.raw_answer):,} characters"
     return payload.model_copy(update={"raw_answer": answer, "warnings": [*payload.warnings, warning]})
+
+
+def _unchecked(run: Run) -> tuple[str, ...]:
+    """Say where a budget could not bind."""
+    if run.limits.max_cost_usd is None or run.usage.cost_usd is not None or not run.usage.model_calls:
+        return ()
+    return (f"max_cost_usd of {run.limits.max_cost_usd:g} could not be checked: a model of this run has no known price",)
 
 
 def _cut(answer: str) -> str:

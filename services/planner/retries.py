@@ -14,10 +14,14 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import structlog
+
 from contracts.faults import Fault
 
 from .model_errors import ModelFailed
 from .model_types import Delta, Model, ModelRequest, Reply
+
+logger = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +73,7 @@ class Retrying:
                         yield _with_calls(piece, calls) if isinstance(piece, Reply) else piece
             except ModelFailed as error:
                 failures[names[0]] = error
+                _log(error, names[0], attempt)
             else:
                 return
             failure = failures[names[0]]
@@ -99,6 +104,19 @@ class Retrying:
             await self.on_note(Note(kind=kind, failed=failed, model=model, attempt=attempt + 1, wait_s=pause or 0.0, fault=fault))
         if pause:
             await self.sleep(pause)
+
+
+def _log(error: ModelFailed, model: str, attempt: int) -> None:
+    fault, after_output = error.fault, error.after_output
+    logger.info(
+        "model_request_failed",
+        model=model,
+        attempt=attempt,
+        code=fault.code,
+        reason=fault.reason,
+        status=error.status,
+        after_output=after_output,
+    )
 
 
 def _with_calls(reply: Reply, calls: int) -> Reply:

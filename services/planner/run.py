@@ -281,6 +281,9 @@ def take_in(run: Run, observed: Observed) -> None:
 def _fold_model_failed(run: Run, failed: events.ModelFailed, _at: int) -> None:
     if failed.usage is not None:
         run.usage = spent(run.usage, failed.usage)
+    asked = run.asked
+    if failed.then == "fallback" and asked is not None and (asked.turn, asked.attempt) == (failed.turn, failed.attempt):
+        run.asked = asked.model_copy(update={"model": failed.next_model})
 
 
 def _fold_repaired(run: Run, repaired: Repaired, _at: int) -> None:

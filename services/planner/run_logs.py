@@ -23,6 +23,7 @@ from . import endings
 from .asking import Address, Tail
 from .lightening import Lightener
 from .run import Event, Run, fold
+from .run_lines import log_end
 
 _SHOWN = 300
 _RETRY_S = 0.1
@@ -103,6 +104,7 @@ class RunLogs:
             return []
         if sequence > run.seq:
             fold(run, sequence, record.at, record.events)
+        log_end(where.tenant, where.run, run, record)
         await self._take_in(where, run, later)
         return list(record.events)
 

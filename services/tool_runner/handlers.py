@@ -148,6 +148,7 @@ class ToolRunner:
         named = _named(delivery)
         if named is not None:
             address, call_id = named
+            logger.info("call_failed", run_id=address.run, call_id=call_id, tool=address.name, code="poisoned")
             fault: Fault = Poisoned(f"the call could not be handled: {reason[:200]}").fault()
             await self._finish(address.tenant, address.run, call_id, failed(call_id, address.name, fault))
         return True

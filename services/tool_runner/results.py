@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import orjson
+import structlog
 
 from contracts.faults import Fault
 from contracts.inbox import CallFinished
@@ -24,6 +25,7 @@ from .parts import Whole
 from .putting import Kept, Putting
 from .relay import Relay
 
+logger = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 MAX_FINISHED_BYTES = 512 * 1024
@@ -70,6 +72,7 @@ class Settler:
             async with self._heavy:
                 return await self._settle(call, spec, whole, relay, began, until)
         except CallFailed as failure:
+            logger.info("call_failed", code=failure.fault().code, seconds=round(time.monotonic() - began, 3))
             return failed(call.call_id, call.tool, failure.fault(), _since(began), relay.warnings())
         finally:
             whole.close()

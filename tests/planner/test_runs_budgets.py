@@ -52,7 +52,7 @@ async def test_a_budget_ends_a_run_with_what_it_has(
 async def test_a_price_is_a_budget(plan: Plan, provider: ModelServer) -> None:
     """Where it is known; a model without a price cannot exceed it."""
     provider.say(Say(text=LOOK.text, usage=USAGE))
-    planning = await plan()
+    planning = await plan(models=[PRICED])
     story = await planning.tell(limits={"max_cost_usd": 0.0001}, model=PRICED)
     stopped(story.end, "max_cost_usd of 0.0001")
     assert len(provider.ledger) == 1

@@ -42,12 +42,14 @@ async def test_a_triage_picks_among_several_models(plan: Plan, provider: ModelSe
     agents = {"several": {"models": [ONE, TWO], "reasoning_effort": "auto"}}
     planning = await plan(agents=agents)
     provider.say(Say(text=json.dumps({"effort": "low", "model": TWO})), action("look", q="x"), answer("done"))
-    await planning.tell(agent="several")
+    story = await planning.tell(agent="several")
     assert [seen.body["model"] for seen in provider.ledger] == ["one", "two", "two"]
+    assert [event.model for event in story.events if event.type in {"asked", "triaged"}] == [None, TWO, TWO]
     provider.reset()
     provider.say(Say(text='{"effort": "low", "model": "openai/gpt-999"}'), answer("done"))
-    await planning.tell(agent="several")
+    story = await planning.tell(agent="several")
     assert [seen.body["model"] for seen in provider.ledger] == ["one", "one"]
+    assert story.of("triaged")[0].model == ONE
 
 
 async def test_the_effort_of_a_request_wins(plan: Plan, provider: ModelServer) -> None:

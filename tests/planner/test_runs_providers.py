@@ -65,6 +65,19 @@ async def test_a_model_that_goes_on_failing_is_left_for_the_next(plan: Plan, pro
     assert story.end.raw_answer == "from the spare"
 
 
+async def test_the_model_that_failed_is_the_one_that_was_asked(plan: Plan, provider: ModelServer) -> None:
+    """Of a fallback whose reply broke off it is said that it did, not of the first model."""
+    broken = Say(text=answer("so far " + words(50)).text, cut_after=20)
+    provider.say(Say(status=404), broken, answer("at last"))
+    story = await (await plan(fallback_models=[SPARE])).tell()
+    assert [(each.model, each.next_model) for each in story.of("model_failed")][:2] == [
+        ("openai/scripted", SPARE),
+        (SPARE, "openai/scripted"),
+    ]
+    assert story.of("asked")[1].model == "openai/scripted"
+    assert [seen.body["model"] for seen in provider.ledger] == ["scripted", "spare", "scripted"]
+
+
 async def test_an_agent_has_fallbacks_of_its_own(plan: Plan, provider: ModelServer) -> None:
     """An empty list is one, too."""
     planning = await plan(fallback_models=[SPARE], agents={"alone": {"fallbacks": []}, "other": {"fallbacks": ["openai/other"]}})

@@ -1,0 +1,62 @@
+"""What the log says of a run: one line at its end, one for each request that failed, and nothing of what was said."""
+
+from typing import Any
+
+import structlog.testing
+
+from tests.planner.conftest import Plan
+from tests.support.model_server import ModelServer, Say, action, answer
+from tests.support.whole import MODEL
+
+SECRET = "the launch code is 4711"
+
+
+async def told(plan: Plan, limits: dict[str, Any] | None = None, **settings: Any) -> tuple[Any, list[Any]]:
+    """A run, and all lines that it left."""
+    with structlog.testing.capture_logs() as lines:
+        story = await (await plan(**settings)).tell(SECRET, limits=limits or {}, llm_context={"note": SECRET})
+    assert SECRET not in str(lines)
+    return story, lines
+
+
+def of(lines: list[Any], event: str) -> list[dict[str, Any]]:
+    """The lines of an event, all at INFO."""
+    found = [line for line in lines if line["event"] == event]
+    assert all(line["log_level"] == "info" for line in found)
+    return found
+
+
+async def test_a_run_that_ended_leaves_one_line(plan: Plan, provider: ModelServer) -> None:
+    """With what it cost, and how it ended."""
+    provider.say(action("look", q=SECRET), action("fail", q=SECRET), answer(SECRET))
+    story, lines = await told(plan)
+    [line] = of(lines, "run_ended")
+    usage = story.end.usage
+    assert line["run_id"] == story.run
+    assert (line["tenant"], line["agent"], line["model"]) == ("default", "default", MODEL)
+    assert (line["status"], line["code"], line["steps"]) == ("done", "answer_complete", 3)
+    assert (line["prompt_tokens"], line["completion_tokens"]) == (usage.prompt_tokens, usage.completion_tokens)
+    assert (line["model_calls"], line["tool_calls"], line["cost_usd"]) == (3, 2, None)
+    assert line["ms"] > 0
+    [call] = of(lines, "call_failed")
+    assert call["code"] == "tool_error"
+
+
+async def test_a_failed_run_leaves_a_trace(plan: Plan, provider: ModelServer) -> None:
+    """Each request to a model that failed, and the end."""
+    provider.say(Say(status=500, error={"message": SECRET}))
+    _, lines = await told(plan)
+    assert [(line["model"], line["attempt"], line["code"], line["status"]) for line in of(lines, "model_request_failed")] == [
+        (MODEL, attempt, "model_failed", 500) for attempt in (1, 2, 3)
+    ]
+    [line] = of(lines, "run_ended")
+    assert (line["status"], line["code"]) == ("error", "model_failed")
+
+
+async def test_a_budget_in_money_that_cannot_be_checked_is_named(plan: Plan, provider: ModelServer) -> None:
+    """A model without a known price spends what it likes; the payload says so."""
+    provider.say(answer("done"))
+    story, _ = await told(plan, {"max_cost_usd": 0.5})
+    assert story.end.warnings == ["max_cost_usd of 0.5 could not be checked: a model of this run has no known price"]
+    story, _ = await told(plan)
+    assert story.end.warnings == []
