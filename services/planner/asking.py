@@ -8,7 +8,7 @@ Rule 3: the last chunk is stored before the decision is recorded, so sequence or
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -26,6 +26,7 @@ from services.runtime.errors import WRONG_LAST_SEQUENCE, Refused, Unsure
 
 from .decisions import Decision, Failed, Final
 from .model import Delta, ModelFailed, Reply
+from .model_types import CallPiece
 from .strategies.base import Reading
 
 logger = structlog.get_logger(__name__)
@@ -41,8 +42,10 @@ _TURNING = frozenset({"asked", "paused", "stopping", "done", "error", "cancelled
 _CLOSE_S = 5.0
 _CLOSING: set[asyncio.Task[None]] = set()
 """Closings that go on behind the run's back; the set keeps them alive."""
-_LARGE = 256_000
+_LARGE = 16_000
 """Characters of a reply from which on it is read in a thread."""
+_AT_ONCE = 1000
+"""Characters that are read before other runs have their turn: reading takes up to 20 µs for each."""
 _LONGEST = 150_000
 """Characters of one chunk: a record may have a megabyte, and a character six bytes."""
 
@@ -296,17 +299,39 @@ async def say(sender: ChunkSender, answer: str) -> bool:
     return not sender.overtaken
 
 
+def in_parts(piece: Delta) -> Iterator[Delta]:
+    """A delta in parts that are read soon: some servers send a whole reply at once."""
+    call = piece.call
+    if max(len(piece.text), len(piece.reasoning), len(call.arguments) if call else 0) <= _AT_ONCE:
+        yield piece
+        return
+    for start in range(0, len(piece.reasoning), _AT_ONCE):
+        yield Delta(reasoning=piece.reasoning[start : start + _AT_ONCE])
+    for start in range(0, len(piece.text), _AT_ONCE):
+        yield Delta(text=piece.text[start : start + _AT_ONCE])
+    if call is not None:
+        for start in range(0, len(call.arguments) or 1, _AT_ONCE):
+            yield Delta(call=CallPiece(call.index, "" if start else call.name, call.arguments[start : start + _AT_ONCE]))
+
+
+def _feed(piece: Delta, reading: Reading, sender: ChunkSender) -> None:
+    if piece.reasoning and (thought := reading.feed_reasoning(piece.reasoning)):
+        sender.say("thinking", thought)
+    visible = reading.feed(piece.text) if piece.text else reading.feed_call(piece.call) if piece.call else ""
+    if visible:
+        sender.say("answer", visible)
+
+
 async def _consume(stream: AsyncGenerator[Delta | Reply, None], reading: Reading, sender: ChunkSender) -> Decision:
     try:
         async for piece in stream:
             if isinstance(piece, Reply):
                 # A reply of megabytes takes seconds to read; other runs stream meanwhile.
                 return await asyncio.to_thread(reading.decide, piece) if len(piece.text) > _LARGE else reading.decide(piece)
-            if piece.reasoning and (thought := reading.feed_reasoning(piece.reasoning)):
-                sender.say("thinking", thought)
-            visible = reading.feed(piece.text) if piece.text else reading.feed_call(piece.call) if piece.call else ""
-            if visible:
-                sender.say("answer", visible)
+            for part in in_parts(piece):
+                _feed(part, reading, sender)
+                if part is not piece:
+                    await asyncio.sleep(0)
     except ModelFailed as error:
         # Before the first word it was tried again already.
         # What a reply that broke off has cost, nobody says.
