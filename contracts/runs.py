@@ -23,6 +23,9 @@ Question = Annotated[str, AfterValidator(_said)]
 """Something that a model can be asked."""
 
 
+ToolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+
+
 class RunLimits(Message):
     """What a run may spend. A budget is checked before spending and may be exceeded by at most one call."""
 
@@ -70,7 +73,7 @@ class RunInput(HttpInput):
     user_id: str | None = Field(default=None, max_length=200)
     llm_context: dict[str, Any] = Field(default_factory=dict, description="shown to the model")
     tool_context: dict[str, Any] = Field(default_factory=dict, description="handed to tools, never shown to the model or to listeners")
-    tools: list[str] | None = Field(default=None, max_length=1000, description="names of the tools that the run may use; null: all")
+    tools: list[ToolName] | None = Field(default=None, max_length=1000, description="names of the tools that the run may use; null: all")
     limits: LimitsInput = Field(default_factory=LimitsInput)
 
 

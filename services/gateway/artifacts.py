@@ -55,7 +55,7 @@ async def get_artifact(artifact_id: str, request: Request, here: Here, tenant: T
     response_model=ArtifactRef,
     openapi_extra={
         "requestBody": {
-            "required": True,
+            "required": False,  # An empty file has no body.
             "content": {
                 "*/*": {"schema": {"type": "string", "format": "binary"}},
                 "multipart/form-data": {"schema": {"type": "object", "properties": {"file": {"type": "string", "format": "binary"}}}},

@@ -18,7 +18,7 @@ class CancelInput(HttpInput):
 class TopUpInput(HttpInput):
     """The body of `POST /v1/runs/{run_id}/top-up`: what the run may spend from now on. What is left out stays as it is."""
 
-    limits: LimitsInput
+    limits: LimitsInput = Field(json_schema_extra={"minProperties": 1})
 
     @field_validator("limits")
     @classmethod

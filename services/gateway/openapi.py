@@ -38,4 +38,13 @@ def describe(app: FastAPI) -> dict[str, Any]:
 def _finish(operation: dict[str, Any]) -> None:
     problem = {"schema": {"$ref": f"#/components/schemas/{ProblemBody.__name__}"}}
     operation["responses"].pop("422", None)
+    for parameter in operation.get("parameters", ()):
+        _without_null(parameter["schema"])
     operation["responses"]["default"] = {"description": "A problem (RFC 9457).", "content": {MEDIA_TYPE: problem}}
+
+
+def _without_null(schema: dict[str, Any]) -> None:
+    """A parameter is left out where Python says None; `null` would be taken as a text."""
+    if "anyOf" in schema:
+        left = [each for each in schema.pop("anyOf") if each.get("type") != "null"]
+        schema.update(left[0] if len(left) == 1 else {"anyOf": left})

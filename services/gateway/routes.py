@@ -30,13 +30,13 @@ from .frames import Cursor
 from .inlining import Form, inlined, inlined_record
 from .inputs import CancelInput, ChatAnswer, ChatInput, RunPage, ToolList, TopUpInput
 from .intake import Intake
-from .run_index import RunIndex
+from .run_index import PAGE_CURSOR, RunIndex
 from .runs import FoundRun, Runs
 from .settings import GatewaySettings
 
 STREAMED: dict[str, Any] = {
     "description": "The run's events, as docs/http.md says.",
-    "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    "content": {"text/event-stream": {}},
 }
 _SETTLING_S = 0.2
 _WORTH_BYTES = 8 << 10
@@ -149,7 +149,7 @@ async def list_runs(
     here: Here,
     tenant: Tenant,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
-    cursor: Annotated[str | None, Query(max_length=100)] = None,
+    cursor: Annotated[str | None, Query(max_length=100, pattern=PAGE_CURSOR)] = None,
     status: State | None = None,
 ) -> RunPage:
     """List runs that a planner has opened, newest first. With a filter a page may be short: go on while there is a `next_cursor`."""

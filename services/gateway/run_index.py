@@ -20,6 +20,8 @@ from services.runtime.bus import Bus
 from .deletions import Deletions
 from .errors import InvalidInput
 
+PAGE_CURSOR = r"^[A-Za-z0-9_-]{30}$"
+"""A key's 22 bytes in base64url."""
 _KEY = re.compile(r"[0-9a-f]{44}", re.ASCII)
 _BUCKET = f"KV_{subjects.RUNS_BUCKET}"
 _READ_AT_ONCE = 100

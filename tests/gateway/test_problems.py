@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -253,6 +254,20 @@ def test_openapi_describes_bodies_errors_and_streams(served_document: dict[str, 
     for operations in served_document["paths"].values():
         for operation in operations.values():
             assert MEDIA_TYPE in operation["responses"]["default"]["content"]
+
+
+def test_openapi_says_what_is_done(served_document: dict[str, Any]) -> None:
+    """What is refused, the document does not offer; what is taken, it does not forbid; events are no plain strings."""
+    paths, schemas = served_document["paths"], served_document["components"]["schemas"]
+    parameters = [each for path in paths.values() for operation in path.values() for each in operation.get("parameters", ())]
+    assert parameters
+    assert not [each["name"] for each in parameters if "null" in json.dumps(each["schema"])]
+    cursor = next(each for each in paths["/v1/runs"]["get"]["parameters"] if each["name"] == "cursor")["schema"]
+    assert not re.search(cursor["pattern"], "!")
+    assert "pattern" in json.dumps(schemas["RunInput"]["properties"]["tools"])
+    assert schemas["TopUpInput"]["properties"]["limits"]["minProperties"] == 1
+    assert not paths["/v1/artifacts"]["post"]["requestBody"].get("required")
+    assert paths["/v1/runs/{run_id}/events"]["get"]["responses"]["200"]["content"]["text/event-stream"].get("schema") is None
 
 
 @pytest.fixture
