@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from .artifacts import ArtifactId
 from .base import HttpInput, Message
@@ -17,6 +17,10 @@ Detail = Literal["low", "high", "auto"]
 
 class ImageInput(HttpInput):
     """An image of a question: one that is stored already, or its bytes as a data URL (`data:image/png;base64,…`)."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"oneOf": [{"required": [name], "properties": {name: {"type": "string"}}} for name in ("artifact_id", "data")]}
+    )
 
     artifact_id: ArtifactId | None = None
     data: str | None = Field(
