@@ -19,7 +19,7 @@ from benchmarks.figures import Table
 from benchmarks.reading import reading, repeated
 from benchmarks.script import Script
 from benchmarks.system import System, started
-from services.runtime.collector import calm
+from services.runtime.gc_tuning import calm
 
 _SYNC = {"always": ("always",), "default": ("2m",), "both": ("always", "2m")}
 ALL = "abcdeg"

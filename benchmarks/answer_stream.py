@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pydantic_core
 
-from services.planner.answer_stream import AnswerStream
+from services.planner.replies.answer_stream import AnswerStream
 
 MB = 1 << 20
 HEAD = '{"next_node": "final_response", "args": {"answer": "'

@@ -31,10 +31,10 @@ from nats.aio.msg import Msg
 from nats.errors import NoRespondersError
 
 from benchmarks.figures import Table, alternate, ratios, spread
-from services.runtime.artifacts import ArtifactClient
-from services.runtime.bus import Bus
+from services.messaging.connection import Bus
+from services.messaging.streams import provision
 from services.runtime.settings import BusSettings
-from services.runtime.streams import provision
+from services.shared.artifacts.client import ArtifactClient
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
 from tests.support.stack import Stack

@@ -21,7 +21,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from contracts import subjects
-from services.runtime.streams import STREAMS, consumer
+from services.messaging.streams import STREAMS, consumer
 
 SIGN = b"bare part ready"
 TOGETHER, APART = "together", "apart"

@@ -24,9 +24,9 @@ from benchmarks.figures import Table, quantile, ratios, spread
 from benchmarks.rules_alone import Alone
 from benchmarks.script import Script
 from benchmarks.system import started
-from services.planner.actions import normalize_action
-from services.planner.answer_stream import AnswerStream
-from services.runtime.collector import calm
+from services.planner.replies.actions import normalize_action
+from services.planner.replies.answer_stream import AnswerStream
+from services.runtime.gc_tuning import calm
 
 VERSION = "3.11.2"
 _ROOT = Path(__file__).resolve().parent.parent

@@ -9,8 +9,8 @@ from benchmarks.script import Script
 from benchmarks.system import PLAIN, TENANT, System
 from contracts import subjects
 from contracts.records import Record
-from services.planner.run import Run, fold
-from services.runtime.direct import DirectReader
+from services.messaging.direct_get import DirectReader
+from services.planner.run.state import Run, fold
 
 _MS = 1e3
 _SAMPLES = 40

@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from benchmarks.script import InstantModel
+from services.messaging.connection import Bus
+from services.messaging.nats_link import Broker, run_on_nats
 from services.planner.__main__ import build_planner, pullers
-from services.planner.retries import Retrying
+from services.planner.models.retries import Retrying
 from services.planner.settings import PlannerSettings
-from services.runtime.bus import Bus
-from services.runtime.catalogue import Catalogue
 from services.runtime.health import Health
-from services.runtime.nats_link import Broker, run_on_nats
+from services.shared.tool_catalogue import Catalogue
 
 
 @asynccontextmanager

@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 from benchmarks.answer_stream import REPLIES
 from benchmarks.figures import Table, ratios, spread
-from services.planner.actions import normalize_action
-from services.planner.answer_stream import AnswerStream
-from services.planner.model_types import Reply
-from services.planner.strategies.react_reading import ReactReading
+from services.planner.models.types import Reply
+from services.planner.replies.actions import normalize_action
+from services.planner.replies.answer_stream import AnswerStream
+from services.planner.strategies.react.reading import ReactReading
 
 MB = 1 << 20
 _CHUNK = 64

@@ -12,13 +12,13 @@ from contracts.payload import Usage
 from contracts.records import Record
 from contracts.runs import RunLimits, RunRequested
 from contracts.tools import ToolSpec
-from services.planner import endings
-from services.planner.advance import advance
 from services.planner.agents import Agent
-from services.planner.model_types import Reply
-from services.planner.moves import Ack, Append, Ask, Close, Dispatch, Open, Rules, Told
-from services.planner.run import Run, fold
-from services.planner.strategies.react import React
+from services.planner.models.types import Reply
+from services.planner.run import terminal
+from services.planner.run.advance import advance
+from services.planner.run.commands import Ack, Append, Ask, Close, Dispatch, Open, Rules, Told
+from services.planner.run.state import Run, fold
+from services.planner.strategies.react.strategy import React
 
 SPEC = ToolSpec(
     name="instant",
@@ -56,7 +56,7 @@ class Alone:
         while True:
             match advance(self.run, told, self._rules):
                 case Append(events):
-                    record, _ = endings.fitting(Record(at=told.now, events=events))
+                    record, _ = terminal.fitting(Record(at=told.now, events=events))
                     fold(self.run, self.run.seq + 1, told.now, record.events)
                     told.note(record.events)
                 case Ask():

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import orjson
 
-from services.planner.model import Delta, ModelRequest, Reply
+from services.planner.models.litellm import Delta, ModelRequest, Reply
 
 TOOL = "instant"
 SEPARATOR = ";"
@@ -46,7 +46,7 @@ class Script:
 
 
 class InstantModel:
-    """A Model (services.planner.model) that follows the script in the question."""
+    """A Model (services.planner.models.litellm) that follows the script in the question."""
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
         """Yield the reply of this turn."""

@@ -27,9 +27,9 @@ from contracts.events import RunStarted, Step, Terminal
 from contracts.ids import new_id
 from contracts.records import Record
 from contracts.runs import RunRequested, RunStatus
-from services.runtime.bus import Bus
+from services.messaging.connection import Bus
+from services.messaging.streams import provision
 from services.runtime.settings import BusSettings
-from services.runtime.streams import provision
 from tests.support.nats_server import NatsServer
 from tests.support.stack import Stack
 

@@ -1,7 +1,7 @@
 """What the planner may decide: one action, two fields.
 
 `next_node` is a tool's name or one of the opcodes below; `args` is a JSON object whose shape depends on it. Model output in any
-other form is turned into this one by `services.planner.actions.normalize_action` and by nothing else.
+other form is turned into this one by `services.planner.replies.actions.normalize_action` and by nothing else.
 """
 
 from typing import Any, Literal

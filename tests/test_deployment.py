@@ -12,8 +12,8 @@ import pytest
 
 from contracts import subjects
 from contracts.ids import new_id
-from services.runtime.errors import Unsure
-from services.runtime.streams import provision
+from services.messaging.errors import Unsure
+from services.messaging.streams import provision
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
 from tests.support.needs import free_port

@@ -40,19 +40,19 @@ CODE = ("contracts", "runwire", "services")
 
 #: Rules that live apart from I/O: tested without a server and replayed from a log, so they may not wait, nor ask the clock or chance.
 PURE = (
-    "services/planner/advance.py",
-    "services/planner/budgets.py",
-    "services/planner/compaction.py",
-    "services/planner/deciding.py",
-    "services/planner/answer_stream/*.py",
-    "services/planner/decisions.py",
-    "services/planner/endings.py",
-    "services/planner/joins.py",
-    "services/planner/moves.py",
-    "services/planner/payloads.py",
-    "services/planner/run.py",
-    "services/planner/settling.py",
-    "services/runtime/marks/*.py",
+    "services/planner/run/advance.py",
+    "services/planner/run/budgets.py",
+    "services/planner/conversation/compaction.py",
+    "services/planner/run/decide.py",
+    "services/planner/replies/answer_stream/*.py",
+    "services/planner/run/decision.py",
+    "services/planner/run/terminal.py",
+    "services/planner/run/joins.py",
+    "services/planner/run/commands.py",
+    "services/planner/run/payload.py",
+    "services/planner/run/state.py",
+    "services/planner/run/outcomes.py",
+    "services/shared/redaction/*.py",
 )
 IMPURE = {"asyncio", "datetime", "nats", "os", "random", "secrets", "socket", "subprocess", "threading", "time", "uuid"}
 
@@ -258,7 +258,7 @@ def test_subjects_are_built_and_parsed_in_one_place() -> None:
             if isinstance(node, ast.Call) and cuts_a_subject(node):
                 found.append(f"{path}:{node.lineno}: {ast.unparse(node)}")
     # NATS's own form: the number of a pull, behind the prefix of our inbox.
-    assert [hit for hit in found if not hit.startswith("services/runtime/puller.py")] == []
+    assert [hit for hit in found if not hit.startswith("services/messaging/pull_consumer.py")] == []
 
 
 def cuts_a_subject(call: ast.Call) -> bool:
@@ -284,6 +284,8 @@ def test_the_document_names_every_guarded_write() -> None:
     ("folder", "extra"),
     [
         ("services/runtime", "runtime"),
+        ("services/messaging", "runtime"),
+        ("services/shared", "runtime"),
         ("services/images", "images"),
         ("services/gateway", "gateway"),
         ("services/planner", "planner"),
@@ -336,7 +338,7 @@ before = threading.active_count()
 for package in ("contracts", "runwire", "services"):
     for module in pkgutil.walk_packages(importlib.import_module(package).__path__, package + "."):
         # A program starts when it is imported, and the rehearsal model is a LiteLLM provider: it is imported when LiteLLM is.
-        if not module.name.endswith(".__main__") and not module.name.startswith("services.planner.rehearsal"):
+        if not module.name.endswith(".__main__") and not module.name.startswith("services.planner.models.demo"):
             importlib.import_module(module.name)
 assert "litellm" not in sys.modules, "LiteLLM takes seconds and 150 MB: planner/model.py imports it when it is needed"
 assert threading.active_count() == before, f"threads: {threading.enumerate()}"

@@ -6,23 +6,23 @@ from contextlib import asynccontextmanager
 
 import structlog
 
-from services.runtime.artifact_errors import StorageUnavailable
-from services.runtime.bus import Bus
+from services.artifact_store.blobs import Shelves
+from services.artifact_store.bucket_owner import claim_bucket
+from services.artifact_store.garbage_collector import Collector
+from services.artifact_store.kv import Table
+from services.artifact_store.store import Keeper
+from services.artifact_store.streams import Assembler
+from services.messaging.connection import Bus
+from services.messaging.nats_link import Broker, run_on_nats
 from services.runtime.health import Health
-from services.runtime.nats_link import Broker, run_on_nats
 from services.runtime.settings import read_settings
 from services.runtime.tasks import cancelled, places
+from services.shared.artifacts.errors import StorageUnavailable
 
-from .assembling import Assembler
 from .bucket import Bucket
-from .collector import Collector
 from .handlers import build_router, drained
-from .keeper import Keeper
-from .ownership import claim_bucket
 from .references import References
 from .settings import ArtifactStoreSettings
-from .shelves import Shelves
-from .table import Table
 from .uploads import Uploads
 
 logger = structlog.get_logger(__name__)

@@ -23,7 +23,7 @@ import urllib3
 from minio import Minio
 from minio.error import InvalidResponseError, MinioException, S3Error, ServerError
 
-from services.runtime.artifact_errors import StorageUnavailable
+from services.shared.artifacts.errors import StorageUnavailable
 
 from .errors import BytesMissing
 from .settings import ArtifactStoreSettings

@@ -1,6 +1,6 @@
-"""What can go wrong inside the store; callers hear of the failures in `services.runtime.artifact_errors`."""
+"""What can go wrong inside the store; callers hear of the failures in `services.shared.artifacts.errors`."""
 
-from services.runtime.artifact_errors import StorageUnavailable
+from services.shared.artifacts.errors import StorageUnavailable
 
 
 class BytesMissing(Exception):

@@ -38,13 +38,13 @@ from contracts.artifacts import (
     UploadOpened,
 )
 from contracts.tools import REPLY_HEADER
-from services.runtime.artifact_errors import ArtifactFailed, ArtifactInvalid
-from services.runtime.artifacts import header_value
+from services.artifact_store.store import Keeper
+from services.artifact_store.streams import MOST as STREAMS
+from services.artifact_store.streams import Assembler
 from services.runtime.tasks import places
+from services.shared.artifacts.client import header_value
+from services.shared.artifacts.errors import ArtifactFailed, ArtifactInvalid
 
-from .assembling import MOST as STREAMS
-from .assembling import Assembler
-from .keeper import Keeper
 from .uploads import WINDOW, Uploads
 
 logger = structlog.get_logger(__name__)

@@ -11,11 +11,11 @@ from pydantic import ValidationError
 from contracts import subjects
 from contracts.artifacts import ArtifactPage, ArtifactRef, HeadArtifact, ListArtifacts, StoredArtifact
 from contracts.base import Message
-from services.runtime.artifact_errors import ArtifactNotFound
+from services.artifact_store.blobs import Claim, Shelves, now
+from services.artifact_store.kv import Entry, Table
+from services.shared.artifacts.errors import ArtifactNotFound
 
 from .errors import Moved
-from .shelves import Claim, Shelves, now
-from .table import Entry, Table
 
 
 class Reference(Message):

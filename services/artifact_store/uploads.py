@@ -18,11 +18,10 @@ import structlog
 from contracts import subjects
 from contracts.artifacts import CHUNK_BYTES, ArtifactRef, ChunkTaken, PutArtifact, UploadOpened
 from contracts.ids import new_id
-from services.runtime.artifact_errors import ArtifactFailed, ArtifactInvalid, StorageUnavailable
-
-from .keeper import Keeper
-from .shelves import Claim
-from .sniffing import HEAD_BYTES
+from services.artifact_store.blobs import Claim
+from services.artifact_store.mime_types import HEAD_BYTES
+from services.artifact_store.store import Keeper
+from services.shared.artifacts.errors import ArtifactFailed, ArtifactInvalid, StorageUnavailable
 
 logger = structlog.get_logger(__name__)
 

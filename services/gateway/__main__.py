@@ -2,7 +2,7 @@
 
 import sys
 
-from services.runtime.front import run_front
+from services.runtime.http_server import run_front
 from services.runtime.logs import configure_logging
 from services.runtime.settings import read_settings
 

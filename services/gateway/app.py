@@ -7,25 +7,25 @@ from fastapi import Depends, FastAPI
 from fastapi.responses import PlainTextResponse
 
 from contracts.tools import ToolSpec
-from services.runtime.artifacts import ArtifactClient
-from services.runtime.bus import Bus
-from services.runtime.catalogue import Catalogue
-from services.runtime.front import FrontServer
+from services.gateway.submissions.accept import Asking
+from services.gateway.submissions.quota import OpenRuns
+from services.gateway.submissions.request_body import Questions
+from services.gateway.submissions.submit import Intake
+from services.messaging.connection import Bus
+from services.messaging.nats_link import NatsLink
 from services.runtime.health import VERSION, Health
-from services.runtime.nats_link import NatsLink
+from services.runtime.http_server import FrontServer
+from services.shared.artifacts.client import ArtifactClient
+from services.shared.tool_catalogue import Catalogue
 
 from . import artifacts
-from .asking import Asking
 from .auth import build_guard
-from .bodies import Questions
 from .connections import connections
 from .deletions import Deletions
 from .errors import add_handlers
 from .event_stream import OpenStreams
 from .images import Images
-from .intake import Intake
 from .models import Models
-from .open_runs import OpenRuns
 from .openapi import describe
 from .routes import Gateway, closed, router
 from .run_index import RunIndex

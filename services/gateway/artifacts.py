@@ -6,11 +6,11 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from contracts.artifacts import ArtifactRef
 from contracts.images import INPUT_IMAGE
-from services.runtime.artifact_errors import ArtifactTooLarge
+from services.gateway.schemas import ArtifactList
+from services.shared.artifacts.errors import ArtifactTooLarge
 
 from .downloads import headers_of, is_compressed, known_as, span_of, streamed
 from .errors import BodyTooLarge, InvalidInput, NotFound
-from .inputs import ArtifactList
 from .routes import Gateway, Here, Tenant, known_query
 from .uploads import incoming
 

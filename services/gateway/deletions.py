@@ -10,8 +10,8 @@ import structlog
 
 from contracts import subjects
 from contracts.runs import RunDeletion
-from services.runtime.bus import Bus
-from services.runtime.errors import Refused, Unsure
+from services.messaging.connection import Bus
+from services.messaging.errors import Refused, Unsure
 
 from .errors import TryAgain
 

@@ -17,7 +17,7 @@ from urllib.parse import quote
 from fastapi.responses import StreamingResponse
 
 from contracts.artifacts import ArtifactRef
-from services.runtime.artifacts import Download
+from services.shared.artifacts.client import Download
 
 from .errors import RangeNotSatisfiable
 

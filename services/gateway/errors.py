@@ -15,8 +15,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 
-from services.runtime.artifact_errors import ArtifactFailed, ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge, StorageUnavailable
-from services.runtime.errors import BusError
+from services.messaging.errors import BusError
+from services.shared.artifacts.errors import (
+    ArtifactFailed,
+    ArtifactInvalid,
+    ArtifactNotFound,
+    ArtifactTooLarge,
+    StorageUnavailable,
+)
 
 MEDIA_TYPE = "application/problem+json"
 _NAME_SHOWN = 64

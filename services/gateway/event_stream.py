@@ -17,9 +17,9 @@ import structlog
 from fastapi import Response
 from nats.errors import Error as NatsError
 
-from services.runtime.errors import BusError
-from services.runtime.follow import Follower
+from services.messaging.errors import BusError
 from services.runtime.health import Receive, Scope, Send
+from services.shared.run_follower import Follower
 
 from .errors import Problem, TooManyStreams, TryAgain
 from .frames import KEEP_ALIVE, RETRY, frames

@@ -20,9 +20,9 @@ from contracts.ids import image_id
 from contracts.images import INPUT_IMAGE, ImageInput, ImageRef, ImageType
 from contracts.runs import RunInput
 from services.images.cleaner import CleanImage, ImageCleaner, NotCleaned, NotTaken, too_heavy
-from services.runtime.artifact_errors import ArtifactNotFound
-from services.runtime.artifacts import ArtifactClient
-from services.runtime.image_types import image_type
+from services.shared.artifacts.client import ArtifactClient
+from services.shared.artifacts.errors import ArtifactNotFound
+from services.shared.image_types import image_type
 
 from .errors import ImageInvalid, ImageTooLarge, InvalidInput, Problem, TryAgain
 from .settings import GatewaySettings

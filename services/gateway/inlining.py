@@ -13,9 +13,9 @@ import structlog
 
 from contracts.artifacts import ArtifactRef
 from contracts.payload import FinalPayload
-from services.runtime.artifact_errors import ArtifactFailed, StorageUnavailable
-from services.runtime.artifacts import ArtifactClient
-from services.runtime.marks import HTTP_INLINE_BYTES, as_reference, from_blob
+from services.shared.artifacts.client import ArtifactClient
+from services.shared.artifacts.errors import ArtifactFailed, StorageUnavailable
+from services.shared.redaction import HTTP_INLINE_BYTES, as_reference, from_blob
 
 logger = structlog.get_logger(__name__)
 

@@ -7,8 +7,8 @@ from pydantic import ValidationError
 
 from contracts import subjects
 from contracts.images import ModelProfile
-from services.runtime.bus import Bus
-from services.runtime.catalogue import read_entries
+from services.messaging.connection import Bus
+from services.shared.tool_catalogue import read_entries
 
 from .errors import InvalidInput
 

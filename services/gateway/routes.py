@@ -13,23 +13,23 @@ from pydantic import BaseModel
 from contracts.ids import InvalidName, checked_id
 from contracts.runs import RunAccepted, RunInput, RunStatus, State
 from contracts.tools import ToolSpec
-from services.runtime.artifacts import ArtifactClient
-from services.runtime.bus import Bus
-from services.runtime.catalogue import refused_tools
-from services.runtime.follow import Follower
+from services.gateway.disconnects import while_connected
+from services.gateway.schemas import CancelInput, ChatAnswer, ChatInput, RunPage, ToolList, TopUpInput
+from services.gateway.submissions.accept import Asking
+from services.gateway.submissions.request_body import idempotency_key, parse, read_body
+from services.gateway.submissions.submit import Intake
+from services.messaging.connection import Bus
+from services.shared.artifacts.client import ArtifactClient
+from services.shared.run_follower import Follower
+from services.shared.tool_catalogue import refused_tools
 
-from .asking import Asking
 from .auth import OPEN_PATHS, Guard
-from .bodies import idempotency_key, parse, read_body
-from .connected import while_connected
 from .deletions import Deletions
 from .downloads import takes_gzip
 from .errors import BadCursor, InvalidInput, NotFound, NotRunning
 from .event_stream import RUN_HEADER, EventStream, OpenStreams
 from .frames import Cursor
 from .inlining import Form, inlined, inlined_record
-from .inputs import CancelInput, ChatAnswer, ChatInput, RunPage, ToolList, TopUpInput
-from .intake import Intake
 from .run_index import PAGE_CURSOR, RunIndex
 from .runs import FoundRun, Runs
 from .settings import GatewaySettings

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from contracts import subjects
 from contracts.runs import RunStatus, State
-from services.runtime.bus import Bus
+from services.messaging.connection import Bus
 
 from .deletions import Deletions
 from .errors import InvalidInput

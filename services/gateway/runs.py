@@ -22,10 +22,10 @@ from contracts.events import TERMINAL, Cancelled, Done, Error, Paused, RunStarte
 from contracts.payload import FinalPayload
 from contracts.records import Record
 from contracts.runs import RunRequested, RunStatus
-from services.runtime.bus import Bus
-from services.runtime.direct import sequence_of
-from services.runtime.errors import NOT_FOUND, Refused, Unavailable, Unsure
-from services.runtime.follow import Follower
+from services.messaging.connection import Bus
+from services.messaging.direct_get import sequence_of
+from services.messaging.errors import NOT_FOUND, Refused, Unavailable, Unsure
+from services.shared.run_follower import Follower
 
 from .deletions import Deletions
 from .errors import NotFound

@@ -10,36 +10,37 @@ import structlog
 
 from contracts import subjects
 from contracts.images import ModelProfile
-from services.runtime.bus import Bus
-from services.runtime.catalogue import Catalogue
+from services.messaging.connection import Bus
+from services.messaging.nats_link import Broker, run_on_nats
+from services.messaging.pull_consumer import Puller
+from services.messaging.streams import PLANNER_CONTROL, PLANNER_INBOX, PLANNER_REQUESTS
+from services.planner.effects import run_index
+from services.planner.effects.image_loader import Pictures
+from services.planner.effects.model_requests import Thinker
+from services.planner.models import vision
+from services.planner.models.byte_limits import Limits
+from services.planner.models.litellm import LiteLLMModel, Model
+from services.planner.models.retries import Retrying
+from services.planner.models.selection import find_model, named_models
+from services.planner.run.commands import CHARACTERS_PER_TOKEN, Rules
+from services.planner.run.opening import Defaults
+from services.planner.strategies.react.strategy import React
 from services.runtime.health import Health
-from services.runtime.nats_link import Broker, run_on_nats
-from services.runtime.puller import Puller
 from services.runtime.settings import read_settings
-from services.runtime.streams import PLANNER_CONTROL, PLANNER_INBOX, PLANNER_REQUESTS
 from services.runtime.tasks import cancelled
+from services.shared.tool_catalogue import Catalogue
 
-from . import index, sight
 from .agents import InvalidAgents, load_agents
 from .deletions import Deletions
 from .forgotten import Forgotten
 from .handlers import Planner
-from .model import LiteLLMModel, Model
-from .model_bytes import Limits
-from .model_choice import find_model, named_models
-from .moves import CHARACTERS_PER_TOKEN, Rules
-from .opening import Defaults
-from .pictures import Pictures
-from .retries import Retrying
 from .settings import PlannerSettings
-from .strategies.react import React
-from .thinking import Thinker
 
 logger = structlog.get_logger(__name__)
 
 
 def build_planner(
-    settings: PlannerSettings, bus: Bus, catalogue: Catalogue, model: Model, default_model: str, seeing: sight.Sight | None = None
+    settings: PlannerSettings, bus: Bus, catalogue: Catalogue, model: Model, default_model: str, seeing: vision.Sight | None = None
 ) -> Planner:
     """Compose the planner; nothing connects here. `seeing`: which models take images; None: none does."""
     react = React(
@@ -49,7 +50,7 @@ def build_planner(
     )
     thinker = Thinker(
         model=model,
-        defaults=_defaults(settings, default_model, seeing or sight.Sight()),
+        defaults=_defaults(settings, default_model, seeing or vision.Sight()),
         agents=load_agents(settings.agents_file),
         catalogue=catalogue,
         strategies={"react": react},
@@ -63,7 +64,7 @@ def build_planner(
     return Planner(bus, thinker, rules, cached_runs=settings.planner_cached_runs, chunk_ttl_s=settings.chunk_ttl_s)
 
 
-def _defaults(settings: PlannerSettings, default_model: str, seeing: sight.Sight) -> Defaults:
+def _defaults(settings: PlannerSettings, default_model: str, seeing: vision.Sight) -> Defaults:
     return Defaults(
         default_model,
         settings.reasoning_effort,
@@ -76,15 +77,15 @@ def _defaults(settings: PlannerSettings, default_model: str, seeing: sight.Sight
     )
 
 
-def profiles_of(settings: PlannerSettings, default_model: str, seeing: sight.Sight) -> list[ModelProfile]:
+def profiles_of(settings: PlannerSettings, default_model: str, seeing: vision.Sight) -> list[ModelProfile]:
     """What the gateway is told of the models that may be asked."""
     agents = load_agents(settings.agents_file)
-    return sight.profiles(seeing, agents, default_model, named_models(agents, _defaults(settings, default_model, seeing)))
+    return vision.profiles(seeing, agents, default_model, named_models(agents, _defaults(settings, default_model, seeing)))
 
 
-def sight_of(settings: PlannerSettings, known: Callable[[str], bool]) -> sight.Sight:
+def sight_of(settings: PlannerSettings, known: Callable[[str], bool]) -> vision.Sight:
     """Which models take images; `known` is asked about those that the settings do not name."""
-    return sight.Sight(known, settings.model_vision, settings.vision, settings.vision_context)
+    return vision.Sight(known, settings.model_vision, settings.vision, settings.vision_context)
 
 
 def pullers(bus: Bus, planner: Planner, settings: PlannerSettings) -> list[Puller]:
@@ -116,10 +117,10 @@ async def work(bus: Bus, _broker: Broker, _health: Health) -> AsyncIterator[None
     planner = build_planner(settings, bus, catalogue, retrying, chosen.model, seeing)
     profiles = profiles_of(settings, chosen.model, seeing)
     aside = [
-        bus.tasks.keep("retention_sweep", index.sweep(bus, settings.retention_days)),
+        bus.tasks.keep("retention_sweep", run_index.sweep(bus, settings.retention_days)),
         bus.tasks.keep("forgotten_messages", Forgotten(bus, planner.on_message, settings.retention_days).watch()),
         bus.tasks.keep("deletions", Deletions(bus).carry_out_for_ever()),
-        bus.tasks.keep("model_profiles", sight.publish(bus, profiles)),
+        bus.tasks.keep("model_profiles", vision.publish(bus, profiles)),
     ]
     lanes = [await lane.start() for lane in pullers(bus, planner, settings)]
     try:

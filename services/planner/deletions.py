@@ -25,11 +25,11 @@ from contracts.events import TERMINAL, Deleted
 from contracts.inbox import CancelRequested
 from contracts.records import EVENTS_HEADER, Record
 from contracts.runs import RunDeletion
-from services.runtime.artifact_errors import ArtifactFailed, ArtifactNotFound
-from services.runtime.artifacts import ArtifactClient
-from services.runtime.bus import Bus
-from services.runtime.direct import sequence_of
-from services.runtime.errors import BusError
+from services.messaging.connection import Bus
+from services.messaging.direct_get import sequence_of
+from services.messaging.errors import BusError
+from services.shared.artifacts.client import ArtifactClient
+from services.shared.artifacts.errors import ArtifactFailed, ArtifactNotFound
 
 logger = structlog.get_logger(__name__)
 

@@ -20,12 +20,12 @@ from contracts import subjects
 from contracts.events import TERMINAL
 from contracts.records import EVENTS_HEADER
 from contracts.subjects import InvalidName
-from services.runtime.bus import Bus
-from services.runtime.direct import sequence_of
-from services.runtime.errors import BusError
-from services.runtime.puller import Delivery, Handler
-from services.runtime.server_clock import unix_seconds
-from services.runtime.streams import PLANNER_CONTROL, PLANNER_INBOX, PLANNER_REQUESTS
+from services.messaging.connection import Bus
+from services.messaging.direct_get import sequence_of
+from services.messaging.errors import BusError
+from services.messaging.pull_consumer import Delivery, Handler
+from services.messaging.server_clock import unix_seconds
+from services.messaging.streams import PLANNER_CONTROL, PLANNER_INBOX, PLANNER_REQUESTS
 
 logger = structlog.get_logger(__name__)
 

@@ -12,18 +12,17 @@ from contracts.ids import new_id
 from contracts.inbox import INBOX_MESSAGE, CallFinished, CancelRequested, TimerFired, TopUpRequested
 from contracts.runs import RunRequested
 from contracts.subjects import InvalidName
-from services.runtime import dead, handlings
-from services.runtime.bus import Bus
-from services.runtime.puller import Delivery
-from services.runtime.turns import Turn, Turns
-
-from .advance import advance
-from .asking import Address
-from .call_places import CallPlaces
-from .effects import Effects, now
-from .moves import Ack, Append, Kind, Rules, Silent, Told
-from .run_logs import RunLogs, short
-from .thinking import Thinker
+from services.messaging import dead_letters, handlings
+from services.messaging.connection import Bus
+from services.messaging.pull_consumer import Delivery
+from services.messaging.tenant_turns import Turn, Turns
+from services.planner.effects.call_places import CallPlaces
+from services.planner.effects.executor import Effects, now
+from services.planner.effects.model_call import Address
+from services.planner.effects.model_requests import Thinker
+from services.planner.run.advance import advance
+from services.planner.run.commands import Ack, Append, Kind, Rules, Silent, Told
+from services.planner.run_log import RunLogs, short
 
 logger = structlog.get_logger(__name__)
 
@@ -46,7 +45,7 @@ class Planner:
             address = subjects.parse(delivery.subject)
             where = Address(address.tenant, address.run)
         except InvalidName as error:
-            await dead.bury(self._bus, delivery, str(error))
+            await dead_letters.bury(self._bus, delivery, str(error))
             return True
         turn = Turn(self._turns, where.tenant, is_new=delivery.stream == subjects.REQUESTS)
         await turn.take()
@@ -58,12 +57,12 @@ class Planner:
     async def _begin(self, delivery: Delivery, where: Address, turn: Turn) -> bool:
         # Counted before anything is parsed: parsing may be what kills.
         if await handlings.begin(self._bus, delivery) > self._bus.settings.max_deliveries:
-            await dead.bury(self._bus, delivery, "its handling was begun too often and never came to an end")
+            await dead_letters.bury(self._bus, delivery, "its handling was begun too often and never came to an end")
             return await self._handle(where, Told(delivery.owner, "poisoned", new_id(), now()), turn)
         try:
             told = self._told(delivery, where)
         except (ValidationError, InvalidName) as error:
-            await dead.bury(self._bus, delivery, short(error))
+            await dead_letters.bury(self._bus, delivery, short(error))
             return True
         with structlog.contextvars.bound_contextvars(run_id=where.run):
             return await self._handle(where, told, turn)

@@ -19,7 +19,8 @@ import uvloop
 from faststream import FastStream
 from faststream.asgi import AsgiFastStream
 
-from . import collector
+from services.runtime import gc_tuning
+
 from .health import Health
 from .logs import configure_logging
 from .settings import BusSettings
@@ -88,7 +89,7 @@ def build_service(link: Link, work: Work, health: Health, *, serves_first: bool 
         await stack.enter_async_context(work(health))
         await link.announce()
         stack.push_async_callback(link.withdraw)
-        collector.calm()
+        gc_tuning.calm()
         if health.watchdog is not None:
             health.watchdog.start()
         health.started = True

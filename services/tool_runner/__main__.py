@@ -4,18 +4,18 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from services.runtime.builtin import READ_ARTIFACT, READ_ARTIFACT_SPEC
-from services.runtime.bus import Bus
-from services.runtime.catalogue import Catalogue
+from services.messaging.connection import Bus
+from services.messaging.nats_link import Broker, run_on_nats
 from services.runtime.health import Health
-from services.runtime.nats_link import Broker, run_on_nats
 from services.runtime.settings import read_settings
+from services.shared.builtin_tools import READ_ARTIFACT, READ_ARTIFACT_SPEC
+from services.shared.tool_catalogue import Catalogue
+from services.tool_runner.call_consumers import Lanes
+from services.tool_runner.calls.dispatch import Dispatcher
+from services.tool_runner.discovery import Discovery
+from services.tool_runner.tool_specs import Announced, InvalidToolsFile, read_tools_file
 
-from .announcements import Announced, InvalidToolsFile, read_tools_file
-from .catalogue import Discovery
-from .dispatch import Dispatcher
 from .handlers import ToolRunner
-from .lanes import Lanes
 from .settings import ToolRunnerSettings
 
 

@@ -4,7 +4,7 @@ from typing import ClassVar, get_args
 
 from contracts.faults import Code, Fault
 from contracts.tools import ToolFailure
-from services.runtime.artifact_errors import ArtifactFailed
+from services.shared.artifacts.errors import ArtifactFailed
 
 _CODES = frozenset(get_args(Code))
 

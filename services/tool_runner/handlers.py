@@ -16,19 +16,19 @@ from contracts import subjects
 from contracts.faults import Fault
 from contracts.subjects import Address, InvalidName
 from contracts.tools import CallRequested, ToolSpec
-from services.runtime import dead, handlings
-from services.runtime.builtin import READ_ARTIFACT_DIGEST, READ_ARTIFACT_SPEC
-from services.runtime.bus import Bus
-from services.runtime.catalogue import Catalogue
-from services.runtime.marks import wire_size
-from services.runtime.puller import Delivery
+from services.messaging import dead_letters, handlings
+from services.messaging.connection import Bus
+from services.messaging.pull_consumer import Delivery
+from services.shared.builtin_tools import READ_ARTIFACT_DIGEST, READ_ARTIFACT_SPEC
+from services.shared.redaction import wire_size
+from services.shared.tool_catalogue import Catalogue
+from services.tool_runner import call_history
+from services.tool_runner.artifacts import Kept, Putting
+from services.tool_runner.calls.dispatch import Dispatcher, Look
+from services.tool_runner.progress import Relay
+from services.tool_runner.read_artifact import read_artifact
 
-from . import evidence
-from .dispatch import Dispatcher, Look
 from .errors import AlreadySettled, ApprovalUnavailable, CallFailed, Poisoned, RunEnded, UnknownTool
-from .putting import Kept, Putting
-from .reading import read_artifact
-from .relay import Relay
 from .results import Settler, check_arguments, failed, in_thread_if_large, succeeded
 from .settings import ToolRunnerSettings
 
@@ -80,12 +80,12 @@ class ToolRunner:
     async def _outcome(self, delivery: Delivery, call: CallRequested) -> bytes:
         """Return the encoded outcome. Raises RunEnded or AlreadySettled when there is nothing to tell."""
         began = time.monotonic()
-        if await evidence.run_ended(self._bus, call):
+        if await call_history.run_ended(self._bus, call):
             raise RunEnded
         doubtful = delivery.number > 1 or call.again
         # The count of deliveries is an estimate: it may be lost with a server that crashed.
         may_be_old = doubtful or began - self._reconnected_at < _RECOVERING_S or self._has_waited(delivery)
-        if may_be_old and await evidence.is_settled(self._bus, call):
+        if may_be_old and await call_history.is_settled(self._bus, call):
             raise AlreadySettled
         relay = Relay(self._bus, call, may_have_shown=may_be_old)
         # A call that is taken over counts from its first start. Where nobody wrote that down, it was begun soon after it was sent.
@@ -99,10 +99,10 @@ class ToolRunner:
                 return succeeded(call, Kept(part, {}), [], [], _since(since))
             find_first = doubtful
             if not spec.idempotent:
-                begun_at = await evidence.claim(self._bus, delivery, call)
+                begun_at = await call_history.claim(self._bus, delivery, call)
                 find_first = begun_at is not None
                 since = began if begun_at is None else began - _ago(begun_at * 1_000_000)
-                if find_first and not may_be_old and await evidence.is_settled(self._bus, call):
+                if find_first and not may_be_old and await call_history.is_settled(self._bus, call):
                     raise AlreadySettled
             look = Look(lambda: self._look(call), began)
             whole = await self._dispatcher.call_tool(call, spec, args, relay, look, find_first=find_first)
@@ -121,9 +121,9 @@ class ToolRunner:
         return time.time_ns() - delivery.stored_ns > self._settings.ack_wait_s / 2 * 1e9
 
     async def _look(self, call: CallRequested) -> None:
-        if await evidence.run_ended(self._bus, call):
+        if await call_history.run_ended(self._bus, call):
             raise RunEnded
-        if await evidence.is_settled(self._bus, call):
+        if await call_history.is_settled(self._bus, call):
             raise AlreadySettled
 
     async def _spec(self, call: CallRequested) -> ToolSpec:
@@ -144,7 +144,7 @@ class ToolRunner:
 
     async def _bury(self, delivery: Delivery, reason: str) -> bool:
         """Keep the message for people. Where its name says which call it was, the run is told and goes on."""
-        await dead.bury(self._bus, delivery, reason)
+        await dead_letters.bury(self._bus, delivery, reason)
         named = _named(delivery)
         if named is not None:
             address, call_id = named

@@ -17,13 +17,13 @@ from contracts.faults import Fault
 from contracts.inbox import CallFinished
 from contracts.payload import Source
 from contracts.tools import CallRequested, ToolSpec
-from services.runtime.marks import Marks, Parts, dotted, plain, read_marks, restore, separate
-from services.runtime.schemas import InvalidSchema, complaints
+from services.shared.json_schema import InvalidSchema, complaints
+from services.shared.redaction import Marks, Parts, dotted, plain, read_marks, restore, separate
+from services.tool_runner.artifacts import Kept, Putting
+from services.tool_runner.progress import Relay
+from services.tool_runner.transports.result_parts import Whole
 
 from .errors import CallFailed, InvalidArguments, InvalidResult, ResultTooLarge
-from .parts import Whole
-from .putting import Kept, Putting
-from .relay import Relay
 
 logger = structlog.get_logger(__name__)
 T = TypeVar("T")

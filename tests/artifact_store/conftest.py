@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from services.artifact_store.bucket import Bucket
-from services.runtime.streams import provision
+from services.messaging.streams import provision
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server, kinds

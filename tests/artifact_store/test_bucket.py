@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from services.artifact_store.bucket import Bucket
 from services.artifact_store.errors import BytesMissing
-from services.runtime.artifact_errors import ArtifactInvalid, StorageUnavailable
+from services.shared.artifacts.errors import ArtifactInvalid, StorageUnavailable
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
 from tests.support.stores import settings_for

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from services.runtime.artifact_errors import ArtifactFailed, ArtifactNotFound
+from services.shared.artifacts.errors import ArtifactFailed, ArtifactNotFound
 from tests.artifact_store.test_losses import Deployment, deployed
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server, kinds

@@ -18,10 +18,9 @@ from contracts.artifacts import CHUNK_BYTES, DIRECT_BYTES, DIRECT_HEADER, Artifa
 from contracts.ids import new_id
 from contracts.tools import REPLY_HEADER
 from runwire.launch_s3 import Keys
-from services.artifact_store import keeper
-from services.runtime.artifact_errors import StorageUnavailable
-from services.runtime.artifacts import ArtifactClient
-from services.runtime.s3_reads import ReadFailed, S3Reads, s3_reads_of
+from services.shared.artifacts.client import ArtifactClient
+from services.shared.artifacts.errors import StorageUnavailable
+from services.shared.artifacts.s3_reads import ReadFailed, S3Reads, s3_reads_of
 from tests.support import s3_servers, stores
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
@@ -142,7 +141,7 @@ async def test_a_url_is_for_one_object_and_some_minutes(store: Store, monkeypatc
     reads = s3_reads_of(store.bus)
     assert (await reads.read(signed.url, 0, SIZE, whole=True))[0] == body
     forged = signed.url.replace(mine.sha256, other.sha256).replace(f"/{mine.sha256[:2]}/", f"/{other.sha256[:2]}/")
-    monkeypatch.setattr(keeper, "_DIRECT_S", 1)
+    monkeypatch.setattr(store, "_DIRECT_S", 1)
     expired = PresignedUrl.model_validate_json((await location(store, mine)).data)
     await asyncio.sleep(max(0, expired.expires_at / 1000 - time.time()) + 1.1)
     for url in (forged, expired.url):
@@ -155,7 +154,7 @@ async def test_a_url_is_for_one_object_and_some_minutes(store: Store, monkeypatc
 async def test_a_url_that_expires_meanwhile_is_renewed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reader has taken its time after the first bytes; it goes on directly."""
     ref, body = await put(store)
-    monkeypatch.setattr(keeper, "_DIRECT_S", 2)
+    monkeypatch.setattr(store, "_DIRECT_S", 2)
     async with requests_of(store) as asked:
         download = await store.client.get(store.tenant, ref.artifact_id)
         monkeypatch.undo()

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from nats.aio.msg import Msg
 
-from services.runtime.artifact_errors import StorageUnavailable
-from services.runtime.artifacts import ArtifactClient
-from services.runtime.s3_reads import s3_reads_of
-from services.runtime.streams import provision
+from services.messaging.streams import provision
+from services.shared.artifacts.client import ArtifactClient
+from services.shared.artifacts.errors import StorageUnavailable
+from services.shared.artifacts.s3_reads import s3_reads_of
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server, kinds

@@ -15,8 +15,8 @@ from pydantic import ValidationError
 
 from services.artifact_store.__main__ import kept_up
 from services.artifact_store.settings import ArtifactStoreSettings
-from services.runtime.artifacts import ArtifactClient
-from services.runtime.streams import provision
+from services.messaging.streams import provision
+from services.shared.artifacts.client import ArtifactClient
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import KEYS, S3Server

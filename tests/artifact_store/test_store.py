@@ -13,8 +13,8 @@ from contracts import subjects
 from contracts.artifacts import ARTIFACT_HEADER, CHUNK_BYTES, PutArtifact
 from contracts.ids import new_id
 from contracts.tools import REPLY_HEADER
-from services.runtime.artifact_errors import ArtifactFailed, ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge
-from services.runtime.artifacts import header_value
+from services.shared.artifacts.client import header_value
+from services.shared.artifacts.errors import ArtifactFailed, ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge
 from tests.support.stores import Store
 from tests.support.waiting import wait_until
 

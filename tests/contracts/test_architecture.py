@@ -7,12 +7,13 @@ from functools import cache
 from pathlib import Path
 
 from contracts import subjects
-from services.runtime.streams import BUCKETS, STREAMS
+from services.messaging.streams import BUCKETS, STREAMS
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVICES = {"artifact_store", "gateway", "planner", "tool_runner"}
+COMMON = {"messaging", "runtime", "shared"}
 #: Every service provisions the streams; that is neither writing nor reading.
-PROVISIONING = "streams"
+PROVISIONING = "services.messaging.streams"
 #: Keys begin with words that subjects begin with too.
 KEYS = re.compile(r"_key$|^ALL_(?:TOOLS|SPECS|MODELS|REFUSED)$")
 
@@ -44,7 +45,7 @@ def test_every_subject_of_a_stream_is_in_the_table() -> None:
 
 
 def test_who_writes_and_reads_is_in_the_table() -> None:
-    """For each subject the services that name it in their code, themselves or through a module of the runtime."""
+    """For each subject the services that name it in their code, themselves or through a module that services share."""
     named: dict[str, set[str]] = defaultdict(set)
     for subject, _, writers, readers in rows("Subjects and streams"):
         words = set(re.findall(r"\w+", f"{writers} {readers}"))
@@ -76,22 +77,28 @@ def builders() -> dict[str, set[str]]:
     return {word: {name for name in names if not KEYS.search(name)} for word, names in found.items() if word != "probe"}
 
 
+def imports(text: str, module: str) -> bool:
+    """Whether a module is imported, whole or in part."""
+    package, _, name = module.rpartition(".")
+    return re.search(rf"from {re.escape(module)} import|from {re.escape(package)} import [\w, ]*\b{name}\b", text) is not None
+
+
 @cache
 def users(name: str) -> frozenset[str]:
-    """The services whose code names something of `contracts.subjects`, or imports a module of the runtime that does."""
+    """The services whose code names something of `contracts.subjects`, or imports a module that services share and that does."""
     direct: set[str] = set()
     through: set[str] = set()
     for path in (ROOT / "services").rglob("*.py"):
         owner = path.relative_to(ROOT / "services").parts[0]
         text = path.read_text(encoding="utf-8")
         if re.search(rf"\bsubjects\.{name}\b", text):
-            (through if owner == "runtime" else direct).add(path.stem if owner == "runtime" else owner)
+            if owner in COMMON:
+                through.add(".".join(path.relative_to(ROOT).with_suffix("").parts))
+            else:
+                direct.add(owner)
     for path in (ROOT / "services").rglob("*.py"):
         owner = path.relative_to(ROOT / "services").parts[0]
-        modules = "|".join(through - {PROVISIONING}) or "-"
-        if owner in SERVICES and re.search(
-            rf"from services\.runtime(?:\.(?:{modules}) import| import [\w, ]*\b(?:{modules})\b)", path.read_text(encoding="utf-8")
-        ):
+        if owner in SERVICES and any(imports(path.read_text(encoding="utf-8"), module) for module in through - {PROVISIONING}):
             direct.add(owner)
     return frozenset(direct & SERVICES)
 

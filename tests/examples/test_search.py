@@ -7,7 +7,7 @@ import pytest
 from examples.python.search import SNIPPET, Passage, index_of, load, ranked, search, search_documents, sections_of, snippet_of, terms_of
 from runwire import ToolError
 from runwire.testing import RecordingContext
-from services.runtime.marks import extract_sources
+from services.shared.redaction import extract_sources
 
 DATA = Path(__file__).parents[2] / "examples" / "data"
 

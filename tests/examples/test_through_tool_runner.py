@@ -13,9 +13,9 @@ from contracts.ids import new_id
 from contracts.inbox import CallFinished
 from contracts.records import EVENTS_HEADER, Record
 from contracts.tools import CallRequested, ToolSpec
-from services.runtime.bus import Bus
+from services.messaging.connection import Bus
+from services.messaging.streams import provision
 from services.runtime.settings import BusSettings
-from services.runtime.streams import provision
 from tests.examples.conftest import EXAMPLES, Start, program
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from contracts import subjects
-from services.runtime.bus import Bus
+from services.messaging.connection import Bus
 from tests.gateway.serving import Served, Writer, connected, serving
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server

@@ -23,10 +23,10 @@ from contracts.runs import RunLimits, RunRequested
 from services.gateway.app import build_server
 from services.gateway.routes import Gateway
 from services.gateway.settings import GatewaySettings
-from services.runtime.bus import Bus
-from services.runtime.front import FrontServer
+from services.messaging.connection import Bus
+from services.messaging.streams import provision
+from services.runtime.http_server import FrontServer
 from services.runtime.settings import BusSettings
-from services.runtime.streams import provision
 from tests.support.needs import free_port
 from tests.support.waiting import wait_until
 

@@ -19,8 +19,8 @@ from runwire.client import Client, NotFound
 from services.gateway.auth import new_key
 from services.gateway.downloads import headers_of, span_of, takes_gzip
 from services.gateway.errors import RangeNotSatisfiable
-from services.runtime.bus import Bus
-from services.runtime.marks import to_blob
+from services.messaging.connection import Bus
+from services.shared.redaction import to_blob
 from tests.gateway.serving import Served, Writer, serving
 from tests.support.nats_server import NatsServer
 from tests.support.stores import Store

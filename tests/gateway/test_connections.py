@@ -13,7 +13,7 @@ import pytest
 from services.gateway.auth import new_key
 from services.gateway.connections import Connection
 from services.gateway.errors import MEDIA_TYPE
-from services.runtime.bus import Bus
+from services.messaging.connection import Bus
 from tests.gateway.serving import Served, Writer, frames_of, serving
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until

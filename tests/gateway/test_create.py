@@ -10,7 +10,7 @@ import pytest
 
 from contracts import subjects
 from contracts.runs import RunRequested
-from services.runtime.bus import Bus
+from services.messaging.connection import Bus
 from tests.gateway.serving import Served, Writer
 
 

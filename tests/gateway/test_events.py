@@ -14,8 +14,8 @@ from contracts.ids import new_id
 from contracts.records import EVENTS_HEADER
 from runwire.sse import ServerSentEvent, SseDecoder
 from services.gateway.auth import new_key
-from services.runtime.bus import Bus
-from services.runtime.follow import Follower
+from services.messaging.connection import Bus
+from services.shared.run_follower import Follower
 from tests.gateway.serving import Served, Writer, connected, frames_of, serving
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until

@@ -17,7 +17,7 @@ import pytest
 from contracts.ids import new_id, run_id_for_key
 from services.gateway.settings import GatewaySettings
 from services.images.cleaner import ImageCleaner, NotTaken
-from services.runtime.bus import Bus
+from services.messaging.connection import Bus
 from tests.gateway.pictures import CANARY, FORMATS, bombs, data_url, disguised, drawn, encoded, exif, mutated, png_of, talkative, zeros
 from tests.gateway.serving import GatewayProcess, Served, serving
 from tests.gateway.test_images import ask, refused, requested

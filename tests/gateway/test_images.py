@@ -15,8 +15,8 @@ from contracts.ids import image_id, new_id, run_id_for_key
 from contracts.images import INPUT_IMAGE, ImageInput, ImageRef, ModelProfile
 from contracts.runs import RunInput, RunRequested
 from services.gateway.auth import new_key
-from services.runtime.bus import Bus
-from services.runtime.catalogue import key_subject
+from services.messaging.connection import Bus
+from services.shared.tool_catalogue import key_subject
 from tests.gateway.pictures import CANARY, FORMATS, TEXTS, animated, corners, data_url, drawn, encoded, talkative
 from tests.gateway.serving import Served, serving
 from tests.support.nats_server import NatsServer

@@ -10,9 +10,9 @@ import pytest
 
 from contracts.images import ImageInput
 from contracts.runs import RunInput
-from services.gateway import bodies
-from services.gateway.bodies import parse
 from services.gateway.errors import BodyTooLarge, InvalidInput
+from services.gateway.submissions import request_body
+from services.gateway.submissions.request_body import parse
 from tests.gateway.pictures import data_url, drawn, encoded
 from tests.gateway.serving import Served, serving
 from tests.gateway.test_images import ask
@@ -39,10 +39,10 @@ async def half_a_body(served: Served, size: int) -> AsyncIterator[asyncio.Stream
 
 async def test_few_large_bodies_are_held_at_once(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """One more is told to come back; small ones pass; a place that gets free is taken."""
-    monkeypatch.setattr(bodies, "_LARGE_WAIT_S", 0.3)
+    monkeypatch.setattr(request_body, "_LARGE_WAIT_S", 0.3)
     slots = served.gateway.asking._questions._slots
     async with contextlib.AsyncExitStack() as held:
-        for _ in range(bodies._LARGE_AT_ONCE):
+        for _ in range(request_body._LARGE_AT_ONCE):
             await held.enter_async_context(half_a_body(served, 4 << 20))
         await wait_until(slots.locked, what="all places are taken")
         async with half_a_body(served, 4 << 20) as reader:
@@ -50,7 +50,7 @@ async def test_few_large_bodies_are_held_at_once(served: Served, monkeypatch: py
             assert answer.startswith(b"HTTP/1.1 503 ")
             assert b"retry-after: 2" in answer.lower()
         assert (await ask(served.http)).status_code == 202
-    await wait_until(lambda: slots._value == bodies._LARGE_AT_ONCE, what="all places are free again")
+    await wait_until(lambda: slots._value == request_body._LARGE_AT_ONCE, what="all places are free again")
 
 
 async def test_nats_that_is_silent(own_nats_server: NatsServer) -> None:

@@ -5,8 +5,8 @@ import pytest
 from contracts import subjects
 from contracts.ids import new_id
 from contracts.images import ModelProfile
-from services.runtime.bus import Bus
-from services.runtime.catalogue import key_subject
+from services.messaging.connection import Bus
+from services.shared.tool_catalogue import key_subject
 from tests.gateway.serving import Served
 
 

@@ -234,7 +234,7 @@ async def test_while_nats_is_away_everything_says_when_to_come_back(own_nats_ser
 
 async def test_a_slow_body_is_not_awaited_for_ever(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """408, so that idle uploads hold nothing."""
-    monkeypatch.setattr("services.gateway.bodies._BODY_S", 0.1)
+    monkeypatch.setattr("services.gateway.submissions.request_body._BODY_S", 0.1)
     reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
     writer.write(b"POST /v1/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n{")
     await writer.drain()

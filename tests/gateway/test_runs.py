@@ -16,7 +16,7 @@ from contracts.runs import RunRequested, RunStatus
 from services.gateway.auth import new_key
 from services.gateway.deletions import Deletions
 from services.gateway.run_index import RunIndex
-from services.runtime.bus import Bus
+from services.messaging.connection import Bus
 from tests.gateway.serving import Served, Writer, serving
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until

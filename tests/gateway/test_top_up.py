@@ -8,7 +8,7 @@ from contracts import subjects
 from contracts.events import Paused
 from contracts.ids import new_id
 from contracts.inbox import INBOX_MESSAGE, TopUpRequested
-from services.runtime.bus import Bus
+from services.messaging.connection import Bus
 from tests.gateway.serving import Served, Writer
 
 

@@ -11,7 +11,7 @@ import pytest
 from contracts.events import Chunk, Done
 from contracts.records import EVENTS_HEADER
 from runwire.client import Client, NotFound
-from services.runtime.bus import Bus
+from services.messaging.connection import Bus
 from tests.gateway.serving import ROOT, Served, Writer
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until

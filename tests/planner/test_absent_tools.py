@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from services.planner import thinking
+from services.planner.effects import model_requests
 from tests.planner.conftest import TOOLS, Plan
 from tests.support.model_server import ModelServer, action, answer
 from tests.support.nats_server import NatsServer
@@ -29,7 +29,7 @@ async def test_a_tool_that_starts_just_now_is_waited_for(plan: Plan, provider: M
 
 async def test_a_tool_that_does_not_come_is_named(plan: Plan, provider: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run goes on without it, after a while; a run that may not use it waits for nothing."""
-    monkeypatch.setattr(thinking, "_ABSENT_S", 1.0)
+    monkeypatch.setattr(model_requests, "_ABSENT_S", 1.0)
     planning = await plan(agents=AGENTS)
     provider.say(answer("as it is"))
     began = time.monotonic()

@@ -13,11 +13,11 @@ from contracts.inbox import INBOX_MESSAGE, CancelRequested
 from contracts.payload import FinalPayload
 from contracts.records import EVENTS_HEADER
 from contracts.runs import RunDeletion
-from services.planner import index
+from services.messaging.connection import Bus
 from services.planner.deletions import Deletions
-from services.planner.run import Run, fold
-from services.runtime.artifact_errors import ArtifactNotFound
-from services.runtime.bus import Bus
+from services.planner.effects import run_index
+from services.planner.run.state import Run, fold
+from services.shared.artifacts.errors import ArtifactNotFound
 from tests.gateway.serving import Writer, connected
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
@@ -52,11 +52,11 @@ async def a_run(store: Store, *, ended: bool = True, ended_at: int = 2) -> Write
     await writer.chunk("text")
     run = Run()
     fold(run, 1, 1, [started := writer.started(session_id="s")])
-    await index.enter(bus, run, started)
+    await run_index.enter(bus, run, started)
     if ended:
         await writer.cancelled()
         fold(run, 2, ended_at, [Cancelled(payload=FinalPayload(raw_answer=""))])
-        await index.close(bus, run, started)
+        await run_index.close(bus, run, started)
     for subject in (
         subjects.request(*who),
         subjects.inbox(*who, "1-1"),
@@ -211,8 +211,8 @@ async def test_without_the_store_it_is_tried_again(own_nats_server: NatsServer, 
 async def test_finished_runs_are_swept_with_their_artifacts(store: Store) -> None:
     """Run, events, artifacts and images; what ended later stays, and so does what is open, however old."""
     writer, open_, young = await a_run(store), await a_run(store, ended=False), await a_run(store, ended_at=9000)
-    assert await index.sweep_once(store.bus, store.client, before=5000) == 1
-    assert await index.sweep_once(store.bus, store.client, before=5000) == 0
+    assert await run_index.sweep_once(store.bus, store.client, before=5000) == 1
+    assert await run_index.sweep_once(store.bus, store.client, before=5000) == 0
     assert (await store.client.list("default", run=writer.run)).artifacts == []
     found = await traces(store.bus, writer.run)
     assert not {subject for subject in found if subject.startswith(("emit.", "$KV.runs."))}

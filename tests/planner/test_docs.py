@@ -10,11 +10,11 @@ import pytest
 from contracts import events
 from contracts.actions import FINAL_RESPONSE, PLAN, RESERVED, FinalResponseArgs
 from contracts.runs import RunLimits
-from services.planner.actions import normalize_action
 from services.planner.agents import Agent, parse_agents
-from services.planner.joins import SOURCES
+from services.planner.replies.actions import normalize_action
+from services.planner.replies.strict_json import MAX_DEPTH
+from services.planner.run.joins import SOURCES
 from services.planner.settings import PlannerSettings
-from services.planner.strict_json import MAX_DEPTH
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "planner.md").read_text(encoding="utf-8")
 TOOLS = frozenset({"look"})

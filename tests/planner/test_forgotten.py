@@ -8,10 +8,10 @@ from contracts import subjects
 from contracts.ids import new_id
 from contracts.runs import RunRequested
 from runwire.client import Client
+from services.messaging.connection import Bus
+from services.messaging.pull_consumer import Delivery
+from services.messaging.streams import PLANNER_REQUESTS, provision
 from services.planner.forgotten import Forgotten
-from services.runtime.bus import Bus
-from services.runtime.puller import Delivery
-from services.runtime.streams import PLANNER_REQUESTS, provision
 from tests.support.buses import connected
 from tests.support.forgetful import forget_deliveries
 from tests.support.nats_server import NatsServer

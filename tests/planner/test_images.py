@@ -17,13 +17,13 @@ from contracts import subjects
 from contracts.ids import new_id
 from contracts.images import ImageRef, ModelProfile
 from contracts.tools import ToolSpec
-from services.planner import compaction, sight
+from services.messaging.streams import provision
 from services.planner.agents import parse_agents
-from services.planner.model_wire import estimate
-from services.planner.pictures import DataUrl, Pictures
-from services.planner.prompts import images
-from services.runtime.catalogue import key_subject
-from services.runtime.streams import provision
+from services.planner.conversation import compaction, images
+from services.planner.effects.image_loader import DataUrl, Pictures
+from services.planner.models import vision
+from services.planner.models.wire import estimate
+from services.shared.tool_catalogue import key_subject
 from tests.planner.conftest import TEXT, Plan
 from tests.support.buses import connected
 from tests.support.model_server import ModelServer, Seen, action, answer
@@ -358,14 +358,14 @@ async def test_profiles_stand_in_the_catalogue(plan: Plan, tmp_path: Path) -> No
     """Of every model that the planner uses, with the agents that it answers for; what is declared wins over the table."""
     _ = tmp_path
     agents = parse_agents({"painter": {"model": MODEL}, "writer": {"model": BLIND, "vision": "lenient"}})
-    sights = sight.Sight(lambda model: model == BLIND, {MODEL: True, BLIND: False})
-    found = {profile.model: profile for profile in sight.profiles(sights, agents, MODEL, ["openai/other"])}
+    sights = vision.Sight(lambda model: model == BLIND, {MODEL: True, BLIND: False})
+    found = {profile.model: profile for profile in vision.profiles(sights, agents, MODEL, ["openai/other"])}
     assert found[MODEL] == ModelProfile(model=MODEL, images="seen", agents=["default", "painter"], vision={"writer": "lenient"})
     assert found[BLIND] == ModelProfile(model=BLIND, images="refused", agents=["writer"], vision={"writer": "lenient"})
     assert found["openai/other"].images == "refused"
     planner = await plan()
     name = f"openai/{new_id()}"
-    publishing = asyncio.create_task(sight.publish(planner.bus, [ModelProfile(model=name, images="dropped")]))
+    publishing = asyncio.create_task(vision.publish(planner.bus, [ModelProfile(model=name, images="dropped")]))
     try:
 
         async def is_there() -> bool:

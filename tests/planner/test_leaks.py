@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from services.planner.actions import normalize_action
-from services.planner.actions.names import LEAD, is_argument, lead_on
-from services.planner.answer_stream import AnswerStream
+from services.planner.replies.actions import normalize_action
+from services.planner.replies.actions.names import LEAD, is_argument, lead_on
+from services.planner.replies.answer_stream import AnswerStream
 
 TOOLS = frozenset({"save"})
 CANARY = "CANARY"

@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from services.planner.asking import in_parts
-from services.planner.model import Delta
-from services.planner.model_types import CallPiece
+from services.planner.effects.model_call import in_parts
+from services.planner.models.litellm import Delta
+from services.planner.models.types import CallPiece
 from tests.planner.conftest import Plan
 from tests.support.loop_lag import loop_lag
 from tests.support.model_server import ModelServer, Say, answer

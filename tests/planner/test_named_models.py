@@ -10,8 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from services.planner.__main__ import profiles_of
+from services.planner.models.vision import Sight
 from services.planner.settings import PlannerSettings
-from services.planner.sight import Sight
 from tests.planner.conftest import Plan
 from tests.support.model_server import ModelServer, answer
 from tests.support.whole import MODEL

@@ -10,8 +10,8 @@ import pytest
 
 from contracts.events import ArtifactStored, RunEvent
 from contracts.tools import ToolSpec
-from services.runtime.builtin import READ_ARTIFACT
-from services.runtime.streams import provision
+from services.messaging.streams import provision
+from services.shared.builtin_tools import READ_ARTIFACT
 from tests.planner.conftest import Plan
 from tests.support.buses import connected
 from tests.support.model_server import ModelServer, Say, Seen, action, answer

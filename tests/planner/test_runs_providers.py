@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from services.planner.strategies.react_reading import ReactReading
+from services.planner.strategies.react.reading import ReactReading
 from tests.planner.conftest import Plan
 from tests.support.model_server import ModelServer, Say, action, answer, words
 from tests.support.model_shapes import FILTERED, TOO_LONG

@@ -13,9 +13,9 @@ from contextlib import asynccontextmanager
 
 from nats.aio.msg import Msg
 
-from services.runtime.bus import Bus
+from services.messaging.connection import Bus
+from services.messaging.nats_link import Broker, run_on_nats
 from services.runtime.health import Health
-from services.runtime.nats_link import Broker, run_on_nats
 from services.runtime.settings import BusSettings, read_settings
 
 SECRET = "hunter2"

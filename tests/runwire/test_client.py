@@ -15,8 +15,8 @@ from contracts.tools import RefusedTool, ToolSpec
 from runwire import doctor
 from runwire.client import Client, IdempotencyConflict, NotFound, RunwireError, Unreachable
 from services.gateway.auth import new_key
-from services.runtime.bus import Bus
-from services.runtime.catalogue import key_subject
+from services.messaging.connection import Bus
+from services.shared.tool_catalogue import key_subject
 from tests.gateway.serving import GatewayProcess, Served, Writer, connected, serving
 from tests.support.nats_server import NatsServer
 from tests.support.needs import free_port

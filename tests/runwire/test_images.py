@@ -14,7 +14,7 @@ from contracts.runs import RunRequested
 from runwire import images
 from runwire.client import Client, RunwireError
 from runwire.images import image_inputs
-from services.runtime.bus import Bus
+from services.messaging.connection import Bus
 from tests.gateway.pictures import FORMATS, data_url, drawn, encoded
 from tests.gateway.serving import connected, serving
 from tests.support.nats_server import NatsServer

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import nats
 
-from services.runtime.bus import Bus
+from services.messaging.connection import Bus
 from services.runtime.settings import BusSettings
 
 

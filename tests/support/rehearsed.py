@@ -7,8 +7,9 @@ from contracts.events import Observed, PlannedCall, Repaired, Step
 from contracts.faults import Fault
 from contracts.runs import RunLimits, RunRequested
 from contracts.tools import ToolSpec
-from services.planner import prompts, rehearsal
+from services.planner import conversation
 from services.planner.agents import Agent
+from services.planner.models import demo
 
 TEXT, NUMBER, WHOLE = {"type": "string"}, {"type": "number"}, {"type": "integer"}
 
@@ -22,29 +23,29 @@ def tool(name: str, description: str, required: str = "", /, *, side_effects: st
 class Conversation:
     """A run's conversation as the planner would build it."""
 
-    def __init__(self, query: str, tools: list[ToolSpec], *, action_format: prompts.ActionFormat = "auto", **request: Any) -> None:
+    def __init__(self, query: str, tools: list[ToolSpec], *, action_format: conversation.ActionFormat = "auto", **request: Any) -> None:
         asked = RunRequested(run_id="0" * 32, tenant="t", requested_at=1_795_270_794_000, trace_id="0", query=query, **request)
-        system = prompts.system_message(Agent(), tools, action_format=action_format, limits=RunLimits())
-        self.messages = [system, prompts.question_message(asked)]
+        system = conversation.system_message(Agent(), tools, action_format=action_format, limits=RunLimits())
+        self.messages = [system, conversation.question_message(asked)]
         self.calls: list[PlannedCall] = []
         self.reasoning = ""
         self._step = 0
 
     def decide(self) -> tuple[str | None, dict[str, Any]]:
         """Let it decide; its calls are added to the conversation."""
-        act = rehearsal.play(self.messages)
+        act = demo.play(self.messages)
         self.reasoning = act.reasoning
         action = json.loads(act.text)
         node, args = action["next_node"], action["args"]
         steps = action.get("plan") or args.get("steps") or [{"node": node, "args": args}]
         self._step += 1
         self.calls = [
-            PlannedCall(call_id=f"{self._step}-{number}", tool=prompts.real_name(str(step["node"])), args=step["args"])
+            PlannedCall(call_id=f"{self._step}-{number}", tool=conversation.real_name(str(step["node"])), args=step["args"])
             for number, step in enumerate(steps)
         ]
         if node not in {None, "final_response", "plan"}:
-            node = prompts.real_name(node)
-        self.messages.append(prompts.decision_message(Step(step=self._step, node=node or "plan", status="started", calls=self.calls)))
+            node = conversation.real_name(node)
+        self.messages.append(conversation.decision_message(Step(step=self._step, node=node or "plan", status="started", calls=self.calls)))
         return node, args
 
     def observe(self, *observations: Any) -> None:
@@ -55,15 +56,15 @@ class Conversation:
             else Observed(call_id=call.call_id, tool=call.tool, status="succeeded", observation=seen)
             for call, seen in zip(self.calls, observations, strict=True)
         ]
-        self.messages.append(prompts.observation_message(self._step, self.calls, observed))
+        self.messages.append(conversation.observation_message(self._step, self.calls, observed))
 
     def complain(self, reason: str) -> None:
         """Refuse its last decision."""
-        self.messages += prompts.repair_messages(Repaired(turn=self._step, attempt=1, reason=reason))
+        self.messages += conversation.repair_messages(Repaired(turn=self._step, attempt=1, reason=reason))
 
     def answer(self) -> str:
         """Let it decide, and expect an answer."""
         node, args = self.decide()
         assert node in {"final_response", None}
-        assert args["warnings"] == [rehearsal.WARNING]
+        assert args["warnings"] == [demo.WARNING]
         return str(args["answer"])

@@ -11,12 +11,12 @@ from pydantic import SecretStr
 from contracts.artifacts import PutArtifact
 from contracts.ids import new_id
 from services.artifact_store.__main__ import running
-from services.artifact_store.collector import Collector
+from services.artifact_store.garbage_collector import Collector
 from services.artifact_store.settings import ArtifactStoreSettings
-from services.runtime.artifacts import ArtifactClient
-from services.runtime.bus import Bus
+from services.messaging.connection import Bus
+from services.messaging.nats_link import NatsLink
 from services.runtime.health import Health
-from services.runtime.nats_link import NatsLink
+from services.shared.artifacts.client import ArtifactClient
 from tests.support.buses import connected
 from tests.support.s3_servers import KEYS, S3Server
 from tests.support.waiting import wait_until

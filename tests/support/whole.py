@@ -23,18 +23,18 @@ from contracts.inbox import TopUpRequested
 from contracts.records import Record
 from contracts.runs import RunRequested
 from contracts.tools import REPLY_HEADER, ToolFailure, ToolSpec
+from services.messaging.connection import Bus
+from services.messaging.streams import provision
 from services.planner.__main__ import build_planner, pullers, sight_of
-from services.planner.model import LiteLLMModel
-from services.planner.model_bytes import Limits
-from services.planner.retries import Retrying
+from services.planner.models.byte_limits import Limits
+from services.planner.models.litellm import LiteLLMModel
+from services.planner.models.retries import Retrying
 from services.planner.settings import PlannerSettings
-from services.runtime.bus import Bus
-from services.runtime.catalogue import Catalogue
-from services.runtime.follow import Follower
-from services.runtime.streams import provision
+from services.shared.run_follower import Follower
+from services.shared.tool_catalogue import Catalogue
 from services.tool_runner.__main__ import running
-from services.tool_runner.announcements import Announced
 from services.tool_runner.settings import ToolRunnerSettings
+from services.tool_runner.tool_specs import Announced
 from tests.support.buses import connected
 from tests.support.model_server import ModelServer
 from tests.support.waiting import wait_until

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 import httpx
 import pytest
 
-from services.runtime.bus import Bus
+from services.messaging.connection import Bus
 from tests.support.waiting import wait_until
 from tests.system import evidence
 from tests.system.client import Client

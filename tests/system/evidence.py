@@ -7,9 +7,9 @@ import nats
 import orjson
 
 from contracts import subjects
-from services.runtime.bus import Bus
-from services.runtime.dead import REASON, SUBJECT
-from services.runtime.direct import DirectReader
+from services.messaging.connection import Bus
+from services.messaging.dead_letters import REASON, SUBJECT
+from services.messaging.direct_get import DirectReader
 from services.runtime.settings import BusSettings
 from tests.system import ledger
 from tests.system.checker import Evidence, RunEvidence, Stored

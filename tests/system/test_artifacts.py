@@ -14,8 +14,8 @@ import pytest
 from nats.aio.msg import Msg
 
 from contracts import subjects
-from services.runtime.bus import Bus
-from services.runtime.marks import to_blob
+from services.messaging.connection import Bus
+from services.shared.redaction import to_blob
 from tests.support.model_server import action, answer
 from tests.support.stack import ROOT
 from tests.support.waiting import wait_until

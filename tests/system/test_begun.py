@@ -13,8 +13,8 @@ from contracts.events import Done, Error
 from contracts.ids import new_id
 from contracts.records import Record
 from contracts.runs import RunRequested
-from services.runtime.bus import Bus
-from services.runtime.streams import PLANNER_REQUESTS
+from services.messaging.connection import Bus
+from services.messaging.streams import PLANNER_REQUESTS
 from tests.support.model_server import Say
 from tests.support.nats_server import NatsServer
 from tests.support.stack import Stack

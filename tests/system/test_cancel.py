@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from services.runtime.bus import Bus
+from services.messaging.connection import Bus
 from tests.support.waiting import wait_until
 from tests.system.checker import Event
 from tests.system.client import Client, Frame

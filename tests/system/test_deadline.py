@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.runtime.bus import Bus
+from services.messaging.connection import Bus
 from tests.support.waiting import wait_until
 from tests.system.client import Client
 from tests.system.conftest import SLOTS

@@ -10,7 +10,7 @@ import pytest
 
 from contracts import subjects
 from runwire.waking import STALL_S
-from services.runtime.bus import Bus
+from services.messaging.connection import Bus
 from tests.support.waiting import wait_until
 from tests.system.checker import Evidence, RunEvidence, events_of, judge
 from tests.system.client import Client

@@ -11,9 +11,9 @@ import pytest
 
 from services.gateway.auth import OPEN_PATHS, new_key
 from services.gateway.settings import GatewaySettings
-from services.runtime.bus import Bus
+from services.messaging.connection import Bus
+from services.messaging.nats_link import NatsLink
 from services.runtime.health import Health
-from services.runtime.nats_link import NatsLink
 from services.runtime.service import build_service
 from services.runtime.settings import BusSettings
 from services.tool_runner.settings import ToolRunnerSettings

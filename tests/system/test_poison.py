@@ -11,9 +11,9 @@ from contracts import subjects
 from contracts.ids import new_id
 from contracts.inbox import CancelRequested
 from contracts.runs import RunRequested
-from services.runtime.bus import Bus
-from services.runtime.catalogue import key_subject
-from services.runtime.errors import BusError, Refused
+from services.messaging.connection import Bus
+from services.messaging.errors import BusError, Refused
+from services.shared.tool_catalogue import key_subject
 from tests.support.waiting import wait_until
 from tests.system.client import Client, Frame
 from tests.system.evidence import dead, left, records

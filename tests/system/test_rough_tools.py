@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from services.runtime.bus import Bus
+from services.messaging.connection import Bus
 from tests.system.client import Client
 from tests.system.evidence import records
 from tests.system.model import Plan

@@ -12,10 +12,10 @@ from contracts import subjects
 from contracts.ids import new_id
 from contracts.inbox import CancelRequested
 from contracts.runs import RunRequested
-from services.planner import index
-from services.runtime.artifact_errors import StorageUnavailable
-from services.runtime.artifacts import ArtifactClient
-from services.runtime.bus import Bus
+from services.messaging.connection import Bus
+from services.planner.effects import run_index
+from services.shared.artifacts.client import ArtifactClient
+from services.shared.artifacts.errors import StorageUnavailable
 from tests.support.waiting import wait_until
 from tests.system.client import Client, Frame
 from tests.system.model import Plan
@@ -82,7 +82,7 @@ async def test_it_goes_with_the_run(client: Client, bus: Bus) -> None:
 
     async def purged() -> bool:
         with contextlib.suppress(StorageUnavailable):  # There is no store here, and no artifact.
-            await index.sweep_once(bus, ArtifactClient(bus, patience_s=0), time.time_ns() // 1_000_000 + 1000)
+            await run_index.sweep_once(bus, ArtifactClient(bus, patience_s=0), time.time_ns() // 1_000_000 + 1000)
         return await bus.last(subjects.RUNS, where) is None
 
     await wait_until(purged, what="the run is purged")

@@ -25,12 +25,12 @@ from contracts.runs import RunLimits, RunRequested
 from contracts.tools import CallRequested, ToolSpec
 from runwire.serving import serve
 from runwire.tools import Tool
-from services.runtime.bus import Bus
-from services.runtime.catalogue import Catalogue, key_subject
-from services.runtime.streams import provision
+from services.messaging.connection import Bus
+from services.messaging.streams import provision
+from services.shared.tool_catalogue import Catalogue, key_subject
 from services.tool_runner.__main__ import running
-from services.tool_runner.announcements import Announced
 from services.tool_runner.settings import ToolRunnerSettings
+from services.tool_runner.tool_specs import Announced
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until

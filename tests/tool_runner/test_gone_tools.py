@@ -9,11 +9,11 @@ from contracts import subjects
 from contracts.tools import ToolSpec
 from runwire import tool
 from runwire.serving import serve
-from services.runtime import catalogue as reading
-from services.runtime.bus import Bus
-from services.runtime.catalogue import STREAM, Catalogue, key_subject
-from services.runtime.streams import consumer, ensure_consumer, provision
-from services.tool_runner import catalogue, lanes
+from services.messaging.connection import Bus
+from services.messaging.streams import consumer, ensure_consumer, provision
+from services.shared import tool_catalogue as reading
+from services.shared.tool_catalogue import STREAM, Catalogue, key_subject
+from services.tool_runner import call_consumers, discovery
 from services.tool_runner.__main__ import running
 from services.tool_runner.settings import ToolRunnerSettings
 from tests.support.buses import connected
@@ -28,11 +28,11 @@ Serve = Callable[[], "asyncio.Event"]
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalogue, "TTL_S", 2)
-    monkeypatch.setattr(catalogue, "REFRESH_S", 0.5)
+    monkeypatch.setattr(discovery, "TTL_S", 2)
+    monkeypatch.setattr(discovery, "REFRESH_S", 0.5)
     monkeypatch.setattr(reading, "_CHECK_S", 0.2)
     monkeypatch.setattr(reading, "_SETTLING_S", 0.0)
-    monkeypatch.setattr(lanes, "_LOOK_S", 0.3)
+    monkeypatch.setattr(call_consumers, "_LOOK_S", 0.3)
 
 
 @tool(name="visitor", idempotent=True)

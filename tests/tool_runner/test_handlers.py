@@ -15,7 +15,7 @@ from contracts.faults import Fault
 from contracts.inbox import CallFinished
 from contracts.tools import ToolSpec
 from runwire import ToolContext, ToolError, tool
-from services.runtime.streams import consumer, ensure_consumer
+from services.messaging.streams import consumer, ensure_consumer
 from tests.support.waiting import wait_until
 
 from .conftest import Planner, Serve, Start

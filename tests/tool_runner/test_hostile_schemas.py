@@ -11,7 +11,7 @@ from nats.micro.request import Request
 
 from contracts.tools import ToolSpec
 from runwire import tool
-from services.runtime.catalogue import refused_tools
+from services.shared.tool_catalogue import refused_tools
 from tests.support.schemas import chained
 from tests.support.waiting import wait_until
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from services.tool_runner.dispatch import Look
+from services.tool_runner.calls.dispatch import Look
 from services.tool_runner.errors import AlreadySettled
 
 

@@ -18,10 +18,10 @@ from contracts.events import ArtifactChunk, Observed
 from contracts.inbox import CallFinished
 from contracts.tools import ToolCall
 from runwire.waking import STALL_S
-from services.runtime import handlings
-from services.runtime.errors import BusError
-from services.runtime.puller import Delivery
-from services.runtime.streams import consumer, ensure_consumer
+from services.messaging import handlings
+from services.messaging.errors import BusError
+from services.messaging.pull_consumer import Delivery
+from services.messaging.streams import consumer, ensure_consumer
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until

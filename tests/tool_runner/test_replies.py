@@ -8,8 +8,8 @@ from nats.aio.msg import Msg
 
 from contracts.tools import ToolSpec
 from services.tool_runner.errors import ResultTooLarge, ToolReported
-from services.tool_runner.exchange import Heard
-from services.tool_runner.parts import Parts, Whole, failure_of
+from services.tool_runner.transports.nats import Heard
+from services.tool_runner.transports.result_parts import Parts, Whole, failure_of
 
 from .conftest import Planner, Start
 

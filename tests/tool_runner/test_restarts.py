@@ -8,8 +8,8 @@ import pytest
 
 from runwire import tool
 from runwire.serving import serve
-from services.runtime.catalogue import Catalogue
-from services.runtime.streams import provision
+from services.messaging.streams import provision
+from services.shared.tool_catalogue import Catalogue
 from services.tool_runner.__main__ import running
 from services.tool_runner.settings import ToolRunnerSettings
 from tests.support.buses import connected

@@ -16,7 +16,7 @@ from contracts.artifacts import ArtifactRef
 from contracts.events import ArtifactStored
 from contracts.tools import REPLY_HEADER, ToolSpec
 from runwire import ToolContext, tool
-from services.runtime.marks import from_blob
+from services.shared.redaction import from_blob
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
 from tests.support.stores import Store, serving

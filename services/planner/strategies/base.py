@@ -5,10 +5,10 @@ from typing import Protocol
 
 from contracts.tools import ToolSpec
 from services.planner.agents import Agent
-from services.planner.decisions import Decision
-from services.planner.model import ModelRequest, Reply
-from services.planner.model_types import CallPiece
-from services.planner.run import Run
+from services.planner.models.litellm import ModelRequest, Reply
+from services.planner.models.types import CallPiece
+from services.planner.run.decision import Decision
+from services.planner.run.state import Run
 
 
 class Reading(Protocol):

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from services.planner.payloads import add_artifacts, assemble
-from services.runtime.marks import collect, plain
+from services.planner.run.payload import add_artifacts, assemble
+from services.shared.redaction import collect, plain
 from tests.support.vector_tokens import assert_matches, decoded
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from contracts.payload import FinalPayload, Source
 from contracts.tools import ToolSpec
-from services.planner.payloads import assemble
-from services.runtime.marks import plain, redact
+from services.planner.run.payload import assemble
+from services.shared.redaction import plain, redact
 from tests.support.model_server import Say, action
 from tests.support.vector_tokens import assert_matches, decoded
 from tests.support.whole import Handler

@@ -4,7 +4,16 @@ from typing import Any
 
 from contracts.faults import Fault
 from contracts.tools import ToolSpec
-from services.planner.joins import Branch, JoinAbsent, JoinCall, JoinInvalid, JoinSkipped, check_plan, resolve_join, results_of
+from services.planner.run.joins import (
+    Branch,
+    JoinAbsent,
+    JoinCall,
+    JoinInvalid,
+    JoinSkipped,
+    check_plan,
+    resolve_join,
+    results_of,
+)
 from tests.support.model_server import action, answer
 from tests.support.vector_tokens import assert_matches, decoded
 from tests.support.whole import Handler, Story

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from services.runtime.marks import redact
+from services.shared.redaction import redact
 from tests.support.vector_tokens import assert_matches, decoded
 
 

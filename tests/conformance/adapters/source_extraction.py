@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from services.planner.payloads import assemble
-from services.runtime.marks import extract_sources
+from services.planner.run.payload import assemble
+from services.shared.redaction import extract_sources
 from tests.support.vector_tokens import assert_matches, decoded
 
 FIELDS = {"url": None, "snippet": None, "relevance_score": None}

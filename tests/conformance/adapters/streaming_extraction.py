@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from services.planner.answer_stream import AnswerStream
+from services.planner.replies.answer_stream import AnswerStream
 from tests.conformance.compare import assert_same
 
 

@@ -1,0 +1,105 @@
+"""Find out the type of bytes from their beginning, and check what a caller says it is. Pure.
+
+Rule 1: a type with a signature (an image, a PDF, an archive) is believed only if the bytes carry that signature.
+Rule 2: bytes that carry a signature are not believed to be something else: text and JSON least of all.
+Rule 3: a type without a signature here is the caller's to declare; readers never let a browser guess (`nosniff`) or run it.
+
+A table of our own: the signatures that matter to models and browsers fit on ten lines, and a library for hundreds of formats would have
+to be trusted with every byte that strangers send.
+"""
+
+import codecs
+import json
+import re
+import unicodedata
+
+from services.shared.artifacts.errors import ArtifactInvalid
+
+HEAD_BYTES = 4096
+"""As much of the beginning as is looked at."""
+OCTETS = "application/octet-stream"
+_TEXT = "text/plain; charset=utf-8"
+_JSON = "application/json"
+_MIME_TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,63}/[a-z0-9][a-z0-9!#$&^_.+-]{0,100}", re.ASCII)
+_PARAMETERS = re.compile(r"(; ?[a-z0-9_-]+=([A-Za-z0-9_.+-]+|\"[ !#-\[\]-~]*\"))*", re.ASCII)
+_JSON_START = re.compile(rb"[\s]*(?:[\[{\"0-9-]|true|false|null)")
+_FILENAME_CHARACTERS = 255
+
+_SIGNATURES: tuple[tuple[re.Pattern[bytes], str], ...] = (
+    (re.compile(rb"\x89PNG\r\n\x1a\n"), "image/png"),
+    (re.compile(rb"\xff\xd8\xff"), "image/jpeg"),
+    (re.compile(rb"GIF8[79]a"), "image/gif"),
+    (re.compile(rb"RIFF.{4}WEBP", re.DOTALL), "image/webp"),
+    (re.compile(rb"%PDF-"), "application/pdf"),
+    (re.compile(rb"PK(?:\x03\x04|\x05\x06|\x07\x08)"), "application/zip"),
+    (re.compile(rb"\x1f\x8b\x08"), "application/gzip"),
+)
+_SIGNED = frozenset(kind for _, kind in _SIGNATURES)
+_ALIASES = {"image/jpg": "image/jpeg", "image/pjpeg": "image/jpeg", "application/x-gzip": "application/gzip", "text/json": _JSON}
+_CONTAINERS = {"application/zip": ("application/",), "application/gzip": ("application/",)}
+"""Signatures that other formats share: documents, packages and notebooks are zip files; what they may be called."""
+
+
+def signature(head: bytes) -> str | None:
+    """Return the type whose signature the bytes begin with, or None."""
+    return next((kind for pattern, kind in _SIGNATURES if pattern.match(head)), None)
+
+
+def sniffed(head: bytes, *, whole: bool) -> str:
+    """Return the type of bytes of which nobody has said anything. `whole`: `head` is all of them, so JSON can be told from text."""
+    found = signature(head)
+    if found is not None:
+        return found
+    if not _is_text(head, whole=whole):
+        return OCTETS
+    if whole and head.lstrip()[:1] in {b"{", b"["}:
+        try:
+            json.loads(head)
+        except (ValueError, RecursionError):
+            return _TEXT
+        return _JSON
+    return _TEXT
+
+
+def checked_mime_type(declared: str | None, head: bytes, *, whole: bool) -> str:
+    """Return the type to keep. Raises ArtifactInvalid when the bytes cannot be what they are said to be."""
+    name, parameters = _parsed(declared) if declared else (OCTETS, "")
+    if name == OCTETS:
+        return sniffed(head, whole=whole)
+    found = signature(head)
+    if name in _SIGNED and name != found:
+        raise ArtifactInvalid(f"the bytes are no {name}")
+    if found is not None and name != found and not name.startswith(_CONTAINERS.get(found, ())):
+        raise ArtifactInvalid(f"the bytes are {found}, not {name}")
+    if name == _JSON and (found is not None or (head and not _JSON_START.match(head))):
+        raise ArtifactInvalid(f"the bytes are no {name}")
+    return name + parameters
+
+
+def _parsed(declared: str) -> tuple[str, str]:
+    """Take a media type apart into its lower-case name and its parameters with their semicolon."""
+    name, _, parameters = declared.strip().partition(";")
+    name = name.strip().lower()
+    parameters = f"; {parameters.strip()}" if parameters.strip() else ""
+    if not _MIME_TYPE.fullmatch(name) or not _PARAMETERS.fullmatch(parameters):
+        raise ArtifactInvalid("the media type is not well-formed")
+    return _ALIASES.get(name, name), parameters
+
+
+def _is_text(head: bytes, *, whole: bool) -> bool:
+    """UTF-8 without control characters but white space; a character cut off by the end of `head` counts as whole."""
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(head, final=whole)
+    except UnicodeDecodeError:
+        return False
+    return not any(ord(character) < ord(" ") and character not in "\t\n\r\f" for character in text)
+
+
+def clean_filename(given: str | None) -> str | None:
+    """Return a name to show and to save under: no folders, nothing invisible, at most 255 characters; None if nothing is left."""
+    if not given:
+        return None
+    last = re.split(r"[/\\]", given)[-1]
+    # Categories C*: control and format characters (a right-to-left mark turns `gpj.exe` around), surrogates, unassigned.
+    shown = "".join(character for character in last if not unicodedata.category(character).startswith("C")).strip(" .")
+    return shown[:_FILENAME_CHARACTERS] or None

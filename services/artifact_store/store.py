@@ -1,0 +1,218 @@
+"""What the store does for its callers: keep bytes, give them back, list and forget references.
+
+Rule 1: bytes first, verified, then the reference. Whoever holds a reference finds its bytes.
+Rule 2: a put may be repeated: the artifact's id, made by the caller, and the digest say whether it is the same.
+Rule 3: what the caller may not see does not exist: unknown, expired, deleted and somebody else's artifacts are one answer.
+Rule 4: bytes are stored as they came, and nowhere else: not in logs, errors or references.
+"""
+
+import asyncio
+import hashlib
+import sys
+from collections.abc import Callable, Iterable
+
+import structlog
+
+from contracts.artifacts import (
+    DIRECT_BYTES,
+    ArtifactDeleted,
+    ArtifactPage,
+    ArtifactRef,
+    DeleteArtifact,
+    GetArtifact,
+    HeadArtifact,
+    ListArtifacts,
+    PresignArtifact,
+    PresignedUrl,
+    PutArtifact,
+    StoredArtifact,
+)
+from contracts.subjects import object_key, place
+from services.artifact_store.blobs import Claim, Shelves, now
+from services.artifact_store.bucket import Bucket
+from services.artifact_store.errors import BytesMissing, Moved
+from services.artifact_store.mime_types import HEAD_BYTES, checked_mime_type, clean_filename
+from services.artifact_store.references import Reference, References
+from services.artifact_store.settings import ArtifactStoreSettings
+from services.shared.artifacts.errors import ArtifactInvalid, ArtifactTooLarge, StorageUnavailable
+
+logger = structlog.get_logger(__name__)
+
+_DAY_S = 86_400
+_DIRECT_S = 300
+"""How long a service may begin to read from the S3 server itself with one permission."""
+_SMALL = 128 << 10
+"""Hashing less than that is not worth a thread."""
+_TRUSTED = frozenset({"dict", "list", "str", "int", "float", "bool"})
+"""A JSON value that stands for a tool's result is what it is said to be, whatever its text begins with."""
+
+
+class Keeper:
+    """The store. `forgotten` is told the tenant, blob and id of every reference that was deleted."""
+
+    def __init__(
+        self,
+        bucket: Bucket,
+        shelves: Shelves,
+        references: References,
+        settings: ArtifactStoreSettings,
+        forgotten: Callable[[str, str, str], None],
+    ) -> None:
+        self._bucket = bucket
+        self._shelves = shelves
+        self._references = references
+        self._settings = settings
+        self._forgotten = forgotten
+
+    async def known(self, put: PutArtifact) -> ArtifactRef | None:
+        """Return the reference if this very put has been done before.
+
+        Raises ArtifactInvalid when the id is taken by another artifact, ArtifactTooLarge above the store's limit.
+        """
+        if put.size > self._settings.artifact_max_bytes:
+            raise ArtifactTooLarge(f"{put.size} bytes; the store takes {self._settings.artifact_max_bytes}")
+        found = await self._references.find(put.tenant, put.artifact_id)
+        if found is None:
+            return None
+        if (found.ref.sha256, found.ref.size, found.session_id, found.run_id) != (put.sha256, put.size, put.session_id, put.run_id):
+            raise ArtifactInvalid("another artifact has this id")
+        return found.ref
+
+    async def put(self, put: PutArtifact, body: bytes) -> ArtifactRef:
+        """Keep bytes that came with the request."""
+        if len(body) != put.size:
+            raise ArtifactInvalid(f"{len(body)} bytes came; {put.size} were announced")
+        mime_type = self.mime_type(put, body[:HEAD_BYTES])
+        known, digest, claim = await asyncio.gather(self.known(put), _digest(body), self.claim(put))
+        if digest != put.sha256:
+            raise ArtifactInvalid("the bytes do not have the digest that was announced")
+        if known is not None:
+            return known
+        await asyncio.gather(self._write(claim, body), self.enter(put))
+        return await self.settle(put, claim, mime_type)
+
+    async def _write(self, claim: Claim, body: bytes) -> None:
+        if not await self.is_kept(claim, len(body)):
+            await self._bucket.write(claim.object_key, body)
+
+    def mime_type(self, put: PutArtifact, head: bytes) -> str:
+        """Return the type to keep. Raises ArtifactInvalid when the bytes cannot be what they are said to be."""
+        if put.json_type in _TRUSTED and put.mime_type:
+            return put.mime_type
+        return checked_mime_type(put.mime_type, head, whole=put.size <= len(head))
+
+    async def claim(self, put: PutArtifact) -> Claim:
+        """Enter the artifact among the holders of its bytes."""
+        where = place(put.session_id, put.run_id)
+        return await self._shelves.claim(put.tenant, put.sha256, put.size, put.artifact_id, where)
+
+    async def enter(self, put: PutArtifact) -> None:
+        """Let lists look for the reference that is about to be written."""
+        await self._references.enter(put.tenant, place(put.session_id, put.run_id), put.artifact_id, self._ttl_s(put))
+
+    async def is_kept(self, claim: Claim, size: int) -> bool:
+        """Whether the bytes of a claim are there already."""
+        return not claim.fresh and await self._bucket.size(claim.object_key) == size
+
+    async def head_of(self, claim: Claim, size: int) -> bytes:
+        """The beginning of bytes that are kept already."""
+        return await self._read(claim.object_key, 0, min(size, HEAD_BYTES))
+
+    async def stream(self, claim: Claim, chunks: Iterable[bytes], size: int) -> None:
+        """Write bytes that come in chunks, which a thread asks for, and look whether all of them are there."""
+        await self._bucket.write_stream(claim.object_key, chunks, size)
+        if await self._bucket.size(claim.object_key) != size:
+            raise StorageUnavailable("the S3 server took the bytes but does not have them")
+
+    async def settle(self, put: PutArtifact, claim: Claim, mime_type: str) -> ArtifactRef:
+        """Write the reference, now that the bytes are there, and return what callers see of it."""
+        ttl_s = self._ttl_s(put)
+        ref = ArtifactRef(
+            artifact_id=put.artifact_id,
+            mime_type=mime_type,
+            size=put.size,
+            sha256=put.sha256,
+            filename=clean_filename(put.filename),
+            namespace=put.namespace,
+            json_type=put.json_type,
+            items=put.items,
+            artifact_type=put.artifact_type,
+            created_at=now(),
+            expires_at=now() + ttl_s * 1000 if ttl_s is not None else None,
+        )
+        reference = Reference(ref=ref, session_id=put.session_id, run_id=put.run_id, blob=claim.name)
+        try:
+            await self._references.write(claim, reference, ttl_s)
+        except Moved:
+            raise StorageUnavailable("the put took so long that its bytes may have been collected") from None
+        logger.info("artifact_stored", tenant=put.tenant, artifact_id=put.artifact_id, run_id=put.run_id, size=put.size, blob=claim.name)
+        return ref
+
+    def _ttl_s(self, put: PutArtifact) -> int | None:
+        if put.ttl_s is not None or put.run_id is not None:
+            return put.ttl_s
+        return int(self._settings.artifact_default_days * _DAY_S)
+
+    async def head(self, asked: HeadArtifact) -> StoredArtifact:
+        """Return the reference and where it belongs. Raises ArtifactNotFound."""
+        return (await self._references.resolve(asked)).stored()
+
+    async def get(self, asked: GetArtifact) -> tuple[ArtifactRef, bytes | PresignedUrl]:
+        """Return the reference and the bytes of the range, which ends where the artifact does, or where to read them.
+
+        Raises ArtifactNotFound.
+        """
+        reference = await self._references.resolve(asked)
+        left = reference.ref.size - asked.offset
+        if asked.direct and left >= DIRECT_BYTES and self._settings.artifact_direct == "auto":
+            url, seconds = self._bucket.inner_url(object_key(asked.tenant, reference.blob), _valid(reference.ref, _DIRECT_S)[1])
+            return reference.ref, PresignedUrl(url=url, expires_at=now() + seconds * 1000)
+        length = min(asked.length, left)
+        if length <= 0:
+            return reference.ref, b""
+        try:
+            return reference.ref, await self._read(object_key(asked.tenant, reference.blob), asked.offset, length)
+        except StorageUnavailable:
+            await self._references.resolve(asked)  # It may have been deleted a moment ago.
+            raise
+
+    async def _read(self, key: str, offset: int, length: int) -> bytes:
+        try:
+            return await self._bucket.read(key, offset, length) if length else b""
+        except BytesMissing:
+            logger.warning("artifact_bytes_missing", key=key)
+            raise StorageUnavailable("the S3 server does not have the bytes") from None
+
+    async def list(self, asked: ListArtifacts) -> ArtifactPage:
+        """Return a page of a session's or run's artifacts."""
+        return await self._references.page(asked)
+
+    async def delete(self, asked: DeleteArtifact) -> ArtifactDeleted:
+        """Remove the reference; the bytes go when nobody needs them. Raises ArtifactNotFound."""
+        reference = await self._references.resolve(asked)
+        await self._references.forget(asked.tenant, asked.artifact_id)
+        self._forgotten(asked.tenant, reference.blob, asked.artifact_id)
+        logger.info("artifact_deleted", tenant=asked.tenant, artifact_id=asked.artifact_id)
+        return ArtifactDeleted(artifact_id=asked.artifact_id)
+
+    async def presign(self, asked: PresignArtifact) -> PresignedUrl:
+        """Return a URL that needs no key, valid no longer than the artifact. Raises ArtifactNotFound."""
+        reference = await self._references.resolve(asked)
+        until, seconds = _valid(reference.ref, asked.expires_s)
+        key = object_key(asked.tenant, reference.blob)
+        url = self._bucket.signed_url(key, seconds, reference.ref.mime_type, reference.ref.filename)
+        return PresignedUrl(url=url, expires_at=until)
+
+
+def _valid(ref: ArtifactRef, seconds: int) -> tuple[int, int]:
+    """Until when (Unix ms) and for how many seconds a URL may be valid: no longer than its artifact."""
+    until = min(now() + seconds * 1000, ref.expires_at or sys.maxsize)
+    return until, max(1, (until - now()) // 1000)
+
+
+async def _digest(body: bytes) -> str:
+    return _sha256(body) if len(body) < _SMALL else await asyncio.to_thread(_sha256, body)
+
+
+def _sha256(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()

@@ -1,0 +1,123 @@
+"""What the pieces of one stream come to: one text, bytes, or the list of the pieces.
+
+Pieces that are all text make one text; base64 of a binary type makes bytes; any other JSON makes the list of the pieces, which a reader
+applies in order. Which of these it is shows with the last piece.
+
+Rule: the pieces are held once, each as a line of JSON, beyond a few megabytes in a temporary file; whatever is made of them is made
+while it is read.
+"""
+
+import base64
+import binascii
+import hashlib
+import json
+import tempfile
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import orjson
+
+from contracts.events import ArtifactChunk
+from services.shared.redaction import to_blob
+
+_BINARY = frozenset({"binary", "bytes"})
+_TEXTUAL = ("text/", "application/json", "application/xml")
+_IN_MEMORY = 1 << 20
+_BLOCK = 256 << 10
+
+
+class Assembly:
+    """The pieces of one stream. Its methods may wait for a disk; whoever makes it closes it."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.is_finished = False
+        """Whether one of the pieces said so."""
+        self._file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115, `close` is what its owner calls
+        self.artifact_type = ""
+        """As the first piece that has one says."""
+        self._is_text = self._is_base64 = True
+        self._json = self._utf8 = self._decoded = 0
+
+    def add(self, piece: ArtifactChunk) -> None:
+        """Append the next piece."""
+        line = to_blob([piece.chunk]).body[1:-1]  # in a list, since a text by itself would be stored without its quotes
+        self._file.write(line + b"\n")
+        self.count += 1
+        self.is_finished |= piece.done
+        self.artifact_type = self.artifact_type or piece.artifact_type or ""
+        self._json += len(line)
+        if isinstance(piece.chunk, str):
+            self._utf8 += len(piece.chunk.encode())
+            self._decode(piece.chunk)
+        else:
+            self._is_text = False
+
+    def _decode(self, chunk: str) -> None:
+        if self._is_base64:
+            try:
+                self._decoded += len(base64.b64decode(chunk, validate=True))
+            except (binascii.Error, ValueError):
+                self._is_base64 = False  # Not what its type promised, if that did: text, then.
+
+    @property
+    def json_type(self) -> Literal["list", "str", "bytes"]:
+        """What all of it is."""
+        if not self._is_text:
+            return "list"
+        is_binary = self.artifact_type in _BINARY or ("/" in self.artifact_type and not self.artifact_type.startswith(_TEXTUAL))
+        return "bytes" if is_binary and self._is_base64 else "str"
+
+    @property
+    def size(self) -> int:
+        """The bytes of its stored form."""
+        as_list = self._json + max(self.count - 1, 0) + len("[]")
+        return {"list": as_list, "str": self._utf8, "bytes": self._decoded}[self.json_type]
+
+    @property
+    def wire_size(self) -> int:
+        """Its bytes inside a message."""
+        in_one_text = self._json - 2 * self.count + len('""')
+        return {"list": self.size, "str": in_one_text, "bytes": 4 * -(-self._decoded // 3) + len('""')}[self.json_type]
+
+    def chunks(self) -> Iterator[bytes]:
+        """Give out its stored form, from the beginning."""
+        block = bytearray()
+        for part in self._parts():
+            block += part
+            if len(block) >= _BLOCK:
+                yield bytes(block)
+                block.clear()
+        if block:
+            yield bytes(block)
+
+    def _parts(self) -> Iterator[bytes]:
+        kind = self.json_type
+        self._file.seek(0)
+        for number, line in enumerate(self._file):
+            if kind == "list":
+                yield (b"," if number else b"[") + line[:-1]
+            else:
+                text: str = orjson.loads(line)
+                yield text.encode() if kind == "str" else base64.b64decode(text)
+        if kind == "list":
+            yield b"]" if self.count else b"[]"
+
+    def value(self) -> Any:
+        """Return all of it."""
+        body = b"".join(self.chunks())
+        if self.json_type == "bytes":
+            return body
+        # Not by orjson: it would turn a large integer into a float.
+        return body.decode() if self.json_type == "str" else json.loads(body)
+
+    def digest(self) -> str:
+        """Return the SHA-256 of its stored form."""
+        digest = hashlib.sha256()
+        for chunk in self.chunks():
+            digest.update(chunk)
+        return digest.hexdigest()
+
+    def close(self) -> None:
+        """Let go of the pieces."""
+        self._file.close()

@@ -1,0 +1,191 @@
+"""Assemble what a tool has shown piece by piece, where no field of its result holds it as a whole (docs/artifacts.md#where-the-bytes-are).
+
+Rule 1: the pieces are read back from the run's own subject, in order and without a gap; where one is missing there is no artifact.
+Rule 2: what is light is answered as it is and kept nowhere. What is heavy is kept as any artifact is: bytes first, then the reference.
+Rule 3: whoever asks again gets the same reference, also after the pieces have expired; while the work is under way, both wait for it.
+Rule 4: memory does not grow with streams: a few are read at once, page by page, and written from where they were gathered. Those that wait
+for the S3 server hold up none that does not need it.
+"""
+
+import asyncio
+import base64
+from collections.abc import Iterator
+from contextlib import suppress
+
+from nats.aio.msg import Msg
+from pydantic import ValidationError
+
+from contracts import subjects
+from contracts.artifacts import INLINE_BYTES as REQUEST_BYTES
+from contracts.artifacts import ArtifactRef, AssembledStream, AssembleStream, HeadArtifact, PutArtifact
+from contracts.events import ArtifactChunk
+from contracts.records import EVENTS_HEADER, Record
+from services.artifact_store.mime_types import HEAD_BYTES
+from services.artifact_store.store import Keeper
+from services.artifact_store.stream_buffer import Assembly
+from services.messaging.connection import Bus
+from services.messaging.direct_get import sequence_of
+from services.messaging.errors import Unsure
+from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge, StorageUnavailable
+from services.shared.redaction import ARTIFACT_FAILURE_BYTES, INLINE_BYTES, mime_type_of
+
+MOST = 32
+"""Streams in work. Whoever asks for one more is told to ask again."""
+_AT_ONCE = 4
+_READS = 3
+_LOOKS, _PAUSE_S = 20, 0.05
+
+
+class Assembler:
+    """The streams that this copy of the store puts together."""
+
+    def __init__(self, bus: Bus, keeper: Keeper) -> None:
+        self._bus = bus
+        self._keeper = keeper
+        self._reading, self._writing = asyncio.Semaphore(_AT_ONCE), asyncio.Semaphore(_AT_ONCE)
+        self._under_way: dict[AssembleStream, asyncio.Task[AssembledStream]] = {}
+        self._is_stopped = False
+
+    async def assemble(self, asked: AssembleStream) -> AssembledStream:
+        """Return the value of a stream, or above 32 KiB its reference.
+
+        Raises ArtifactNotFound when pieces are missing, ArtifactTooLarge, ArtifactInvalid and StorageUnavailable.
+        """
+        task = self._under_way.get(asked)
+        if task is None:
+            self._check_running()
+            if len(self._under_way) >= MOST:
+                raise StorageUnavailable("as many streams as possible are being assembled")
+            task = self._under_way[asked] = asyncio.create_task(self._assemble(asked))
+            task.add_done_callback(lambda _: self._under_way.pop(asked))
+        return await asyncio.shield(task)
+
+    async def stop(self) -> None:
+        """Give up what is under way; whoever asked for it asks again elsewhere."""
+        self._is_stopped = True
+        await asyncio.gather(*self._under_way.values(), return_exceptions=True)
+
+    async def _assemble(self, asked: AssembleStream) -> AssembledStream:
+        kept = await self._kept(asked)
+        if kept is not None:
+            return AssembledStream(ref=kept)
+        assembly = Assembly()
+        try:
+            async with self._reading:
+                await self._gather(asked, assembly)
+                if assembly.wire_size <= INLINE_BYTES:
+                    return await asyncio.to_thread(_inline, assembly)
+            async with self._writing:
+                self._check_running()
+                return AssembledStream(ref=await self._keep(asked, assembly))
+        finally:
+            await asyncio.to_thread(assembly.close)
+
+    async def _kept(self, asked: AssembleStream) -> ArtifactRef | None:
+        """The reference, if this has been done before."""
+        place = {"session_id": asked.session_id, "run_id": asked.run_id}
+        try:
+            return (await self._keeper.head(HeadArtifact(tenant=asked.tenant, artifact_id=asked.artifact_id, **place))).ref
+        except ArtifactNotFound:
+            return None
+
+    async def _gather(self, asked: AssembleStream, assembly: Assembly) -> None:
+        """Read the pieces. Raises ArtifactNotFound when one is missing."""
+        subject, start = subjects.stream(asked.tenant, asked.run_id), asked.since
+        # A replica may lag behind, a single server never.
+        looks = _LOOKS if self._bus.settings.replicas > 1 else 1
+        while assembly.count < asked.pieces:
+            page, more = await self._page(subject, start)
+            await asyncio.to_thread(_add, assembly, page, asked)
+            if page:
+                start = sequence_of(page[-1]) + 1
+            if assembly.count < asked.pieces and not (page and more):
+                looks -= 1
+                if not looks:
+                    raise _missing(assembly)
+                await asyncio.sleep(_PAUSE_S)
+        if not assembly.is_finished:
+            raise ArtifactInvalid("the stream has not been finished")
+
+    async def _page(self, subject: str, start: int) -> tuple[list[Msg], int]:
+        reader = await self._bus.reader(subjects.RUNS)
+        for _ in range(_READS):
+            self._check_running()
+            with suppress(Unsure):
+                return await reader.page(subject, start)
+        raise StorageUnavailable("NATS did not give out the pieces of the stream")
+
+    async def _keep(self, asked: AssembleStream, assembly: Assembly) -> ArtifactRef:
+        kind = assembly.json_type
+        put = PutArtifact(
+            tenant=asked.tenant,
+            artifact_id=asked.artifact_id,
+            size=assembly.size,
+            sha256=await asyncio.to_thread(assembly.digest),
+            session_id=asked.session_id,
+            run_id=asked.run_id,
+            namespace=asked.namespace,
+            filename=asked.filename,
+            mime_type=mime_type_of(kind),
+            json_type=kind,
+            items=assembly.count if kind == "list" else None,
+            artifact_type=assembly.artifact_type or None,
+            ttl_s=asked.ttl_s,
+        )
+        if put.size <= REQUEST_BYTES:
+            return await self._keeper.put(put, await asyncio.to_thread(lambda: b"".join(assembly.chunks())))
+        return await self._stream(put, assembly)
+
+    async def _stream(self, put: PutArtifact, assembly: Assembly) -> ArtifactRef:
+        known = await self._keeper.known(put)
+        if known is not None:
+            return known
+        head = await asyncio.to_thread(lambda: next(assembly.chunks())[:HEAD_BYTES])
+        mime_type = self._keeper.mime_type(put, head)
+        claim, _ = await asyncio.gather(self._keeper.claim(put), self._keeper.enter(put))
+        if not await self._keeper.is_kept(claim, put.size):
+            await self._keeper.stream(claim, self._chunks(assembly), put.size)
+        return await self._keeper.settle(put, claim, mime_type)
+
+    def _chunks(self, assembly: Assembly) -> Iterator[bytes]:
+        for chunk in assembly.chunks():
+            self._check_running()
+            yield chunk
+
+    def _check_running(self) -> None:
+        if self._is_stopped:
+            raise StorageUnavailable("the store is being stopped: ask again")
+
+
+def _add(assembly: Assembly, page: list[Msg], asked: AssembleStream) -> None:
+    """Append what a page holds of the stream. Raises ArtifactNotFound at a gap."""
+    named = asked.call_id.encode()
+    for message in page:
+        if (message.headers or {}).get(EVENTS_HEADER) != "artifact_chunk" or named not in message.data:
+            continue
+        for piece in _pieces(message.data):
+            if (piece.call_id, piece.stream_id) != (asked.call_id, asked.stream_id) or piece.seq < assembly.count:
+                continue
+            if piece.seq > assembly.count:
+                raise _missing(assembly)
+            assembly.add(piece)
+            if assembly.size > ARTIFACT_FAILURE_BYTES:
+                raise ArtifactTooLarge(f"its pieces come to more than {ARTIFACT_FAILURE_BYTES} bytes")
+            if assembly.count == asked.pieces:
+                return
+
+
+def _pieces(data: bytes) -> list[ArtifactChunk]:
+    try:
+        return [event for event in Record.model_validate_json(data).events if isinstance(event, ArtifactChunk)]
+    except ValidationError:
+        return []
+
+
+def _missing(assembly: Assembly) -> ArtifactNotFound:
+    return ArtifactNotFound(f"piece {assembly.count} of the stream is not there")
+
+
+def _inline(assembly: Assembly) -> AssembledStream:
+    value = assembly.value()
+    return AssembledStream(json_type=assembly.json_type, value=base64.b64encode(value).decode() if isinstance(value, bytes) else value)

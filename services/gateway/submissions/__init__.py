@@ -1,0 +1,1 @@
+"""Accept a request for a run: check it, take its images in, count it, write it."""

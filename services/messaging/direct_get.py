@@ -1,0 +1,132 @@
+"""Read back what is stored on one exact subject, by batched direct get (NATS ADR-31): no consumer, no state on the server.
+
+Only exact subjects: a wildcard costs 20 ms instead of 0.16 ms at a million messages. There is no flow control, so a page is bounded.
+"""
+
+import asyncio
+from datetime import UTC, datetime
+from itertools import count
+from typing import Any
+
+import orjson
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+
+from services.messaging.errors import Unsure
+from services.messaging.request_reply import expire
+
+_PAGE = 1000
+_PAGE_BYTES = 4 << 20
+_PAGE_WAIT_S = 2.0
+_RETRY_S = 0.1
+
+Stored = tuple[int, bytes]
+"""Stream sequence and body."""
+
+
+class DirectReader:
+    """Reads one stream over one connection; any number of reads at once."""
+
+    def __init__(self, client: Client, stream: str) -> None:
+        self._client = client
+        self._api = f"$JS.API.DIRECT.GET.{stream}"
+        self._inbox = client.new_inbox()
+        self._cut = len(self._inbox) + 1
+        self._numbers = count(1)
+        self._waiting: dict[str, tuple[list[Msg], asyncio.Future[dict[str, str]]]] = {}
+
+    async def start(self) -> "DirectReader":
+        """Listen for answers."""
+        await self._client.subscribe(f"{self._inbox}.*", cb=self._on_message)
+        return self
+
+    async def _on_message(self, message: Msg) -> None:
+        waiting = self._waiting.get(message.subject[self._cut :])
+        if waiting is None:
+            return
+        messages, ended = waiting
+        # The end is an empty message with a status; a stored empty message has a sequence instead.
+        if not message.data and message.headers and "Status" in message.headers:
+            if not ended.done():
+                ended.set_result(message.headers)
+        else:
+            messages.append(message)
+
+    async def page(self, subject: str, start: int, size: int = _PAGE, *, max_bytes: int = _PAGE_BYTES) -> tuple[list[Msg], int]:
+        """Return up to `size` messages of `subject` from sequence `start` on, and how many more there are. Raises Unsure.
+
+        The page ends with the message that goes beyond `max_bytes`, so it is never empty while there is something.
+        """
+        return await self._ask({"batch": size, "seq": start, "next_by_subj": subject, "max_bytes": max_bytes})
+
+    async def since(self, subject: str, at_ns: int) -> list[Msg]:
+        """Return every message on `subject` that was stored at Unix time `at_ns` or later. Repeats until the server answers."""
+        seconds, fraction = divmod(at_ns, 1_000_000_000)
+        moment = f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{fraction:09d}Z"
+        body = {"batch": _PAGE, "start_time": moment, "next_by_subj": subject, "max_bytes": _PAGE_BYTES}
+        while True:
+            try:
+                page, pending = await self._ask(body)
+            except Unsure:
+                await asyncio.sleep(_RETRY_S)
+                continue
+            return page + await self.messages(subject, sequence_of(page[-1]) + 1) if page and pending else page
+
+    async def latest(self, *patterns: str) -> list[Msg]:
+        """Return the newest message of each subject that matches a pattern, at most 1,024 of them. Raises Unsure.
+
+        For buckets, which are small; the headers hold `Nats-Subject`, and `Nats-Marker-Reason` or `KV-Operation` where a value is gone.
+        """
+        return (await self._ask({"multi_last": list(patterns)}))[0]
+
+    async def _ask(self, body: dict[str, Any]) -> tuple[list[Msg], int]:
+        key = str(next(self._numbers))
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[dict[str, str]] = loop.create_future()
+        messages: list[Msg] = []
+        self._waiting[key] = (messages, ended)
+        timer = loop.call_later(_PAGE_WAIT_S, expire, ended)
+        try:
+            await self._client.publish(self._api, orjson.dumps(body), reply=f"{self._inbox}.{key}")
+            end = await ended
+        except (NatsError, TimeoutError, ConnectionError, OSError) as error:
+            raise Unsure(repr(error)) from error
+        finally:
+            timer.cancel()
+            del self._waiting[key]
+        if end["Status"] == "404":
+            return [], 0
+        if end["Status"] != "204":
+            raise Unsure(f"direct get ended with status {end['Status']}")
+        return messages, int(end["Nats-Num-Pending"])
+
+    async def messages(self, subject: str, start: int = 1, *, attempts: int | None = None) -> list[Msg]:
+        """Return every message on `subject` from sequence `start` on.
+
+        Repeats until the server answers, or raises Unsure after `attempts`.
+        """
+        found: list[Msg] = []
+        tried = 0
+        while True:
+            try:
+                page, pending = await self.page(subject, start)
+            except Unsure:
+                tried += 1
+                if attempts is not None and tried >= attempts:
+                    raise
+                await asyncio.sleep(_RETRY_S)
+                continue
+            found += page
+            if not page or not pending:
+                return found
+            start = sequence_of(page[-1]) + 1
+
+    async def read(self, subject: str, start: int = 1, *, attempts: int | None = None) -> list[Stored]:
+        """Return sequence and body of every message on `subject` from sequence `start` on, as `messages` does."""
+        return [(sequence_of(message), message.data) for message in await self.messages(subject, start, attempts=attempts)]
+
+
+def sequence_of(message: Msg) -> int:
+    """The stream sequence of a message that was read back or republished; 0 if it was neither."""
+    return int((message.headers or {}).get("Nats-Sequence", 0))

@@ -1,0 +1,42 @@
+"""Append to a subject on condition that nobody else has (optimistic concurrency).
+
+No run is locked: the fence refuses what was decided from an older record (docs/architecture.md#what-two-processes-could-both-do).
+No answer of the server proves that a write is absent: after a refusal, a time-out, 503 or "another guarded write in flight" the tail is
+read and the record's own id decides: it is mine, the subject moved, or I write again. So records need no message ids.
+"""
+
+import asyncio
+
+from services.messaging.connection import Bus
+from services.messaging.direct_get import Stored
+from services.messaging.errors import WRONG_LAST_SEQUENCE, Moved, Refused, Unsure
+
+_RETRY_S = 0.1
+
+
+async def append(
+    bus: Bus, stream: str, subject: str, record: bytes, record_id: str, *, after: int, headers: dict[str, str]
+) -> tuple[int, list[Stored]]:
+    """Store `record` as the successor of sequence `after` (0: as the first) on an exact `subject`.
+
+    Returns its sequence, and what others wrote after it, where that came to light. Raises Moved when the subject has moved on, Refused
+    for any other reason of the server. An unknown outcome is settled here, however long the server is away.
+    """
+    fence = {**headers, "Nats-Expected-Last-Subject-Sequence": str(after)}
+    mark = record_id.encode()
+    while True:
+        try:
+            return await bus.publish(subject, record, fence), []
+        except Refused as error:
+            if error.code != WRONG_LAST_SEQUENCE:
+                raise
+            refused = True
+        except Unsure:
+            refused = False
+            await asyncio.sleep(_RETRY_S)
+        tail = await (await bus.reader(stream)).read(subject, after + 1)
+        # The fence lets my record in only as the very next one, so it stands first or nowhere.
+        if tail and mark in tail[0][1]:
+            return tail[0][0], tail[1:]
+        if tail or refused:
+            raise Moved(tail)

@@ -1,0 +1,118 @@
+"""A service's connection to NATS, as the process sees it: connect and provision, announce, say what is wrong.
+
+FastStream's broker and the bus share one connection: request handlers use the broker, what a run depends on uses nats-py.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import nats.micro
+import structlog
+from faststream.nats import NatsBroker
+from faststream.nats.security import NatsUserPassword
+from nats.errors import Error as NatsError
+from nats.micro.service import Service, ServiceConfig
+
+from services.messaging.connection import Bus
+from services.messaging.streams import provision
+from services.runtime.health import VERSION, Health
+from services.runtime.service import run_service
+from services.runtime.settings import BusSettings
+
+logger = structlog.get_logger(__name__)
+
+_SILENT_S = 2.0
+"""NATS may take so long to be there before the log says that it is waited for."""
+
+
+class Broker(NatsBroker):
+    """FastStream's broker on a bus, under a name that a service may use without knowing FastStream."""
+
+    def __init__(self, bus: Bus) -> None:
+        options, login = bus.client_options(), bus.login()
+        for name in login:
+            del options[name]
+        # FastStream has a form of its own for user and password, and takes them in no other.
+        security = NatsUserPassword(login["user"], login["password"]) if login else None
+        super().__init__(**options, security=security, graceful_timeout=bus.settings.graceful_timeout_s, logger=None)
+        self._bus = bus
+
+    def _log_connection_broken(self, error_cb: Any = None) -> Any:
+        """Leave errors to the bus: FastStream would give up for good, with a traceback, once a login was refused."""
+        return error_cb
+
+    async def stop(self, *reason: Any) -> None:
+        """Stop as FastStream does, and without NATS too: draining needs a server that is there."""
+        try:
+            await super().stop(*reason)
+        except (NatsError, TimeoutError, OSError) as error:
+            logger.info("nats_left_while_away", error=repr(error))
+        finally:
+            await self._bus.leave()
+
+
+class NatsLink:
+    """The connection of one service, from its start to its end."""
+
+    def __init__(self, bus: Bus) -> None:
+        """Compose it; nothing connects yet."""
+        self.bus = bus
+        self.name = bus.name
+        self.settings = bus.settings
+        # apply_types and declare are FastStream's to keep out of our streams: every subscriber of ours says declare=False.
+        self.broker = Broker(bus)
+        self._micro: Service | None = None
+        self._watching: asyncio.Task[None] | None = None
+
+    async def connect(self) -> None:
+        """Wait for NATS as long as it takes."""
+        connecting = asyncio.ensure_future(self.broker.connect())
+        done, _ = await asyncio.wait({connecting}, timeout=_SILENT_S)
+        if not done:
+            logger.warning("nats_awaited", servers=_places(self.settings.nats_url))
+        self.bus.attach(await connecting)
+
+    async def provision(self) -> None:
+        """See that all streams and consumers are there, and keep watching that what is written is stored."""
+        await provision(self.bus)
+        self._watching = self.bus.tasks.keep("storage_probe", self.bus.storage.watch())
+
+    async def announce(self) -> None:
+        """Make the service visible to `nats micro ls` and `$SRV.PING`, with the subjects of its requests, which FastStream serves."""
+        subjects = sorted(cast("Any", each).subject.template for each in self.broker.subscribers)
+        about = {"subjects": " ".join(subjects)} if subjects else None
+        config = ServiceConfig(name=f"runwire-{self.name}", version=VERSION, description=f"Runwire {self.name}", metadata=about)
+        self._micro = await nats.micro.add_service(self.bus.nc, config)
+
+    async def withdraw(self) -> None:
+        """Take the announcement back, as far as NATS is still there to be told."""
+        if self._watching is not None:
+            self._watching.cancel()
+        if self._micro is not None:
+            with suppress(NatsError, ConnectionError, OSError):
+                await self._micro.stop()
+
+    def problems(self) -> list[str]:
+        """Return why nothing can be done with the connection, and which background tasks have died; empty when all is well."""
+        found = [] if self.bus.is_connected else ["NATS is not connected"]
+        if self.bus.denied:
+            found.append(f"NATS denied a right: {self.bus.denied}")
+        return found + self.bus.storage.problems() + self.bus.tasks.problems()
+
+
+Work = Callable[[Bus, Broker, Health], AbstractAsyncContextManager[None]]
+"""A service's work: entered once NATS is connected and provisioned, left before the connection is closed."""
+
+
+def run_on_nats(name: str, settings: BusSettings, work: Work) -> None:
+    """Run a service until SIGTERM or SIGINT."""
+    link = NatsLink(Bus(name, settings))
+    run_service(link, lambda health: work(link.bus, link.broker, health))
+
+
+def _places(nats_url: str) -> list[str]:
+    """Where the servers are, without what a URL may say of users and passwords."""
+    return [urlsplit(url if "://" in url else f"nats://{url}").netloc.rpartition("@")[2] for url in nats_url.split(",")]

@@ -1,0 +1,226 @@
+"""Take work from a durable consumer: a standing pull that never asks for more than its free slots.
+
+Rule 1: the handler's verdict decides: True acknowledges, False goes silent (somebody else owns the message now: neither ack, nor nak,
+nor heartbeat). An exception leaves the message alone too; it comes back after the acknowledgement time.
+Rule 2: every held message gets a heartbeat. A message that is redelivered to the very process that still works on it joins that work
+and shares its verdict.
+Rule 3: where slots are shared (`sharer`), nobody takes more than a share of them; what is above it goes back to the server for a while.
+Rule 4: `fetch()` hangs after a reconnect and batches hoard; this pull is renewed at once on reconnect, and idle heartbeats of the server
+catch what the reconnect callback misses.
+"""
+
+import asyncio
+import itertools
+import random
+import time
+from collections.abc import Awaitable, Callable
+
+import orjson
+import structlog
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.errors import Error as NatsError
+
+from services.messaging.connection import Bus
+from services.messaging.server_clock import unix_seconds
+from services.messaging.tenant_shares import Shares
+
+logger = structlog.get_logger(__name__)
+
+_EXPIRES_S = 30.0
+_IDLE_S = 2.0
+_NS = 1_000_000_000
+_SHORT_ACK_TOKENS = 9
+_PAUSE_S = 0.1
+_RETURNED_S = 1.0
+"""About so long a message stays away that was returned because its share of the slots is taken."""
+_BEATS = 10
+"""Heartbeats are sent in so many groups, one after another: thousands at once would hold up other work."""
+
+
+class Delivery:
+    """One delivery of one message. `owner` names the message itself; `number` is an estimate of how often it was delivered.
+
+    How often anybody began with it is another matter (`handlings`). `stored_ns` is when the stream stored it, Unix time in nanoseconds by
+    the server's clock.
+    """
+
+    __slots__ = ("data", "headers", "number", "owner", "reply", "sequence", "stored_ns", "stream", "subject")
+
+    def __init__(self, message: Msg) -> None:
+        # $JS.ACK.[<domain>.<account>.]<stream>.<consumer>.<deliveries>.<stream seq>.<consumer seq>.<time>.<pending>[.<token>]
+        tokens = message.reply.split(".")
+        offset = 2 if len(tokens) == _SHORT_ACK_TOKENS else 4
+        self.reply = message.reply
+        self.subject = message.subject
+        self.data = message.data
+        self.headers: dict[str, str] = message.headers or {}
+        self.stream = tokens[offset]
+        self.number = int(tokens[offset + 2])
+        self.sequence = int(tokens[offset + 3])
+        self.stored_ns = int(tokens[offset + 5])
+        self.owner = f"{self.stream}:{self.sequence}"
+
+    @classmethod
+    def stored(cls, message: Msg, stream: str) -> "Delivery":
+        """Take a message that was read back from a stream for one that was delivered before. It cannot be acknowledged."""
+        headers = dict(message.headers or {})
+        at_ns = int(unix_seconds(headers["Nats-Time-Stamp"]) * 1e9)
+        tokens = f"$JS.ACK.{stream}.none.2.{headers['Nats-Sequence']}.0.{at_ns}.0"
+        return cls(Msg(message._client, subject=headers["Nats-Subject"], reply=tokens, data=message.data, headers=headers))  # noqa: SLF001, it takes no other
+
+
+Handler = Callable[[Delivery], Awaitable[bool]]
+
+
+class Puller:
+    """Runs `handler` for each message of a consumer, at most `slots` at once. `sharer`: in whose share of them a subject belongs."""
+
+    def __init__(
+        self, bus: Bus, stream: str, consumer: str, handler: Handler, slots: int, sharer: Callable[[str], str] = lambda _: ""
+    ) -> None:
+        self._bus = bus
+        self._handler = handler
+        self._slots = slots
+        self._sharer = sharer
+        self._shares = Shares(slots)
+        self._name = f"{stream.lower()}_{consumer}"
+        self._api = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
+        self._active: dict[int, asyncio.Future[bool]] = {}
+        self._held: dict[int, Delivery] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._busy = self._asked = self._epoch = 0
+        self._seen = time.monotonic()
+        self._stopping = False
+        self._subscription: Subscription | None = None
+        self._watchers: list[asyncio.Task[None]] = []
+        self._inbox = ""
+
+    @property
+    def busy(self) -> int:
+        """Messages in work."""
+        return self._busy
+
+    async def start(self) -> "Puller":
+        """Subscribe and ask for work."""
+        self._inbox = self._bus.nc.new_inbox()
+        self._subscription = await self._bus.nc.subscribe(f"{self._inbox}.*", cb=self._on_message)
+        self._bus.on_reconnect.append(self._renew)
+        self._watchers = [
+            self._bus.tasks.keep(f"{self._name}_pull", self._watch()),
+            self._bus.tasks.keep(f"{self._name}_heartbeats", self._beat()),
+        ]
+        await self._ask()
+        return self
+
+    async def stop(self, grace_s: float) -> None:
+        """Take no more work; give what is in work `grace_s` seconds, then abandon it: others will get it."""
+        self._stopping = True
+        if self._renew in self._bus.on_reconnect:
+            self._bus.on_reconnect.remove(self._renew)
+        if self._subscription is not None:
+            try:
+                await self._subscription.unsubscribe()
+            except (NatsError, ConnectionError, OSError):
+                logger.debug("unsubscribe_failed")
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=grace_s)
+        for task in [*self._tasks, *self._watchers]:
+            task.cancel()
+
+    async def _renew(self) -> None:
+        self._epoch += 1
+        self._asked = 0
+        self._seen = time.monotonic()
+        await self._ask()
+
+    async def _ask(self) -> None:
+        want = self._slots - self._busy - self._asked
+        if want <= 0 or self._stopping:
+            return
+        self._asked += want
+        body = {"batch": want, "expires": int(_EXPIRES_S * _NS), "idle_heartbeat": int(_IDLE_S * _NS)}
+        try:
+            await self._bus.nc.publish(self._api, orjson.dumps(body), reply=f"{self._inbox}.{self._epoch}")
+        except (NatsError, ConnectionError, OSError):
+            self._asked = 0  # Disconnected: _renew asks again.
+
+    async def _on_message(self, message: Msg) -> None:
+        self._seen = time.monotonic()
+        status = message.headers.get("Status") if message.headers and not message.data else None
+        if status is not None:
+            await self._on_status(message, status)
+            return
+        if self._stopping:
+            await self._bus.tell(message.reply, b"-NAK")  # Not begun: others get it at once.
+            return
+        self._asked = max(0, self._asked - 1)
+        delivery = Delivery(message)
+        who = "" if delivery.sequence in self._active else self._sharer(delivery.subject)
+        if who and not self._shares.take(who):
+            await self._return(delivery)
+            return
+        self._busy += 1
+        task = asyncio.create_task(self._work(delivery, who))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _return(self, delivery: Delivery) -> None:
+        """Hand a message back that nobody has begun; the times differ, so that not all come back at once."""
+        delay_s = _RETURNED_S * random.uniform(0.75, 1.25)  # noqa: S311, a spread, not a secret
+        await self._bus.tell(delivery.reply, b"-NAK " + orjson.dumps({"delay": int(delay_s * _NS)}))
+        await self._ask_when_low()
+
+    async def _on_status(self, message: Msg, status: str) -> None:
+        stale = message.subject.rsplit(".", 1)[1] != str(self._epoch)
+        if status == "100" or stale:
+            return
+        unused = (message.headers or {}).get("Nats-Pending-Messages")
+        self._asked = max(0, self._asked - int(unused)) if unused else 0
+        if status != "408":  # 408 is the ordinary end of a pull; anything else (409, 503) must not be asked again in a hot loop.
+            await asyncio.sleep(_PAUSE_S)
+        await self._ask()
+
+    async def _work(self, delivery: Delivery, who: str) -> None:
+        """Handle a delivery; `who`: the share that it takes, empty for none."""
+        try:
+            self._held[delivery.sequence] = delivery
+            running = self._active.get(delivery.sequence)
+            verdict = await (self._handle(delivery) if running is None else asyncio.shield(running))
+            if verdict:
+                await self._bus.tell(delivery.reply, b"+ACK")
+        finally:
+            self._busy -= 1
+            if who:
+                self._shares.give_back(who)
+            await self._ask_when_low()
+
+    async def _ask_when_low(self) -> None:
+        """Ask for more once less than half of what is free is asked for: that keeps the number of pull requests down."""
+        if self._asked <= (self._slots - self._busy) // 2:
+            await self._ask()
+
+    async def _handle(self, delivery: Delivery) -> bool:
+        ended = self._active[delivery.sequence] = asyncio.get_running_loop().create_future()
+        verdict = False
+        try:
+            verdict = await self._handler(delivery)
+        except Exception:
+            # The message comes back after the acknowledgement time; its reader counts the handlings that were begun (`handlings`).
+            logger.exception("handling_failed", subject=delivery.subject, deliveries=delivery.number)
+        finally:
+            del self._active[delivery.sequence], self._held[delivery.sequence]
+            ended.set_result(verdict)
+        return verdict
+
+    async def _beat(self) -> None:
+        for group in itertools.cycle(range(_BEATS)):
+            await asyncio.sleep(self._bus.settings.beat_s / _BEATS)
+            for delivery in [each for each in self._held.values() if each.sequence % _BEATS == group]:
+                await self._bus.tell(delivery.reply, b"+WPI")
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(_IDLE_S)
+            if time.monotonic() - self._seen > 2 * _IDLE_S + 1 and self._bus.is_connected:
+                await self._renew()

@@ -1,0 +1,38 @@
+"""What time it is for NATS, which says of every message when it stored it: ages are told by one clock, whatever ours says."""
+
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from contracts import subjects
+
+if TYPE_CHECKING:
+    from services.messaging.connection import Bus
+
+_ASK_AGAIN_S = 60.0
+
+
+class ServerClock:
+    """The server's clock, asked once in a while; in between our monotonic one counts on."""
+
+    def __init__(self, bus: "Bus") -> None:
+        self._bus = bus
+        self._ahead_s = 0.0
+        self._asked_at = float("-inf")
+
+    def forget(self) -> None:
+        """Ask again: it may be another server."""
+        self._asked_at = float("-inf")
+
+    async def now(self) -> float:
+        """Return Unix seconds, never later than it is there. Raises BusError."""
+        if time.monotonic() - self._asked_at > _ASK_AGAIN_S:
+            answer = await self._bus.api(f"STREAM.INFO.KV_{subjects.CATALOGUE_BUCKET}", {})
+            self._asked_at = time.monotonic()
+            self._ahead_s = unix_seconds(answer["ts"]) - self._asked_at
+        return time.monotonic() + self._ahead_s
+
+
+def unix_seconds(text: str) -> float:
+    """Read a time as NATS writes it, `2026-11-22T10:39:38.587724217Z`."""
+    return datetime.fromisoformat(text).timestamp()

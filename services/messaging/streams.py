@@ -1,0 +1,248 @@
+"""Every stream, consumer and bucket, with its settings; and the one provisioner that creates and checks them.
+
+The settings carry promises (docs/operations.md says which): nothing expires under a run, a full queue refuses instead of dropping,
+`max_deliver` never leaves a corpse, `max_ack_pending` never stops the system. So a difference on the server is an error, not a detail.
+"""
+
+import asyncio
+from typing import Any
+
+import structlog
+
+from contracts import subjects
+from services.messaging.connection import Bus
+from services.messaging.errors import NOT_FOUND, Misconfigured, Refused, Unavailable
+
+logger = structlog.get_logger(__name__)
+
+_S = 1_000_000_000
+_MIB = 1 << 20
+_DEDUP = 120 * _S
+_MAX_MESSAGE = _MIB
+_CONSUMERS_OF_TOOLS = 1000
+
+# Named although they are the server's defaults: nothing may expire or be dropped under a run, so another value is an error.
+_UNBOUNDED = {"max_age": 0, "max_msgs": -1, "max_bytes": -1}
+_QUEUE = {
+    **_UNBOUNDED,
+    "retention": "workqueue",
+    "storage": "file",
+    "discard": "new",
+    "max_msg_size": _MAX_MESSAGE,
+    "duplicate_window": _DEDUP,
+    "allow_direct": True,
+}
+
+STREAMS: tuple[dict[str, Any], ...] = (
+    {
+        **_QUEUE,
+        "name": subjects.REQUESTS,
+        "subjects": [subjects.ALL_REQUESTS],
+        # Full is a 503 at the edge; the one place where the system pushes back.
+        "max_msgs": 200_000,
+        "max_bytes": 2048 * _MIB,
+        "max_msgs_per_subject": 1,
+        "discard_new_per_subject": True,
+        "max_consumers": 16,
+    },
+    {
+        **_UNBOUNDED,
+        "name": subjects.TIMERS,
+        "subjects": [subjects.ALL_TIMERS, subjects.ALL_DUE],
+        "retention": "limits",
+        "storage": "file",
+        # A stream with schedules cannot refuse (`discard: new`), so it must never be full: no limits.
+        "discard": "old",
+        "max_msg_size": 65_536,
+        "duplicate_window": _DEDUP,
+        "allow_direct": True,
+        "allow_msg_schedules": True,
+        "allow_msg_ttl": True,
+        "allow_rollup_hdrs": True,
+        "max_consumers": 16,
+    },
+    {
+        **_QUEUE,
+        "name": subjects.INBOX,
+        "subjects": [subjects.ALL_INBOX, subjects.ALL_CONTROL],
+        "max_consumers": 16,
+        # Schedules cannot target another stream, so INBOX takes what is due from TIMERS.
+        "sources": [
+            {
+                "name": subjects.TIMERS,
+                "subject_transforms": [{"src": subjects.ALL_DUE, "dest": subjects.DUE_IN_INBOX}],
+            }
+        ],
+    },
+    {
+        **_UNBOUNDED,
+        "name": subjects.RUNS,
+        "subjects": [subjects.ALL_LOGS, subjects.ALL_STREAMS, subjects.ALL_CONTEXTS],
+        "retention": "limits",
+        "storage": "file",
+        "discard": "new",
+        "max_msg_size": _MAX_MESSAGE,
+        "duplicate_window": 10 * _S,
+        "allow_direct": True,
+        "allow_msg_ttl": True,
+        "deny_delete": True,
+        "max_consumers": 16,
+        # Listeners get the copy that exists only once it is stored: subscribers of the stream's own subjects also see refused writes.
+        "republish": {"src": subjects.ALL_OF_RUNS, "dest": subjects.LIVE_OF_RUNS},
+    },
+    {**_QUEUE, "name": subjects.CALLS, "subjects": [subjects.ALL_CALLS], "max_consumers": _CONSUMERS_OF_TOOLS},
+    {
+        "name": subjects.DEAD,
+        "subjects": [subjects.ALL_DEAD],
+        "retention": "limits",
+        "storage": "file",
+        "discard": "old",
+        "max_age": 30 * 86_400 * _S,
+        "max_bytes": 1024 * _MIB,
+        "duplicate_window": _DEDUP,
+        "allow_direct": True,
+        "max_consumers": 16,
+    },
+    {
+        "name": subjects.HANDLINGS,
+        "subjects": [subjects.ALL_HANDLINGS],
+        "retention": "limits",
+        "storage": "file",
+        "discard": "old",
+        "max_msgs_per_subject": 1,
+        # Longer than any handling; a message that nobody has begun for so long is as good as new.
+        "max_age": 86_400 * _S,
+        "max_msgs": 1_000_000,
+        "duplicate_window": _DEDUP,
+        "allow_direct": True,
+        "max_consumers": 16,
+    },
+)
+
+BUCKETS: tuple[str, ...] = (subjects.CATALOGUE_BUCKET, subjects.RUNS_BUCKET, subjects.ARTIFACTS_BUCKET)
+
+PLANNER_REQUESTS, PLANNER_INBOX, PLANNER_CONTROL = "planner", "planner", "planner_control"
+
+
+def bucket(name: str) -> dict[str, Any]:
+    """The stream behind a KV bucket: newest value per key, single keys may expire."""
+    return {
+        **_UNBOUNDED,
+        "name": f"KV_{name}",
+        "subjects": [f"$KV.{name}.>"],
+        "retention": "limits",
+        "storage": "file",
+        "discard": "new",
+        "max_msgs_per_subject": 1,
+        "max_msg_size": _MAX_MESSAGE,
+        "duplicate_window": 10 * _S,
+        "allow_direct": True,
+        "allow_msg_ttl": True,
+        "allow_rollup_hdrs": True,
+        "deny_delete": True,
+        "subject_delete_marker_ttl": _S,
+    }
+
+
+def consumer(name: str, subject: str, ack_wait_s: float, max_ack_pending: int = 50_000) -> dict[str, Any]:
+    """A durable work queue consumer. `max_deliver` is unlimited on purpose: the reader counts and buries (`runtime.dead`)."""
+    return {
+        "durable_name": name,
+        "name": name,
+        "filter_subject": subject,
+        "ack_policy": "explicit",
+        "deliver_policy": "all",
+        "ack_wait": int(ack_wait_s * _S),
+        "max_deliver": -1,
+        "max_ack_pending": max_ack_pending,
+        "max_waiting": 512,
+    }
+
+
+async def provision(bus: Bus) -> None:
+    """Create what is missing and check what exists. Any service may do it at any time; several at once do no harm.
+
+    Raises Misconfigured when something exists with settings that cannot be changed in place. Waits while JetStream is not there yet.
+    """
+    replicas = {"num_replicas": bus.settings.replicas}
+    for config in [*STREAMS, *map(bucket, BUCKETS)]:
+        probed = [*config["subjects"], subjects.probe(config["name"])]
+        await _until_available(bus, "STREAM", config["name"], {**config, **replicas, "subjects": probed})
+    for stream, config in _planner_consumers(bus.settings.ack_wait_s):
+        await ensure_consumer(bus, stream, config)
+
+
+def _planner_consumers(ack_wait_s: float) -> list[tuple[str, dict[str, Any]]]:
+    return [
+        (subjects.REQUESTS, consumer(PLANNER_REQUESTS, subjects.ALL_REQUESTS, ack_wait_s)),
+        (subjects.INBOX, consumer(PLANNER_INBOX, subjects.ALL_INBOX, ack_wait_s)),
+        (subjects.INBOX, consumer(PLANNER_CONTROL, subjects.ALL_CONTROL, ack_wait_s)),
+    ]
+
+
+async def ensure_consumer(bus: Bus, stream: str, config: dict[str, Any]) -> None:
+    """Create or update one durable consumer. Raises Misconfigured."""
+    body = {"stream_name": stream, "config": config}
+    subject = f"CONSUMER.CREATE.{stream}.{config['name']}.{config['filter_subject']}"
+    while True:
+        try:
+            answer = await bus.api(subject, body)
+        except Unavailable:
+            await asyncio.sleep(1)
+            continue
+        except Refused as error:
+            raise Misconfigured(f"consumer {config['name']} on {stream}: {error.text}") from error
+        _compare(f"consumer {config['name']} on {stream}", config, answer["config"])
+        return
+
+
+async def _until_available(bus: Bus, kind: str, name: str, config: dict[str, Any]) -> None:
+    while True:
+        try:
+            await _ensure_stream(bus, kind, name, config)
+        except Unavailable as error:
+            logger.info("jetstream_awaited", stream=name, reason=str(error))
+            await asyncio.sleep(1)
+            continue
+        return
+
+
+async def _ensure_stream(bus: Bus, kind: str, name: str, config: dict[str, Any]) -> None:
+    try:
+        answer = await bus.api(f"{kind}.INFO.{name}", {})
+    except Refused as error:
+        if error.code not in NOT_FOUND:
+            raise Unavailable(error.text) from error
+        answer = await _apply(bus, f"{kind}.CREATE.{name}", name, config)
+        logger.info("stream_created", stream=name)
+    if differing(config, answer["config"]):
+        answer = await _apply(bus, f"{kind}.UPDATE.{name}", name, config)
+        logger.warning("stream_updated", stream=name)
+    _compare(f"stream {name}", config, answer["config"])
+
+
+async def _apply(bus: Bus, subject: str, name: str, config: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return await bus.api(subject, config)
+    except Refused as error:
+        raise Misconfigured(f"stream {name}: {error.text} ({error.code})") from error
+
+
+def differing(wanted: dict[str, Any], found: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return the settings of `wanted` that the server has otherwise: name -> (wanted, found). A false or zero setting may be absent."""
+    return {key: (value, found.get(key)) for key, value in wanted.items() if not _same(value, found.get(key))}
+
+
+def _same(wanted: Any, found: Any) -> bool:
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        return not differing(wanted, found)
+    if isinstance(wanted, list) and isinstance(found, list):
+        return len(wanted) == len(found) and all(_same(w, f) for w, f in zip(wanted, found, strict=True))
+    return bool(wanted == found) or (not wanted and not found)
+
+
+def _compare(what: str, wanted: dict[str, Any], found: dict[str, Any]) -> None:
+    wrong = differing(wanted, found)
+    if wrong:
+        details = ", ".join(f"{key} is {is_!r}, needs {needs!r}" for key, (needs, is_) in wrong.items())
+        raise Misconfigured(f"{what}: {details}. Change it on the server, or delete it when no run is open.")

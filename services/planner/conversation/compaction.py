@@ -1,0 +1,69 @@
+"""Make a conversation shorter without losing the facts of a step: what was called, with what, and what came of it. Pure.
+
+Long lines of older messages lose their middle, and older results their images; the question stays as it is, and so does the newest
+exchange, unless the model itself said that all of it is too long. Compacting is itself a fact of the run (`compacted`), so that every
+planner that folds the log sees the same conversation.
+"""
+
+import json
+from typing import Any
+
+from services.planner.conversation import images
+
+_HEAD = 0.7
+_NEWEST = 10
+"""How much longer than older ones the lines of the newest exchange may be."""
+_MARK = " …[shortened]… "
+
+
+def length(message: dict[str, Any]) -> int:
+    """Characters of a message's text, and of the arguments of its calls."""
+    content = message["content"] or ""
+    text = len(content) if isinstance(content, str) else sum(map(_part_length, content))
+    return text + sum(len(call["function"]["arguments"]) for call in message.get("tool_calls", ()))
+
+
+def _part_length(part: dict[str, Any]) -> int:
+    return images.CHARACTERS if part["type"] == images.IMAGE else len(part["text"])
+
+
+def compacted(history: list[dict[str, Any]], line_characters: int, *, newest: bool = False) -> list[dict[str, Any]]:
+    """Return the conversation with every line of its middle cut to about `line_characters`; `newest`: of its end to ten times that."""
+    begins = max((number for number, message in enumerate(history) if message["role"] == "assistant"), default=1)
+    first, middle, last = history[:1], history[1:begins], history[max(1, begins) :]
+    if newest:
+        last = [_shortened(message, _NEWEST * line_characters) for message in last]
+    return [*first, *(_shortened(message, line_characters) for message in middle), *last]
+
+
+def _shortened(message: dict[str, Any], limit: int) -> dict[str, Any]:
+    if length(message) <= limit:
+        return message
+    short = dict(message)
+    if isinstance(message["content"], str):
+        short["content"] = _text(message["content"], limit)
+    elif message["content"] is not None:
+        short["content"] = "\n".join(_text(part.get("text", images.LEFT_OUT), limit) for part in message["content"])
+    if "tool_calls" in message:
+        short["tool_calls"] = [_short_call(call, limit) for call in message["tool_calls"]]
+    return short
+
+
+def _text(text: str, limit: int) -> str:
+    return "\n".join(_line(line, limit) for line in text.split("\n"))
+
+
+def _short_call(call: dict[str, Any], limit: int) -> dict[str, Any]:
+    """A call whose arguments are still JSON: providers check that."""
+    arguments = call["function"]["arguments"]
+    if len(arguments) <= limit + len(_MARK):
+        return call
+    text = json.dumps({"shortened": _line(arguments, limit)}, ensure_ascii=False)
+    return {**call, "function": {**call["function"], "arguments": text}}
+
+
+def _line(line: str, limit: int) -> str:
+    if len(line) <= limit + len(_MARK):
+        return line
+    head = int(limit * _HEAD)
+    return f"{line[:head]}{_MARK}{line[-(limit - head) :]}"

@@ -1,0 +1,165 @@
+"""From facts to messages."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from contracts import events
+from contracts.actions import FINAL_RESPONSE, PLAN
+from contracts.events import ActionFormat, ActionTransport
+from contracts.images import ImageRef
+from contracts.runs import RunLimits, RunRequested
+from contracts.tools import ToolSpec
+from services.planner.agents import Agent
+from services.planner.conversation import texts
+from services.planner.conversation.catalogue import render_catalogue, shown_name
+from services.planner.conversation.compact import compact
+from services.planner.conversation.images import with_images
+from services.shared.builtin_tools import READ_ARTIFACT, readable_in
+
+Message = dict[str, Any]
+CACHE_MARK = {"type": "ephemeral"}
+"""Ends the stable prefix. The model's side removes it for providers that do not know it."""
+
+
+def system_message(
+    agent: Agent,
+    tools: Sequence[ToolSpec],
+    *,
+    limits: RunLimits,
+    action_format: ActionFormat = "auto",
+    transport: ActionTransport = "json",
+    tasks: bool = False,
+) -> Message:
+    """Everything that stays the same in a run: output format, actions, finishing, tools, the agent's guidance, limits.
+
+    `tasks`: whether the model may start background work. With the transport `tools` the catalogue goes beside the messages.
+    """
+    native = transport == "tools"
+    sections = [
+        texts.IDENTITY,
+        texts.NATIVE if native else texts.output_format(action_format, tasks=tasks),
+        "" if native else texts.actions(action_format, tasks=tasks),
+        texts.FINISHING,
+        texts.plans(limits.max_parallel),
+        texts.DATA,
+        "" if native else render_catalogue(tools),
+        _guidance(agent),
+        texts.limits(limits),
+    ]
+    text = "\n\n".join(section for section in sections if section)
+    return {"role": "system", "content": [{"type": "text", "text": text, "cache_control": CACHE_MARK}]}
+
+
+def question_message(request: RunRequested, images: Sequence[ImageRef] = ()) -> Message:
+    """The user's question, the day on which it was asked, and what the caller gave beside it, as data; then the images."""
+    asked_on = datetime.fromtimestamp(request.requested_at / 1000, UTC).strftime("%Y-%m-%d, %A")
+    text = f"<question>\n{request.query.replace('</question>', '< /question>')}\n</question>\n<asked_on>{asked_on} (UTC)</asked_on>"
+    if request.llm_context:
+        text += f"\n{texts.CONTEXT_LEAD}\n<context>\n{as_data(request.llm_context)}\n</context>"
+    return {"role": "user", "content": with_images(text, images)}
+
+
+def decision_message(step: events.Step, *, action_format: ActionFormat = "auto") -> Message:
+    """What the model decided, in the form in which it is asked to decide."""
+    legacy = action_format == "legacy"
+    if step.answer is not None:
+        args: dict[str, Any] = {"answer": step.answer}
+        return _action(None if legacy else FINAL_RESPONSE, args, thought=step.thought, legacy=legacy)
+    if len(step.calls) == 1 and step.join is None and step.node == step.calls[0].tool:
+        return _action(shown_name(step.calls[0].tool), step.calls[0].args, thought=step.thought, legacy=legacy)
+    steps = [{"node": shown_name(call.tool), "args": call.args} for call in step.calls]
+    join = None
+    if step.join is not None:
+        join = {"node": shown_name(step.join.node), "args": step.join.args}
+        join |= {} if step.join.inject is None else {"inject": step.join.inject}
+    if legacy:
+        return _action(None, {}, thought=step.thought, legacy=True, plan=steps, join=join)
+    return _action(PLAN, {"steps": steps} | ({"join": join} if join else {}))
+
+
+def observation_message(
+    step_no: int, calls: Sequence[events.PlannedCall], observed: Sequence[events.Observed], *, notes: Sequence[str] = ()
+) -> Message:
+    """What the calls of a step came to, as data, in the order of the calls; a join's outcome follows. `notes` are the runtime's own."""
+    order = {call.call_id: number for number, call in enumerate(calls)}
+    lines = [as_data(outcome(each)) for each in sorted(observed, key=lambda each: order.get(each.call_id, len(order)))]
+    text = f'<results step="{step_no}">\n' + "\n".join(lines) + "\n</results>"
+    return _says("user", "\n".join([text, *notes, texts.NEXT]))
+
+
+def repair_messages(repaired: events.Repaired, *, transport: ActionTransport = "json") -> list[Message]:
+    """What the model said, and why it could not be carried out."""
+    complaint = (texts.NATIVE_REPAIR if transport == "tools" else texts.REPAIR).format(reason=repaired.reason)
+    reply = [_says("assistant", repaired.reply)] if repaired.reply.strip() else []
+    return [*reply, _says("user", complaint)]
+
+
+def budget_note(
+    *, steps_left: int | None = None, tool_calls_left: int | None = None, reason: str | None = None, action_format: ActionFormat = "auto"
+) -> Message | None:
+    """Tell the model, at the end of the conversation, that its means are nearly spent; None while they are not."""
+    if reason is not None or steps_left == 1 or tool_calls_left == 0:
+        because = reason or ("this is your last decision" if steps_left == 1 else "no tool call is left")
+        last = texts.LEGACY_LAST if action_format == "legacy" else texts.LAST
+        return _says("user", last.format(because=because))
+    if steps_left == 2:  # noqa: PLR2004, one for a tool and one for the answer
+        return _says("user", texts.NEARLY_LAST)
+    return None
+
+
+def answer_note() -> Message:
+    """Ask for the text of the answer alone, after a final response that had none."""
+    return _says("user", texts.ANSWER_ALONE)
+
+
+def as_data(value: Any) -> str:
+    r"""Compact JSON on one line in which no marker can be closed: `</` is written `<\/`, which JSON reads the same."""
+    return compact(value).replace("</", "<\\/")
+
+
+def outcome(observed: events.Observed) -> dict[str, Any]:
+    """A settled call as the model sees it."""
+    said: dict[str, Any] = {"call": observed.call_id, "tool": shown_name(observed.tool), "status": observed.status}
+    if observed.status == "succeeded":
+        return said | {"observation": observed.observation} | _more(observed)
+    if observed.failure is not None:
+        said |= {"error": observed.failure.code, "reason": observed.failure.reason, "retryable": observed.failure.retryable}
+    return said if observed.observation is None else said | {"observation": observed.observation}
+
+
+def _more(observed: events.Observed) -> dict[str, Any]:
+    """How the model may read on where it sees the ends of an observation alone."""
+    artifact_id = readable_in(observed.observation, observed.artifacts)
+    return (
+        {}
+        if artifact_id is None
+        else {"more": {"next_node": READ_ARTIFACT, "args": {"artifact_id": artifact_id, "offset": 0, "length": 8000}}}
+    )
+
+
+def _guidance(agent: Agent) -> str:
+    if not agent.system_prompt.strip() and not agent.skills:
+        return ""
+    skills = [f"- {skill.strip()}" for skill in agent.skills]
+    return "\n".join(part for part in ["# Guidance", agent.system_prompt.strip(), *skills] if part)
+
+
+def _action(
+    node: str | None,
+    args: dict[str, Any],
+    *,
+    thought: str | None = None,
+    legacy: bool = False,
+    plan: list[dict[str, Any]] | None = None,
+    join: dict[str, Any] | None = None,
+) -> Message:
+    if legacy:
+        action = {"thought": thought or "", "next_node": node, "args": args, "plan": plan, "join": join}
+    else:
+        action = {"next_node": node, "args": args}
+    return _says("assistant", compact(action))
+
+
+def _says(role: Literal["user", "assistant"], text: str) -> Message:
+    return {"role": role, "content": text}

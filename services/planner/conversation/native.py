@@ -1,0 +1,116 @@
+"""The same actions as native tool calls (`action_transport: tools`), for models that are better at them than at JSON.
+
+Tools and opcodes are offered as functions; the model has to call one. What it calls is written down as the JSON action that it stands
+for, and from there on everything is the same: one parser, one stream, one set of events.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from contracts import events
+from contracts.actions import FINAL_RESPONSE, PLAN
+from contracts.tools import ToolSpec
+from services.planner.conversation.catalogue import DESCRIPTION_LIMIT, clean, compact_schema, shown_name
+from services.planner.conversation.compact import compact
+from services.planner.conversation.messages import Message, as_data, outcome
+
+_SOURCE = {"type": "object", "properties": {"title": {"type": "string"}, "url": {"type": "string"}, "snippet": {"type": "string"}}}
+_FINAL = {
+    "type": "object",
+    "properties": {
+        "answer": {"type": "string", "description": "the whole answer, addressed to the user and in the user's language"},
+        "confidence": {"type": "number"},
+        "sources": {"type": "array", "items": _SOURCE},
+        "warnings": {"type": "array", "items": {"type": "string"}},
+        "requires_followup": {"type": "boolean"},
+        "suggested_actions": {"type": "array", "items": {"type": "object"}},
+        "language": {"type": "string"},
+        "route": {"type": "string"},
+    },
+    "required": ["answer"],
+}
+_NEEDS_APPROVAL = "(Needs a person's approval, which cannot be given yet: a call ends as approval_unavailable, without running.)"
+_CALL = {"type": "object", "properties": {"node": {"type": "string"}, "args": {"type": "object"}}, "required": ["node", "args"]}
+_JOIN = {
+    "type": "object",
+    "properties": {"node": {"type": "string"}, "args": {"type": "object"}, "inject": {"type": "object"}},
+    "required": ["node"],
+}
+_PLAN = {"type": "object", "properties": {"steps": {"type": "array", "items": _CALL}, "join": _JOIN}, "required": ["steps"]}
+
+
+def functions(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
+    """What the model may call: its tools, then the opcodes, in the form of OpenAI's `tools`. The order is the catalogue's."""
+    offered = [(shown_name(tool.name), _description(tool), compact_schema(tool.input_schema)) for tool in tools]
+    offered.append((FINAL_RESPONSE, "Answer the user: this ends the run.", _FINAL))
+    if tools:
+        offered.append((PLAN, "Call several tools at once; `join` names the tool that receives their results.", _PLAN))
+    return [
+        {"type": "function", "function": {"name": name, "description": description, "parameters": {"type": "object", **schema}}}
+        for name, description, schema in offered
+    ]
+
+
+def _description(tool: ToolSpec) -> str:
+    text = clean(tool.description, DESCRIPTION_LIMIT)
+    return f"{text} {_NEEDS_APPROVAL}".strip() if tool.requires_approval else text
+
+
+def action_of(calls: Sequence[dict[str, Any]]) -> str:
+    """The JSON action that native calls stand for. Several tools at once are a plan; an answer beside tools does not count yet."""
+    named = [(call["function"]["name"], call["function"]["arguments"]) for call in calls]
+    if len(named) > 1 and named[0][0] != FINAL_RESPONSE:
+        steps = [f'{{"node": {compact(name)}, "args": {_arguments(text)}}}' for name, text in named if name not in {FINAL_RESPONSE, PLAN}]
+        if len(steps) > 1:
+            return f'{{"next_node": "{PLAN}", "args": {{"steps": [{", ".join(steps)}]}}}}'
+    name, text = named[0]
+    return f"{head_of(name)}{_arguments(text)}}}"
+
+
+def head_of(name: str) -> str:
+    """The beginning of the JSON action that a call of this function stands for; its arguments follow as they arrive."""
+    return f'{{"next_node": {compact(name)}, "args": '
+
+
+def _arguments(text: str) -> str:
+    return text.strip() or "{}"
+
+
+def decision(step: events.Step) -> Message:
+    """What the model decided, as the calls that it made."""
+    if step.answer is not None:
+        return {"role": "assistant", "content": step.answer}
+    if step.join is None:
+        return _called([(number, shown_name(call.tool), call.args) for number, call in enumerate(step.calls, 1)], step.step)
+    join = {"node": shown_name(step.join.node), "args": step.join.args}
+    join |= {} if step.join.inject is None else {"inject": step.join.inject}
+    steps = [{"node": shown_name(call.tool), "args": call.args} for call in step.calls]
+    return _called([(0, PLAN, {"steps": steps, "join": join})], step.step)
+
+
+def results(step: events.Step, observed: Sequence[events.Observed], notes: Sequence[str]) -> list[Message]:
+    """What the calls came to, one message per call; a plan with a join was one call. `notes` are the runtime's own."""
+    order = {call.call_id: number for number, call in enumerate(step.calls, 1)}
+    told = sorted(observed, key=lambda each: order.get(each.call_id, len(order) + 1))
+    if step.join is not None:
+        return [_result(step.step, 0, told, notes)]
+    last = told[-1]
+    return [_result(step.step, order.get(each.call_id, 0), [each], notes if each is last else ()) for each in told]
+
+
+def _called(calls: Sequence[tuple[int, str, dict[str, Any]]], step: int) -> Message:
+    tool_calls = [
+        {"id": _call_id(step, number), "type": "function", "function": {"name": name, "arguments": compact(args)}}
+        for number, name, args in calls
+    ]
+    return {"role": "assistant", "content": None, "tool_calls": tool_calls}
+
+
+def _result(step: int, number: int, observed: Sequence[events.Observed], notes: Sequence[str]) -> Message:
+    lines = [as_data(outcome(each)) for each in observed]
+    return {"role": "tool", "tool_call_id": _call_id(step, number), "content": "\n".join(["<results>", *lines, "</results>", *notes])}
+
+
+def _call_id(step: int, number: int) -> str:
+    """Nine letters and digits: one provider takes no other."""
+    return f"c{step % 0x10000:04x}{number % 0x10000:04x}"

@@ -1,0 +1,137 @@
+"""Give a model the bytes of the images that a conversation refers to, for one call at a time.
+
+Rule 1: the bytes are in memory, in a cache of a fixed size, and in the request to the provider; nowhere else. Whoever prints such a request
+sees `<image image/png 12345 bytes>`.
+Rule 2: an image that is gone is left out, and the run says so; a store that is away is waited for.
+Rule 3: an image goes to a provider only under the type that its own bytes have.
+Rule 4: the name of its file is for people: no log holds it.
+Rule 5: the store is asked before an image of the cache is shown, so one that was deleted or has expired is shown no more; and what is not
+shown for a while leaves the cache.
+"""
+
+import asyncio
+import base64
+from collections import OrderedDict
+from typing import Any
+
+import structlog
+
+from services.messaging.connection import Bus
+from services.planner.conversation.images import IMAGE, Part
+from services.planner.models.errors import ModelFailed
+from services.shared.artifacts.client import ArtifactClient
+from services.shared.artifacts.errors import ArtifactFailed, ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge
+from services.shared.image_types import image_type
+
+logger = structlog.get_logger(__name__)
+
+Message = dict[str, Any]
+_Key = tuple[str, str, str]
+"""Tenant, artifact, and the run where only the run's own may be fetched."""
+MAX_IMAGE_BYTES = 40 << 20
+_CACHED_CHARACTERS = 64 << 20
+_CACHED_S = 300.0
+"""Longer than most models take between two calls of a run."""
+_PATIENCE_S = 120.0
+_GONE = "[an image was here; it is not available any more]"
+
+
+class DataUrl(str):
+    """The bytes of an image as a URL. Its repr shows none of them."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        head, _, body = self.partition(",")
+        size = len(body) * 3 // 4 - body[-2:].count("=")
+        return f"<image {head.removeprefix('data:').removesuffix(';base64')} {size} bytes>"
+
+
+class Pictures:
+    """The artifact store, as models' calls see it."""
+
+    def __init__(self, bus: Bus, *, cached_s: float = _CACHED_S) -> None:
+        self._client = ArtifactClient(bus, patience_s=_PATIENCE_S)
+        self._known: OrderedDict[_Key, tuple[DataUrl, asyncio.TimerHandle]] = OrderedDict()
+        self._cached_s = cached_s
+        self._size = 0
+
+    async def filled(self, tenant: str, run: str, messages: list[Message]) -> tuple[list[Message], list[str]]:
+        """Return the messages with bytes in the places of references, and a warning per image that is left out.
+
+        Raises ModelFailed, retryable, when the store stays away.
+        """
+        warnings: list[str] = []
+        filled = [await self._filled(tenant, run, message, warnings) for message in messages]
+        return filled, warnings
+
+    async def _filled(self, tenant: str, run: str, message: Message, warnings: list[str]) -> Message:
+        if not isinstance(message["content"], list):
+            return message
+        parts = []
+        for part in message["content"]:
+            if part["type"] != IMAGE:
+                parts.append(part)
+                continue
+            try:
+                url = await self._url(tenant, run, part)
+            except _Gone as gone:
+                warnings.append(f"image_dropped: {part['name']}: {gone}")
+                parts.append({"type": "text", "text": _GONE})
+            else:
+                logger.debug("image_shown", run_id=run, artifact_id=part.get("artifact_id"), image=repr(url))
+                parts.append(_as_sent(part, url))
+        return {**message, "content": parts}
+
+    async def _url(self, tenant: str, run: str, part: Part) -> DataUrl:
+        if "inline" in part:
+            return _data_url(base64.b64decode(part["inline"]))
+        artifact, only_of = part["artifact_id"], run if part.get("of_run") else None
+        key = (tenant, artifact, only_of or "")
+        known = self._known.get(key)
+        try:
+            if known is not None:
+                await self._client.head(tenant, artifact, run=only_of)
+                url = known[0]
+            else:
+                download = await self._client.get(tenant, artifact, run=only_of)
+                url = await asyncio.to_thread(_data_url, await download.read(MAX_IMAGE_BYTES))
+        except ArtifactNotFound:
+            self._drop(key)
+            raise _Gone("it is not stored any more") from None
+        except (ArtifactTooLarge, ArtifactInvalid) as error:
+            raise _Gone(error.reason) from None
+        except ArtifactFailed as error:
+            raise ModelFailed("storage_unavailable", f"an image could not be fetched: {error.reason}", retryable=True, calls=0) from None
+        self._keep(key, url)
+        return url
+
+    def _keep(self, key: _Key, url: DataUrl) -> None:
+        self._drop(key)
+        self._known[key] = url, asyncio.get_running_loop().call_later(self._cached_s, self._drop, key)
+        self._size += len(url)
+        while self._size > _CACHED_CHARACTERS:
+            self._drop(next(iter(self._known)))
+
+    def _drop(self, key: _Key) -> None:
+        known = self._known.pop(key, None)
+        if known is not None:
+            url, timer = known
+            timer.cancel()
+            self._size -= len(url)
+
+
+class _Gone(Exception):
+    """An image has to be left out; the message says why."""
+
+
+def _data_url(data: bytes) -> DataUrl:
+    kind = image_type(data)
+    if kind is None:
+        raise _Gone("it is no image that models take")
+    return DataUrl(f"data:{kind};base64,{base64.b64encode(data).decode()}")
+
+
+def _as_sent(part: Part, url: DataUrl) -> Part:
+    detail = {"detail": part["detail"]} if "detail" in part else {}
+    return {"type": "image_url", "image_url": {"url": url, **detail}}

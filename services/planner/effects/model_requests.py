@@ -1,0 +1,153 @@
+"""Put together what a model call needs: the run's agent, its pinned tools, the dialect, the model."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from contracts.events import RunStarted
+from contracts.faults import Fault
+from contracts.inbox import CallFinished
+from contracts.payload import Usage
+from contracts.runs import RunLimits, RunRequested
+from contracts.tools import ToolSpec
+from services.planner.agents import DEFAULT_AGENT, Agent
+from services.planner.effects.image_loader import Pictures
+from services.planner.effects.redaction import Redactor
+from services.planner.errors import CannotOpen
+from services.planner.models.litellm import Delta, Model, ModelFailed, ModelRequest, Reply
+from services.planner.models.retries import OnNote, Retrying
+from services.planner.run import opening, triage_critique
+from services.planner.run.state import Run
+from services.planner.run.triage_critique import Critique, Triage
+from services.planner.strategies.base import Reading, Strategy
+from services.shared.tool_catalogue import Catalogue
+
+logger = structlog.get_logger(__name__)
+
+_ABSENT_S = 5.0
+"""A run waits so long for tools that its agent names and that are not there."""
+_CHECK_S = 0.05
+_SHORT_S = 30.0
+"""For a triage or a critique: the run goes on without it."""
+
+
+class Thinker:
+    """Everything between a run and its model."""
+
+    def __init__(
+        self,
+        *,
+        model: Model,
+        defaults: opening.Defaults,
+        agents: Mapping[str, Agent],
+        catalogue: Catalogue,
+        strategies: Mapping[str, Strategy],
+        pictures: Pictures,
+    ) -> None:
+        self._model = model
+        self._defaults = defaults
+        self._agents = agents
+        self._catalogue = catalogue
+        self._strategies = strategies
+        self._pictures = pictures
+        self._redactor = Redactor()
+
+    def open(self, request: RunRequested) -> tuple[RunStarted, Fault | None]:
+        """What opening the run records; with a fault, if it cannot be opened."""
+        try:
+            return opening.open_run(request, self._agents, self._catalogue.live(), self._defaults), None
+        except CannotOpen as error:
+            bare = RunStarted(run_id=request.run_id, tenant=request.tenant, request=opening.listed(request), limits=RunLimits())
+            return bare, error.fault
+
+    def lacks_tools(self, request: RunRequested) -> bool:
+        """Whether a tool that the run's agent names is absent."""
+        return bool(opening.absent(request, self._agents, self._catalogue.live()))
+
+    async def await_tools(self, request: RunRequested) -> None:
+        """Return once all tools that the run's agent names are there, or after a while: they may have been started just now."""
+        until = time.monotonic() + _ABSENT_S
+        while self.lacks_tools(request) and time.monotonic() < until:  # noqa: ASYNC110, the catalogue tells of no single change
+            await asyncio.sleep(_CHECK_S)
+
+    async def think(
+        self, run: Run, on_failure: OnNote | None = None, warn: Callable[[list[str]], object] = lambda _: None
+    ) -> tuple[AsyncGenerator[Delta | Reply, None], Reading]:
+        """Start asking for the run's next decision.
+
+        `on_failure` hears of every request that failed and is made up for, `warn` of what the model was not shown.
+        """
+        assert run.started is not None  # noqa: S101, `asked` follows `run_started` in every log
+        request = run.started.request
+        # An agent that has left the agents file meanwhile leaves its runs to the default one.
+        agent = self._agents.get(request.agent) or self._agents[DEFAULT_AGENT]
+        tools = list((await self.specs(run.started)).values())
+        strategy = self._strategies[request.strategy or agent.strategy]
+        model = replace(self._model, on_note=on_failure) if isinstance(self._model, Retrying) else self._model
+        asked = strategy.request(run, tools, agent)
+        stream = self._with_images(model, asked, run.started, warn) if run.images else model.stream(asked)
+        return stream, strategy.reading(run, tools)
+
+    async def _with_images(
+        self, model: Model, asked: ModelRequest, started: RunStarted, warn: Callable[[list[str]], object]
+    ) -> AsyncGenerator[Delta | Reply, None]:
+        messages, warnings = await self._pictures.filled(started.tenant, started.run_id, asked.messages)
+        warn(warnings)
+        async with aclosing(model.stream(replace(asked, messages=messages))) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def specs(self, started: RunStarted) -> dict[str, ToolSpec]:
+        """The tools that the run pinned when it was opened, by name."""
+        specs = [await self._catalogue.spec(digest) for digest in started.tools.values()]
+        return {spec.name: spec for spec in specs if spec is not None}
+
+    async def concurrency(self, run: Run, tool: str) -> int:
+        """How many calls of a tool are done at once."""
+        digest = run.started.tools.get(tool) if run.started else None
+        spec = await self._catalogue.spec(digest) if digest else None
+        return spec.concurrency if spec else 1
+
+    async def redacted(self, started: RunStarted, finished: CallFinished) -> CallFinished:
+        """Return an outcome without what its tool's marks hide from the model; the same object where nothing was left to hide."""
+        digest = started.tools.get(finished.tool)
+        spec = await self._catalogue.spec(digest) if digest else None
+        return finished if digest is None or spec is None else self._redactor.redacted(finished, digest, spec)
+
+    async def triage(self, run: Run) -> Triage:
+        """Have a cheap call pick the effort. Never raises: `medium` where it fails."""
+        assert run.started is not None  # noqa: S101, see think
+        models = run.started.models
+        messages = triage_critique.triage_messages(run.started.request.query, models)
+        text, usage = await self._short_call(run.started.triage_model or run.model, messages)
+        return triage_critique.read_triage(text, models, usage)
+
+    async def critique(self, run: Run, answer: str, within_s: float = _SHORT_S) -> Critique:
+        """Have an answer judged within so many seconds. Never raises: without a score where it fails."""
+        assert run.started is not None  # noqa: S101, see think
+        reflection = run.started.reflection
+        model = (reflection.model if reflection else None) or run.model
+        messages = triage_critique.critique_messages(run.started.request.query, answer, run.last_observation)
+        return triage_critique.read_critique(*await self._short_call(model, messages, min(within_s, _SHORT_S)))
+
+    async def _short_call(self, model: str, messages: list[dict[str, Any]], within_s: float = _SHORT_S) -> tuple[str, Usage]:
+        if within_s <= 0:
+            return "", Usage(cost_usd=0.0)
+        request = ModelRequest(
+            model=model, messages=messages, response_format={"type": "json_object"}, timeout_s=within_s, total_s=within_s
+        )
+        stream = self._model.stream(request)
+        try:
+            async for piece in stream:
+                if isinstance(piece, Reply):
+                    return piece.text, piece.usage
+        except ModelFailed as error:
+            logger.info("judgement_failed", code=error.fault.code)
+        finally:
+            await stream.aclose()
+        return "", Usage(cost_usd=0.0)

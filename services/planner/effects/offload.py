@@ -1,0 +1,75 @@
+"""Keep the terminal record light: what all calls of a run have left inline may be more than one event may hold.
+
+Rule: above 128 KiB together the heaviest artifacts of a payload become references. Where the store is away they stay as they are: a run
+ends all the same.
+"""
+
+import asyncio
+import hashlib
+from typing import Any
+
+import structlog
+
+from contracts.events import Cancelled, Done, Error
+from contracts.records import Record
+from services.messaging.connection import Bus
+from services.shared.artifacts.client import ArtifactClient
+from services.shared.artifacts.errors import ArtifactFailed
+from services.shared.redaction import EVENT_INLINE_BYTES, as_reference, heavy_paths, to_blob, wire_size
+
+logger = structlog.get_logger(__name__)
+Artifacts = dict[str, dict[str, Any]]
+
+_PATIENCE_S = 5.0
+
+
+class Lightener:
+    """Puts away what is too much for a run's last record."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._client = ArtifactClient(bus, patience_s=_PATIENCE_S)
+
+    async def lighter(self, record: Record, tenant: str, run: str, session: str | None) -> Record:
+        """Return the record with references where its payload was too heavy; the same one where it was not."""
+        end = record.events[-1] if record.events else None
+        if not isinstance(end, Done | Error | Cancelled):
+            return record
+        artifacts = end.artifacts if isinstance(end, Done) else end.payload.artifacts
+        if not artifacts or wire_size(artifacts) <= EVENT_INLINE_BYTES:
+            return record
+        lighter = await self._put_away(artifacts, tenant, run, session)
+        if isinstance(end, Done):
+            smaller: Done | Error | Cancelled = end.model_copy(update={"artifacts": lighter})
+        else:
+            smaller = end.model_copy(update={"payload": end.payload.model_copy(update={"artifacts": lighter})})
+        return record.model_copy(update={"events": [*record.events[:-1], smaller]})
+
+    async def _put_away(self, artifacts: Artifacts, tenant: str, run: str, session: str | None) -> Artifacts:
+        found = ((tool, path, value) for tool, fields in artifacts.items() for path, value in fields.items())
+        places = {f"{tool}\n{path}": (tool, path) for tool, path, value in found if as_reference(value) is None}
+        heavy = sorted(heavy_paths({place: artifacts[tool][path] for place, (tool, path) in places.items()}))
+        lighter = {tool: dict(fields) for tool, fields in artifacts.items()}
+
+        async def put(place: str) -> None:
+            tool, path = places[place]
+            blob = to_blob(artifacts[tool][path])
+            name = hashlib.sha256(f"{tenant}\n{run}\n{place}\n".encode(errors="surrogatepass") + blob.body).hexdigest()[:32]
+            ref = await self._client.put(
+                tenant,
+                blob.body,
+                session=session,
+                run=run,
+                namespace=tool.partition("#")[0],
+                mime_type=blob.mime_type,
+                json_type=blob.json_type,
+                items=blob.items,
+                artifact_id=name,
+            )
+            lighter[tool][path] = ref.model_dump(mode="json", exclude_none=True)
+
+        for error in await asyncio.gather(*map(put, heavy), return_exceptions=True):
+            if isinstance(error, ArtifactFailed):
+                logger.warning("artifact_kept_inline", reason=error.reason)
+            elif error is not None:
+                raise error
+        return lighter

@@ -1,0 +1,153 @@
+"""The index of runs (KV `runs`), the timers of runs, and the purge of what is past its retention.
+
+Derived from the logs, so never fenced: `running` is written only where nothing is yet, an ended status over anything.
+"""
+
+import asyncio
+import time
+from datetime import UTC, datetime
+
+import structlog
+from pydantic import ValidationError
+
+from contracts import subjects
+from contracts.events import Done, Error, RunStarted
+from contracts.inbox import TimerFired
+from contracts.runs import RunStatus, State
+from services.messaging.connection import Bus
+from services.messaging.errors import WRONG_LAST_SEQUENCE, BusError, Refused
+from services.planner.deletions import forget_artifacts
+from services.planner.run.commands import TimerName
+from services.planner.run.state import Run
+from services.shared.artifacts.client import ArtifactClient
+from services.shared.artifacts.errors import ArtifactFailed
+
+logger = structlog.get_logger(__name__)
+
+_QUERY_SHOWN = 200
+_SWEEP_S, _SWEEP_AGAIN_S = 3600.0, 30.0
+_PATIENCE_S = 2.0
+_SWEEP_PAGE = 500
+_FAR_MS = 31_536_000_000
+"""A run without a deadline has a timer too, a year away, which changes nothing: an open run has a timer, and so it can be counted."""
+
+
+def _key(started: RunStarted) -> str:
+    request = started.request
+    return f"$KV.{subjects.RUNS_BUCKET}.{subjects.run_key(request.tenant, request.requested_at, request.run_id)}"
+
+
+def status_of(run: Run, started: RunStarted) -> RunStatus:
+    """Where the run stands, without its payload."""
+    end, request = run.terminal, started.request
+    status: State = end.type if end is not None else "running"
+    return RunStatus(
+        run_id=request.run_id,
+        status=status,
+        agent=request.agent,
+        query=request.query[:_QUERY_SHOWN],
+        session_id=request.session_id,
+        requested_at=request.requested_at,
+        started_at=run.started_at or None,
+        ended_at=run.ended_at or None,
+        reason=end.reason if isinstance(end, Done) else None if end is None else "error" if isinstance(end, Error) else "cancelled",
+        code=end.code if isinstance(end, Error) else None,
+        usage=end.usage if end is not None else None,
+    )
+
+
+async def enter(bus: Bus, run: Run, started: RunStarted) -> None:
+    """Enter an opened run and set its deadline. Harmless when done twice."""
+    at = run.deadline_at if run.deadline_at is not None else started.request.requested_at + _FAR_MS
+    await asyncio.gather(_create(bus, run, started), set_timer(bus, started, "deadline", at))
+
+
+async def _create(bus: Bus, run: Run, started: RunStarted) -> None:
+    data = status_of(run, started).model_dump_json().encode()
+    try:
+        await bus.publish_surely(_key(started), data, f"{started.run_id}-running", {"Nats-Expected-Last-Subject-Sequence": "0"})
+    except Refused as error:
+        if error.code != WRONG_LAST_SEQUENCE:
+            raise
+
+
+async def set_timer(bus: Bus, started: RunStarted, name: TimerName, at_ms: int) -> None:
+    """Have the run reminded at a time, Unix ms; in place of an earlier timer of the name. Harmless when done twice."""
+    subject = subjects.timer(started.tenant, started.run_id, name)
+    at = datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    headers = {
+        "Nats-Schedule": f"@at {at}",
+        "Nats-Schedule-Target": subjects.due(started.tenant, started.run_id, name),
+        "Nats-Schedule-TTL": "5m",  # What is due has been copied to INBOX by then; it need not stay here.
+        "Nats-Rollup": "sub",
+    }
+    body = TimerFired(timer=name, at=at_ms).model_dump_json().encode()
+    await bus.publish_surely(subject, body, f"{started.run_id}-{name}-{at_ms}", headers)
+
+
+async def close(bus: Bus, run: Run, started: RunStarted) -> None:
+    """Enter the end of a run and cancel its timers. Harmless when done twice."""
+    data = status_of(run, started).model_dump_json().encode()
+    entered = bus.publish_surely(_key(started), data, f"{started.run_id}-ended")
+    await asyncio.gather(entered, _purge(bus, subjects.TIMERS, subjects.timers_of(started.tenant, started.run_id)))
+
+
+async def _purge(bus: Bus, stream: str, subject: str) -> int:
+    try:
+        await bus.api(f"STREAM.PURGE.{stream}", {"filter": subject})
+    except BusError as error:
+        # A timer of an ended run changes nothing.
+        logger.warning("purge_failed", subject=subject, error=str(error))
+    return 0
+
+
+async def forget_context(bus: Bus, tenant: str, run: str) -> None:
+    """Remove what was kept for the tools of a run that was stopped before it was opened."""
+    await _purge(bus, subjects.RUNS, subjects.context(tenant, run))
+
+
+async def sweep(bus: Bus, retention_days: float) -> None:
+    """Purge finished runs past their retention, for ever, about once an hour. Several planners at once do no harm."""
+    artifacts = ArtifactClient(bus, patience_s=_PATIENCE_S)
+    while True:
+        pause_s = _SWEEP_S
+        try:
+            await sweep_once(bus, artifacts, int((time.time() - retention_days * 86_400) * 1000))
+        except (BusError, ArtifactFailed) as error:
+            logger.warning("sweep_failed", error=str(error))
+            pause_s = _SWEEP_AGAIN_S
+        await asyncio.sleep(pause_s)
+
+
+async def sweep_once(bus: Bus, artifacts: ArtifactClient, before: int) -> int:
+    """Purge the runs that ended before `before` (Unix ms), artifacts and images included, and return how many.
+
+    The index is read in the order of its last changes. An entry goes last, so that what fails is found again. Raises BusError and
+    ArtifactFailed.
+    """
+    reader = await bus.reader(f"KV_{subjects.RUNS_BUCKET}")
+    purged, start = 0, 1
+    while True:
+        page, _ = await reader.page(f"$KV.{subjects.RUNS_BUCKET}.>", start, _SWEEP_PAGE)
+        for message in page:
+            headers = message.headers or {}
+            start = int(headers["Nats-Sequence"]) + 1
+            try:
+                status = RunStatus.model_validate_json(message.data)
+                tenant, _ = subjects.parse_run_key(headers["Nats-Subject"].removeprefix(f"$KV.{subjects.RUNS_BUCKET}."))
+            except (ValidationError, subjects.InvalidName):
+                continue
+            if status.ended_at is None:
+                continue
+            if status.ended_at >= before:
+                return purged
+            places = [(subjects.RUNS, subject) for subject in subjects.of_run(tenant, status.run_id)]
+            # Its request is long gone, unless the queue has lost track of it; without a log it would show as queued.
+            places.append((subjects.REQUESTS, subjects.request(tenant, status.run_id)))
+            for stream, subject in places:
+                await bus.api(f"STREAM.PURGE.{stream}", {"filter": subject})
+            await forget_artifacts(artifacts, tenant, status.run_id)
+            await bus.api(f"STREAM.PURGE.KV_{subjects.RUNS_BUCKET}", {"filter": headers["Nats-Subject"]})
+            purged += 1
+        if not page:
+            return purged

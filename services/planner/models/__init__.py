@@ -1,0 +1,1 @@
+"""Models: one interface, its providers, and how their failures are told apart."""

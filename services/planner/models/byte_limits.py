@@ -1,0 +1,229 @@
+"""What a provider sends, bounded: bytes as they came in, bytes that may be read out. No I/O.
+
+Rule 1: everything is counted as it came and unpacked, and nothing is unpacked beyond the limit.
+Rule 2: a line is passed on whole, and no line is longer than its limit. Comments and further empty lines, which say nothing and of which
+LiteLLM makes chunks, are left out.
+Rule 3: errors are shortened. LiteLLM searches an error's text with some dozens of regular expressions, several times: 1 ms per KB each.
+The same holds for errors inside a stream, and for long lines that are no JSON or have very many members, since they become errors.
+"""
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import orjson
+
+from services.planner.models.errors import ModelFailed
+
+IDENTITY = "identity"
+_SHOWN_BYTES = 4096
+"""Of an error, and of a line that becomes one."""
+_UNPACKED_BYTES = 1 << 16
+_PACKED = {"gzip": zlib.MAX_WBITS | 16, "x-gzip": zlib.MAX_WBITS | 16, "deflate": zlib.MAX_WBITS}
+_BINARY = "application/vnd.amazon.eventstream"
+_LENGTHS = (1000, 100, 20)
+"""Characters of each text in a shortened error, tried in this order."""
+_WIDTH, _DEPTH = 20, 6
+_MOST_MEMBERS = 500
+"""Of a long event. LiteLLM takes 80 µs for each."""
+_NAMES = ("id", "model", "object", "type", "system_fingerprint", "service_tier")
+"""Texts of an event that are no part of what a model says; some are searched with regular expressions."""
+_ERROR_KEYS = frozenset({"error", "errors", "detail"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bytes that are taken from a provider: of a whole reply with its framing, of one of its lines, of an error's body."""
+
+    reply: int = 8 << 20
+    line: int = 1 << 20
+    error: int = 64 << 10
+
+
+class TooMuch(ModelFailed):
+    """A provider sent more than is taken, or in a form that is not taken."""
+
+    def __init__(self, reason: str, *, retryable: bool = True) -> None:
+        super().__init__("model_failed", reason, retryable=retryable)
+
+
+class Unpacker:
+    """Counts bytes and unpacks them. `feed` raises TooMuch."""
+
+    def __init__(self, model: str, limit: int, encoding: str) -> None:
+        self._model = model
+        self._limit = limit
+        self._packed = self._unpacked = 0
+        encoding = encoding.strip().lower() or IDENTITY
+        if encoding not in {IDENTITY, *_PACKED}:
+            raise TooMuch(f"the provider of {model} packs its replies although it was asked not to", retryable=False)
+        self._inflate = None if encoding == IDENTITY else zlib.decompressobj(_PACKED[encoding])
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Yield what the bytes are unpacked to, in pieces."""
+        self._packed += len(data)
+        self._check(self._packed)
+        piece = b""
+        # A full piece may leave more behind inside the unpacker.
+        while data or len(piece) == _UNPACKED_BYTES:
+            piece, data = self._next(data)
+            self._unpacked += len(piece)
+            self._check(self._unpacked)
+            if piece:
+                yield piece
+
+    def _next(self, data: bytes) -> tuple[bytes, bytes]:
+        if self._inflate is None:
+            return data[:_UNPACKED_BYTES], data[_UNPACKED_BYTES:]
+        if self._inflate.eof:
+            return b"", b""
+        try:
+            return self._inflate.decompress(data, _UNPACKED_BYTES), self._inflate.unconsumed_tail
+        except zlib.error:
+            raise TooMuch(f"the provider of {self._model} sent what cannot be unpacked") from None
+
+    def _check(self, count: int) -> None:
+        if count > self._limit:
+            raise TooMuch(f"{self._model} sent more than {self._limit:,} bytes for one reply (RUNWIRE_MODEL_REPLY_BYTES)")
+
+
+class Lines:
+    """Passes bytes on line by line. `feed` raises TooMuch."""
+
+    def __init__(self, model: str, limit: int) -> None:
+        self._model = model
+        self._limit = limit
+        self._held: list[bytes] = []
+        self._length = 0
+        self._after_empty = True
+        self._after_return = False
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Yield the lines that are whole now."""
+        for line in data.splitlines(keepends=True):
+            self._held.append(line)
+            self._length += len(line)
+            if self._length > self._limit:
+                raise TooMuch(f"{self._model} sent a line of more than {self._limit:,} bytes")
+            if line.endswith((b"\n", b"\r")) and (line := self.end()):
+                yield line
+
+    def end(self) -> bytes:
+        """What is held."""
+        line = b"".join(self._held)
+        self._held.clear()
+        self._length = 0
+        # "\r\n" may come in two parts.
+        second_half, self._after_return = line == b"\n" and self._after_return, line.endswith(b"\r")
+        empty = not line.strip() and not second_half
+        if line.startswith(b":") or (empty and self._after_empty):
+            return b""
+        self._after_empty = self._after_empty if second_half else empty
+        return line if len(line) <= _SHOWN_BYTES else _checked(line)
+
+
+class Bounded:
+    """All bounds of a reply: unpacked, counted, in whole lines where it has any. `feed` raises TooMuch."""
+
+    def __init__(self, model: str, limits: Limits, encoding: str, content_type: str) -> None:
+        self._unpacker = Unpacker(model, limits.reply, encoding)
+        self._lines = None if content_type.partition(";")[0].strip().lower() == _BINARY else Lines(model, limits.line)
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Yield what may be read."""
+        for piece in self._unpacker.feed(data):
+            if self._lines is None:
+                yield piece
+            else:
+                yield from self._lines.feed(piece)
+
+    def end(self) -> bytes:
+        """What is left at the reply's end."""
+        return b"" if self._lines is None else self._lines.end()
+
+
+class ErrorBody:
+    """An error's body, as far as it is read. What cannot be unpacked is left out: the status says enough."""
+
+    def __init__(self, model: str, limit: int, encoding: str) -> None:
+        self._limit = limit
+        self._body = bytearray()
+        try:
+            self._unpacker: Unpacker | None = Unpacker(model, limit, encoding)
+        except TooMuch:
+            self._unpacker = None
+
+    def take(self, data: bytes) -> bool:
+        """Add to it. False: nothing more is read."""
+        try:
+            for piece in self._unpacker.feed(data) if self._unpacker else ():
+                self._body += piece
+        except TooMuch:
+            return False
+        return self._unpacker is not None and len(self._body) < self._limit
+
+    def short(self) -> bytes:
+        """What LiteLLM sees of it."""
+        return shortened(bytes(self._body))
+
+
+def shortened(body: bytes) -> bytes:
+    """An error's body with all that tells what it is, in few bytes; JSON stays JSON."""
+    if len(body) <= _SHOWN_BYTES:
+        return body
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return body[:_SHOWN_BYTES]
+    for length in _LENGTHS:
+        short = orjson.dumps(_cut(value, length, _DEPTH))
+        if len(short) <= _SHOWN_BYTES:
+            return short
+    return body[:_SHOWN_BYTES]
+
+
+def _checked(line: bytes) -> bytes:
+    """A long line as it is, where it is a sound event; else short."""
+    content = line.strip()
+    head, content = (b"data: ", content[5:].strip()) if content.startswith(b"data:") else (b"", content)
+    try:
+        event = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        return line[:_SHOWN_BYTES] + b"\n"
+    if _is_error(event):
+        return head + shortened(content) + b"\n"
+    if _is_wide(event):
+        return line[:_SHOWN_BYTES] + b"\n"
+    long = {name: event[name][: _LENGTHS[0]] for name in _NAMES if isinstance(event.get(name), str) and len(event[name]) > _LENGTHS[0]}
+    return head + orjson.dumps({**event, **long}) + b"\n" if long else line
+
+
+def _is_wide(event: Any) -> bool:
+    """Whether it has more members than an event needs."""
+    count, waiting = 0, [event]
+    while waiting and count <= _MOST_MEMBERS:
+        value = waiting.pop()
+        if isinstance(value, dict | list):
+            count += len(value)
+            waiting.extend(islice(value.values() if isinstance(value, dict) else value, _MOST_MEMBERS))
+    return count > _MOST_MEMBERS
+
+
+def _is_error(event: Any) -> bool:
+    if not isinstance(event, dict):
+        return True
+    return any(event.get(key) for key in _ERROR_KEYS) or "error" in (event.get("type"), event.get("object"))
+
+
+def _cut(value: Any, length: int, depth: int) -> Any:
+    if isinstance(value, str):
+        return value[:length]
+    if isinstance(value, dict | list) and depth == 0:
+        return None
+    if isinstance(value, dict):
+        return {key[:length]: _cut(item, length, depth - 1) for key, item in list(value.items())[:_WIDTH]}
+    if isinstance(value, list):
+        return [_cut(item, length, depth - 1) for item in value[:_WIDTH]]
+    return value

@@ -1,0 +1,106 @@
+"""From a situation to one action, with reasons."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from services.planner.models.demo import answering, choosing
+from services.planner.models.demo.choosing import Choice
+from services.planner.models.demo.reading import Situation, Tried
+
+NAME = "builtin/rehearsal"
+WARNING = f"{NAME} answered: a rule-based stand-in, not a language model; configure RUNWIRE_MODEL"
+_PATIENCE = 4
+"""Steps after which it answers with what it has."""
+_NEEDED = "Set RUNWIRE_MODEL, or a provider's key such as OPENAI_API_KEY, and a language model answers instead."
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """One reply: what the rehearsal thought, and the text of its action."""
+
+    reasoning: str
+    text: str
+
+
+def act(situation: Situation) -> Act:
+    """Decide. Answers from what succeeded last; else calls the best tool not tried yet; else says what is missing."""
+    last = situation.tried[-1] if situation.tried else ()
+    succeeded = [tried for tried in last if tried.reason is None]
+    failed = [tried for tried in last if tried.reason is not None]
+    if succeeded:
+        reasoning = f"{_listed([tried.tool for tried in succeeded])} answered. That is what I can say."
+        return _answer(situation, reasoning, _from_results(succeeded, failed))
+    if not situation.must_answer and len(situation.tried) < _PATIENCE:
+        if not situation.tried and (several := choosing.parts(situation)):
+            return _plan(situation, several)
+        without = {tried.tool for step in situation.tried for tried in step}
+        if ranked := choosing.rank(situation, without=without):
+            return _call(situation, ranked[0], failed)
+    if situation.tried:
+        failures = [tried for step in situation.tried for tried in step if tried.reason is not None]
+        return _answer(situation, "Nothing that I could try worked.", _from_failures(failures), followup=True)
+    return _answer(situation, "No tool here fits the question, and I know nothing by myself.", _without_tools(situation), followup=True)
+
+
+def _call(situation: Situation, choice: Choice, failed: list[Tried]) -> Act:
+    before = f"{failed[-1].tool} failed: {failed[-1].reason} Next, " if failed else ""
+    reasoning = f"{before}{choice.tool.name} fits best: {choice.because or 'it is the closest'}. I call it."
+    return _action(situation, reasoning, choice.tool.name, choice.args)
+
+
+def _plan(situation: Situation, choices: list[Choice]) -> Act:
+    names = _listed([choice.tool.name for choice in choices])
+    steps = [{"node": choice.tool.name, "args": choice.args} for choice in choices]
+    reasoning = f"The question asks for {len(choices)} things that do not need each other: {names}. I run them at once."
+    if situation.legacy:
+        return _legacy(reasoning, None, {}, plan=steps)
+    return _action(situation, reasoning, "plan", {"steps": steps})
+
+
+def _from_results(succeeded: list[Tried], failed: list[Tried]) -> str:
+    lines = [answering.tell(tried) for tried in succeeded]
+    lines += [f"{tried.tool} failed: {tried.reason}" for tried in failed]
+    return "\n\n".join(lines)
+
+
+def _from_failures(failures: list[Tried]) -> str:
+    lines = [f"- {tried.tool}: {tried.reason}" for tried in failures]
+    return "\n".join(["I could not answer this. What I tried failed:", *lines])
+
+
+def _without_tools(situation: Situation) -> str:
+    who = f"I am {NAME}, the rule-based stand-in that replies when no language model is configured."
+    if not situation.tools:
+        return f"{who} I know nothing by myself, and no tools are running here that I could ask. {_NEEDED}"
+    names = [tool.name for tool in situation.tools]
+    shown = _listed(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")  # noqa: PLR2004, enough for a sentence
+    return f"{who} None of the tools here fits the question, or it does not say what they need ({shown}). {_NEEDED}"
+
+
+def _answer(situation: Situation, reasoning: str, text: str, *, followup: bool = False) -> Act:
+    if situation.images:
+        given = "an image" if len(situation.images) == 1 else f"{len(situation.images)} images"
+        text = f"{text}\n\nI was given {given} ({_listed(list(situation.images))}), and cannot see: I am only a stand-in for a model."
+    if situation.text_alone:
+        return Act(reasoning, text)
+    args: dict[str, Any] = {"answer": text, "warnings": [WARNING]}
+    if followup:
+        args["requires_followup"] = True
+    return _action(situation, reasoning, None if situation.legacy else "final_response", args)
+
+
+def _action(situation: Situation, reasoning: str, node: str | None, args: dict[str, Any]) -> Act:
+    if situation.legacy:
+        return _legacy(reasoning, node, args)
+    return Act(reasoning, orjson.dumps({"next_node": node, "args": args}).decode())
+
+
+def _legacy(reasoning: str, node: str | None, args: dict[str, Any], plan: list[dict[str, Any]] | None = None) -> Act:
+    action = {"thought": reasoning, "next_node": node, "args": args, "plan": plan, "join": None}
+    return Act(reasoning, orjson.dumps(action).decode())
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]

@@ -1,0 +1,240 @@
+"""Bounds on what providers send, at the one place that all of it comes through: the transports of httpx.
+
+LiteLLM makes its HTTP clients itself, in several ways, one of them inside OpenAI's library; below each is a transport of httpx. Those are
+wrapped, for requests that are made within an `Exchange` and for no others in the process.
+
+Rule 1: no reply is asked for packed, and one that comes packed all the same is unpacked here (`model_bytes`).
+Rule 2: no redirect is followed: a prompt goes to the address that the deployment names, and to no other.
+Rule 3: other work gets its turn between the parts of a reply, however fast it comes.
+Rule 4: nobody waits for a server on the event loop. LiteLLM does, to learn about a model of Ollama or to log in somewhere: it is told that
+the server cannot be reached, and goes on without. In its threads it may wait.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+import httpx
+
+from services.planner.models.byte_limits import IDENTITY, Bounded, ErrorBody, Limits, TooMuch
+from services.planner.models.errors import ModelFailed
+
+T = TypeVar("T")
+_FIRST_ERROR = 400
+_AT_ONCE_BYTES, _AT_ONCE_LINES = 8192, 32
+"""What a reader is given before others have their turn: 10 ms of LiteLLM's work."""
+_REPLACED = frozenset({b"content-encoding", b"content-length", b"transfer-encoding"})
+
+
+class Exchange:
+    """The requests of one attempt to get a reply.
+
+    Attributes:
+        failure: what was wrong with what the provider sent, in our words; LiteLLM makes an error of its own of it.
+        requests: how many were sent through here.
+    """
+
+    def __init__(self, model: str, limits: Limits) -> None:
+        self.model = model
+        self.limits = limits
+        self.failure: ModelFailed | None = None
+        self.requests = 0
+        self._open: list[httpx.AsyncByteStream] = []
+
+    def opened(self, reply: httpx.AsyncByteStream) -> httpx.AsyncByteStream:
+        """Keep a reply, to close it in the end: where a stream breaks LiteLLM leaves that to the garbage collector."""
+        self._open.append(reply)
+        return reply
+
+    async def aclose(self) -> None:
+        """Close what is still open."""
+        while self._open:
+            await self._open.pop().aclose()
+
+    async def within(self, awaitable: Awaitable[T]) -> T:
+        """Await it; the requests that it makes are this exchange's."""
+        with self.current():
+            return await awaitable
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """The requests made meanwhile are this exchange's."""
+        token = _EXCHANGE.set(self)
+        try:
+            yield
+        finally:
+            _EXCHANGE.reset(token)
+
+    def out_of_bounds(self, failure: ModelFailed, request: httpx.Request) -> httpx.TransportError:
+        """Keep what was wrong; returns what is raised towards LiteLLM."""
+        self.failure = failure
+        return httpx.TransportError("out of bounds", request=request)
+
+    def check(self, response: httpx.Response, request: httpx.Request) -> None:
+        """Raise where a response leads elsewhere."""
+        if response.has_redirect_location:
+            reason = (
+                f"the provider of {self.model} redirects requests ({response.status_code}), which is not followed: name its real address"
+            )
+            raise self.out_of_bounds(TooMuch(reason, retryable=False), request)
+
+    def bounded(self, response: httpx.Response) -> Bounded:
+        """The bounds of a reply. Raises TooMuch."""
+        return Bounded(self.model, self.limits, _encoding(response), response.headers.get("content-type", ""))
+
+    def error(self, response: httpx.Response) -> ErrorBody:
+        """The bounds of an error's body."""
+        return ErrorBody(self.model, self.limits.error, _encoding(response))
+
+
+_EXCHANGE: ContextVar[Exchange | None] = ContextVar("exchange", default=None)
+
+
+class _Reply(httpx.AsyncByteStream):
+    """A reply's bytes, within bounds."""
+
+    def __init__(self, exchange: Exchange, response: httpx.Response, request: httpx.Request) -> None:
+        self._exchange = exchange
+        self._inner: Any = response.stream
+        self._bounded = exchange.bounded(response)
+        self._request = request
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for data in self._inner:
+                for part in _together(self._bounded.feed(data)):
+                    yield part
+                    await asyncio.sleep(0)
+        except TooMuch as failure:
+            raise self._exchange.out_of_bounds(failure, self._request) from None
+        yield self._bounded.end()
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class _PlainReply(httpx.SyncByteStream):
+    """The same for a thread that waits."""
+
+    def __init__(self, exchange: Exchange, response: httpx.Response, request: httpx.Request) -> None:
+        self._exchange = exchange
+        self._inner: Any = response.stream
+        self._bounded = exchange.bounded(response)
+        self._request = request
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            for data in self._inner:
+                yield from self._bounded.feed(data)
+        except TooMuch as failure:
+            raise self._exchange.out_of_bounds(failure, self._request) from None
+        yield self._bounded.end()
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def bound_replies() -> None:
+    """Wrap the transports of httpx. Idempotent."""
+    if getattr(httpx.AsyncHTTPTransport.handle_async_request, "bounds_replies", False):
+        return
+    setattr(httpx.AsyncHTTPTransport, "handle_async_request", _bounding(httpx.AsyncHTTPTransport.handle_async_request))  # noqa: B010, mypy
+    setattr(httpx.HTTPTransport, "handle_request", _plainly_bounding(httpx.HTTPTransport.handle_request))  # noqa: B010, mypy
+
+
+def _bounding(send: Callable[[Any, httpx.Request], Awaitable[httpx.Response]]) -> Callable[[Any, httpx.Request], Awaitable[httpx.Response]]:
+    async def handle(transport: Any, request: httpx.Request) -> httpx.Response:
+        exchange = _EXCHANGE.get()
+        if exchange is None:
+            return await send(transport, request)
+        response = await send(transport, _unpacked(exchange, request))
+        try:
+            exchange.check(response, request)
+            if response.status_code < _FIRST_ERROR:
+                return _replaced(response, stream=exchange.opened(_Reply(exchange, response, request)))
+            error = exchange.error(response)
+            stream: Any = response.stream
+            async for data in stream:
+                if not error.take(data):
+                    break
+        except TooMuch as failure:
+            await response.aclose()
+            raise exchange.out_of_bounds(failure, request) from None
+        except BaseException:
+            await response.aclose()
+            raise
+        await response.aclose()
+        return _replaced(response, content=error.short())
+
+    handle.bounds_replies = True  # type: ignore[attr-defined]
+    return handle
+
+
+def _plainly_bounding(send: Callable[[Any, httpx.Request], httpx.Response]) -> Callable[[Any, httpx.Request], httpx.Response]:
+    def handle(transport: Any, request: httpx.Request) -> httpx.Response:
+        exchange = _EXCHANGE.get()
+        if exchange is None:
+            return send(transport, request)
+        if _is_loop():
+            raise httpx.ConnectError("the event loop does not wait for it", request=request)
+        response = send(transport, _unpacked(exchange, request))
+        try:
+            exchange.check(response, request)
+            if response.status_code < _FIRST_ERROR:
+                return _replaced(response, stream=_PlainReply(exchange, response, request))
+            error = exchange.error(response)
+            stream: Any = response.stream
+            for data in stream:
+                if not error.take(data):
+                    break
+        except TooMuch as failure:
+            response.close()
+            raise exchange.out_of_bounds(failure, request) from None
+        except BaseException:
+            response.close()
+            raise
+        response.close()
+        return _replaced(response, content=error.short())
+
+    return handle
+
+
+def _is_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _unpacked(exchange: Exchange, request: httpx.Request) -> httpx.Request:
+    """The request, which asks for a reply that is not packed."""
+    exchange.requests += 1
+    request.headers["accept-encoding"] = IDENTITY
+    return request
+
+
+def _together(lines: Iterator[bytes]) -> Iterator[bytes]:
+    """Lines in parts of some KB."""
+    part: list[bytes] = []
+    size = 0
+    for line in lines:
+        part.append(line)
+        size += len(line)
+        if size >= _AT_ONCE_BYTES or len(part) >= _AT_ONCE_LINES:
+            yield b"".join(part)
+            part.clear()
+            size = 0
+    if part:
+        yield b"".join(part)
+
+
+def _encoding(response: httpx.Response) -> str:
+    return str(response.headers.get("content-encoding", IDENTITY))
+
+
+def _replaced(response: httpx.Response, **body: Any) -> httpx.Response:
+    headers = [(name, value) for name, value in response.headers.raw if name.lower() not in _REPLACED]
+    return httpx.Response(response.status_code, headers=headers, extensions=response.extensions, **body)

@@ -1,0 +1,321 @@
+"""Models, through LiteLLM: the one file that knows it.
+
+Rule 1: LiteLLM takes seconds and 150 MB to import, so that happens in a thread, when `warm` is called, before readiness.
+Rule 2: retries, deadlines and fallbacks are ours (`retries.Retrying`): LiteLLM sends one request per call.
+Rule 3: whoever leaves a stream closes it; leaving the loop alone lets the provider go on generating.
+Rule 4: a provider's text is never shown or logged: it can hold prompts, keys and image bytes.
+Rule 5: what a provider sends is bounded before LiteLLM sees it (`model_http`).
+"""
+
+import asyncio
+import gc
+import logging
+import os
+import sys
+import warnings
+from collections.abc import AsyncGenerator, Awaitable
+from contextlib import aclosing, suppress
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+from contracts.payload import Usage
+from services.planner.models import demo, wire
+from services.planner.models.byte_limits import Limits
+from services.planner.models.errors import ModelFailed, from_provider
+from services.planner.models.http_transport import Exchange, bound_replies
+from services.planner.models.timeouts import Patience
+from services.planner.models.types import Delta, Model, ModelRequest, Reply
+from services.planner.models.warmup import ready_provider
+
+__all__ = ["Delta", "LiteLLMModel", "Model", "ModelFailed", "ModelRequest", "Reply"]
+
+_ENVIRONMENT = {
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",
+    "LITELLM_LOCAL_BLOG_POSTS": "True",
+    "LITELLM_LOCAL_POLICY_TEMPLATES": "True",
+    "LITELLM_LOCAL_AUTOROUTER_PRESETS": "True",
+    "LITELLM_MODE": "PRODUCTION",  # else it loads a `.env` that it finds from the working directory
+    "REPEATED_STREAMING_CHUNK_LIMIT": "2000",  # equal chunks in a row are a loop to it; by its own hundred, a rule of dashes is one
+}
+"""Without these it fetches tables from the network when it is imported, and keeps a thread that tries again."""
+_LOGGERS = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "openai", "httpx", "httpcore")
+_ITS_MODULES = r"litellm\b"
+_UNSURE_OF_FORMAT = frozenset({400, 422})
+_SEARCHED = 4096
+"""Characters of an error in which LiteLLM looks for secrets, and for what kind of error it is."""
+_BACKSTOP_S = 5.0
+"""LiteLLM's own idle limit fires this much after ours, for what ours cannot interrupt."""
+
+
+class LiteLLMModel:
+    """Any model that LiteLLM knows, and `builtin/rehearsal`. One request per call, without retries.
+
+    `api_base` and `api_key` are sent for models behind an OpenAI-compatible address (`openai/…`, `hosted_vllm/…`) and for no other;
+    the rest take their keys from the environment, as LiteLLM's documentation says. `rehearsal_pause_s` is the rehearsal's time
+    between two deltas. `limits`: bytes that are taken from a provider.
+    """
+
+    def __init__(
+        self,
+        *,
+        api_base: str | None = None,
+        api_key: str | None = None,
+        rehearsal_pause_s: float = 0.004,
+        limits: Limits = Limits(),  # noqa: B008, frozen
+    ) -> None:
+        self._api_base = api_base
+        self._api_key = api_key
+        self._pause_s = rehearsal_pause_s
+        self._limits = limits
+        self._library: ModuleType | None = None
+        self._loading = asyncio.Lock()
+        self._without_format: set[str] = set()
+
+    async def warm(self) -> None:
+        """Import LiteLLM and put one request through, so that the first run does not wait for either. Idempotent."""
+        async with self._loading:
+            if self._library is not None:
+                return
+            library = await asyncio.to_thread(_load)
+            _register_rehearsal(library, self._pause_s)
+            self._library = library
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # it builds its own pydantic models at the first call, which warns
+                await self._put_through()
+
+    async def _put_through(self) -> None:
+        """Ask the rehearsal, and over HTTP a provider on loopback: what is done for the first time takes a third of a second."""
+        async with ready_provider() as address:
+            elsewhere = LiteLLMModel(api_base=address)
+            elsewhere._library = self._library
+            for model, name in ((self, demo.NAME), (elsewhere, "openai/ready")):
+                request = ModelRequest(model=name, messages=[{"role": "user", "content": "ready?"}], total_s=3.0)
+                # A proxy that takes loopback for the world fails this; the first run then pays for the first time.
+                with suppress(ModelFailed):
+                    async for _ in model._attempt(request):  # noqa: SLF001, of the same class
+                        pass
+        await self.aclose()
+
+    def sees(self, model: str) -> bool:
+        """Whether LiteLLM's table says that a model takes images; the rehearsal does, and says what it was given. After `warm`."""
+        if model == demo.NAME:
+            return True
+        assert self._library is not None  # noqa: S101, see above
+        try:
+            with Exchange(model, self._limits).current():
+                return bool(self._library.supports_vision(model=model))
+        except Exception:  # noqa: BLE001, a model that is not in the table raises whatever its lookup raises
+            return False
+
+    async def aclose(self) -> None:
+        """Close the connections that are kept open for further requests."""
+        if self._library is not None:
+            await self._library.close_litellm_async_clients()
+            await self._library.module_level_aclient.close()  # which that leaves open; it opens itself again
+            self._library.in_memory_llm_clients_cache.flush_cache()
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
+        """Yield the reply's deltas and, last, the Reply (see Model). Raises ModelFailed."""
+        if request.model.startswith(f"{demo.PROVIDER}/") and request.model != demo.NAME:
+            raise ModelFailed("model_failed", f"there is no model {request.model}; the stand-in is {demo.NAME}", calls=0)
+        await self.warm()
+        _ignore_its_warnings()
+        format_ = None if request.model in self._without_format else request.response_format
+        try:
+            async with aclosing(self._attempt(replace(request, response_format=format_))) as pieces:
+                async for piece in pieces:
+                    yield piece
+                return
+        except ModelFailed as error:
+            if format_ is None or error.after_output or error.status not in _UNSURE_OF_FORMAT or error.fault.code == "context_too_long":
+                raise
+        # Some servers refuse a request for its `response_format` alone. The prompt asks for JSON too.
+        async with aclosing(self._attempt(replace(request, response_format=None))) as pieces:
+            async for piece in pieces:
+                self._without_format.add(request.model)
+                yield piece
+
+    async def _attempt(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
+        patience = Patience(request)
+        gathered = wire.Gathered()
+        upstream: Any = None
+        exchange = Exchange(request.model, self._limits)
+        failure: ModelFailed | None = None
+        try:
+            upstream = await patience.wait(exchange.within(self._open(request)))
+            if type(getattr(upstream, "chunks", None)) is list:
+                upstream.chunks = wire.FewChunks(upstream.chunks)
+            while (chunk := await patience.wait(exchange.within(anext(upstream, None)))) is not None:
+                if not exchange.requests and request.model != demo.NAME:
+                    failure = _past_bounds(request.model)
+                    break
+                for text, reasoning, call in gathered.take(chunk):
+                    yield Delta(text, reasoning, call)
+                if gathered.ended and wire.usage_of(upstream, gathered) is not None:
+                    break  # at its very end it puts the whole reply together again, twice, which costs as much as the stream
+        except ModelFailed as error:
+            failure = error
+        except Exception as error:  # noqa: BLE001, LiteLLM's errors have no common base
+            failure = exchange.failure or from_provider(error, request.model, after_output=gathered.begun)
+        finally:
+            if upstream is not None:
+                await upstream.aclose()
+            await exchange.aclose()
+        # Raised out here, so that the provider's exception and its text are not attached to ours.
+        failure = failure or exchange.failure
+        if failure is not None:
+            failure.after_output = gathered.begun
+            raise failure
+        with exchange.current():
+            reply = self._reply(request, gathered, upstream)
+        yield reply
+
+    def _open(self, request: ModelRequest) -> Awaitable[Any]:
+        assert self._library is not None  # noqa: S101, `stream` warms first
+        wanted = {
+            "reasoning_effort": request.reasoning_effort,
+            "temperature": request.temperature,
+            "max_tokens": request.max_tokens,
+            "response_format": request.response_format,
+            "tools": request.tools,
+            "tool_choice": request.tool_choice,
+        }
+        if request.model.startswith(("openai/", "hosted_vllm/")):
+            wanted |= {"api_base": self._api_base, "api_key": self._api_key or ("none" if self._api_base else None)}
+        opened: Awaitable[Any] = self._library.acompletion(
+            model=request.model,
+            messages=wire.messages_for(request.model, request.messages),
+            stream=True,
+            stream_options={"include_usage": True},
+            timeout=request.timeout_s + _BACKSTOP_S,
+            num_retries=0,
+            max_retries=0,
+            drop_params=True,
+            **{name: value for name, value in wanted.items() if value is not None},
+        )
+        return opened
+
+    def _reply(self, request: ModelRequest, gathered: wire.Gathered, upstream: Any) -> Reply:
+        finish = getattr(upstream, "received_finish_reason", None)
+        if not gathered.text.strip() and not gathered.tool_calls:
+            raise _empty(request.model, finish, after_output=gathered.begun)
+        return Reply(
+            text=gathered.text,
+            reasoning=gathered.reasoning or None,
+            usage=self._usage(request, gathered, upstream),
+            finish_reason=finish,
+            model=request.model,
+            tool_calls=gathered.tool_calls,
+        )
+
+    def _usage(self, request: ModelRequest, gathered: wire.Gathered, upstream: Any) -> Usage:
+        """The provider's count. Where it gave none LiteLLM makes one up, and ours is made up more cheaply."""
+        assert self._library is not None  # noqa: S101, see `_open`
+        counted = wire.usage_of(upstream, gathered)
+        usage = counted or self._library.Usage(**wire.estimate(request.messages, gathered.text, gathered.reasoning))
+        try:
+            cost = sum(self._library.cost_per_token(model=request.model, usage_object=usage))
+        except Exception:  # noqa: BLE001, a model without a known price raises whatever its table's lookup raises
+            cost = None
+        return Usage(model_calls=1, cost_usd=cost, estimated=counted is None, **wire.counts(usage))
+
+
+def _past_bounds(model: str) -> ModelFailed:
+    reason = f"LiteLLM asks {model} in a way of its own, in which replies cannot be bounded: name another provider of it"
+    return ModelFailed("model_failed", reason)
+
+
+def _empty(model: str, finish: str | None, *, after_output: bool) -> ModelFailed:
+    if finish == "content_filter":
+        return ModelFailed("model_refused", f"the provider of {model} filtered the reply", after_output=after_output, elsewhere=False)
+    if finish == "length":
+        return ModelFailed("model_failed", f"{model} used up its output limit before it said anything", after_output=after_output)
+    return ModelFailed("model_failed", f"{model} gave an empty reply", retryable=True, after_output=after_output)
+
+
+def _load() -> ModuleType:
+    """Import LiteLLM quietly and without network. Runs in a thread; takes seconds the first time."""
+    if (loaded := sys.modules.get("litellm")) is not None:
+        return loaded
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    collecting = gc.isenabled()
+    gc.disable()  # a third of the import's time is the collector looking at modules
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import litellm  # noqa: PLC0415, see rule 1
+    finally:
+        if collecting:
+            gc.enable()
+        gc.freeze()
+    bound_replies()
+    _search_less()
+    _limit_no_connections()
+    litellm.suppress_debug_info = True
+    litellm.disable_aiohttp_transport = True
+    litellm.disable_token_counter = True  # its tokenizer takes 110 MB and its first use 0.4 s, for an estimate
+    for name in _LOGGERS:
+        logger = logging.getLogger(name)
+        logger.handlers.clear()  # its own prints prompts with their images at DEBUG
+        logger.setLevel(logging.WARNING)
+    return litellm
+
+
+class _Beginning:
+    """In the place of a regular expression that LiteLLM applies to whole errors, which can hold a megabyte: 1 ms per KB, many times."""
+
+    def __init__(self, pattern: Any) -> None:
+        self.pattern = pattern
+
+    def sub(self, by: str, text: str) -> str:
+        """Replace in the beginning, and drop the rest."""
+        replaced: str = self.pattern.sub(by, text[:_SEARCHED])
+        return replaced
+
+
+def _search_less() -> None:
+    from litellm.litellm_core_utils import secret_redaction as redaction  # noqa: PLC0415, see rule 1
+
+    if not isinstance(redaction._SECRET_RE, _Beginning):  # noqa: SLF001, it offers no setting
+        setattr(redaction, "_SECRET_RE", _Beginning(redaction._SECRET_RE))  # noqa: B010, SLF001, declared final
+
+
+def _limit_no_connections() -> None:
+    """Let httpx open as many connections as there are requests: a hundred silent models would hold up all others, by its default."""
+    from httpx._config import DEFAULT_LIMITS  # noqa: PLC0415, see rule 1
+
+    DEFAULT_LIMITS.max_connections = None
+
+
+def _ignore_its_warnings() -> None:
+    """It uses what pydantic has deprecated; where warnings are errors, that would break its streams. Looked up, since adding is dear."""
+    if not any(getattr(module, "pattern", None) == _ITS_MODULES for _, _, _, module, _ in warnings.filters):
+        warnings.filterwarnings("ignore", module=_ITS_MODULES)
+
+
+def _register_rehearsal(library: Any, pause_s: float) -> None:
+    from litellm.types.utils import Delta as WireDelta  # noqa: PLC0415, see rule 1
+    from litellm.types.utils import GenericStreamingChunk, ModelResponseStream, StreamingChoices  # noqa: PLC0415
+
+    class Rehearsal(library.CustomLLM):  # type: ignore[misc]  # the base is imported late
+        async def astreaming(self, *_: Any, **call: Any) -> AsyncGenerator[Any, None]:
+            act = demo.play(call["messages"])
+            for piece in demo.pieces(act.reasoning):
+                # Reasoning is only passed on in this form of chunk, usage only in the other.
+                delta = WireDelta(reasoning_content=piece)
+                yield ModelResponseStream(model=demo.NAME, choices=[StreamingChoices(index=0, delta=delta, finish_reason=None)])
+                await asyncio.sleep(pause_s)
+            for piece in demo.pieces(act.text):
+                yield GenericStreamingChunk(text=piece, is_finished=False, finish_reason="", usage=None, index=0, tool_use=None)
+                await asyncio.sleep(pause_s)
+            usage: Any = wire.estimate(call["messages"], act.text, act.reasoning)
+            yield GenericStreamingChunk(text="", is_finished=True, finish_reason="stop", usage=usage, index=0, tool_use=None)
+
+    others = [entry for entry in library.custom_provider_map if entry["provider"] != demo.PROVIDER]
+    library.custom_provider_map = [*others, {"provider": demo.PROVIDER, "custom_handler": Rehearsal()}]
+    costs = dict.fromkeys(("input", "output", "cache_creation_input", "cache_read_input"), 0.0)
+    prices = {f"{name}_{'token_cost' if 'cache' in name else 'cost_per_token'}": cost for name, cost in costs.items()}
+    library.register_model({demo.NAME: {**prices, "litellm_provider": demo.PROVIDER, "mode": "chat"}})

@@ -1,0 +1,108 @@
+"""Which model a deployment uses when it names none: a provider whose key is there, a local Ollama, else the rehearsal."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import orjson
+
+from services.planner.agents import Agent
+from services.planner.models import demo
+
+OLLAMA_HOST, OLLAMA_PORT = "127.0.0.1", 11434
+BY_KEY = {
+    "OPENAI_API_KEY": "openai/gpt-5.4-mini",
+    "ANTHROPIC_API_KEY": "anthropic/claude-sonnet-4-6",
+    "GEMINI_API_KEY": "gemini/gemini-flash-latest",
+    "MISTRAL_API_KEY": "mistral/mistral-medium-latest",
+    "GROQ_API_KEY": "groq/llama-3.3-70b-versatile",
+    "DEEPSEEK_API_KEY": "deepseek/deepseek-chat",
+    "XAI_API_KEY": "xai/grok-4",
+    "OPENROUTER_API_KEY": "openrouter/openai/gpt-5.4-mini",
+}
+"""The environment variable of a provider's key, and the model that is then used. The first one that is set counts."""
+_LARGEST_LIST = 1 << 20
+
+
+ANY_MODEL = "*"
+"""Among the names of models: callers may name any other."""
+
+
+class _Named(Protocol):
+    @property
+    def model(self) -> str: ...
+    @property
+    def models(self) -> tuple[str, ...]: ...
+    @property
+    def fallbacks(self) -> tuple[str, ...]: ...
+    @property
+    def triage_model(self) -> str | None: ...
+
+
+def named_models(agents: Mapping[str, Agent], deployment: _Named) -> list[str]:
+    """The models that the deployment names, so that requests may name them too, sorted; the stand-in is one of them, and costs nothing."""
+    names = {deployment.model, deployment.triage_model, *deployment.models, *deployment.fallbacks, demo.NAME}
+    for agent in agents.values():
+        names |= {agent.model, *agent.models, *(agent.fallbacks or ()), agent.reflection.model if agent.reflection else None}
+    return sorted(name for name in names if name)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A model, and why it is this one: a sentence for the log."""
+
+    model: str
+    because: str
+
+
+def choose_model(configured: str | None, environment: Mapping[str, str], local_models: Sequence[str] = ()) -> Chosen:
+    """Decide. `local_models`: what a local Ollama has, best first."""
+    if configured:
+        return Chosen(configured, "RUNWIRE_MODEL names it")
+    for key, model in BY_KEY.items():
+        if environment.get(key, "").strip():
+            return Chosen(model, f"RUNWIRE_MODEL is not set, and {key} is")
+    if local_models:
+        return Chosen(f"ollama_chat/{local_models[0]}", "RUNWIRE_MODEL is not set, no provider's key is there, and a local Ollama has it")
+    return Chosen(demo.NAME, "RUNWIRE_MODEL is not set, and neither a provider's key nor a local Ollama was found")
+
+
+async def find_model(configured: str | None, environment: Mapping[str, str]) -> Chosen:
+    """Decide, and look for a local Ollama only where the decision needs it. Takes at most half a second."""
+    chosen = choose_model(configured, environment)
+    if chosen.model != demo.NAME or configured:
+        return chosen
+    return choose_model(configured, environment, await local_models())
+
+
+async def local_models(host: str = OLLAMA_HOST, port: int = OLLAMA_PORT, *, timeout_s: float = 0.5) -> list[str]:
+    """Names of the chat models of an Ollama, the one changed last first; empty when none answers in time."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            reader, writer = await asyncio.open_connection(host, port)
+            try:
+                writer.write(f"GET /api/tags HTTP/1.0\r\nHost: {host}:{port}\r\n\r\n".encode())
+                head, _, body = (await _read_all(reader)).partition(b"\r\n\r\n")
+            finally:
+                writer.close()
+                await writer.wait_closed()
+        models = orjson.loads(body)["models"] if b" 200 " in head.partition(b"\r\n")[0] else []
+        return [model["name"] for model in models if not _embeds(model)]
+    except (OSError, TimeoutError, ValueError, KeyError, TypeError):
+        return []
+
+
+async def _read_all(reader: asyncio.StreamReader) -> bytes:
+    """Until the end: HTTP/1.0 closes after the body."""
+    data = b""
+    while len(data) < _LARGEST_LIST and (more := await reader.read(1 << 16)):
+        data += more
+    return data
+
+
+def _embeds(model: Mapping[str, object]) -> bool:
+    """Whether the model makes vectors and cannot answer."""
+    details = model.get("details")
+    family = str(details.get("family", "")) if isinstance(details, dict) else ""
+    return "embed" in str(model["name"]) or "bert" in family

@@ -1,0 +1,181 @@
+"""Between our shapes and the chat completions of LiteLLM, without importing it: messages out, chunks in, counts."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from services.planner.models.types import CallPiece
+
+Message = dict[str, Any]
+
+_MARKING = ("anthropic/", "claude-", "vertex_ai/claude", "openrouter/anthropic/", "azure_ai/claude")
+_BYTES_PER_TOKEN = 4
+_PICTURE_TOKENS = 1_000
+
+
+def knows_cache_marks(model: str) -> bool:
+    """Whether the model's provider takes `cache_control` on parts of messages. Others may refuse what they do not know."""
+    return model.startswith(_MARKING) or (model.startswith("bedrock/") and "anthropic." in model)
+
+
+def messages_for(model: str, messages: Sequence[Message]) -> list[Message]:
+    """The conversation as this model's provider wants it.
+
+    Messages in a row by the same speaker become one, since some chat templates insist on turns; calls and their results stay apart.
+    Cache marks stay where they are understood, with one more at the end, so that the next turn finds the whole conversation cached;
+    elsewhere they go, and a lone text part becomes plain text.
+    """
+    turns: list[Message] = []
+    for message in messages:
+        if turns and turns[-1]["role"] == message["role"] and _is_text(turns[-1]) and _is_text(message):
+            turns[-1] = {**turns[-1], "content": _parts(turns[-1]["content"], gap=True) + _parts(message["content"])}
+        else:
+            turns.append(message)
+    if not knows_cache_marks(model):
+        return [{**turn, "content": _plain(turn["content"])} for turn in turns]
+    last = _parts(turns[-1]["content"]) if turns else []
+    if last and last[-1].get("type") == "text":
+        marked = [*last[:-1], {**last[-1], "cache_control": {"type": "ephemeral"}}]
+        turns[-1] = {**turns[-1], "content": marked}
+    return turns
+
+
+def _is_text(message: Message) -> bool:
+    return "tool_calls" not in message and message["role"] != "tool"
+
+
+def _parts(content: Any, *, gap: bool = False) -> list[Message]:
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())
+    if gap and parts and parts[-1].get("type") == "text":
+        parts[-1] = {**parts[-1], "text": parts[-1]["text"] + "\n\n"}
+    return parts
+
+
+def _plain(content: Any) -> Any:
+    if not isinstance(content, list):
+        return content
+    parts = [{name: value for name, value in part.items() if name != "cache_control"} for part in content]
+    return "".join(part["text"] for part in parts) if all(part.get("type") == "text" for part in parts) else parts
+
+
+class Gathered:
+    """What has come of a reply so far."""
+
+    def __init__(self) -> None:
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self._calls: list[dict[str, Any]] = []
+        self._places: dict[int, int] = {}
+        """By a call's number in the stream, where the last call of that number stands."""
+        self.usage: Any = None
+        self.ended = False
+        """Whether the provider has said how the reply ends. What it counted has arrived by then, or comes with the stream's end."""
+
+    @property
+    def text(self) -> str:
+        """The text so far."""
+        return "".join(self._text)
+
+    @property
+    def reasoning(self) -> str:
+        """The native reasoning so far."""
+        return "".join(self._reasoning)
+
+    @property
+    def tool_calls(self) -> tuple[dict[str, Any], ...]:
+        """Native tool calls, in order; arguments as text."""
+        return tuple(
+            {"id": call["id"], "type": "function", "function": {"name": call["name"], "arguments": "".join(call["arguments"])}}
+            for call in self._calls
+        )
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything was passed on."""
+        return bool(self._text or self._reasoning or self._calls)
+
+    def take(self, chunk: Any) -> Iterator[tuple[str, str, CallPiece | None]]:
+        """Take in a chunk and yield what it adds, as (text, reasoning, piece of a call)."""
+        self.usage = getattr(chunk, "usage", None) or self.usage
+        for choice in chunk.choices[:1]:
+            self.ended = self.ended or choice.finish_reason is not None
+            delta = choice.delta
+            text, reasoning = delta.content or "", getattr(delta, "reasoning_content", None) or ""
+            if reasoning:
+                self._reasoning.append(reasoning)
+            if text:
+                self._text.append(text)
+            if text or reasoning:
+                yield text, reasoning, None
+            for call in getattr(delta, "tool_calls", None) or ():
+                yield "", "", self._take_call(call)
+
+    def _take_call(self, piece: Any) -> CallPiece:
+        index, name, arguments = piece.index or 0, piece.function.name or "", piece.function.arguments or ""
+        place = self._places.get(index)
+        # Some servers number all calls of a reply alike: a name under another id begins the next one.
+        if place is None or (name and piece.id and self._calls[place]["id"] not in {"", piece.id}):
+            place = self._places[index] = len(self._calls)
+            self._calls.append({"id": "", "name": "", "arguments": []})
+        call = self._calls[place]
+        call["id"] = call["id"] or piece.id or ""
+        name = "" if name == call["name"] else name  # Others repeat it with each piece.
+        call["name"] += name
+        call["arguments"].append(arguments)
+        return CallPiece(place, name, arguments)
+
+
+class FewChunks(list[Any]):
+    """In the place of the list in which LiteLLM keeps all chunks, to make the whole reply of them again at the end, in seconds.
+
+    Kept are the last ones, which it compares, and some of the first and the last that hold a usage.
+    """
+
+    _FIRST, _LAST = 4, 8
+
+    def append(self, chunk: Any) -> None:
+        """Take a chunk in, and let one go."""
+        super().append(chunk)
+        if len(self) > self._FIRST + self._LAST:
+            go = next((place for place in range(self._FIRST) if getattr(self[place], "usage", None) is None), self._FIRST)
+            del self[go]
+
+
+def usage_of(upstream: Any, gathered: Gathered) -> Any:
+    """The provider's own count, or None while there is none.
+
+    LiteLLM makes one up at the end, which looks the same; but only the provider's stands in its chunks, whole, or in parts that
+    LiteLLM adds up at the end.
+    """
+    found = [usage for chunk in getattr(upstream, "chunks", ()) if (usage := getattr(chunk, "usage", None)) is not None]
+    whole = next((usage for usage in reversed(found) if usage.prompt_tokens and usage.completion_tokens), None)
+    return whole or (gathered.usage if any(usage.completion_tokens for usage in found) else None)
+
+
+def counts(usage: Any) -> dict[str, int]:
+    """The numbers of a usage that ours keeps."""
+    written = getattr(usage, "completion_tokens_details", None)
+    read = getattr(usage, "prompt_tokens_details", None)
+    return {
+        "prompt_tokens": usage.prompt_tokens or 0,
+        "completion_tokens": usage.completion_tokens or 0,
+        "reasoning_tokens": getattr(written, "reasoning_tokens", None) or 0,
+        "cached_tokens": getattr(read, "cached_tokens", None) or 0,
+    }
+
+
+def estimate(messages: Sequence[Message], text: str, reasoning: str) -> dict[str, int]:
+    """A count where there is none: four bytes to a token."""
+    prompt, completion = _tokens_of(messages), _tokens(text) + _tokens(reasoning)
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+
+
+def _tokens_of(messages: Sequence[Message]) -> int:
+    total = 0
+    for message in messages:
+        for part in _parts(message["content"] or ""):
+            total += _tokens(part["text"]) if part.get("type") == "text" else _PICTURE_TOKENS
+    return total
+
+
+def _tokens(text: str) -> int:
+    return -(-len(text.encode("utf-8", "replace")) // _BYTES_PER_TOKEN)

@@ -1,0 +1,41 @@
+"""Turns whatever a model wrote into one action (docs/planner.md#what-else-is-understood).
+
+`normalize_action` is the only parser of model output. It finds the objects in a reply (`scan`), chooses the one that is shaped most like
+an action and says what it means (`reading`, with `final`, `plan`, `task` and `foreign` for its arguments), or says exactly what is wrong.
+It never guesses: arguments are only ever what the reply holds, and an object that broke is never read in part.
+
+`names` holds the rules that the answer stream shares, so that what is shown and what is executed come from the same words.
+"""
+
+from services.planner.replies.actions.legacy import action_to_legacy
+from services.planner.replies.actions.names import (
+    FINAL_FIELDS,
+    STREAMED_KEYS,
+    THINK_TAGS,
+    ActionFormat,
+    is_null_word,
+    may_be_encoded,
+    opcode_of,
+    streams_before_plan,
+)
+from services.planner.replies.actions.normalize import Normalized, normalize_action
+from services.planner.replies.actions.values import answer_text, pick_answer
+from services.planner.replies.strict_json import ANSWER_KEYS, ONCE_KEYS
+
+__all__ = [
+    "ANSWER_KEYS",
+    "FINAL_FIELDS",
+    "ONCE_KEYS",
+    "STREAMED_KEYS",
+    "THINK_TAGS",
+    "ActionFormat",
+    "Normalized",
+    "action_to_legacy",
+    "answer_text",
+    "is_null_word",
+    "may_be_encoded",
+    "normalize_action",
+    "opcode_of",
+    "pick_answer",
+    "streams_before_plan",
+]

@@ -1,0 +1,102 @@
+"""The canonical arguments of `final_response`: `answer` as a text, and what stands beside it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from services.planner.replies.actions.names import CONTROL_KEYS, FINAL_FIELDS, STREAMED_KEYS, may_be_encoded, names_another
+from services.planner.replies.actions.values import answer_keys, answer_text, as_object, pick_answer
+from services.planner.replies.strict_json import ANSWER_KEYS
+
+_MOST_TOLD = 20
+_LONGEST_TOLD = 40
+_ENVELOPE = frozenset({"role", "type", "tool_calls", "function_call", "refusal"})
+_MAY_STAND_BESIDE = frozenset({*CONTROL_KEYS, *FINAL_FIELDS, *ANSWER_KEYS, *_ENVELOPE})
+
+
+def has_answer(action: Mapping[str, Any]) -> bool:
+    """Does an object without a node hold an answer?
+
+    Not where it names something else to be called. `text`, `response` and `content` are common words, and `args` may be a tool's: they
+    say so only where nothing unknown stands beside them.
+    """
+    if names_another(action):
+        return False
+    if any(answer_text(action.get(key)) is not None for key in STREAMED_KEYS):
+        return True
+    if not set(action) <= _MAY_STAND_BESIDE:
+        return False
+    args = action.get("args")
+    inside = isinstance(args, dict) and any(answer_text(args.get(key)) is not None for key in STREAMED_KEYS)
+    return inside or answer_text(pick_answer(action), known_only=True) is not None
+
+
+def says_something(action: Mapping[str, Any]) -> bool:
+    """Does an object with a final node hold an answer anywhere?"""
+    return "answer" in final_args(action, [])
+
+
+def final_args(action: Mapping[str, Any], warnings: list[str]) -> dict[str, Any]:
+    """The arguments of a final response: `answer` where there is one, the known fields, and whatever else `args` holds.
+
+    An answer stands in `args`, is `args`, or stands beside `args`; the first of these counts. Nothing else is ever shown.
+    """
+    given = action.get("args")
+    args = _encoded(given) if isinstance(given, str) else given
+    fields = dict(args) if isinstance(args, dict) else {}
+    answer = pick_answer(fields)
+    if answer is None and args is None:
+        answer = given or None
+    elif answer is None and not isinstance(args, dict):
+        answer = _whole(args)
+    if answer is None:
+        answer = pick_answer(action)
+    beside = _beside(action, fields)
+    _warn_of_dropped(action, args, fields, beside, warnings)
+    fields |= beside
+    text = answer_text(answer)
+    if text is not None and answer_text(answer, known_only=True) is None:
+        warnings.append(f"the answer was {_named(answer)}; its JSON text is given")
+    rest = {key: value for key, value in fields.items() if key not in ANSWER_KEYS}
+    return rest if text is None else {"answer": text, **rest}
+
+
+def _warn_of_dropped(
+    action: Mapping[str, Any], args: Any, fields: Mapping[str, Any], beside: Mapping[str, Any], warnings: list[str]
+) -> None:
+    """Name what is not taken: further answers, and unknown fields beside `args`."""
+    answers = [*answer_keys(fields), *answer_keys({key: value for key, value in action.items() if key in ANSWER_KEYS})]
+    if args is not None and not isinstance(args, dict):
+        answers = ["args", *answers]
+    dropped = [f"`{key}` was dropped: the answer is in `{answers[0]}`" for key in answers[1:]]
+    known = {*fields, *beside, *CONTROL_KEYS, *ANSWER_KEYS, *_ENVELOPE}
+    dropped += [f"`{key[:_LONGEST_TOLD]}` was dropped: it stands beside `args`" for key in action if key not in known]
+    warnings += dropped[:_MOST_TOLD]
+
+
+def _encoded(text: str) -> dict[str, Any] | None:
+    """The fields that a text in the place of `args` holds; None where it holds anything else, and so is the answer."""
+    fields = as_object(text) if may_be_encoded(text) else None
+    if fields is None or (pick_answer(fields) is None and not set(fields) <= {*FINAL_FIELDS, *ANSWER_KEYS}):
+        return None
+    return fields
+
+
+def _whole(args: Any) -> Any:
+    """`args` that are the answer: a number, or a list with a text in it. A list of anything else is none."""
+    if isinstance(args, list):
+        return args if any(isinstance(item, str) for item in args) else None
+    return None if isinstance(args, bool) else args
+
+
+def _beside(action: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields beside `args`: the known ones, or all where the object is nothing but the arguments."""
+    bare = "next_node" not in action and "args" not in action
+    return {
+        key: value
+        for key, value in action.items()
+        if key not in fields and key not in CONTROL_KEYS and (key in FINAL_FIELDS or (bare and key not in _ENVELOPE))
+    }
+
+
+def _named(value: Any) -> str:
+    return "an object" if isinstance(value, dict) else "a list"

@@ -1,0 +1,57 @@
+"""Calls in the notations of other callers, which models were trained on."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from contracts.actions import FINAL_RESPONSE
+from services.planner.replies.actions.values import as_object
+
+_FORMS = {
+    "name": ("arguments", "args", "parameters"),
+    "tool": ("args", "arguments", "parameters", "tool_input"),
+    "action": ("action_input", "args", "arguments"),
+}
+_FINAL_ANSWER = "final answer"
+"""How one widespread prompt ends a run; with its blank it cannot be the name of a tool."""
+
+
+def calls_of(action: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The calls that an object stands for, as `{next_node, args}` with `args` as written; empty when it is no such form."""
+    envelope = action.get("tool_calls")
+    if isinstance(envelope, list):
+        calls = [call for item in envelope if (call := _function(item))]
+        if calls:
+            return calls
+    for key in ("function_call", "function"):
+        call = _function(action.get(key))
+        if call:
+            return [call]
+    for name, arguments in _FORMS.items():
+        call = _call(action, name, arguments)
+        if call:
+            return [call]
+    return []
+
+
+def _function(item: Any) -> dict[str, Any] | None:
+    """One entry of an envelope: the call itself, or `function` around it. Here the name says enough."""
+    if not isinstance(item, dict):
+        return None
+    inner = item.get("function", item)
+    if not isinstance(inner, dict) or not isinstance(inner.get("name"), str) or not inner["name"].strip():
+        return None
+    return _call({"arguments": None, **inner}, "name", _FORMS["name"])
+
+
+def _call(action: Mapping[str, Any], key: str, arguments: tuple[str, ...]) -> dict[str, Any] | None:
+    name = action.get(key)
+    given = [action[argument] for argument in arguments if argument in action]
+    if not isinstance(name, str) or not name.strip() or not given:
+        return None
+    node = FINAL_RESPONSE if name.strip().lower() == _FINAL_ANSWER else name
+    return {"next_node": node, "args": next((value for value in given if value is not None), None)}
+
+
+def nested_action(action: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The action that stands under `action`, as an object or as text."""
+    return as_object(action.get("action"))

@@ -1,0 +1,259 @@
+"""The only parser of model output: what the model wrote, as one action, or an exact complaint."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Literal, NamedTuple
+
+from contracts.actions import PlannerAction
+from services.planner.replies.actions.fast_path import honest_object
+from services.planner.replies.actions.five import five_field_deviation
+from services.planner.replies.actions.names import THINK_TAGS, ActionFormat
+from services.planner.replies.actions.reading import Reading, Shape, read_object, shape_of
+from services.planner.replies.actions.scan import Broken, Found, Scan
+from services.planner.replies.actions.unified import deviation
+from services.planner.replies.actions.values import plain
+from services.planner.replies.strict_json import NotJson, Reader, mend
+
+MAX_ALTERNATES = 16
+_TAGS = re.compile(rf"</?(?:{'|'.join(THINK_TAGS)})>", re.IGNORECASE)
+_WORD = re.compile(r"[A-Za-z0-9_-]+")
+_CALLING = frozenset({"next_node", "args", "arguments", "parameters", "tool", "tool_args", "steps", "plan"})
+"""Keys of what was to call something."""
+_EXCERPT = 40
+
+
+def _expected(action_format: ActionFormat, tools: AbstractSet[str]) -> str:
+    """What the model may answer with: it names only what this run allows."""
+    if action_format == "legacy":
+        node = "a tool or null" if tools else "null"
+        form = f'{{"thought": ..., "next_node": <{node}>, "args": {{...}}, "plan": null, "join": null}}'
+    else:
+        node = '<a tool, "final_response" or "plan">' if tools else '"final_response"'
+        form = f'{{"next_node": {node}, "args": {{...}}}}'
+    return f"Answer with one JSON object {form} and nothing beside it."
+
+
+class Normalized(NamedTuple):
+    """What a reply says.
+
+    Either `action` is set and `error` is None, or the other way round: `unparseable` (no object, or one that broke) or `no_action` (an
+    object that is none). `complaint` tells the model what is wrong and what is expected, and is empty with an action. `alternates` are the
+    further actions of the reply, in its order, also beside an error; `reasoning` is None where the model gave none. `warnings` name what
+    was dropped. `cause` is the complaint without what is expected. `was_action`: the reply is none, but something in it was to be one: it
+    is no text for people.
+    """
+
+    action: PlannerAction | None
+    reasoning: str | None
+    alternates: tuple[PlannerAction, ...] = ()
+    error: Literal["unparseable", "no_action"] | None = None
+    complaint: str = ""
+    warnings: tuple[str, ...] = ()
+    was_action: bool = False
+    cause: str = ""
+
+
+def normalize_action(
+    text_or_mapping: Any,
+    reasoning_content: str | None = None,
+    *,
+    tools: AbstractSet[str] = frozenset(),
+    action_format: ActionFormat = "auto",
+) -> Normalized:
+    """Read a reply of the model: its text, or an object that was parsed already. Never raises, whatever it is given.
+
+    Args:
+        text_or_mapping: the text of the reply, in any of the forms that are understood; or a mapping, or a list of them.
+        reasoning_content: what the provider gave as the model's reasoning; it wins over a `thought` in the text.
+        tools: the names that the model may call; one of them wins over an opcode written in another case.
+        action_format: `unified` refuses everything but the two-field form, `legacy` all actions but those of five fields.
+    """
+    given = text_or_mapping.decode(errors="replace") if isinstance(text_or_mapping, bytes | bytearray) else text_or_mapping
+    native = mend(reasoning_content).strip() if isinstance(reasoning_content, str) else ""
+    if isinstance(given, str) and (honest := _honest(given, native, tools, action_format)):
+        return honest
+    reply = _of_text(_decoded(given), tools) if isinstance(given, str) else _of_value(given)
+    result = _strict(reply, tools) if action_format == "unified" else _lenient(reply, tools, action_format)
+    cause = f"{result.complaint[:1].upper()}{result.complaint[1:]}." if result.error else ""
+    complaint = f"{cause} {_expected(action_format, tools)}" if cause else ""
+    return result._replace(reasoning=native or result.reasoning, complaint=complaint, cause=cause)
+
+
+def _honest(text: str, native: str, tools: AbstractSet[str], action_format: ActionFormat) -> Normalized | None:
+    """The action of a reply that is one strict object with a node and nothing else, blanks aside: what most replies are.
+
+    None for all others, wrong ones included; the long way would say the same of these.
+    """
+    text = text.strip(" \t\r\n")
+    read = honest_object(text, 0) if text.startswith('{"') and text.endswith("}") else None
+    if read is None or "next_node" not in read[0] or (action_format in _CHECKS and _CHECKS[action_format](read[0], tools)):
+        return None
+    reading = read_object(read[0], tools)
+    if reading.action is None:
+        return None
+    return Normalized(reading.action, native or (reading.thought if action_format != "unified" else None), warnings=reading.warnings)
+
+
+_CHECKS: Mapping[str, Callable[[Any, AbstractSet[str]], str]] = {"unified": deviation, "legacy": five_field_deviation}
+"""What keeps an object from being of a form that is taken alone."""
+
+
+@dataclass(frozen=True)
+class _Reply:
+    """The objects of a reply by shape, each as far as it can matter, and what broke."""
+
+    shapes: Mapping[Shape, Sequence[Found]]
+    broken: Broken | None = None
+    text: str = ""
+    first_fence: int | None = None
+    nothing: str = "the reply holds no JSON object"
+
+    @property
+    def found(self) -> list[Found]:
+        """The objects that may be actions: highest shape first, then as in the text."""
+        return list(chain.from_iterable(self.shapes[shape] for shape in sorted(self.shapes, reverse=True) if shape is not Shape.OTHER))
+
+
+def _decoded(text: str) -> str:
+    """A text that was encoded twice, encoded once; any other as it is."""
+    bare = text.strip()
+    if not bare.startswith('"\\"'):
+        return text
+    try:
+        inner, end = Reader(bare).read_string(0)
+    except NotJson:
+        return text
+    return inner if end == len(bare) and inner.endswith('"') else text
+
+
+def _of_text(text: str, tools: AbstractSet[str]) -> _Reply:
+    reply, nothing_else = _scanned(text, tools, skip_thoughts=True)
+    # Where nothing stands or begins outside the think tags, the model may have put its action inside.
+    if nothing_else and not reply.broken and not any(reply.shapes.values()):
+        reply, _ = _scanned(text, tools, skip_thoughts=False)
+    return reply
+
+
+def _scanned(text: str, tools: AbstractSet[str], *, skip_thoughts: bool) -> tuple[_Reply, bool]:
+    scan = Scan(text, skip_thoughts=skip_thoughts)
+    shapes: dict[Shape, list[Found]] = {shape: [] for shape in Shape}
+    broken: Broken | None = None
+    for item in scan.items():
+        shape = shape_of(item.value) if isinstance(item, Found) else Shape.OTHER
+        if shape is Shape.ANSWER and isinstance(item, Found) and _last_word(item.lead) in tools:
+            item = Broken(NotJson("an object stands behind the name of a tool", item.start), text, was_action=True)  # noqa: PLW2901
+        if isinstance(item, Broken):
+            if broken is None or (item.was_action and not broken.was_action):
+                broken = item
+            continue
+        # Behind something broken only an explicit action counts: the rest may be a piece of what broke.
+        kept = shapes[Shape.OTHER if item.doubted and shape is not Shape.NODE else shape]
+        if len(kept) <= MAX_ALTERNATES:
+            kept.append(item)
+    if broken is None and scan.node is not None and (shapes[Shape.CALL] or shapes[Shape.ANSWER]):
+        # Whoever writes of a node outside of an object has written pieces of an action: the objects may be its arguments.
+        broken = Broken(NotJson("`next_node` stands outside of an object", scan.node), text, was_action=True)
+    nothing = "the reply holds no JSON object" if text.strip() else "the reply is empty"
+    return _Reply(shapes, broken, text, scan.first_fence, nothing), scan.thoughts and not scan.cut
+
+
+def _last_word(lead: str) -> str:
+    words = _WORD.findall(lead)
+    return words[-1] if words else ""
+
+
+def _of_value(value: Any) -> _Reply:
+    """A reply that was parsed by someone else: a mapping, or a list of them."""
+    items = [value] if isinstance(value, Mapping) else value
+    shapes: dict[Shape, list[Found]] = {shape: [] for shape in Shape}
+    if not isinstance(items, Sequence) or isinstance(items, str | bytes | bytearray | memoryview):
+        return _Reply(shapes, nothing=f"the reply is no object ({type(value).__name__})")
+    try:
+        for item in items[: MAX_ALTERNATES + 1]:
+            if isinstance(item, Mapping):
+                obj = plain(item)
+                shapes[shape_of(obj)].append(Found(obj, 0))
+    except NotJson as error:
+        return _Reply({shape: [] for shape in Shape}, nothing=error.cause)
+    return _Reply(shapes)
+
+
+def _lenient(reply: _Reply, tools: AbstractSet[str], action_format: ActionFormat = "auto") -> Normalized:
+    found = reply.found
+    if reply.broken and (reply.broken.was_action or not found) and not reply.shapes[Shape.NODE]:
+        was_action = reply.broken.was_action
+        return Normalized(None, _reasoning(reply, None), error="unparseable", complaint=_place(reply.broken), was_action=was_action)
+    if not found:
+        others = reply.shapes[Shape.OTHER]
+        if not others:
+            return Normalized(None, _reasoning(reply, None), error="unparseable", complaint=reply.nothing)
+        found = list(others)
+    if action_format == "legacy" and reply.found:
+        wrong = five_field_deviation(found[0].value, tools)
+        found = [item for item in found if not five_field_deviation(item.value, tools)]
+        if wrong:
+            alternates = _alternates(Reading(), sorted(found, key=lambda item: item.start), tools)
+            return Normalized(None, _reasoning(reply, None), alternates, "no_action", wrong, was_action=True)
+    first = read_object(found[0].value, tools)
+    alternates = _alternates(first, sorted(found[1:], key=lambda item: item.start), tools) if reply.found else ()
+    return Normalized(
+        first.action,
+        first.thought or _reasoning(reply, found[0]),
+        alternates,
+        None if first.action else "no_action",
+        first.complaint,
+        first.warnings,
+        was_action=first.action is None and any(not _CALLING.isdisjoint(item.value) for item in found),
+    )
+
+
+def _alternates(first: Reading, others: Sequence[Found], tools: AbstractSet[str]) -> tuple[PlannerAction, ...]:
+    """The further actions: calls of the first object, then the other objects."""
+    values = [*first.further[:MAX_ALTERNATES], *(item.value for item in others)][:MAX_ALTERNATES]
+    return tuple(reading.action for value in values if (reading := read_object(value, tools)).action)
+
+
+def _strict(reply: _Reply, tools: AbstractSet[str]) -> Normalized:
+    """The two-field form, in strict JSON, alone in its reply."""
+    objects = sorted(chain.from_iterable(reply.shapes.values()), key=lambda item: item.start)
+    if reply.broken or not objects:
+        complaint = _place(reply.broken) if reply.broken else reply.nothing
+        was_action = reply.broken is not None and reply.broken.was_action
+        return Normalized(None, _reasoning(reply, None), error="unparseable", complaint=complaint, was_action=was_action)
+    only = objects[0]
+    reasoning = _reasoning(reply, only)
+    try:
+        value = Reader(reply.text).read(only.start)[0] if reply.text else only.value
+    except NotJson as error:
+        complaint = _place(Broken(error, reply.text, was_action=True))
+        return Normalized(None, reasoning, error="unparseable", complaint=complaint)
+    complaint = deviation(value, tools) if len(objects) == 1 else "the reply holds more than one object"
+    if complaint:
+        return Normalized(None, reasoning, error="no_action", complaint=complaint)
+    reading = read_object(only.value, tools)
+    return Normalized(reading.action, reasoning, warnings=reading.warnings)
+
+
+def _reasoning(reply: _Reply, chosen: Found | None) -> str | None:
+    """The text before the first code fence, where the action stands in one; else the text and the thoughts before the first object."""
+    if chosen is None:
+        return None
+    if chosen.fenced and reply.first_fence is not None:
+        end = reply.first_fence
+    elif reply.broken is None:
+        end = min(item.start for items in reply.shapes.values() for item in items)
+    else:
+        return None
+    return mend(_TAGS.sub("\n", reply.text[:end])).lstrip("\ufeff").strip() or None
+
+
+def _place(broken: Broken) -> str:
+    """Where and why something broke, for the model."""
+    error, text = broken.error, broken.text
+    line = text.count("\n", 0, error.position) + 1
+    column = error.position - (text.rfind("\n", 0, error.position) + 1) + 1
+    near = mend(text[max(0, error.position - _EXCERPT) : error.position]).replace("\n", " ")
+    return f"the reply is no valid JSON: {error.cause}, at line {line}, column {column}, after `{near}`"

@@ -1,0 +1,85 @@
+"""The canonical arguments of `plan`: clean `steps`, and `join` where it can be used."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from services.planner.replies.actions.values import as_object, as_object_or_list
+
+_NODE_KEYS = ("node", "tool", "next_node")
+_ARGS_KEYS = ("args", "arguments", "tool_args")
+
+
+def has_steps(action: Mapping[str, Any]) -> bool:
+    """Does an object hold a list of steps, bare or in `args`, where it may also be called `plan`?"""
+    args = as_object(action.get("args")) or {}
+    return any(isinstance(steps, list) for steps in (action.get("steps"), args.get("steps"), args.get("plan")))
+
+
+def plan_args(action: Mapping[str, Any], *, args_first: bool, warnings: list[str]) -> dict[str, Any]:
+    """The arguments of a plan, wherever the object holds them.
+
+    `args_first`: the node says plan, so `args` are the plan's; else they may be a tool's, and `plan` or `steps` at the top is meant.
+    """
+    args = as_object_or_list(action.get("args"))
+    places: list[Any] = [args, action] if args_first else [action, args]
+    steps, holder = next((found for place in places if (found := _steps_in(place)) is not None), (None, {}))
+    result: dict[str, Any] = {"steps": _clean(steps, warnings)}
+    joins = (place.get("join") for place in (holder, action, args) if isinstance(place, dict))
+    join = _join(next((join for join in joins if join is not None), None), warnings)
+    return result | ({"join": join} if join else {})
+
+
+def _steps_in(place: Any) -> tuple[Any, Mapping[str, Any]] | None:
+    """The steps that a place holds and the object that may hold their join."""
+    if isinstance(place, list):
+        return place, {}
+    if not isinstance(place, dict):
+        return None
+    plan = place.get("plan")
+    if isinstance(plan, dict) and "steps" in plan:
+        return plan["steps"], plan
+    for key in ("steps", "plan"):
+        if place.get(key) is not None:
+            return place[key], place
+    return None
+
+
+def _clean(steps: Any, warnings: list[str]) -> list[dict[str, Any]]:
+    if not isinstance(steps, list):
+        warnings.append("the plan is empty: `steps` is missing" if steps is None else "the plan is empty: `steps` is no list")
+        return []
+    clean = []
+    for number, step in enumerate(steps, 1):
+        if not isinstance(step, dict):
+            warnings.append(f"step {number} of the plan was dropped: it is no object")
+        elif (node := _node(step)) is None:
+            warnings.append(f"step {number} of the plan was dropped: it has no `node`")
+        else:
+            clean.append({"node": node, "args": as_object(_args(step)) or {}})
+    return clean
+
+
+def _node(step: Mapping[str, Any]) -> str | None:
+    """The node of a step or join, without padding."""
+    name = next((step[key] for key in _NODE_KEYS if step.get(key) is not None), None)
+    return name.strip() or None if isinstance(name, str) else None
+
+
+def _args(step: Mapping[str, Any]) -> Any:
+    return next((step[key] for key in _ARGS_KEYS if step.get(key) is not None), None)
+
+
+def _join(join: Any, warnings: list[str]) -> dict[str, Any] | None:
+    """A join that names a node. Wrong `args` or `inject` stay as they are, so that the model is told why its join did not run."""
+    if join is None or join == {}:
+        return None
+    if not isinstance(join, dict):
+        warnings.append("the join was dropped: it is no object")
+        return None
+    node = _node(join)
+    if node is None:
+        return None
+    args, inject = _args(join), join.get("inject")
+    told = as_object(args)
+    told_or_wrong = args if told is None else told
+    return {"node": node} | ({"args": told_or_wrong} if told_or_wrong else {}) | ({"inject": inject} if inject is not None else {})

@@ -1,0 +1,135 @@
+"""What one object means: its shape, and the action that it stands for."""
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from contracts.actions import FINAL_RESPONSE, PLAN, TASK, PlannerAction
+from services.planner.replies.actions.final import final_args, has_answer, says_something
+from services.planner.replies.actions.foreign import calls_of, nested_action
+from services.planner.replies.actions.names import ALIAS_MODES, is_null_word, opcode_of, spelled, streams_before_plan
+from services.planner.replies.actions.plan import has_steps, plan_args
+from services.planner.replies.actions.task import task_args
+from services.planner.replies.actions.values import as_object
+from services.planner.replies.strict_json import ANSWER_KEYS
+
+_TELLING_KEYS = frozenset(
+    {"next_node", "args", "plan", "steps", "action", "name", "tool", "tool_calls", "function_call", "function", *ANSWER_KEYS}
+)
+_DEEPEST_NESTING = 3
+_MOST_KEYS_TOLD = 8
+_LONGEST_TOLD = 40
+
+
+class Shape(IntEnum):
+    """How much an object is shaped like an action; among several objects the highest counts."""
+
+    OTHER = 0
+    ANSWER = 1
+    CALL = 2
+    NODE = 3
+
+
+class Reading(NamedTuple):
+    """What an object means: an action, or why there is none. `further` are calls that it holds beside the action."""
+
+    action: PlannerAction | None = None
+    thought: str | None = None
+    complaint: str = ""
+    warnings: tuple[str, ...] = ()
+    further: tuple[dict[str, Any], ...] = ()
+
+
+def shape_of(obj: Mapping[str, Any], level: int = 0) -> Shape:
+    """The shape of an object; that of a nested action counts as a call."""
+    if obj.keys().isdisjoint(_TELLING_KEYS):
+        return Shape.OTHER
+    if "next_node" in obj:
+        return Shape.NODE
+    if calls_of(obj) or obj.get("plan") is not None or has_steps(obj):
+        return Shape.CALL
+    inner = nested_action(obj) if level < _DEEPEST_NESTING else None
+    if inner is not None and shape_of(inner, level + 1) is not Shape.OTHER:
+        return Shape.CALL
+    return Shape.ANSWER if has_answer(obj) else Shape.OTHER
+
+
+def read_object(obj: Mapping[str, Any], tools: AbstractSet[str], level: int = 0) -> Reading:
+    """The action that an object stands for, or the complaint that tells what it lacks."""
+    thought = _thought(obj)
+    if "next_node" in obj:
+        return _read_node(obj, tools, thought)
+    calls = calls_of(obj)
+    if calls:
+        first = _read_node(calls[0], tools, thought)
+        return Reading(first.action, thought, first.complaint, first.warnings, tuple(calls[1:]))
+    if obj.get("plan") is not None or has_steps(obj):
+        return _plan(obj, thought, args_first=False)
+    inner = nested_action(obj) if level < _DEEPEST_NESTING else None
+    if inner is not None and shape_of(inner, level + 1) is not Shape.OTHER:
+        nested = read_object(inner, tools, level + 1)
+        return Reading(nested.action, thought or nested.thought, nested.complaint, nested.warnings, nested.further)
+    if has_answer(obj):
+        return _final(obj, thought)
+    return Reading(None, thought, f"the object has no `next_node` ({_keys(obj)})")
+
+
+def _read_node(obj: Mapping[str, Any], tools: AbstractSet[str], thought: str | None) -> Reading:
+    node = obj["next_node"]
+    if node is not None and not isinstance(node, str):
+        return Reading(None, thought, f"`next_node` is {_type(node)}; a text is expected")
+    if node is not None and not node.strip():
+        return Reading(None, thought, "`next_node` is empty")
+    opcode = None if node is None else opcode_of(node, tools)
+    final = node is None or opcode == FINAL_RESPONSE or (is_null_word(node, tools) and says_something(obj))
+    if obj.get("plan") is not None and not (final and streams_before_plan(obj)):
+        return _plan(obj, thought, args_first=opcode == PLAN)
+    if node is None and has_steps(obj) and not says_something(obj):
+        return _plan(obj, thought, args_first=True)
+    if final or node is None or opcode is None:
+        return _final(obj, thought)
+    if opcode == PLAN:
+        return _plan(obj, thought, args_first=True)
+    warnings: list[str] = []
+    args = _object_args(obj, warnings)
+    if opcode == TASK:
+        args = task_args(args, ALIAS_MODES.get(spelled(node, tools)), warnings)
+    return Reading(PlannerAction(next_node=opcode, args=args), thought, warnings=tuple(warnings))
+
+
+def _object_args(obj: Mapping[str, Any], warnings: list[str]) -> dict[str, Any]:
+    given = obj.get("args")
+    args = as_object(given)
+    if args is None and given is not None:
+        warnings.append(f"`args` was {_type(given)} and holds no object; it counts as {{}}")
+    return args or {}
+
+
+def _final(obj: Mapping[str, Any], thought: str | None) -> Reading:
+    warnings = ["a plan behind the answer was ignored"] if obj.get("plan") is not None else []
+    args = final_args(obj, warnings)
+    return Reading(PlannerAction(next_node=FINAL_RESPONSE, args=args), thought, warnings=tuple(warnings))
+
+
+def _plan(obj: Mapping[str, Any], thought: str | None, *, args_first: bool) -> Reading:
+    warnings: list[str] = []
+    args = plan_args(obj, args_first=args_first, warnings=warnings)
+    return Reading(PlannerAction(next_node=PLAN, args=args), thought, warnings=tuple(warnings))
+
+
+def _thought(obj: Mapping[str, Any]) -> str | None:
+    thought = obj.get("thought")
+    return thought.strip() or None if isinstance(thought, str) else None
+
+
+def _keys(obj: Mapping[str, Any]) -> str:
+    if not obj:
+        return "it is empty"
+    told = ", ".join(f"`{key[:_LONGEST_TOLD]}`" for key in list(obj)[:_MOST_KEYS_TOLD])
+    return f"its keys are {told}" + (", …" if len(obj) > _MOST_KEYS_TOLD else "")
+
+
+def _type(value: Any) -> str:
+    names = {bool: "a boolean", int: "a number", float: "a number", str: "a text", list: "a list", dict: "an object"}
+    return names.get(type(value), "null")

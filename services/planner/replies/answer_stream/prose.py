@@ -1,0 +1,241 @@
+r"""Where in a reply does a JSON object begin? Reads what a model writes around its action, each character once.
+
+An object begins at `{` followed, blanks aside, by `"`. Everything before it does not count: text, a byte order mark, fences, and whatever
+stands between think tags. A list is looked into, item by item. Braces and brackets that begin something else are told apart, so that
+nothing *inside* of them is ever taken for an action:
+
+- `{word`, `[word`, `{{`: no notation begins like that, so it is text, and the search goes on right behind it;
+- `{}`, `[1]`, `{x: 1}`, `{%}`: skipped up to where the brackets balance, unless a quote, a tag or a node comes before that;
+- `["a", "b c"]`: a list of plain texts, skipped;
+- `"args": {`, `save({`, `<args>{`: a value of something that broke, so no action; the finder is `lost`;
+- `{'next_node': …`, `{next_node: …`, `{ // "…`, `["{…`, `"{\"…`: Python, JavaScript, an encoded or a broken object. The strings in it may
+  hold anything, and only a parser with the whole reply can read them: the finder is `lost` and stays silent.
+"""
+
+import re
+from collections.abc import Callable
+
+from services.planner.replies.actions.names import THINK_TAGS, is_argument, lead_on
+
+_LONGEST_TAG = max(map(len, THINK_TAGS)) + 1
+_NODE = "next_node"
+_SPOKEN_OF = re.compile(r"next[ _-]?node", re.IGNORECASE)
+_NOTABLE = re.compile(r"[\[{<]")
+_BLANKS = re.compile(r"[ \t\r\n]*")
+_WORD = re.compile(r"[\w$.-]*")
+_CONSTANTS = frozenset({"true", "false", "null", "True", "False", "None"})
+_ITEMS = re.compile(r"[ \t\r\n,0-9.+-]*")
+_PLAIN_TEXT = re.compile(r'[^"\\{\[]*')
+_PLAIN = re.compile(r"""[^\[\]{}"'`<\u2018\u2019\u201c\u201d]*""")
+
+_BEHIND_KEY = frozenset("}:=\"'`\u2018\u2019\u201c\u201d")
+
+_Move = Callable[[str, int], int]
+"""Reads from a position on, at least one character or a change of state, and returns the position behind what was read."""
+
+
+class ObjectFinder:
+    """Finds the next object. `found` is set once the quote of its first key has been read; `lost` once no object can be told any more."""
+
+    def __init__(self) -> None:
+        self.found = False
+        self.lost = False
+        self.looked_at = 0
+        self._move: _Move = self._text
+        self._tag = ""
+        self._thought = ""
+        self._lists = 0
+        self._listed = False
+        self._depth = 0
+        self._tail = ""
+        self._lead = ""
+        self._odd = False
+
+    def search(self, text: str, start: int) -> int:
+        """Read `text` from `start` on and return where reading stopped: behind the quote when `found`, else at the end."""
+        if self.found:
+            self.found = False
+            self._lead = ""
+            self._after_value()
+        here = start
+        while here < len(text) and not (self.found or self.lost):
+            before = here
+            here = self._move(text, here)
+            self.looked_at += max(1, here - before)
+            self._note(text[before:here])
+        return here
+
+    def _note(self, passed: str) -> None:
+        """Remember the end of what was passed. Behind an odd brace a node makes that brace one that may have been an action."""
+        if self._odd and not self.found:
+            self.lost = self.lost or _SPOKEN_OF.search(self._lead + passed) is not None
+        self._lead = lead_on(self._lead, passed)
+
+    def _text(self, text: str, here: int) -> int:
+        notable = _NOTABLE.search(text, here)
+        if notable is None:
+            return len(text)
+        if notable[0] == "<":
+            self._tag = ""
+            self._move = self._opening_tag
+        else:
+            self.lost = is_argument(lead_on(self._lead, text[here : notable.start()]))
+            self._lists = int(notable[0] == "[")
+            self._move = self._bracket if self._lists else self._brace
+        return notable.end()
+
+    def _opening_tag(self, text: str, here: int) -> int:
+        if text[here] == ">" and self._tag in THINK_TAGS:
+            self._thought = self._tag
+            self._move = self._in_thought
+            return here + 1
+        return self._in_tag(text, here, self._text)
+
+    def _closing_tag(self, text: str, here: int) -> int:
+        if text[here] == ">" and self._tag == "/" + self._thought:
+            self._move = self._text
+            return here + 1
+        return self._in_tag(text, here, self._in_thought)
+
+    def _in_tag(self, text: str, here: int, no_tag: _Move) -> int:
+        """Collect a tag's name; with a character that is none of a name it is no tag, and the character is read again."""
+        if len(self._tag) < _LONGEST_TAG and (text[here].isalpha() or text[here] == "/"):
+            self._tag += text[here].lower()
+            return here + 1
+        self._move = no_tag
+        return here
+
+    def _in_thought(self, text: str, here: int) -> int:
+        bracket = text.find("<", here)
+        if bracket < 0:
+            return len(text)
+        self._tag = ""
+        self._move = self._closing_tag
+        return bracket + 1
+
+    def _brace(self, text: str, here: int) -> int:
+        """Behind `{`."""
+        here = _end(_BLANKS, text, here)
+        if here == len(text):
+            return here
+        char = text[here]
+        if char == '"':
+            self.found = self._listed = True
+        elif char == "}":
+            self._after_value()
+        elif self._lists and self._listed:
+            self.lost = True
+        elif char in "{[":
+            self._lists = 0
+            self._odd = True
+            self._move = self._text
+            return here
+        else:
+            self._lists, self._depth, self._tail = 0, 1, ""
+            self._move = self._word if _end(_WORD, char, 0) else self._inside
+            return here
+        return here + 1
+
+    def _word(self, text: str, here: int) -> int:
+        """Behind `{` and the beginning of a word: a key without quotes, or text?"""
+        end = _end(_WORD, text, here)
+        self._remember(text[here:end])
+        if end < len(text):
+            self._move = self._behind_word
+        return end
+
+    def _behind_word(self, text: str, here: int) -> int:
+        here = _end(_BLANKS, text, here)
+        if here < len(text):
+            self._odd = self._odd or text[here] not in _BEHIND_KEY
+            self._move = self._inside if text[here] in _BEHIND_KEY else self._text
+        return here
+
+    def _bracket(self, text: str, here: int) -> int:
+        """Behind a `[` that begins a list."""
+        here = _end(_BLANKS, text, here)
+        if here == len(text):
+            return here
+        char = text[here]
+        if char in '[]{"' or _end(_ITEMS, char, 0):
+            self._move = self._item
+        elif char in "'\\" or self._listed:
+            self.lost = True
+        else:
+            self._lists, self._tail = 0, ""
+            self._move = self._list_word
+        return here
+
+    def _list_word(self, text: str, here: int) -> int:
+        """Behind `[` and the beginning of a word: a constant, or text?"""
+        end = _end(_WORD, text, here)
+        self._tail = (self._tail + text[here:end])[-len(_NODE) :]
+        if end < len(text):
+            self.lost = self._tail in _CONSTANTS
+            self._move = self._text
+        return end
+
+    def _item(self, text: str, here: int) -> int:
+        """Between the values of a list."""
+        here = _end(_ITEMS, text, here)
+        if here == len(text):
+            return here
+        if text[here] == "{":
+            self._move = self._brace
+        elif text[here] == "[":
+            self._lists += 1
+            self._move = self._bracket
+        elif text[here] == '"':
+            self._move = self._listed_text
+        elif text[here] == "]":
+            self._lists -= 1
+            self._after_value()
+        else:
+            self.lost = True
+        return here + 1
+
+    def _listed_text(self, text: str, here: int) -> int:
+        """In a text of a list. One that may hold an object, or escapes, is for the parser with the whole reply."""
+        end = _end(_PLAIN_TEXT, text, here)
+        if end == len(text):
+            return end
+        self.lost = text[end] != '"'
+        self._move = self._behind_listed_text
+        return end + 1
+
+    def _behind_listed_text(self, text: str, here: int) -> int:
+        here = _end(_BLANKS, text, here)
+        if here < len(text):
+            self.lost = text[here] not in ",]"
+            self._move = self._item
+        return here
+
+    def _after_value(self) -> None:
+        self._listed = self._lists > 0
+        self._move = self._item if self._listed else self._text
+
+    def _inside(self, text: str, here: int) -> int:
+        """Inside of brackets that hold no object: skip them while they hold nothing that could be one."""
+        end = _end(_PLAIN, text, here)
+        self._remember(text[here:end])
+        if end == len(text) or self.lost:
+            return end
+        if text[end] in "[{":
+            self._depth += 1
+        elif text[end] in "]}":
+            self._depth -= 1
+            self._move = self._inside if self._depth else self._text
+        else:
+            self.lost = True
+        return end + 1
+
+    def _remember(self, run: str) -> None:
+        seen = self._tail + run
+        self.lost = self.lost or _NODE in seen
+        self._tail = seen[-len(_NODE) :]
+
+
+def _end(pattern: re.Pattern[str], text: str, here: int) -> int:
+    """Where a pattern that may match nothing ends."""
+    match = pattern.match(text, here)
+    return match.end() if match else here

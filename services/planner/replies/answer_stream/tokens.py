@@ -1,0 +1,267 @@
+"""The tokens of one JSON object, as they arrive: a pushdown machine whose legal moves are a table. Reads each character once.
+
+A token goes to `sink(token, depth, text)` as soon as it is certain; `depth` counts the containers around it (the object itself has 0,
+its keys and members 1). The text of a string comes in pieces, decoded; a key comes whole, or cut when it is too long to matter.
+
+Taken beside strict JSON, because the final parse takes them too: trailing commas, raw control characters inside strings, `True`,
+`False`, `None`. Anything else, and a key twice that may come once, makes the machine `broken`: it stays silent, and only the final parse
+can say what was meant.
+
+Halves of a surrogate pair are joined however they were written (two escapes, or two raw halves of a provider that cut between them);
+a half without its other half becomes U+FFFD.
+"""
+
+import re
+from collections.abc import Callable
+from enum import Enum, auto
+
+from services.planner.replies.strict_json import MAX_DEPTH, ONCE_KEYS
+
+
+class Token(Enum):
+    """What is told to the sink; the text is given for KEY, TEXT and SCALAR."""
+
+    KEY = auto()
+    OPEN_OBJECT = auto()
+    OPEN_ARRAY = auto()
+    CLOSE = auto()
+    TEXT_BEGINS = auto()
+    TEXT = auto()
+    TEXT_ENDS = auto()
+    SCALAR = auto()
+
+
+Sink = Callable[[Token, int, str], None]
+
+
+class _Expect(Enum):
+    KEY = auto()
+    COLON = auto()
+    VALUE = auto()
+    ITEM = auto()
+    AFTER_MEMBER = auto()
+    AFTER_ITEM = auto()
+
+
+class _Move(Enum):
+    KEY = auto()
+    TEXT = auto()
+    OBJECT = auto()
+    ARRAY = auto()
+    CLOSE = auto()
+    TO_KEY = auto()
+    TO_VALUE = auto()
+    TO_ITEM = auto()
+    SCALAR = auto()
+
+
+_VALUES = {'"': _Move.TEXT, "{": _Move.OBJECT, "[": _Move.ARRAY, **dict.fromkeys("-0123456789tfnTFN", _Move.SCALAR)}
+_MOVES: dict[_Expect, dict[str, _Move]] = {
+    _Expect.KEY: {'"': _Move.KEY, "}": _Move.CLOSE},
+    _Expect.COLON: {":": _Move.TO_VALUE},
+    _Expect.VALUE: _VALUES,
+    _Expect.ITEM: {**_VALUES, "]": _Move.CLOSE},
+    _Expect.AFTER_MEMBER: {",": _Move.TO_KEY, "}": _Move.CLOSE},
+    _Expect.AFTER_ITEM: {",": _Move.TO_ITEM, "]": _Move.CLOSE},
+}
+_TO = {_Move.TO_KEY: _Expect.KEY, _Move.TO_VALUE: _Expect.VALUE, _Move.TO_ITEM: _Expect.ITEM}
+
+_LONGEST_KEY = 256
+_LONGEST_SCALAR = 64
+
+_BLANKS = re.compile(r"[ \t\r\n]*")
+_PLAIN = re.compile('[^"\\\\\ud800-\udfff]*')
+_PLAIN_ESCAPED = re.compile('(?:[^"\\\\\ud800-\udfff]++|\\\\["\\\\/bfnrt])*+')
+_ESCAPE = re.compile(r"\\(.)")
+_IN_SCALAR = re.compile(r"[-+.0-9A-Za-z]*")
+_SCALAR = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null|True|False|None")
+_HEX = frozenset("0123456789abcdefABCDEF")
+_ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_HIGH, _LOW, _SURROGATES_END = 0xD800, 0xDC00, 0xE000
+_UNKNOWN = "\N{REPLACEMENT CHARACTER}"
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    return _ESCAPES[escape[1]]
+
+
+class Tokens:
+    """Reads one object. `ended`: its last brace was read; `broken`: the text is no JSON object any more; `stopped`: no more is wanted."""
+
+    def __init__(self, sink: Sink) -> None:
+        self.ended = False
+        self.broken = False
+        self.stopped = False
+        self.looked_at = 0
+        self._sink = sink
+        self._state = self._string
+        self._expect = _Expect.KEY
+        self._arrays = [False]
+        self._seen: list[frozenset[str]] = [frozenset()]
+        self._key: list[str] | None = []
+        self._key_length = 0
+        self._escape = ""
+        self._scalar = ""
+        self._high = 0
+
+    def stop(self) -> None:
+        """Read no further: the rest does not matter."""
+        self.stopped = True
+
+    def flows_on(self, text: str) -> str | None:
+        """The characters of `text` where it is nothing but more of the string that is being read, else None.
+
+        Then it counts as read, and the sink hears nothing of it.
+        """
+        if self._key is not None or self._high or self._state != self._string:
+            return None
+        if _PLAIN.fullmatch(text) is None:
+            if _PLAIN_ESCAPED.fullmatch(text) is None:
+                return None
+            self.looked_at += len(text)
+            return _ESCAPE.sub(_unescaped, text)
+        self.looked_at += len(text)
+        return text
+
+    def read(self, text: str, start: int) -> int:
+        """Read `text` from `start` on (the first call: behind the quote of the first key) and return where reading stopped."""
+        here = start
+        while here < len(text) and not (self.ended or self.broken or self.stopped):
+            before = here
+            here = self._state(text, here)
+            self.looked_at += max(1, here - before)
+        return here
+
+    def _structure(self, text: str, here: int) -> int:
+        blanks = _BLANKS.match(text, here)
+        here = blanks.end() if blanks else here
+        if here == len(text):
+            return here
+        move = _MOVES[self._expect].get(text[here])
+        if move is None:
+            self.broken = True
+        elif move in _TO:
+            self._expect = _TO[move]
+        elif move is _Move.SCALAR:
+            self._scalar = ""
+            self._state = self._in_scalar
+            return here
+        else:
+            self._begin_or_close(move)
+        return here + 1
+
+    def _begin_or_close(self, move: _Move) -> None:
+        depth = len(self._arrays)
+        if move is _Move.CLOSE:
+            self._arrays.pop()
+            self._seen.pop()
+            self._sink(Token.CLOSE, depth - 1, "")
+            self.ended = depth == 1
+            self._value_ends()
+        elif move is _Move.KEY:
+            self._key, self._key_length = [], 0
+            self._state = self._string
+        elif move is _Move.TEXT:
+            self._key = None
+            self._sink(Token.TEXT_BEGINS, depth, "")
+            self._state = self._string
+        elif depth >= MAX_DEPTH:
+            self.broken = True
+        else:
+            self._sink(Token.OPEN_ARRAY if move is _Move.ARRAY else Token.OPEN_OBJECT, depth, "")
+            self._arrays.append(move is _Move.ARRAY)
+            self._seen.append(frozenset())
+            self._expect = _Expect.ITEM if move is _Move.ARRAY else _Expect.KEY
+
+    def _value_ends(self) -> None:
+        if self._arrays:
+            self._expect = _Expect.AFTER_ITEM if self._arrays[-1] else _Expect.AFTER_MEMBER
+
+    def _in_scalar(self, text: str, here: int) -> int:
+        match = _IN_SCALAR.match(text, here)
+        end = match.end() if match else here
+        self._scalar += text[here:end][: _LONGEST_SCALAR + 1]
+        if len(self._scalar) > _LONGEST_SCALAR:
+            self.broken = True
+        elif end < len(text):
+            if _SCALAR.fullmatch(self._scalar):
+                self._sink(Token.SCALAR, len(self._arrays), self._scalar)
+                self._state = self._structure
+                self._value_ends()
+            else:
+                self.broken = True
+        return end
+
+    def _string(self, text: str, here: int) -> int:
+        plain = _PLAIN.match(text, here)
+        end = plain.end() if plain else here
+        if end > here:
+            self._piece(text[here:end])
+        if end == len(text):
+            return end
+        char = text[end]
+        if char == '"':
+            self._string_ends()
+        elif char == "\\":
+            self._escape = ""
+            self._state = self._in_escape
+        else:
+            self._code_unit(ord(char))
+        return end + 1
+
+    def _in_escape(self, text: str, here: int) -> int:
+        char = text[here]
+        if not self._escape and char in _ESCAPES:
+            self._piece(_ESCAPES[char])
+            self._state = self._string
+        elif (not self._escape and char == "u") or (self._escape and char in _HEX):
+            self._escape += char
+            if len(self._escape) == len("uXXXX"):
+                self._code_unit(int(self._escape[1:], 16))
+                self._state = self._string
+        else:
+            self.broken = True
+        return here + 1
+
+    def _code_unit(self, unit: int) -> None:
+        """A UTF-16 code unit: keep a high half until the next unit shows whether it has its low half."""
+        if self._high and _LOW <= unit < _SURROGATES_END:
+            high, self._high = self._high, 0
+            self._piece(chr(0x10000 + ((high - _HIGH) << 10) + (unit - _LOW)))
+        elif _HIGH <= unit < _LOW:
+            self._lone_half()
+            self._high = unit
+        elif _LOW <= unit < _SURROGATES_END:
+            self._piece(_UNKNOWN)
+        else:
+            self._piece(chr(unit))
+
+    def _lone_half(self) -> None:
+        if self._high:
+            self._high = 0
+            self._piece(_UNKNOWN)
+
+    def _piece(self, piece: str) -> None:
+        self._lone_half()
+        if self._key is None:
+            self._sink(Token.TEXT, len(self._arrays), piece)
+        elif self._key_length <= _LONGEST_KEY:
+            self._key.append(piece)
+            self._key_length += len(piece)
+
+    def _string_ends(self) -> None:
+        self._lone_half()
+        self._state = self._structure
+        if self._key is None:
+            self._sink(Token.TEXT_ENDS, len(self._arrays), "")
+            self._value_ends()
+        else:
+            self._key_ends("".join(self._key))
+
+    def _key_ends(self, key: str) -> None:
+        self.broken = key in self._seen[-1]
+        if key in ONCE_KEYS:
+            self._seen[-1] |= {key}
+        if not self.broken:
+            self._sink(Token.KEY, len(self._arrays), key)
+            self._expect = _Expect.COLON

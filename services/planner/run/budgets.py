@@ -1,0 +1,74 @@
+"""What a run may spend, what it has spent, and what follows when a budget is gone. Pure.
+
+A budget is checked before spending, so it may be exceeded by one call at most. A run with a grace waits for a top-up; every other ends
+with what it has.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from contracts.events import Paused, Resumed, ToppedUp
+from contracts.runs import RunLimits
+from services.planner.run import terminal
+from services.planner.run.state import Event, Run
+
+_COUNTED = ("max_steps", "max_tool_calls", "max_tokens", "max_cost_usd")
+
+
+def spent(run: Run, now: int) -> str | None:
+    """The budget that forbids to ask a model once more, with its limit; None while there is none."""
+    limits, usage = run.limits, run.usage
+    if run.deadline_at is not None and now >= run.deadline_at:
+        return deadline(run)
+    if limits.max_tokens is not None and usage.prompt_tokens + usage.completion_tokens >= limits.max_tokens:
+        return f"max_tokens of {limits.max_tokens}"
+    if limits.max_cost_usd is not None and usage.cost_usd is not None and usage.cost_usd >= limits.max_cost_usd:
+        return f"max_cost_usd of {limits.max_cost_usd:g}"
+    return None
+
+
+def spent_steps(run: Run) -> str | None:
+    """The budget that forbids another decision."""
+    return f"max_steps of {run.limits.max_steps}" if run.turn >= run.limits.max_steps else None
+
+
+def spent_calls(run: Run, wanted: int) -> str | None:
+    """The budget that forbids so many more tool calls."""
+    limit = run.limits.max_tool_calls
+    return f"max_tool_calls of {limit}" if limit is not None and run.usage.tool_calls + wanted > limit else None
+
+
+def deadline(run: Run) -> str:
+    """The deadline as a budget."""
+    return "deadline_s" if run.limits.deadline_s is None else f"deadline_s of {run.limits.deadline_s:g}"
+
+
+def out_of(run: Run, budget: str, now: int, args: dict[str, Any] | None = None) -> Event:
+    """What happens to a run whose budget is gone: it waits for a top-up, or ends. `args`: of a final response that stays unfinished."""
+    if run.limits.grace_s > 0:
+        return Paused(budget=budget, until=now + int(run.limits.grace_s * 1000))
+    return terminal.budget_exhausted(run, budget, args)
+
+
+def topped_up(run: Run, given: Mapping[str, Any], now: int, by: str) -> list[Event]:
+    """Let the run spend more. What is given counts from now on; the fact says what holds in all."""
+    limits, usage = run.limits.model_dump(), run.usage
+    so_far = {
+        "max_steps": run.turn,
+        "max_tool_calls": usage.tool_calls,
+        "max_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "max_cost_usd": usage.cost_usd or 0.0,
+    }
+    deadline_at = run.deadline_at
+    for name, value in given.items():
+        limits[name] = value + so_far[name] if name in _COUNTED and value is not None else value
+    if "deadline_s" in given:
+        seconds = given["deadline_s"]
+        deadline_at = None if seconds is None else now + int(seconds * 1000)
+    try:
+        fact = ToppedUp(limits=RunLimits.model_validate(limits), deadline_at=deadline_at, by=by)
+    except (ValidationError, TypeError):
+        return []  # The gateway checks what people send; whatever else comes changes nothing.
+    return [fact, Resumed()] if run.paused is not None else [fact]

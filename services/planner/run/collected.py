@@ -1,0 +1,77 @@
+"""What the calls of a run have brought for its payload, in the order in which they were decided. Pure.
+
+Rule 1: who finishes first makes no difference: the branches of a plan stand in step order, its join after them.
+Rule 2: a later call of a tool updates its artifacts field by field. What it supersedes stays reachable, under `<tool>#<call id>`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from contracts.events import Observed, PlannedCall
+from contracts.payload import Source
+from services.planner.run.payload import add_artifacts
+from services.shared.builtin_tools import readable_in
+
+_NAMED = 5
+
+
+@dataclass(slots=True)
+class Collected:
+    """The outcomes of all calls, without what the model saw of them."""
+
+    _outcomes: dict[str, Observed | None] = field(default_factory=dict)
+    """By call id, in order; None while a call is open."""
+    readable: set[str] = field(default_factory=set)
+    """Artifacts that hold an observation as a whole of which the model has seen the ends: it may read on in them."""
+
+    def expect(self, calls: Iterable[PlannedCall]) -> None:
+        """Give calls their places."""
+        for call in calls:
+            self._outcomes.setdefault(call.call_id, None)
+
+    def take(self, observed: Observed) -> None:
+        """Keep what a call has brought."""
+        if (artifact_id := readable_in(observed.observation, observed.artifacts)) is not None:
+            self.readable.add(artifact_id)
+        self._outcomes[observed.call_id] = observed.model_copy(update={"observation": None})
+
+    def copy(self) -> "Collected":
+        """Return one that may be added to."""
+        return Collected(dict(self._outcomes), set(self.readable))
+
+    def sources(self) -> list[Source]:
+        """Return the sources of all calls."""
+        return [source for outcome in self._settled() for source in outcome.sources]
+
+    def artifacts(self) -> tuple[dict[str, dict[str, Any]], list[str]]:
+        """Return tool -> path -> value or reference, and a warning for each tool of which an earlier call's were superseded."""
+        newest: dict[tuple[str, str], tuple[str, Any]] = {}
+        found: dict[str, dict[str, Any]] = {}
+        earlier: dict[str, dict[str, Any]] = {}
+        for outcome in self._settled():
+            for path, value in outcome.artifacts.items():
+                call_id, before = newest.get((outcome.tool, path), ("", None))
+                if before is not None and before != value:
+                    earlier.setdefault(f"{outcome.tool}#{call_id}", {})[path] = before
+                newest[outcome.tool, path] = outcome.call_id, value
+            add_artifacts(found, outcome.tool, outcome.artifacts)
+        return {**found, **earlier}, _warnings(earlier)
+
+    def _settled(self) -> Iterable[Observed]:
+        return (outcome for outcome in self._outcomes.values() if outcome is not None)
+
+
+def _warnings(earlier: dict[str, dict[str, Any]]) -> list[str]:
+    keys: dict[str, list[str]] = {}
+    for key in earlier:
+        keys.setdefault(key.partition("#")[0], []).append(key)
+    return [
+        f"{tool} made an artifact of the same name several times: the last one counts, earlier ones are under {_listed(several)}"
+        for tool, several in keys.items()
+    ]
+
+
+def _listed(keys: list[str]) -> str:
+    shown = ", ".join(keys[:_NAMED])
+    return f"{shown} and {len(keys) - _NAMED} more" if len(keys) > _NAMED else shown

@@ -1,0 +1,109 @@
+"""What opening a run records: its agent, limits, model and the exact tool specifications that it uses to its end."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pydantic import ValidationError
+
+from contracts.events import ActionFormat, ActionTransport, RunStarted
+from contracts.runs import RunLimits, RunRequested
+from contracts.tools import ToolSpec
+from services.planner.agents import Agent
+from services.planner.errors import CannotOpen
+from services.planner.models import demo
+from services.planner.models.selection import ANY_MODEL, named_models
+from services.planner.models.vision import Sight, models_for
+
+STRATEGIES = ("react",)
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What holds where neither the request nor its agent says otherwise."""
+
+    model: str
+    effort: Literal["low", "medium", "high", "auto"] | None = None
+    triage_model: str | None = None
+    fallbacks: tuple[str, ...] = ()
+    action_format: ActionFormat = "auto"
+    action_transport: ActionTransport = "json"
+    sight: Sight = field(default_factory=Sight)
+    models: tuple[str, ...] = ()
+    """Further models that requests may name."""
+
+
+def open_run(request: RunRequested, agents: Mapping[str, Agent], live: Mapping[str, ToolSpec], defaults: Defaults) -> RunStarted:
+    """Resolve a request against what this deployment has. Raises CannotOpen with what is wrong and what there is instead."""
+    agent = agents.get(request.agent)
+    if agent is None:
+        raise CannotOpen("bad_request", f"there is no agent {request.agent!r}; there are: {', '.join(sorted(agents))}")
+    strategy = request.strategy or agent.strategy
+    if strategy not in STRATEGIES:
+        raise CannotOpen("bad_request", f"there is no strategy {strategy!r}; there are: {', '.join(STRATEGIES)}")
+    limits = _limits(request, agent)
+    if request.model is not None:
+        _check_model(request.model, agents, defaults)
+    models = [request.model] if request.model else models_for(agent, defaults.model)
+    fallbacks = list(defaults.fallbacks if agent.fallbacks is None else agent.fallbacks)
+    tools = _allowed(request, agent, live)
+    seen = defaults.sight.opening(request, models, fallbacks, agent, tools)
+    model = seen.models[0]
+    return RunStarted(
+        run_id=request.run_id,
+        tenant=request.tenant,
+        request=listed(request),
+        has_tool_context=bool(request.tool_context),
+        limits=limits,
+        tools={name: spec.digest() for name, spec in tools.items()},
+        approvals=[name for name, spec in tools.items() if spec.requires_approval],
+        model=model,
+        models=[] if request.model else [name for name in agent.models if name in seen.models],
+        fallbacks=seen.fallbacks,
+        effort=request.reasoning_effort or agent.reasoning_effort or defaults.effort,
+        triage_model=defaults.triage_model,
+        reflection=agent.reflection,
+        action_format=agent.action_format or defaults.action_format,
+        # The stand-in reads the catalogue in the prompt, and answers in JSON.
+        action_transport="json" if model == demo.NAME else agent.action_transport or defaults.action_transport,
+        images=seen.images,
+        vision_context=seen.policy,
+        warnings=[*seen.warnings, *(f"the tool {name} is not there: the run goes on without it" for name in absent(request, agents, live))],
+        deadline_at=None if limits.deadline_s is None else request.requested_at + int(limits.deadline_s * 1000),
+    )
+
+
+def absent(request: RunRequested, agents: Mapping[str, Agent], live: Mapping[str, ToolSpec]) -> list[str]:
+    """The tools that the run's agent names, the run may use, and nobody serves."""
+    agent = agents.get(request.agent)
+    named = agent.tools if agent is not None and agent.tools is not None else []
+    return [name for name in named if name not in live and (request.tools is None or name in request.tools)]
+
+
+def _check_model(model: str, agents: Mapping[str, Agent], defaults: Defaults) -> None:
+    names = named_models(agents, defaults)
+    if model not in names and ANY_MODEL not in names:
+        raise CannotOpen("bad_request", f"there is no model {model[:200]!r} here; there are: {', '.join(names)}")
+
+
+def listed(request: RunRequested) -> RunRequested:
+    """The request as listeners may see it: what is for tools alone is kept elsewhere."""
+    return request.model_copy(update={"tool_context": {}})
+
+
+def _limits(request: RunRequested, agent: Agent) -> RunLimits:
+    try:
+        return RunLimits.model_validate({**agent.limits, **request.limits})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise CannotOpen("bad_request", f"limits.{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+
+
+def _allowed(request: RunRequested, agent: Agent, live: Mapping[str, ToolSpec]) -> dict[str, ToolSpec]:
+    names = set(live) if agent.tools is None else set(agent.tools) & set(live)
+    if request.tools is not None:
+        missing = set(request.tools) - names
+        if missing:
+            raise CannotOpen("unknown_tool", f"no such tool for agent {request.agent!r}: {', '.join(sorted(missing))}")
+        names = set(request.tools)
+    return {name: live[name] for name in sorted(names)}

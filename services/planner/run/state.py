@@ -1,0 +1,341 @@
+"""The run as a fold of its log. Pure: no clock, no await, no randomness.
+
+Ownership is by message, by its stream sequence: not by process, not by delivery count (nothing promises that it survives), not by
+message id (a sender's retry after the dedup window stores the same id twice, and two owners of one id outbid each other for ever).
+
+- `asked {by, holder}`: message `by` owns this model call; `holder` is the handling of it that streams. Another handling of the same
+  message is proof that the first one is gone or cut off: it asks again, under attempt + 1. Every other message appends its own fact,
+  leaves the call alone and acknowledges. A handling that was outbid once is silent for ever.
+- `step {by, calls}`, `called {by, calls}`: message `by` owns the dispatch of these calls. Whoever handles `by` again dispatches what
+  is still open.
+- Nothing is ever appended after a terminal fact, but that the run was deleted; that is then all of its log.
+
+`fold` is here; what a message may do next is `advance.advance`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from contracts import events
+from contracts.events import (
+    ActionFormat,
+    ActionTransport,
+    Asked,
+    Called,
+    Compacted,
+    Observed,
+    Paused,
+    PlannedCall,
+    Repaired,
+    RunStarted,
+    Step,
+    ToppedUp,
+    Triaged,
+)
+from contracts.payload import FinalPayload, Usage
+from contracts.runs import RunLimits
+from services.planner import conversation
+from services.planner.conversation import compaction, images
+from services.planner.run.collected import Collected
+
+Event = Any
+"""One of contracts.events; typed loosely because a log may hold events of a newer version."""
+
+
+@dataclass(slots=True)
+class Run:
+    """What the log says so far. `seq` is the sequence of its newest record, and so the fence of the next one."""
+
+    seq: int = 0
+    started: RunStarted | None = None
+    started_at: int = 0
+    effort: str | None = None
+    """Reasoning effort, once it is known; `auto` until a triage has picked it."""
+    model: str = ""
+    limits: RunLimits = field(default_factory=RunLimits)
+    """As they stand now, top-ups included."""
+    deadline_at: int | None = None
+    """Unix ms."""
+    topped_up_by: set[str] = field(default_factory=set)
+    """Ids of the top-ups that are in effect."""
+    turn: int = 0
+    asked: Asked | None = None
+    """The model call in flight."""
+    turn_seq: int = 0
+    """Sequence of the record with which the turn began: what the model says of it is stored later."""
+    turn_at: int = 0
+    """Unix ms when the model was first asked in this turn."""
+    stopping: events.Stopping | None = None
+    """A cancel has taken the model call away; the run ends by it, once it is known what was shown."""
+    paused: Paused | None = None
+    """Why and until when the run waits for somebody."""
+    interrupted: Asked | None = None
+    """The model call that a pause has ended; it is asked again once the run goes on."""
+    lost: int = 0
+    """Attempts of this turn that died with their process."""
+    repairs: int = 0
+    """Repairs of this turn."""
+    failures: int = 0
+    """Provider failures of this turn after which the model was asked again."""
+    step: Step | None = None
+    """The newest decision."""
+    step_at: int = 0
+    open: dict[str, PlannedCall] = field(default_factory=dict)
+    """Calls that are not settled, waiting ones included."""
+    owner: dict[str, str] = field(default_factory=dict)
+    """Call id -> the message that owns its dispatch; absent for calls that wait for a free place."""
+    observed: dict[str, Observed] = field(default_factory=dict)
+    """Settled calls of the newest step."""
+    joined: bool = False
+    concluded: bool = True
+    """Nothing more will come of the newest step."""
+    history: list[dict[str, Any]] = field(default_factory=list)
+    """The conversation with the model, append-only: its prefix stays the same, so that provider caches hit."""
+    characters: int = 0
+    """Of the conversation."""
+    squeezed: int = 0
+    """Of the conversation when it had been compacted last."""
+    compactions: int = 0
+    """Of this turn because the model said that its context was too long."""
+    notes: list[dict[str, Any]] = field(default_factory=list)
+    """Repair notes of this turn; they stand at the end of the conversation and go with the turn."""
+    revisions: int = 0
+    """Of the answer, after a critique."""
+    judged: dict[str, Any] | None = None
+    """The newest answer that was judged and is being revised: its arguments, with the score."""
+    final_args: dict[str, Any] | None = None
+    """Set while the text of a final response is asked for alone: its other fields."""
+    usage: Usage = field(default_factory=Usage)
+    collected: Collected = field(default_factory=Collected)
+    """Artifacts and sources of all calls."""
+    last_observation: Any = None
+    warnings: list[str] = field(default_factory=list)
+    images: int = 0
+    """In the conversation."""
+    tool_images: tuple[int, int] = (0, 0)
+    """How many of them are from tools, and their bytes."""
+    terminal: events.Done | events.Error | events.Cancelled | None = None
+    ended_at: int = 0
+
+    @property
+    def undecided(self) -> bool:
+        """Whether the turn has begun and its decision is not taken: something of an answer may have been shown."""
+        return self.turn > (self.step.step if self.step is not None else 0)
+
+    def is_asked_by(self, holder: str) -> bool:
+        """Whether the model call in flight is the one that this handling streams."""
+        return self.terminal is None and self.asked is not None and self.asked.holder == holder
+
+
+def fold(run: Run, seq: int, at: int, happened: list[Event]) -> None:
+    """Take in one record: its sequence, its writer's time (Unix ms) and its events. An unknown event changes nothing."""
+    run.seq = seq
+    for event in happened:
+        take = _FOLDS.get(event.type)
+        if take is not None:
+            take(run, event, at)
+
+
+def _fold_started(run: Run, started: RunStarted, at: int) -> None:
+    run.started_at = at
+    run.started, run.effort, run.model = started, started.effort, started.model
+    run.limits, run.deadline_at = started.limits, started.deadline_at
+    run.warnings += started.warnings
+    run.images = len(started.images)
+    _say(run, conversation.question_message(started.request, started.images))
+
+
+def _fold_triaged(run: Run, triaged: Triaged, _at: int) -> None:
+    run.effort, run.model = triaged.effort, triaged.model or run.model
+    if run.asked is not None:
+        run.asked = run.asked.model_copy(update={"model": run.model})
+    run.usage = spent(run.usage, triaged.usage)
+
+
+def _fold_compacted(run: Run, compacted: Compacted, _at: int) -> None:
+    run.history = compaction.compacted(run.history, compacted.line_characters, newest=compacted.cause == "overflow")
+    run.characters = run.squeezed = sum(compaction.length(message) for message in run.history)
+    run.compactions += compacted.cause == "overflow"
+
+
+def _fold_terminal(run: Run, terminal: events.Done | events.Error | events.Cancelled, at: int) -> None:
+    run.terminal, run.ended_at, run.asked, run.paused = terminal, at, None, None
+
+
+def _fold_deleted(run: Run, _deleted: events.Deleted, at: int) -> None:
+    # Without its beginning, so that nobody who still has it enters it in the index again.
+    run.started = None
+    _fold_terminal(run, run.terminal or events.Cancelled(reason="deleted", payload=FinalPayload(raw_answer="")), at)
+
+
+def _fold_paused(run: Run, paused: Paused, _at: int) -> None:
+    if run.asked is not None:
+        run.interrupted, run.asked = run.asked, None
+    run.paused = paused
+
+
+def _fold_stopping(run: Run, stopping: events.Stopping, _at: int) -> None:
+    run.stopping, run.asked = stopping, None
+
+
+def _fold_topped_up(run: Run, topped_up: ToppedUp, _at: int) -> None:
+    run.limits, run.deadline_at = topped_up.limits, topped_up.deadline_at
+    run.topped_up_by.add(topped_up.by)
+
+
+def _fold_resumed(run: Run, _resumed: events.Resumed, _at: int) -> None:
+    run.paused = None
+
+
+def _say(run: Run, *messages: dict[str, Any]) -> None:
+    run.history += messages
+    run.characters += sum(map(compaction.length, messages))
+
+
+def _fold_asked(run: Run, asked: Asked, at: int) -> None:
+    if asked.turn != run.turn:
+        run.turn_seq, run.turn_at = run.seq, at
+        run.lost = run.repairs = run.failures = run.compactions = 0
+        run.notes.clear()
+    elif asked.cause == "lost":
+        run.lost += 1
+    elif asked.cause == "provider":
+        run.failures += 1
+    run.turn, run.asked, run.interrupted = asked.turn, asked, None
+
+
+def _fold_step(run: Run, step: Step, at: int) -> None:
+    if step.status != "started":
+        _conclude(run, step)
+        return
+    run.asked, run.step, run.step_at, run.joined = None, step, at, False
+    run.observed, run.final_args, run.concluded = {}, None, not step.calls
+    run.notes.clear()
+    run.open = {call.call_id: call for call in step.calls}
+    run.owner = {call.call_id: step.by or "" for call in step.calls[: run.limits.max_parallel]}
+    run.collected.expect(step.calls)
+    run.usage = spent(run.usage, step.usage, tool_calls=len(step.calls))
+    run.warnings += step.warnings
+    if step.calls or step.answer is not None:
+        _say(run, *conversation.decision_messages(step, action_format=_format(run), transport=_transport(run)))
+
+
+def _conclude(run: Run, step: Step) -> None:
+    """A step has ended; one that was skipped or invalid has never begun."""
+    run.concluded = True
+    if step.status in {"skipped", "invalid"}:
+        run.asked = None
+        run.usage = spent(run.usage, step.usage)
+    elif run.observed and run.step is not None:
+        notes = [step.note] if step.note else []
+        _say(run, *conversation.observation_messages(run.step, list(run.observed.values()), notes=notes, transport=_transport(run)))
+        _show_images(run)
+
+
+def _show_images(run: Run) -> None:
+    """Show the model what its policy lets it see of the results."""
+    count, size = run.tool_images
+    policy = run.started.vision_context if run.started else None
+    chosen = images.images_of(policy, run.observed.values(), count=count, size=size)
+    if chosen:
+        run.images += len(chosen)
+        run.tool_images = count + len(chosen), size + sum(weight for _, _, weight in chosen)
+        _say(run, *images.images_messages((tool, part) for tool, part, _ in chosen))
+
+
+def _transport(run: Run) -> ActionTransport:
+    return run.started.action_transport if run.started else "json"
+
+
+def _format(run: Run) -> ActionFormat:
+    return run.started.action_format if run.started else "auto"
+
+
+def _fold_called(run: Run, called: Called, _at: int) -> None:
+    for call in called.calls:
+        run.open[call.call_id] = call
+        run.owner[call.call_id] = called.by
+    run.collected.expect(called.calls)
+    if called.join:
+        run.joined = True
+        run.usage = spent(run.usage, None, tool_calls=len(called.calls))
+
+
+def _fold_observed(run: Run, observed: Observed, _at: int) -> None:
+    run.open.pop(observed.call_id, None)
+    run.owner.pop(observed.call_id, None)
+    run.observed[observed.call_id] = observed
+    take_in(run, observed)
+
+
+def take_in(run: Run, observed: Observed) -> None:
+    """Keep what an outcome adds to the payload of the run."""
+    run.collected.take(observed)
+    run.warnings += observed.warnings
+    if observed.status == "succeeded":
+        run.last_observation = observed.observation
+
+
+def _fold_model_failed(run: Run, failed: events.ModelFailed, _at: int) -> None:
+    if failed.usage is not None:
+        run.usage = spent(run.usage, failed.usage)
+    asked = run.asked
+    if failed.then == "fallback" and asked is not None and (asked.turn, asked.attempt) == (failed.turn, failed.attempt):
+        run.asked = asked.model_copy(update={"model": failed.next_model})
+
+
+def _fold_repaired(run: Run, repaired: Repaired, _at: int) -> None:
+    run.usage = spent(run.usage, repaired.usage, repairs=1)
+    if repaired.kind == "answer":
+        run.final_args = repaired.args or {}
+        run.notes.append(conversation.answer_note())
+    elif repaired.kind == "revision":
+        run.revisions += 1
+        run.judged = repaired.args or run.judged
+        run.notes += conversation.repair_messages(repaired, transport=_transport(run))
+    else:
+        run.repairs += 1
+        run.notes += conversation.repair_messages(repaired, transport=_transport(run))
+
+
+_FOLDS: dict[str, Callable[[Run, Any, int], None]] = {
+    "run_started": _fold_started,
+    "triaged": _fold_triaged,
+    "asked": _fold_asked,
+    "step": _fold_step,
+    "called": _fold_called,
+    "observed": _fold_observed,
+    "model_failed": _fold_model_failed,
+    "repaired": _fold_repaired,
+    "compacted": _fold_compacted,
+    "paused": _fold_paused,
+    "topped_up": _fold_topped_up,
+    "stopping": _fold_stopping,
+    "resumed": _fold_resumed,
+    "done": _fold_terminal,
+    "error": _fold_terminal,
+    "cancelled": _fold_terminal,
+    "deleted": _fold_deleted,
+}
+"""Which events change the run; all others are for its listeners."""
+
+
+def spent(total: Usage, more: Usage | None, *, tool_calls: int = 0, repairs: int = 0) -> Usage:
+    """Add up what a run has spent. One model call without a known price makes the cost unknown."""
+    more = more or Usage(cost_usd=0.0)
+    if not total.model_calls:
+        cost = more.cost_usd
+    else:
+        cost = None if total.cost_usd is None or more.cost_usd is None else total.cost_usd + more.cost_usd
+    return Usage(
+        model_calls=total.model_calls + more.model_calls,
+        tool_calls=total.tool_calls + tool_calls,
+        prompt_tokens=total.prompt_tokens + more.prompt_tokens,
+        completion_tokens=total.completion_tokens + more.completion_tokens,
+        reasoning_tokens=total.reasoning_tokens + more.reasoning_tokens,
+        cached_tokens=total.cached_tokens + more.cached_tokens,
+        cost_usd=cost,
+        repairs=total.repairs + repairs,
+        estimated=total.estimated or more.estimated,
+    )

@@ -1,0 +1,145 @@
+"""How a run ends: the terminal facts, each with a `FinalPayload`. Pure."""
+
+from typing import Any
+
+import orjson
+
+from contracts.actions import FINAL_RESPONSE
+from contracts.events import Cancelled, Chunk, Done, Error, Observed, Repaired, Step
+from contracts.faults import Fault
+from contracts.payload import FinalPayload, Reason
+from contracts.records import Record
+from services.planner.run import payload
+from services.planner.run.state import Event, Run
+
+_MAX_RECORD = (1 << 20) - 8192
+"""Bytes of a record as stored: the stream's limit less headers."""
+_MAX_ANSWER = 600_000
+"""Bytes of an answer as JSON; the rest of a record is for what stands beside it."""
+_MOST_BYTES = 6
+_BESIDE = 100_000
+"""Bytes of the steps in the record of an ending, shortened."""
+_TOO_LARGE = "larger than a record may be"
+
+
+def _payload(run: Run, reason: Reason, args: dict[str, Any], warnings: tuple[str, ...] = (), score: float | None = None) -> FinalPayload:
+    artifacts, superseded = run.collected.artifacts()
+    found = payload.assemble(
+        args,
+        last_observation=run.last_observation,
+        artifacts=artifacts,
+        sources=run.collected.sources(),
+        reason=reason,
+        warnings=(*run.warnings, *superseded, *_unchecked(run), *warnings),
+        reflection_score=score,
+    )
+    answer = _cut(found.raw_answer)
+    if answer == found.raw_answer:
+        return found
+    warning = f"the answer was cut: it had {len(found.raw_answer):,} characters"
+    return found.model_copy(update={"raw_answer": answer, "warnings": [*found.warnings, warning]})
+
+
+def _unchecked(run: Run) -> tuple[str, ...]:
+    """Say where a budget could not bind."""
+    if run.limits.max_cost_usd is None or run.usage.cost_usd is not None or not run.usage.model_calls:
+        return ()
+    return (f"max_cost_usd of {run.limits.max_cost_usd:g} could not be checked: a model of this run has no known price",)
+
+
+def _cut(answer: str) -> str:
+    """As much of an answer as a record can hold. What counts is its size as JSON."""
+    if len(answer) <= _MAX_ANSWER // _MOST_BYTES:
+        return answer
+    while (size := len(orjson.dumps(answer))) > _MAX_ANSWER:
+        answer = answer[: int(len(answer) * _MAX_ANSWER / size * 0.99)]
+    return answer
+
+
+def answered(run: Run, args: dict[str, Any], score: float | None = None) -> Done:
+    """The model ended the run: `args` of `final_response`. `score` is the critique's, 0..1, where there was one.
+
+    Where neither they nor the results of tools hold an answer, the model has found no path to one.
+    """
+    done = _done(run, "answer_complete", args, (), score)
+    if done.raw_answer != payload.NO_ANSWER:
+        return done
+    return done.model_copy(update={"reason": "no_path", "warnings": [*done.warnings, "the model's final response held no answer"]})
+
+
+def budget_exhausted(run: Run, budget: str, args: dict[str, Any] | None = None) -> Done:
+    """A budget ran out; `budget` names it with its limit. The payload holds what there is, `args` of an unfinished answer included."""
+    unfinished = run.final_args or run.judged or {} if args is None else args
+    return _done(run, "budget_exhausted", unfinished, (f"budget exhausted: {budget}",))
+
+
+def no_path(run: Run, complaint: str) -> Done:
+    """The model found no action in all its attempts; `complaint` is the last one."""
+    return _done(run, "no_path", {}, (f"the model's replies were no usable actions: {complaint}",))
+
+
+def _done(run: Run, reason: Reason, args: dict[str, Any], warnings: tuple[str, ...], score: float | None = None) -> Done:
+    payload = _payload(run, reason, args, warnings, score)
+    return Done(**{name: getattr(payload, name) for name in FinalPayload.model_fields}, reason=reason, usage=run.usage)
+
+
+def shown(run: Run, events: list[Event]) -> list[Event]:
+    """Have the text of a forced end shown before it: in the same record, as a chunk that is newer than all that was shown."""
+    end = events[-1] if events else None
+    was_shown = any(isinstance(event, Step) and event.node == FINAL_RESPONSE and event.status == "started" for event in events)
+    if not isinstance(end, Done) or was_shown:
+        return events
+    return [*events[:-1], Chunk(seq=0, text=end.raw_answer, done=True, action_seq=run.turn + 1, attempt=1), end]
+
+
+def failed(run: Run, fault: Fault, trace_id: str = "") -> Error:
+    """Something failed that the run could not survive."""
+    trace = run.started.request.trace_id if run.started else trace_id
+    payload = _payload(run, "error", {}, (fault.reason,))
+    return Error(error=fault.reason, code=fault.code, trace_id=trace, payload=payload, usage=run.usage)
+
+
+def cancelled(run: Run, reason: str, shown: str = "") -> Cancelled:
+    """Somebody stopped the run, legal even as its first fact. `shown`: what listeners have seen of an answer that was being written."""
+    payload = _payload(run, "cancelled", {})
+    if shown.strip():
+        payload = payload.model_copy(update={"raw_answer": _cut(shown)})
+    return Cancelled(reason=reason, payload=payload, usage=run.usage)
+
+
+def fitting(record: Record) -> tuple[Record, bytes]:
+    """Return the record as it can be stored: outcomes that are too large become failures, what may be large is left out with a warning."""
+    data = record.model_dump_json().encode()
+    if len(data) <= _MAX_RECORD:
+        return record, data
+    # The end repeats what a chunk says.
+    smaller = record.model_copy(update={"events": [_fitting(event) for event in record.events if not isinstance(event, Chunk)]})
+    return smaller, smaller.model_dump_json().encode()
+
+
+def _fitting(event: Event) -> Event:
+    if isinstance(event, Observed):
+        fault = Fault(code="result_too_large", reason=f"the result is {_TOO_LARGE}")
+        return event.model_copy(update={"status": "failed", "observation": None, "failure": fault, "artifacts": {}, "sources": []})
+    if isinstance(event, Done):
+        return event.model_copy(update=_smaller(event))
+    if isinstance(event, Error | Cancelled):
+        return event.model_copy(update={"payload": event.payload.model_copy(update=_smaller(event.payload))})
+    if isinstance(event, Step):
+        return event.model_copy(update={"reasoning": None, "thought": None, "warnings": []})
+    if isinstance(event, Repaired):
+        return event.model_copy(update={"args": None if event.args is None else {}})
+    return event
+
+
+def _smaller(payload: FinalPayload) -> dict[str, Any]:
+    """Leave out what may be large, the artifacts first."""
+    smaller: dict[str, Any] = {}
+    for name, nothing in (("artifacts", {}), ("extra", {}), ("sources", []), ("suggested_actions", []), ("warnings", [])):
+        if not getattr(payload, name):
+            continue
+        smaller[name] = nothing
+        told = [*smaller.get("warnings", payload.warnings), f"{name} left out: {_TOO_LARGE}"]
+        if len(payload.model_copy(update={**smaller, "warnings": told}).model_dump_json().encode()) <= _MAX_RECORD - _BESIDE:
+            return {**smaller, "warnings": told}
+    return {**smaller, "warnings": [f"everything but the answer was left out: {_TOO_LARGE}"]}

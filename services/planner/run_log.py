@@ -1,0 +1,180 @@
+"""The logs of runs: folded as far as they were read, and written to behind the fence. A cache: any planner can take over at any point."""
+
+import asyncio
+import base64
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from contracts import subjects
+from contracts.events import Chunk
+from contracts.records import EVENTS_HEADER, Record
+from contracts.runs import KeptContext
+from services.messaging import dead_letters, guarded_write
+from services.messaging.connection import Bus
+from services.messaging.direct_get import Stored
+from services.messaging.errors import NOT_FOUND, WRONG_LAST_SEQUENCE, Moved, Refused, Unavailable
+from services.planner.effects.model_call import Address, Tail
+from services.planner.effects.offload import Lightener
+from services.planner.effects.run_lines import log_end
+from services.planner.run import terminal
+from services.planner.run.state import Event, Run, fold
+
+_SHOWN = 300
+_RETRY_S = 0.1
+_CHUNK = b'"chunk"'
+_FENCE = "Nats-Expected-Last-Subject-Sequence"
+
+
+@dataclass(slots=True)
+class _Lock:
+    """Orders the handlings of one run in this process; held over load, advance and append, never over the model."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    users: int = 0
+
+
+class RunLogs:
+    """Reads and writes the logs of all runs."""
+
+    def __init__(self, bus: Bus, *, cached_runs: int) -> None:
+        self._bus = bus
+        self._lightener = Lightener(bus)
+        self._cached_runs = cached_runs
+        self._runs: OrderedDict[Address, Run] = OrderedDict()
+        self._locks: dict[Address, _Lock] = {}
+
+    @asynccontextmanager
+    async def lock(self, where: Address) -> AsyncIterator[asyncio.Lock]:
+        """The lock of a run, kept as long as somebody uses it."""
+        entry = self._locks.setdefault(where, _Lock())
+        entry.users += 1
+        try:
+            yield entry.lock
+        finally:
+            entry.users -= 1
+            if not entry.users:
+                self._locks.pop(where, None)
+
+    async def load(self, where: Address, *, fresh: bool) -> Run:
+        """The run as folded so far; `fresh` reads the log's tail first. A run that is not cached is always read."""
+        run = self._runs.get(where)
+        if run is None:
+            run, fresh = Run(), True
+        if fresh:
+            await self._take_in(
+                where, run, await (await self._bus.reader(subjects.RUNS)).read(subjects.log(where.tenant, where.run), run.seq + 1)
+            )
+        self._runs[where] = run
+        self._runs.move_to_end(where)
+        while len(self._runs) > self._cached_runs:
+            self._runs.popitem(last=False)
+        return run
+
+    def tail(self, where: Address, holder: str) -> Tail:
+        """Reads the newest sequence of the log, or None once the model call is not this handling's any more."""
+
+        async def tail() -> int | None:
+            run = await self.load(where, fresh=True)
+            return run.seq if run.is_asked_by(holder) else None
+
+        return tail
+
+    async def append(self, where: Address, run: Run, at: int, events: list[Event]) -> list[Event]:
+        """Write a record behind the fence and return its events as stored.
+
+        When the run has moved on, take in what happened instead and return nothing: the caller decides again.
+        """
+        session = run.started.request.session_id if run.started else None
+        record, data = terminal.fitting(await self._lightener.lighter(Record(at=at, events=events), *where, session))
+        subject = subjects.log(where.tenant, where.run)
+        headers = {EVENTS_HEADER: record.types()}
+        try:
+            sequence, later = await guarded_write.append(self._bus, subjects.RUNS, subject, data, record.id, after=run.seq, headers=headers)
+        except Moved as moved:
+            if not moved.tail:
+                # Purged under us: what we knew of it is void.
+                self._runs.pop(where, None)
+            await self._take_in(where, run, moved.tail)
+            return []
+        if sequence > run.seq:
+            fold(run, sequence, record.at, record.events)
+        log_end(where.tenant, where.run, run, record)
+        await self._take_in(where, run, later)
+        return list(record.events)
+
+    async def keep_context(self, where: Address, context: Mapping[str, Any]) -> None:
+        """Store what the run's caller gave for tools alone. Harmless when done twice."""
+        data = KeptContext(context=dict(context)).model_dump_json().encode()
+        try:
+            await self._bus.publish_surely(subjects.context(*where), data, f"{where.run}-context", {_FENCE: "0"})
+        except Refused as error:
+            if error.code != WRONG_LAST_SEQUENCE:
+                raise
+
+    async def context(self, where: Address) -> dict[str, Any]:
+        """Read it back. A replica that lags behind is no proof that there is none, so the stream's leader is asked then."""
+        message = await self._bus.last(subjects.RUNS, subjects.context(*where))
+        newest = await self._newest(subjects.context(*where)) if message is None else None
+        data = message.data if message is not None else newest[1] if newest is not None else b""
+        return KeptContext.model_validate_json(data).context if data else {}  # None: purged, the run is over.
+
+    async def shown(self, where: Address, run: Run) -> str:
+        """The text that listeners have seen of a turn's answer, once nothing more of it can be stored: that of the newest attempt."""
+        subject = subjects.stream(*where)
+        newest = await self._newest(subject)
+        while True:
+            stored = await (await self._bus.reader(subjects.RUNS)).read(subject, run.turn_seq)
+            if newest is None or newest[0] < run.turn_seq or (stored and stored[-1][0] >= newest[0]):
+                return _text_shown(run.turn, [data for _, data in stored])
+            await asyncio.sleep(_RETRY_S)  # The replica that answered lags behind.
+            newest = await self._newest(subject)
+
+    async def _newest(self, subject: str) -> Stored | None:
+        """The newest message of a subject of RUNS, by the stream's leader."""
+        while True:
+            try:
+                found = (await self._bus.api(f"STREAM.MSG.GET.{subjects.RUNS}", {"last_by_subj": subject}))["message"]
+            except Refused as error:
+                if error.code not in NOT_FOUND:
+                    raise
+                return None
+            except Unavailable:
+                await asyncio.sleep(_RETRY_S)
+            else:
+                return int(found["seq"]), base64.b64decode(found.get("data", ""))
+
+    async def _take_in(self, where: Address, run: Run, tail: list[Stored]) -> None:
+        for sequence, data in tail:
+            if sequence <= run.seq:
+                continue  # Two handlings may read the same tail.
+            try:
+                record = Record.model_validate_json(data)
+            except ValidationError as error:
+                # Not a record of ours: it counts for the fence and for nothing else.
+                run.seq = sequence
+                subject = subjects.log(where.tenant, where.run)
+                await dead_letters.bury_bytes(self._bus, subjects.RUNS, subject, data, short(error), f"dead-{subjects.RUNS}-{sequence}")
+                continue
+            fold(run, sequence, record.at, record.events)
+
+
+def _text_shown(turn: int, stored: list[bytes]) -> str:
+    chunks = []
+    for data in stored:
+        if _CHUNK in data:
+            chunks += [event for event in Record.model_validate_json(data).events if isinstance(event, Chunk) and event.action_seq == turn]
+    last = max((chunk.attempt for chunk in chunks), default=0)
+    return "".join(chunk.text for chunk in chunks if chunk.attempt == last)
+
+
+def short(error: Exception) -> str:
+    """What is wrong with a message, without its content."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_input=False, include_url=False)[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"[:_SHOWN]
+    return str(error)[:_SHOWN]

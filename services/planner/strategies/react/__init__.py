@@ -1,0 +1,1 @@
+"""The default dialect: one JSON action per turn, as text or as native tool calls."""

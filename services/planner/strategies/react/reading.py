@@ -1,0 +1,245 @@
+"""One reply of the model in the default dialect, read while it comes in.
+
+One parse decides both what is shown and what is executed: the answer stream shows characters only of an action that is certain to be
+final, and `settle` compares them with the parsed action when the reply has ended.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from contracts.actions import FINAL_RESPONSE, PLAN, TASK, Join, PlannerAction
+from contracts.events import ActionFormat
+from contracts.tools import ToolSpec
+from services.planner.models.litellm import Reply
+from services.planner.models.types import CallPiece
+from services.planner.replies.actions import THINK_TAGS, Normalized, normalize_action
+from services.planner.replies.answer_stream import AnswerStream, settle
+from services.planner.run.decision import Calls, Decision, Final, Invalid
+from services.planner.run.joins import JoinInvalid, check_join, check_plan, read_join
+from services.shared.builtin_tools import READ_ARTIFACT
+from services.shared.json_schema import InvalidSchema, complaints
+
+_MAX_COMPLAINTS = 5
+_MAX_NAMED = 50
+_MAX_CALLS = 512_000
+"""Bytes of a reply that calls tools: its record and each call have a megabyte."""
+_MOST_BYTES = 4
+_NODE = "next_node"
+_NO_NODE = "invalid"
+_NODE_CHARACTERS = 80
+_OBJECTS = ("{", "[", '"', "\ufeff")
+_WRAPPINGS = (*_OBJECTS, "`")
+_MAY_BEGIN = re.compile(r"[{<]")
+_QUOTED_KEY = re.compile(r"""[{,]\s*\\*["']|\{[^{}]*["']\s*:""")
+_THINK_TAG = re.compile(rf"<(?P<closing>/?)(?P<name>{'|'.join(THINK_TAGS)})>", re.IGNORECASE)
+
+
+class ReactReading:
+    """One reply as it comes in."""
+
+    def __init__(self, specs: Mapping[str, ToolSpec], *, action_format: ActionFormat = "auto", native_reasoning: bool = True) -> None:
+        self._specs = specs
+        self._names = frozenset(specs)
+        self._listed = self._names - {READ_ARTIFACT}
+        """Those of the catalogue."""
+        self._action_format: ActionFormat = action_format
+        self._native_reasoning = native_reasoning
+        self._stream = AnswerStream(action_format=action_format, tools=self._names)
+
+    @property
+    def shown(self) -> str:
+        """What the user has seen of this reply."""
+        return self._stream.shown
+
+    def feed(self, text: str) -> str:
+        """Take in a piece of the reply; return what of the answer may be shown."""
+        return self._stream.feed(text)
+
+    def feed_call(self, piece: CallPiece) -> str:
+        """Native calls were not asked for; the whole reply is read for one in the end."""
+        del piece
+        return ""
+
+    def feed_reasoning(self, text: str) -> str:
+        """Return it, unless the deployment ignores native reasoning."""
+        return text if self._native_reasoning else ""
+
+    def decide(self, reply: Reply) -> Decision:
+        """Turn the whole reply into a decision."""
+        self._stream.finish()
+        if not self._native_reasoning:
+            reply = replace(reply, reasoning=None)
+        given = reply.text if reply.text.strip() or not reply.tool_calls else {"tool_calls": list(reply.tool_calls)}
+        normalized = normalize_action(given, reply.reasoning, tools=self._names, action_format=self._action_format)
+        settled = settle(self._stream, normalized.action)
+        if settled.void is not None or settled.action is None:
+            return self._invalid(reply, normalized, self._complaint(normalized) or "the answer that was shown is not the one of the action")
+        common: dict[str, Any] = {
+            "thought": normalized.reasoning,
+            "reasoning": reply.reasoning,
+            "usage": reply.usage,
+            "warnings": normalized.warnings,
+        }
+        decision = self._decide(settled.action, common)
+        if isinstance(decision, Calls) and len(reply.text) > _MAX_CALLS // _MOST_BYTES and len(reply.text.encode()) > _MAX_CALLS:
+            decision = f"The arguments are too large: a call may have {_MAX_CALLS:,} bytes."
+        if isinstance(decision, str):
+            return self._invalid(reply, normalized, decision)
+        return decision
+
+    def _decide(self, action: PlannerAction, common: dict[str, Any]) -> Decision | str:
+        """Return a decision, or the complaint that the model is told."""
+        if action.next_node == FINAL_RESPONSE:
+            return Final(args=action.args, has_text=bool(str(action.args.get("answer", "")).strip()), **common)
+        if action.next_node == PLAN:
+            return self._plan(action, common)
+        if action.next_node == TASK:
+            return f"Background tasks are not available here. {self._allowed()}"
+        complaint = self._faults(action)
+        if complaint is not None:
+            return complaint
+        spec = self._specs[action.next_node]
+        return Calls(node=spec.name, calls=((spec.name, action.args),), **common)
+
+    def _complaint(self, normalized: Normalized) -> str:
+        return normalized.complaint
+
+    def _allowed(self) -> str:
+        """What the model may do instead, in the words of its format."""
+        answer = "answer in `args` with `next_node` null" if self._action_format == "legacy" else "answer with final_response"
+        return f"Call a tool, run a plan, or {answer}." if self._listed else f"There are no tools, so {answer}."
+
+    def _plan(self, action: PlannerAction, common: dict[str, Any]) -> Decision | str:
+        """All steps are checked first: one wrong step rejects the whole plan, and nothing runs."""
+        complaints_ = check_plan(action.args, self._specs)
+        if complaints_:
+            return " ".join(complaint.line for complaint in complaints_[:_MAX_COMPLAINTS])
+        calls = tuple((self._specs[step["node"]].name, dict(step.get("args") or {})) for step in action.args["steps"])
+        join = read_join(action.args)
+        if isinstance(join, Join):
+            wrong = check_join(join, self._specs)
+            join = wrong or join.model_copy(update={"node": self._specs[join.node].name})
+        if isinstance(join, JoinInvalid):
+            return Calls(node=PLAN, calls=calls, note=join.line, **common)
+        return Calls(node=PLAN, calls=calls, join=join, **common)
+
+    def _faults(self, action: PlannerAction) -> str | None:
+        spec = self._specs.get(action.next_node)
+        if spec is None:
+            known = ", ".join(sorted(self._listed)[:_MAX_NAMED])
+            return f"There is no tool {action.next_node[:80]!r}. " + (f"The tools are: {known}." if known else self._allowed())
+        try:
+            faults = complaints(action.args, spec.input_schema)
+        except InvalidSchema as error:
+            return f"The tool {action.next_node!r} cannot be used: its input schema is invalid ({error})."
+        if not faults:
+            return None
+        return f"The arguments of {action.next_node!r} do not fit its schema: {'; '.join(faults)}."
+
+    def _invalid(self, reply: Reply, normalized: Normalized, complaint: str) -> Invalid:
+        node = normalized.action.next_node if normalized.action is not None else normalized.error
+        return Invalid(
+            node=(node or _NO_NODE)[:_NODE_CHARACTERS],
+            complaint=complaint,
+            reply=reply.text,
+            salvage=self._salvage(reply, normalized),
+            usage=reply.usage,
+            reasoning=reply.reasoning,
+        )
+
+    def _salvage(self, reply: Reply, normalized: Normalized) -> Decision | None:
+        """What to make of the reply in the end: a valid alternate, else its text as the answer if it is not a broken action."""
+        common: dict[str, Any] = {
+            "usage": reply.usage,
+            "reasoning": reply.reasoning,
+            "warnings": ("the model's reply was repaired by the runtime",),
+        }
+        for alternate in normalized.alternates:
+            decision = self._decide(alternate, common)
+            if not isinstance(decision, str):
+                return decision
+        text, thought = _apart(reply.text)
+        text = text.strip()
+        if normalized.error is not None and text and not normalized.was_action and "{" not in text and _NODE not in text:
+            return Final(args={"answer": text}, thought=reply.reasoning or thought, **common)
+        return None
+
+
+class TextReading(ReactReading):
+    """A reply that is the text of an answer, asked for alone. It is shown as it comes, up to where an object may begin.
+
+    A model that answers with an action again is read as one; of a call that it writes down instead nothing is shown.
+    """
+
+    def __init__(
+        self, specs: Mapping[str, ToolSpec], args: Mapping[str, Any], *, action_format: ActionFormat = "auto", native_reasoning: bool = True
+    ) -> None:
+        super().__init__(specs, action_format=action_format, native_reasoning=native_reasoning)
+        self._args = args
+        self._visible: list[str] = []
+        self._holds = False
+
+    @property
+    def shown(self) -> str:
+        """What the user has seen of this reply."""
+        return "".join(self._visible)
+
+    def feed(self, text: str) -> str:
+        """Take in a piece of the reply; return what of the answer may be shown."""
+        if self._holds:
+            return ""
+        if not self._visible:
+            text = text.lstrip()
+            self._holds = text.startswith(_WRAPPINGS)
+        begins = _MAY_BEGIN.search(text)
+        self._holds = self._holds or begins is not None
+        visible = "" if not self._visible and self._holds and text.startswith(_WRAPPINGS) else text[: begins.start() if begins else None]
+        if visible:
+            self._visible.append(visible)
+        return visible
+
+    def decide(self, reply: Reply) -> Decision:
+        """Whatever came, the run ends: with the text, with the answer of an action, or with what the run has."""
+        text, thought = _apart(reply.text)
+        text = text.lstrip()
+        warnings: tuple[str, ...] = ()
+        if text.startswith(_WRAPPINGS) or "{" in text or _NODE in text:
+            normalized = normalize_action(reply.text, tools=self._names)
+            action = normalized.action
+            if action is not None and action.next_node == FINAL_RESPONSE:
+                text, warnings = str(action.args.get("answer", "")), normalized.warnings
+            elif action is not None or normalized.was_action or _NODE in text or text.startswith(_OBJECTS) or _is_broken(normalized, text):
+                text = ""
+        args = {**self._args, "answer": text} if text.strip() else dict(self._args)
+        reasoning = reply.reasoning if self._native_reasoning else None
+        thought = reasoning or thought
+        return Final(args=args, has_text=bool(text.strip()), thought=thought, usage=reply.usage, reasoning=reasoning, warnings=warnings)
+
+
+def _apart(text: str) -> tuple[str, str | None]:
+    """The text without its closed think elements, and what stands in these.
+
+    One pattern for an element would search from each open tag to the end.
+    """
+    closing: dict[str, int] = {}
+    elements: list[tuple[int, int]] = []
+    for tag in reversed(list(_THINK_TAG.finditer(text))):
+        name = tag["name"].lower()
+        if tag["closing"]:
+            closing[name] = tag.end()
+        elif name in closing:
+            elements.append((tag.start(), closing[name]))
+    parts, thoughts, here = [], [], 0
+    for start, end in reversed(elements):
+        if start >= here:
+            parts.append(text[here:start])
+            thoughts.append(_THINK_TAG.sub("\n", text[start:end]).strip())
+            here = end
+    return "".join([*parts, text[here:]]), "\n".join(filter(None, thoughts)) or None
+
+
+def _is_broken(normalized: Normalized, text: str) -> bool:
+    """Whether a text holds what was to be JSON: nobody knows what it was, so nobody is shown it."""
+    return normalized.error == "unparseable" and _QUOTED_KEY.search(text) is not None

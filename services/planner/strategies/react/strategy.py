@@ -1,0 +1,97 @@
+"""The default dialect: one JSON action per turn (docs/planner.md#one-action-two-fields), as text or as native tool calls.
+
+The prefix of the prompt (agent, format, catalogue) is rendered once for all runs that share it, not per step.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+from contracts.events import ActionFormat
+from contracts.tools import ToolSpec
+from services.planner import conversation
+from services.planner.agents import Agent
+from services.planner.models.litellm import ModelRequest
+from services.planner.run.decide import models_of
+from services.planner.run.state import Run
+from services.planner.strategies.react.native_reading import NativeReading, NativeTextReading
+from services.planner.strategies.react.reading import ReactReading, TextReading
+from services.shared.builtin_tools import READ_ARTIFACT, READ_ARTIFACT_SPEC
+
+_PREFIXES = 256
+
+
+class React:
+    """Asks for one action per turn."""
+
+    def __init__(self, *, native_reasoning: bool, idle_s: float, total_s: float) -> None:
+        self._native_reasoning = native_reasoning
+        self._idle_s = idle_s
+        self._total_s = total_s
+        self._prefixes: OrderedDict[Any, tuple[dict[str, Any], list[dict[str, Any]]]] = OrderedDict()
+
+    def request(self, run: Run, tools: Sequence[ToolSpec], agent: Agent) -> ModelRequest:
+        """The stable prefix, then the conversation so far, then what belongs to this turn alone: repair notes, the end of a budget."""
+        assert run.started is not None  # noqa: S101, `asked` follows `run_started` in every log
+        native = run.started.action_transport == "tools"
+        system, functions = self._prefix(run, tools, agent)
+        if native and run.collected.readable and READ_ARTIFACT not in run.started.tools:
+            # A model can call only what it is offered. At the end, so that what comes before stays as it was.
+            functions = [*functions, *conversation.native.functions([READ_ARTIFACT_SPEC])[:1]]
+        notes = [*run.notes, *self._budget_note(run)]
+        names = models_of(run)
+        model = (run.asked.model if run.asked else None) or run.model
+        later = names[names.index(model) + 1 :] if model in names else names
+        effort = run.effort if self._native_reasoning else None
+        # Some providers refuse to force a call on a model that thinks first; and the text of an answer is asked for alone, as text.
+        forced = effort is None and run.final_args is None
+        return ModelRequest(
+            model=model,
+            messages=[system, *run.history, *notes],
+            reasoning_effort=effort,
+            fallbacks=tuple(later),
+            response_format={"type": "json_object"} if not native and run.final_args is None else None,
+            tools=functions if native else None,
+            tool_choice=("required" if forced else "auto") if native else None,
+            timeout_s=self._idle_s,
+            total_s=self._total_s,
+        )
+
+    def reading(self, run: Run, tools: Sequence[ToolSpec]) -> ReactReading:
+        """Read one reply: an action, or the text of an answer that was asked for alone."""
+        assert run.started is not None  # noqa: S101, see request
+        # A tool of this name that the run has pinned is that tool.
+        specs = {READ_ARTIFACT: READ_ARTIFACT_SPEC} | {conversation.shown_name(spec.name): spec for spec in tools}
+        native = run.started.action_transport == "tools"
+        action_format: ActionFormat = "auto" if native else run.started.action_format
+        if run.final_args is not None:
+            text_reading = NativeTextReading if native else TextReading
+            return text_reading(specs, run.final_args, action_format=action_format, native_reasoning=self._native_reasoning)
+        reading = NativeReading if native else ReactReading
+        return reading(specs, action_format=action_format, native_reasoning=self._native_reasoning)
+
+    def _prefix(self, run: Run, tools: Sequence[ToolSpec], agent: Agent) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        started = run.started
+        assert started is not None  # noqa: S101, see request
+        action_format, transport = started.action_format, started.action_transport
+        key = (tuple(started.tools.values()), started.request.agent, started.limits, action_format, transport, len(tools))
+        found = self._prefixes.get(key)
+        if found is None:
+            system = conversation.system_message(agent, tools, limits=started.limits, action_format=action_format, transport=transport)
+            found = system, conversation.native.functions(tools) if transport == "tools" else []
+            self._prefixes[key] = found
+            if len(self._prefixes) > _PREFIXES:
+                self._prefixes.popitem(last=False)
+        return found
+
+    @staticmethod
+    def _budget_note(run: Run) -> list[dict[str, Any]]:
+        if run.final_args is not None:
+            return []
+        limit = run.limits.max_tool_calls
+        left = None if limit is None else max(0, limit - run.usage.tool_calls)
+        native = run.started is not None and run.started.action_transport == "tools"
+        action_format: ActionFormat = "auto" if native or run.started is None else run.started.action_format
+        steps_left = run.limits.max_steps - run.turn + 1
+        note = conversation.budget_note(steps_left=steps_left, tool_calls_left=left, action_format=action_format)
+        return [note] if note is not None else []

@@ -1,0 +1,1 @@
+"""The artifact store, as the other services see it."""

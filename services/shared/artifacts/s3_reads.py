@@ -1,0 +1,163 @@
+"""Read objects from the S3 server itself, by presigned URLs: what the artifact store vouches for, without the way through it.
+
+Rule 1: it is a short cut and never needed. Where it fails (ReadFailed) the caller goes through the store, and `pause` spares everybody
+the attempt for a minute.
+Rule 2: a URL is a secret. It stands in no log and no error, and no redirection is followed.
+Rule 3: calls block, so they run in threads; one is held while bytes are awaited, not while a reader takes its time. Whoever leaves does
+not wait for the thread: it ends by itself, at the latest after the silence that is allowed.
+Rule 4: bytes are the caller's to check against the reference. Here only their number is.
+"""
+
+import asyncio
+import hashlib
+import time
+import weakref
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+import structlog
+from urllib3 import BaseHTTPResponse, PoolManager, Timeout
+from urllib3.exceptions import HTTPError, ProtocolError
+
+from services.messaging.connection import Bus
+
+T = TypeVar("T")
+
+logger = structlog.get_logger(__name__)
+
+_THREADS = 16
+_CONNECT_S, _SILENCE_S = 2.0, 3.0
+_OPEN_S = 6.0
+"""Until the first byte, the search for the server's address included, which nothing else bounds."""
+_SMALL_S = 15.0
+"""For all bytes of a read in one piece."""
+_PAUSE_S = 60.0
+_PIECE = 1 << 20
+_HASHED_AT_ONCE = 256 << 10
+_OK, _PARTIAL = 200, 206
+
+
+class ReadFailed(Exception):
+    """The S3 server cannot be reached from here, or did not answer as it should. Says no more than that: URLs are secrets."""
+
+
+def s3_reads_of(bus: Bus) -> "S3Reads":
+    """The way that all of a service shares: what it has learned of the server holds for the whole service."""
+    return bus.shared(S3Reads, lambda: S3Reads(allowed=bus.settings.artifact_direct == "auto"))
+
+
+class S3Reads:
+    """The way from one process to the S3 server. Nothing starts before the first read."""
+
+    def __init__(self, *, allowed: bool = True) -> None:
+        self._allowed = allowed
+        self._paused_until = 0.0
+        timeout = Timeout(connect=_CONNECT_S, read=_SILENCE_S)
+        self._pool = PoolManager(num_pools=2, maxsize=_THREADS, timeout=timeout, retries=False)
+        self._threads = ThreadPoolExecutor(_THREADS, "s3-read")
+        weakref.finalize(self, self._pool.clear)
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it is worth an attempt."""
+        return self._allowed and time.monotonic() >= self._paused_until
+
+    def pause(self, reason: str) -> None:
+        """Nobody need try for a minute."""
+        if self.is_usable:
+            logger.info("direct_reads_paused", reason=reason, seconds=_PAUSE_S)
+        self._paused_until = time.monotonic() + _PAUSE_S
+
+    async def read(self, url: str, offset: int, length: int, *, whole: bool) -> tuple[bytes, "hashlib._Hash"]:
+        """Return `length` bytes from `offset` on, and their SHA-256 so far. `whole`: there are no others. Raises ReadFailed."""
+
+        def work() -> tuple[bytes, "hashlib._Hash"]:
+            answer = self._ask(url, offset, length, whole=whole)
+            try:
+                digest, pieces, left = hashlib.sha256(), [], length
+                while left:
+                    pieces.append(_next(answer, min(left, _HASHED_AT_ONCE)))
+                    digest.update(pieces[-1])
+                    left -= len(pieces[-1])
+                return b"".join(pieces), digest
+            finally:
+                _let_go(answer)
+
+        return await self._in_thread(work, _SMALL_S)
+
+    async def stream(self, url: str, offset: int, length: int) -> AsyncGenerator[bytes, None]:
+        """Yield `length` bytes from `offset` on, the next ones being read meanwhile. Close it (`aclose`). Raises ReadFailed."""
+        answer = await self._in_thread(lambda: self._ask(url, offset, length, whole=False), _OPEN_S, _let_go)
+        reading: asyncio.Future[bytes] | None = None
+        try:
+            left, loop = length, asyncio.get_running_loop()
+            while left or reading is not None:
+                done = await _heard(asyncio.shield(reading)) if reading is not None else b""
+                size = min(left, _PIECE)
+                left -= size
+                reading = loop.run_in_executor(self._threads, partial(_next, answer, size)) if size else None
+                if done:
+                    yield done
+        finally:
+            if reading is None or reading.done():
+                _let_go(answer)
+            else:
+                reading.add_done_callback(partial(_end, answer))
+
+    def _ask(self, url: str, offset: int, length: int, *, whole: bool) -> BaseHTTPResponse:
+        """Ask for `length` bytes from `offset` on; `whole`: these are all. Raises ReadFailed unless exactly they will follow."""
+        headers = {"Accept-Encoding": "identity"} | ({} if whole else {"Range": f"bytes={offset}-{offset + length - 1}"})
+        ask = partial(self._pool.request, "GET", url, headers=headers, preload_content=False, decode_content=False, redirect=False)
+        try:
+            answer: BaseHTTPResponse = ask()
+        except ProtocolError:  # The server has just closed what was kept for it.
+            answer = ask()
+        told = answer.headers.get("Content-Range")
+        is_other = told is not None and not told.startswith(f"bytes {offset}-{offset + length - 1}/")
+        # Of a range, rclone says 200 and the range's length.
+        if answer.status not in {_OK, _PARTIAL} or answer.length_remaining != length or "Content-Encoding" in answer.headers or is_other:
+            answer.close()
+            raise ReadFailed("another answer was expected")
+        return answer
+
+    async def _in_thread(self, work: Callable[[], T], limit_s: float, undo: Callable[[T], object] = lambda _: None) -> T:
+        """Do what blocks. What comes after nobody waits for it any more is undone."""
+        job = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        try:
+            async with asyncio.timeout(limit_s):
+                return await _heard(asyncio.shield(job))
+        except TimeoutError:
+            raise ReadFailed("no answer in time") from None
+        finally:
+            if not job.done():
+                job.add_done_callback(lambda late: undo(late.result()) if not late.cancelled() and late.exception() is None else None)
+
+
+async def _heard(job: "asyncio.Future[T]") -> T:
+    try:
+        return await job
+    except (HTTPError, OSError, ValueError) as error:
+        raise ReadFailed(type(error).__name__) from None
+
+
+def _next(answer: BaseHTTPResponse, length: int) -> bytes:
+    data = answer.read(length)
+    if len(data) != length:
+        raise ReadFailed("fewer bytes came than were announced")
+    return data
+
+
+def _let_go(answer: BaseHTTPResponse) -> None:
+    """Give the connection back if all of the answer was read; end it otherwise."""
+    if answer.length_remaining:
+        answer.close()
+    answer.release_conn()
+
+
+def _end(answer: BaseHTTPResponse, reading: "asyncio.Future[bytes]") -> None:
+    if not reading.cancelled():
+        reading.exception()  # Somebody has looked.
+    answer.close()
+    answer.release_conn()

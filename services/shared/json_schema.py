@@ -1,0 +1,113 @@
+"""Check values against JSON Schemas that others wrote. Offline: a reference to another document is refused, never fetched.
+
+Rule 1: what a schema may be, and what one check may cost, is bounded before anything is done with it (`schema_bounds`): a schema of
+3 KB can expand to more subschemas than can ever be gone through.
+Rule 2: the bounds count work, not time, so that all processes come to the same result.
+"""
+
+import json
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+
+import jsonschema_rs
+import orjson
+
+from services.shared.redaction import wire_size
+from services.shared.schema_bounds import MAX_STEPS, TooMuchWork, Work, check_text, size_of, work_of
+from services.shared.schema_graph import Graph, InvalidSchema, read_graph
+
+__all__ = ["InvalidSchema", "check_schema", "complaints"]
+
+_MAX_COMPLAINTS = 5
+_MAX_SHOWN = 300
+_MAX_COUNTED = 50_000
+"""Pairs of a subschema and a part of a value that are counted before a check, and one more for each byte of the value."""
+_MAX_EXPLAINED = 20_000
+"""The same, where a value does not fit and the question is only what can be said about it."""
+_ALL_STEPS = 20_000
+"""Steps of a check up to which the checker may list all faults: it makes the whole list before it gives the first one."""
+_ALTERNATIVES = 2_000
+"""Steps inside alternatives that complaints may describe."""
+_UNSAID = "the value does not fit, and it or the schema is too large to say in which way"
+
+
+def _refuse(uri: str) -> Any:
+    raise InvalidSchema(f"the reference {uri!r} points to another document; put it under $defs")
+
+
+class _Checker:
+    """A schema that is within the bounds, compiled."""
+
+    def __init__(self, text: bytes, mask: str | None) -> None:
+        schema = json.loads(text)
+        check_text(len(text), schema)
+        self._graph: Graph = read_graph(schema)
+        self._size = size_of(self._graph)
+        self._validator = jsonschema_rs.Draft202012Validator(schema, retriever=_refuse, validate_formats=False, mask=mask)
+
+    def complaints(self, value: Any) -> list[str]:
+        size = wire_size(value)
+        if self._size.counts or self._size.expanded * size > MAX_STEPS:
+            work_of(self._graph, value, _MAX_COUNTED + size)
+        return [] if self._validator.is_valid(value) else self._explained(value, size)
+
+    def _explained(self, value: Any, size: int) -> list[str]:
+        """Say what is wrong, as far as that takes no longer than to find out that something is."""
+        try:
+            work = work_of(self._graph, value, _MAX_EXPLAINED) if self._size.expanded * size > _ALTERNATIVES else Work(0)
+        except TooMuchWork:
+            return [_UNSAID]
+        if work.steps <= _ALL_STEPS and work.alternatives <= _ALTERNATIVES:
+            return [_sentence(error) for error in islice(self._validator.iter_errors(value), _MAX_COMPLAINTS)]
+        return [_UNSAID] if work.worst > _ALTERNATIVES else self._first(value)
+
+    def _first(self, value: Any) -> list[str]:
+        try:
+            self._validator.validate(value)
+        except jsonschema_rs.ValidationError as error:
+            return [_sentence(error)]
+        return []
+
+
+@lru_cache(maxsize=4096)
+def _checker(text: bytes, mask: str | None = None) -> _Checker:
+    try:
+        return _Checker(text, mask)
+    except InvalidSchema:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise InvalidSchema(str(error)[:_MAX_SHOWN]) from error
+
+
+def check_schema(schema: dict[str, Any]) -> None:
+    """Raise InvalidSchema when `schema` is no usable JSON Schema (draft 2020-12), or beyond the bounds."""
+    _checker(_packed(schema))
+
+
+def _packed(schema: dict[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(schema)
+    except TypeError:  # An integer beyond 64 bits, or more depth than it takes.
+        pass
+    try:
+        return json.dumps(schema).encode()
+    except (RecursionError, TypeError, ValueError) as error:
+        raise InvalidSchema(str(error)[:_MAX_SHOWN]) from error
+
+
+def complaints(value: Any, schema: dict[str, Any], *, masked: bool = False) -> list[str]:
+    """Return what is wrong with `value`, one sentence per fault with its path, at most five; empty when it fits.
+
+    Raises InvalidSchema for a schema that cannot be used, or with which checking this value would take too long.
+
+    `masked`: the sentences quote no values. Ask for it where the value did not come from the reader: a result may hold what the
+    model may not see.
+    """
+    return _checker(_packed(schema), "the value" if masked else None).complaints(value)
+
+
+def _sentence(error: Any) -> str:
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path).lstrip(".")
+    message = error.message if len(error.message) <= _MAX_SHOWN else error.message[:_MAX_SHOWN] + "…"
+    return f"{path}: {message}" if path else message

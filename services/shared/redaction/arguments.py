@@ -1,0 +1,23 @@
+"""Which arguments a schema knows."""
+
+from typing import NamedTuple
+
+from services.shared.redaction.nodes import Schema, read_marks
+from services.shared.redaction.views import Views
+
+
+class Arguments(NamedTuple):
+    """The names that a tool declares, and whether it takes others too."""
+
+    names: frozenset[str]
+    others: bool
+
+
+def arguments_of(schema: Schema) -> Arguments:
+    """Return a tool's arguments. It takes others when its schema says so, or when it declares none and does not forbid any."""
+    views = Views()
+    view = views.of([read_marks(schema).root], {})
+    nodes = [*view.applying, *views.of(view.aside, {}).applying]
+    names = frozenset(name for node in nodes for name in node.properties)
+    extras = [node.additional for node in nodes if node.additional]
+    return Arguments(names, any(not extra.never for extra in extras) or not (names or extras))

@@ -1,0 +1,37 @@
+"""How heavy data may be, and where (docs/artifacts.md). Sizes are in bytes; "KiB" and "MB" both count in powers of 1,024."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from services.shared.redaction.placeholders import wire_size
+
+INLINE_BYTES = 32 * 1024
+"""The heaviest value in a message or in the log, and the heaviest observation in the model's context; above it stands an ArtifactRef."""
+
+EVENT_INLINE_BYTES = 128 * 1024
+"""The most that all values inside one event may weigh together."""
+
+HTTP_INLINE_BYTES = 1024 * 1024
+"""The heaviest JSON value that the gateway puts back in the place of its reference."""
+
+ARTIFACT_WARNING_BYTES = 1024 * 1024
+"""An artifact above this is kept, and the run's payload carries a warning."""
+
+ARTIFACT_FAILURE_BYTES = 50 * 1024 * 1024
+"""An artifact above this fails its call, with a message to the model; the run goes on."""
+
+PREVIEW_CHARACTERS = 1_000
+"""What the model reads of the beginning, and of the end, of an observation that is too heavy for it; a setting may say otherwise."""
+
+
+def heavy_paths(artifacts: Mapping[str, Any]) -> frozenset[str]:
+    """Return the paths whose values must leave the message: those above 32 KiB, then the heaviest until the rest is within 128 KiB."""
+    sizes = {path: wire_size(value) for path, value in artifacts.items()}
+    heavy = {path for path, size in sizes.items() if size > INLINE_BYTES}
+    total = sum(size for path, size in sizes.items() if path not in heavy)
+    for path in sorted(sizes.keys() - heavy, key=lambda path: (-sizes[path], path)):
+        if total <= EVENT_INLINE_BYTES:
+            break
+        heavy.add(path)
+        total -= sizes[path]
+    return frozenset(heavy)

@@ -1,0 +1,156 @@
+"""Take a tool's result apart: what the model may see, the artifacts, the sources.
+
+Value and schema are walked together. A marked value is taken out as a whole, with all that is inside it. Redaction and collection are
+the same walk, so that whatever is hidden from the model is kept for people, and nothing else is.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from contracts.artifacts import ArtifactRef
+from contracts.payload import Source
+from services.shared.redaction.nodes import Marks, Node, Schema, read_marks
+from services.shared.redaction.paths import Path, dotted
+from services.shared.redaction.placeholders import declared_bytes, is_placeholder, placeholder, placeholder_of
+from services.shared.redaction.references import as_reference
+from services.shared.redaction.sources import extract_sources
+from services.shared.redaction.views import MAX_DEPTH, Views
+
+Streams = Sequence[str] | None
+"""Stream ids that a call used, in the order of their first chunk. None: not known, so a declared `stream_id` is believed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A result taken apart. `artifacts` maps dotted paths to values as they came; binary ones are bytes.
+
+    `claimed`: dotted path -> id of the stream that has shown the field there; `unclaimed`: ids of streams that belong to no field.
+    """
+
+    observation: Any
+    artifacts: dict[str, Any]
+    sources: list[Source]
+    unclaimed: tuple[str, ...] = ()
+    claimed: dict[str, str] = field(default_factory=dict)
+
+
+def separate(value: Any, schema: Schema | Marks, *, streamed: Streams = None) -> Parts:
+    """Collect artifacts and sources from the whole result, then redact it for the model."""
+    marks = read_marks(schema)
+    names = _StreamNames(marks, streamed)
+    observation = _redacted(value, marks, names)
+    return Parts(observation, collect(value, marks), extract_sources(value, marks), names.unclaimed(), names.claimed)
+
+
+def redact(value: Any, schema: Schema | Marks, *, streamed: Streams = None) -> Any:
+    """Return `value` with a placeholder for every marked value; null stays null. The input is not changed, unmarked parts are shared."""
+    marks = read_marks(schema)
+    return _redacted(value, marks, _StreamNames(marks, streamed))
+
+
+def _redacted(value: Any, marks: Marks, names: "_StreamNames") -> Any:
+    def hide(path: Path, hidden: Any, nodes: list[Node]) -> Any:
+        if hidden is None or is_placeholder(hidden):
+            return hidden
+        stream = names.of(path, nodes)
+        ref = as_reference(hidden)
+        return placeholder_of(ref, stream=stream) if ref else placeholder(_meant(hidden, nodes), stream=stream)
+
+    return _Walk(hide).step(value, [marks.root], ())
+
+
+def collect(value: Any, schema: Schema | Marks) -> dict[str, Any]:
+    """Return every marked value under its dotted path; a null too, a placeholder not. Text that the schema calls binary becomes bytes."""
+    found: dict[str, Any] = {}
+
+    def keep(path: Path, marked: Any, nodes: list[Node]) -> Any:
+        if not is_placeholder(marked):
+            found[dotted(path)] = _meant(marked, nodes)
+        return marked
+
+    _Walk(keep).step(value, [read_marks(schema).root], ())
+    return found
+
+
+def restore(observation: Any, artifacts: Mapping[str, Any]) -> Any:
+    """Put artifacts, by value or by reference, back where a redacted observation shows their placeholders."""
+    return _restored(observation, artifacts, ()) if artifacts else observation
+
+
+def _restored(value: Any, artifacts: Mapping[str, Any], path: Path) -> Any:
+    if is_placeholder(value):
+        kept = artifacts.get(dotted(path), value)
+        return kept.model_dump(mode="json", exclude_none=True) if isinstance(kept, ArtifactRef) else kept
+    if len(path) < MAX_DEPTH and isinstance(value, Mapping):
+        return {key: _restored(item, artifacts, (*path, key)) for key, item in value.items()}
+    if len(path) < MAX_DEPTH and isinstance(value, list):
+        return [_restored(item, artifacts, (*path, index)) for index, item in enumerate(value)]
+    return value
+
+
+class _Walk:
+    """Goes through one value and lets `visit` replace what is marked."""
+
+    def __init__(self, visit: Callable[[Path, Any, list[Node]], Any]) -> None:
+        self._visit = visit
+        self._views = Views()
+
+    def step(self, value: Any, nodes: list[Node], path: Path) -> Any:
+        if not any(node.hides for node in nodes):
+            return value
+        view = self._views.of(nodes, value)
+        if any(node.artifact or node.unknown for node in view.applying):
+            return self._visit(path, value, view.applying)
+        if not isinstance(value, Mapping | list | tuple) or not value:
+            return value
+        if len(path) >= MAX_DEPTH:
+            return self._visit(path, value, view.applying)
+        if isinstance(value, Mapping):
+            changed = {key: self.step(item, self._views.of_key(view, value, key), (*path, str(key))) for key, item in value.items()}
+            return changed if any(changed[key] is not item for key, item in value.items()) else value
+        items = [self.step(item, self._views.of_index(view, value, index), (*path, index)) for index, item in enumerate(value)]
+        return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
+
+
+class _StreamNames:
+    """Which stream id belongs to which field: the declared one, else one of the call's that nobody declared or claimed yet."""
+
+    def __init__(self, marks: Marks, streamed: Streams) -> None:
+        self._streamed = streamed
+        self.claimed: dict[str, str] = {}
+        """Dotted path -> the stream of the field there."""
+        self._free = [stream for stream in dict.fromkeys(streamed or ()) if stream not in marks.stream_ids]
+
+    def of(self, path: Path, nodes: list[Node]) -> str | None:
+        if not any(node.stream for node in nodes):
+            return None
+        name = self._find(path, nodes)
+        if name is not None:
+            self.claimed[dotted(path)] = name
+        return name
+
+    def unclaimed(self) -> tuple[str, ...]:
+        """The streams that belong to no field."""
+        claimed = set(self.claimed.values())
+        return tuple(stream for stream in dict.fromkeys(self._streamed or ()) if stream not in claimed)
+
+    def _find(self, path: Path, nodes: list[Node]) -> str | None:
+        declared = next((node.stream_id for node in nodes if node.stream_id), None)
+        if self._streamed is None:
+            return declared
+        if declared:
+            return declared if declared in self._streamed else None
+        name = path[-1] if path else None
+        chosen = name if name in self._free else next(iter(self._free), None)
+        if chosen is not None:
+            self._free.remove(str(chosen))
+        return None if chosen is None else str(chosen)
+
+
+def _meant(value: Any, nodes: list[Node]) -> Any:
+    """Return the bytes that a text stands for where the schema says that it is binary."""
+    if isinstance(value, str) and any(node.binary for node in nodes):
+        raw = declared_bytes(value)
+        return value if raw is None else raw
+    return value

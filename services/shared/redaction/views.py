@@ -1,0 +1,156 @@
+"""Which subschemas apply to a value: all of `allOf` and `$ref`, and of a union the members that fit.
+
+A member is set aside only when it certainly does not fit: another type, a constant that differs, a required name that is missing.
+Keywords that are not looked at (`pattern`, `minimum`, `not` …) count as fitting, so doubt leads to more marks, never to fewer. When no
+member fits, all apply; when the fitting ones do not declare a name, those set aside decide.
+
+Rule: the work is linear in the value, whatever the schema is. Beyond its bound nothing is known of what is left, so all of it is hidden.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import NoneType, UnionType
+from typing import Any
+
+from services.shared.redaction.nodes import Node
+from services.shared.redaction.placeholders import is_placeholder
+
+MAX_DEPTH = 64
+"""Levels of nesting that are followed; what lies deeper is hidden as a whole where anything in it could be marked."""
+
+_FIRST_LOOKS = 100_000
+_LOOKS_PER_VALUE = 100
+"""How often subschemas are held against a value and its parts: so often at first, and so often for each part more."""
+_UNKNOWN = Node(unknown=True, hides=True)
+
+_WHOLE_NUMBER = frozenset({"integer", "number"})
+_ANY_TYPE = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
+_TYPES: tuple[tuple[type | UnionType, frozenset[str]], ...] = (
+    (NoneType, frozenset({"null"})),
+    (bool, frozenset({"boolean"})),
+    (int, _WHOLE_NUMBER),
+    (float, frozenset({"number"})),
+    (str | bytes | bytearray | memoryview, frozenset({"string"})),
+    (Mapping, frozenset({"object"})),
+    (list | tuple, frozenset({"array"})),
+)
+"""The names of a value's types; the first row that applies counts, and a value of no row may be anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The subschemas that apply to one value, and the members of unions that do not seem to."""
+
+    applying: list[Node]
+    aside: list[Node]
+
+
+class Views:
+    """Answers for one value as a whole: judgements of its parts are remembered by identity, so make a new one for each value."""
+
+    def __init__(self) -> None:
+        self._judged: dict[tuple[int, int], bool] = {}
+        self._looks_left = _FIRST_LOOKS
+
+    def of(self, nodes: list[Node], value: Any) -> View:
+        """Return what applies to `value` where `nodes` do."""
+        self._looks_left += _LOOKS_PER_VALUE
+        if self._looks_left < 0:
+            return View([_UNKNOWN], [])
+        applying: list[Node] = []
+        aside: list[Node] = []
+        seen: set[Node] = set()
+        todo = list(reversed(nodes))
+        while todo:
+            node = todo.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            applying.append(node)
+            more = [*node.everything, *self._conditional(node, value)]
+            for union in node.unions:
+                fitting = [member for member in union if self.fits(member, value)]
+                more.extend(fitting or union)
+                aside.extend(member for member in union if fitting and member not in fitting)
+            todo.extend(reversed(more))
+        self._looks_left -= len(applying)
+        return View(applying, aside) if self._looks_left >= 0 else View([_UNKNOWN], [])
+
+    def of_key(self, view: View, value: Mapping[str, Any], key: str) -> list[Node]:
+        """Return the nodes that apply to `value[key]`."""
+        self._looks_left -= len(view.applying)
+        found = [part for node in view.applying for part in _for_key(node, key)]
+        if not found and view.aside:
+            found = [part for node in self.of(view.aside, value).applying for part in _for_key(node, key)]
+        return found or [node.unevaluated for node in view.applying if node.unevaluated]
+
+    def of_index(self, view: View, value: Any, index: int) -> list[Node]:
+        """Return the nodes that apply to `value[index]` of a list."""
+        self._looks_left -= len(view.applying)
+        found = [part for node in view.applying for part in _for_index(node, index)]
+        if not found and view.aside:
+            found = [part for node in self.of(view.aside, value).applying for part in _for_index(node, index)]
+        return found
+
+    def fits(self, node: Node, value: Any, depth: int = 0) -> bool:
+        """Tell whether `value` may fit a subschema; False is certain."""
+        self._looks_left -= 1
+        if node.never or not _plain_fits(node, value):
+            return False
+        if depth >= MAX_DEPTH or self._looks_left < 0:
+            return True
+        place = (id(node), id(value))
+        known = self._judged.get(place)
+        if known is None:
+            self._judged[place] = True  # a schema that refers to itself on the same value: the rest of it decides
+            known = self._judged[place] = self._inside_fits(node, value, depth + 1)
+        return known
+
+    def _inside_fits(self, node: Node, value: Any, depth: int) -> bool:
+        if not all(self.fits(part, value, depth) for part in node.everything):
+            return False
+        if not all(any(self.fits(member, value, depth) for member in union) for union in node.unions):
+            return False
+        if isinstance(value, Mapping):
+            return all(self.fits(part, item, depth) for key, item in value.items() for part in _for_key(node, key))
+        if isinstance(value, list | tuple):
+            return all(self.fits(part, item, depth) for index, item in enumerate(value) for part in _for_index(node, index, loose=False))
+        return True
+
+    def _conditional(self, node: Node, value: Any) -> list[Node]:
+        parts = [part for key, part in node.dependent.items() if isinstance(value, Mapping) and key in value]
+        for condition, then, otherwise in node.conditions:
+            parts += [part for part in ((condition, then, otherwise) if self.fits(condition, value) else (otherwise,)) if part]
+        return parts
+
+
+def _for_key(node: Node, key: str) -> list[Node]:
+    parts = [part for matches, part in node.patterns if matches(key)]
+    if key in node.properties:
+        parts.append(node.properties[key])
+    if not parts and node.additional:
+        parts.append(node.additional)
+    return parts
+
+
+def _for_index(node: Node, index: int, *, loose: bool = True) -> list[Node]:
+    parts = [node.prefix[index]] if index < len(node.prefix) else [node.items] if node.items else []
+    if loose and node.contains:
+        parts.append(node.contains)
+    return parts
+
+
+def _plain_fits(node: Node, value: Any) -> bool:
+    if is_placeholder(value):  # stands for a value of any type
+        return True
+    if node.types and _types_of(value).isdisjoint(node.types):
+        return False
+    if node.values is not None and value not in node.values:
+        return False
+    return not (node.required and isinstance(value, Mapping)) or all(key in value for key in node.required)
+
+
+def _types_of(value: Any) -> frozenset[str]:
+    if isinstance(value, float) and value.is_integer():
+        return _WHOLE_NUMBER
+    return next((names for kind, names in _TYPES if isinstance(value, kind)), _ANY_TYPE)

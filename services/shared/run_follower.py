@@ -1,0 +1,215 @@
+"""Follow a run: everything that is stored, in order and once, then live, until it ends. No consumer, no state on the server.
+
+Rule 1: live copies come from the republished subjects, so nothing is shown that is not stored.
+Rule 2: the two subjects of a run have a cursor each. One sequence over both is not enough: a live message that is lost on one subject
+shows only at that subject's next message, when later sequences of the other are already out.
+Rule 3: a gap (`Nats-Last-Sequence`) is read back before anything after it is passed on; a reconnect, a full buffer and a check every
+few seconds, rarer where a run is quiet, read back both tails, since a lost last message has no successor that would show it; and so does
+the end of the run.
+Rule 4: a listener that takes nothing costs little: what waits for it is bounded in bytes, and what is stored is read back in pages, of
+which few are under way at once (`Bus.catch_ups`), so that hundreds of listeners that come together do not hold up other requests.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal
+
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+
+from contracts import subjects
+from contracts.events import TERMINAL
+from contracts.records import EVENTS_HEADER
+from services.messaging.connection import Bus
+from services.messaging.direct_get import sequence_of
+from services.messaging.errors import Unsure
+
+Kind = Literal["log", "stream"]
+_KINDS: tuple[Kind, Kind] = ("log", "stream")
+_TAIL_CHECK_S, _RAREST_CHECK_S = 3.0, 12.0
+"""A check costs two reads; a thousand listeners of quiet runs would keep a core busy with them."""
+_MAX_BUFFERED, _MAX_BUFFERED_BYTES = 4096, 1 << 20
+"""Live messages that wait for a slow listener; beyond it they are dropped and read back later."""
+_PAGE_BYTES = 128 << 10
+_RETRY_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One record as it is stored. `log` and `stream` are the cursors after it."""
+
+    kind: Kind
+    sequence: int
+    data: bytes
+    terminal: bool
+    log: int
+    stream: int
+
+
+_Found = tuple[int, Kind, bytes, bool]
+
+
+class Follower:
+    """One listener of one run."""
+
+    def __init__(self, bus: Bus, tenant: str, run: str, *, log_after: int = 0, stream_after: int = 0) -> None:
+        self._bus = bus
+        self._live = subjects.live(tenant, run)
+        self._subject: dict[Kind, str] = {"log": subjects.log(tenant, run), "stream": subjects.stream(tenant, run)}
+        self._at: dict[Kind, int] = {"log": log_after, "stream": stream_after}
+        self._buffer: asyncio.Queue[Msg] = asyncio.Queue()
+        self._buffered_bytes = 0
+        self._stale = True
+        """Messages may have been missed: read back both tails before going on."""
+        self._ended = False
+        self._pause_s = _TAIL_CHECK_S
+
+    async def records(self, idle_s: float = 15.0) -> AsyncGenerator[Stored | None, None]:
+        """Yield every record after the cursors, and None whenever nothing has come for `idle_s` seconds. Ends after the terminal record."""
+        subscription = await self._bus.nc.subscribe(self._live, cb=self._on_message)
+        self._bus.on_reconnect.append(self._on_reconnect)
+        try:
+            await self._bus.barrier()
+            quiet_s = 0.0
+            while not self._ended:
+                found = await self._next()
+                for record in found:
+                    yield record
+                quiet_s = 0.0 if found else quiet_s + self._pause_s
+                self._pause_s = _TAIL_CHECK_S if found else min(2 * self._pause_s, _RAREST_CHECK_S, max(idle_s - quiet_s, _TAIL_CHECK_S))
+                if quiet_s >= idle_s:
+                    quiet_s = 0.0
+                    yield None
+        finally:
+            self._bus.on_reconnect.remove(self._on_reconnect)
+            with suppress(NatsError, ConnectionError, OSError):  # Disconnected: the subscription is gone with the connection.
+                await subscription.unsubscribe()
+
+    async def _on_message(self, message: Msg) -> None:
+        if self._buffer.qsize() >= _MAX_BUFFERED or self._buffered_bytes >= _MAX_BUFFERED_BYTES:
+            self._stale = True
+        else:
+            self._put(message)
+
+    def _put(self, message: Msg) -> None:
+        self._buffered_bytes += len(message.data)
+        self._buffer.put_nowait(message)
+
+    def _taken(self, message: Msg) -> Msg:
+        self._buffered_bytes -= len(message.data)
+        return message
+
+    async def _on_reconnect(self) -> None:
+        self._stale = True
+
+    async def _next(self) -> list[Stored]:
+        """Return what comes next, in order; empty after a quiet while."""
+        if self._stale:
+            self._stale = False
+            return await self._catch_up()
+        try:
+            async with asyncio.timeout(self._pause_s):
+                message = self._taken(await self._buffer.get())
+        except TimeoutError:
+            return await self._catch_up()
+        place = _place(message)
+        if place is None:
+            return []
+        (sequence, previous), kind = place, _kind(message.subject)
+        terminal = _is_terminal(message.headers or {})
+        if sequence <= self._at[kind]:
+            return []
+        if previous > self._at[kind] or terminal:
+            return await self._catch_up(upto=sequence if terminal else None)
+        return self._pass([(sequence, kind, message.data, terminal)])
+
+    async def _catch_up(self, upto: int | None = None) -> list[Stored]:
+        """Read back both subjects and merge them with what came live meanwhile. `upto`: the run's end, which is stored already.
+
+        Of a long backlog one page: as far as both subjects are known.
+        """
+        found: dict[int, _Found] = {}
+        known_to: list[int] = []
+        for kind, (part, is_whole) in zip(_KINDS, await asyncio.gather(*(self._page(kind) for kind in _KINDS)), strict=True):
+            found |= part
+            if not is_whole:
+                known_to.append(self._newest(part, kind))
+        if known_to:
+            self._stale = True
+            return self._pass([found[sequence] for sequence in sorted(found) if sequence <= min(known_to)])
+        if upto is None:
+            # What was stored before the slower of the two reads has arrived live by now; without it the merge could be out of order.
+            await self._bus.barrier()
+            self._merge(found)
+            if any(each[3] for each in found.values()):
+                # The stream may have been read before its last message, whose copy may be lost.
+                found |= await self._read("stream", self._newest(found, "stream"))
+        return self._pass([found[sequence] for sequence in sorted(found)])
+
+    async def _page(self, kind: Kind) -> tuple[dict[int, _Found], bool]:
+        """Return what follows the cursor of a subject, and whether that is all. Repeats until the server answers."""
+        reader = await self._bus.reader(subjects.RUNS)
+        while True:
+            try:
+                async with self._bus.catch_ups:
+                    page, left = await reader.page(self._subject[kind], self._at[kind] + 1, max_bytes=_PAGE_BYTES)
+            except Unsure:
+                await asyncio.sleep(_RETRY_S)
+                continue
+            return _found(kind, page), not (page and left)
+
+    async def _read(self, kind: Kind, after: int) -> dict[int, _Found]:
+        return _found(kind, await (await self._bus.reader(subjects.RUNS)).messages(self._subject[kind], after + 1))
+
+    def _newest(self, found: dict[int, _Found], kind: Kind) -> int:
+        return max((each[0] for each in found.values() if each[1] == kind), default=self._at[kind])
+
+    def _merge(self, found: dict[int, _Found]) -> None:
+        """Add what came live, up to the first gap: what is behind that waits until the gap has been read back."""
+        last = {kind: self._newest(found, kind) for kind in _KINDS}
+        waiting: list[Msg] = []
+        while not self._buffer.empty():
+            message = self._taken(self._buffer.get_nowait())
+            if (place := _place(message)) is None:
+                continue
+            (sequence, previous), kind = place, _kind(message.subject)
+            if waiting or last[kind] < previous < sequence:
+                waiting.append(message)
+            elif sequence > last[kind]:
+                found[sequence] = (sequence, kind, message.data, _is_terminal(message.headers or {}))
+                last[kind] = sequence
+        for message in waiting:
+            self._put(message)
+
+    def _pass(self, found: list[_Found]) -> list[Stored]:
+        passed = []
+        for sequence, kind, data, terminal in found:
+            if self._ended or sequence <= self._at[kind]:
+                continue
+            self._at[kind] = sequence
+            self._ended = terminal
+            passed.append(Stored(kind, sequence, data, terminal, self._at["log"], self._at["stream"]))
+        return passed
+
+
+def _found(kind: Kind, messages: list[Msg]) -> dict[int, _Found]:
+    return {sequence_of(each): (sequence_of(each), kind, each.data, _is_terminal(each.headers or {})) for each in messages}
+
+
+def _place(message: Msg) -> tuple[int, int] | None:
+    """Where a republished copy is stored, and where its predecessor; None for what somebody wrote to the live subject directly."""
+    headers = message.headers or {}
+    try:
+        return int(headers["Nats-Sequence"]), int(headers["Nats-Last-Sequence"])
+    except (KeyError, ValueError):
+        return None
+
+
+def _kind(subject: str) -> Kind:
+    return "log" if subject.endswith(".log") else "stream"
+
+
+def _is_terminal(headers: dict[str, str]) -> bool:
+    return not TERMINAL.isdisjoint(headers.get(EVENTS_HEADER, "").split(","))

@@ -1,0 +1,199 @@
+"""How large a schema may be, and how much work checking one value may be. Pure; the same for every process, whatever its speed.
+
+A schema is refused by what it expands to: each reference counts as all that it leads to. A recursive one has no such size, so for it,
+and for values that are many times larger than usual, the steps of checking this very value are counted before any is made.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from services.shared.schema_graph import Graph, InvalidSchema, Subschema
+
+MAX_SCHEMA_BYTES = 128 << 10
+MAX_SCHEMA_DEPTH = 100
+"""Levels of JSON inside each other."""
+MAX_EXPANDED = 50_000
+"""Subschemas, with each reference counted as all that it leads to."""
+MAX_PATTERNS = 100
+MAX_PATTERN_CHARACTERS = 1_000
+
+MAX_STEPS = 5_000_000
+"""Subschemas that are held against a value, or a part of one, in one check: some 60 ms."""
+
+
+class TooMuchWork(InvalidSchema):
+    """Checking this value by this schema would take too long."""
+
+
+def check_text(size: int, schema: Any) -> None:
+    """Raise InvalidSchema where a schema is too large or too deep to be read. `size`: its bytes as JSON."""
+    if size > MAX_SCHEMA_BYTES:
+        raise InvalidSchema(f"it has {size:,} bytes, and at most {MAX_SCHEMA_BYTES:,} are taken")
+    level = [schema]
+    for _ in range(MAX_SCHEMA_DEPTH):
+        level = [item for place in level for item in _inside(place) if isinstance(item, dict | list)]
+        if not level:
+            return
+    raise InvalidSchema(f"it is nested more than {MAX_SCHEMA_DEPTH} levels deep")
+
+
+def _inside(place: Any) -> Any:
+    return place.values() if isinstance(place, dict) else place
+
+
+class Size(NamedTuple):
+    """What a schema expands to. `counts`: whether its values have to be counted one by one."""
+
+    expanded: int
+    counts: bool
+
+
+def size_of(graph: Graph) -> Size:
+    """Return what a schema expands to. Raises InvalidSchema above the bounds."""
+    if len(graph.patterns) > MAX_PATTERNS:
+        raise InvalidSchema(f"it has {len(graph.patterns)} regular expressions, and at most {MAX_PATTERNS} are taken")
+    if (longest := max(map(len, graph.patterns), default=0)) > MAX_PATTERN_CHARACTERS:
+        raise InvalidSchema(f"a regular expression has {longest:,} characters, and at most {MAX_PATTERN_CHARACTERS:,} are taken")
+    components = _components(graph)
+    expanded: dict[Subschema, int] = {}
+    for component in components:  # Those come first to which others lead.
+        total = sum(_of_node(node, expanded) for node in component)
+        expanded |= dict.fromkeys(component, total)
+        if total > MAX_EXPANDED:
+            raise InvalidSchema(f"with its references it expands to more than {MAX_EXPANDED:,} subschemas; use fewer alternatives")
+    _check_in_place(graph)
+    recursive = any(len(component) > 1 for component in components) or any(node in node.parts() for node in graph.nodes)
+    return Size(expanded[graph.root], recursive or any(node.revisits for node in graph.nodes))
+
+
+def _of_node(node: Subschema, expanded: Mapping[Subschema, int]) -> int:
+    return 1 + (1 + node.revisits) * sum(expanded.get(part, 1) for part in node.parts())
+
+
+def _check_in_place(graph: Graph) -> None:
+    """The same for what applies to one and the same value. A recursion has to go deeper into the value, else it never ends."""
+    expanded: dict[Subschema, int] = {}
+    begun: set[Subschema] = set()
+    for start in graph.nodes:
+        todo = [start]
+        while todo:
+            node = todo[-1]
+            if node in expanded:
+                todo.pop()
+            elif node in begun and all(part in expanded for part in node.in_place()):
+                expanded[node] = 1 + (1 + node.revisits) * sum(expanded[part] for part in node.in_place())
+                if expanded[node] > MAX_EXPANDED:
+                    raise InvalidSchema(f"with its references it expands to more than {MAX_EXPANDED:,} subschemas; use fewer alternatives")
+            elif node in begun:
+                raise InvalidSchema("a part of it refers to itself without going deeper into the value")
+            else:
+                begun.add(node)
+                todo += [part for part in node.in_place() if part not in expanded]
+
+
+def _components(graph: Graph) -> list[list[Subschema]]:
+    """Return the groups of subschemas that lead to each other, those first to which others lead (Tarjan's algorithm, without recursion)."""
+    number: dict[Subschema, int] = {}
+    low: dict[Subschema, int] = {}
+    waiting: list[Subschema] = []
+    is_waiting: set[Subschema] = set()
+    found: list[list[Subschema]] = []
+    path = [(graph.root, graph.root.parts())]
+    while path:
+        node, parts = path[-1]
+        if node not in number:
+            number[node] = low[node] = len(number)
+            waiting.append(node)
+            is_waiting.add(node)
+        part = next(parts, None)
+        if part is not None:
+            if part not in number:
+                path.append((part, part.parts()))
+            elif part in is_waiting:
+                low[node] = min(low[node], number[part])
+            continue
+        path.pop()
+        if path:
+            low[path[-1][0]] = min(low[path[-1][0]], low[node])
+        if low[node] == number[node]:
+            at = waiting.index(node)
+            found.append(waiting[at:])
+            is_waiting.difference_update(waiting[at:])
+            del waiting[at:]
+    return found
+
+
+class Work(NamedTuple):
+    """What checking a value takes, at most."""
+
+    steps: int
+    alternatives: int = 0
+    """Of the steps, those inside anyOf and oneOf: where no member fits, the complaint describes all that was found inside them."""
+    worst: int = 0
+    """The most of them at one place of the value."""
+
+
+_LEAF = Work(1)
+
+
+class _Counter:
+    """Counts the steps of checking one value; every pair of a subschema and a part of the value is looked at once."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+        self._known: dict[tuple[int, int], Work] = {}
+
+    def work(self, node: Subschema, value: Any) -> Work:
+        if node.is_leaf:
+            return _LEAF
+        pair = (id(node), id(value))
+        known = self._known.get(pair)
+        if known is not None:
+            return known
+        self._left -= 1
+        if self._left < 0:
+            raise TooMuchWork("the value is too large for a schema of so many parts")
+        inside = sum(self.work(part, value).steps for part in node.alternatives)
+        others = [self.work(part, item) for part, item in _parts(node, value)]
+        steps = 1 + inside + sum(each.steps for each in others)
+        if node.revisits:
+            steps *= 1 + (len(value) if isinstance(value, Mapping | list) else 1)
+        alternatives = inside + sum(each.alternatives for each in others)
+        found = self._known[pair] = Work(steps, alternatives, max(inside, max((each.worst for each in others), default=0)))
+        return found
+
+
+def _parts(node: Subschema, value: Any) -> Iterator[tuple[Subschema, Any]]:
+    """Yield what else applies to a value, and to which part of it."""
+    yield from ((part, value) for part in node.same)
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _parts_of_key(node, value, key, item)
+    elif isinstance(value, list):
+        yield from zip(node.prefix, value, strict=False)
+        yield from ((part, item) for item in value for part in node.items)
+
+
+def _parts_of_key(node: Subschema, value: Any, key: str, item: Any) -> Iterator[tuple[Subschema, Any]]:
+    if key in node.dependent:
+        yield node.dependent[key], value
+    if key in node.properties:
+        yield node.properties[key], item
+    for part in (*node.patterns, *node.others):
+        yield part, item
+    for part in node.names:
+        yield part, key
+
+
+def work_of(graph: Graph, value: Any, most: int) -> Work:
+    """Return what checking a value by a schema takes.
+
+    Raises TooMuchWork above `MAX_STEPS`, and where more than `most` pairs of a subschema and a part of the value have to be looked at.
+    """
+    try:
+        work = _Counter(most).work(graph.root, value)
+    except RecursionError:
+        raise TooMuchWork("schema and value together are too deep") from None
+    if work.steps > MAX_STEPS:
+        raise TooMuchWork("the value can be held against the schema in too many ways")
+    return work

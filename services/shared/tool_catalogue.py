@@ -1,0 +1,177 @@
+"""The tools that are there right now, and every specification that a run has pinned, as the KV bucket `catalogue` holds them.
+
+Rule 1: a key `tool.<name>` lives as long as somebody refreshes it; `spec.<digest>` stays, since runs pin it.
+Rule 2: a message that is seen live is only a hint to look; what counts is what is read back, since the server may have refused it.
+Rule 3: shortly after a reconnect nothing is taken off the list: the tools reconnect too, and their keys may have expired meanwhile.
+Rule 4: an entry counts as long as its time to live says, also where the server has forgotten to remove it, as after a kill.
+"""
+
+import asyncio
+import contextlib
+import time
+
+import structlog
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.errors import Error as NatsError
+from pydantic import ValidationError
+
+from contracts import subjects
+from contracts.tools import RefusedTool, ToolSpec
+from services.messaging.connection import Bus
+from services.messaging.errors import BusError
+from services.messaging.server_clock import unix_seconds
+from services.runtime.tasks import cancelled
+
+logger = structlog.get_logger(__name__)
+
+STREAM = f"KV_{subjects.CATALOGUE_BUCKET}"
+_PREFIX = f"$KV.{subjects.CATALOGUE_BUCKET}."
+_CHECK_S = 3.0
+_RETRY_S = 0.2
+_SETTLING_S = 10.0
+_MAX_PINNED = 4096
+_REFUSED_S = 1.0
+_EXPIRY_SLACK_S = 5.0
+
+
+def key_subject(key: str) -> str:
+    """The subject on which a key's value is written."""
+    return _PREFIX + key
+
+
+class Catalogue:
+    """A live view of the catalogue. It only reads; tool_runner writes."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self.version = 0
+        """Grows with every change of `live()`."""
+        self._live: dict[str, ToolSpec] = {}
+        self._raw: dict[str, bytes] = {}
+        self._pinned: dict[str, ToolSpec] = {}
+        self._look = asyncio.Event()
+        self._subscription: Subscription | None = None
+        self._watcher: asyncio.Task[None] | None = None
+
+    async def start(self) -> "Catalogue":
+        """Return once the present tools are known; watch from then on."""
+        self._subscription = await self._bus.nc.subscribe(key_subject(subjects.ALL_TOOLS), cb=self._on_message)
+        self._bus.on_reconnect.append(self._on_reconnect)
+        while True:
+            try:
+                await self._read_back(forget=True)
+                break
+            except BusError:
+                await asyncio.sleep(_RETRY_S)
+        self._watcher = self._bus.tasks.keep("catalogue", self._watch())
+        return self
+
+    async def stop(self) -> None:
+        """Watch no longer; what is known stays readable."""
+        await cancelled(self._watcher)
+        if self._on_reconnect in self._bus.on_reconnect:
+            self._bus.on_reconnect.remove(self._on_reconnect)
+        if self._subscription is not None:
+            with contextlib.suppress(NatsError, ConnectionError, OSError):
+                await self._subscription.unsubscribe()
+
+    def live(self) -> dict[str, ToolSpec]:
+        """Return the tools that are there, by name."""
+        return dict(self._live)
+
+    async def spec(self, digest: str) -> ToolSpec | None:
+        """Return the specification that a run has pinned, or None when nobody has ever announced it. Waits while NATS is away."""
+        known = self._pinned.get(digest)
+        if known is not None:
+            return known
+        message = await self._bus.last(STREAM, key_subject(subjects.spec_key(digest)))
+        if message is None or not message.data:
+            return None
+        spec = _parsed(digest, message.data)
+        if spec is not None:
+            if len(self._pinned) >= _MAX_PINNED:
+                self._pinned.pop(next(iter(self._pinned)))
+            self._pinned[digest] = spec
+        return spec
+
+    async def _on_message(self, message: Msg) -> None:
+        # A refresh repeats what is known; everything else is worth a look.
+        if self._raw.get(message.subject.removeprefix(_PREFIX)) != message.data:
+            self._look.set()
+
+    async def _on_reconnect(self) -> None:
+        self._look.set()
+
+    async def _watch(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_CHECK_S):
+                    await self._look.wait()
+            self._look.clear()
+            try:
+                await self._read_back(forget=time.monotonic() - self._bus.up_since > _SETTLING_S)
+            except BusError:
+                self._look.set()
+                await asyncio.sleep(_RETRY_S)
+
+    async def _read_back(self, *, forget: bool) -> None:
+        entries, _ = await read_entries(self._bus, subjects.ALL_TOOLS)
+        found = {key: message.data for key, message in entries.items()}
+        raw = found if forget else {**self._raw, **found}
+        if raw == self._raw:
+            return
+        changed = {key: _announced(key, data) for key, data in raw.items() if self._raw.get(key) != data}
+        kept = {subjects.tool_key(name): spec for name, spec in self._live.items()}
+        # What cannot be read hides nothing: the tool that was there is taken to be there until it says otherwise.
+        specs = {key: changed.get(key) or kept.get(key) for key in raw}
+        self._raw = raw
+        self._live = {spec.name: spec for spec in specs.values() if spec is not None}
+        self.version += 1
+        logger.debug("catalogue_changed", tools=sorted(self._live), version=self.version)
+
+
+async def read_entries(bus: Bus, keys: str) -> tuple[dict[str, Msg], dict[str, Msg]]:
+    """Return the entries whose keys match a pattern, by key: those that count, and those that should have expired. Raises BusError."""
+    fresh: dict[str, Msg] = {}
+    expired: dict[str, Msg] = {}
+    messages = await (await bus.reader(STREAM)).latest(key_subject(keys))
+    now = await bus.clock.now()
+    for message in messages:
+        headers = message.headers or {}
+        key = headers.get("Nats-Subject", "").removeprefix(_PREFIX)
+        if message.data and key:
+            (expired if _has_expired(headers, now) else fresh)[key] = message
+    return fresh, expired
+
+
+def _has_expired(headers: dict[str, str], now: float) -> bool:
+    ttl, stored = headers.get("Nats-TTL", ""), headers.get("Nats-Time-Stamp")
+    # The server itself takes its time to remove what has expired, and in a cluster its clocks differ.
+    return ttl.isdecimal() and stored is not None and now - unix_seconds(stored) > int(ttl) + _EXPIRY_SLACK_S
+
+
+async def refused_tools(bus: Bus) -> list[RefusedTool]:
+    """Return what announces itself as a tool and cannot be used, by name, as the catalogue has it now; none while NATS is away."""
+    found = {}
+    with contextlib.suppress(BusError, TimeoutError):
+        async with asyncio.timeout(_REFUSED_S):
+            entries, _ = await read_entries(bus, subjects.ALL_REFUSED)
+            for message in entries.values():
+                with contextlib.suppress(ValidationError):
+                    refused = RefusedTool.model_validate_json(message.data)
+                    found[refused.name] = refused
+    return [found[name] for name in sorted(found)]
+
+
+def _announced(key: str, data: bytes) -> ToolSpec | None:
+    spec = _parsed(key, data)
+    return spec if spec is not None and subjects.tool_key(spec.name) == key else None
+
+
+def _parsed(key: str, data: bytes) -> ToolSpec | None:
+    try:
+        return ToolSpec.model_validate_json(data)
+    except ValidationError as error:
+        logger.warning("catalogue_entry_invalid", key=key, reason=str(error)[:300])
+        return None

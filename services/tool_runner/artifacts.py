@@ -1,0 +1,360 @@
+"""Put artifacts away, and back where a call's arguments name them (docs/artifacts.md#where-the-bytes-are).
+
+Rule 1: what is above 32 KiB, and the heaviest of what is above 128 KiB together, leaves the message and becomes a reference.
+Rule 2: an artifact's id follows from its call, its place and its bytes, or for a stream the number of its pieces: whoever settles the call
+again finds what is there.
+Rule 3: a store that is away is waited for, up to the call's patience; then the call fails and says so. Nothing else of the run waits.
+Rule 4: a reference in arguments grants nothing: it is resolved only for the run or the session that the artifact belongs to.
+"""
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+import orjson
+import structlog
+
+from contracts import subjects
+from contracts.artifacts import ArtifactRef, StoredArtifact
+from contracts.events import ArtifactStored
+from contracts.records import EVENTS_HEADER, Record
+from contracts.tools import CallRequested
+from services.messaging.connection import Bus
+from services.messaging.errors import Refused
+from services.shared.artifacts.client import ArtifactClient
+from services.shared.artifacts.errors import ArtifactFailed, ArtifactNotFound, ArtifactTooLarge, StorageUnavailable
+from services.shared.builtin_tools import OBSERVATION
+from services.shared.redaction import (
+    ARTIFACT_FAILURE_BYTES,
+    as_reference,
+    dotted,
+    from_blob,
+    heavy_paths,
+    holds_reference,
+    plain,
+    shortened,
+    stored_size,
+    to_blob,
+    wire_size,
+)
+from services.tool_runner.errors import InvalidArguments, InvalidResult, NotKept, ResultTooLarge, RunEnded
+from services.tool_runner.images import Cleaned, ToolImages
+from services.tool_runner.progress import STREAM_TTL_S, Shown
+from services.tool_runner.run_watch import RunWatches
+from services.tool_runner.settings import ToolRunnerSettings
+
+T = TypeVar("T")
+U = TypeVar("U")
+logger = structlog.get_logger(__name__)
+
+WHOLE = dotted(())
+_AT_ONCE = 4
+_MOST = 1000
+"""References that one outcome may hold."""
+_LIGHT = 256 * 1024
+_LEAST_PATIENCE_S = 1.0
+_BYTES_PATIENCE_S = 2.0
+"""For bytes that may travel in the message."""
+_HEADROOM = 64 * 1024
+"""Bytes of a request beside its arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A result as it may travel: everything heavy is put away."""
+
+    observation: Any
+    artifacts: dict[str, Any]
+
+
+class Typed(NamedTuple):
+    """A value, and what it is for those who show it."""
+
+    value: Any
+    artifact_type: str | None
+
+
+class Putting:
+    """The artifact store, as calls see it."""
+
+    def __init__(self, bus: Bus, watches: RunWatches, limits: ToolRunnerSettings) -> None:
+        self._bus = bus
+        self._watches = watches
+        self._limits = limits
+        self._images = ToolImages(limits)
+
+    async def cleaned(self, call: CallRequested, artifacts: Mapping[str, Any], types: Mapping[str, str], until: float) -> Cleaned:
+        """Return the artifacts with clean images, values and references alike. Raises what `put_away` does."""
+        client = self._client(call, until)
+
+        async def put(path: str, data: bytes) -> ArtifactRef:
+            return await _put(client, call, path, Typed(data, types.get(path)))
+
+        try:
+            return await self._unless_ended(call, self._images.cleaned(call.tool, call.tenant, artifacts, client, put))
+        except ArtifactFailed as error:
+            raise _failure(call, error) from error
+
+    async def put_away(
+        self, call: CallRequested, artifacts: Mapping[str, Any], types: Mapping[str, str], observation: Any, value: Any, until: float
+    ) -> Kept:
+        """Return what may travel of a result, once the rest is stored. `artifacts`: values, and references to what is stored already.
+
+        `types`: what the artifacts at some paths are, as their streams said; `value`: the result as a whole.
+
+        Raises ResultTooLarge, InvalidResult, NotKept when the store does not come back `until` then, RunEnded.
+        """
+        refs = {path: each for path, each in artifacts.items() if isinstance(each, ArtifactRef)}
+        everything = {path: each for path, each in artifacts.items() if path not in refs}
+        is_heavy = wire_size(observation) > self._limits.observation_max_bytes
+        if is_heavy:
+            # The result as a whole, as tools and people may have it; and what of it the model may read, where that is less.
+            everything |= {WHOLE: value} if observation is value else {WHOLE: value, OBSERVATION: observation}
+        heavy = heavy_paths(everything) | {path for path, each in everything.items() if _is_deep(each)}
+        heavy |= everything.keys() & {WHOLE, OBSERVATION} if is_heavy else set()
+        _check(call, everything, heavy, len(refs))
+        values = {path: Typed(each, types.get(path)) for path, each in everything.items()}
+        if heavy:
+            refs |= await self._unless_ended(call, self._all(call, {path: values[path] for path in heavy}, _put, until))
+        refs |= await self._bytes_put(call, {path: each for path, each in values.items() if path not in heavy}, until)
+        if refs:
+            await self._show(call, refs)
+        # In the order of the result, and after it what it is as a whole.
+        kept = {path: _as_json(refs[path]) if path in refs else _inline(everything[path]) for path in {**artifacts, **everything}}
+        if is_heavy:
+            observation = shortened(observation, refs.get(OBSERVATION, refs[WHOLE]), self._limits.observation_shown_characters)
+        return Kept(observation, kept)
+
+    async def _bytes_put(self, call: CallRequested, values: Mapping[str, "Typed"], until: float) -> dict[str, ArtifactRef]:
+        """Return references to those values that are bytes, however light: a reference says what they are. Without a store they stay."""
+        found = {path: each for path, each in values.items() if isinstance(each.value, bytes)}
+        if not found:
+            return {}
+        try:
+            return await self._unless_ended(call, self._all(call, found, _put, min(until, time.monotonic() + _BYTES_PATIENCE_S)))
+        except NotKept as failure:
+            logger.info("bytes_kept_inline", reason=str(failure))
+            return {}
+
+    async def assembled(self, call: CallRequested, streams: Mapping[str, Shown], until: float) -> dict[str, Any]:
+        """Return what finished streams come to, by their paths: values, or references where they are heavy.
+
+        One of which pieces have expired is left out. Raises what `put_away` does.
+        """
+        if not streams:
+            return {}
+        found = await self._unless_ended(call, self._all(call, streams, _assembled, until))
+        return {path: each for path, each in found.items() if each is not None}
+
+    async def _all(
+        self,
+        call: CallRequested,
+        given: Mapping[str, T],
+        work: Callable[[ArtifactClient, CallRequested, str, T], Awaitable[U]],
+        until: float,
+    ) -> dict[str, U]:
+        """Do some work with the store for each path, some at once."""
+        slots = asyncio.Semaphore(_AT_ONCE)
+        client = self._client(call, until)
+
+        async def one(path: str, each: T) -> U:
+            async with slots:
+                return await work(client, call, path, each)
+
+        working = [asyncio.create_task(one(path, each)) for path, each in given.items()]
+        try:
+            return dict(zip(given, await asyncio.gather(*working), strict=True))
+        except (ArtifactFailed, ValueError, RecursionError) as error:
+            raise _failure(call, error) from error
+        finally:
+            for task in working:
+                task.cancel()
+            await asyncio.gather(*working, return_exceptions=True)
+
+    def _client(self, call: CallRequested, until: float) -> ArtifactClient:
+        left_s = until - time.monotonic()
+        if call.deadline_at is not None:
+            left_s = min(left_s, call.deadline_at / 1000 - time.time())
+        return ArtifactClient(self._bus, patience_s=max(left_s, _LEAST_PATIENCE_S))
+
+    async def _unless_ended(self, call: CallRequested, work: Awaitable[T]) -> T:
+        """Do the work, or raise RunEnded as soon as nobody needs it."""
+        task = asyncio.ensure_future(work)
+        has_ended = False
+
+        def on_end() -> None:
+            nonlocal has_ended
+            has_ended = True
+            task.cancel()
+
+        watch = self._watches.watch(call.tenant, call.run_id, on_end)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if has_ended:
+                raise RunEnded from None
+            raise
+        finally:
+            watch.stop()
+            task.cancel()
+
+    async def _show(self, call: CallRequested, refs: Mapping[str, ArtifactRef]) -> None:
+        """Tell the run's listeners what can be fetched."""
+        stored = [
+            ArtifactStored(
+                artifact_id=ref.artifact_id,
+                mime_type=ref.mime_type,
+                size=ref.size,
+                tool=call.tool,
+                call_id=call.call_id,
+                field=path,
+                artifact_type=ref.artifact_type,
+            )
+            for path, ref in refs.items()
+        ]
+        record = Record(events=list(stored))
+        headers = {EVENTS_HEADER: record.types(), "Nats-TTL": str(STREAM_TTL_S)}
+        try:
+            subject, data = subjects.stream(call.tenant, call.run_id), record.model_dump_json().encode()
+            await self._bus.publish_surely(subject, data, f"{call.run_id}.{call.call_id}.stored", headers)
+        except Refused as error:
+            logger.warning("artifacts_not_shown", reason=str(error))
+
+    async def filled(self, call: CallRequested, patience_s: float) -> dict[str, Any]:
+        """Return a call's arguments with values in the places of references. Raises InvalidArguments, NotKept and RunEnded."""
+        if not holds_reference(call.args):
+            return call.args
+        found: dict[str, Any] = {}
+        client = self._client(call, time.monotonic() + patience_s)
+        room = self._bus.nc.max_payload - _HEADROOM
+        try:
+            for ref in _references(call.args):
+                if ref.artifact_id not in found:
+                    found[ref.artifact_id], size = await self._unless_ended(call, _fetched(client, call, ref.artifact_id, room))
+                    room -= size
+        except ArtifactTooLarge as error:
+            raise InvalidArguments(f"the artifacts in the arguments are too heavy to be handed to a tool: {error.reason}") from error
+        except ArtifactFailed as error:
+            raise NotKept(f"an artifact in the arguments of {call.tool} cannot be read: {error.reason}", error) from error
+        args: dict[str, Any] = _filled(call.args, found)
+        if (size := wire_size(args)) > self._bus.nc.max_payload - _HEADROOM:
+            raise InvalidArguments(f"the arguments weigh {size} bytes, too many to be handed to a tool")
+        return args
+
+
+async def _put(client: ArtifactClient, call: CallRequested, path: str, typed: Typed) -> ArtifactRef:
+    value = typed.value
+    light = isinstance(value, bytes) or wire_size(value) <= _LIGHT
+    blob = to_blob(value) if light else await asyncio.to_thread(to_blob, value)
+    digest = await asyncio.to_thread(hashlib.sha256, blob.body)
+    return await client.put(
+        call.tenant,
+        blob.body,
+        session=call.session_id,
+        run=call.run_id,
+        namespace=call.tool,
+        mime_type=blob.mime_type,
+        json_type=blob.json_type,
+        items=blob.items,
+        artifact_type=typed.artifact_type,
+        artifact_id=_id_of(call, path, digest.hexdigest()),
+    )
+
+
+async def _assembled(client: ArtifactClient, call: CallRequested, path: str, shown: Shown) -> Any:
+    """Return a stream's value, its reference, or None when pieces of it are gone. Raises ArtifactFailed."""
+    try:
+        return await client.assemble(
+            call.tenant,
+            call.run_id,
+            call.call_id,
+            shown.stream_id,
+            pieces=shown.pieces,
+            since=shown.since,
+            artifact_id=_id_of(call, path, f"{shown.pieces} pieces"),
+            session=call.session_id,
+            namespace=call.tool,
+        )
+    except ArtifactNotFound as error:
+        logger.warning("artifact_stream_lost", stream_id=shown.stream_id, reason=error.reason)
+        return None
+
+
+def _id_of(call: CallRequested, path: str, content: str) -> str:
+    place = f"{call.tenant}\n{call.run_id}\n{call.call_id}\n{path}\n{content}"
+    return hashlib.sha256(place.encode(errors="surrogatepass")).hexdigest()[:32]
+
+
+async def _fetched(client: ArtifactClient, call: CallRequested, artifact_id: str, room: int) -> tuple[Any, int]:
+    """Return an artifact's value as JSON, and its bytes. Raises ArtifactFailed, and InvalidArguments for one of somebody else."""
+    try:
+        stored = await client.head(call.tenant, artifact_id)
+        if _belongs(stored, call):
+            ref, body = await client.read(call.tenant, artifact_id, limit=room)
+            return _inline(from_blob(body, ref)), len(body)
+    except ArtifactNotFound:
+        pass
+    raise InvalidArguments(f"there is no artifact {artifact_id} in this run or session")
+
+
+def _belongs(stored: StoredArtifact, call: CallRequested) -> bool:
+    """Whether it is of the call's run or session; or of the tenant at large."""
+    if stored.run_id is None and stored.session_id is None:
+        return True
+    return stored.run_id == call.run_id or (stored.session_id is not None and stored.session_id == call.session_id)
+
+
+def _references(value: Any) -> list[ArtifactRef]:
+    ref = as_reference(value)
+    if ref is not None:
+        return [ref]
+    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return [each for item in items for each in _references(item)]
+
+
+def _filled(value: Any, found: Mapping[str, Any]) -> Any:
+    ref = as_reference(value)
+    if ref is not None:
+        return found[ref.artifact_id]
+    if isinstance(value, Mapping):
+        return {key: _filled(item, found) for key, item in value.items()}
+    return [_filled(item, found) for item in value] if isinstance(value, list) else value
+
+
+def _check(call: CallRequested, values: Mapping[str, Any], heavy: frozenset[str], stored: int) -> None:
+    for path in heavy:
+        if (size := stored_size(values[path])) > ARTIFACT_FAILURE_BYTES:
+            what = "the result" if path == WHOLE else f"`{path}` in the result"
+            most = f"at most {ARTIFACT_FAILURE_BYTES} can be kept"
+            raise ResultTooLarge(f"{what} of {call.tool} has {size} bytes, and {most}; ask for less, or for a part of it")
+    if (count := len(heavy) + stored) > _MOST:
+        raise ResultTooLarge(f"the result of {call.tool} holds {count} heavy parts, and at most {_MOST} can be kept; ask for fewer")
+
+
+def _failure(call: CallRequested, error: Exception) -> Exception:
+    """What the model is told: the tool has done its work, and its result is lost."""
+    if isinstance(error, ArtifactTooLarge):
+        return ResultTooLarge(f"the result of {call.tool} is too large to be kept: {error.reason}")
+    if isinstance(error, StorageUnavailable):
+        return NotKept(f"{call.tool} has done its work, but its result is too large for a message and could not be stored", error)
+    if isinstance(error, ArtifactFailed):
+        return NotKept(f"{call.tool} has done its work, but its result could not be stored: {error.reason}", error)
+    return InvalidResult(f"what {call.tool} answered cannot be stored: {type(error).__name__}")
+
+
+def _inline(value: Any) -> Any:
+    """A value as it stands in a message: bytes as base64."""
+    return plain(value) if isinstance(value, bytes) else value
+
+
+def _is_deep(value: Any) -> bool:
+    """Whether readers in some languages would stop at its depth."""
+    return isinstance(value, dict | list) and plain(value) != value
+
+
+def _as_json(ref: ArtifactRef) -> dict[str, Any]:
+    found: dict[str, Any] = orjson.loads(ref.model_dump_json(exclude_none=True))
+    return found

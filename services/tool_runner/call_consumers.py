@@ -1,0 +1,190 @@
+"""One lane per tool: a consumer on CALLS with the tool's own concurrency, and slots of its own, so that no tool waits behind another.
+
+Rule 1: a call that was accepted gets an outcome, whether its tool is there or not: a tool whose calls wait has a consumer.
+Rule 2: a tool that has been gone for a while, and of which no call waits or is in flight, loses its consumer. Several tool runners do this
+at the same time: what one removes too early, Rule 1 brings back.
+Rule 3: after a crash of the server or a disk that was full, a consumer may have lost track of calls that the stream holds: nothing waits
+and nothing is in flight, and yet there are calls. It is made anew and delivers them again.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterable
+
+import structlog
+from nats.errors import Error as NatsError
+
+from contracts import subjects
+from contracts.subjects import InvalidName
+from contracts.tools import ToolSpec
+from services.messaging.connection import Bus
+from services.messaging.direct_get import sequence_of
+from services.messaging.errors import NOT_FOUND, BusError, Refused, Unavailable
+from services.messaging.pull_consumer import Handler, Puller
+from services.messaging.streams import consumer, ensure_consumer
+from services.runtime.tasks import cancelled
+
+logger = structlog.get_logger(__name__)
+
+_PREFIX = subjects.calls_consumer("x")[:-1]
+_LOOK_S = 5.0
+_RETRY_S = 0.5
+_LEAVING_S = 1.0
+"""What handlings that have acknowledged their call get to end."""
+
+
+class Lanes:
+    """Pulls from the consumer of every tool that ever had calls, whether its copies are there or not: accepted calls get an outcome."""
+
+    def __init__(self, bus: Bus, handler: Handler, slots: int, live: Callable[[], dict[str, ToolSpec]], gone_s: float) -> None:
+        self._bus = bus
+        self._handler = handler
+        self._slots = slots
+        self._live = live
+        self._gone_s = gone_s
+        self._gone_since: dict[str, float] = {}
+        self._overdue: dict[str, int] = {}
+        """Tool -> sequence of its oldest call, where its consumer knew of none at the last look."""
+        self._pullers: dict[str, Puller] = {}
+        self._lock = asyncio.Lock()
+        self._looking: asyncio.Task[None] | None = None
+
+    async def start(self) -> "Lanes":
+        """Take the calls of all tools that have a consumer, and keep looking for new ones."""
+        while True:
+            try:
+                await self._take(await self._served())
+                break
+            except Unavailable:
+                await asyncio.sleep(_RETRY_S)
+        self._looking = self._bus.tasks.keep("lanes", self._look())
+        return self
+
+    async def stop(self, grace_s: float) -> None:
+        """Take no more calls; others will get what is not done after `grace_s` seconds."""
+        await cancelled(self._looking)
+        await asyncio.gather(*(puller.stop(grace_s) for puller in self._pullers.values()))
+
+    @property
+    def tools(self) -> list[str]:
+        """The tools whose calls are taken."""
+        return sorted(self._pullers)
+
+    async def open(self, spec: ToolSpec) -> None:
+        """Make sure that the tool's calls are taken, as many at once as it says. Raises Misconfigured."""
+        config = consumer(subjects.calls_consumer(spec.name), subjects.calls_of(spec.name), self._bus.settings.ack_wait_s, spec.concurrency)
+        await ensure_consumer(self._bus, subjects.CALLS, config)
+        await self._pull(spec.name)
+
+    async def open_surely(self, spec: ToolSpec) -> None:
+        """The same, however long NATS is away."""
+        while True:
+            try:
+                return await self.open(spec)
+            except Unavailable:
+                await asyncio.sleep(_RETRY_S)
+
+    async def _pull(self, tool: str) -> None:
+        async with self._lock:
+            if tool not in self._pullers:
+                puller = Puller(self._bus, subjects.CALLS, subjects.calls_consumer(tool), self._handler, self._slots)
+                self._pullers[tool] = await puller.start()
+
+    async def _take(self, tools: set[str]) -> None:
+        for tool in tools:
+            await self._pull(tool)
+
+    async def _served(self) -> set[str]:
+        """Return the tools that have a consumer."""
+        names = (name.removeprefix(_PREFIX) for name in await self._consumers() if name.startswith(_PREFIX))
+        return _tools(names, subjects.checked_tool)
+
+    async def _consumers(self) -> list[str]:
+        found: list[str] = []
+        while True:
+            answer = await self._bus.api(f"CONSUMER.NAMES.{subjects.CALLS}", {"offset": len(found)})
+            names = answer.get("consumers") or []
+            found += names
+            if not names or len(found) >= answer.get("total", 0):
+                return found
+
+    async def _waiting(self) -> set[str]:
+        """Return the tools whose calls the stream holds, waiting or in flight."""
+        found: dict[str, int] = {}
+        if not (await self._bus.api(f"STREAM.INFO.{subjects.CALLS}", {}))["state"]["messages"]:
+            return set()
+        while True:
+            asked = {"subjects_filter": subjects.ALL_CALLS, "offset": len(found)}
+            answer = await self._bus.api(f"STREAM.INFO.{subjects.CALLS}", asked)
+            page = answer["state"].get("subjects") or {}
+            found |= page
+            if not page or len(found) >= answer.get("total", 0):
+                return _tools(found, subjects.called_tool)
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            try:
+                await self.tend()
+            except (BusError, NatsError, ConnectionError, OSError) as error:
+                logger.debug("lanes_not_tended", reason=str(error))
+
+    async def tend(self) -> None:
+        """Open the lanes that are missing, take those that others have opened, and remove those of tools that are gone. Raises BusError."""
+        live, served, waiting = self._live(), await self._served(), await self._waiting()
+        for tool in (waiting | live.keys()) - served:
+            await self.open(live.get(tool) or ToolSpec(name=tool))
+        await self._take(served)
+        for tool in self._pullers.keys() - served - waiting - live.keys():
+            await self._leave(tool)
+        for tool in await self._forgotten(waiting & served):
+            logger.warning("calls_forgotten", tool=tool)
+            await self._remove(tool)
+            await self.open(live.get(tool) or ToolSpec(name=tool))
+        now = time.monotonic()
+        self._gone_since = {tool: self._gone_since.get(tool, now) for tool in served - live.keys() - waiting}
+        for tool in [tool for tool, since in self._gone_since.items() if now - since >= self._gone_s]:
+            await self._remove(tool)
+
+    async def _forgotten(self, tools: set[str]) -> list[str]:
+        """Return those of the tools with calls that their consumers knew nothing of at two looks."""
+        reader, known = await self._bus.reader(subjects.CALLS), self._overdue
+        self._overdue = {}
+        for tool in tools:
+            if await self._is_idle(tool):
+                page, _ = await reader.page(subjects.calls_of(tool), 1, 1)
+                if page:
+                    self._overdue[tool] = sequence_of(page[0])
+        return [tool for tool, sequence in self._overdue.items() if known.get(tool) == sequence]
+
+    async def _is_idle(self, tool: str) -> bool:
+        """Whether the consumer of a tool knows of no call that waits or is in flight."""
+        state = await self._bus.api(f"CONSUMER.INFO.{subjects.CALLS}.{subjects.calls_consumer(tool)}", {})
+        return not (state["num_pending"] or state["num_ack_pending"])
+
+    async def _remove(self, tool: str) -> None:
+        try:
+            if not await self._is_idle(tool):
+                return
+            await self._bus.api(f"CONSUMER.DELETE.{subjects.CALLS}.{subjects.calls_consumer(tool)}", {})
+        except Refused as error:
+            if error.code not in NOT_FOUND:
+                raise
+        logger.info("lane_removed", tool=tool)
+        await self._leave(tool)
+
+    async def _leave(self, tool: str) -> None:
+        async with self._lock:
+            puller = self._pullers.pop(tool, None)
+        if puller is not None:
+            await puller.stop(_LEAVING_S)
+
+
+def _tools(names: Iterable[str], read: Callable[[str], str]) -> set[str]:
+    """Those of the names that a tool can have: anybody on the bus may have made up others."""
+    found = set()
+    for name in names:
+        with contextlib.suppress(InvalidName):
+            found.add(read(name))
+    return found

@@ -1,0 +1,89 @@
+"""What is known about a call before a tool is asked: has its run ended, is it settled, has somebody meant to ask already.
+
+Rule 1: the inbox first, then the log: the planner may take the result out of the one and into the other in between, never back.
+Rule 2: of several handlings of a call that is not safe to repeat, the one whose intent stands first on the run's stream may ask the
+tool. That is read back after writing: a process that was stopped for a while must not believe its own old view.
+"""
+
+import asyncio
+
+from pydantic import ValidationError
+
+from contracts import subjects
+from contracts.events import CallStarted, Observed, RunEvent
+from contracts.records import EVENTS_HEADER, Record
+from contracts.tools import CallRequested
+from services.messaging.connection import Bus
+from services.messaging.errors import NOT_FOUND, Refused, Unavailable
+from services.messaging.pull_consumer import Delivery
+from services.tool_runner.run_watch import is_terminal
+
+_CLOCKS_APART_NS = 5_000_000_000
+_READS = 20
+_PAUSE_S = 0.05
+
+
+async def run_ended(bus: Bus, call: CallRequested) -> bool:
+    """Tell whether the run has ended, or is purged. Waits while NATS is away."""
+    subject = subjects.log(call.tenant, call.run_id)
+    last = await bus.last(subjects.RUNS, subject)
+    if last is not None:
+        return is_terminal(last.headers)
+    # A replica may lag behind; the stream's leader knows.
+    while True:
+        try:
+            await bus.api(f"STREAM.MSG.GET.{subjects.RUNS}", {"last_by_subj": subject})
+        except Refused as error:
+            return error.code in NOT_FOUND
+        except Unavailable:
+            await asyncio.sleep(_PAUSE_S)
+            continue
+        return False
+
+
+async def is_settled(bus: Bus, call: CallRequested) -> bool:
+    """Tell whether the call has its outcome."""
+    if await bus.last(subjects.INBOX, subjects.inbox(call.tenant, call.run_id, call.call_id)) is not None:
+        return True
+    reader = await bus.reader(subjects.RUNS)
+    for message in await reader.messages(subjects.log(call.tenant, call.run_id)):
+        if "observed" in (message.headers or {}).get(EVENTS_HEADER, "") and _observes(message.data, call.call_id):
+            return True
+    return False
+
+
+def _observes(data: bytes, call_id: str) -> bool:
+    return any(isinstance(event, Observed) and event.call_id == call_id for event in events_of(data))
+
+
+def _start(data: bytes, call_id: str) -> Record | None:
+    """The record, if it says that the call was begun."""
+    started = any(isinstance(event, CallStarted) and event.call_id == call_id for event in events_of(data))
+    return Record.model_validate_json(data) if started else None
+
+
+def events_of(data: bytes) -> list[RunEvent]:
+    """Return the events of a stored record; none of one that cannot be read."""
+    try:
+        return Record.model_validate_json(data).events
+    except ValidationError:
+        return []
+
+
+async def claim(bus: Bus, delivery: Delivery, call: CallRequested) -> int | None:
+    """Write that the tool is about to be asked. Return when somebody else had written so before, Unix ms; None: nobody had."""
+    subject = subjects.stream(call.tenant, call.run_id)
+    intent = Record(events=[CallStarted(call_id=call.call_id, tool=call.tool)])
+    await bus.publish_surely(
+        subject, intent.model_dump_json().encode(), f"{call.run_id}.{call.call_id}.started", {EVENTS_HEADER: intent.types()}
+    )
+    reader = await bus.reader(subjects.RUNS)
+    # The streams of a cluster may be led by different servers, each with a clock of its own.
+    since = delivery.stored_ns - (_CLOCKS_APART_NS if bus.settings.replicas > 1 else 0)
+    for _ in range(_READS):
+        # A call that is asked for again may be older than this very message.
+        for message in await (reader.messages(subject) if call.again else reader.since(subject, since)):
+            if (message.headers or {}).get(EVENTS_HEADER) == intent.types() and (found := _start(message.data, call.call_id)):
+                return None if found.id == intent.id else found.at
+        await asyncio.sleep(_PAUSE_S)  # The replica that answered lags behind.
+    return intent.at

@@ -1,0 +1,235 @@
+"""Find out which tools are there, and keep the catalogue.
+
+Rule 1: a tool that is found gets its consumer first and its place in the catalogue last: whoever sees it there may call it.
+Rule 2: `spec.<digest>` is written before `tool.<name>`, and stays: runs pin it.
+Rule 3: a tool that no copy has confirmed for a while is refreshed no longer, and its key expires. Where the server has forgotten that, as
+after a kill, the key is removed.
+Rule 4: what announces itself and cannot be used is listed under `refused.<name>` with the reason, as long as it does so.
+Rule 5: an announcement is read once, in a thread: its schemas are somebody else's.
+Rule 6: all tool runners do this at the same time and come to the same conclusion, so none of them has to be the one.
+"""
+
+import asyncio
+import contextlib
+import random
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from itertools import chain, repeat
+
+import structlog
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+
+from contracts import subjects
+from contracts.tools import RefusedTool
+from services.messaging import dead_letters
+from services.messaging.connection import Bus
+from services.messaging.direct_get import sequence_of
+from services.messaging.errors import BusError
+from services.runtime.tasks import cancelled
+from services.shared.tool_catalogue import STREAM, key_subject, read_entries
+from services.tool_runner.settings import ToolRunnerSettings
+from services.tool_runner.tool_specs import Announced, InvalidAnnouncement, chosen, content_id, read_announcement
+
+logger = structlog.get_logger(__name__)
+
+TTL_S = 15
+REFRESH_S = 5.0
+_QUICK_S = (0.1, 0.2, 0.4, 0.8)
+"""Pauses after the start and after a reconnect, when tools appear one by one."""
+_MISSED_ROUNDS = 3.5
+_MAX_BURIED = 1000
+_MAX_READ = 4096
+_MAX_REFUSED = 100
+_QUESTION = "$SRV.INFO"
+
+OnTool = Callable[[Announced], Awaitable[None]]
+"""Called once for each new specification, before it is announced; makes sure that its calls will be taken."""
+
+
+class Discovery:
+    """Asks who is there, and writes down what it hears."""
+
+    def __init__(self, bus: Bus, settings: ToolRunnerSettings, on_tool: OnTool, declared: list[Announced]) -> None:
+        self._bus = bus
+        self._every_s = settings.discover_s
+        self._on_tool = on_tool
+        self._declared = declared
+        self._seen: dict[tuple[str, str], tuple[Announced, float]] = {}
+        """(tool, instance) -> its word and when it was last heard."""
+        self._written: dict[str, tuple[str, float]] = {}
+        """Tool -> digest in the catalogue and when it was last written."""
+        self._written_refused: dict[str, tuple[str, float]] = {}
+        """The same of what is refused, with the reason."""
+        self._kept_specs: set[str] = set()
+        self._refused: dict[str, tuple[str, float]] = {}
+        """Tool -> why it cannot be used, and when it last announced itself."""
+        self._read: OrderedDict[str, list[Announced] | InvalidAnnouncement] = OrderedDict()
+        """What announcements said, by the id of their content."""
+        self._buried: set[str] = set()
+        self._differing: set[str] = set()
+        self._inbox = ""
+        self._hurry = asyncio.Event()
+        self._more = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._problem: str | None = None
+
+    async def start(self) -> "Discovery":
+        """Ask, and go on asking."""
+        self._inbox = self._bus.nc.new_inbox()
+        await self._bus.nc.subscribe(self._inbox, cb=self._on_answer)
+        self._bus.on_reconnect.append(self._on_reconnect)
+        self._tasks = [
+            self._bus.tasks.keep("discovery_questions", self._ask()),
+            self._bus.tasks.keep("discovery_announcements", self._write()),
+            self._bus.tasks.keep("discovery_expiry", self._expire()),
+        ]
+        return self
+
+    async def stop(self) -> None:
+        """Ask no longer; other tool runners keep the catalogue."""
+        await cancelled(*self._tasks)
+
+    def problem(self) -> str | None:
+        """Say why the catalogue is not kept as it should be; None when it is."""
+        return self._problem
+
+    async def _ask(self) -> None:
+        while True:
+            for pause_s in chain(_QUICK_S, repeat(self._every_s)):
+                with contextlib.suppress(NatsError, ConnectionError, OSError):
+                    await self._bus.nc.publish(_QUESTION, b"", reply=self._inbox)
+                try:
+                    async with asyncio.timeout(pause_s * random.uniform(0.8, 1.2)):  # noqa: S311, a spread, not a secret
+                        await self._hurry.wait()
+                except TimeoutError:
+                    continue
+                self._hurry.clear()
+                break
+
+    async def _on_reconnect(self) -> None:
+        # Keys may have expired, or the server may be another one.
+        self._written.clear()
+        self._written_refused.clear()
+        self._kept_specs.clear()
+        self._hurry.set()
+        self._more.set()
+
+    async def _on_answer(self, message: Msg) -> None:
+        if message.headers and not message.data:
+            return  # 503: no service is there at all.
+        mark = content_id(message.data)
+        found = self._read.get(mark)
+        if found is None:
+            found = self._read[mark] = await asyncio.to_thread(_read, message.data)
+            if len(self._read) > _MAX_READ:
+                self._read.popitem(last=False)
+        if isinstance(found, InvalidAnnouncement):
+            await self._refuse(found, message.data, mark)
+            return
+        now = time.monotonic()
+        for announced in found:
+            key = (announced.spec.name, announced.instance)
+            known = self._seen.get(key)
+            self._seen[key] = (announced, now)
+            if known is None or known[0].digest != announced.digest:
+                self._more.set()
+
+    async def _refuse(self, error: InvalidAnnouncement, data: bytes, mark: str) -> None:
+        if error.tool is not None and (error.tool in self._refused or len(self._refused) < _MAX_REFUSED):
+            is_new = error.tool not in self._refused
+            self._refused[error.tool] = (str(error), time.monotonic())
+            if is_new:
+                logger.warning("tool_refused", tool=error.tool, reason=str(error))
+                self._more.set()
+        if mark not in self._buried and len(self._buried) < _MAX_BURIED:
+            self._buried.add(mark)
+            await dead_letters.bury_bytes(self._bus, "ANNOUNCED", _QUESTION, data, str(error), f"dead-announced-{mark}")
+
+    def _oldest(self) -> float:
+        return time.monotonic() - _MISSED_ROUNDS * self._every_s
+
+    def present(self) -> dict[str, Announced]:
+        """Return whose word counts for each tool that is there."""
+        oldest = self._oldest()
+        self._seen = {key: seen for key, seen in self._seen.items() if seen[1] >= oldest}
+        candidates: dict[str, list[Announced]] = {}
+        for announced in [*self._declared, *(seen[0] for seen in self._seen.values())]:
+            candidates.setdefault(announced.spec.name, []).append(announced)
+        for name, several in candidates.items():
+            if len({one.digest for one in several}) > 1 and name not in self._differing:
+                self._differing.add(name)
+                logger.warning("tool_specifications_differ", tool=name, versions=sorted({one.version for one in several}))
+        return {name: chosen(several) for name, several in candidates.items()}
+
+    async def _write(self) -> None:
+        while True:
+            self._more.clear()
+            problem = None
+            present = self.present()
+            # A tool that comes back is looked after as one that is new: its consumer may be gone.
+            self._written = {name: written for name, written in self._written.items() if name in present}
+            for name, announced in present.items():
+                try:
+                    await self._announce(name, announced)
+                except (BusError, NatsError, ConnectionError, OSError) as error:
+                    problem = f"{name}: {error}"
+                    logger.warning("tool_not_announced", tool=name, reason=str(error))
+            self._problem = problem
+            await self._list_refused()
+            try:
+                async with asyncio.timeout(1.0):
+                    await self._more.wait()
+            except TimeoutError:
+                continue
+
+    async def _expire(self) -> None:
+        while True:
+            await asyncio.sleep(REFRESH_S)
+            for keys in (subjects.ALL_TOOLS, subjects.ALL_REFUSED, subjects.ALL_MODELS):
+                try:
+                    _, expired = await read_entries(self._bus, keys)
+                    for key, message in expired.items():
+                        # Up to this very entry: a fresh one that was written meanwhile stays.
+                        upto = {"filter": key_subject(key), "seq": sequence_of(message) + 1}
+                        await self._bus.api(f"STREAM.PURGE.{STREAM}", upto)
+                        logger.info("entry_expired", key=key)
+                except (BusError, NatsError, ConnectionError, OSError) as error:
+                    logger.debug("expired_not_removed", reason=str(error))
+
+    async def _list_refused(self) -> None:
+        oldest = self._oldest()
+        self._refused = {name: refused for name, refused in self._refused.items() if refused[1] >= oldest}
+        for name, (reason, _) in self._refused.items():
+            written_reason, at = self._written_refused.get(name, ("", 0.0))
+            if written_reason == reason and time.monotonic() - at < REFRESH_S:
+                continue
+            body = RefusedTool(name=name, reason=reason).model_dump_json().encode()
+            with contextlib.suppress(BusError, NatsError, ConnectionError, OSError):
+                await self._bus.publish(key_subject(subjects.refused_key(name)), body, {"Nats-TTL": str(TTL_S)})
+                self._written_refused[name] = (reason, time.monotonic())
+        self._written_refused = {name: written for name, written in self._written_refused.items() if name in self._refused}
+
+    async def _announce(self, name: str, announced: Announced) -> None:
+        digest, at = self._written.get(name, ("", 0.0))
+        now = time.monotonic()
+        if digest == announced.digest and now - at < REFRESH_S:
+            return
+        body = announced.spec.model_dump_json().encode()
+        if digest != announced.digest:
+            await self._on_tool(announced)
+        if announced.digest not in self._kept_specs:
+            await self._bus.publish(key_subject(subjects.spec_key(announced.digest)), body)
+            self._kept_specs.add(announced.digest)
+        await self._bus.publish(key_subject(subjects.tool_key(name)), body, {"Nats-TTL": str(TTL_S)})
+        self._written[name] = (announced.digest, now)
+        if digest != announced.digest:
+            logger.info("tool_announced", tool=name, version=announced.version, digest=announced.digest)
+
+
+def _read(data: bytes) -> list[Announced] | InvalidAnnouncement:
+    try:
+        return read_announcement(data)
+    except InvalidAnnouncement as error:
+        return error

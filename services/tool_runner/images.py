@@ -1,0 +1,111 @@
+"""Clean the images among what tools return, as the gateway cleans those of people: pixels alone, within the limits of an image.
+
+Rule 1: an artifact that is an image (bytes, their base64 as a text, a stream that the store has assembled) leaves the tool runner cleaned
+or not at all. What is left out is named in a warning of the run; the call succeeds.
+Rule 2: what is part of a larger JSON value stays as it is: nobody takes that for an image.
+"""
+
+import asyncio
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, get_args
+
+import structlog
+
+from contracts.artifacts import ArtifactRef
+from contracts.images import ImageType
+from services.images.cleaner import ImageCleaner, NotCleaned, NotTaken, too_heavy
+from services.images.settings import ImageSettings
+from services.shared.artifacts.client import ArtifactClient
+from services.shared.artifacts.errors import ArtifactNotFound
+from services.shared.image_types import image_in, image_type
+
+logger = structlog.get_logger(__name__)
+
+_TYPES = frozenset(get_args(ImageType))
+
+
+class Put(Protocol):
+    """Stores bytes as the artifact of a call at a path."""
+
+    async def __call__(self, path: str, data: bytes) -> ArtifactRef:
+        """Return the reference. Raises ArtifactFailed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """Artifacts without anything that images say beside their pixels."""
+
+    artifacts: dict[str, Any]
+    warnings: list[str]
+    changed: bool
+
+
+class ToolImages:
+    """Cleans; a few images at once, for all calls together."""
+
+    def __init__(self, limits: ImageSettings) -> None:
+        self._cleaner = ImageCleaner(limits)
+        self._most = limits.max_image_bytes
+
+    async def cleaned(self, tool: str, tenant: str, artifacts: Mapping[str, Any], client: ArtifactClient, put: Put) -> Cleaned:
+        """Return the artifacts of a call with clean images. Raises ArtifactFailed."""
+        warnings: dict[str, str] = {}
+
+        async def one(path: str, value: Any) -> Any:
+            try:
+                return await self._one(path, value, tenant, client, put)
+            except NotTaken as refusal:
+                warnings[path] = f"image_dropped: {path} of {tool}: {refusal.reason}"
+                logger.info("image_refused", reason=refusal.reason)
+            except NotCleaned as failure:
+                warnings[path] = f"image_dropped: {path} of {tool}: {failure}"
+            return None
+
+        found = dict(zip(artifacts, await asyncio.gather(*(one(path, value) for path, value in artifacts.items())), strict=True))
+        kept = {path: value for path, value in found.items() if path not in warnings}
+        changed = any(found[path] is not value for path, value in artifacts.items())
+        return Cleaned(kept, [warnings[path] for path in artifacts if path in warnings], changed)
+
+    async def _one(self, path: str, value: Any, tenant: str, client: ArtifactClient, put: Put) -> Any:
+        """Return the value itself where it is no image. Raises NotTaken, NotCleaned and ArtifactFailed."""
+        match value:
+            case bytes():
+                return value if image_type(value) is None else await self._clean(value)
+            case str():
+                data = await asyncio.to_thread(image_in, value) if len(value) > self._most else image_in(value)
+                return base64.b64encode(await self._clean(data)).decode() if data else value
+            case ArtifactRef(mime_type=kind) if kind in _TYPES:
+                return await self._stored(path, value, tenant, client, put)
+        return value
+
+    async def _stored(self, path: str, ref: ArtifactRef, tenant: str, client: ArtifactClient, put: Put) -> ArtifactRef:
+        """Put a clean image in the place of one that the store has assembled from pieces."""
+        try:
+            kept = await put(path, await self._clean(await self._fetched(tenant, ref, client)))
+        except NotTaken:
+            await _forget(tenant, ref, client)
+            raise
+        if kept.artifact_id != ref.artifact_id:
+            await _forget(tenant, ref, client)
+        return kept
+
+    async def _fetched(self, tenant: str, ref: ArtifactRef, client: ArtifactClient) -> bytes:
+        if ref.size > self._most:
+            raise NotTaken(too_heavy(ref.size, self._most), too_large=True)
+        return (await client.read(tenant, ref.artifact_id, limit=self._most))[1]
+
+    async def _clean(self, data: bytes) -> bytes:
+        kind = image_type(data)
+        if kind is None:
+            return data
+        async with self._cleaner.slots:
+            return (await self._cleaner.clean(data, kind)).data
+
+
+async def _forget(tenant: str, ref: ArtifactRef, client: ArtifactClient) -> None:
+    try:
+        await client.delete(tenant, ref.artifact_id)
+    except ArtifactNotFound:
+        return  # An earlier attempt at this call did it.

@@ -1,0 +1,204 @@
+"""Pass on what a tool shows while it works: progress and pieces of artifacts, onto the run's stream.
+
+Rule 1: a piece is shown once and never with a hole before it. A call that is repeated shows its pieces again: what is known is dropped.
+Rule 2: a stream of pieces that is broken (a number missing, a piece too heavy, too many) ends there. The result still counts: it may hold
+the artifact as a whole.
+Rule 3: what was dropped is said once, in one warning of the call, however much of it there was.
+"""
+
+import hashlib
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import structlog
+from pydantic import ValidationError
+
+from contracts import subjects
+from contracts.artifacts import MAX_PIECES
+from contracts.events import ArtifactChunk, ToolProgress
+from contracts.records import EVENTS_HEADER, Record
+from contracts.tools import ArtifactPiece, CallRequested, Progress
+from services.messaging.connection import Bus
+from services.messaging.direct_get import sequence_of
+from services.messaging.errors import BusError, Refused
+from services.tool_runner.call_history import events_of
+
+logger = structlog.get_logger(__name__)
+
+STREAM_TTL_S = 3600
+_MAX_PIECE_BYTES = 128 * 1024 + 512
+_MAX_BYTES = 32 << 20
+_MAX_STREAMS = 100
+"""Of one call."""
+_NAMED = 5
+"""Streams that a warning names."""
+_MAX_FAULT = 120
+_PROGRESS_EVERY_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A stream whose last piece was shown: the number of its pieces, and the sequence in RUNS from which they are found."""
+
+    stream_id: str
+    pieces: int
+    since: int
+
+
+class Relay:
+    """What one call has shown."""
+
+    def __init__(self, bus: Bus, call: CallRequested, *, may_have_shown: bool) -> None:
+        self._bus = bus
+        self._call = call
+        self._subject = subjects.stream(call.tenant, call.run_id)
+        self._next: dict[str, int] | None = None if may_have_shown else {}
+        """Stream id -> number of its next piece; None: another handling of this call may have shown some, which is to be looked up."""
+        self._broken: dict[str, str] = {}
+        """Stream id -> why it ends where it does; one entry for all pieces without a usable id."""
+        self._unnamed = 0
+        """Pieces of further streams that were dropped."""
+        self.types: dict[str, str] = {}
+        """Stream id -> what its artifact is, where the tool says so."""
+        self._since: dict[str, int] = {}
+        """Stream id -> sequence in RUNS of its first piece."""
+        self._finished: set[str] = set()
+        self._pieces = self._bytes = 0
+        self._progressed_at = 0.0
+
+    @property
+    def streamed(self) -> list[str]:
+        """The ids of the streams that were shown, in the order of their first pieces."""
+        return list(self._next or ())
+
+    @property
+    def finished(self) -> dict[str, Shown]:
+        """Those of them whose last piece was shown, by id."""
+        return {
+            stream_id: Shown(stream_id, pieces, self._since.get(stream_id, 1))
+            for stream_id, pieces in (self._next or {}).items()
+            if stream_id in self._finished
+        }
+
+    async def progress(self, data: bytes) -> None:
+        """Show progress, at most twenty times a second; what cannot be read or stored is dropped."""
+        try:
+            progress = Progress.model_validate_json(data)
+        except ValidationError:
+            return
+        now = time.monotonic()
+        if now - self._progressed_at < _PROGRESS_EVERY_S and progress.fraction != 1:
+            return
+        self._progressed_at = now
+        call = self._call
+        event = ToolProgress(call_id=call.call_id, tool=call.tool, message=progress.message[:2000], fraction=progress.fraction)
+        record = Record(events=[event])
+        try:
+            await self._bus.publish(self._subject, record.model_dump_json().encode(), self._headers(record))
+        except BusError as error:
+            logger.debug("progress_dropped", reason=str(error))
+
+    async def piece(self, data: bytes) -> None:
+        """Show a piece of an artifact."""
+        try:
+            piece = ArtifactPiece.model_validate_json(data)
+        except ValidationError as error:
+            self._break("", _complaint(error))
+            return
+        if self._next is None:
+            self._next = await self._look_up()
+        if piece.stream_id in self._broken or piece.seq < self._next.get(piece.stream_id, 0):
+            return
+        fault = self._fault(piece, len(data))
+        if fault is None:
+            fault = await self._publish(piece)
+        if fault is not None:
+            self._break(piece.stream_id, fault)
+
+    def _break(self, stream_id: str, fault: str) -> None:
+        if stream_id in self._broken:
+            return
+        if len(self._broken) < _MAX_STREAMS:
+            self._broken[stream_id] = fault[:_MAX_FAULT]
+        else:
+            self._unnamed += 1
+
+    def warnings(self, unclaimed: Iterable[str] = (), gone: Iterable[str] = ()) -> list[str]:
+        """Return what is to be said about pieces that came to nothing: one sentence, or none.
+
+        `unclaimed`: the streams that no field of the result holds as a whole, so that one without a last piece is lost; `gone`: those of
+        which pieces had expired.
+        """
+        finished = self.finished
+        lost = {stream_id: "its last piece never came" for stream_id in unclaimed if stream_id not in finished}
+        lost |= dict.fromkeys(gone, "pieces of it have expired") | self._broken
+        if not lost:
+            return []
+        named = [f"{stream_id or 'a piece'} ({fault})" for stream_id, fault in list(lost.items())[:_NAMED]]
+        rest = [f"{count:,} more {what}" for count, what in ((len(lost) - len(named), "streams"), (self._unnamed, "pieces")) if count]
+        logger.warning("artifact_pieces_dropped", streams=len(lost), pieces=self._unnamed, reasons=named)
+        return [f"pieces of artifacts of {self._call.tool} were dropped: {'; '.join([*named, *rest])}"]
+
+    def _fault(self, piece: ArtifactPiece, size: int) -> str | None:
+        self._pieces += 1
+        self._bytes += size
+        known = self._next or {}
+        expected = known.get(piece.stream_id, 0)
+        if piece.seq > expected:
+            return f"piece {expected} is missing"
+        if size > _MAX_PIECE_BYTES:
+            return f"piece {piece.seq} has {size:,} bytes, and at most {_MAX_PIECE_BYTES:,} are taken"
+        if piece.stream_id not in known and len(known) >= _MAX_STREAMS:
+            return f"a call may have {_MAX_STREAMS} streams"
+        return "there are too many pieces" if max(self._pieces, expected + 1) > MAX_PIECES or self._bytes > _MAX_BYTES else None
+
+    async def _publish(self, piece: ArtifactPiece) -> str | None:
+        call = self._call
+        mark = hashlib.sha256(f"{piece.stream_id}\n{piece.seq}".encode(errors="replace")).hexdigest()[:24]
+        try:
+            record = Record(events=[ArtifactChunk(**dict(piece), tool=call.tool, call_id=call.call_id)])
+            body = record.model_dump_json().encode()
+            sequence = await self._bus.publish_surely(self._subject, body, f"{call.run_id}.{call.call_id}.{mark}", self._headers(record))
+        except (ValueError, RecursionError, Refused) as error:
+            return str(error)[:200]
+        if self._next is not None:
+            self._next[piece.stream_id] = piece.seq + 1
+        self._since.setdefault(piece.stream_id, max(sequence, 1))
+        self._note_type(piece)
+        if piece.done:
+            self._finished.add(piece.stream_id)
+        return None
+
+    def _note_type(self, piece: ArtifactPiece | ArtifactChunk) -> None:
+        if piece.artifact_type:
+            self.types.setdefault(piece.stream_id, piece.artifact_type)
+
+    async def _look_up(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for sequence, piece in await self._shown():
+            found[piece.stream_id] = max(found.get(piece.stream_id, 0), piece.seq + 1)
+            self._since.setdefault(piece.stream_id, sequence)
+            self._note_type(piece)
+            if piece.done:
+                self._finished.add(piece.stream_id)
+        return found
+
+    async def _shown(self) -> list[tuple[int, ArtifactChunk]]:
+        """Return the pieces of this call that are stored, with their sequences."""
+        found: list[tuple[int, ArtifactChunk]] = []
+        for message in await (await self._bus.reader(subjects.RUNS)).messages(self._subject):
+            if (message.headers or {}).get(EVENTS_HEADER) == "artifact_chunk":
+                pieces = [event for event in events_of(message.data) if isinstance(event, ArtifactChunk)]
+                found += [(sequence_of(message), piece) for piece in pieces if piece.call_id == self._call.call_id]
+        return found
+
+    @staticmethod
+    def _headers(record: Record) -> dict[str, str]:
+        return {EVENTS_HEADER: record.types(), "Nats-TTL": str(STREAM_TTL_S)}
+
+
+def _complaint(error: ValidationError) -> str:
+    """What is wrong with a piece, without its content."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}" if first["loc"] else str(first["msg"])

@@ -1,0 +1,50 @@
+"""Carry out `read_artifact`: give the model a part of an observation that was too large for it.
+
+Rule: whether the model may read an artifact is the planner's to say, from the run's log; that it is of this run is checked here.
+"""
+
+import codecs
+import time
+from typing import Any
+
+from contracts.tools import CallRequested
+from services.messaging.connection import Bus
+from services.shared.artifacts.client import ArtifactClient
+from services.shared.artifacts.errors import ArtifactFailed, ArtifactNotFound
+from services.tool_runner.errors import NotKept, NotReadable
+
+_UTF8_MOST = 4
+"""Bytes of a character."""
+_CONTINUATIONS = bytes(range(0x80, 0xC0))
+"""Bytes with which no character begins."""
+_LEAST_PATIENCE_S = 1.0
+
+
+async def read_artifact(bus: Bus, call: CallRequested, most: int, patience_s: float) -> dict[str, Any]:
+    """Return the part that a call asks for, of at most `most` bytes. Raises NotReadable, and NotKept where the store is away."""
+    artifact_id, offset = str(call.args["artifact_id"]), int(call.args.get("offset", 0))
+    length = min(int(call.args.get("length", most)), most)
+    if not call.readable:
+        raise NotReadable(artifact_id)
+    left_s = patience_s if call.deadline_at is None else min(patience_s, call.deadline_at / 1000 - time.time())
+    client = ArtifactClient(bus, patience_s=max(left_s, _LEAST_PATIENCE_S))
+    try:
+        # A character that the end would cut in two belongs to this part, one that the beginning cuts to the part before.
+        download = await client.get(call.tenant, artifact_id, run=call.run_id, offset=offset, length=max(length, _UTF8_MOST))
+        body = await download.read(max(length, _UTF8_MOST))
+    except ArtifactNotFound as error:
+        raise NotReadable(artifact_id) from error
+    except ArtifactFailed as error:
+        raise NotKept(f"the artifact {artifact_id} cannot be read now: {error.reason}", error) from error
+    skipped, text, size = _text(body, is_last=download.ref.size <= offset + len(body))
+    begins, ends = offset + skipped, offset + skipped + size
+    found: dict[str, Any] = {"artifact_id": artifact_id, "offset": begins, "size": download.ref.size, "text": text}
+    return found if ends >= download.ref.size else found | {"next_offset": ends}
+
+
+def _text(body: bytes, *, is_last: bool) -> tuple[int, str, int]:
+    """Return the whole characters in some bytes: how many bytes come before them, the text, and its bytes."""
+    start = min(len(body) - len(body.lstrip(_CONTINUATIONS)), _UTF8_MOST - 1)
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text = decoder.decode(body[start:], final=is_last)
+    return start, text, len(body) - start - len(decoder.getstate()[0])

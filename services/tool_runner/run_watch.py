@@ -1,0 +1,112 @@
+"""Notice that a run ends while calls of it are in flight.
+
+Rule 1: a run is watched only while something of it takes long: one subscription per run, shared by its calls.
+Rule 2: after subscribing, and after a reconnect, the log's last record is read: what ended before nobody tells again.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.errors import Error as NatsError
+
+from contracts import subjects
+from contracts.events import TERMINAL
+from contracts.records import EVENTS_HEADER
+from services.messaging.connection import Bus
+
+OnEnd = Callable[[], None]
+_AFTER_S = 0.1
+"""Calls that are done sooner are not worth a subscription."""
+
+
+def is_terminal(headers: dict[str, str] | None) -> bool:
+    """Tell from a record's headers whether it ends its run."""
+    return not TERMINAL.isdisjoint((headers or {}).get(EVENTS_HEADER, "").split(","))
+
+
+class Watch:
+    """One call's interest in the end of its run."""
+
+    def __init__(self, watches: "RunWatches", tenant: str, run: str, on_end: OnEnd) -> None:
+        self.run = (tenant, run)
+        self.on_end = on_end
+        self._watches = watches
+        self._timer = asyncio.get_running_loop().call_later(_AFTER_S, watches.begin, self)
+
+    def stop(self) -> None:
+        """Be interested no longer."""
+        self._timer.cancel()
+        self._watches.end(self)
+
+
+class RunWatches:
+    """All runs that are watched by this process."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._watching: dict[tuple[str, str], list[Watch]] = {}
+        self._subscriptions: dict[tuple[str, str], Subscription] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        bus.on_reconnect.append(self._on_reconnect)
+
+    def watch(self, tenant: str, run: str, on_end: OnEnd) -> Watch:
+        """Call `on_end` when the run ends, until the watch is stopped."""
+        return Watch(self, tenant, run, on_end)
+
+    def begin(self, watch: Watch) -> None:
+        """Watch a run for a call that takes its time."""
+        watches = self._watching.setdefault(watch.run, [])
+        watches.append(watch)
+        self._spawn(self._subscribe(watch.run) if len(watches) == 1 else self._look(watch.run))
+
+    def end(self, watch: Watch) -> None:
+        """Watch no longer for this call."""
+        watches = self._watching.get(watch.run)
+        if watches is None or watch not in watches:
+            return
+        watches.remove(watch)
+        if not watches:
+            del self._watching[watch.run]
+            self._spawn(self._unsubscribe(watch.run))
+
+    async def _subscribe(self, run: tuple[str, str]) -> None:
+        async def on_record(message: Msg) -> None:
+            if is_terminal(message.headers):
+                self._tell(run)
+
+        subscription = await self._bus.nc.subscribe(subjects.live_log(*run), cb=on_record)
+        if run in self._watching and run not in self._subscriptions:
+            self._subscriptions[run] = subscription
+        else:  # The call ended meanwhile.
+            await subscription.unsubscribe()
+        await self._look(run)
+
+    async def _unsubscribe(self, run: tuple[str, str]) -> None:
+        if run not in self._watching and (subscription := self._subscriptions.pop(run, None)) is not None:
+            await subscription.unsubscribe()
+
+    async def _look(self, run: tuple[str, str]) -> None:
+        last = await self._bus.last(subjects.RUNS, subjects.log(*run))
+        if last is not None and is_terminal(last.headers):
+            self._tell(run)
+
+    def _tell(self, run: tuple[str, str]) -> None:
+        for watch in self._watching.get(run, ()):
+            watch.on_end()
+
+    async def _on_reconnect(self) -> None:
+        for run in self._watching:
+            self._spawn(self._look(run))
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(self._quietly(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _quietly(self, work: Coroutine[None, None, None]) -> None:
+        try:
+            await work
+        except (NatsError, ConnectionError, OSError):
+            return  # Disconnected: subscriptions are renewed by the client, and every run is looked at after the reconnect.

@@ -1,0 +1,156 @@
+"""Read what tools say about themselves, and choose among several who bear one name. Pure: no bus, no clock.
+
+Rule: nothing that is announced can hurt. What cannot be used is refused with a reason; what is no tool of ours is none of our business.
+"""
+
+import hashlib
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+from pydantic import ValidationError
+
+from contracts import subjects
+from contracts.tools import SPEC_METADATA, ToolSpec
+from services.shared.builtin_tools import READ_ARTIFACT
+from services.shared.json_schema import InvalidSchema, check_schema
+
+_MAX_SPEC_BYTES = 256 * 1024
+_SEMVER = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?", re.ASCII)
+
+Rank = tuple[int, int, int, int, tuple[tuple[int, int, str], ...]]
+
+
+class InvalidAnnouncement(ValueError):
+    """Something announced itself as a tool and cannot be used as one: it says why. `tool`: its name, where that can be read."""
+
+    def __init__(self, reason: str, tool: str | None = None) -> None:
+        super().__init__(reason)
+        self.tool = tool
+
+
+class InvalidToolsFile(ValueError):
+    """The file of tools cannot be used: it says why, in one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """One copy's word about one tool."""
+
+    spec: ToolSpec
+    digest: str
+    version: str
+    instance: str
+
+
+def read_announcement(data: bytes) -> list[Announced]:
+    """Return the tools of one answer to `$SRV.INFO`; empty for a service that has none. Raises InvalidAnnouncement."""
+    try:
+        info = orjson.loads(data)
+    except ValueError as error:
+        raise InvalidAnnouncement(f"not JSON: {error}") from error
+    endpoints = info.get("endpoints") if isinstance(info, dict) else None
+    if not isinstance(endpoints, list):
+        raise InvalidAnnouncement("not an answer to $SRV.INFO: it has no list of endpoints")
+    version, instance = str(info.get("version", ""))[:64], str(info.get("id", ""))[:64]
+    found = []
+    for endpoint in endpoints:
+        metadata = endpoint.get("metadata") if isinstance(endpoint, dict) else None
+        if isinstance(metadata, dict) and SPEC_METADATA in metadata:
+            spec = _read_spec(metadata[SPEC_METADATA])
+            if endpoint.get("subject") != subjects.tool(spec.name):
+                raise InvalidAnnouncement(f"the tool {spec.name} must listen on {subjects.tool(spec.name)}")
+            found.append(Announced(spec, spec.digest(), version, instance))
+    return found
+
+
+def _read_spec(text: Any) -> ToolSpec:
+    if not isinstance(text, str) or len(text) > _MAX_SPEC_BYTES:
+        raise InvalidAnnouncement(f"{SPEC_METADATA} is no text of at most {_MAX_SPEC_BYTES} characters")
+    try:
+        return checked(ToolSpec.model_validate_json(text))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InvalidAnnouncement(f"{SPEC_METADATA} cannot be used: {_short(error)}", _name_in(text)) from error
+
+
+def _name_in(text: str) -> str | None:
+    """The name of a tool whose specification cannot be used."""
+    try:
+        found = orjson.loads(text)
+        return subjects.checked_tool(found.get("name") if isinstance(found, dict) else None)
+    except ValueError:
+        return None
+
+
+def checked(spec: ToolSpec) -> ToolSpec:
+    """Return a specification in its one form, so that equal ones have equal digests. Raises ValueError, TypeError or RecursionError."""
+    subjects.checked_tool(spec.name)
+    if spec.name == READ_ARTIFACT:
+        raise ValueError(f"{READ_ARTIFACT} is a tool of Runwire itself; choose another name")
+    _check("input_schema", spec.input_schema)
+    if spec.input_schema.get("type", "object") != "object":
+        raise ValueError("the input schema must describe an object")
+    if spec.output_schema is not None:
+        _check("output_schema", spec.output_schema)
+    return ToolSpec.model_validate_json(spec.model_dump_json())
+
+
+def _check(field: str, schema: dict[str, Any]) -> None:
+    try:
+        check_schema(schema)
+    except InvalidSchema as error:
+        raise InvalidSchema(f"{field}: {error}") from error
+
+
+def read_tools_file(path: Path) -> list[Announced]:
+    """Return the tools of a JSON or TOML file: a list of specifications, in TOML under `[[tools]]`. Raises InvalidToolsFile."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        content: Any = tomllib.loads(text) if path.suffix == ".toml" else orjson.loads(text)
+    except (OSError, ValueError) as error:
+        raise InvalidToolsFile(f"{path}: {error}") from error
+    entries = content.get("tools") if isinstance(content, dict) else content
+    if not isinstance(entries, list):
+        raise InvalidToolsFile(f"{path}: expected a list of tool specifications, under `tools` in TOML")
+    found = []
+    for number, entry in enumerate(entries, start=1):
+        try:
+            spec = checked(ToolSpec.model_validate(entry))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise InvalidToolsFile(f"{path}: tool {number}: {_short(error)}") from error
+        found.append(Announced(spec, spec.digest(), "", "file"))
+    return found
+
+
+def chosen(candidates: list[Announced]) -> Announced:
+    """Return whose word counts: the highest version; among several words of one version the smallest digest.
+
+    So every tool runner chooses the same, and a rolling update changes over once, when its first new copy is there. Words from the
+    file count less than any copy's own.
+    """
+    best = max(rank(one.version) for one in candidates)
+    return min((one for one in candidates if rank(one.version) == best), key=lambda one: one.digest)
+
+
+def rank(version: str) -> Rank:
+    """Order versions as SemVer does; what is no SemVer comes before all that is."""
+    found = _SEMVER.fullmatch(version)
+    if found is None:
+        return (-1, 0, 0, 0, ())
+    parts = tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in (found[4] or "-")[1:].split("."))
+    return (int(found[1]), int(found[2]), int(found[3]), 0 if found[4] else 1, parts)
+
+
+def content_id(data: bytes) -> str:
+    """Name a content, so that it is kept once."""
+    return hashlib.sha256(data).hexdigest()[:32]
+
+
+def _short(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return " ".join(str(error).split())[:300]

@@ -1,0 +1,41 @@
+"""A connection is left for good, whether NATS is there or not."""
+
+import asyncio
+import random
+
+import nats
+
+from services.messaging.connection import Bus
+from services.runtime.settings import BusSettings
+from tests.support.nats_server import NatsServer
+
+_MANY = 100
+"""nats-py goes on reconnecting after about one close in a hundred, unless it is ended."""
+
+
+async def test_nothing_goes_on_reconnecting(own_nats_server: NatsServer) -> None:
+    """NATS is away, and each connection is left at another moment of its being made again."""
+    before = asyncio.all_tasks()
+    buses = []
+    for _ in range(_MANY):
+        bus = Bus("test", BusSettings(nats_url=own_nats_server.url))
+        buses.append(bus.attach(await nats.connect(**bus.client_options())))
+    own_nats_server.stop()
+
+    async def leave(bus: Bus) -> None:
+        await asyncio.sleep(2 * random.random())
+        await bus.leave()
+
+    await asyncio.gather(*map(leave, buses))
+    await asyncio.sleep(2.5)  # what goes on tries again within this time
+    assert asyncio.all_tasks() == before
+    assert not any(bus.is_connected for bus in buses)
+
+
+async def test_a_connection_that_works_is_left(own_nats_server: NatsServer) -> None:
+    """And one that was never made can be left too."""
+    bus = Bus("test", BusSettings(nats_url=own_nats_server.url))
+    await bus.leave()
+    bus.attach(await nats.connect(**bus.client_options()))
+    await bus.leave()
+    assert not bus.is_connected

@@ -1,0 +1,102 @@
+"""Services on a NATS server that knows users: with the right login, with a wrong one, and with half of one."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import nats
+import pytest
+
+from services.messaging.connection import Bus
+from services.planner.settings import PlannerSettings
+from services.runtime.settings import BusSettings, read_settings
+from tests.support.nats_server import NatsServer, admits
+from tests.support.s3_servers import S3Server
+from tests.support.stack import ROOT, Stack
+from tests.support.waiting import wait_until_blocking
+
+LOGIN = {"RUNWIRE_NATS_USER": "runwire", "RUNWIRE_NATS_PASSWORD": "canary-8Hq2"}
+USERS = 'authorization { users: [ { user: "runwire", password: "canary-8Hq2" }, { user: "other", password: "x" } ] }'
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[NatsServer]:
+    """A server that admits two users and nobody else."""
+    server = NatsServer(tmp_path / "nats", extra=USERS)
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.mark.system
+@pytest.mark.timeout(180)
+def test_every_service_logs_in(server: NatsServer, tmp_path: Path) -> None:
+    """By its two variables; the password is in no log."""
+    tool = tmp_path / "tool.py"
+    tool.write_text("from runwire import tool\n\n@tool(desc='Nothing')\ndef nothing() -> None: ...\n")
+    with S3Server("rclone", tmp_path / "s3") as s3:
+        env = {**s3.settings, **LOGIN, "RUNWIRE_LOG_LEVEL": "debug"}
+        counts = {"planners": 1, "tool_runners": 1, "artifact_stores": 1, "tool_copies": 1}
+        with Stack(server.url, tmp_path / "stack", env, tools=tool, **counts) as stack:  # type: ignore[arg-type]
+            assert {name.split("-")[0] for name in stack.parts} == {"planner", "tool_runner", "artifact_store", "gateway", "tools"}
+            for name in stack.parts:
+                assert LOGIN["RUNWIRE_NATS_PASSWORD"] not in stack.log_of(name).read_text()
+
+
+async def test_the_login_is_the_same_for_a_plain_client(server: NatsServer) -> None:
+    """What connects without FastStream uses the same options; without a login there is no way in."""
+    settings = BusSettings(nats_url=server.url, nats_user="runwire", nats_password="canary-8Hq2")
+    bus = Bus("test", settings)
+    bus.attach(await nats.connect(**bus.client_options()))
+    assert bus.is_connected
+    await bus.leave()
+    assert "canary" not in repr(settings) + settings.model_dump_json()
+    assert admits(server.port, "runwire", "canary-8Hq2")
+    assert not admits(server.port)
+    assert not admits(server.port, "runwire", "canary-wrong")
+
+
+@pytest.mark.system
+def test_a_wrong_login_is_named_in_the_log(server: NatsServer, tmp_path: Path) -> None:
+    """Once, with the user and without the password; the service goes on trying."""
+    stack = Stack(
+        server.url, tmp_path / "stack", {**LOGIN, "RUNWIRE_NATS_PASSWORD": "canary-wrong"}, planners=0, tool_runners=1, gateways=0
+    )
+    try:
+        stack.spawn("tool_runner-1")
+        log = stack.log_of("tool_runner-1")
+        wait_until_blocking(
+            lambda: "nats_login_refused" in log.read_text() and "nats_awaited" in log.read_text(), what="it says why it waits"
+        )
+    finally:
+        stack.__exit__()
+    said = log.read_text()
+    assert said.count("nats_login_refused") == 1
+    assert '"user": "runwire"' in said
+    assert "canary" not in said
+
+
+@pytest.mark.parametrize("name", LOGIN)
+def test_half_a_login_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NATS would take it for none at all."""
+    monkeypatch.setenv(name, "canary")
+    with pytest.raises(SystemExit, match="RUNWIRE_NATS_USER and RUNWIRE_NATS_PASSWORD are set together") as ended:
+        read_settings(PlannerSettings)
+    assert "canary" not in str(ended.value)
+
+
+@pytest.mark.system
+def test_a_served_tool_says_that_it_was_refused(server: NatsServer, tmp_path: Path) -> None:
+    """And which variables it looked at."""
+    tool, log = tmp_path / "tool.py", tmp_path / "log"
+    tool.write_text("from runwire import tool\n\n@tool(desc='Nothing')\ndef nothing() -> None: ...\n")
+    env = {"RUNWIRE_NATS_URL": server.url, "PYTHONPATH": str(ROOT), "RUNWIRE_DATA_DIR": str(tmp_path / "nowhere")}
+    with log.open("wb") as target:
+        process = subprocess.Popen([sys.executable, "-P", "-m", "runwire", "serve", str(tool)], env=env, stdout=target, stderr=target)
+    try:
+        wait_until_blocking(lambda: "RUNWIRE_NATS_PASSWORD" in log.read_text(), timeout=30, what="it says what is missing")
+    finally:
+        process.kill()
+        process.wait()
+    assert "Authorization Violation" in log.read_text()

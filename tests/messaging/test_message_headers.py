@@ -1,0 +1,40 @@
+"""Reading headers ourselves gives what nats-py gives."""
+
+import nats
+from hypothesis import example, given
+from hypothesis import strategies as st
+from nats.aio.client import Client
+
+from services.messaging import message_headers
+from tests.support.nats_server import NatsServer
+
+lines = st.one_of(
+    st.binary(max_size=40),
+    st.builds(
+        lambda name, gap, value: name + gap + value,
+        st.sampled_from([b"Nats-Sequence", b" Padded ", b"Two words", b"Tab\tinside", b"Caf\xc3\xa9", b"\x1cOdd", b"a"]),
+        st.sampled_from([b":", b": ", b":\t", b"::", b" : "]),
+        st.one_of(st.binary(max_size=30), st.sampled_from([b"", b" 17 ", b"caf\xc3\xa9", b"\xff\xfe", b"\xc2\xa0edge\xc2\xa0", b"a:b"])),
+    ),
+)
+
+
+@given(st.lists(lines, max_size=6))
+@example([b"Nats-Stream: RUNS", b"Nats-Sequence: 1", b""])
+def test_the_same_headers_are_found(block: list[bytes]) -> None:
+    """Whatever a peer sends. A header without a name is nobody's, so it may be left out."""
+    raw = b"\r\n".join(block) + b"\r\n\r\n"
+    theirs = {name: value for name, value in Client._parse_header_lines(raw).items() if name}
+    assert message_headers.parse(raw) == theirs
+
+
+async def test_a_connection_uses_it(nats_server: NatsServer) -> None:
+    """Headers come through a real server, on this connection read by us."""
+    client = await nats.connect(nats_server.url)
+    message_headers.hasten(client)
+    assert client._parse_header_lines is message_headers.parse
+    subscription = await client.subscribe("test.headers")
+    await client.publish("test.headers", b"x", headers={"Runwire-Events": "chunk", "Odd": "a: b"})
+    message = await subscription.next_msg(timeout=5)
+    assert message.headers == {"Runwire-Events": "chunk", "Odd": "a: b"}
+    await client.close()

@@ -1,0 +1,60 @@
+"""A heavy payload that is sent without a copy reaches the server as nats-py would send it."""
+
+import asyncio
+import secrets
+
+import nats
+import pytest
+from nats.aio.client import Client
+from nats.errors import BadHeaderError, MaxPayloadError
+
+from services.messaging import nats_patches
+from tests.support.nats_server import NatsServer
+
+HEAVY = 1 << 20
+
+
+async def commands(client: Client, monkeypatch: pytest.MonkeyPatch, *, payload: bytes, headers: dict[str, str] | None) -> bytes:
+    """What the client would write for one message."""
+
+    async def keep(*_: object) -> None:
+        """Leave it where it waits."""
+
+    with monkeypatch.context() as patch:
+        patch.setattr(client, "_flush_pending", keep)
+        await client.publish("test.payloads", payload, reply="test.reply", headers=headers)
+        pending, client._pending, client._pending_data_size = client._pending, [], 0
+    return b"".join(pending)
+
+
+@pytest.mark.parametrize("headers", [None, {}, {"Runwire-Events": "chunk", " Odd ": " a:\r\nb ", "": "nameless", "Umlaut": "ä"}])
+@pytest.mark.parametrize("size", [0, 100, HEAVY])
+async def test_the_same_bytes_are_written(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, size: int, headers: dict[str, str] | None
+) -> None:
+    """Whatever the headers."""
+    theirs, ours = await nats.connect(nats_server.url), await nats.connect(nats_server.url)
+    nats_patches.spare(ours)
+    payload = secrets.token_bytes(size)
+    written = [await commands(client, monkeypatch, payload=payload, headers=headers) for client in (theirs, ours)]
+    assert written[0] == written[1]
+    assert theirs.stats["out_bytes"] == ours.stats["out_bytes"]
+    await theirs.close()
+    await ours.close()
+
+
+async def test_heavy_and_light_messages_arrive_in_order(nats_server: NatsServer) -> None:
+    """Through a real server, many at once; what the server or the library refuses is refused as ever."""
+    client = await nats.connect(nats_server.url)
+    nats_patches.spare(client)
+    subscription = await client.subscribe("test.payloads")
+    sent = [secrets.token_bytes(HEAVY if number % 2 else 10) for number in range(40)]
+    await asyncio.gather(*(client.publish("test.payloads", body, headers={"N": str(number)}) for number, body in enumerate(sent)))
+    found = [await subscription.next_msg(timeout=10) for _ in sent]
+    assert [message.data for message in found] == sent
+    assert [(message.headers or {})["N"] for message in found] == [str(number) for number in range(len(sent))]
+    with pytest.raises(MaxPayloadError):
+        await client.publish("test.payloads", bytes(9 << 20))
+    with pytest.raises(BadHeaderError):
+        await client.publish("test.payloads", bytes(HEAVY), headers={"no name": "x"})
+    await client.close()

@@ -1,0 +1,177 @@
+"""A puller takes no more than it can hold, keeps what it holds, and leaves what it does not settle."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Iterator
+
+from contracts import subjects
+from contracts.ids import new_id
+from services.messaging import dead_letters
+from services.messaging.connection import Bus
+from services.messaging.pull_consumer import Delivery, Puller
+from services.messaging.streams import PLANNER_INBOX
+from tests.support.nats_server import NatsServer
+from tests.support.waiting import wait_until
+
+RUN = "0192f0c1a2b37c4d8e5f60718293a4b5"
+
+
+async def fill(bus: Bus, count: int) -> None:
+    """Put messages into the inbox."""
+    for _ in range(count):
+        await bus.publish(subjects.inbox("default", RUN, new_id()), b"{}")
+
+
+async def left(bus: Bus) -> int:
+    """Messages in the inbox that nobody has acknowledged."""
+    return int((await bus.api("STREAM.INFO.INBOX", {}))["state"]["messages"])
+
+
+async def test_no_more_than_its_slots_at_once(bus: Bus) -> None:
+    """Of twenty messages three are in work at any time, and all are settled."""
+    now = most = 0
+
+    async def handle(_: Delivery) -> bool:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(0.01)
+        now -= 1
+        return True
+
+    await fill(bus, 20)
+    puller = await Puller(bus, "INBOX", PLANNER_INBOX, handle, 3).start()
+    await wait_until(lambda: _is(left(bus), 0), what="the inbox to be empty")
+    assert most == 3
+    await puller.stop(1)
+
+
+async def _is(work: Awaitable[int], expected: int) -> bool:
+    return await work == expected
+
+
+async def test_a_message_in_work_is_kept_by_heartbeats(bus: Bus) -> None:
+    """The acknowledgement time is 1 s here; work of 2.5 s is delivered once."""
+    seen: Counter[int] = Counter()
+
+    async def handle(delivery: Delivery) -> bool:
+        seen[delivery.sequence] += 1
+        await asyncio.sleep(2.5)
+        return True
+
+    await fill(bus, 1)
+    puller = await Puller(bus, "INBOX", PLANNER_INBOX, handle, 4).start()
+    await wait_until(lambda: _is(left(bus), 0), what="the message to be settled")
+    assert seen == {1: 1}
+    await puller.stop(1)
+
+
+async def test_a_silent_verdict_and_a_failure_leave_the_message(bus: Bus) -> None:
+    """It comes back to whoever is there: neither acknowledged nor refused."""
+    verdicts: Iterator[bool | Exception] = iter([False, RuntimeError("on purpose"), True])
+    numbers = []
+
+    async def handle(delivery: Delivery) -> bool:
+        numbers.append(delivery.number)
+        verdict = next(verdicts)
+        if isinstance(verdict, Exception):
+            raise verdict
+        return verdict
+
+    await fill(bus, 1)
+    puller = await Puller(bus, "INBOX", PLANNER_INBOX, handle, 4).start()
+    await wait_until(lambda: _is(left(bus), 0), what="the message to be settled", timeout=15)
+    assert numbers == [1, 2, 3]
+    await puller.stop(1)
+
+
+async def test_work_goes_on_after_the_server_was_killed(bus: Bus, own_nats_server: NatsServer) -> None:
+    """The pull is renewed at once; a message in work meanwhile is joined, not begun again."""
+    begun: Counter[int] = Counter()
+    go_on = asyncio.Event()
+
+    async def handle(delivery: Delivery) -> bool:
+        begun[delivery.sequence] += 1
+        await go_on.wait()
+        return True
+
+    await fill(bus, 2)
+    puller = await Puller(bus, "INBOX", PLANNER_INBOX, handle, 8).start()
+    await wait_until(lambda: len(begun) == 2, what="both to begin")
+    own_nats_server.kill()
+    own_nats_server.start()
+    await wait_until(lambda: bus.is_connected, what="the connection to be back")
+    await asyncio.sleep(1.5)
+    go_on.set()
+    await wait_until(lambda: _is(left(bus), 0), what="both to be settled", timeout=15)
+    assert set(begun.values()) == {1}
+    await puller.stop(1)
+
+
+async def test_the_dead_are_kept_with_the_reason(bus: Bus) -> None:
+    """What cannot be processed is kept whole, once, with where it came from and why."""
+
+    async def handle(delivery: Delivery) -> bool:
+        await dead_letters.bury(bus, delivery, "no\r\nsense: é")
+        await dead_letters.bury(bus, delivery, "a second time")
+        return True
+
+    subject = subjects.inbox("default", RUN, "x")
+    await bus.publish(subject, b"\xff\x00 nonsense")
+    puller = await Puller(bus, "INBOX", PLANNER_INBOX, handle, 1).start()
+    await wait_until(lambda: _is(left(bus), 0), what="the message to be buried")
+    kept = await bus.last("DEAD", subjects.dead("INBOX"))
+    assert kept is not None
+    assert kept.data == b"\xff\x00 nonsense"
+    assert kept.headers is not None
+    assert kept.headers[dead_letters.SUBJECT] == subject
+    assert kept.headers[dead_letters.REASON] == "no sense: ?"
+    assert (await bus.api("STREAM.INFO.DEAD", {}))["state"]["messages"] == 1
+    await puller.stop(1)
+
+
+async def test_the_rest_of_the_slots_is_used_while_most_are_held(bus: Bus) -> None:
+    """Six of eight messages are in work for ever; all others go through the two slots that are left."""
+    go_on, handled = asyncio.Event(), 0
+
+    async def handle(delivery: Delivery) -> bool:
+        nonlocal handled
+        if delivery.sequence <= 6:
+            await go_on.wait()
+        handled += 1
+        return True
+
+    await fill(bus, 30)
+    puller = await Puller(bus, "INBOX", PLANNER_INBOX, handle, 8).start()
+    await wait_until(lambda: handled == 24, what="all others to be handled", timeout=10)
+    go_on.set()
+    await wait_until(lambda: _is(left(bus), 0), what="the inbox to be empty")
+    await puller.stop(1)
+
+
+async def test_a_tenant_that_fills_the_queue_leaves_slots_to_another(bus: Bus) -> None:
+    """What is above its share goes back unread, and is handled in the end."""
+    go_on = asyncio.Event()
+    seen: Counter[str] = Counter()
+    begun: Counter[int] = Counter()
+
+    async def handle(delivery: Delivery) -> bool:
+        begun[delivery.sequence] += 1
+        tenant = subjects.tenant_of(delivery.subject)
+        seen[tenant] += 1
+        if tenant == "crowd":
+            await go_on.wait()
+        return True
+
+    for _ in range(20):
+        await bus.publish(subjects.inbox("crowd", RUN, new_id()), b"{}")
+    puller = await Puller(bus, "INBOX", PLANNER_INBOX, handle, 8, subjects.tenant_of).start()
+    await wait_until(lambda: seen["crowd"] == 5, what="the crowd to have its share")
+    for count in range(1, 4):
+        await bus.publish(subjects.inbox("other", RUN, new_id()), b"{}")
+        await wait_until(lambda count=count: seen["other"] == count, what="the other tenant to be handled")  # type: ignore[misc]
+    assert seen["crowd"] == 5
+    go_on.set()
+    await wait_until(lambda: _is(left(bus), 0), what="the inbox to be empty", timeout=30)
+    assert set(begun.values()) == {1}
+    await puller.stop(1)

@@ -1,0 +1,112 @@
+"""What a service says of a NATS that does not store: with a real server on a disk that is full."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import nats
+import pytest
+
+from contracts import subjects
+from contracts.health import NOT_STORED
+from contracts.ids import new_id
+from services.messaging.connection import Bus
+from services.messaging.errors import BusError
+from services.messaging.nats_link import NatsLink
+from services.messaging.streams import BUCKETS, STREAMS, bucket, provision
+from services.runtime.health import Health
+from services.runtime.settings import BusSettings
+from tests.support.nats_server import NatsServer
+from tests.support.small_disk import SmallDisk, small_disk
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    """A disk for the server."""
+    with small_disk(tmp_path / "disk", mib=48) as found:
+        yield found
+
+
+@pytest.fixture
+def server(disk: SmallDisk) -> Iterator[NatsServer]:
+    """A server on it."""
+    found = NatsServer(disk.folder / "nats")
+    found.start()
+    yield found
+    found.kill()
+
+
+@pytest.fixture
+async def bus(server: NatsServer) -> AsyncIterator[Bus]:
+    """A service's connection, which watches its storage as a service does."""
+    found = Bus("test", BusSettings(nats_url=server.url))
+    found.attach(await nats.connect(**found.client_options()))
+    await provision(found)
+    watching = found.tasks.keep("storage_probe", found.storage.watch())
+    yield found
+    watching.cancel()
+    await found.leave()
+
+
+async def write(bus: Bus, size: int = 400_000) -> bool:
+    """Whether a request was stored."""
+    try:
+        await bus.publish(subjects.request("default", new_id()), b"x" * size)
+    except BusError:
+        return False
+    return True
+
+
+async def test_a_full_disk_fails_readiness_until_nats_stores_again(bus: Bus, server: NatsServer, disk: SmallDisk) -> None:
+    """nats-server remembers its error until it is started again; then the service notices by itself, without a request of anybody's."""
+    health = Health(bus.name, NatsLink(bus).problems, started=True)
+    assert await write(bus)
+    assert health.problems() == []
+
+    disk.fill()
+    while await write(bus):
+        pass
+    await wait_until(health.problems, what="readiness has failed")
+    assert health.problems()[0].startswith(f"{NOT_STORED}: REQUESTS: ")
+    assert "full" in health.problems()[0] or "no space" in health.problems()[0]
+
+    disk.make_room()
+    await asyncio.sleep(1.5)
+    assert not await write(bus, 10)
+    assert health.problems()
+
+    server.stop()
+    server.start()
+    await wait_until(lambda: not health.problems(), timeout=5, what="the service is ready again")
+    assert await write(bus)
+
+
+async def test_trials_leave_nothing_behind_and_nobody_reads_them(bus: Bus) -> None:
+    """Whatever stream is suspected: a trial is written and removed."""
+    before = {}
+    for config in (*STREAMS, *({"name": f"KV_{name}"} for name in BUCKETS)):
+        name = config["name"]
+        before[name] = (await bus.api(f"STREAM.INFO.{name}", {}))["state"]
+        for _ in range(2):
+            await bus.storage._try(name)
+    for name, state in before.items():
+        now = (await bus.api(f"STREAM.INFO.{name}", {}))["state"]
+        assert now["last_seq"] == state["last_seq"] + 2, name
+        assert now["messages"] == state["messages"], name
+    assert not bus.storage.problems()
+
+
+async def test_a_system_at_rest_is_not_written_to(bus: Bus) -> None:
+    """Trials begin with a write that failed."""
+    assert await write(bus)
+    sequence = (await bus.api("STREAM.INFO.REQUESTS", {}))["state"]["last_seq"]
+    await asyncio.sleep(2.5)
+    assert (await bus.api("STREAM.INFO.REQUESTS", {}))["state"]["last_seq"] == sequence
+
+
+def test_every_subject_that_is_stored_leads_to_its_stream() -> None:
+    """Otherwise a write that fails there is suspected nowhere."""
+    for config in (*STREAMS, *map(bucket, BUCKETS)):
+        for subject in config["subjects"]:
+            assert subjects.stream_of(subject) == config["name"], subject

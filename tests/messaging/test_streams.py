@@ -1,0 +1,61 @@
+"""The settings of streams carry promises: they are created, checked, and mended where that can be done in place."""
+
+import pytest
+
+from contracts import subjects
+from services.messaging.connection import Bus
+from services.messaging.errors import Misconfigured, Refused
+from services.messaging.streams import PLANNER_INBOX, STREAMS, consumer, differing, ensure_consumer, provision
+
+
+async def test_provisioning_again_changes_nothing(bus: Bus) -> None:
+    """Any service may do it at any time."""
+    before = await bus.api("STREAM.INFO.RUNS", {})
+    await provision(bus)
+    after = await bus.api("STREAM.INFO.RUNS", {})
+    assert after["config"] == before["config"]
+    assert after["created"] == before["created"]
+
+
+async def test_a_setting_that_was_changed_is_put_back(bus: Bus) -> None:
+    """An age limit on INBOX would lose accepted runs."""
+    wanted = next(config for config in STREAMS if config["name"] == subjects.INBOX)
+    await bus.api("STREAM.UPDATE.INBOX", {**wanted, "max_age": 3_600_000_000_000})
+    await provision(bus)
+    assert (await bus.api("STREAM.INFO.INBOX", {}))["config"].get("max_age", 0) == 0
+
+
+async def test_what_cannot_be_changed_in_place_is_named(bus: Bus) -> None:
+    """The error says which stream, and why."""
+    await bus.api("STREAM.DELETE.CALLS", {})
+    wanted = next(config for config in STREAMS if config["name"] == subjects.CALLS)
+    await bus.api("STREAM.CREATE.CALLS", {**wanted, "storage": "memory"})
+    with pytest.raises(Misconfigured, match="CALLS"):
+        await provision(bus)
+
+
+async def test_consumers_never_give_up_a_message(bus: Bus) -> None:
+    """`max_deliver` is unlimited, and acknowledgements are explicit."""
+    found = (await bus.api(f"CONSUMER.INFO.INBOX.{PLANNER_INBOX}", {}))["config"]
+    assert (found["max_deliver"], found["ack_policy"], found["max_ack_pending"]) == (-1, "explicit", 50_000)
+
+
+async def test_overlapping_consumers_are_refused_by_name(bus: Bus) -> None:
+    """A work queue allows one consumer per filter: a second one is a mistake that is told."""
+    with pytest.raises(Misconfigured, match="another"):
+        await ensure_consumer(bus, subjects.INBOX, consumer("another", subjects.ALL_INBOX, 1))
+
+
+async def test_a_full_request_queue_refuses(bus: Bus) -> None:
+    """One request per run: a second one for the same run is refused while the first is unread."""
+    subject = subjects.request("default", "0" * 32)
+    await bus.publish(subject, b"{}")
+    with pytest.raises(Refused) as refused:
+        await bus.publish(subject, b"{}")
+    assert refused.value.code == 10077
+
+
+def test_absent_and_empty_settings_are_the_same() -> None:
+    """The server leaves out what is false or zero."""
+    assert differing({"a": False, "b": 0, "c": 1}, {"c": 1, "d": 5}) == {}
+    assert differing({"a": {"b": 1}}, {"a": {"b": 2}}) == {"a": ({"b": 1}, {"b": 2})}

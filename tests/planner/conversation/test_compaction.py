@@ -1,0 +1,48 @@
+"""When a conversation is compacted over hundreds of steps: rarely, and with every step still in it."""
+
+from contracts.faults import Fault
+from contracts.payload import Usage
+from services.planner.conversation import compaction
+from services.planner.run.commands import Rules
+from services.planner.run.decision import Calls, Failed
+from tests.planner.run.test_advance import World, finished, started
+from tests.support.model_server import words
+
+STEPS = 300
+
+
+def step(number: int) -> Calls:
+    """A call with a long argument."""
+    return Calls(node="work", calls=(("work", {"q": f"n{number} {words(60)}"}),), usage=Usage(model_calls=1))
+
+
+def long_run(max_characters: int) -> World:
+    """A run of hundreds of steps; each gives a long result."""
+    world = World(Rules(max_characters=max_characters))
+    world.play(world.told("REQUESTS:1", started=started(max_steps=1000)), step(1))
+    for number in range(1, STEPS):
+        outcome = finished(f"{number}-1", observation={"text": f"found {number}: {words(60)}"})
+        world.play(world.told(f"INBOX:{number}", "call_finished", finished=outcome), step(number + 1))
+    return world
+
+
+def test_a_long_run_is_compacted_now_and_then() -> None:
+    """Not at every step, also where all lines are short already and the limit is still too low; each step can be told from it."""
+    world = long_run(80_000)
+    compactions = world.types().count("compacted")
+    assert 2 <= compactions <= 12
+    said = "\n".join(str(message["content"]) for message in world.run.history)
+    assert all(
+        f'"q":"n{number} ' in said and f'"call":"{number}-1","tool":"work","status":"succeeded"' in said for number in range(1, STEPS)
+    )
+
+
+def test_a_conversation_of_short_lines_gets_shorter_too() -> None:
+    """When the model says that it is too long; else asking once more would be in vain."""
+    world = long_run(20_000)
+    before, outcome = world.run.characters, finished(f"{STEPS}-1")
+    overflow = Failed(fault=Fault(code="context_too_long", reason="too long"))
+    world.play(world.told("INBOX:last", "call_finished", finished=outcome), overflow)
+    assert world.types()[-2:] == ["compacted", "asked"]
+    assert world.run.characters < 0.75 * before
+    assert world.run.characters == sum(map(compaction.length, world.run.history))

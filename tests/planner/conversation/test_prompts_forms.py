@@ -1,0 +1,123 @@
+"""The prompt in each form of speech, and the history that goes with it: as JSON, as five fields, as native calls."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.actions import Join
+from contracts.events import Observed, PlannedCall, Step
+from contracts.runs import RunLimits
+from contracts.tools import ToolSpec
+from services.planner import conversation
+from services.planner.agents import Agent
+from services.planner.conversation import compaction
+from services.planner.conversation.compact import compact
+from services.planner.models.wire import messages_for
+
+SNAPSHOT = Path(__file__).parent / "prompt_forms.snapshot.txt"
+LOOK = ToolSpec(
+    name="look", description="Look it up.", input_schema={"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
+)
+TASK = ToolSpec(name="task", description="A tool that bears a reserved word.")
+FORMS: dict[str, dict[str, Any]] = {
+    "auto": {},
+    "unified": {"action_format": "unified"},
+    "legacy": {"action_format": "legacy"},
+    "tools": {"transport": "tools"},
+}
+BIG = 2**70
+
+
+def test_the_prompt_of_each_form_is_the_one_that_was_reviewed() -> None:
+    """Written again with WRITE_SNAPSHOTS=1."""
+    parts = []
+    for name, options in FORMS.items():
+        message = conversation.system_message(Agent(), [LOOK, TASK], limits=RunLimits(), **options)
+        parts.append(f"######## {name}\n{message['content'][0]['text']}")
+    parts.append("######## functions\n" + json.dumps(conversation.native.functions([LOOK, TASK]), indent=1))
+    text = "\n\n".join(parts) + "\n"
+    if os.environ.get("WRITE_SNAPSHOTS"):
+        SNAPSHOT.write_text(text)
+    assert text == SNAPSHOT.read_text()
+
+
+def step(**fields: Any) -> Step:
+    """Two calls, decided in the second turn."""
+    calls = [PlannedCall(call_id=f"2-{n}", tool=tool, args={"q": BIG}) for n, tool in ((1, "look"), (2, "task"))]
+    return Step(step=2, node="plan", status="started", **{"calls": calls, **fields})
+
+
+def observed(*ids: str) -> list[Observed]:
+    """Their outcomes, in this order."""
+    return [Observed(call_id=f"2-{each}", tool="look", status="succeeded", observation={"n": each}) for each in ids]
+
+
+def test_native_calls_and_their_results_belong_together() -> None:
+    """One result for each call, in the order of the calls, with ids that every provider takes; a note stands behind the last."""
+    [decision] = conversation.decision_messages(step(), transport="tools")
+    results = conversation.observation_messages(step(), observed("2", "1"), notes=["By the way."], transport="tools")
+    assert [call["function"]["name"] for call in decision["tool_calls"]] == ["look", "tool_task"]
+    ids = [call["id"] for call in decision["tool_calls"]]
+    assert [result["tool_call_id"] for result in results] == ids
+    assert all(len(each) == 9 and each.isalnum() for each in ids)
+    assert json.loads(decision["tool_calls"][0]["function"]["arguments"]) == {"q": BIG}
+    assert results[-1]["content"].endswith("</results>\nBy the way.")
+
+
+def test_a_plan_with_a_join_is_one_native_call() -> None:
+    """Its result holds the branches and the join."""
+    planned = step(join=Join(node="look", args={"x": 1}, inject={}))
+    [decision] = conversation.decision_messages(planned, transport="tools")
+    [call] = decision["tool_calls"]
+    arguments = json.loads(call["function"]["arguments"])
+    assert (call["function"]["name"], arguments["join"]) == ("plan", {"node": "look", "args": {"x": 1}, "inject": {}})
+    [result] = conversation.observation_messages(planned, observed("1", "2", "join"), transport="tools")
+    assert result["tool_call_id"] == call["id"]
+    assert len(result["content"].splitlines()) == 5
+
+
+def test_native_messages_stay_apart() -> None:
+    """What is said in a row by one speaker becomes one message, but calls and results do not."""
+    [decision] = conversation.decision_messages(step(), transport="tools")
+    results = conversation.observation_messages(step(), observed("1", "2"), transport="tools")
+    question = {"role": "user", "content": "?"}
+    wire = messages_for("openai/x", [question, question, decision, *results, decision, decision, question, question])
+    assert [message["role"] for message in wire] == ["user", "assistant", "tool", "tool", "assistant", "assistant", "user"]
+    assert wire[1]["content"] is None
+    assert messages_for("anthropic/x", [question, decision, *results])[-1]["content"][-1]["cache_control"] == {"type": "ephemeral"}
+
+
+@pytest.mark.parametrize("transport", ["json", "tools"])
+def test_compaction_keeps_every_step(transport: Any) -> None:
+    """Calls stay calls and JSON stays JSON; only the middle of what is long goes."""
+    history = [{"role": "user", "content": "the question " * 50}]
+    for n in range(3):
+        long = step(calls=[PlannedCall(call_id="2-1", tool="look", args={"q": f"begin{n} " + "x" * 5000 + f" end{n}"})])
+        seen = [Observed(call_id="2-1", tool="look", status="succeeded", observation=f"start{n} " + "y" * 5000 + f" stop{n}")]
+        history += conversation.decision_messages(long, transport=transport)
+        history += conversation.observation_messages(long, seen, transport=transport)
+    short = compaction.compacted(history, 200)
+    assert short[0] == history[0]
+    assert short[-2:] == history[-2:]
+    assert len(short) == len(history)
+    text = json.dumps(short[1:-2])
+    assert all(f"{word}{n}" in text for word in ("begin", "end", "start", "stop") for n in (0, 1))
+    assert sum(map(compaction.length, short[1:-2])) < 1400
+    newest = compaction.compacted(history, 100, newest=True)
+    assert max(map(compaction.length, newest[-2:])) < 1400
+    for message in newest:
+        for call in message.get("tool_calls", ()):
+            json.loads(call["function"]["arguments"])
+
+
+def test_numbers_keep_their_digits() -> None:
+    """However long they are; what is no JSON becomes a text."""
+    assert compact({"n": BIG, "m": [-BIG]}) == f'{{"n":{BIG},"m":[-{BIG}]}}'
+    assert compact({"o": Path("x")}) == '{"o":"x"}'
+    decision = conversation.decision_message(
+        Step(step=1, node="look", status="started", calls=[PlannedCall(call_id="1-1", tool="look", args={"n": BIG})])
+    )
+    assert str(BIG) in decision["content"]

@@ -1,0 +1,36 @@
+"""What another than tool_runner puts into an inbox is redacted before it enters the log."""
+
+from typing import Any
+
+import pytest
+
+from contracts.inbox import CallFinished
+from contracts.tools import ToolSpec
+from services.planner.effects.redaction import Redactor
+
+MARKED = {"type": "object", "properties": {"text": {"type": "string"}, "chart": {"type": "object", "artifact": True}}}
+SPEC = ToolSpec(name="draw", output_schema=MARKED)
+
+
+def finished(observation: Any, **more: Any) -> CallFinished:
+    """An outcome."""
+    return CallFinished(call_id="1-1", tool="draw", status="succeeded", observation=observation, **more)
+
+
+def test_a_marked_value_is_hidden_and_kept_for_people() -> None:
+    """A light one; what was collected already stays as it is."""
+    told = Redactor().redacted(finished({"text": "t", "chart": {"a": 1}}, artifacts={"old": 1}), "d", SPEC)
+    assert (told.observation, told.artifacts) == ({"text": "t", "chart": "<artifact:dict size=7B>"}, {"chart": {"a": 1}, "old": 1})
+
+
+def test_a_heavy_value_is_hidden_and_goes() -> None:
+    """Nobody here may put it away, and the log does not take it."""
+    told = Redactor().redacted(finished({"chart": {"a": "x" * 40_000}}), "d", SPEC)
+    assert (told.observation, told.artifacts) == ({"chart": "<artifact:dict size=39KB>"}, {})
+
+
+@pytest.mark.parametrize("observation", [None, 1, "words", {"text": "t"}, {"chart": "<artifact:dict size=7B>"}, [{"chart": 1}]])
+def test_what_is_redacted_is_left_alone(observation: Any) -> None:
+    """The very same object."""
+    told = finished(observation)
+    assert Redactor().redacted(told, "d", SPEC) is told

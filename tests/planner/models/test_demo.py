@@ -1,0 +1,249 @@
+"""The stand-in for a language model: questions that nobody wrote it for, on tools that it has never seen."""
+
+from typing import Any
+
+import pytest
+
+from contracts.faults import Fault
+from contracts.tools import ToolSpec
+from services.planner import conversation as prompts
+from services.planner.models import demo
+from services.planner.replies.actions import normalize_action
+from services.shared.json_schema import complaints
+from tests.support.rehearsed import NUMBER, TEXT, WHOLE, Conversation, tool
+
+CODE = {"type": "string", "pattern": "^[A-Z]{3}$"}
+EMAIL, DATE, URI = ({"type": "string", "format": kind} for kind in ("email", "date", "uri"))
+OFFICE = [
+    tool("calculate", "Evaluate an arithmetic expression", "expression", expression=TEXT),
+    tool("search_docs", "Search the handbook for passages about a topic", "query", query=TEXT, limit={**WHOLE, "maximum": 20}),
+    tool("summarise_table", "Summarise a CSV file: rows, columns, totals per group", "path", path=TEXT, group_by=TEXT),
+    tool("draw_chart", "Draw a chart of a CSV file", "file kind", file=TEXT, kind={"enum": ["bar", "line", "pie"]}, title=TEXT),
+    tool("get_weather", "Current weather of a city", "city", city=TEXT, unit={"enum": ["celsius", "fahrenheit"]}),
+    tool("now", "The current date and time", timezone=TEXT),
+    tool("list_tables", "List the tables of the database"),
+    tool("run_sql", "Run a SQL query against the database", "sql", sql=TEXT),
+]
+SHOP = [
+    tool("convertCurrency", "Convert money", "amount from_currency to_currency", amount=NUMBER, from_currency=CODE, to_currency=CODE),
+    tool("get_order", "Look up one order with its state", "order_id", order_id=TEXT),
+    tool("send_email", "Send an email", "to subject body", side_effects="external", to=EMAIL, subject=TEXT, body=TEXT),
+    tool("create_ticket", "Create a ticket", "title priority", side_effects="write", title=TEXT, priority={"enum": ["low", "high"]}),
+    tool("fetch_page", "Fetch a web page as text", "url", url=URI),
+    tool("translate", "Translate text", "text target_language", text=TEXT, target_language=TEXT),
+    tool("delete_file", "Delete a file for good", "path", side_effects="write", path=TEXT),
+]
+PLAY = [
+    tool("roll_dice", "Roll dice", "count sides", count=WHOLE, sides=WHOLE),
+    tool("average", "The mean of numbers", "numbers", numbers={"type": "array", "items": NUMBER}),
+    tool("shout", "Print a message in capitals", "message", message=TEXT),
+    tool("countdown", "Count down slowly and report progress", "seconds", seconds={**WHOLE, "maximum": 60}),
+    tool("book_table", "Reserve a table in a restaurant", "guests date", guests=WHOLE, date=DATE, outdoors={"type": "boolean"}),
+    tool("sort_words", "Sort a list of words", "words", words={"type": "array", "items": TEXT}),
+]
+
+
+@pytest.mark.parametrize(
+    ("tools", "question", "name", "args"),
+    [
+        (OFFICE, "What is 17*23?", "calculate", {"expression": "17*23"}),
+        (OFFICE, "what's 17 times 23", "calculate", {"expression": "17*23"}),
+        (OFFICE, "Calculate (12 + 8) / 4 - 1", "calculate", {"expression": "(12+8)/4-1"}),
+        (OFFICE, "How much is 15% of 80?", "calculate", {"expression": "15/100*80"}),
+        (OFFICE, "What is 1,200 divided by 4?", "calculate", {"expression": "1200/4"}),
+        (OFFICE, "Please compute sqrt(16) + 3", "calculate", {"expression": "sqrt(16)+3"}),
+        (OFFICE, "What does the handbook say about holidays?", "search_docs", {"query": "What does the handbook say about holidays?"}),
+        (OFFICE, "Search for vacation, first 3 results", "search_docs", {"query": "Search for vacation, first 3 results", "limit": 3}),
+        (OFFICE, 'Find "parental leave" in the handbook', "search_docs", {"query": "parental leave"}),
+        (OFFICE, "How do I get a new badge?", "search_docs", {"query": "How do I get a new badge?"}),
+        (OFFICE, "Summarise data/sales.csv", "summarise_table", {"path": "data/sales.csv"}),
+        (OFFICE, "Summarise sales.csv grouped by region", "summarise_table", {"path": "sales.csv", "group_by": "region"}),
+        (OFFICE, "Draw a pie chart of sales.csv", "draw_chart", {"file": "sales.csv", "kind": "pie"}),
+        (OFFICE, 'Plot a.csv as a bar chart titled "Units"', "draw_chart", {"file": "a.csv", "kind": "bar", "title": "Units"}),
+        (OFFICE, "What is the weather in New York?", "get_weather", {"city": "New York"}),
+        (OFFICE, "Is it sunny in Paris, in fahrenheit?", "get_weather", {"city": "Paris", "unit": "fahrenheit"}),
+        (OFFICE, "What time is it?", "now", {}),
+        (OFFICE, "What day is it today?", "now", {}),
+        (OFFICE, "Which tables does the database have?", "list_tables", {}),
+        (OFFICE, "Run the SQL query `select 1`", "run_sql", {"sql": "select 1"}),
+        (SHOP, "Convert 100 USD to EUR", "convertCurrency", {"amount": 100, "from_currency": "USD", "to_currency": "EUR"}),
+        (SHOP, "How much is 1,250.50 GBP in JPY?", "convertCurrency", {"amount": 1250.5, "from_currency": "GBP", "to_currency": "JPY"}),
+        (SHOP, "Where is order ORD-1017?", "get_order", {"order_id": "ORD-1017"}),
+        (SHOP, "What is the state of order 4711?", "get_order", {"order_id": "4711"}),
+        (SHOP, 'Create a high priority ticket titled "Fire"', "create_ticket", {"title": "Fire", "priority": "high"}),
+        (SHOP, "Fetch https://example.org/a?b=1.", "fetch_page", {"url": "https://example.org/a?b=1"}),
+        (SHOP, 'Translate "good morning" into French', "translate", {"text": "good morning", "target_language": "French"}),
+        (SHOP, "Delete the file old.txt", "delete_file", {"path": "old.txt"}),
+        (PLAY, "Roll 2 dice with 6 sides", "roll_dice", {"count": 2, "sides": 6}),
+        (PLAY, "Roll three dice with 12 sides", "roll_dice", {"count": 3, "sides": 12}),
+        (PLAY, "What is the average of 3, 5 and 10?", "average", {"numbers": [3, 5, 10]}),
+        (PLAY, "Shout this message: the tea is ready", "shout", {"message": "the tea is ready"}),
+        (PLAY, "Count down from 5 seconds", "countdown", {"seconds": 5}),
+        (PLAY, "Book a table for 4 guests tomorrow", "book_table", {"guests": 4, "date": "2026-11-22"}),
+        (PLAY, "Book a table for 2 on 2027-01-05, not outdoors", "book_table", {"guests": 2, "date": "2027-01-05", "outdoors": False}),
+        (PLAY, "Sort these words: pear, apple and fig", "sort_words", {"words": ["pear", "apple", "fig"]}),
+    ],
+)
+def test_a_question_finds_its_tool(tools: list[ToolSpec], question: str, name: str, args: dict[str, Any]) -> None:
+    """By its words and by what it holds; the arguments are the question's own."""
+    assert Conversation(question, tools).decide() == (name, args)
+
+
+def test_an_email_is_taken_apart() -> None:
+    """Several strings, each in its place."""
+    conversation = Conversation('Send an email to ann@example.org with subject "Lunch" saying "At noon?"', SHOP)
+    assert conversation.decide() == ("send_email", {"to": "ann@example.org", "subject": "Lunch", "body": "At noon?"})
+
+
+@pytest.mark.parametrize(
+    ("tools", "question"),
+    [
+        (OFFICE, "Hello!"),
+        (OFFICE, "Thank you very much"),
+        (PLAY, "Who was the first president?"),
+        (SHOP, "Create a ticket about the printer"),
+        (SHOP, "Convert my money"),
+        (SHOP, "What happened to old.txt?"),
+        (PLAY, "Count down from 500 seconds"),
+        ([], "What is 17*23?"),
+    ],
+)
+def test_where_nothing_fits_it_says_what_it_is(tools: list[ToolSpec], question: str) -> None:
+    """No argument is invented, and no tool that changes something is called because of a stray word."""
+    answer = Conversation(question, tools).answer()
+    assert demo.NAME in answer
+    assert "RUNWIRE_MODEL" in answer
+
+
+@pytest.mark.parametrize(
+    ("question", "observation", "answer"),
+    [
+        ("What is 17*23?", {"result": 391}, "17*23 = 391"),
+        ("What is 17*23?", {"value": 391.0, "steps": []}, "17*23 = 391"),
+        ("What is 10/4?", 2.5, "10/4 = 2.5"),
+        ("What is 17*23?", "391", "17*23 = 391"),
+        ("What is 17*23?", {"answer": "It is 391."}, "It is 391."),
+        ("Summarise a.csv", {"summary": "Two rows.", "chart": "<artifact:dict size=9KB>"}, "Two rows.\nAttached: chart."),
+        ("Summarise a.csv", {"rows": 2, "columns": ["a", "b"]}, 'rows: 2\ncolumns: ["a","b"]'),
+        ("What time is it?", "12:30", "12:30"),
+        ("Which tables does the database have?", ["a", "b"], "- a\n- b"),
+        ("Which tables does the database have?", [], "list_tables returned nothing."),
+        ("Find holidays", {"passages": [{"title": "Leave", "text": "Thirty days."}]}, "Leave: Thirty days."),
+        ("Find holidays", [{"title": "A", "snippet": "one"}, {"title": "B", "snippet": "two"}], "- A: one\n- B: two"),
+    ],
+)
+def test_a_result_becomes_an_answer(question: str, observation: Any, answer: str) -> None:
+    """Whatever shape the tool chose for it."""
+    conversation = Conversation(question, OFFICE)
+    conversation.decide()
+    conversation.observe(observation)
+    assert conversation.answer() == answer
+
+
+def test_two_questions_run_at_once() -> None:
+    """Each clause has its own tool; the answers stand below each other."""
+    conversation = Conversation("What is 6*7, and what does the handbook say about holidays?", OFFICE)
+    node, args = conversation.decide()
+    assert node == "plan"
+    assert [step["node"] for step in args["steps"]] == ["calculate", "search_docs"]
+    conversation.observe({"result": 42}, {"answer": "Thirty days."})
+    assert conversation.answer() == "6*7 = 42\n\nThirty days."
+
+
+def test_after_a_failure_it_tries_the_next_tool() -> None:
+    """And never the same one again."""
+    conversation = Conversation("Draw a pie chart of sales.csv", OFFICE)
+    assert conversation.decide()[0] == "draw_chart"
+    conversation.observe(Fault(code="tool_error", reason="no such column"))
+    assert conversation.decide() == ("summarise_table", {"path": "sales.csv"})
+    assert "no such column" in conversation.reasoning
+    conversation.observe({"summary": "Two rows."})
+    assert conversation.answer() == "Two rows."
+
+
+def test_when_everything_failed_it_says_what() -> None:
+    """With the reason of each."""
+    conversation = Conversation("What time is it?", OFFICE[5:6])
+    conversation.decide()
+    conversation.observe(Fault(code="tool_timed_out", reason="it said nothing for 30 s"))
+    answer = conversation.answer()
+    assert "now: it said nothing for 30 s" in answer
+
+
+def test_a_complaint_is_a_failure() -> None:
+    """Arguments that the checker refused are not sent again."""
+    conversation = Conversation("What is 17*23?", OFFICE[:1])
+    conversation.decide()
+    conversation.complain("args.expression: too long")
+    assert "args.expression: too long" in conversation.answer()
+
+
+def test_its_last_decision_is_an_answer() -> None:
+    """When the budget says so."""
+    conversation = Conversation("What is 17*23?", OFFICE)
+    note = prompts.budget_note(steps_left=1)
+    assert note is not None
+    conversation.messages.append(note)
+    assert demo.NAME in conversation.answer()
+
+
+def test_the_text_alone_is_text() -> None:
+    """No action around it, where only the text is wanted."""
+    conversation = Conversation("What is 17*23?", OFFICE)
+    conversation.decide()
+    conversation.observe({"result": 391})
+    assert demo.play([*conversation.messages, prompts.answer_note()]).text == "17*23 = 391"
+
+
+def test_the_callers_context_fills_arguments() -> None:
+    """What the caller says about the user need not be asked."""
+    conversation = Conversation("Look up the order, please", SHOP, llm_context={"order_id": "ORD-9"})
+    assert conversation.decide() == ("get_order", {"order_id": "ORD-9"})
+
+
+def test_the_legacy_form_is_spoken_too() -> None:
+    """Where the prompt asks for five fields."""
+    conversation = Conversation("What is 17*23?", OFFICE, action_format="legacy")
+    assert conversation.decide() == ("calculate", {"expression": "17*23"})
+    conversation.observe({"result": 391})
+    text = demo.play(conversation.messages).text
+    action = normalize_action(text, action_format="legacy").action
+    assert action is not None
+    assert (action.next_node, action.args["answer"]) == ("final_response", "17*23 = 391")
+
+
+def test_a_tool_with_a_reserved_name_is_called_by_its_alias() -> None:
+    """And comes back under its own."""
+    planning = [tool("plan", "Plan a journey to a city", "city", city=TEXT)]
+    conversation = Conversation("Plan a journey to Rome", planning)
+    assert demo.play(conversation.messages).text.startswith('{"next_node":"tool_plan"')
+    assert conversation.decide() == ("plan", {"city": "Rome"})
+
+
+def test_what_it_calls_fits_the_schema() -> None:
+    """Nested objects, references and unions included."""
+    person = {"type": "object", "properties": {"name": TEXT, "email": EMAIL}, "required": ["name", "email"]}
+    schema = {
+        "type": "object",
+        "$defs": {"Person": person},
+        "properties": {"guest": {"$ref": "#/$defs/Person"}, "seats": {"anyOf": [WHOLE, {"type": "null"}]}},
+        "required": ["guest", "seats"],
+    }
+    invite = ToolSpec(name="invite", description="Invite a guest", input_schema=schema)
+    node, args = Conversation("Invite guest Ann Lee, ann@example.org, with 2 seats", [invite]).decide()
+    assert (node, args) == ("invite", {"guest": {"name": "Ann Lee", "email": "ann@example.org"}, "seats": 2})
+    assert not complaints(args, schema)
+
+
+def test_the_same_question_gets_the_same_reply() -> None:
+    """Tests may rely on it."""
+    messages = Conversation("What is 17*23?", OFFICE).messages
+    assert demo.play(messages) == demo.play(messages)
+
+
+def test_pieces_are_small_and_add_up() -> None:
+    """As a model's tokens."""
+    text = '{"next_node":"final_response","args":{"answer":"One two  three\\n\\nfour ' + "x" * 50 + '"}} '
+    pieces = list(demo.pieces(text))
+    assert "".join(pieces) == text
+    assert max(map(len, pieces)) <= 12

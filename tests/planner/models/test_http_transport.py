@@ -1,0 +1,198 @@
+"""Providers that send too much: every way in which LiteLLM asks one is bounded before it reads anything.
+
+Loops are measured with generous limits: each of these replies used to hold the loop for many seconds, or took gigabytes.
+"""
+
+import gzip
+import json
+import resource
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from services.planner.models.litellm import LiteLLMModel, ModelFailed, ModelRequest, Reply
+from tests.planner.conftest import Plan
+from tests.support.loop_lag import loop_lag
+from tests.support.model_server import ModelServer, Say, answer
+
+PROVIDERS = ["openai/scripted", "hosted_vllm/scripted", "anthropic/claude-sonnet-4-5", "gemini/scripted", "ollama_chat/scripted"]
+STALL_S = 1.5
+MB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ModelServer]:
+    """A provider that says what a test tells it to."""
+    with ModelServer() as running:
+        yield running
+
+
+@pytest.fixture
+async def model(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LiteLLMModel]:
+    """A model whose providers are all the scripted one."""
+    server.reset()
+    for name in ("ANTHROPIC", "GEMINI", "OLLAMA"):
+        monkeypatch.setenv(f"{name}_API_BASE", server.root)
+        monkeypatch.setenv(f"{name}_API_KEY", "made-up")
+    model = LiteLLMModel(api_base=server.url)
+    await model.warm()
+    yield model
+    await model.aclose()
+
+
+async def outcome(model: LiteLLMModel, name: str, **more: float) -> tuple[str, ModelFailed | Reply, float]:
+    """What was said, how it ended, and how long the loop stood still."""
+    said, request = "", ModelRequest(model=name, messages=[{"role": "user", "content": "?"}], **more)  # type: ignore[arg-type]
+    async with loop_lag() as lag:
+        try:
+            async for piece in model.stream(request):
+                if isinstance(piece, Reply):
+                    end: ModelFailed | Reply = piece
+                else:
+                    said += piece.text
+        except ModelFailed as error:
+            end = error
+    return said, end, lag.worst_s
+
+
+async def failure(model: LiteLLMModel, name: str, **more: float) -> ModelFailed:
+    """How it failed. The loop went on meanwhile."""
+    _, end, worst_s = await outcome(model, name, **more)
+    assert isinstance(end, ModelFailed)
+    assert worst_s < STALL_S
+    return end
+
+
+def event(delta: object, **more: object) -> bytes:
+    """An event of OpenAI's stream."""
+    head = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "scripted"}
+    return b"data: " + json.dumps({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}], **more}).encode() + b"\n\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "code"),
+    [*((name, 500, "model_failed") for name in PROVIDERS), (PROVIDERS[0], 429, "model_rate_limited"), (PROVIDERS[0], 422, "model_refused")],
+)
+async def test_the_body_of_an_error_is_cut(server: ModelServer, model: LiteLLMModel, name: str, status: int, code: str) -> None:
+    """Of megabytes LiteLLM sees a few KB, and what the error is can still be told."""
+    body = json.dumps({"error": {"message": "E" * 5 * MB, "type": "server_error"}}).encode()
+    server.say(Say(status=status, blob=body, headers={"content-type": "application/json"}))
+    assert (await failure(model, name)).fault.code == code
+
+
+@pytest.mark.parametrize("packed", [False, True])
+async def test_what_an_error_is_stays_known(server: ModelServer, model: LiteLLMModel, *, packed: bool) -> None:
+    """A server that repeats the whole request in its error still says that the conversation is too long."""
+    message = "This model's maximum context length is 10 tokens." + "x" * 50_000
+    body = json.dumps({"error": {"message": message, "type": "invalid_request_error", "code": "context_length_exceeded"}}).encode()
+    headers = {"content-type": "application/json"}
+    server.say(
+        Say(status=400, blob=gzip.compress(body) if packed else body, headers=headers | ({"content-encoding": "gzip"} if packed else {}))
+    )
+    assert (await failure(model, "openai/scripted")).fault.code == "context_too_long"
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+async def test_a_packed_reply_is_unpacked_within_the_bounds(server: ModelServer, model: LiteLLMModel, name: str) -> None:
+    """Nobody asked for it packed; 300 MB in some 300 KB end after 8."""
+    server.say(Say(blob=gzip.compress(event({"content": "z" * 1_000_000}) * 300), headers={"content-encoding": "gzip"}))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    failed = await failure(model, name)
+    assert "sent more than 8,388,608 bytes" in failed.fault.reason
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 150_000  # KB
+    assert {seen.headers["accept-encoding"] for seen in server.ledger} == {"identity"}
+
+
+async def test_a_small_packed_reply_is_read(server: ModelServer, model: LiteLLMModel) -> None:
+    """Some servers pack whatever they were asked."""
+    server.say(Say(blob=gzip.compress(event({"content": "hello"}) + b"data: [DONE]\n\n"), headers={"content-encoding": "gzip"}))
+    said, end, _ = await outcome(model, "openai/scripted")
+    assert isinstance(end, Reply)
+    assert said == "hello"
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+async def test_a_line_has_an_end(server: ModelServer, model: LiteLLMModel, name: str) -> None:
+    """It is not waited for after a megabyte."""
+    server.say(Say(blob=b"data: " + b"x" * 100_000, blobs=1000))
+    assert "a line of more than 1,048,576 bytes" in (await failure(model, name)).fault.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "status"), [*((name, 307) for name in PROVIDERS), *((PROVIDERS[0], status) for status in (301, 302, 303, 308))]
+)
+async def test_no_redirect_is_followed(server: ModelServer, model: LiteLLMModel, name: str, status: int) -> None:
+    """A prompt goes to no address but the one that the deployment names."""
+    server.say(Say(status=status, blob=b"", headers={"location": "/trap"}))
+    failed = await failure(model, name)
+    assert f"redirects requests ({status})" in failed.fault.reason
+    assert not failed.fault.retryable
+    assert failed.elsewhere
+    assert not [seen for seen in server.ledger if seen.path == "/trap"]
+
+
+@pytest.mark.parametrize(
+    "blob",
+    [
+        b'data: {"error":{"message":"' + b"E" * 900_000 + b'"}}\n\n',
+        b'data: {"choices":[{"delta":{"content":"' + b"E" * 900_000 + b"\n\n",
+        b'data: {"choices":"' + b"E" * 900_000 + b'"}\n\n',
+        b"data: " + b"[" * 900_000 + b"\n\n",
+        b"data: " + json.dumps({"choices": [{"index": n, "delta": {"content": "a"}} for n in range(15_000)]}).encode() + b"\n\n",
+        event({"content": "hi"}, model="m" * 900_000),
+        event({"content": {"x": "E" * 900_000}}),
+        b'{"message": {"content": ["' + b"E" * 900_000 + b'"]}, "done": false}\n',
+        b": nothing\n\n" * 80_000,
+        b"\n" * 900_000,
+        b"----BEGIN PRIVATE KEY-----" * 30_000 + b"\n\n",
+    ],
+    ids=["error", "cut", "shape", "deep", "wide", "name", "object", "ollama", "comments", "empty", "keys"],
+)
+@pytest.mark.parametrize("name", [PROVIDERS[0], PROVIDERS[2], PROVIDERS[4]])
+async def test_no_line_holds_the_loop(server: ModelServer, model: LiteLLMModel, name: str, blob: bytes) -> None:
+    """Whatever becomes of it, it becomes that soon: errors inside a stream, what is no JSON or of no shape, what says nothing."""
+    server.say(Say(blob=blob))
+    _, _, worst_s = await outcome(model, name, total_s=20)
+    assert worst_s < STALL_S
+
+
+async def test_time_limits_hold_while_something_comes(server: ModelServer, model: LiteLLMModel) -> None:
+    """An error's body that comes byte by byte, and events that say nothing."""
+    server.say(Say(status=500, blob=b"E", blobs=10_000, pause_s=0.05), Say(blob=event({}) * 10, blobs=10_000, pause_s=0.01))
+    for _ in range(2):
+        assert "did not finish within 0.5 s" in (await failure(model, "openai/scripted", total_s=0.5)).fault.reason
+
+
+async def test_a_provider_that_is_asked_past_the_bounds_is_refused(
+    model: LiteLLMModel, server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some of LiteLLM's providers have HTTP clients of their own."""
+    monkeypatch.setenv("OPENAI_LIKE_API_KEY", "made-up")
+    monkeypatch.setenv("AIOHTTP_OPENAI_API_BASE", server.url)
+    monkeypatch.setenv("OPENAI_API_KEY", "made-up")
+    monkeypatch.setenv("OPENAI_API_BASE", server.url)
+    server.say(Say(text="hello"))
+    said, end, _ = await outcome(model, "aiohttp_openai/scripted")
+    assert isinstance(end, ModelFailed)
+    assert said == ""
+
+
+async def test_a_reply_that_is_too_long_is_asked_for_again(provider: ModelServer, plan: Plan) -> None:
+    """What was shown of it is handled as that of any reply that broke off."""
+    planning = await plan(model_reply_bytes=100_000)
+    long = event({"content": '{"next_node": "final_response", "args": {"answer": "so far'}) + event({"content": " and on" * 100}) * 200
+    provider.say(Say(blob=long), answer("The answer."))
+    story = await planning.tell()
+    assert story.end.type == "done"
+    assert story.end.raw_answer == story.shown() == "The answer."
+    assert "sent more than 100,000 bytes" in story.of("model_failed")[0].fault.reason
+    assert story.of("asked")[-1].cause == "provider"
+
+
+async def test_the_deadline_holds_while_a_reply_comes_at_full_speed(provider: ModelServer, plan: Plan) -> None:
+    """Three attempts of eight megabytes would take half a minute."""
+    planning = await plan()
+    provider.say(Say(blob=event({}) * 100, blobs=1000))
+    story = await planning.tell(limits={"deadline_s": 2})
+    assert story.end.reason == "budget_exhausted"
+    assert story.end.usage.model_calls <= 1

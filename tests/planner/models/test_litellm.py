@@ -1,0 +1,304 @@
+"""Models through LiteLLM over HTTP: what arrives, what it costs, what goes wrong, and that leaving closes the request."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from services.planner.models.litellm import Delta, LiteLLMModel, ModelFailed, ModelRequest, Reply
+from tests.support.model_server import USAGE, ModelServer, Say, words
+from tests.support.model_shapes import FILTERED, TOO_LONG
+from tests.support.needs import free_port
+from tests.support.waiting import wait_until
+
+SECRET = "the launch code is 4711"
+SYSTEM = {"role": "system", "content": [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]}
+CLAUDE = "anthropic/claude-sonnet-4-5"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ModelServer]:
+    """A provider that says what a test tells it to."""
+    with ModelServer() as running:
+        yield running
+
+
+@pytest.fixture
+async def model(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LiteLLMModel]:
+    """A model that asks the scripted provider, under OpenAI's and Anthropic's names."""
+    server.reset()
+    monkeypatch.setenv("ANTHROPIC_API_BASE", server.root)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "made-up")
+    model = LiteLLMModel(api_base=server.url, rehearsal_pause_s=0)
+    await model.warm()
+    yield model
+    await model.aclose()
+
+
+def question(name: str = "openai/scripted", **more: object) -> ModelRequest:
+    """A request whose prompt no error may repeat."""
+    return ModelRequest(model=name, messages=[SYSTEM, {"role": "user", "content": SECRET}], **more)  # type: ignore[arg-type]
+
+
+async def reply_of(model: LiteLLMModel, request: ModelRequest) -> tuple[list[Delta], Reply]:
+    """All deltas, and the Reply that ends them."""
+    pieces = [piece async for piece in model.stream(request)]
+    deltas, last = pieces[:-1], pieces[-1]
+    assert isinstance(last, Reply)
+    assert all(isinstance(piece, Delta) for piece in deltas)
+    return [piece for piece in deltas if isinstance(piece, Delta)], last
+
+
+async def failure_of(model: LiteLLMModel, request: ModelRequest) -> ModelFailed:
+    """What the stream ends with."""
+    with pytest.raises(ModelFailed) as caught:
+        await reply_of(model, request)
+    return caught.value
+
+
+@pytest.mark.parametrize("name", ["openai/scripted", "hosted_vllm/scripted", CLAUDE])
+async def test_a_reply_streams_and_adds_up(server: ModelServer, model: LiteLLMModel, name: str) -> None:
+    """Deltas come one by one; the Reply is their concatenation."""
+    server.say(Say(text=words(40), reasoning="first this, then that"))
+    deltas, reply = await reply_of(model, question(name))
+    assert len(deltas) > 30
+    assert reply.text == "".join(delta.text for delta in deltas) == words(40)
+    assert reply.reasoning == "".join(delta.reasoning for delta in deltas) == "first this, then that"
+    assert reply.finish_reason == "stop"
+    assert reply.usage.model_calls == 1
+    assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (USAGE["prompt_tokens"], USAGE["completion_tokens"])
+    assert reply.usage.cached_tokens == USAGE["cached_tokens"]
+    assert not reply.usage.estimated
+
+
+async def test_a_price_is_known_or_unknown_never_zero_by_ignorance(server: ModelServer, model: LiteLLMModel) -> None:
+    """An unknown model has no price; the stand-in is free."""
+    server.say(Say(text="yes"))
+    assert (await reply_of(model, question()))[1].usage.cost_usd is None
+    known = (await reply_of(model, question(CLAUDE)))[1].usage.cost_usd
+    assert known is not None
+    assert known > 0
+    assert (await reply_of(model, question("builtin/rehearsal")))[1].usage.cost_usd == 0
+
+
+async def test_a_count_that_nobody_made_is_marked(server: ModelServer, model: LiteLLMModel) -> None:
+    """Without the provider's usage there is an estimate of about four characters a token."""
+    server.say(Say(text=words(100), usage=None))
+    usage = (await reply_of(model, question()))[1].usage
+    assert usage.estimated
+    assert usage.completion_tokens == pytest.approx(len(words(100)) / 4, abs=1)
+    assert usage.prompt_tokens > 0
+
+
+async def test_what_is_asked_for_is_sent_and_nothing_else(server: ModelServer, model: LiteLLMModel) -> None:
+    """Options go along where they are set; cache marks stay away from providers that do not know them."""
+    server.say(Say(text="yes"))
+    await reply_of(model, question(temperature=0.2, max_tokens=99, response_format={"type": "json_object"}))
+    body = server.ledger[-1].body
+    assert body["messages"] == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": SECRET}]
+    assert (body["temperature"], body["max_tokens"], body["response_format"]) == (0.2, 99, {"type": "json_object"})
+    await reply_of(model, question())
+    assert set(server.ledger[-1].body) == {"model", "messages", "stream", "stream_options"}
+
+
+async def test_cache_marks_reach_a_provider_that_knows_them(server: ModelServer, model: LiteLLMModel) -> None:
+    """On the stable prefix, and at the end, so that the next turn finds this one cached."""
+    server.say(Say(text="yes"))
+    await reply_of(model, question(CLAUDE))
+    body = server.ledger[-1].body
+    assert body["system"][0]["cache_control"] == {"type": "ephemeral"}
+    assert body["messages"][-1]["content"][-1]["cache_control"] == {"type": "ephemeral"}
+
+
+async def test_native_tool_calls_are_put_together(server: ModelServer, model: LiteLLMModel) -> None:
+    """A reply of tool calls alone is not empty."""
+    server.say(Say(tool_calls=[{"name": "search", "arguments": '{"query": "nats"}'}, {"name": "clock", "arguments": "{}"}]))
+    _, reply = await reply_of(model, question())
+    assert [call["function"] for call in reply.tool_calls] == [
+        {"name": "search", "arguments": '{"query": "nats"}'},
+        {"name": "clock", "arguments": "{}"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("say", "code", "helps"),
+    [
+        (Say(status=429), "model_rate_limited", "again"),
+        (Say(status=500), "model_failed", "again"),
+        (Say(status=503), "model_failed", "again"),
+        (Say(status=401), "model_failed", "another model"),
+        (Say(status=404), "model_failed", "another model"),
+        (Say(status=400), "model_refused", "nothing"),
+        (Say(status=400, error=FILTERED), "model_refused", "nothing"),
+        (Say(status=400, error=TOO_LONG), "context_too_long", "nothing"),
+        (Say(text=""), "model_failed", "again"),
+        (Say(text="   "), "model_failed", "again"),
+        (Say(body="<html>a gateway</html>"), "model_failed", "again"),
+        (Say(text="", finish_reason="content_filter"), "model_refused", "nothing"),
+        (Say(text="", finish_reason="length"), "model_failed", "another model"),
+        (Say(text=words(9), cut_after=1), "model_failed", "again"),
+    ],
+)
+async def test_every_failure_has_a_code(server: ModelServer, model: LiteLLMModel, say: Say, code: str, helps: str) -> None:
+    """One request each: asking again is not this file's business."""
+    server.say(say)
+    failure = await failure_of(model, question())
+    assert failure.fault.code == code
+    assert (failure.fault.retryable, failure.elsewhere) == {
+        "again": (True, True),
+        "another model": (False, True),
+        "nothing": (False, False),
+    }[helps]
+    assert failure.after_output is bool(say.text.isspace())
+    assert len(server.ledger) == 1
+
+
+@pytest.mark.parametrize(
+    "say", [Say(text=words(20), cut_after=6), Say(text=words(20), garbage_after=6), Say(text=words(20), stall_after=6)]
+)
+async def test_a_broken_stream_says_that_it_had_begun(server: ModelServer, model: LiteLLMModel, say: Say) -> None:
+    """Whatever breaks it: cut, garbage, silence."""
+    server.say(say)
+    failure = await failure_of(model, question(timeout_s=1.0))
+    assert failure.after_output
+    assert failure.fault.retryable
+
+
+async def test_a_providers_wish_to_wait_is_kept(server: ModelServer, model: LiteLLMModel) -> None:
+    """In seconds, from the header; the reason tells it to people."""
+    server.say(Say(status=429, headers={"Retry-After": "7"}))
+    failure = await failure_of(model, question())
+    assert failure.retry_after_s == 7
+    assert "asks for a pause of 7 s" in failure.fault.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "again"),
+    [
+        ("nonsense", "'nonsense' names no provider that LiteLLM knows: write it as provider/model", False),
+        ("openai/gpt-4o", "there is no API key for openai/gpt-4o: set OPENAI_API_KEY", False),
+        ("anthropic/claude-sonnet-4-6", "there is no API key for anthropic/claude-sonnet-4-6: set ANTHROPIC_API_KEY", False),
+        ("gemini/gemini-flash-latest", "there is no API key for gemini/gemini-flash-latest: set GEMINI_API_KEY", False),
+        ("hosted_vllm/nobody", "hosted_vllm/nobody cannot be reached (ConnectError)", True),
+    ],
+)
+async def test_what_a_newcomer_forgets_is_named(name: str, said: str, monkeypatch: pytest.MonkeyPatch, *, again: bool) -> None:
+    """No provider, no key, nobody there: none of it is called a failure of a server that was never asked."""
+    for variable in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "ANTHROPIC_API_BASE", "OPENAI_API_BASE"):
+        monkeypatch.delenv(variable, raising=False)
+    model = LiteLLMModel(api_base=f"http://127.0.0.1:{free_port()}/v1" if again else None)
+    failure = await failure_of(model, question(name))
+    await model.aclose()
+    assert failure.fault.reason.startswith(said)
+    assert failure.fault.code == "model_failed"
+    assert (failure.fault.retryable, failure.elsewhere) == (again, True)
+    assert "500" not in failure.fault.reason
+    assert SECRET not in failure.fault.reason
+
+
+async def test_an_address_that_is_none_is_named() -> None:
+    """A host and a port are no URL; asking again does not help."""
+    model = LiteLLMModel(api_base="localhost:9/v1")
+    failure = await failure_of(model, question())
+    await model.aclose()
+    assert failure.fault.reason == "the address of openai/scripted is no http URL: see RUNWIRE_MODEL_API_BASE"
+    assert not failure.fault.retryable
+
+
+@pytest.mark.parametrize("say", [Say(status=400), Say(status=401), Say(status=500), Say(text=words(9), garbage_after=3)])
+async def test_no_text_of_the_provider_gets_out(
+    server: ModelServer, model: LiteLLMModel, caplog: pytest.LogCaptureFixture, say: Say
+) -> None:
+    """Neither in the fault, nor in what hangs on the exception, nor in a log at any level."""
+    error = {"message": f"cannot handle: {SECRET} (key sk-abcdef)", "type": "server_error", "code": "sk-abcdef"}
+    server.say(Say(**{**vars(say), "error": error}))
+    with caplog.at_level(logging.DEBUG):
+        failure = await failure_of(model, question())
+    assert failure.__cause__ is failure.__context__ is None
+    for said in (str(failure), failure.fault.reason, caplog.text):
+        assert SECRET not in said
+        assert "sk-abcdef" not in said
+        assert "Traceback" not in said
+
+
+async def test_prompts_are_not_logged_at_any_level(server: ModelServer, model: LiteLLMModel, caplog: pytest.LogCaptureFixture) -> None:
+    """LiteLLM's loggers print prompts with their images at DEBUG; they are pinned."""
+    server.say(Say(text="yes"))
+    with caplog.at_level(logging.DEBUG):
+        await reply_of(model, question())
+    assert SECRET not in caplog.text
+    assert not logging.getLogger("LiteLLM").handlers
+
+
+async def test_silence_and_slowness_have_limits_of_their_own(server: ModelServer, model: LiteLLMModel) -> None:
+    """A slow reply passes the limit on silence, and not the one on the whole."""
+    server.say(Say(text=words(60), pause_s=0.03))
+    await reply_of(model, question(timeout_s=1.5))
+    failure = await failure_of(model, question(timeout_s=1.5, total_s=0.5))
+    assert "did not finish within 0.5 s" in failure.fault.reason
+    server.reset()
+    server.say(Say(silent=True))
+    assert "said nothing for 0.1 s" in (await failure_of(model, question(timeout_s=0.1))).fault.reason
+    await wait_until(lambda: server.ledger[-1].ended == "gone", what="the provider saw the request closed")
+
+
+@pytest.mark.parametrize("name", ["openai/scripted", "hosted_vllm/scripted", CLAUDE])
+async def test_leaving_a_stream_closes_the_request(server: ModelServer, model: LiteLLMModel, name: str) -> None:
+    """The provider stops generating, and so stops costing."""
+    server.say(Say(text=words(300), stall_after=6))
+    pieces = model.stream(question(name))
+    assert isinstance(await anext(pieces), Delta)
+    await pieces.aclose()
+    await wait_until(lambda: server.ledger[-1].ended == "gone", what="the provider saw the request closed")
+
+
+@pytest.mark.parametrize("say", [Say(silent=True), Say(text=words(9), stall_after=4)])
+async def test_cancelling_closes_the_request(server: ModelServer, model: LiteLLMModel, say: Say) -> None:
+    """Before the first word and in the middle."""
+    server.say(say)
+    task = asyncio.create_task(reply_of(model, question()))
+    await wait_until(lambda: server.ledger and server.ledger[-1].sent >= (say.stall_after or 0), what="the provider is asked")
+    task.cancel()
+    await wait_until(lambda: server.ledger[-1].ended == "gone", what="the provider saw the request closed")
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_server_that_knows_no_json_mode_is_asked_without_it(server: ModelServer, model: LiteLLMModel) -> None:
+    """Once; then it is remembered."""
+    server.say(Say(status=400), Say(text="yes"))
+    request = question(response_format={"type": "json_object"})
+    assert (await reply_of(model, request))[1].text == "yes"
+    await reply_of(model, request)
+    assert ["response_format" in seen.body for seen in server.ledger] == [True, False, False]
+
+
+async def test_one_speaker_at_a_time(server: ModelServer, model: LiteLLMModel) -> None:
+    """Messages in a row by the user become one: some chat templates refuse them otherwise."""
+    server.say(Say(text="yes"))
+    said = [{"role": "user", "content": "one"}, {"role": "user", "content": "two"}, {"role": "assistant", "content": "three"}]
+    await reply_of(model, ModelRequest(model="openai/scripted", messages=[SYSTEM, *said]))
+    assert server.ledger[-1].body["messages"][1:] == [{"role": "user", "content": "one\n\ntwo"}, said[2]]
+
+
+async def test_the_rehearsal_streams_like_any_other(model: LiteLLMModel) -> None:
+    """Reasoning first, then the action, in small pieces, with a usage."""
+    deltas, reply = await reply_of(model, question("builtin/rehearsal"))
+    assert deltas[0].reasoning
+    assert len([delta for delta in deltas if delta.text]) > 20
+    assert max(len(delta.text) for delta in deltas) <= 12
+    assert reply.text.startswith('{"next_node":"final_response"')
+    assert reply.usage.completion_tokens > 0
+    assert not reply.usage.estimated
+
+
+async def test_many_streams_at_once_do_not_mix(server: ModelServer, model: LiteLLMModel) -> None:
+    """Each conversation gets its own script."""
+    for number in range(20):
+        server.say(Say(text=f"reply {number}"), marker=f"question-{number}-")
+    requests = [
+        ModelRequest(model="openai/scripted", messages=[{"role": "user", "content": f"question-{number}-"}]) for number in range(20)
+    ]
+    replies = await asyncio.gather(*(reply_of(model, request) for request in requests))
+    assert [reply.text for _, reply in replies] == [f"reply {number}" for number in range(20)]

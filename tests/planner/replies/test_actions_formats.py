@@ -1,0 +1,69 @@
+"""What each format takes, what a complaint names, and what an action says of itself."""
+
+import json
+
+import pytest
+
+from contracts.actions import PlannerAction
+from services.planner.replies.actions import normalize_action
+from services.planner.replies.answer_stream import AnswerStream
+
+STEP = {"node": "a", "args": {"q": 1}}
+FIVE = {"thought": "t", "next_node": "search", "args": {"q": 1}, "plan": None, "join": None}
+
+
+@pytest.mark.parametrize(
+    ("obj", "wrong"),
+    [
+        (FIVE, ""),
+        ({"next_node": "search", "args": {"q": 1}}, ""),
+        ({"thought": "t", "action": FIVE}, ""),
+        ({**FIVE, "next_node": None, "args": {"answer": "x"}}, ""),
+        ({**FIVE, "next_node": None, "plan": [STEP]}, ""),
+        ({"next_node": "final_response", "args": {"answer": "x"}}, "next_node"),
+        ({"next_node": "plan", "args": {"steps": [STEP]}}, "next_node"),
+        ({"next_node": None, "args": {"steps": [STEP]}}, "steps"),
+        ({**FIVE, "plan": {"steps": [STEP]}}, "plan"),
+        ({**FIVE, "answer": "x"}, "answer"),
+        ({"answer": "x"}, "answer"),
+        ({"name": "search", "arguments": {"q": 1}}, "name"),
+        ({"thought": "t", "plan": [STEP]}, "next_node"),
+    ],
+)
+def test_the_legacy_format_takes_the_five_field_form_alone(obj: dict[str, object], wrong: str) -> None:
+    """Fields may be left out but for the node; any other form is refused, with the field that is wrong."""
+    for given in (obj, json.dumps(obj), f"So:\n```json\n{json.dumps(obj)}\n```"):
+        result = normalize_action(given, action_format="legacy", tools={"search"})
+        assert (result.error is None) == (not wrong), result
+        assert wrong in result.complaint
+        shown = AnswerStream(action_format="legacy", tools={"search"})
+        assert not (wrong and shown.feed(json.dumps(obj)))
+
+
+def test_a_complaint_names_what_is_allowed() -> None:
+    """Not what this run has not: background tasks, tools where there are none, JSON where calls are expected."""
+    for tools in (frozenset({"search"}), frozenset[str]()):
+        complaint = normalize_action("prose", tools=tools).complaint
+        assert "task" not in complaint
+        assert ("plan" in complaint) == bool(tools)
+    refused = normalize_action("prose", tools={"search"})
+    assert refused.complaint.startswith(refused.cause)
+    assert "Answer with" not in refused.cause
+
+
+def test_every_answer_that_is_dropped_is_named() -> None:
+    """And what stands beside the arguments."""
+    result = normalize_action({"next_node": "final_response", "args": {"answer": "a", "text": "b", "mine": 1}, "note": "c", "content": "d"})
+    assert result.action == PlannerAction(next_node="final_response", args={"answer": "a", "mine": 1})
+    assert [warning.split(" ")[0] for warning in result.warnings] == ["`text`", "`content`", "`note`"]
+
+
+def test_an_action_says_what_it_is() -> None:
+    """Of its four kinds exactly one."""
+    answer = PlannerAction(next_node="final_response", args={"answer": "x"})
+    plan = PlannerAction(next_node="parallel", args={"steps": [STEP], "join": {"node": "j"}})
+    task, call = PlannerAction(next_node="task.tool"), PlannerAction(next_node="search")
+    kinds = [(a.is_terminal, a.is_parallel, a.is_background_task, a.is_tool_call) for a in (answer, plan, task, call)]
+    assert kinds == [tuple(number == kind for kind in range(4)) for number in range(4)]
+    assert (answer.get_answer(), answer.get_plan_steps(), answer.get_plan_join()) == ("x", None, None)
+    assert (plan.get_answer(), plan.get_plan_steps(), plan.get_plan_join()) == (None, [STEP], {"node": "j"})

@@ -1,0 +1,259 @@
+"""Where an action stands in a reply, and what is wrong where none does."""
+
+import json
+
+import pytest
+
+from contracts.actions import PlannerAction
+from services.planner.replies.actions import Normalized, normalize_action
+
+SEARCH = '{"next_node": "search", "args": {"q": 1}}'
+FINAL = '{"next_node": "final_response", "args": {"answer": "x"}}'
+
+
+def nodes(result: Normalized) -> list[str]:
+    """The node of the action, then those of the alternates."""
+    assert (result.action is None) is (result.error is not None)
+    return [action.next_node for action in (result.action, *result.alternates) if action]
+
+
+@pytest.mark.parametrize("quotes", ['"""', "'''"])
+def test_a_text_between_three_quotes(quotes: str) -> None:
+    """Single quotes of its kind, line breaks and objects in it are content; without its end it is cut off."""
+    reply = f'{{"next_node": "final_response", "args": {{"answer": {quotes}"x"\n{{\'y\'}} \\"z {quotes}, "confidence": 0.5}}}}'
+    result = normalize_action(reply)
+    assert result.action == PlannerAction(next_node="final_response", args={"answer": '"x"\n{\'y\'} "z ', "confidence": 0.5})
+    assert normalize_action(reply.replace(f"{quotes}, ", " ")).error == "unparseable"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        SEARCH,
+        f"\ufeff  {SEARCH}\n",
+        f"Sure, I will look it up.\n\n{SEARCH}\nDone!",
+        f"```json\n{SEARCH}\n```",
+        f"```\n{SEARCH}\n```",
+        f"~~~\n{SEARCH}\n~~~",
+        f"Inline ```json {SEARCH}``` fence",
+        f"```json\n{SEARCH}",
+        f"<think>Is it {{x}} or {{'y': 1}}?</think>\n{SEARCH}",
+        f"<THINK>{FINAL}</THINK>{SEARCH}",
+        f"<thinking>a</thinking><reasoning>{FINAL}</reasoning>{SEARCH}",
+        f"<tool_call>{SEARCH}</tool_call>",
+        f"[{SEARCH}]",
+        f"[[{SEARCH}]]",
+        f"{{{SEARCH}}}",
+        f"In {{braces}}, {{}} and [1], [link](x), {{a: b}}: {SEARCH}",
+        f"A lone {{ and a lone [ here. {SEARCH}",
+        f'An example {{"q": ...}} first. {SEARCH}',
+        f'The form is {{"next_node": <tool>, "args": {{...}}}}, so {SEARCH}',
+        f'{{"example": 1}} {SEARCH}',
+        f"```python\nx = {{}}\n```\n```json\n{SEARCH}\n```",
+        f"```json\nnot json\n```\n```json\n{SEARCH}\n```",
+        json.dumps(SEARCH),
+        "Encoded: " + json.dumps(SEARCH) + " so.",
+        "```json\n" + json.dumps(SEARCH) + "\n```",
+        json.dumps(json.dumps(json.loads(SEARCH), indent=1)),
+        "{'next_node': 'search', 'args': {'q': 1,},}",
+        "{'next_node': \"search\", 'args': {\"q\": 1}, 'plan': None}",
+        '{"next_node": "search",\n\t"args": {"q": 1,}\r\n}',
+        '{ // I look it up\n"next_node": "search", /* with */ "args": {"q": 1} // so\n}',
+        f"{SEARCH} // so",
+    ],
+)
+def test_an_action_in_its_wrappings(reply: str) -> None:
+    """Prose, a byte order mark, fences, think tags, lists, encodings, Python."""
+    result = normalize_action(reply)
+    assert result.error is None, result.complaint
+    assert result.action == PlannerAction(next_node="search", args={"q": 1})
+
+
+def test_a_fence_inside_a_text_of_the_object_is_content() -> None:
+    """However it was escaped."""
+    answer = 'Write\n```json\n{"next_node": "rm", "args": {}}\n```\nand `{"a": 1}`.'
+    action = json.dumps({"next_node": "final_response", "args": {"answer": answer}})
+    raw = action.replace("\\n", "\n")
+    for reply in (action, f"```json\n{action}\n```", raw, f"```json\n{raw}\n```"):
+        result = normalize_action(reply)
+        assert nodes(result) == ["final_response"]
+        assert result.action is not None
+        assert result.action.args == {"answer": answer}
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        (f"{SEARCH}{FINAL}", ["search", "final_response"]),
+        (f"[{FINAL}, {SEARCH}]", ["final_response", "search"]),
+        (f"```json\n{FINAL}\n```\nor\n```json\n{SEARCH}\n```", ["final_response", "search"]),
+        (f'{{"answer": "y"}} {SEARCH} {{"name": "t", "arguments": {{}}}}', ["search", "final_response", "t"]),
+        ('{"answer": "y"} {"plan": []}', ["plan", "final_response"]),
+        ('{"steps": []} {"name": "t", "arguments": {}}', ["plan", "t"]),
+        (f'{{"next_node": 5}} {SEARCH}', ["search"]),
+        (f"<think>{FINAL}</think>{SEARCH}", ["search"]),
+        (f"<think>{FINAL}{SEARCH}", ["final_response", "search"]),
+        (f"<think>{FINAL}</think>", ["final_response"]),
+        (f"{SEARCH} <think>{FINAL}</think>", ["search"]),
+    ],
+)
+def test_the_object_shaped_most_like_an_action_wins(reply: str, expected: list[str]) -> None:
+    """Ties go to the first, further actions become alternates, thoughts are none; an error may have alternates too."""
+    assert nodes(normalize_action(reply)) == expected
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        '{"next_node": "save", "args": {"answer": "secret"}',
+        '{"next_node": "save", "args": {"answer": "secret"},',
+        '{"next_node": "save", "args": {"answer": "secret"}, "note": "he said "hi""}',
+        '{"next_node": "save" "args": {"answer": "secret"}}',
+        '{"next_node": ',
+        "{'next_node'",
+        '{"next_node": "save", "next_node": "load", "args": {"answer": "secret"}}',
+        '{"next_node": "save", "args": {"answer": "secret"}, "args": {}}',
+        '{next_node: "save", args: {"answer": "secret"}}',
+        '{next_node: "save", args: {"answer": "secret"}',
+        '{"next_node"= "save", "args": {"answer": "secret"}}',
+        '{\u201cnext_node\u201d: \u201csave\u201d, args: {"answer": "secret"}}',
+        '[{"next_node": "save", "args": {"answer": "secret"}}',
+        '[{"next_node": "save", "args": {}}, {"answer": "secret"',
+        '{"tool_calls": [{"function": {"name": "save", "arguments": {"answer": "secret"}}}]',
+        '{"next_node": "save", "args": {"score": NaN, "more": {"answer": "secret"}}}',
+        '{"next_node": "save", "args": {"a": ' + "[" * 200 + '{"answer": "secret"}' + "]" * 200 + "}}",
+        json.dumps('{"next_node": "save", "args": {"answer": "secret"}'),
+        json.dumps('{"next_node": "save", "args": {"answer": "secret"}}')[:-4],
+    ],
+)
+def test_nothing_inside_a_broken_action_is_ever_used(broken: str) -> None:
+    """Nor an answer behind it: what was meant to come first is lost."""
+    for reply in (broken, f"Here:\n```json\n{broken}\n```", f"{broken}\n{FINAL}", f'{{"answer": "draft"}} {broken}'):
+        result = normalize_action(reply)
+        assert (result.action, result.error) == (None, "unparseable"), reply
+        assert "no valid JSON" in result.complaint
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        f"<think>{FINAL}</think>{{",
+        f"<think>{FINAL}</think>\n{{ \n",
+        f"<think>{FINAL}</think>{{ // note\n",
+        f'<think>{FINAL}</think>{{ // note\n"too',
+        f'{{ -- note\n"tool": "save", "args": {json.dumps(FINAL)}}}',
+        f'{{ # note\n"args": {json.dumps(FINAL)}, "tool": "save"}}',
+        f'{{ ... "steps": [{{"node": "save", "args": {{"x": {json.dumps(FINAL)}}}}}]}}',
+    ],
+)
+def test_what_began_and_went_wrong_is_not_replaced_by_a_draft(reply: str) -> None:
+    """Nor by what stands in its arguments."""
+    assert nodes(normalize_action(reply)) == []
+
+
+def test_another_fence_may_hold_a_broken_action_again() -> None:
+    """Unless the broken one may have been final: then its answer was on the user's screen."""
+    truncated = '{"next_node": "search", "args": {"q": '
+    assert nodes(normalize_action(f"```json\n{truncated}\n```\nAgain:\n```json\n{SEARCH}\n```")) == ["search"]
+    truncated = '{"next_node": "final_response", "args": {"answer": "Hel", '
+    assert nodes(normalize_action(f"```json\n{truncated}\n```\nAgain:\n```json\n{FINAL}\n```")) == []
+
+
+def test_behind_another_broken_object_only_an_explicit_action_counts() -> None:
+    """An answer there may be a piece of it."""
+    assert nodes(normalize_action(f'{{"a": b}} {SEARCH}')) == ["search"]
+    assert nodes(normalize_action('{"a": b} {"answer": "x"}')) == []
+
+
+@pytest.mark.parametrize(
+    ("reply", "complaint"),
+    [
+        ("", "The reply is empty. Answer with one JSON object"),
+        (" \n", "The reply is empty."),
+        ("Just a text answer.", "The reply holds no JSON object."),
+        ("[]", "The reply holds no JSON object."),
+        ('"text"', "The reply holds no JSON object."),
+        ("null", "The reply holds no JSON object."),
+        ("{ curly }", "The reply holds no JSON object."),
+        ('{"next_node": "a",\n "args": {"q": }}', 'a value is expected, at line 2, column 16, after `{"next_node": "a",  "args": {"q": `'),
+        ('{"args": {}, "args": {}}', "`args` occurs twice in one object, at line 1, column 14"),
+    ],
+)
+def test_a_reply_without_an_object_is_unparseable(reply: str, complaint: str) -> None:
+    """The complaint says what broke, where, and what is expected."""
+    result = normalize_action(reply)
+    assert (result.action, result.error) == (None, "unparseable")
+    assert complaint in result.complaint
+    assert "Answer with one JSON object" in result.complaint
+
+
+def test_complaints_stay_short() -> None:
+    """They go back to the model: a huge reply must not make a huge complaint."""
+    for reply in ("{" + '"k": ' * 100_000, json.dumps({"k" * 10_000 + str(n): n for n in range(50)}), '{"next_node": "' + "x" * 100_000):
+        assert len(normalize_action(reply).complaint) < 700
+
+
+def test_the_complaint_names_the_form_that_was_asked_for() -> None:
+    """The legacy prompt asks for five fields."""
+    assert '"thought"' in normalize_action("text", action_format="legacy").complaint
+    assert '"thought"' not in normalize_action("text").complaint
+
+
+@pytest.mark.parametrize(
+    ("reply", "native", "reasoning"),
+    [
+        (f"<think>a</think>b\n```json\n{SEARCH}\n```", None, "a\nb"),
+        (SEARCH, None, None),
+        (SEARCH, " native ", "native"),
+        (f'{SEARCH[:-1]}, "thought": "own"}}', "native", "native"),
+        (f'{SEARCH[:-1]}, "thought": " own "}}', "  ", "own"),
+        ('{"thought": "outer", "action": {"thought": "inner", "next_node": "search"}}', None, "outer"),
+        ('{"action": {"thought": "inner", "next_node": "search"}}', None, "inner"),
+        (f"I look it up.\n```json\n{SEARCH}\n```\nafterwards", None, "I look it up."),
+        (f"\ufeff<think>I look it up.</think>\n```json\n{SEARCH}\n```", None, "I look it up."),
+        (f"```json\n{SEARCH}\n```", None, None),
+        (f'Before.\n```json\n{SEARCH[:-1]}, "thought": "own"}}\n```', None, "own"),
+        (f"I look it up.\n{SEARCH}", None, "I look it up."),
+        (f"<think>I look it up.</think>{SEARCH}", None, "I look it up."),
+        (f"<think>Not {{}}.</think>\nSo:\n{SEARCH} and {SEARCH}", None, "Not {}.\n\nSo:"),
+        (f"I look it up.</think>\n[{SEARCH}]", None, "I look it up."),
+        (f'Before. {SEARCH[:-1]}, "thought": "own"}}', None, "own"),
+        (f'{SEARCH[:-1]}, "thought": ["no", "text"]}}', None, None),
+        (f'{SEARCH[:-1]}, "thought": ""}}', None, None),
+        ("no action at all", "native", "native"),
+        ('{"thought": "own"}', None, "own"),
+        (f'{SEARCH[:-1]}, "thought": "\\ud83d"}}', None, "\N{REPLACEMENT CHARACTER}"),
+        (SEARCH, "\ud83d\ude00", "\N{GRINNING FACE}"),
+    ],
+)
+def test_reasoning(reply: str, native: str | None, reasoning: str | None) -> None:
+    """Native wins, then `thought`, then the text before the fence or the first object, thoughts included; never an error."""
+    assert normalize_action(reply, native).reasoning == reasoning
+
+
+def test_any_input_at_all_gives_a_result() -> None:
+    """Objects that were parsed elsewhere are checked as strictly as text."""
+    loop: dict[str, object] = {"next_node": "a"}
+    loop["args"] = loop
+    wide: list[object] = []
+    for _ in range(60):
+        wide = [wide, wide]
+    for odd in (
+        None,
+        5,
+        1.5,
+        object(),
+        {1},
+        loop,
+        {"next_node": "a", "args": wide},
+        {"next_node": "a", "args": {"b": b"x"}},
+        {1: 2},
+        [5, "x"],
+        [],
+    ):
+        assert normalize_action(odd).error == "unparseable"
+    for number in (float("nan"), float("inf"), 10**5000):
+        assert normalize_action({"next_node": "a", "args": {"n": number}}).error == "unparseable"
+    assert normalize_action(SEARCH.encode()).action == normalize_action([json.loads(SEARCH)]).action
+    assert normalize_action(b"\xff\xfe{").error == "unparseable"
+    assert normalize_action({"next_node": "\ud83d\ude00", "args": ({"t": 1},)}).action == PlannerAction(next_node="\N{GRINNING FACE}")

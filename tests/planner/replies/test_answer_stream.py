@@ -1,0 +1,269 @@
+"""The answer appears while the reply is still being written, and nothing else of the reply ever does."""
+
+import json
+
+import pytest
+
+from services.planner.replies.answer_stream import AnswerStream
+
+FINAL = '"next_node": "final_response"'
+
+
+def visible(*chunks: str, tools: frozenset[str] = frozenset()) -> list[str]:
+    """What each chunk lets the user see."""
+    stream = AnswerStream(tools=tools)
+    return [stream.feed(chunk) for chunk in chunks]
+
+
+def read(text: str, **options: object) -> tuple[str, bool]:
+    """What of a reply is seen, fed at once and character by character, and whether it was recognised as final."""
+    at_once = AnswerStream(**options)  # type: ignore[arg-type]
+    slowly = AnswerStream(**options)  # type: ignore[arg-type]
+    shown = at_once.feed(text) + at_once.finish()
+    assert "".join(slowly.feed(char) for char in text) + slowly.finish() == shown == at_once.shown == slowly.shown
+    assert slowly.is_terminal == at_once.is_terminal
+    return shown, at_once.is_terminal
+
+
+def final(args: object, **fields: object) -> str:
+    """A final action as JSON text."""
+    return json.dumps({"next_node": "final_response", "args": args, **fields})
+
+
+def test_each_chunk_shows_what_it_brings() -> None:
+    """Nothing waits for a later chunk that is certain now."""
+    assert visible('{"next_node": "final_response", "args": {"ans', 'wer": "He', "llo", " wor", 'ld"}}') == ["", "He", "llo", " wor", "ld"]
+
+
+def test_an_answer_in_front_of_its_node_is_held_until_the_node_is_known() -> None:
+    """The key order is the model's choice."""
+    assert visible('{"args": {"answer": "hello"}, "next_node": "final_resp', 'onse"', "}") == ["", "hello", ""]
+    assert visible('{"args": {"answer": "secret"}, "next_node": "final_response', '_later"}') == ["", ""]
+
+
+@pytest.mark.parametrize(
+    "node", ["save_note", "plan", "task", "parallel", "task.tool", "final", "final_response_tool", "", "final response"]
+)
+@pytest.mark.parametrize("first", ["node", "args"])
+def test_no_other_node_shows_anything(node: str, first: str) -> None:
+    """Neither a tool call nor a plan nor a task, whatever its arguments are called."""
+    fields = {"next_node": node, "args": {"answer": "secret", "steps": [{"node": "a", "args": {"answer": "secret"}}]}}
+    keys = ["next_node", "args"] if first == "node" else ["args", "next_node"]
+    assert read(json.dumps({key: fields[key] for key in keys})) == ("", False)
+    assert read(json.dumps({key: {**fields, "args": "secret"}[key] for key in keys})) == ("", False)
+
+
+@pytest.mark.parametrize(
+    ("node", "seen"),
+    [
+        ('" final_response "', True),
+        ('"Final_Response"', True),
+        ('"final\\u005fresponse"', True),
+        ("null", True),
+        ("None", True),
+        ('"null"', True),
+        ('" NULL "', True),
+        ("5", False),
+        ("false", False),
+        ("[]", False),
+        ('["final_response"]', False),
+        ('{"next_node": "final_response"}', False),
+    ],
+)
+def test_what_counts_as_a_final_node(node: str, *, seen: bool) -> None:
+    """Padding, case and null as in the final parse; no other type."""
+    assert read(f'{{"next_node": {node}, "args": {{"answer": "x"}}}}') == ("x" if seen else "", seen)
+    assert read(f'{{"args": {{"answer": "x"}}, "next_node": {node}}}') == ("x" if seen else "", seen)
+
+
+def test_a_tool_hides_the_opcode_that_is_spelt_like_it() -> None:
+    """A tool called `Final_Response` is that tool; the exact opcode is reserved."""
+    tools = frozenset({"Final_Response", "null"})
+    assert read('{"next_node": "Final_Response", "args": {"answer": "secret"}}', tools=tools) == ("", False)
+    assert read('{"next_node": "null", "args": {"answer": "secret"}}', tools=tools) == ("", False)
+    assert read('{"next_node": "FINAL_RESPONSE", "args": {"answer": "x"}}', tools=tools) == ("x", True)
+    assert read('{"next_node": null, "args": {"answer": "x"}}', tools=tools) == ("x", True)
+
+
+@pytest.mark.parametrize("plan", ['[{"node": "a", "args": {"answer": "secret"}}]', "[]", "{}", '"p"', "0", "false"])
+@pytest.mark.parametrize("node", ["null", '"null"', '"final_response"'])
+def test_a_plan_in_front_of_the_answer_makes_it_a_plan(plan: str, node: str) -> None:
+    """Null alone is no plan."""
+    assert read(f'{{"next_node": {node}, "plan": {plan}, "args": {{"answer": "x"}}}}') == ("", False)
+    assert read(f'{{"args": {{"answer": "x"}}, "plan": {plan}, "next_node": {node}}}') == ("", False)
+    assert read(f'{{"next_node": {node}, "args": null, "plan": {plan}}}') == ("", False)
+    assert read(f'{{"next_node": {node}, "plan": null, "args": {{"answer": "x"}}}}') == ("x", True)
+
+
+@pytest.mark.parametrize(
+    ("args", "seen"),
+    [
+        ({"raw_answer": "x"}, "x"),
+        ({"answer": "x", "raw_answer": "y"}, "x"),
+        ({"raw_answer": "y", "answer": "x"}, "y"),
+        ({"meta": {"answer": "no", "args": {"answer": "no"}}, "list": ["no", {"answer": "no"}], "answer": "real"}, "real"),
+        ({"text": "T", "answer": "x", "confidence": 0.9}, "x"),
+        ({"": "no", "Answer": "no", "answer ": "no"}, ""),
+        ({"answer": 42}, ""),
+        ({"answer": {"text": "x"}}, ""),
+        ({"answer": ["x", "y"]}, ""),
+        ({"answer": None, "raw_answer": "x", "text": "no"}, "x"),
+        ({"raw_answer": None, "answer": "x"}, "x"),
+        ({"answer": 5, "raw_answer": "no"}, ""),
+        ({"answer": ""}, ""),
+        ("hello", "hello"),
+        ("  hello", "  hello"),
+        ("   ", "   "),
+        (["one", "two", "", "four"], "one\ntwo\n\nfour"),
+        (["", "b"], "\nb"),
+        (["one", 2, "three"], "one"),
+        ([{"answer": "no"}, ["no"]], ""),
+        ([], ""),
+        (5, ""),
+        (None, ""),
+    ],
+)
+def test_where_the_answer_stands(args: object, seen: str) -> None:
+    """In `args.answer` or `args.raw_answer`, whichever comes first, or in `args` itself; not deeper, not under another name."""
+    assert read(final(args)) == (seen, True)
+    assert read(json.dumps({"args": args, "next_node": "final_response"})) == (seen, True)
+
+
+def test_args_that_are_an_object_in_a_text_wait_for_the_end() -> None:
+    """The user shall see the answer, not its JSON."""
+    assert read(final(' {"answer": "x"}')) == ("", True)
+
+
+def test_fields_of_the_same_name_beside_args_do_not_count() -> None:
+    """Only `args` holds the answer that streams."""
+    assert read(final({"answer": "x"}, meta={"args": {"answer": "no"}, "next_node": "save", "plan": []})) == ("x", True)
+    assert read('{"action": {"next_node": "final_response", "args": {"answer": "x"}}}') == ("", False)
+    assert read('{"answer": "x"}') == ("", False)
+    assert read('{"next_node": "final_response", "answer": "x"}') == ("", True)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        (r"\" \\ \/ \b \f \n \r \t", '" \\ / \b \f \n \r \t'),
+        (r"caf\u00E9 \u0000", "café \0"),
+        (r"\ud83d\ude00!", "😀!"),
+        (r"\ud83d!", "\ufffd!"),
+        (r"\ude00!", "\ufffd!"),
+        (r"\ud83d\ud83d\ude00", "\ufffd😀"),
+        (r"\ude00\ud83d", "\ufffd\ufffd"),
+        (r"\ud83d\n", "\ufffd\n"),
+        ("\ud83d\ude00", "😀"),
+        ("\ud83d!", "\ufffd!"),
+        ("\\ud83d\ude00", "😀"),
+        ("line\none\ttab", "line\none\ttab"),
+        ("no \\x escape", "no "),
+        ("no \\u00g0 escape", "no "),
+        (r"it\'s", "it"),
+    ],
+)
+def test_what_a_string_means(written: str, meant: str) -> None:
+    """Escapes may be split anywhere, halves of a pair are joined, a lone half is U+FFFD; what is no JSON is left to the final parse."""
+    assert read(f'{{{FINAL}, "args": {{"answer": "{written}"}}}}') == (meant, True)
+
+
+def test_half_a_pair_waits_for_the_other_half() -> None:
+    """A chunk never ends inside a character."""
+    assert visible(f'{{{FINAL}, "args": {{"answer": "\\ud83d', '\\ude00!"}}') == ["", "😀!"]
+    assert visible(f'{{{FINAL}, "args": {{"answer": "a\ud83d', '\ude00!"}}') == ["a", "😀!"]
+    assert visible(f'{{{FINAL}, "args": {{"answer": "a\\ud83d') == ["a"]
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "\ufeff",
+        'I could set "next_node": "plan" here. ',
+        "```json\n",
+        "[",
+        '<think>or {"next_node": "final_response", "args": {"answer": "draft"}}</think>',
+        "<THINKING> 1 < 2 <b> </think> {'</THINKING>",
+        "a < b <think",
+        "Use {curly}, {}, {a, b}, {x: 1}, {{name}} and { lone. ",
+        "a { lone brace, ",
+        '{"x": 1}',
+        "[1] [-2, 3.5] [note] [ ] [[]] [x] [[word]] {[1]} {a [word} ",
+        "[1, [2, 3], {}, ",
+        'Of ["this", "or that"] and [["x"], 1]: ',
+        '{"thought": "the user\'s {"} [{"args": {"answer": "no"}}, ',
+        '{"answer": "no"} {"plan": [{"node": "a"}]}',
+    ],
+)
+def test_text_before_the_object_does_not_count(before: str) -> None:
+    """Prose, fences, thoughts and other objects are passed over."""
+    assert read(before + final({"answer": "hello"}) + " and more }") == ("hello", True)
+    assert read(before + '{"next_node": "save", "args": {"answer": "secret"}}' + final({"answer": "B"})) == ("", False)
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        {"next_node": "save", "args": {"note": '{"next_node": "final_response", "args": {"answer": "secret"}}'}},
+        {"next_node": "save", "args": {"next_node": "final_response", "args": {"answer": "secret"}}},
+        {"args": {"next_node": "final_response", "args": {"answer": "secret"}}, "next_node": "save"},
+    ],
+)
+def test_notations_that_only_the_final_parse_can_read_show_nothing(tool: dict[str, object]) -> None:
+    """Python's strings and broken JSON can hold anything, so nothing inside of them is taken for an action."""
+    for text in (
+        repr(tool),
+        "{1: 2, " + repr(tool)[1:],
+        "{# it's\n" + repr(tool)[1:],
+        "{next_node: 'save', args: " + json.dumps(tool) + "}",
+        "{" + json.dumps(tool) + "}",
+        '{"next_node": "save", "args": {"note": "he said "no" ' + json.dumps(tool) + '"}}',
+        json.dumps(json.dumps(tool)),
+        "[" + json.dumps(json.dumps(tool)) + ", ",
+        '["a", ' + json.dumps(json.dumps(tool)) + "] ",
+        '["a" b, {"x": ',
+        "['" + json.dumps(tool) + "', ",
+        "[None, '" + json.dumps(tool) + "', ",
+        "[{}, '" + json.dumps(tool) + "', ",
+        "[{}, {next_node: 1}, ",
+        "[{}, [word, ",
+        "{x: next_node} ",
+        "{next_node: 1} ",
+        "{ lone [next_node: 1} {a <think>",
+        "<think>" + json.dumps(tool),
+    ):
+        assert read(text + final({"answer": "secret"})) == ("", False)
+
+
+def test_a_key_that_may_come_once_comes_once() -> None:
+    """Behind the second one nothing is given out; the final parse refuses such a reply."""
+    assert read('{"next_node": "save", "next_node": "final_response", "args": {"answer": "secret"}}') == ("", False)
+    assert read('{"args": {"answer": "secret"}, "args": {"answer": "x"}, "next_node": "final_response"}') == ("", False)
+    assert read(f'{{{FINAL}, "args": {{"answer": "x", "answer": "y"}}}}') == ("x", True)
+
+
+def test_what_the_final_parse_forgives_the_stream_forgives() -> None:
+    """Trailing commas, raw control characters, Python's constants, a reply that is cut off."""
+    assert read(f'{{{FINAL}, "args": {{"x": [1, 2.5e-3, True,], "n": None, "answer": "a\x00b",}},}}') == ("a\0b", True)
+    assert read(f'{{{FINAL}, "args": {{"answer": "Hel') == ("Hel", True)
+    assert read(f'{{{FINAL}, "args": {{"answer": "a" "b"}}}}') == ("a", True)
+
+
+@pytest.mark.parametrize("wrong", ["NaN", "01", "1.", "tru", "nullx", "-", "x", "'s'", ",", "}", "1" * 80, '["a" "b"]', "[" * 200])
+def test_what_is_no_json_ends_the_stream(wrong: str) -> None:
+    """Whatever stands behind it waits for the final parse."""
+    assert read(f'{{{FINAL}, "x": {wrong}, "args": {{"answer": "x"}}}}') == ("", True)
+
+
+def test_the_strict_form_has_two_fields() -> None:
+    """`unified` takes the exact opcode only."""
+    assert read(final({"answer": "x"}), action_format="unified") == ("x", True)
+    assert read('{"next_node": null, "args": {"answer": "x"}}', action_format="unified") == ("", False)
+
+
+def test_nothing_is_read_after_the_end() -> None:
+    """A reply is one reply."""
+    stream = AnswerStream()
+    stream.feed(f'{{{FINAL}, "args": {{"answer": "a')
+    assert stream.finish() == ""
+    assert stream.feed("b") == ""
+    assert not AnswerStream().is_terminal

@@ -1,0 +1,281 @@
+"""Two thousand malformed replies through whole decisions of the planner, without a server: no crash, always an end, nothing invented.
+
+A run is played as the handlers play it: the dialect reads the reply chunk by chunk and decides, the rules say what follows, the fold takes
+it in. Calls get an outcome at once.
+"""
+
+import json
+import random
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from contracts.actions import FINAL_RESPONSE
+from contracts.events import ActionFormat, ActionTransport, Done
+from contracts.inbox import CallFinished
+from contracts.payload import Usage
+from contracts.tools import ToolSpec
+from services.planner.agents import Agent
+from services.planner.models.types import CallPiece, Reply
+from services.planner.replies.actions import normalize_action
+from services.planner.run.advance import advance
+from services.planner.run.commands import Ack, Append, Ask, Close, Dispatch, Open, Rules, Say, Silent, Told
+from services.planner.run.decide import comes_to, text_of
+from services.planner.run.decision import Final
+from services.planner.run.state import Run, fold
+from services.planner.strategies.react.strategy import React
+from tests.planner.replies.test_actions_properties import leaves
+from tests.planner.run.test_advance import started
+
+CANARY = "CANARY"
+STRICT = {
+    "type": "object",
+    "properties": {"q": {"type": "string"}, "answer": {"type": "string"}, "n": {"type": "integer"}},
+    "additionalProperties": False,
+}
+TOOLS = [ToolSpec(name="work", input_schema=STRICT), ToolSpec(name="save", input_schema={"type": "object"}), ToolSpec(name="plan")]
+REACT = React(native_reasoning=True, idle_s=1, total_s=1)
+
+
+@dataclass
+class Played:
+    """A run from its first reply to its end."""
+
+    action_format: ActionFormat = "auto"
+    transport: ActionTransport = "json"
+    run: Run = field(default_factory=Run)
+    events: list[Any] = field(default_factory=list)
+    shown: dict[tuple[int, int], str] = field(default_factory=dict)
+    sent: list[Any] = field(default_factory=list)
+
+    def play(self, replies: Iterator[str], rng: random.Random) -> None:
+        """Handle every message until the run has ended."""
+        opening = started(max_steps=4, max_parallel=2)
+        opening = opening.model_copy(update={"action_format": self.action_format, "action_transport": self.transport})
+        waiting = [Told("REQUESTS:1", "request", "h", 2000, started=opening, specs={spec.name: spec for spec in TOOLS})]
+        while waiting:
+            self.handle(waiting.pop(0), waiting, replies, rng)
+
+    def handle(self, told: Told, waiting: list[Told], replies: Iterator[str], rng: random.Random) -> None:
+        """One message."""
+        while True:
+            match advance(self.run, told, Rules()):
+                case Append(events):
+                    fold(self.run, self.run.seq + 1, told.now, events)
+                    self.events += events
+                    told.note(events)
+                case Ask(asked):
+                    self.ask(told, (asked.turn, asked.attempt), next(replies), rng)
+                case Say(asked, answer):
+                    self.shown[asked.turn, asked.attempt] = text_of(self.run, answer)
+                    told.decision, told.unsaid = replace(answer, restate=False), None
+                case Dispatch(calls, _):
+                    told.dispatched.update(call.call_id for call in calls)
+                    self.sent += calls
+                    for call in calls:
+                        outcome = CallFinished(call_id=call.call_id, tool=call.tool, status="succeeded", observation={"text": "seen"})
+                        waiting.append(Told(f"INBOX:{call.call_id}", "call_finished", "h", 2000, finished=outcome, specs=told.specs))
+                case Open():
+                    told.opened = True
+                case Close():
+                    told.closed = True
+                case Ack() | Silent():
+                    return
+
+    def ask(self, told: Told, key: tuple[int, int], text: str, rng: random.Random) -> None:
+        """Let the model say a reply, in pieces of any size."""
+        REACT.request(self.run, TOOLS, Agent())
+        reading = REACT.reading(self.run, TOOLS)
+        shown, rest = "", text
+        while rest:
+            size = rng.choice([1, 3, 17, 400])
+            piece, rest = rest[:size], rest[size:]
+            shown += (
+                reading.feed_call(CallPiece(0, "save" if len(rest) + size == len(text) else "", piece))
+                if self.calls(text)
+                else reading.feed(piece)
+            )
+        call = {"id": "x", "type": "function", "function": {"name": "save", "arguments": text}}
+        usage = Usage(model_calls=1, cost_usd=0.0)
+        reply = Reply(text="", tool_calls=(call,), usage=usage) if self.calls(text) else Reply(text=text, usage=usage)
+        assert shown == reading.shown
+        decision = comes_to(self.run, reading.decide(reply), 2000, Rules())
+        answer = text_of(self.run, decision)
+        if answer and isinstance(decision, Final):
+            fits = answer.startswith(shown)
+            decision = replace(decision, restate=not fits)
+            shown = answer if fits else shown
+        self.shown[key] = shown
+        told.decision = decision
+
+    def calls(self, text: str) -> bool:
+        """Whether this reply comes as the arguments of a native call."""
+        return self.transport == "tools" and text.startswith("{")
+
+
+ACTIONS: list[Any] = [
+    {"next_node": "work", "args": {"q": "alpha", "n": 7}},
+    {"next_node": "save", "args": {"answer": CANARY, "deep": {"next_node": FINAL_RESPONSE, "args": {"answer": CANARY}}}},
+    {
+        "next_node": "plan",
+        "args": {
+            "steps": [{"node": "work", "args": {"q": "beta"}}, {"node": "save", "args": {"answer": CANARY}}],
+            "join": {"node": "save"},
+        },
+    },
+    {"next_node": FINAL_RESPONSE, "args": {"answer": "gamma delta", "confidence": 0.5}},
+    {"next_node": FINAL_RESPONSE, "args": {"confidence": 0.5}},
+    {"thought": "t", "next_node": None, "args": {"raw_answer": "epsilon"}, "plan": None, "join": None},
+    {"next_node": "task", "args": {"query": CANARY, "tool": "save"}},
+    {"name": "save", "arguments": {"answer": CANARY}},
+    {"tool_calls": [{"function": {"name": "save", "arguments": json.dumps({"answer": CANARY})}}]},
+]
+PIECES = [
+    "{",
+    "}",
+    "[",
+    "]",
+    '"',
+    "'",
+    ",",
+    ":",
+    "\\",
+    "```json\n",
+    "```",
+    "<think>",
+    "</think>",
+    "null",
+    "NaN",
+    "1e999",
+    "// c\n",
+    "…",
+    "\ud83d",
+    "\x00",
+]
+LISTED = [
+    "",
+    " ",
+    "null",
+    "[]",
+    "{}",
+    "42",
+    '"',
+    "{",
+    "[{",
+    "Just prose.",
+    "```json\n```",
+    "<think>",
+    "<think>never closed {",
+    '{"next_node": }',
+    '{"next_node": 5}',
+    '{"next_node": ""}',
+    '{"next_node": "unknown", "args": {}}',
+    '{"next_node": "work", "args": {"q": 5}}',
+    '{"next_node": "work", "args": null}',
+    '{"next_node": "work", "args": "text"}',
+    '{"next_node": "plan", "args": {"steps": []}}',
+    '{"next_node": "plan", "args": {"steps": "x"}}',
+    '{"next_node": "plan", "args": {"steps": [{"node": "nope"}]}}',
+    '{"next_node": "final_response"}',
+    '{"next_node": "final_response", "args": []}',
+    '{"next_node": "final_response", "args": {"answer": {"x": [1, {"y": null}]}}}',
+    '{"next_node": "final_response", "args": {"answer": "cut',
+    '{"next_node": "work", "args": {"n": 1' + "0" * 400 + "}}",
+    '{"next_node": "work", "args": ' + "[" * 500,
+    "{" * 5000,
+    '{"a":' * 3000,
+    '{"next_node": "final_response", "args": {"answer": "\\ud83d"}}',
+    '{"next_node": "\\u0000", "args": {}}',
+    '{"next_node": "' + "x" * 5000 + '"}',
+    '{"args": {"answer": "CANARY"}, "next_node": "save"}',
+    '{"args": {"answer": "CANARY"}, "next_node": "save"',
+    'save({"answer": "CANARY"})',
+]
+
+
+def malformed(rng: random.Random) -> str:
+    """An action with characters cut out, put in, put twice; or soup."""
+    if rng.random() < 0.2:
+        return "".join(rng.choice(PIECES) for _ in range(rng.randint(0, 20)))
+    text = json.dumps(rng.choice(ACTIONS), indent=rng.choice([None, 1]))
+    ways: list[Callable[[str], str]] = [
+        lambda text: text[: rng.randrange(len(text) + 1)],
+        lambda text: text[rng.randrange(len(text) + 1) :],
+        lambda text: text.replace('"', "'"),
+        lambda text: text + text,
+        lambda text: f"Sure!\n```json\n{text}",
+        lambda text: json.dumps(text)[: rng.randint(1, len(text) + 1)],
+    ]
+    for _ in range(rng.randint(1, 3)):
+        at = rng.randrange(len(text) + 1)
+        text = text[:at] + rng.choice(PIECES) + text[at + rng.choice([0, 1, 3]) :] if rng.random() < 0.6 else rng.choice(ways)(text)
+    return text
+
+
+FORMS: list[tuple[ActionFormat, ActionTransport]] = [("auto", "json"), ("unified", "json"), ("legacy", "json"), ("auto", "tools")]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_two_thousand_malformed_replies(form: tuple[ActionFormat, ActionTransport]) -> None:
+    """In every form of speech: the run ends, its answer is what was shown, and no argument is invented or seen."""
+    rng = random.Random(7)
+    given = 0
+    while given < 2000:
+        heard: list[str] = []
+        played = Played(*form)
+        played.play(speaking(rng, heard), rng)
+        given += len(heard)
+        judge(played, heard)
+
+
+def speaking(rng: random.Random, heard: list[str]) -> Iterator[str]:
+    """A model that makes one mistake after another."""
+    while True:
+        heard.append(rng.choice(LISTED) if rng.random() < 0.2 else malformed(rng))
+        yield heard[-1]
+
+
+@pytest.mark.parametrize("reply", LISTED)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_model_that_says_nothing_else(reply: str, form: tuple[ActionFormat, ActionTransport]) -> None:
+    """For ever the same mistake: the run ends all the same."""
+    played = Played(*form)
+    played.play(iter([reply] * 50), random.Random(1))
+    judge(played, [reply])
+
+
+def judge(played: Played, heard: list[str]) -> None:
+    """What holds for every run."""
+    ends = [event for event in played.events if event.type in {"done", "error", "cancelled"}]
+    assert len(ends) == 1, heard
+    assert played.events[-1] is ends[0]
+    end = ends[0]
+    assert isinstance(end, Done)
+    answered = played.events[-2].type == "step"
+    assert answered or end.reason != "answer_complete"
+    if answered:
+        assert played.shown[max(played.shown)] == end.raw_answer, heard
+    else:
+        told = played.events[-2]
+        assert (told.type, told.text, told.done) == ("chunk", end.raw_answer, True)
+        assert (told.action_seq, told.attempt) > max(played.shown), "what was shown of broken replies is taken back"
+    written = " ".join(heard).lower()
+    for call in played.sent:
+        words = {word for leaf in leaves(call.args) for word in re.findall(r"\w+", leaf.lower())}
+        assert not {word for word in words if word not in written} - {"seen", "text", "found", "work", "save"}, (call, heard)
+    if CANARY in "".join(played.shown.values()):
+        assert named_final_by_the_model(heard), heard
+
+
+def named_final_by_the_model(heard: list[str]) -> bool:
+    """Damage may make an answer of what was an argument only by making it one: an action, prose, an object that calls nothing."""
+    for text in heard:
+        found = normalize_action(text, tools=frozenset({"work", "save", "tool_plan"}))
+        if found.action is not None and found.action.next_node == FINAL_RESPONSE and CANARY in str(found.action.args):
+            return True
+        if CANARY in text and (CANARY in text.partition("{")[0] or (found.error == "no_action" and not found.was_action)):
+            return True
+    return False

@@ -1,0 +1,39 @@
+"""The text of an answer that was asked for alone: what of a reply is the answer, and what of it is a draft."""
+
+import pytest
+
+from services.planner.models.types import Reply
+from services.planner.run.decision import Final
+from services.planner.strategies.react.reading import TextReading
+
+
+def answer(text: str) -> str:
+    """What a reply comes to; empty where it holds no answer."""
+    reading = TextReading({}, {})
+    reading.feed(text)
+    decision = reading.decide(Reply(text=text))
+    assert isinstance(decision, Final)
+    return str(decision.args.get("answer", ""))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("So be it.", "So be it."),
+        ("<think>hm</think>So be it.", "So be it."),
+        ("<Think>a</THINK><reasoning>b</reasoning>So<think>c</think> be it.", "So be it."),
+        ("<think>a <reasoning>b</think> c</reasoning>", "c</reasoning>"),
+        ("<think>a<think>b</think>So be it.", "So be it."),
+        ("<think>never closed", "<think>never closed"),
+        ("So </think> be it.", "So </think> be it."),
+    ],
+)
+def test_a_closed_thought_is_no_answer(text: str, expected: str) -> None:
+    """The first closing tag of its name ends it; what is never closed is text."""
+    assert answer(text) == expected
+
+
+@pytest.mark.parametrize("unit", ["<think>", "<think></reasoning>", "</think>", "{'", "<", "{<think>"])
+def test_a_model_that_repeats_itself_stops_nobody(unit: str) -> None:
+    """Half a megabyte of tags takes a moment."""
+    answer(unit * (500_000 // len(unit)))

@@ -1,0 +1,318 @@
+"""The rules of pauses, top-ups and restated answers, without a server; then thousands of interleavings of all of them."""
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from contracts.actions import Join
+from contracts.events import Done, Error
+from contracts.faults import Fault
+from contracts.inbox import TimerFired
+from contracts.payload import Usage
+from contracts.tools import ToolSpec
+from services.planner.run.advance import MAX_LOST, advance
+from services.planner.run.commands import Ack, Append, Ask, Close, Dispatch, Open, Say, SetTimer, Silent, Told, Wake
+from services.planner.run.decision import Decision, Failed, Final, Invalid
+from tests.planner.run.test_advance import World, calls, final, finished, started
+
+NOW = 2000
+
+
+def asked_to(world: World, *replies: Decision, **limits: object) -> None:
+    """Open a run with these limits, and let the model say these."""
+    world.play(world.told("REQUESTS:1", started=started(**limits)), *replies)
+
+
+def top_up(world: World, owner: str = "INBOX:50", **limits: object) -> list[object]:
+    """Let the run spend more; returns the moves."""
+    return carry_out(world, world.told(owner, "top_up", limits=limits, wish=owner))
+
+
+def carry_out(world: World, told: Told) -> list[object]:
+    """Handle a message whose effects are timers and wake-ups."""
+    moves: list[object] = []
+    while True:
+        todo = advance(world.run, told, world.rules)
+        match todo:
+            case Append(events):
+                world.write(told, events)
+                continue
+            case SetTimer(name, at):
+                told.timers.add((name, at))
+            case Wake():
+                told.woken = True
+            case Open():
+                told.opened = True
+            case Close():
+                told.closed = True
+        moves.append(todo)
+        if isinstance(todo, Ack | Silent | Ask | Dispatch):
+            return moves
+
+
+def carry_out_one(world: World, told: Told) -> None:
+    """Write the one record that comes next."""
+    todo = advance(world.run, told, world.rules)
+    assert isinstance(todo, Append)
+    world.write(told, todo.events)
+
+
+def test_a_pause_is_timed_and_topped_up() -> None:
+    """Whoever pauses a run times its end; whoever tops it up wakes the lane on which models are asked, and asks none itself."""
+    world = World()
+    told = world.told("REQUESTS:1", started=started(max_steps=1, grace_s=5))
+    world.play(told, calls())
+    moves = carry_out(world, world.told("INBOX:1", "call_finished", finished=finished("1-1")))
+    assert world.run.paused is not None
+    assert moves == [SetTimer("pause", NOW + 5000), Ack()]
+    assert top_up(world, max_steps=3) == [SetTimer("deadline", 61_000), Wake(), Ack()]
+    assert world.run.limits.max_steps == 4
+    assert world.types()[-1] == "resumed"
+    assert isinstance(carry_out(world, world.told("INBOX:51", "resumed"))[-1], Ask)
+    assert world.run.turn == 2
+
+
+def test_a_top_up_counts_once() -> None:
+    """However often its message comes."""
+    world = World()
+    asked_to(world, max_steps=2)
+    for _ in range(3):
+        top_up(world, max_steps=3, max_tokens=10, max_parallel=2)
+    assert (world.run.limits.max_steps, world.run.limits.max_tokens, world.run.limits.max_parallel) == (4, 10, 2)
+    assert world.types().count("topped_up") == 1
+
+
+def test_old_timers_change_nothing() -> None:
+    """Those of a pause that is over, and of a deadline that was moved."""
+    world = World()
+    asked_to(world, calls(), max_steps=1, grace_s=5)
+    carry_out(world, world.told("INBOX:1", "call_finished", finished=finished("1-1")))
+    top_up(world, max_steps=3, deadline_s=100)
+    before = len(world.written)
+    for timer in (TimerFired(timer="pause", at=NOW + 5000), TimerFired(timer="deadline", at=61_000)):
+        assert carry_out(world, world.told("INBOX:60", "timer", timer=timer)) == [Ack()]
+    assert len(world.written) == before
+    carry_out(world, world.told("INBOX:61", "timer", timer=TimerFired(timer="deadline", at=NOW + 100_000)))
+    assert world.run.paused is not None
+
+
+def test_a_pause_ends_by_its_own_timer() -> None:
+    """And by no other message, unless its time is over."""
+    world = World()
+    asked_to(world, calls(), max_steps=1, grace_s=5)
+    carry_out(world, world.told("INBOX:1", "call_finished", finished=finished("1-1")))
+    carry_out(world, world.told("INBOX:2", "resumed"))
+    assert world.run.terminal is None
+    carry_out(world, world.told("INBOX:3", "timer", timer=TimerFired(timer="pause", at=NOW + 5000)))
+    assert isinstance(world.run.terminal, Done)
+    assert world.run.terminal.raw_answer == "41"
+
+
+def test_an_outcome_in_a_pause_is_recorded_and_used_later() -> None:
+    """The last fact says that the run is paused still; afterwards the step ends and the next one begins."""
+    world = World()
+    asked_to(world, calls(3), max_parallel=1, grace_s=50, deadline_s=60)
+    carry_out(world, world.told("INBOX:1", "timer", timer=TimerFired(timer="deadline", at=61_000)))
+    carry_out(world, world.told("INBOX:2", "call_finished", finished=finished("1-1")))
+    assert world.types()[-2:] == ["observed", "paused"]
+    assert list(world.run.open) == ["1-2", "1-3"]
+    top_up(world, deadline_s=60)
+    moves = carry_out(world, world.told("INBOX:3", "resumed"))
+    assert [call.call_id for move in moves if isinstance(move, Dispatch) for call in move.calls] == ["1-2"]
+
+
+def test_a_model_call_that_a_pause_ended_is_asked_again() -> None:
+    """By the message that woke the run; the one that had asked is done."""
+    world = World()
+    told = world.told("REQUESTS:1", started=started(grace_s=50))
+    world.play(told)
+    carry_out(world, world.told("INBOX:1", "timer", timer=TimerFired(timer="deadline", at=61_000)))
+    assert isinstance(carry_out(world, told)[-1], Ack)
+    top_up(world, deadline_s=60)
+    moves = carry_out(world, world.told("INBOX:2", "resumed"))
+    assert isinstance(moves[-1], Ask)
+    assert (moves[-1].asked.turn, moves[-1].asked.attempt, moves[-1].asked.cause) == (1, 2, "resumed")
+
+
+def test_calls_that_were_announced_before_a_pause_are_sent_in_it() -> None:
+    """Nobody else will send them: after the top-up the run would wait for them for ever."""
+    world = World()
+    told = world.told("REQUESTS:1", started=started(grace_s=5))
+    world.play(told)
+    told.decision = calls()
+    carry_out_one(world, told)
+    assert world.run.open
+    carry_out_one(world, world.told("INBOX:d", "timer", timer=TimerFired(timer="deadline", at=61_000)))
+    assert world.run.paused is not None
+    [sent] = carry_out(world, told)
+    assert isinstance(sent, Dispatch)
+    assert not sent.again
+    told.dispatched.add("1-1")
+    assert carry_out(world, told) == [SetTimer("pause", NOW + 5000), Ack()]
+
+
+def test_a_waiting_call_is_not_begun_after_the_deadline() -> None:
+    """It waits for the top-up, and has its place then."""
+    world = World()
+    asked_to(world, calls(2), max_parallel=1, grace_s=5)
+    late = world.told("INBOX:1", "call_finished", finished=finished("1-1"))
+    late.now = 61_000
+    carry_out_one(world, late)
+    assert world.types()[-2:] == ["observed", "paused"]
+    top_up(world, deadline_s=60)
+    moves = carry_out(world, world.told("INBOX:2", "resumed"))
+    assert [call.call_id for call in moves[0].calls] == ["1-2"]  # type: ignore[attr-defined]
+
+
+def test_a_join_is_not_begun_after_the_deadline() -> None:
+    """It is called once the run goes on."""
+    world = World()
+    asked_to(world, replace(calls(2), join=Join(node="merge")), grace_s=5)
+    specs = {"merge": ToolSpec(name="merge")}
+    carry_out(world, world.told("INBOX:1", "call_finished", finished=finished("1-1"), specs=specs))
+    late = world.told("INBOX:2", "call_finished", finished=finished("1-2"), specs=specs)
+    late.now = 61_000
+    carry_out_one(world, late)
+    assert world.types()[-2:] == ["observed", "paused"]
+    top_up(world, deadline_s=60)
+    moves = carry_out(world, world.told("INBOX:3", "resumed", specs=specs))
+    assert [call.call_id for call in moves[0].calls] == ["1-join"]  # type: ignore[attr-defined]
+
+
+def test_an_answer_is_restated_without_asking() -> None:
+    """Under a new attempt of the same handling; what was decided stays decided."""
+    world = World()
+    told = world.told("REQUESTS:1", started=started())
+    world.play(told)
+    told.decision = Final(args={"answer": "Hello"}, restate=True)
+    todo = advance(world.run, told, world.rules)
+    assert isinstance(todo, Append)
+    assert [(event.type, event.attempt, event.cause) for event in todo.events] == [("asked", 2, "restated")]
+    world.write(told, todo.events)
+    say = advance(world.run, told, world.rules)
+    assert isinstance(say, Say)
+    told.decision, told.unsaid = Final(args=say.answer.args), None
+    carry_out(world, told)
+    assert isinstance(world.run.terminal, Done)
+    assert world.run.terminal.raw_answer == "Hello"
+
+
+@pytest.mark.parametrize("decision", [Invalid(complaint="no", reply=""), Final(args={"confidence": 1}, has_text=False)])
+def test_nothing_is_asked_again_beyond_a_budget(decision: Decision) -> None:
+    """The reply that spent it counts."""
+    world = World()
+    object.__setattr__(decision, "usage", Usage(model_calls=1, prompt_tokens=9, cost_usd=0.0))
+    asked_to(world, decision, max_tokens=9)
+    assert isinstance(world.run.terminal, Done)
+    assert world.run.terminal.reason == "budget_exhausted"
+    assert world.run.terminal.usage.prompt_tokens == 9
+
+
+def test_a_failed_call_for_the_text_leaves_the_rest_of_the_answer() -> None:
+    """The run ends with what the first reply had."""
+    world = World()
+    failing = Failed(fault=Fault(code="model_refused", reason="no"))
+    asked_to(world, Final(args={"confidence": 0.5}, has_text=False), failing)
+    done = world.run.terminal
+    assert isinstance(done, Done)
+    assert (done.reason, done.confidence) == ("no_path", 0.5)
+
+
+def test_the_text_of_an_answer_is_asked_for_once() -> None:
+    """A second reply without it ends the run with what there is."""
+    world = World()
+    empty = Final(args={}, has_text=False)
+    asked_to(world, empty, empty)
+    assert isinstance(world.run.terminal, Done)
+    assert world.types().count("repaired") == 1
+
+
+class Storm:
+    """Handlings of messages that move on, die and come back at random, until the run ends."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.world = World()
+        limits = {"max_parallel": 2, "max_steps": 2, "grace_s": 10, "max_tool_calls": 4}
+        self.handlings = [self.world.told("REQUESTS:1", started=started(**limits))]
+        self.asks: Counter[tuple[int, int]] = Counter()
+        self.timers: set[tuple[str, int]] = set()
+        self.tops = 0
+
+    def hear(self, owner: str, kind: str, **fields: object) -> None:
+        """A message arrives, once."""
+        if not any(told.owner == owner for told in self.handlings):
+            self.handlings.append(self.world.told(owner, kind, f"{self.rng.random()}", **fields))
+
+    def reply(self, turn: int) -> Decision:
+        """What the model says."""
+        final_ = final() if self.rng.random() < 0.5 else Final(args={"answer": "x"}, restate=True)
+        odd = [Invalid(complaint="no", reply=""), Failed(fault=Fault(code="model_failed", reason="503", retryable=True), again=True)]
+        if self.rng.random() < 0.2:
+            return self.rng.choice(odd)
+        return final_ if turn > 4 else calls(self.rng.randint(1, 2))
+
+    def step(self) -> None:
+        """Move one handling on, or let it die."""
+        world, position = self.world, self.rng.randrange(len(self.handlings))
+        told = self.handlings[position]
+        if self.rng.random() < 0.1:
+            fields = {"started": told.started, "finished": told.finished, "timer": told.timer, "limits": told.limits, "wish": told.wish}
+            self.handlings[position] = Told(told.owner, told.kind, f"{self.rng.random()}", NOW, **fields)  # type: ignore[arg-type]
+            return
+        match advance(world.run, told, world.rules):
+            case Append(events) if self.rng.random() < 0.9:
+                world.write(told, events)
+            case Ask(asked):
+                self.asks[asked.turn, asked.attempt] += 1
+                told.decision = self.reply(asked.turn)
+            case Say(asked, unsaid):
+                self.asks[asked.turn, asked.attempt] += 1
+                told.decision, told.unsaid = Final(args=unsaid.args), None
+            case Dispatch(sent, _):
+                told.dispatched.update(call.call_id for call in sent)
+                for call in sent:
+                    self.hear(f"INBOX:{call.call_id}", "call_finished", finished=finished(call.call_id))
+            case SetTimer(name, at):
+                told.timers.add((name, at))
+                self.timers.add((name, at))
+            case Wake():
+                told.woken = True
+                self.hear(f"INBOX:{told.owner}", "resumed")
+            case todo:
+                told.opened = told.opened or isinstance(todo, Open)
+                told.closed = told.closed or isinstance(todo, Close)
+        self.people()
+
+    def people(self) -> None:
+        """Somebody tops the run up while it waits, now and then; timers go off."""
+        if self.world.run.paused is not None and self.rng.random() < 0.2:
+            self.tops += 1
+            self.hear(f"CONTROL:{self.tops}", "top_up", limits={"max_steps": 2, "max_tool_calls": 3}, wish=f"{self.tops}")
+        if self.rng.random() < 0.002:
+            self.hear("INBOX:deadline", "timer", timer=TimerFired(timer="deadline", at=61_000))
+        for name, at in list(self.timers):
+            if name == "pause" and self.rng.random() < 0.002:
+                self.hear(f"INBOX:pause-{at}", "timer", timer=TimerFired(timer="pause", at=at))
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_every_interleaving_ends_once(seed: int) -> None:
+    """With pauses, top-ups, failures, repairs and restated answers in it: one end, each call settled once, no attempt asked twice."""
+    storm = Storm(seed)
+    for _ in range(20_000):
+        storm.step()
+        if storm.world.run.terminal is not None:
+            break
+    types = Counter(storm.world.types())
+    assert types["done"] + types["error"] == 1
+    if types["error"]:
+        end = storm.world.run.terminal
+        assert isinstance(end, Error)
+        assert end.code in {"too_many_attempts", "model_failed"}
+        assert storm.world.run.lost >= MAX_LOST or end.code == "model_failed"
+    observed = Counter(event.call_id for events in storm.world.written for event in events if event.type == "observed")  # type: ignore[attr-defined]
+    assert max(observed.values(), default=0) <= 1
+    assert max(storm.asks.values()) == 1

@@ -1,0 +1,123 @@
+"""A reply is resolved once, at one moment: what was shown is what is recorded, however the clock jumps in between."""
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from contracts.events import Chunk, Done
+from contracts.faults import Fault
+from contracts.payload import Usage
+from services.planner.effects import executor, model_call
+from services.planner.run.advance import advance
+from services.planner.run.commands import Ack, Append, Ask, Close, Open, Say, Silent, Told
+from services.planner.run.decide import comes_to, text_of
+from services.planner.run.decision import Decision, Failed, Final, Invalid
+from services.planner.run.state import Run, fold
+from tests.planner.conftest import Plan
+from tests.planner.run.test_advance import World, started
+from tests.support.model_server import ModelServer
+from tests.support.model_server import Say as Reply
+
+DEADLINE = 61_000
+USAGE = Usage(model_calls=1, cost_usd=0.0)
+SALVAGED = Invalid(complaint="no action", reply="It is 42.", salvage=Final(args={"answer": "It is 42."}, usage=USAGE), usage=USAGE)
+REPLIES: list[Decision] = [
+    SALVAGED,
+    Invalid(complaint="no action", reply="{", usage=USAGE),
+    Failed(fault=Fault(code="model_failed", reason="503", retryable=True), again=True, usage=USAGE),
+    Final(args={"confidence": 0.5}, has_text=False, usage=USAGE),
+    Final(args={"answer": "Hello"}, usage=USAGE),
+    Final(args={"answer": "Hello"}, restate=True, usage=USAGE),
+]
+
+
+class Clocked:
+    """One handling whose clock jumps, at random, between all that happens: also past the deadline."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.world = World()
+        self.told: Told = self.world.told("REQUESTS:1", started=started())
+        self.shown: dict[tuple[int, int], str] = {}
+
+    def tick(self) -> int:
+        """Time goes on, at times by a minute."""
+        self.told.now += self.rng.choice([1, 1, 20_000, 60_000])
+        return self.told.now
+
+    def ask(self, key: tuple[int, int]) -> None:
+        """The model replies: the reply is resolved, shown, and then stored for a while."""
+        world, told = self.world, self.told
+        decision = comes_to(world.run, self.rng.choice(REPLIES), self.tick(), world.rules)
+        again = isinstance(decision, Final) and decision.restate
+        self.shown[key] = "void" if again else text_of(world.run, decision)
+        told.decision = decision
+        self.tick()
+
+    def play(self) -> None:
+        """Handle the request to its end."""
+        world, told = self.world, self.told
+        while True:
+            match advance(world.run, told, world.rules):
+                case Append(events):
+                    world.write(told, events)
+                    self.shown |= {(event.action_seq, event.attempt): event.text for event in events if isinstance(event, Chunk)}
+                case Ask(asked):
+                    self.ask((asked.turn, asked.attempt))
+                case Say(asked, answer):
+                    self.shown[asked.turn, asked.attempt] = text_of(world.run, answer)
+                    told.decision, told.unsaid = replace(answer, restate=False), None
+                    self.tick()
+                case Open():
+                    told.opened = True
+                case Close():
+                    told.closed = True
+                case Ack() | Silent():
+                    return
+
+
+@pytest.mark.parametrize("seed", range(400))
+def test_what_is_recorded_was_shown_whatever_the_clock_does(seed: int) -> None:
+    """The chunks of the last attempt are the answer of `done`."""
+    clocked = Clocked(seed)
+    clocked.play()
+    end = clocked.world.run.terminal
+    assert end is not None
+    if isinstance(end, Done):
+        assert clocked.shown[max(clocked.shown)] == end.raw_answer
+
+
+def test_a_resolution_stands() -> None:
+    """A reply that was to be repaired in time is not salvaged later, when nobody can be shown the text any more."""
+    world = World()
+    told = world.told("REQUESTS:1", started=started())
+    world.play(told)
+    told.decision = comes_to(world.run, SALVAGED, DEADLINE - 1, world.rules)
+    told.now = DEADLINE + 1
+    todo = advance(world.run, told, world.rules)
+    assert isinstance(todo, Append)
+    later = Run()
+    fold(later, 1, told.now, [*world.written[0], *todo.events])
+    assert isinstance(later.terminal, Done)
+    assert later.terminal.reason == "budget_exhausted"
+    assert [event.text for event in todo.events if isinstance(event, Chunk)] == [later.terminal.raw_answer]
+
+
+async def test_a_run_whose_deadline_passes_between_showing_and_recording(
+    plan: Plan, provider: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A provider's library that is slow to let go of a request lies between the two: the answer of the end was shown all the same."""
+    close, now, late = model_call._close, executor.now, [0]
+
+    async def slow(*given: Any) -> None:
+        await close(*given)
+        late[0] = 700_000
+
+    monkeypatch.setattr(model_call, "_close", slow)
+    monkeypatch.setattr(executor, "now", lambda: now() + late[0])
+    provider.say(Reply(text="It is 42."))
+    story = await (await plan()).tell()
+    assert (story.end.type, story.end.reason) == ("done", "budget_exhausted")
+    assert story.shown() == story.end.raw_answer

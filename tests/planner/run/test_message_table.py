@@ -1,0 +1,178 @@
+"""The table of what a message may do, in docs/architecture.md and above `advance`: each cell is played, without a server."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from contracts.inbox import TimerFired
+from services.planner.run import advance as module
+from services.planner.run.advance import advance
+from services.planner.run.commands import (
+    Ack,
+    Append,
+    Ask,
+    Close,
+    Dispatch,
+    KeepContext,
+    Open,
+    ReadShown,
+    SetTimer,
+    Silent,
+    Told,
+    Wake,
+)
+from tests.planner.run.test_advance import World, calls, finished, started
+
+ROOT = Path(__file__).resolve().parents[2]
+STATES = ("run not started", "model in flight", "calls open", "paused", "run ended")
+EVENTS = re.compile(
+    r"\b(?:run_started|asked|observed|called|step|paused|topped_up|resumed|stopping|done|cancelled|error)\b",
+)
+BUDGET = {"done", "paused"}
+DEADLINE = TimerFired(timer="deadline", at=61_000)
+OWNER = "REQUESTS:1"
+
+Play = Callable[[World], object]
+
+
+def cells(text: str) -> dict[tuple[str, str], str]:
+    """What stands in the table, by message and state, without the marks of code."""
+    lines = text[text.index("| message | run not started") :].replace("`", "").partition("\n\n")[0].splitlines()
+    table = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert tuple(table[0][1:]) == STATES
+    return {(row[0], state): cell for row in table[2:] for state, cell in zip(STATES, row[1:], strict=True)}
+
+
+TABLE = cells(module.__doc__ or "")
+
+
+def handle(world: World, told: Told) -> list[object]:
+    """Handle a message until it is acknowledged, or the model is to be asked; returns the moves."""
+    moves: list[object] = []
+    while True:
+        todo = advance(world.run, told, world.rules)
+        moves.append(todo)
+        carry_out(world, told, todo)
+        if isinstance(todo, Ack | Silent | Ask):
+            return moves
+
+
+def carry_out(world: World, told: Told, todo: object) -> None:
+    """Note what a handler would have done."""
+    match todo:
+        case Append(events):
+            world.write(told, events)
+        case KeepContext():
+            told.kept = True
+        case Open():
+            told.opened = True
+        case Dispatch(sent, _):
+            told.dispatched.update(call.call_id for call in sent)
+        case SetTimer(name, at):
+            told.timers.add((name, at))
+        case Wake():
+            told.woken = True
+        case ReadShown():
+            told.shown = "seen"
+        case Close():
+            told.closed = True
+
+
+def asking(**limits: object) -> Play:
+    """The model is being asked."""
+    return lambda world: world.play(world.told(OWNER, started=started(**limits)))
+
+
+def calling(count: int = 1, /, **limits: object) -> Play:
+    """So many calls are open, or wait for a place."""
+    return lambda world: world.play(world.told(OWNER, started=started(**limits)), calls(count))
+
+
+def pausing(before: Play) -> Play:
+    """The deadline has come meanwhile, and the run has a grace."""
+
+    def play(world: World) -> None:
+        before(world)
+        handle(world, world.told("INBOX:5", "timer", timer=DEADLINE))
+        assert world.run.paused is not None
+
+    return play
+
+
+def ended(world: World) -> None:
+    """A run that somebody has ended."""
+    calling()(world)
+    handle(world, world.told("INBOX:6", "cancel"))
+
+
+GRACE: dict[str, object] = {"grace_s": 5, "deadline_s": 60}
+
+
+def freeing(world: World) -> None:
+    """A call waits, and a place became free while the run was paused, which it is no longer."""
+    pausing(calling(2, max_parallel=1, **GRACE))(world)
+    handle(world, world.told("INBOX:6", "call_finished", finished=finished("1-1")))
+    handle(world, told(world, "top_up"))
+
+
+PLAYS: dict[str, list[Play]] = {
+    "run not started": [lambda _: None],
+    "model in flight": [asking(), asking(**GRACE)],
+    "calls open": [
+        calling(),
+        calling(2),
+        calling(2, max_parallel=1),
+        calling(max_steps=1),
+        calling(**GRACE),
+        calling(max_steps=1, **GRACE),
+    ],
+    "paused": [pausing(calling(**GRACE)), pausing(asking(**GRACE))],
+    "run ended": [ended],
+}
+"""The ways into each state that make a difference."""
+
+
+def told(world: World, message: str) -> Told:
+    """One handling of a message, by another process than the ones before."""
+    match message.split():
+        case ["request"]:
+            return world.told(OWNER, holder="second", started=started(), context=True)
+        case ["call_finished"]:
+            return world.told("INBOX:9", "call_finished", finished=finished("1-1"))
+        case ["timer", name]:
+            at = world.run.paused.until if world.run.paused is not None and name == "pause" else DEADLINE.at
+            return world.told("INBOX:9", "timer", timer=TimerFired.model_validate({"timer": name, "at": at}))
+        case ["top_up"]:
+            return world.told("INBOX:9", "top_up", limits={"max_steps": 3, "deadline_s": 60}, wish="INBOX:9")
+        case _:
+            return world.told("INBOX:9", message)
+
+
+@pytest.mark.parametrize(("message", "state"), TABLE)
+def test_a_cell_says_what_happens(message: str, state: str) -> None:
+    """Exactly its events, over all ways into the state; and its effects."""
+    written: set[str] = set()
+    moves: list[object] = []
+    for play in [*PLAYS[state], *([freeing] if (message, state) == ("resumed", "calls open") else [])]:
+        world = World()
+        play(world)
+        before = len(world.types())
+        found = handle(world, told(world, message))
+        assert isinstance(found[-1], Ack | Ask)
+        written |= set(world.types()[before:])
+        moves += found
+    cell = TABLE[message, state]
+    allowed = set(EVENTS.findall(cell)) | (BUDGET if "budget" in cell else set())
+    assert written - {"chunk"} - ({"step"} if "step" not in allowed and allowed & BUDGET else set()) == allowed, cell
+    for kind, words in ((KeepContext, "keep the context"), (ReadShown, "read what was shown"), (Wake, "wake"), (Dispatch, "dispatch")):
+        assert any(isinstance(move, kind) for move in moves) == (words in cell or (kind is Dispatch and "called" in cell)), (kind, cell)
+    # An end is followed by what belongs to it.
+    ends = bool(allowed & {"done", "cancelled", "error"})
+    assert any(isinstance(move, Close) for move in moves) == ("close" in cell or ends), cell
+
+
+def test_the_document_has_the_same_table() -> None:
+    """Word for word, but for the marks of code."""
+    assert cells((ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")) == TABLE

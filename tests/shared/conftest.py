@@ -1,0 +1,5 @@
+"""The same connected bus as in the tests of messaging."""
+
+from tests.messaging.conftest import bus
+
+__all__ = ["bus"]

@@ -1,0 +1,100 @@
+"""Artifacts under their dotted paths, and back in their places."""
+
+from typing import Any
+
+import pytest
+
+from services.shared.redaction import as_reference, collect, dotted, holds_reference, plain, redact, restore, well_formed
+
+BLOB = {"type": "string", "artifact": True}
+REF = {"artifact_id": "0" * 32, "mime_type": "application/json", "size": 43_000, "sha256": "a" * 64, "json_type": "dict"}
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        (("chart",), "chart"),
+        (("items", 0, "blob"), "items[0].blob"),
+        ((0, 1), "[0][1]"),
+        (("files", "report.pdf", "blob"), 'files["report.pdf"].blob'),
+        (("a.b",), '["a.b"]'),
+        (("a b",), "a b"),
+        (("",), '[""]'),
+        (("$",), '["$"]'),
+        (("it[0]", "x"), '["it[0]"].x'),
+        ((), "$"),
+    ],
+)
+def test_a_path_has_one_name(path: tuple[str | int, ...], name: str) -> None:
+    """Quoted where it would be ambiguous; no two paths share a name."""
+    assert dotted(path) == name
+
+
+def test_nested_artifacts_are_collected_under_dotted_paths() -> None:
+    """Lists by index, maps by key."""
+    schema = {"properties": {"items": {"items": {"properties": {"blob": BLOB}}}, "by": {"additionalProperties": BLOB}}}
+    value = {"items": [{"blob": "a"}, {"n": 1}, {"blob": "b"}], "by": {"k": "c", "x.y": "d"}}
+    assert collect(value, schema) == {"items[0].blob": "a", "items[2].blob": "b", "by.k": "c", 'by["x.y"]': "d"}
+
+
+def test_a_marked_value_is_one_artifact_whatever_is_marked_inside_it() -> None:
+    """The outermost mark counts."""
+    schema = {"properties": {"a": {"artifact": True, "properties": {"b": BLOB}}}}
+    assert collect({"a": {"b": "x", "c": 1}}, schema) == {"a": {"b": "x", "c": 1}}
+
+
+@pytest.mark.parametrize("mark", [{"format": "binary"}, {"format": "base64url"}, {"contentEncoding": "base64"}])
+def test_text_that_the_schema_calls_binary_is_bytes(mark: dict[str, Any]) -> None:
+    """Tools in any language send base64; its size is that of the bytes."""
+    schema = {"properties": {"pdf": {**BLOB, **mark}}}
+    assert collect({"pdf": "JVBERi0xLjT//gCf"}, schema) == {"pdf": b"%PDF-1.4\xff\xfe\x00\x9f"}
+    assert redact({"pdf": "JVBERi0xLjT//gCf"}, schema) == {"pdf": "<artifact:bytes size=12B>"}
+    assert collect({"pdf": "no base64"}, schema) == {"pdf": "no base64"}
+
+
+def test_bytes_inside_a_result_are_no_reason_to_crash() -> None:
+    """As a value of their own or inside one."""
+    schema = {"properties": {"a": {"type": "object", "artifact": True}, "pdf": {**BLOB, "format": "binary"}}}
+    value = {"a": {"raw": b"\xff"}, "pdf": b"\xff\xfe"}
+    assert collect(value, schema) == value
+    assert redact(value, schema) == {"a": "<artifact:dict size=14B>", "pdf": "<artifact:bytes size=2B>"}
+
+
+def test_artifacts_return_to_their_places_by_value_or_by_reference() -> None:
+    """A placeholder that nobody knows stays."""
+    observation = {"n": 1, "chart": "<artifact:dict size=42KB>", "rows": [{"b": "<artifact:str size=3B>"}], "gone": "<artifact:int>"}
+    restored = restore(observation, {"chart": REF, "rows[0].b": "abc"})
+    assert restored == {"n": 1, "chart": REF, "rows": [{"b": "abc"}], "gone": "<artifact:int>"}
+    ref = as_reference(REF)
+    assert ref is not None
+    assert restore("<artifact:dict size=42KB>", {"$": ref}) == REF
+
+
+def test_a_reference_where_a_mark_stands_is_shown_as_a_placeholder() -> None:
+    """It says what the value would have said."""
+    assert redact({"chart": REF}, {"properties": {"chart": {"artifact": True}}}) == {"chart": "<artifact:dict size=42KB>"}
+
+
+@pytest.mark.parametrize("change", [{"artifact_id": "x"}, {"sha256": "A" * 64}, {"size": -1}, {"size": "many"}, {"json_type": "tree"}])
+def test_what_does_not_have_the_shape_is_no_reference(change: dict[str, Any]) -> None:
+    """Every field is checked, and none may be missing."""
+    assert as_reference(REF) is not None
+    assert as_reference(REF | change) is None
+    assert as_reference({key: value for key, value in REF.items() if key not in change or key == "json_type"} | {"json_type": 1}) is None
+
+
+def test_a_reference_is_found_anywhere() -> None:
+    """Where nobody can look any more, the answer is yes."""
+    deep: Any = {"a": [1, {"b": REF}]}
+    assert holds_reference(deep)
+    assert not holds_reference({"a": [1, {"b": {"artifact_id": "0" * 32}}]})
+    for _ in range(5_000):
+        deep = [deep]
+    assert holds_reference(deep)
+
+
+def test_values_are_made_fit_for_every_reader() -> None:
+    """Lone surrogates, NaN, bytes and endless depth."""
+    assert well_formed("a\ud83d\ude00\ud800") == "a😀\ufffd"
+    assert plain({"a": float("nan"), 1: (b"\xff", "\udc00")}) == {"a": None, "1": ["/w==", "\ufffd"]}
+    assert plain([[[1]]], 2) == [[None]]

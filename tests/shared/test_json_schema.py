@@ -1,0 +1,198 @@
+"""Schemas that others wrote: what one may be, and what checking a value by it may cost."""
+
+import multiprocessing
+import time
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from services.shared.json_schema import InvalidSchema, check_schema, complaints
+from services.shared.redaction import collect, redact
+from tests.support.schemas import chained
+
+EXPRESSION = {
+    "$ref": "#/$defs/e",
+    "$defs": {
+        "e": {
+            "anyOf": [
+                {"type": "string"},
+                {
+                    "type": "object",
+                    "properties": {"left": {"$ref": "#/$defs/e"}, "right": {"$ref": "#/$defs/e"}},
+                    "required": ["left", "right"],
+                },
+                {"type": "object", "properties": {"left": {"$ref": "#/$defs/e"}, "sign": {"type": "string"}}, "required": ["left", "sign"]},
+            ]
+        }
+    },
+}
+
+
+def nested(levels: int, leaf: Any = "x") -> Any:
+    """A value of which two members of EXPRESSION look at each level."""
+    value = leaf
+    for _ in range(levels):
+        value = {"left": value, "right": "y"}
+    return value
+
+
+def said(value: Any, schema: dict[str, Any]) -> str:
+    """The complaints as one text, or why there are none."""
+    try:
+        return "; ".join(complaints(value, schema))
+    except InvalidSchema as error:
+        return f"{type(error).__name__}: {error}"
+
+
+@pytest.mark.parametrize("by", ["anyOf", "oneOf", "allOf", "patternProperties", "dependentSchemas", "prefixItems"])
+def test_a_schema_that_doubles_at_each_level_is_refused(by: str) -> None:
+    """2^39 subschemas in 3 KB."""
+    with pytest.raises(InvalidSchema, match="expands to more than 50,000 subschemas"):
+        check_schema(chained(40, by=by))
+    assert "expands to more than" in said({"a": 5}, chained(40, by=by))
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ({"description": "x" * 200_000}, "200,018 bytes, and at most 131,072"),
+        ({"properties": {f"p{number}": {"pattern": "^a+$"} for number in range(101)}}, "101 regular expressions"),
+        ({"pattern": "a" * 1_001}, "1,001 characters"),
+        ({"$ref": "#"}, "refers to itself"),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}, {}]}, "b": {"allOf": [{"$ref": "#/$defs/a"}]}}}, "itself"),
+        ({"$ref": "#/$defs/nowhere"}, "leads nowhere"),
+        ({"$ref": "#nowhere"}, "leads nowhere"),
+        ({"$ref": "other.json"}, "another document"),
+        ({"$ref": 5}, "no text"),
+        ({"$defs": {"a": {"$id": "a.json", "type": "string"}}, "$ref": "#/$defs/a"}, "`\\$id` of its own"),
+        ({"$defs": {"a": {"$anchor": "z"}, "b": {"$anchor": "z", "type": "null"}}, "$ref": "#z"}, "two places"),
+    ],
+)
+def test_what_is_beyond_the_bounds_is_refused_with_a_reason(schema: dict[str, Any], reason: str) -> None:
+    """In few words; what it holds otherwise does not matter."""
+    with pytest.raises(InvalidSchema, match=reason):
+        check_schema(schema)
+
+
+def test_a_schema_that_is_nested_too_deep_is_refused() -> None:
+    """Before anything goes down into it."""
+    schema: dict[str, Any] = {}
+    for _ in range(150):
+        schema = {"not": schema}
+    with pytest.raises(InvalidSchema, match="more than 100 levels deep"):
+        check_schema(schema)
+
+
+def test_ordinary_schemas_are_taken() -> None:
+    """Recursive ones, those with many fields, an `$id`, anchors and definitions that are used often."""
+    address = {"type": "object", "properties": {f"line{number}": {"type": "string"} for number in range(20)}}
+    orders = {"$defs": {"address": address}, "properties": {f"order{n}": {"$ref": "#/$defs/address"} for n in range(500)}}
+    assert said({"order3": {"line4": 1}}, orders) == 'order3.line4: 1 is not of type "string"'
+    assert said(nested(5), EXPRESSION) == ""
+    assert "not valid under any" in said(nested(5, 5), EXPRESSION)
+    here = {"$id": "https://example.org/s", "$ref": "https://example.org/s#/$defs/a", "$defs": {"a": {"type": "string"}}}
+    assert said(5, here) == '5 is not of type "string"'
+    assert said(5, {"$ref": "#z", "$defs": {"a": {"$anchor": "z", "type": "string"}}}) == '5 is not of type "string"'
+    assert said({"a": {"b": 1, "c": 2}}, {"properties": {"a": {"properties": {"b": {}}, "unevaluatedProperties": False}}}) != ""
+
+
+def test_the_work_of_one_check_is_bounded_where_the_value_makes_it() -> None:
+    """Two members look at each level of the value, so each level doubles what is to be done."""
+    assert said(nested(12), EXPRESSION) == ""
+    assert said(nested(40), EXPRESSION) == "TooMuchWork: the value can be held against the schema in too many ways"
+    assert "too large to say in which way" in said(nested(12, 5), EXPRESSION)
+
+
+def test_large_values_are_checked_and_explained() -> None:
+    """As long as that takes no longer than the check itself."""
+    rows = {"type": "array", "items": {"properties": {"n": {"type": "integer"}}}}
+    value: list[Any] = [{"n": number} for number in range(5_000)]
+    assert said(value, rows) == ""
+    value[4_711] = {"n": "x"}
+    assert said(value, rows) == '[4711].n: "x" is not of type "integer"'
+
+
+def test_marks_are_read_and_applied_in_bounded_work() -> None:
+    """What is not known for certain within the bound is hidden."""
+    schema = chained(40, leaf={"type": "object", "properties": {"secret": {"artifact": True}}})
+    schema["$defs"]["wide"] = {"anyOf": [{"required": [f"k{n}"], "properties": {f"k{n}": {"artifact": True}}} for n in range(2_000)]}
+    schema["properties"]["rows"] = {"items": {"$ref": "#/$defs/wide"}}
+    value = {"a": {"secret": "CANARY"}, "rows": [{"k7": "CANARY"} for _ in range(3_000)]}
+    began = time.process_time()
+    shown = redact(value, schema)
+    assert collect(value, schema)["a.secret"] == "CANARY"
+    assert "CANARY" not in str(shown)
+    assert time.process_time() - began < 10
+
+
+LEAVES = st.sampled_from([{"type": "string"}, {"type": "object"}, {"required": ["x"]}, {"artifact": True}, True, {"pattern": "^(a+)+$"}])
+KEYWORDS: tuple[str, ...] = (
+    "anyOf",
+    "oneOf",
+    "allOf",
+    "not",
+    "if",
+    "properties",
+    "patternProperties",
+    "additionalProperties",
+    "items",
+    "contains",
+)
+KEYWORDS += ("prefixItems", "propertyNames", "dependentSchemas", "unevaluatedProperties", "unevaluatedItems")
+
+
+@st.composite
+def shapes(draw: st.DrawFn) -> dict[str, Any]:
+    """Definitions that refer to each other, earlier or later, several times, under any keyword."""
+    count = draw(st.integers(2, 40))
+    definitions: dict[str, Any] = {"a0": draw(LEAVES)}
+    for level in range(1, count):
+        schema: dict[str, Any] = {}
+        for keyword in draw(st.lists(st.sampled_from(KEYWORDS), min_size=1, max_size=3, unique=True)):
+            highest = count - 1 if draw(st.integers(0, 19)) == 0 else level - 1
+            parts = [{"$ref": f"#/$defs/a{draw(st.integers(max(0, level - 2), highest))}"} for _ in range(draw(st.integers(1, 3)))]
+            schema |= as_keyword(keyword, parts)
+        definitions[f"a{level}"] = schema
+    return {"type": "object", "properties": {"x": {"$ref": f"#/$defs/a{count - 1}"}}, "$defs": definitions}
+
+
+def as_keyword(keyword: str, parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """The keyword with these subschemas, in its form."""
+    if keyword in {"anyOf", "oneOf", "allOf", "prefixItems"}:
+        return {keyword: parts}
+    if keyword == "if":
+        return dict(zip(("if", "then", "else"), parts, strict=False))
+    if keyword in {"properties", "patternProperties", "dependentSchemas"}:
+        return {keyword: dict(zip(("x", "xx", "y"), parts, strict=False))}
+    return {keyword: parts[0]}
+
+
+VALUES = st.recursive(
+    st.sampled_from([5, "x", "a" * 40 + "!", None]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["x", "xx", "y"]), inner, max_size=3),
+    max_leaves=30,
+)
+
+
+def checked(given_: Any) -> float:
+    """CPU seconds of reading, checking and redacting."""
+    schema, value = given_
+    began = time.process_time()
+    said({"x": value}, schema)
+    redact({"x": value}, schema)
+    collect({"x": value}, schema)
+    return time.process_time() - began
+
+
+def test_no_schema_holds_a_process_up() -> None:
+    """Whatever refers to whatever. In a process of its own, since what is too slow here would never end."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+
+        @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+        @given(shapes(), VALUES)
+        def every(schema: dict[str, Any], value: Any) -> None:
+            assert pool.apply_async(checked, ((schema, value),)).get(timeout=20) < 2
+
+        every()

@@ -1,0 +1,189 @@
+"""Images among what tools return: cleaned before anybody keeps or sees them, or left out with a warning."""
+
+import base64
+import json
+import os
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field
+
+from contracts.artifacts import ArtifactRef
+from contracts.inbox import CallFinished
+from runwire import ToolContext, tool
+from tests.gateway.pictures import CANARY, FORMATS, corners, drawn, encoded, png_of, talkative, zeros
+from tests.support.nats_server import NatsServer
+from tests.support.s3_servers import S3Server
+from tests.support.stores import Store, serving
+from tests.tool_runner.conftest import Planner, Serve, Start
+
+UPRIGHT = ["red", "lime", "blue", "white"]
+ARTIFACT: dict[str, Any] = {"artifact": True}
+PIECE = 60_000
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """The embedded S3 server."""
+    with S3Server("rclone", tmp_path_factory.mktemp("s3")) as found:
+        yield found
+
+
+@pytest.fixture
+async def store(s3: S3Server, server: NatsServer) -> AsyncIterator[Store]:
+    """An artifact store beside the tool runner."""
+    async with serving(s3, server.url) as found:
+        found.tenant = "default"
+        yield found
+
+
+class Shot(BaseModel):
+    """Bytes travel as base64, which the schema says; of the other text nobody says what it is."""
+
+    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+
+    note: str = "a word"
+    photo: bytes = Field(json_schema_extra={**ARTIFACT, "format": "binary"})
+    text: str = Field(default="", json_schema_extra=ARTIFACT)
+    plain: str = Field(default="no image", json_schema_extra=ARTIFACT)
+
+
+def heavy(kind: str) -> bytes:
+    """An image that says more than it shows, too large for a message."""
+    noise = drawn((200, 200))
+    noise.frombytes(os.urandom(200 * 200 * 3))
+    noise.paste(drawn((100, 100)), (0, 0))
+    options: dict[str, Any] = {"comment": CANARY.encode(), "quality": 100} if kind == "jpeg" else {}
+    if kind == "png":
+        return encoded(noise, kind, exif=b"Exif\0\0" + CANARY.encode())
+    return encoded(noise, kind, **options)
+
+
+async def bytes_of(store: Store, value: Any) -> bytes:
+    """An artifact's bytes, wherever they are."""
+    if isinstance(value, str):
+        return base64.b64decode(value)
+    return (await store.client.read("default", ArtifactRef.model_validate(value).artifact_id, limit=1 << 24))[1]
+
+
+async def kept_of(store: Store, run: str) -> list[bytes]:
+    """Everything that is kept of a run."""
+    listed = (await store.client.list("default", run=run)).artifacts
+    return [(await store.client.read("default", each.ref.artifact_id, limit=1 << 24))[1] for each in listed]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+async def test_images_lose_what_they_say(planner: Planner, start_runner: Start, serve_tools: Serve, store: Store, kind: str) -> None:
+    """As bytes and as a text; what is no image stays as it is."""
+
+    @tool(idempotent=True)
+    async def shoot() -> Shot:
+        return Shot(photo=talkative(kind), text=base64.b64encode(talkative(kind)).decode())
+
+    serve_tools(shoot)
+    await start_runner()
+    finished = await planner.call("shoot", {})
+    assert CANARY.encode() in talkative(kind)
+    assert finished.artifacts["plain"] == "no image"
+    for path in ("photo", "text"):
+        body = await bytes_of(store, finished.artifacts[path])
+        assert CANARY.encode() not in body
+        assert corners(body) == UPRIGHT
+    assert not finished.warnings
+
+
+@pytest.mark.parametrize("kind", ["png", "jpeg"])
+async def test_heavy_images_are_kept_clean_alone(
+    planner: Planner, start_runner: Start, serve_tools: Serve, store: Store, kind: str
+) -> None:
+    """As a field and as a stream that the store assembles: both are references, and nothing that the run keeps has metadata."""
+    image = heavy(kind)
+    assert CANARY.encode() in image
+    assert len(image) > PIECE
+
+    @tool(idempotent=True)
+    async def shoot(ctx: ToolContext) -> Shot:
+        for at in range(0, len(image), PIECE):
+            piece = image[at : at + PIECE]
+            await ctx.emit_artifact(stream_id="film", chunk=piece, done=at + PIECE >= len(image), artifact_type=f"image/{kind}")
+        return Shot(photo=image)
+
+    serve_tools(shoot)
+    await start_runner()
+    run = await planner.request("shoot", {})
+    finished = await planner.outcome(run)
+    refs = [ArtifactRef.model_validate(finished.artifacts[path]) for path in ("photo", "film")]
+    assert [(ref.mime_type, ref.json_type) for ref in refs] == [(f"image/{kind}", "bytes")] * 2
+    kept = await kept_of(store, run)
+    assert len(kept) == 2
+    assert not [body for body in kept if CANARY.encode() in body]
+
+
+async def refused(planner: Planner, start_runner: Start, serve_tools: Serve, body: bytes, **settings: Any) -> tuple[str, CallFinished]:
+    """What becomes of a call with such an image, as a field and as a stream."""
+
+    @tool(idempotent=True)
+    async def shoot(ctx: ToolContext) -> Shot:
+        for at in range(0, len(body), PIECE):
+            piece = body[at : at + PIECE]
+            await ctx.emit_artifact(stream_id="film", chunk=piece, done=at + PIECE >= len(body), artifact_type="image/png")
+        return Shot(photo=body)
+
+    serve_tools(shoot)
+    await start_runner(**settings)
+    run = await planner.request("shoot", {})
+    return run, await planner.outcome(run)
+
+
+async def test_what_cannot_be_cleaned_is_left_out(planner: Planner, start_runner: Start, serve_tools: Serve, store: Store) -> None:
+    """An image that is cut short: the call succeeds, nothing of it is kept, and the run is warned."""
+    run, finished = await refused(planner, start_runner, serve_tools, heavy("png")[:90_000])
+    assert (finished.status, list(finished.artifacts)) == ("succeeded", ["text", "plain"])
+    assert finished.observation["note"] == "a word"
+    assert [warning.partition(": it is")[0] for warning in finished.warnings] == [
+        "image_dropped: photo of shoot",
+        "image_dropped: film of shoot",
+    ]
+    assert not await kept_of(store, run)
+
+
+@pytest.mark.parametrize("limit", [{"max_image_bytes": 80_000}, {"max_image_pixels": 30_000}, {"max_image_side": 150}])
+async def test_the_limits_are_those_of_uploads(
+    planner: Planner, start_runner: Start, serve_tools: Serve, store: Store, limit: dict[str, int]
+) -> None:
+    """Bytes, pixels and sides."""
+    run, finished = await refused(planner, start_runner, serve_tools, heavy("png"), **limit)
+    assert len(finished.warnings) == 2
+    assert all("make it smaller" in warning for warning in finished.warnings)
+    assert not await kept_of(store, run)
+
+
+async def test_a_bomb_of_a_tool_does_not_go_off(planner: Planner, start_runner: Start, serve_tools: Serve, store: Store) -> None:
+    """It is refused by what its header says; other calls go on."""
+    bomb = png_of(30_000, 30_000, zeros(1 << 20), bits=8, colour=2)
+    run, finished = await refused(planner, start_runner, serve_tools, bomb)
+    assert finished.status == "succeeded"
+    assert all("make it smaller" in warning for warning in finished.warnings)
+    assert not await kept_of(store, run)
+
+
+async def test_a_result_that_is_kept_as_a_whole_says_no_more(
+    planner: Planner, start_runner: Start, serve_tools: Serve, store: Store
+) -> None:
+    """The value of a result too heavy for the model holds the clean image."""
+
+    @tool(idempotent=True)
+    async def shoot() -> Shot:
+        return Shot(note="word " * 10_000, photo=talkative("png"))
+
+    serve_tools(shoot)
+    await start_runner()
+    run = await planner.request("shoot", {})
+    finished = await planner.outcome(run)
+    assert {"photo", "$"} <= finished.artifacts.keys()
+    kept = await kept_of(store, run)
+    (whole,) = (body for body in kept if body.startswith(b'{"note"'))
+    photo = await bytes_of(store, finished.artifacts["photo"])
+    assert json.loads(whole)["photo"] == base64.b64encode(photo).decode()
+    assert not [body for body in (photo, base64.b64decode(json.loads(whole)["photo"])) if CANARY.encode() in body]

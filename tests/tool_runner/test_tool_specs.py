@@ -1,0 +1,131 @@
+"""What tools say about themselves: what can be used is used, the rest hurts nobody."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.tools import ToolSpec
+from services.tool_runner.tool_specs import (
+    Announced,
+    InvalidAnnouncement,
+    InvalidToolsFile,
+    checked,
+    chosen,
+    rank,
+    read_announcement,
+    read_tools_file,
+)
+
+
+def info(spec: Any, *, subject: str = "tool.echo", version: str = "1.0.0") -> bytes:
+    """An answer to `$SRV.INFO`."""
+    text = spec if isinstance(spec, str) else json.dumps(spec)
+    endpoint = {"name": "echo", "subject": subject, "metadata": {"runwire.spec": text}}
+    return json.dumps({"name": "echo", "id": "X1", "version": version, "endpoints": [endpoint]}).encode()
+
+
+def test_a_tool_announces_itself() -> None:
+    """Its one key of metadata holds the specification; what it leaves out has defaults."""
+    (announced,) = read_announcement(info({"name": "echo", "timeout_s": 5, "new_field": 1}))
+
+    assert announced.spec.name == "echo"
+    assert announced.spec.timeout_s == 5
+    assert not announced.spec.idempotent
+    assert (announced.version, announced.instance) == ("1.0.0", "X1")
+
+
+def test_equal_specifications_have_equal_digests() -> None:
+    """However they were written: a default that is left out, a whole number for a fraction."""
+    first, second = (read_announcement(info(spec))[0] for spec in ({"name": "echo"}, {"timeout_s": 30, "name": "echo", "tags": []}))
+    assert first.digest == second.digest == checked(ToolSpec(name="echo")).digest()
+
+
+def test_other_services_are_none_of_our_business() -> None:
+    """A micro service without a specification is no tool."""
+    assert read_announcement(b'{"name": "other", "endpoints": [{"name": "x", "subject": "x"}, {"metadata": null}, 3]}') == []
+    assert read_announcement(b'{"name": "other", "endpoints": []}') == []
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "not JSON"),
+        (b"{", "not JSON"),
+        (b"[1]", "no list of endpoints"),
+        (b'{"endpoints": 3}', "no list of endpoints"),
+        (info("{"), "Invalid JSON"),
+        (info([]), "object"),
+        (info({"description": "x"}), "name"),
+        (info({"name": "a.b"}), "tool name"),
+        (info({"name": "*"}), "tool name"),
+        (info({"name": "x" * 65}), "tool name"),
+        (info({"name": "echo"}, subject="tool.other"), "must listen on tool.echo"),
+        (info({"name": "echo", "timeout_s": -1}), "timeout_s"),
+        (info({"name": "echo", "input_schema": {"type": 12}}), "cannot be used"),
+        (info({"name": "echo", "input_schema": {"type": "string"}}), "must describe an object"),
+        (info({"name": "echo", "input_schema": {"$ref": "https://example.org/schema.json"}}), "another document"),
+        (info({"name": "echo", "output_schema": {"$ref": "file:///etc/passwd"}}), "another document"),
+        (info({"name": "echo", "input_schema": {"properties": {"a": {"pattern": "("}}}}), "cannot be used"),
+        (info({"name": "echo", "description": "x" * 300_000}), "at most"),
+        (info('{"name": "echo", "input_schema": ' + '{"not": ' * 600 + "{}" + "}" * 600 + "}"), "cannot be used"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_a_reason(data: bytes, reason: str) -> None:
+    """Nothing that is announced crashes anything, or makes us fetch anything."""
+    with pytest.raises(InvalidAnnouncement, match=reason):
+        read_announcement(data)
+
+
+def said(version: str, description: str = "") -> Announced:
+    """A word about the tool."""
+    spec = checked(ToolSpec(name="echo", description=description))
+    return Announced(spec, spec.digest(), version, version)
+
+
+def test_the_highest_version_counts() -> None:
+    """Over a word from the file, over a pre-release, and as numbers, not as text."""
+    words = [said(version) for version in ("", "1.10.0-rc.1", "1.9.9", "1.10.0", "nonsense", "1.10.0-rc.2")]
+    assert chosen(words).version == "1.10.0"
+    assert chosen(words[:2]).version == "1.10.0-rc.1"
+    assert sorted(["1.0.0", "1.0.0-a.10", "1.0.0-a.9", "1.0.0-a.b", "0.9.9", "x"], key=rank) == [
+        "x",
+        "0.9.9",
+        "1.0.0-a.9",
+        "1.0.0-a.10",
+        "1.0.0-a.b",
+        "1.0.0",
+    ]
+
+
+def test_every_tool_runner_chooses_the_same() -> None:
+    """Among several words of one version the order in which they were heard does not matter."""
+    words = [said("1.0.0", description) for description in "abcdef"]
+    assert len({chosen(words[start:] + words[:start]).digest for start in range(len(words))}) == 1
+
+
+def test_tools_that_do_not_announce_themselves_stand_in_a_file(tmp_path: Path) -> None:
+    """As JSON or as TOML."""
+    json_file, toml_file = tmp_path / "tools.json", tmp_path / "tools.toml"
+    json_file.write_text('[{"name": "echo", "idempotent": true}]')
+    toml_file.write_text('[[tools]]\nname = "echo"\nidempotent = true\n[tools.input_schema]\ntype = "object"\n')
+
+    (first,), (second,) = read_tools_file(json_file), read_tools_file(toml_file)
+
+    assert first == second
+    assert first.spec.idempotent
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("{", "tools.json"), ('{"a": 1}', "list"), ('[{"name": "a b"}]', "tool 1"), ('[{"name": "a"}, {}]', "tool 2: name")],
+)
+def test_a_wrong_file_says_what_is_wrong(tmp_path: Path, text: str, reason: str) -> None:
+    """With the file's name and the place."""
+    file = tmp_path / "tools.json"
+    file.write_text(text)
+    with pytest.raises(InvalidToolsFile, match=reason):
+        read_tools_file(file)
+    with pytest.raises(InvalidToolsFile, match="missing"):
+        read_tools_file(tmp_path / "missing.json")
