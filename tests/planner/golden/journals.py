@@ -1,0 +1,84 @@
+"""Read a golden journal, and play it again: fold a prefix of its log, and ask `advance` and the strategy what they asked then."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from contracts.records import Record
+from services.planner.agents import Agent
+from services.planner.run.advance import advance
+from services.planner.run.commands import Rules, Told
+from services.planner.run.state import Run, fold
+from services.planner.strategies.react.strategy import React
+
+from .encoding import Encoder, canonical, decode
+
+FOLDER = Path(__file__).parent / "journals"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))
+
+
+@dataclass
+class Step:
+    """One command of a handling: after which record, for which state of the handling, and what it was."""
+
+    after: int
+    told: dict[str, Any]
+    command: Any
+
+
+class Journal:
+    """One recorded run."""
+
+    def __init__(self, name: str) -> None:
+        self.file = FOLDER / f"{name}.json"
+        self.found: dict[str, Any] = json.loads(self.file.read_text(encoding="utf-8"))
+        self.records = {each["seq"]: Record.model_validate({"at": each["at"], "events": each["events"]}) for each in self.found["records"]}
+        self.log = {sequence: record.events for sequence, record in self.records.items()}
+        known = {
+            canonical([type(event).__name__, event.model_dump(mode="json", exclude_defaults=True)]): (sequence, index)
+            for sequence, events in self.log.items()
+            for index, event in enumerate(events)
+        }
+        self.encoder = Encoder(known)
+        self.rules: Rules = decode(self.found["rules"], self.log)
+
+    def run(self, after: int) -> Run:
+        """The run as its log stood after a record."""
+        run = Run()
+        for sequence, record in self.records.items():
+            if sequence <= after:
+                fold(run, sequence, record.at, record.events)
+        return run
+
+    def steps(self) -> Iterator[Step]:
+        """Every command, in the order of its handling."""
+        for handling in self.found["handlings"]:
+            told: dict[str, Any] = {}
+            for each in handling:
+                told = {name: value for name, value in {**told, **each["told"]}.items() if name not in each["dropped"]}
+                yield Step(each["after"], told, each["command"])
+
+    def command(self, step: Step) -> Any:
+        """What is said today, in the form of the journal."""
+        told = Told(**{name: decode(value, self.log) for name, value in step.told.items()})
+        return self.encoder.encode(advance(self.run(step.after), told, self.rules))
+
+    def asked(self) -> list[dict[str, Any]]:
+        """Each request to the model, with its texts in place."""
+        texts = self.found["texts"]
+        return [
+            {**each, **{name: each[name] and [texts[text] for text in each[name]] for name in ("messages", "specs", "tools")}}
+            for each in self.found["asked"]
+        ]
+
+    def request(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """The request as it is made today, in the form of the journal."""
+        react = React(native_reasoning=True, idle_s=1, total_s=1)
+        specs = [decode(spec, self.log) for spec in asked["specs"]]
+        made = react.request(self.run(asked["after"]), specs, Agent.model_validate(asked["agent"]))
+        return {
+            name: self.encoder.encode(getattr(made, name))
+            for name in ("model", "messages", "tools", "tool_choice", "response_format", "reasoning_effort")
+        }

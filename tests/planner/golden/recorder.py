@@ -1,0 +1,138 @@
+"""Write down what a planner does with one run: each delivery, the command after each record, and the messages sent to the model.
+
+The planner is the real one; what it calls is listened to, not replaced.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import structlog
+
+from contracts.records import Record
+from services.messaging.direct_get import Stored
+from services.planner import handlers
+from services.planner.run.advance import advance
+from services.planner.run.commands import Rules, Todo, Told
+from services.planner.run.state import Run
+from services.planner.strategies.react.strategy import React
+
+from .encoding import Encoder, canonical
+
+
+@dataclass
+class Heard:
+    """What was seen of one run, as it was seen."""
+
+    handlings: dict[int, list[tuple[int, Told, dict[str, Any], Todo]]] = field(default_factory=dict)
+    kept: list[Told] = field(default_factory=list)
+    """Keeps their ids from being given out again."""
+    asked: list[dict[str, Any]] = field(default_factory=list)
+    rules: Rules = field(default_factory=Rules)
+
+
+@contextmanager
+def listening() -> Iterator[dict[str, Heard]]:
+    """Listen to all planners of this process; yields what was heard, by run."""
+    heard: dict[str, Heard] = {}
+    plain = Encoder()
+    request = React.request
+
+    def of_this_run() -> Heard:
+        return heard.setdefault(str(structlog.contextvars.get_contextvars().get("run_id", "")), Heard())
+
+    def listen(run: Run, told: Told, rules: Rules) -> Todo:
+        before, seq = plain.fields(told), run.seq
+        todo = advance(run, told, rules)
+        found = of_this_run()
+        found.rules = rules
+        if id(told) not in found.handlings:
+            found.kept.append(told)
+        found.handlings.setdefault(id(told), []).append((seq, told, before, todo))
+        return todo
+
+    def listen_to_request(self: React, run: Run, tools: Any, agent: Any) -> Any:
+        asked = request(self, run, tools, agent)
+        body = {name: getattr(asked, name) for name in ("model", "messages", "tools", "tool_choice", "response_format", "reasoning_effort")}
+        said = plain.encode(body)
+        of_this_run().asked.append(
+            {
+                "after": run.seq,
+                "agent": agent.model_dump(mode="json", exclude_defaults=True),
+                "specs": [plain.encode(t) for t in tools],
+                **said,
+            }
+        )
+        return asked
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(handlers, "advance", listen)
+        patch.setattr(React, "request", listen_to_request)
+        yield heard
+
+
+def journal(heard: Heard, stored: list[Stored]) -> dict[str, Any]:
+    """Everything of one run, as one JSON value."""
+    records = {sequence: Record.model_validate_json(data) for sequence, data in stored}
+    known = {
+        canonical([type(event).__name__, event.model_dump(mode="json", exclude_defaults=True)]): (sequence, index)
+        for sequence, record in records.items()
+        for index, event in enumerate(record.events)
+    }
+    encoder = Encoder(known)
+    texts: dict[str, Any] = {}
+    handlings = []
+    for steps in heard.handlings.values():
+        before: dict[str, Any] = {}
+        written = []
+        for sequence, _, fields, todo in steps:
+            now = _events_by_place(fields, known)
+            written.append(
+                {
+                    "after": sequence,
+                    "told": {name: value for name, value in now.items() if before.get(name) != value},
+                    "dropped": sorted(before.keys() - now.keys()),
+                    "command": encoder.encode(todo),
+                }
+            )
+            before = now
+        handlings.append(written)
+    for asked in heard.asked:
+        for name in ("messages", "specs", "tools"):
+            asked[name] = None if asked[name] is None else [_kept(texts, each) for each in asked[name]]
+    return {
+        "rules": encoder.encode(heard.rules),
+        "records": [
+            {
+                "seq": sequence,
+                "at": record.at,
+                "events": [{"type": event.type, **event.model_dump(mode="json", exclude_defaults=True)} for event in record.events],
+            }
+            for sequence, record in records.items()
+        ],
+        "handlings": handlings,
+        "asked": heard.asked,
+        "texts": texts,
+    }
+
+
+def _kept(texts: dict[str, Any], value: Any) -> str:
+    name = hashlib.sha256(canonical(value).encode()).hexdigest()[:12]
+    texts[name] = value
+    return name
+
+
+def _events_by_place(value: Any, known: dict[str, tuple[int, int]]) -> Any:
+    """Put the place of an event in the log where the event was written whole."""
+    if isinstance(value, list):
+        return [_events_by_place(each, known) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if "$is" in value:
+        body = {key: each for key, each in value.items() if key != "$is"}
+        if (where := known.get(canonical([value["$is"], body]))) is not None:
+            return {"$event": list(where)}
+    return {key: _events_by_place(each, known) for key, each in value.items()}
