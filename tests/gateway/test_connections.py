@@ -15,10 +15,12 @@ from services.gateway.connections import Connection
 from services.gateway.errors import MEDIA_TYPE
 from services.messaging.connection import Bus
 from tests.gateway.serving import Served, Writer, frames_of, serving
+from tests.support.loop_lag import loop_lag
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
 HEAD = b"Host: 127.0.0.1\r\n"
+STALL_S = 1.0
 
 
 async def answer_to(served: Served, *sent: bytes) -> tuple[int, dict[str, str]]:
@@ -61,6 +63,7 @@ async def deaf_listeners(served: Served, run: str, count: int) -> AsyncIterator[
         b"GET /v1/runs HTTP/1.1\r\nbad header\r\n\r\n",
         b"GET /v1/runs HTTP/9.9\r\n" + HEAD + b"\r\n",
         b"GET /v1/runs HTTP/1.1\r\n" + HEAD + b"X: " + b"x" * (70 << 10),
+        b"GET /v1/runs HTTP/1.1\r\n" + HEAD + b"X: " + b"x" * (90 << 10) + b"\r\n\r\n",
         b"POST /v1/runs HTTP/1.1\r\n" + HEAD + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n",
         b"POST /v1/runs HTTP/1.1\r\n" + HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
     ],
@@ -78,6 +81,28 @@ async def test_a_length_that_is_said_twice_is_refused(served: Served) -> None:
     status, problem = await answer_to(served, both)
     assert (status, problem["code"]) == (400, "bad_request")
     assert "Transfer-Encoding" in problem["detail"]
+
+
+@pytest.mark.parametrize("path", [b"/v1/runs", b"/nowhere"])
+async def test_a_body_in_crumbs_holds_up_nobody(served: Served, path: bytes) -> None:
+    """A megabyte of chunks of one byte is refused after the first thousand of them, with a key or without one."""
+    head = b"POST " + path + b" HTTP/1.1\r\n" + HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
+    async with loop_lag() as lag:
+        writer.write(head + b"1\r\n \r\n" * 170_000)
+        assert b"HTTP/1.1 4" in await asyncio.wait_for(reader.read(64), 10)
+        writer.close()
+    assert lag.worst_s < STALL_S
+
+
+async def test_a_body_in_small_chunks_is_taken(served: Served) -> None:
+    """Some programs write JSON piece by piece."""
+    body = json.dumps({"query": "x" * 2000}).encode()
+    pieces = b"".join(b"%x\r\n%b\r\n" % (len(body[at : at + 4]), body[at : at + 4]) for at in range(0, len(body), 4))
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
+    writer.write(b"POST /v1/runs HTTP/1.1\r\n" + HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + pieces + b"0\r\n\r\n")
+    assert (await asyncio.wait_for(reader.readline(), 10)).startswith(b"HTTP/1.1 202 ")
+    writer.close()
 
 
 async def test_half_a_request_is_not_awaited_for_ever(shared_nats: NatsServer) -> None:

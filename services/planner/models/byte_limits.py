@@ -3,7 +3,8 @@
 Rule 1: everything is counted as it came and unpacked, and nothing is unpacked beyond the limit.
 Rule 2: a line is passed on whole, and no line is longer than its limit. Comments and further empty lines, which say nothing and of which
 LiteLLM makes chunks, are left out.
-Rule 3: errors are shortened. LiteLLM searches an error's text with some dozens of regular expressions, several times: 1 ms per KB each.
+Rule 3: a piece or a line costs time however short it is, so each counts as some bytes at least.
+Rule 4: errors are shortened. LiteLLM searches an error's text with some dozens of regular expressions, several times: 1 ms per KB each.
 The same holds for errors inside a stream, and for long lines that are no JSON or have very many members, since they become errors.
 """
 
@@ -21,6 +22,8 @@ IDENTITY = "identity"
 _SHOWN_BYTES = 4096
 """Of an error, and of a line that becomes one."""
 _UNPACKED_BYTES = 1 << 16
+_LEAST_PIECE_BYTES, _LEAST_LINE_BYTES = 64, 32
+"""As so many bytes of a reply a piece (a chunk of HTTP, say) and a line count that have fewer."""
 _PACKED = {"gzip": zlib.MAX_WBITS | 16, "x-gzip": zlib.MAX_WBITS | 16, "deflate": zlib.MAX_WBITS}
 _BINARY = "application/vnd.amazon.eventstream"
 _LENGTHS = (1000, 100, 20)
@@ -49,6 +52,11 @@ class TooMuch(ModelFailed):
         super().__init__("model_failed", reason, retryable=retryable)
 
 
+def too_long(model: str, limit: int) -> TooMuch:
+    """Say that a reply has too many bytes."""
+    return TooMuch(f"{model} sent more than {limit:,} bytes for one reply (RUNWIRE_MODEL_REPLY_BYTES)")
+
+
 class Unpacker:
     """Counts bytes and unpacks them. `feed` raises TooMuch."""
 
@@ -63,7 +71,7 @@ class Unpacker:
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Yield what the bytes are unpacked to, in pieces."""
-        self._packed += len(data)
+        self._packed += max(len(data), _LEAST_PIECE_BYTES)
         self._check(self._packed)
         piece = b""
         # A full piece may leave more behind inside the unpacker.
@@ -86,29 +94,33 @@ class Unpacker:
 
     def _check(self, count: int) -> None:
         if count > self._limit:
-            raise TooMuch(f"{self._model} sent more than {self._limit:,} bytes for one reply (RUNWIRE_MODEL_REPLY_BYTES)")
+            raise too_long(self._model, self._limit)
 
 
 class Lines:
-    """Passes bytes on line by line. `feed` raises TooMuch."""
+    """Passes bytes on line by line. `feed` raises TooMuch. `reply`: the limit of all lines together."""
 
-    def __init__(self, model: str, limit: int) -> None:
+    def __init__(self, model: str, limit: int, reply: int) -> None:
         self._model = model
         self._limit = limit
+        self._most = self._left = reply
         self._held: list[bytes] = []
         self._length = 0
         self._after_empty = True
         self._after_return = False
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield the lines that are whole now."""
+        """Yield the lines that are whole now; one that is left out is empty, so that its reader may pause at it too."""
         for line in data.splitlines(keepends=True):
             self._held.append(line)
             self._length += len(line)
             if self._length > self._limit:
                 raise TooMuch(f"{self._model} sent a line of more than {self._limit:,} bytes")
-            if line.endswith((b"\n", b"\r")) and (line := self.end()):
-                yield line
+            if line.endswith((b"\n", b"\r")):
+                self._left -= max(self._length, _LEAST_LINE_BYTES)
+                if self._left < 0:
+                    raise too_long(self._model, self._most)
+                yield self.end()
 
     def end(self) -> bytes:
         """What is held."""
@@ -129,7 +141,7 @@ class Bounded:
 
     def __init__(self, model: str, limits: Limits, encoding: str, content_type: str) -> None:
         self._unpacker = Unpacker(model, limits.reply, encoding)
-        self._lines = None if content_type.partition(";")[0].strip().lower() == _BINARY else Lines(model, limits.line)
+        self._lines = None if content_type.partition(";")[0].strip().lower() == _BINARY else Lines(model, limits.line, limits.reply)
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Yield what may be read."""

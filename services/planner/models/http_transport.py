@@ -17,14 +17,17 @@ from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import httpx
+from httpcore._async.http11 import AsyncHTTP11Connection
 
 from services.planner.models.byte_limits import IDENTITY, Bounded, ErrorBody, Limits, TooMuch
 from services.planner.models.errors import ModelFailed
 
 T = TypeVar("T")
 _FIRST_ERROR = 400
-_AT_ONCE_BYTES, _AT_ONCE_LINES = 8192, 32
-"""What a reader is given before others have their turn: 10 ms of LiteLLM's work."""
+_AT_ONCE_BYTES, _AT_ONCE_LINES = 8192, 4
+"""What a reader is given before others have their turn: a millisecond or two of LiteLLM's work. A run needs some hundred turns."""
+_READ_BYTES = 8192
+"""What is read from a connection at once. Its parser goes through all of it in one turn, be it a thousand chunks or empty responses."""
 _REPLACED = frozenset({b"content-encoding", b"content-length", b"transfer-encoding"})
 
 
@@ -105,8 +108,10 @@ class _Reply(httpx.AsyncByteStream):
         try:
             async for data in self._inner:
                 for part in _together(self._bounded.feed(data)):
-                    yield part
+                    if part:
+                        yield part
                     await asyncio.sleep(0)
+                await asyncio.sleep(0)  # Chunks of HTTP that have come already make no pause of their own.
         except TooMuch as failure:
             raise self._exchange.out_of_bounds(failure, self._request) from None
         yield self._bounded.end()
@@ -141,6 +146,7 @@ def bound_replies() -> None:
     if getattr(httpx.AsyncHTTPTransport.handle_async_request, "bounds_replies", False):
         return
     setattr(httpx.AsyncHTTPTransport, "handle_async_request", _bounding(httpx.AsyncHTTPTransport.handle_async_request))  # noqa: B010, mypy
+    AsyncHTTP11Connection.READ_NUM_BYTES = _READ_BYTES
     setattr(httpx.HTTPTransport, "handle_request", _plainly_bounding(httpx.HTTPTransport.handle_request))  # noqa: B010, mypy
 
 

@@ -48,7 +48,14 @@ def test_nothing_is_unpacked_beyond_the_limit(encoding: str, pack: object) -> No
 
 def test_comments_and_empty_lines_are_left_out() -> None:
     """A library would make something of each."""
-    assert read([b": x\n\n" * 1000, b"data: 1\n\n", b"\n" * 5000, b"data: 2\n\n"]) == b"data: 1\n\ndata: 2\n\n"
+    assert read([b": x\n\n" * 1000, b"data: 1\n\n", b"\n" * 2000, b"data: 2\n\n"]) == b"data: 1\n\ndata: 2\n\n"
+
+
+@pytest.mark.parametrize("parts", [[b"\n" * 10_000], [b"a"] * 4000], ids=["lines", "pieces"])
+def test_what_is_short_counts_too(parts: list[bytes]) -> None:
+    """Each line and each piece costs time, were it a single byte."""
+    with pytest.raises(TooMuch, match="more than 200,000 bytes"):
+        read(parts)
 
 
 def test_a_long_sound_event_stays_as_it_is() -> None:

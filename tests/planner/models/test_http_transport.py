@@ -3,13 +3,18 @@
 Loops are measured with generous limits: each of these replies used to hold the loop for many seconds, or took gigabytes.
 """
 
+import asyncio
 import gzip
 import json
 import resource
+import socket
+import threading
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
 
 import pytest
 
+from services.planner.models.byte_limits import Limits
 from services.planner.models.litellm import LiteLLMModel, ModelFailed, ModelRequest, Reply
 from tests.planner.conftest import Plan
 from tests.support.loop_lag import loop_lag
@@ -17,6 +22,8 @@ from tests.support.model_server import ModelServer, Say, answer
 
 PROVIDERS = ["openai/scripted", "hosted_vllm/scripted", "anthropic/claude-sonnet-4-5", "gemini/scripted", "ollama_chat/scripted"]
 STALL_S = 1.5
+TURNS = 300
+"""Of the loop. A short run takes about a hundred."""
 MB = 1 << 20
 
 
@@ -154,6 +161,52 @@ async def test_no_line_holds_the_loop(server: ModelServer, model: LiteLLMModel, 
     server.say(Say(blob=blob))
     _, _, worst_s = await outcome(model, name, total_s=20)
     assert worst_s < STALL_S
+
+
+@contextmanager
+def plain_server(start: bytes, more: bytes) -> Iterator[str]:
+    """A server that answers whatever it is asked with some bytes, and then with others for ever. Yields its address."""
+
+    def serve(listening: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listening.accept()
+                with connection, suppress(OSError):
+                    connection.recv(65536)
+                    connection.sendall(start)
+                    while more:
+                        connection.sendall(more)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve, args=(listening,), daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+        listening.shutdown(socket.SHUT_RDWR)
+    thread.join()
+
+
+@pytest.mark.parametrize(
+    ("start", "more", "reason"),
+    [
+        (b"200 OK\r\ntransfer-encoding: chunked\r\n\r\n", b"1\r\n\n\r\n" * 2000, "sent more than 500,000 bytes"),
+        (b"200 OK\r\ntransfer-encoding: chunked\r\n\r\n", b"1\r\na\r\n" * 2000, "sent more than 500,000 bytes"),
+        (b"100 Continue\r\n\r\n", b"HTTP/1.1 100 Continue\r\n\r\n" * 1000, "within 5 s"),
+    ],
+    ids=["chunks", "letters", "responses"],
+)
+async def test_the_smallest_parts_hold_nobody_up(start: bytes, more: bytes, reason: str) -> None:
+    """A parser goes through thousands of them between two reads. Others have their turn meanwhile, often enough for a run."""
+    with plain_server(b"HTTP/1.1 " + start, more) as url:
+        model = LiteLLMModel(api_base=url, limits=Limits(reply=500_000))
+        await model.warm()
+        asking = asyncio.create_task(failure(model, "openai/scripted", total_s=5))
+        turns = 0
+        while not asking.done():
+            await asyncio.sleep(0)
+            turns += 1
+        await model.aclose()
+        assert reason in (await asking).fault.reason
+        assert turns > TURNS
 
 
 async def test_time_limits_hold_while_something_comes(server: ModelServer, model: LiteLLMModel) -> None:
