@@ -120,12 +120,12 @@ TOOL_REPLIES = (
 )
 
 
-def _asks(verb: str, built_by: str, body: Body, *replies: Body) -> Channel:
+def _asks(verb: str, built_by: str, senders: tuple[str, ...], body: Body, *replies: Body) -> Channel:
     """A request to the artifact store."""
     answers = tuple(Body(each.name, each.schema, each.summary, each.content, {**each.headers, **_kinds("result")}) for each in replies)
     meaning = f"Artifacts: {verb}. contracts/artifacts.py says what is asked and answered."
     name, address = f"artifact_{verb}", f"artifact.{verb}"
-    return Channel(name, address, meaning, (built_by,), (body,), SERVICES[:3], (STORE,), queue=STORE, replies=(*answers, FAULT))
+    return Channel(name, address, meaning, (built_by,), (body,), senders, (STORE,), queue=STORE, replies=(*answers, FAULT))
 
 
 def _entry(
@@ -229,31 +229,32 @@ _RANGE = Body(
     "ArtifactRange", RAW, "The bytes; with the direct header a PresignedUrl as JSON.", BYTES,
     {artifacts.ARTIFACT_HEADER: "ArtifactRef as JSON", artifacts.DIRECT_HEADER: "`url`, where the bytes are read elsewhere"},
 )  # fmt: skip
+_ALL = (GATEWAY, PLANNER, TOOL_RUNNER)
 OF_ARTIFACTS = (
-    _asks("put", "ARTIFACT_PUT", _PUT, _model(artifacts.ArtifactRef)),
-    _asks("open", "ARTIFACT_OPEN", _model(artifacts.PutArtifact), _model(artifacts.UploadOpened)),
+    _asks("put", "ARTIFACT_PUT", _ALL, _PUT, _model(artifacts.ArtifactRef)),
+    _asks("open", "ARTIFACT_OPEN", _ALL, _model(artifacts.PutArtifact), _model(artifacts.UploadOpened)),
     Channel(
         "artifact_chunk", "artifact.chunk.{instance}", "The next bytes of an upload, to the instance that opened it.", ("artifact_chunk",),
-        (_CHUNK,), SERVICES[:3], (STORE,), replies=(_model(artifacts.ChunkTaken), FAULT),
+        (_CHUNK,), _ALL, (STORE,), replies=(_model(artifacts.ChunkTaken), FAULT),
     ),
-    _asks("get", "ARTIFACT_GET", _model(artifacts.GetArtifact), _RANGE),
-    _asks("head", "ARTIFACT_HEAD", _model(artifacts.HeadArtifact), _model(artifacts.StoredArtifact)),
-    _asks("list", "ARTIFACT_LIST", _model(artifacts.ListArtifacts), _model(artifacts.ArtifactPage)),
-    _asks("delete", "ARTIFACT_DELETE", _model(artifacts.DeleteArtifact), _model(artifacts.ArtifactDeleted)),
-    _asks("presign", "ARTIFACT_PRESIGN", _model(artifacts.PresignArtifact), _model(artifacts.PresignedUrl)),
-    _asks("assemble", "ARTIFACT_ASSEMBLE", _model(artifacts.AssembleStream), _model(artifacts.AssembledStream)),
+    _asks("get", "ARTIFACT_GET", _ALL, _model(artifacts.GetArtifact), _RANGE),
+    _asks("head", "ARTIFACT_HEAD", _ALL, _model(artifacts.HeadArtifact), _model(artifacts.StoredArtifact)),
+    _asks("list", "ARTIFACT_LIST", (GATEWAY, PLANNER), _model(artifacts.ListArtifacts), _model(artifacts.ArtifactPage)),
+    _asks("delete", "ARTIFACT_DELETE", _ALL, _model(artifacts.DeleteArtifact), _model(artifacts.ArtifactDeleted)),
+    _asks("presign", "ARTIFACT_PRESIGN", (), _model(artifacts.PresignArtifact), _model(artifacts.PresignedUrl)),
+    _asks("assemble", "ARTIFACT_ASSEMBLE", (TOOL_RUNNER,), _model(artifacts.AssembleStream), _model(artifacts.AssembledStream)),
 )  # fmt: skip
 
 _CATALOGUE, _RUNS, _ARTIFACTS = subjects.CATALOGUE_BUCKET, subjects.RUNS_BUCKET, subjects.ARTIFACTS_BUCKET
 _LIVES = {"Nats-TTL": "seconds; the entry is gone unless it is written again"}
 _SPEC, _LIVE_SPEC = _model(tools.ToolSpec), Body("LiveToolSpec", tools.ToolSpec, headers=_LIVES)
-_REFUSED = Body("RefusedTool", tools.RefusedTool, headers=_LIVES)
+_REFUSED, _PROFILE = Body("RefusedTool", tools.RefusedTool, headers=_LIVES), Body("ModelProfile", images.ModelProfile, headers=_LIVES)
 _DELETED_BY = ("deletion_key", "ALL_DELETIONS")
 IN_BUCKETS = (
     _entry("live_tool", _CATALOGUE, "tool.{tool}", ("tool_key", "ALL_TOOLS"), _LIVE_SPEC, (TOOL_RUNNER,), (PLANNER, GATEWAY)),
     _entry("refused_tool", _CATALOGUE, "refused.{tool}", ("refused_key", "ALL_REFUSED"), _REFUSED, (TOOL_RUNNER,), (GATEWAY,)),
     _entry("tool_spec", _CATALOGUE, "spec.{digest}", ("spec_key", "ALL_SPECS"), _SPEC, (TOOL_RUNNER,), (PLANNER, TOOL_RUNNER)),
-    _entry("model_profile", _CATALOGUE, "model.{model}", ("model_key", "ALL_MODELS"), _model(images.ModelProfile), (PLANNER,), (GATEWAY,)),
+    _entry("model_profile", _CATALOGUE, "model.{model}", ("model_key", "ALL_MODELS"), _PROFILE, (PLANNER,), (GATEWAY,)),
     _entry("run_deletion", _RUNS, "deleted.{tenant}.{run}", _DELETED_BY, _model(runs.RunDeletion), (GATEWAY,), (PLANNER, GATEWAY)),
     _entry("run_entry", _RUNS, "{tenant}.{entry}", ("run_key", "runs_of"), _model(runs.RunStatus), (PLANNER,), (GATEWAY, PLANNER)),
     _entry(
@@ -263,6 +264,10 @@ IN_BUCKETS = (
     _entry(
         "place", _ARTIFACTS, "list.{tenant}.{session}.{run_or_none}.{artifact}", ("place_key", "places_of"),
         Body("Place", {"type": "integer"}, "When it was entered, Unix ms."), (STORE,), (STORE,),
+    ),
+    _entry(
+        "bucket_owner", _ARTIFACTS, "owner", ("ARTIFACT_OWNER_KEY",),
+        Body("BucketOwner", {"type": "string"}, "The mark that lies in the S3 bucket too.", "text/plain"), (STORE,), (STORE,),
     ),
 )  # fmt: skip
 

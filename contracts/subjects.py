@@ -56,15 +56,14 @@ DUE_IN_INBOX = "inbox.{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}"
 """Where INBOX puts what it takes from ALL_DUE."""
 ALL_DEAD = "dead.>"
 ALL_HANDLINGS = "handling.*.*"
-ALL_SPECS = "spec.*"
-ALL_TOOLS = "tool.*"
-ALL_REFUSED = "refused.*"
-ALL_MODELS = "model.*"
+ALL_SPECS, ALL_TOOLS, ALL_REFUSED, ALL_MODELS = "spec.*", "tool.*", "refused.*", "model.*"
 ALL_DELETIONS = "deleted.*.*"
 
 ARTIFACT_PUT, ARTIFACT_OPEN, ARTIFACT_GET, ARTIFACT_HEAD = "artifact.put", "artifact.open", "artifact.get", "artifact.head"
 ARTIFACT_LIST, ARTIFACT_DELETE, ARTIFACT_PRESIGN = "artifact.list", "artifact.delete", "artifact.presign"
 ARTIFACT_ASSEMBLE = "artifact.assemble"
+ARTIFACT_OWNER_KEY = "owner"
+"""The key, in the bucket of artifacts, of the mark that lies in the S3 bucket too."""
 
 
 class InvalidName(ValueError):

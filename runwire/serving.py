@@ -25,6 +25,10 @@ logger = logging.getLogger("runwire.serving")
 _GRACE_S = 10.0
 
 
+class HalfALogin(ValueError):
+    """A user without a password, or a password without a user: NATS would take it for another login, or for none."""
+
+
 async def serve(
     tools: Iterable[Tool[..., Any]],
     url: str | None = None,
@@ -47,6 +51,7 @@ async def serve(
 
     Raises:
         ToolsNotLoaded: two tools bear the same name.
+        HalfALogin: there is a user without a password, or the other way round.
     """
     named = unique(tools)
     stop = stop or asyncio.Event()
@@ -114,6 +119,8 @@ async def _connect(url: str | None, user: str | None, password: str | None, leav
     url = url or os.environ.get("RUNWIRE_NATS_URL") or remembered(data_dir()).get("nats_url") or url_of(last_port(data_dir()))
     user = user or os.environ.get("RUNWIRE_NATS_USER")
     password = password or os.environ.get("RUNWIRE_NATS_PASSWORD")
+    if bool(user) != bool(password):
+        raise HalfALogin("RUNWIRE_NATS_USER and RUNWIRE_NATS_PASSWORD are set together, or neither")
     places = ", ".join(one.rpartition("@")[2] for one in url.split(","))
     seen: set[str] = set()
 
@@ -150,8 +157,8 @@ async def _connect(url: str | None, user: str | None, password: str | None, leav
 
 def _login(url: str, user: str | None, password: str | None) -> dict[str, Any]:
     """User and password as given; else those of the data folder, read at every attempt, since `runwire up` may be started later."""
-    if user:
-        return {"user": user, "password": password or ""}
+    if user and password:
+        return {"user": user, "password": password}
     if "@" in url:
         return {}
     data = data_dir()
@@ -178,7 +185,10 @@ def main(paths: Sequence[str | Path], url: str | None = None, *, grace_s: float 
     except Exception as error:  # noqa: BLE001, a file may raise anything while it is read
         raise SystemExit(_told_to_its_author(error)) from None
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_until_told(tools, url, grace_s))
+        try:
+            runner.run(_until_told(tools, url, grace_s))
+        except HalfALogin as error:
+            raise SystemExit(str(error)) from None
 
 
 def _told_to_its_author(error: Exception) -> str:

@@ -41,6 +41,17 @@ async def test_a_server_that_is_not_there_is_named_while_it_is_awaited(caplog: p
     assert "secret" not in caplog.text
 
 
+@pytest.mark.parametrize("name", ["RUNWIRE_NATS_USER", "RUNWIRE_NATS_PASSWORD"])
+def test_half_a_login_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As services refuse it, and whatever the data folder says; the half that there is stays out of the sentence."""
+    file = tmp_path / "tool.py"
+    file.write_text("from runwire import tool\n@tool(desc='x')\ndef a() -> None: ...\n")
+    monkeypatch.setenv(name, "canary")
+    with pytest.raises(SystemExit, match="RUNWIRE_NATS_USER and RUNWIRE_NATS_PASSWORD are set together, or neither") as ended:
+        main([file], "nats://127.0.0.1:1")
+    assert "canary" not in str(ended.value)
+
+
 @pytest.mark.parametrize(
     ("text", "last"),
     [
