@@ -4,6 +4,7 @@ import asyncio
 import base64
 import contextlib
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -106,12 +107,12 @@ async def use(http: httpx.AsyncClient, model: ModelServer) -> None:
         assert reply.status_code == 202, reply.text
         asked[marker] = reply.json()["run_id"]
     for marker in ("Q-cancel", "Q-top-up"):
-        await wait_until(lambda marker=marker: any(marker in each.text for each in list(model.ledger)), what="the model is asked")
+        await wait_until(partial(is_asked, model, marker), what="the model is asked")
     assert (await http.post(f"/v1/runs/{asked['Q-top-up']}/top-up", json={"limits": {"max_steps": 40}})).status_code == 202
     assert (await http.post(f"/v1/runs/{asked['Q-cancel']}/cancel")).status_code == 202
     model.release()
     for run in asked.values():
-        await wait_until(lambda run=run: _has_ended(http, run), timeout=60, what="the run has ended")
+        await wait_until(partial(has_ended, http, run), timeout=60, what="the run has ended")
     uploaded = (await http.post("/v1/artifacts", params={"session_id": "s"}, content=bytes(5 << 20))).json()["artifact_id"]
     for method in ("GET", "DELETE"):
         assert (await http.request(method, f"/v1/artifacts/{uploaded}")).is_success
@@ -119,7 +120,13 @@ async def use(http: httpx.AsyncClient, model: ModelServer) -> None:
     assert (await http.delete(f"/v1/runs/{asked['Q-image']}")).status_code == 202
 
 
-async def _has_ended(http: httpx.AsyncClient, run: str) -> bool:
+def is_asked(model: ModelServer, marker: str) -> bool:
+    """Whether the model was asked in a conversation with this marker."""
+    return any(marker in each.text for each in list(model.ledger))
+
+
+async def has_ended(http: httpx.AsyncClient, run: str) -> bool:
+    """Whether a run has."""
     return (await http.get(f"/v1/runs/{run}")).json()["status"] not in {"queued", "running", "paused"}
 
 
