@@ -3,12 +3,12 @@
 A bucket that two deployments share, or whose keys were lost with a volume of NATS, would otherwise look as if all of it were garbage.
 """
 
-from contracts import subjects
 from contracts.ids import new_id
 from services.artifact_store.bucket import Bucket
 from services.artifact_store.errors import BytesMissing, Moved
 from services.artifact_store.kv import Table
 
+_KEY = "owner"
 _OBJECT = "runwire/owner"
 _BYTES = 32
 
@@ -17,13 +17,13 @@ async def claim_bucket(table: Table, bucket: Bucket) -> None:
     """Mark a bucket that bears nobody's mark as ours; one that lost ours only while it is empty."""
     if await bucket.size(_OBJECT) is not None:
         return
-    mark = (await table.surely(subjects.ARTIFACT_OWNER_KEY)).data
+    mark = (await table.surely(_KEY)).data
     if mark and await bucket.listed(None, 1):
         return
     if not mark:
         mark = new_id().encode()
         try:
-            await table.write(subjects.ARTIFACT_OWNER_KEY, mark, after=0)
+            await table.write(_KEY, mark, after=0)
         except Moved:  # Another copy of the store was faster, and writes its mark.
             return
     await bucket.write(_OBJECT, mark)
@@ -31,7 +31,7 @@ async def claim_bucket(table: Table, bucket: Bucket) -> None:
 
 async def is_ours(table: Table, bucket: Bucket) -> bool:
     """Whether the mark in the bucket is the one among our keys."""
-    mark = (await table.surely(subjects.ARTIFACT_OWNER_KEY)).data
+    mark = (await table.surely(_KEY)).data
     try:
         return bool(mark) and await bucket.read(_OBJECT, 0, _BYTES) == mark
     except BytesMissing:
