@@ -40,7 +40,7 @@ def test_what_is_for_tools_is_not_shown() -> None:
     started = RunStarted(run_id="0" * 32, tenant="t", request=request, limits=RunLimits())
     body = frames(record(started, CHUNK), 1, 0)
     assert b"s3cr3t" not in body
-    assert b"tool_context" not in body
+    assert b'"tool_context"' not in body
     assert b'"query":"q"' in body
 
 
