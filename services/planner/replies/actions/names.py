@@ -36,6 +36,8 @@ _ARGUMENT = re.compile(
     r"|<(?:args|arguments|function|input|invoke|parameters?)\b[^<>]*>)[\s*`]*\Z",
     re.IGNORECASE,
 )
+_MAY_END_ARGUMENT = re.compile(r"[:=(>][\s*`]*\Z")
+"""What every lead of an argument ends with: to look for it first is much cheaper."""
 _MAY_BE_OBJECT = re.compile(r"\s*\{")
 
 
@@ -64,6 +66,8 @@ def may_be_encoded(text: str) -> bool:
 
 def lead_on(lead: str, more: str) -> str:
     """The end of a text that goes on with `more`: its last characters, blanks in a row as one."""
+    if not more:
+        return lead
     whole = lead + more
     words = whole.rsplit(None, LEAD)
     blank = " " if whole[-1:].isspace() else ""
@@ -75,7 +79,7 @@ def is_argument(lead: str) -> bool:
 
     Then it is a piece of what could not be read as a whole, and never an action.
     """
-    return _ARGUMENT.search(lead) is not None
+    return _MAY_END_ARGUMENT.search(lead) is not None and _ARGUMENT.search(lead) is not None
 
 
 def names_another(fields: Mapping[str, Any]) -> bool:

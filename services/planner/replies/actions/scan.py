@@ -22,7 +22,8 @@ from services.planner.replies.actions.names import THINK_TAGS, is_argument, lead
 from services.planner.replies.strict_json import MAX_DEPTH, NotJson, Reader
 
 _DEEPEST_ENCODING = 3
-_MOST_PIECES = 50_000
+_MOST_PIECES = 20_000
+"""More than the answer stream looks at, so that nothing is shown of what is not found in the end."""
 _NAMES = "|".join(THINK_TAGS)
 _QUOTES = r"\"'`\u2018\u2019\u201c\u201d"
 _BARE_KEY = rf"[{_QUOTES}]|[\w$.-]++[{_QUOTES}]?\s*+[:=]"
@@ -117,14 +118,14 @@ class Scan:
                 here = self._fence(begin)
             elif notable[0].startswith("<"):
                 here = self._thought(notable)
-            elif notable["odd"] is not None:
-                here = yield from self._odd(begin)
             else:
                 self._pieces += 1
-                here = yield from self._piece(begin)
+                here = yield from (self._piece(begin) if notable["odd"] is None else self._odd(begin))
 
     def _pass(self, here: int, end: int) -> None:
         """Take in the prose up to `end`."""
+        if here == end:
+            return
         self.looked_at += end - here
         prose = self._text[here:end]
         self._lead = lead_on(self._lead, prose)

@@ -52,6 +52,7 @@ class Action:
         self._steps = False
         self._answered = False
         self._said = False
+        self._is_whole = False
 
     @property
     def is_action(self) -> bool:
@@ -110,6 +111,7 @@ class Action:
         self._release()
         if node is _Node.OTHER or self._barred:
             self.on_settled()
+        self._settle_shown()
 
     def _on_plan(self, token: Token, text: str) -> None:
         """A plan in front of the first shown character is one; behind it the answer stands."""
@@ -151,6 +153,9 @@ class Action:
             self._answered = True
         elif self._argument == self._answer_key and token is Token.TEXT:
             self._say(text)
+        elif self._argument == self._answer_key and token is Token.TEXT_ENDS:
+            self._is_whole = True
+            self._settle_shown()
         elif self._argument == self._answer_key and token is Token.SCALAR and text in _NULLS:
             self._answer_key = None
 
@@ -169,6 +174,11 @@ class Action:
         if not self._waits:
             self._held.append(text)
             self._release()
+
+    def _settle_shown(self) -> None:
+        """Behind an answer that was shown to its end nothing of the object can change it."""
+        if self._said and self._is_whole:
+            self.on_settled()
 
     def _bar(self) -> None:
         """From here on nothing more of this object is shown."""

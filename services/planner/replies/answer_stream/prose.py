@@ -28,6 +28,8 @@ _ITEMS = re.compile(r"[ \t\r\n,0-9.+-]*")
 _PLAIN_TEXT = re.compile(r'[^"\\{\[]*')
 _PLAIN = re.compile(r"""[^\[\]{}"'`<\u2018\u2019\u201c\u201d]*""")
 
+_MOST_BEGINNINGS = 10_000
+"""Brackets and tags that begin no action. A reply of more of them is left to the final parse; nobody honest writes one."""
 _BEHIND_KEY = frozenset("}:=\"'`\u2018\u2019\u201c\u201d")
 
 _Move = Callable[[str, int], int]
@@ -50,6 +52,7 @@ class ObjectFinder:
         self._tail = ""
         self._lead = ""
         self._odd = False
+        self._beginnings = 0
 
     def search(self, text: str, start: int) -> int:
         """Read `text` from `start` on and return where reading stopped: behind the quote when `found`, else at the end."""
@@ -71,17 +74,23 @@ class ObjectFinder:
             self.lost = self.lost or _SPOKEN_OF.search(self._lead + passed) is not None
         self._lead = lead_on(self._lead, passed)
 
+    def _begin(self, move: _Move) -> None:
+        """Go on behind a bracket or a tag's `<`; after too many of them no further."""
+        self._move = move
+        self._beginnings += 1
+        self.lost = self.lost or self._beginnings > _MOST_BEGINNINGS
+
     def _text(self, text: str, here: int) -> int:
         notable = _NOTABLE.search(text, here)
         if notable is None:
             return len(text)
         if notable[0] == "<":
             self._tag = ""
-            self._move = self._opening_tag
+            self._begin(self._opening_tag)
         else:
             self.lost = is_argument(lead_on(self._lead, text[here : notable.start()]))
             self._lists = int(notable[0] == "[")
-            self._move = self._bracket if self._lists else self._brace
+            self._begin(self._bracket if self._lists else self._brace)
         return notable.end()
 
     def _opening_tag(self, text: str, here: int) -> int:
@@ -110,7 +119,7 @@ class ObjectFinder:
         if bracket < 0:
             return len(text)
         self._tag = ""
-        self._move = self._closing_tag
+        self._begin(self._closing_tag)
         return bracket + 1
 
     def _brace(self, text: str, here: int) -> int:
@@ -181,12 +190,12 @@ class ObjectFinder:
         if here == len(text):
             return here
         if text[here] == "{":
-            self._move = self._brace
+            self._begin(self._brace)
         elif text[here] == "[":
             self._lists += 1
-            self._move = self._bracket
+            self._begin(self._bracket)
         elif text[here] == '"':
-            self._move = self._listed_text
+            self._begin(self._listed_text)
         elif text[here] == "]":
             self._lists -= 1
             self._after_value()
@@ -222,6 +231,7 @@ class ObjectFinder:
             return end
         if text[end] in "[{":
             self._depth += 1
+            self._begin(self._inside)
         elif text[end] in "]}":
             self._depth -= 1
             self._move = self._inside if self._depth else self._text

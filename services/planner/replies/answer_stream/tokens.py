@@ -68,6 +68,8 @@ _TO = {_Move.TO_KEY: _Expect.KEY, _Move.TO_VALUE: _Expect.VALUE, _Move.TO_ITEM: 
 
 _LONGEST_KEY = 256
 _LONGEST_SCALAR = 64
+_MOST_VALUES = 50_000
+"""Keys, texts and containers of one object; of a larger one only the final parse takes more."""
 
 _BLANKS = re.compile(r"[ \t\r\n]*")
 _PLAIN = re.compile('[^"\\\\\ud800-\udfff]*')
@@ -103,6 +105,7 @@ class Tokens:
         self._escape = ""
         self._scalar = ""
         self._high = 0
+        self._values = 0
 
     def stop(self) -> None:
         """Read no further: the rest does not matter."""
@@ -152,6 +155,10 @@ class Tokens:
 
     def _begin_or_close(self, move: _Move) -> None:
         depth = len(self._arrays)
+        self._values += 1
+        if self._values > _MOST_VALUES:
+            self.broken = True
+            return
         if move is _Move.CLOSE:
             self._arrays.pop()
             self._seen.pop()
