@@ -16,6 +16,7 @@ import uvloop
 
 from benchmarks import cases, streams
 from benchmarks.figures import Table
+from benchmarks.long_replies import long_replies
 from benchmarks.reading import reading, repeated
 from benchmarks.script import Script
 from benchmarks.system import System, started
@@ -69,6 +70,7 @@ async def main(effort: Effort, only: str, syncs: tuple[str, ...]) -> None:
     if "g" in only:
         print(reading(effort.rounds, effort.megabytes).text(), flush=True)
         print(repeated(effort.searched_s).text(), flush=True)
+        print(long_replies(effort.megabytes * 2, effort.searched_s).text(), flush=True)
     for sync in syncs if set(only) - {"g"} else ():
         async with started(sync) as system:
             async for table in measure(system, effort, only):

@@ -20,7 +20,7 @@ from services.messaging.direct_get import Stored
 from services.messaging.errors import NOT_FOUND, WRONG_LAST_SEQUENCE, Moved, Refused, Unavailable
 from services.planner.effects.model_call import Address, Tail
 from services.planner.effects.offload import Lightener
-from services.planner.effects.run_lines import log_end
+from services.planner.effects.run_lines import log_end, log_refusals
 from services.planner.run import terminal
 from services.planner.run.state import Event, Run, fold
 
@@ -103,6 +103,7 @@ class RunLogs:
             return []
         if sequence > run.seq:
             fold(run, sequence, record.at, record.events)
+        log_refusals(where.run, record)
         log_end(where.tenant, where.run, run, record)
         await self._take_in(where, run, later)
         return list(record.events)

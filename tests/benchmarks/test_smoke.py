@@ -7,6 +7,7 @@ import pytest
 from benchmarks import beside_penguiflow, fairness
 from benchmarks.__main__ import ALL, SMALLEST, measure
 from benchmarks.figures import Table
+from benchmarks.long_replies import long_replies
 from benchmarks.reading import reading
 from benchmarks.rules_alone import Alone
 from benchmarks.system import started
@@ -29,7 +30,11 @@ def test_our_side_beside_penguiflow() -> None:
 async def test_every_question_is_answered() -> None:
     """Each gives a table with rows; what stands in them is no matter of a test."""
     async with started("2m") as system:
-        tables = [reading(1, SMALLEST.megabytes), *[table async for table in measure(system, SMALLEST)]]
+        tables = [
+            reading(1, SMALLEST.megabytes),
+            long_replies(SMALLEST.megabytes, 0.2),
+            *[table async for table in measure(system, SMALLEST)],
+        ]
     assert sorted({table.title[1] for table in tables}) == sorted(ALL)
     for table in tables:
         assert table.rows

@@ -313,6 +313,11 @@ def in_parts(piece: Delta) -> Iterator[Delta]:
             yield Delta(call=CallPiece(call.index, "" if start else call.name, call.arguments[start : start + _AT_ONCE]))
 
 
+def _size(reply: Reply) -> int:
+    """Characters that have to be read."""
+    return len(reply.text) + len(reply.reasoning or "") + sum(len(call["function"]["arguments"]) for call in reply.tool_calls)
+
+
 def _feed(piece: Delta, reading: Reading, sender: ChunkSender) -> None:
     if piece.reasoning and (thought := reading.feed_reasoning(piece.reasoning)):
         sender.say("thinking", thought)
@@ -326,7 +331,7 @@ async def _consume(stream: AsyncGenerator[Delta | Reply, None], reading: Reading
         async for piece in stream:
             if isinstance(piece, Reply):
                 # A reply of megabytes takes seconds to read; other runs stream meanwhile.
-                return await asyncio.to_thread(reading.decide, piece) if len(piece.text) > _LARGE else reading.decide(piece)
+                return await asyncio.to_thread(reading.decide, piece) if _size(piece) > _LARGE else reading.decide(piece)
             for part in in_parts(piece):
                 _feed(part, reading, sender)
                 if part is not piece:

@@ -1,8 +1,11 @@
-"""What the log of the process says of runs: one line for each that has ended. No prompt, no argument and no value is in it."""
+"""What the log of the process says of runs: one line for each that has ended, one for each call that was refused before it was sent.
+
+Of calls that were sent the tool runner speaks. No prompt, no argument and no value is in any line.
+"""
 
 import structlog
 
-from contracts.events import Cancelled, Done, Error
+from contracts.events import Called, Cancelled, Done, Error, Observed, Step
 from contracts.records import Record
 from services.planner.run.state import Run
 
@@ -31,6 +34,14 @@ def log_end(tenant: str, run_id: str, run: Run, record: Record) -> None:
         cost_usd=end.usage.cost_usd,
         ms=record.at - request.requested_at if request else None,
     )
+
+
+def log_refusals(run_id: str, record: Record) -> None:
+    """Log the calls that end in the very record that announces them: they were never sent."""
+    announced = {call.call_id for event in record.events if isinstance(event, Step | Called) for call in event.calls}
+    for event in record.events:
+        if isinstance(event, Observed) and event.call_id in announced and event.failure is not None:
+            logger.info("call_failed", run_id=run_id, call_id=event.call_id, tool=event.tool, code=event.failure.code)
 
 
 def _code(end: Done | Error | Cancelled) -> str:

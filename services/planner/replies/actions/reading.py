@@ -6,6 +6,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from contracts.actions import FINAL_RESPONSE, PLAN, TASK, PlannerAction
+from services.planner.replies.actions.bounds import bounded
 from services.planner.replies.actions.final import final_args, has_answer, says_something
 from services.planner.replies.actions.foreign import calls_of, nested_action
 from services.planner.replies.actions.names import ALIAS_MODES, is_null_word, opcode_of, spelled, streams_before_plan
@@ -108,7 +109,7 @@ def _object_args(obj: Mapping[str, Any], warnings: list[str]) -> dict[str, Any]:
 
 def _final(obj: Mapping[str, Any], thought: str | None) -> Reading:
     warnings = ["a plan behind the answer was ignored"] if obj.get("plan") is not None else []
-    args = final_args(obj, warnings)
+    args = bounded(final_args(obj, warnings), warnings)
     return Reading(PlannerAction(next_node=FINAL_RESPONSE, args=args), thought, warnings=tuple(warnings))
 
 
