@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 
 import structlog
 
-from services.artifact_store.blobs import Shelves
+from services.artifact_store.blobs import Blobs
 from services.artifact_store.bucket_owner import claim_bucket
-from services.artifact_store.garbage_collector import Collector
-from services.artifact_store.kv import Table
-from services.artifact_store.store import Keeper
+from services.artifact_store.garbage_collector import GarbageCollector
+from services.artifact_store.kv import KeyValueStore
+from services.artifact_store.store import ArtifactStore
 from services.artifact_store.streams import Assembler
 from services.messaging.connection import Bus
 from services.messaging.nats_link import Broker, run_on_nats
@@ -27,38 +27,38 @@ from .uploads import Uploads
 
 logger = structlog.get_logger(__name__)
 
-_LOOK_S, _PROMPT_S = 2.0, 2.0
-_AGAIN_S = 5.0
+_CHECK_S, _CHECK_TIMEOUT_S = 2.0, 2.0
+_RESTART_S = 5.0
 
 
-class Watch:
+class BucketWatch:
     """Keeps the bucket there, and knows what is wrong with it."""
 
-    def __init__(self, bucket: Bucket, table: Table) -> None:
+    def __init__(self, bucket: Bucket, kv: KeyValueStore) -> None:
         self._bucket = bucket
-        self._table = table
-        self.problem: str | None = "not looked at yet"
+        self._kv = kv
+        self.problem: str | None = "not checked yet"
 
     async def watch(self) -> None:
         """Look at the S3 server for ever; make the bucket where it is missing."""
         claimed = False
         while True:
             try:
-                async with asyncio.timeout(_PROMPT_S):
+                async with asyncio.timeout(_CHECK_TIMEOUT_S):
                     await self._bucket.ensure()
                 if not claimed:
-                    await claim_bucket(self._table, self._bucket)
+                    await claim_bucket(self._kv, self._bucket)
                     claimed = True
-                self._found(None)
+                self._set_problem(None)
             except TimeoutError:
-                self._found("the S3 server takes its time")
+                self._set_problem("the S3 server takes its time")
             except StorageUnavailable as error:
-                self._found(error.reason)
-            await asyncio.sleep(_LOOK_S)
+                self._set_problem(error.reason)
+            await asyncio.sleep(_CHECK_S)
 
-    def _found(self, problem: str | None) -> None:
+    def _set_problem(self, problem: str | None) -> None:
         if problem != self.problem:
-            logger.info("storage_found" if problem is None else "storage_missed", reason=problem)
+            logger.info("storage_available" if problem is None else "storage_unavailable", reason=problem)
         self.problem = problem
 
 
@@ -70,25 +70,25 @@ async def work(bus: Bus, broker: Broker, health: Health) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def running(settings: ArtifactStoreSettings, bus: Bus, broker: Broker, health: Health) -> AsyncIterator[Collector]:
+async def running(settings: ArtifactStoreSettings, bus: Bus, broker: Broker, health: Health) -> AsyncIterator[GarbageCollector]:
     """Compose the store and give it to the broker. An S3 server that is away makes it unready, not dead."""
-    bucket, table = Bucket(settings), Table(bus)
-    shelves = Shelves(table)
-    references = References(table, shelves)
-    collector = Collector(bus, table, bucket, shelves, references, settings.artifact_grace_s)
-    keeper = Keeper(bucket, shelves, references, settings, collector.hint)
-    uploads = Uploads(keeper, settings.artifact_uploads)
-    assembler = Assembler(bus, keeper)
-    watch = Watch(bucket, table)
+    bucket, kv = Bucket(settings), KeyValueStore(bus)
+    blobs = Blobs(kv)
+    references = References(kv, blobs)
+    collector = GarbageCollector(bus, kv, bucket, blobs, references, settings.artifact_grace_s)
+    store = ArtifactStore(bucket, blobs, references, settings, collector.hint)
+    uploads = Uploads(store, settings.artifact_uploads)
+    assembler = Assembler(bus, store)
+    watch = BucketWatch(bucket, kv)
     health.checks["s3"] = lambda: watch.problem
-    router = build_router(keeper, uploads, assembler, settings.artifact_uploads)
+    router = build_router(store, uploads, assembler, settings.artifact_uploads)
     broker.include_router(router)
     duties = {
         "s3_watch": watch.watch,
         "deletions": collector.follow_hints,
-        "artifact_sweep": lambda: collector.sweep_for_ever(settings.artifact_sweep_s),
+        "artifact_sweep": lambda: collector.sweep_forever(settings.artifact_sweep_s),
     }
-    tasks = [bus.tasks.keep(name, kept_up(duty)) for name, duty in duties.items()]
+    tasks = [bus.tasks.keep(name, keep_running(duty)) for name, duty in duties.items()]
     try:
         yield collector
     finally:
@@ -99,14 +99,14 @@ async def running(settings: ArtifactStoreSettings, bus: Bus, broker: Broker, hea
         bucket.close()
 
 
-async def kept_up(duty: Callable[[], Awaitable[None]], again_s: float = _AGAIN_S) -> None:
+async def keep_running(duty: Callable[[], Awaitable[None]], restart_s: float = _RESTART_S) -> None:
     """Do what has no end, and begin again when it has ended: nobody would miss it for days."""
     while True:
         try:
             await duty()
         except Exception as error:  # noqa: BLE001, see above
             logger.error("duty_failed", error=type(error).__name__, places=places(error))  # noqa: TRY400, a traceback may show bytes
-        await asyncio.sleep(again_s)
+        await asyncio.sleep(restart_s)
 
 
 if __name__ == "__main__":

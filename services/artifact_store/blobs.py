@@ -1,16 +1,16 @@
-"""Who holds a blob: the record that keeps bytes from being collected under a reference that is about to be written.
+"""Which artifacts use a blob. The record of a blob protects its bytes while a reference to them is being written.
 
-A blob is one object of the bucket. Its record names its holders, the artifacts that use it. The order of all work on it:
+A blob is one object of the bucket. Its record lists its users, the artifacts that refer to it. All work follows one order:
 
-    put:     claim (my id among the holders) -> bytes -> reference, written only while the record is as I left it
-    collect: void those whose reference is missing -> look for their references again -> drop them;
-             none left: condemn -> remove the bytes -> remove the record
+    put:     claim (add the artifact to the users) -> write the bytes -> write the reference, if the record is unchanged
+    collect: void the users without a reference -> read their references again -> remove those users;
+             no user left: mark the blob to be deleted -> delete the bytes -> delete the record
 
-Rule 1: a reference is written under the guard of the record's sequence, so voiding a holder makes its late reference impossible: what is
-looked for after that cannot appear any more. No clock decides; times only say when looking is worth the while.
-Rule 2: a condemned name is never used again until whoever condemned it has seen its bytes go, so a late removal hits nobody. Whoever
-comes meanwhile keeps the same bytes under the next name (`<sha256>-1`, `-2`, and so on).
-Rule 3: everything that a dead process leaves behind hangs on a record, and the collector finds it there.
+Rule 1: a reference is written under the guard of the record's sequence. Voiding a user changes the sequence, so a late reference of that
+user is refused, and what the collector reads afterwards is final. Correctness never depends on time; times only schedule checks.
+Rule 2: a name that is marked to be deleted is not used again before its bytes are deleted. A put of the same bytes in the meantime uses
+the next name (`<sha256>-1`, `-2`, and so on), so a late deletion cannot hit it.
+Rule 3: everything that a crashed process leaves behind is listed in a record, where the collector finds it.
 """
 
 import time
@@ -21,33 +21,33 @@ from pydantic import Field, ValidationError
 
 from contracts import subjects
 from contracts.base import Message
-from services.artifact_store.errors import Moved, NotUnderstood
-from services.artifact_store.kv import Table
+from services.artifact_store.errors import EntryChanged, UnknownVersion
+from services.artifact_store.kv import KeyValueStore
 
-MAX_HOLDERS = 200
-"""More go to the next name: a record is read and written whole."""
+MAX_BLOB_USERS = 200
+"""More users go to the next name, since a record is read and written as a whole."""
 
 
-class Holder(Message):
-    """An artifact that uses a blob. `place` is its entry in the lists; `void`: its reference was missing."""
+class BlobUser(Message):
+    """An artifact that uses a blob. `place`: its entry in the lists; `void`: its reference was missing."""
 
     at: int
     place: str
     void: bool = False
 
 
-class Shelf(Message):
-    """The record of a blob. `condemned`: its bytes are being removed."""
+class BlobRecord(Message):
+    """The record of a blob. `to_delete`: its bytes are being deleted."""
 
     size: int
-    holders: dict[str, Holder] = Field(default_factory=dict)
-    condemned: bool = False
+    users: dict[str, BlobUser] = Field(default_factory=dict, alias="holders")
+    to_delete: bool = Field(default=False, alias="condemned")
     at: int = Field(description="of the last change, Unix ms")
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A right to write one reference to a blob. `fresh`: nobody held this name before, so its bytes are not there yet."""
+    """A right to write one reference to a blob. `fresh`: the name had no user before, so its bytes are not there yet."""
 
     tenant: str
     name: str
@@ -61,74 +61,74 @@ class Claim:
 
     @property
     def object_key(self) -> str:
-        """Where the bytes lie."""
+        """The key of the bytes in the bucket."""
         return subjects.object_key(self.tenant, self.name)
 
 
-class Shelves:
+class Blobs:
     """The records of all blobs."""
 
-    def __init__(self, table: Table) -> None:
-        self._table = table
+    def __init__(self, kv: KeyValueStore) -> None:
+        self._kv = kv
 
     async def claim(self, tenant: str, sha256: str, size: int, artifact: str, place: str) -> Claim:
-        """Enter the artifact among the holders of these bytes, and return the name under which they lie or shall lie."""
+        """Add the artifact to the users of these bytes, and return the claim, which names the object."""
         for number in count():
             name = f"{sha256}-{number}" if number else sha256
-            claim = await self._enter(tenant, name, size, artifact, place)
+            claim = await self._try_claim(tenant, name, size, artifact, place)
             if claim is not None:
                 return claim
         raise AssertionError
 
-    async def _enter(self, tenant: str, name: str, size: int, artifact: str, place: str) -> Claim | None:
-        found: tuple[Shelf | None, int] = (None, 0)  # Most bytes are new, so nothing is read before the first try.
+    async def _try_claim(self, tenant: str, name: str, size: int, artifact: str, place: str) -> Claim | None:
+        found: tuple[BlobRecord | None, int] = (None, 0)  # Most bytes are new, so nothing is read before the first try.
         while True:
-            shelf, sequence = found
-            if shelf is not None and (shelf.condemned or (artifact not in shelf.holders and len(shelf.holders) >= MAX_HOLDERS)):
+            record, sequence = found
+            if record is not None and (record.to_delete or (artifact not in record.users and len(record.users) >= MAX_BLOB_USERS)):
                 return None
-            holder = shelf.holders.get(artifact) if shelf is not None else None
-            if holder is not None and not holder.void:
+            user = record.users.get(artifact) if record is not None else None
+            if user is not None and not user.void:
                 return Claim(tenant, name, sequence, fresh=False)
-            holders = {**(shelf.holders if shelf is not None else {}), artifact: Holder(at=now(), place=place)}
+            users = {**(record.users if record is not None else {}), artifact: BlobUser(at=now(), place=place)}
             try:
-                written = await self.write(tenant, name, Shelf(size=size, holders=holders, at=now()), after=sequence)
-            except Moved:
+                written = await self.write(tenant, name, BlobRecord(size=size, users=users, at=now()), after=sequence)
+            except EntryChanged:
                 found = await self.read(tenant, name)
             else:
-                return Claim(tenant, name, written, fresh=shelf is None)
+                return Claim(tenant, name, written, fresh=record is None)
 
     async def write_under(self, claim: Claim, artifact: str, key: str, data: bytes, ttl_s: int | None) -> int:
-        """Write an entry while the artifact is among the holders. Raises Moved when it is not, any more."""
+        """Write an entry while the artifact is listed as a user. Raises EntryChanged when it no longer is."""
         while True:
             try:
-                return await self._table.write_while(key, data, other=claim.key, at=claim.sequence, ttl_s=ttl_s)
-            except Moved:  # Others have come or gone; what counts is whether I am still in.
-                shelf, sequence = await self.read(claim.tenant, claim.name)
-                if shelf is None or shelf.condemned or artifact not in shelf.holders or shelf.holders[artifact].void:
+                return await self._kv.write_if_unchanged(key, data, other=claim.key, at=claim.sequence, ttl_s=ttl_s)
+            except EntryChanged:  # Other users changed; this one may still be listed.
+                record, sequence = await self.read(claim.tenant, claim.name)
+                if record is None or record.to_delete or artifact not in record.users or record.users[artifact].void:
                     raise
                 claim = replace(claim, sequence=sequence)
 
-    async def read(self, tenant: str, name: str) -> tuple[Shelf | None, int]:
-        """Return a record, as the leader knows it, and its sequence; for None that of its removal, or 0. Raises NotUnderstood."""
-        entry = await self._table.surely(subjects.blob_key(tenant, name))
-        shelf = shelf_of(entry.data)
-        if entry.data and shelf is None:
-            raise NotUnderstood
-        return shelf, entry.sequence
+    async def read(self, tenant: str, name: str) -> tuple[BlobRecord | None, int]:
+        """Return a record and its sequence from the leader. Without a record: the sequence of its removal, or 0. Raises UnknownVersion."""
+        entry = await self._kv.read_from_leader(subjects.blob_key(tenant, name))
+        record = blob_record(entry.data)
+        if entry.data and record is None:
+            raise UnknownVersion
+        return record, entry.sequence
 
-    async def write(self, tenant: str, name: str, shelf: Shelf, *, after: int) -> int:
-        """Write a record on condition and return its sequence. Raises Moved."""
-        return await self._table.write(subjects.blob_key(tenant, name), shelf.model_dump_json().encode(), after=after)
+    async def write(self, tenant: str, name: str, record: BlobRecord, *, after: int) -> int:
+        """Write a record if `after` is its sequence, and return the new one. Raises EntryChanged."""
+        return await self._kv.write(subjects.blob_key(tenant, name), record.model_dump_json(by_alias=True).encode(), after=after)
 
-    async def drop(self, tenant: str, name: str, *, after: int) -> None:
-        """Remove a record on condition. Raises Moved."""
-        await self._table.drop(subjects.blob_key(tenant, name), after=after)
+    async def delete(self, tenant: str, name: str, *, after: int) -> None:
+        """Delete a record if `after` is its sequence. Raises EntryChanged."""
+        await self._kv.delete(subjects.blob_key(tenant, name), after=after)
 
 
-def shelf_of(data: bytes) -> Shelf | None:
-    """Read a record; None for none, and for one that is not understood."""
+def blob_record(data: bytes) -> BlobRecord | None:
+    """Parse a record; None for an empty one and for one of an unknown version."""
     try:
-        return Shelf.model_validate_json(data) if data else None
+        return BlobRecord.model_validate_json(data) if data else None
     except ValidationError:
         return None
 

@@ -30,16 +30,16 @@ from .settings import ArtifactStoreSettings
 
 T = TypeVar("T")
 
-_THREADS = 16
+_MAX_THREADS = 16
 _CONNECT_S, _READ_S = 2.0, 5.0
 _STREAM_READ_S = 120.0
 """A server may only answer once a large object is safe on its disk."""
-_SIGNED_FOR = timedelta(hours=1)
-_SHOWN_INLINE = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf"})
-_SAME_URL_S, _MANY_URLS = 30.0, 1000
-_OCTETS = "application/octet-stream"
-_NOT_THERE = frozenset({"NoSuchKey", "NoSuchObject", "NotFound"})
-_TAKEN = frozenset({"BucketAlreadyOwnedByYou", "BucketAlreadyExists"})
+_UPLOAD_URL_LIFETIME = timedelta(hours=1)
+_INLINE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf"})
+_URL_REUSE_S, _MAX_CACHED_URLS = 30.0, 1000
+_BINARY_TYPE = "application/octet-stream"
+_MISSING_CODES = frozenset({"NoSuchKey", "NoSuchObject", "NotFound"})
+_EXISTS_CODES = frozenset({"BucketAlreadyOwnedByYou", "BucketAlreadyExists"})
 
 
 class S3Pool(urllib3.PoolManager):
@@ -73,10 +73,10 @@ class Bucket:
         retries = urllib3.Retry(
             2, connect=1, read=1, status=2, backoff_factor=0.1, status_forcelist=[500, 502, 503, 504], raise_on_status=False
         )
-        self._pool = S3Pool(timeout=urllib3.Timeout(connect=_CONNECT_S, read=_READ_S), maxsize=_THREADS, retries=retries)
+        self._pool = S3Pool(timeout=urllib3.Timeout(connect=_CONNECT_S, read=_READ_S), maxsize=_MAX_THREADS, retries=retries)
         self._client = _client(settings, self._pool, public=False)
         self._public = _client(settings, self._pool, public=True)
-        self._threads = ThreadPoolExecutor(_THREADS, "s3")
+        self._threads = ThreadPoolExecutor(_MAX_THREADS, "s3")
         self._streams = ThreadPoolExecutor(settings.artifact_uploads, "s3-stream")
         self._inner: dict[tuple[str, int], tuple[str, float]] = {}
 
@@ -89,7 +89,7 @@ class Bucket:
             try:
                 self._client.make_bucket(self._name)
             except S3Error as error:
-                if error.code not in _TAKEN:
+                if error.code not in _EXISTS_CODES:
                     raise
 
     async def size(self, key: str) -> int | None:
@@ -111,12 +111,12 @@ class Bucket:
         await self._run(lambda: self._put(key, chunks, size, retries=False, read_s=_STREAM_READ_S), self._streams)
 
     def _put(self, key: str, body: bytes | Iterable[bytes], size: int, *, retries: bool | None, read_s: float) -> None:
-        url = self._client.get_presigned_url("PUT", self._name, key, expires=_SIGNED_FOR)
+        url = self._client.get_presigned_url("PUT", self._name, key, expires=_UPLOAD_URL_LIFETIME)
         response = self._pool.urlopen(
             "PUT",
             url,
             body=body,
-            headers={"Content-Length": str(size), "Content-Type": _OCTETS},
+            headers={"Content-Length": str(size), "Content-Type": _BINARY_TYPE},
             timeout=urllib3.Timeout(connect=_CONNECT_S, read=read_s),
             **({} if retries is None else {"retries": retries}),
         )
@@ -145,7 +145,7 @@ class Bucket:
         await self._run(lambda: self._delete(key))
 
     def _delete(self, key: str) -> None:
-        url = self._client.get_presigned_url("DELETE", self._name, key, expires=_SIGNED_FOR)
+        url = self._client.get_presigned_url("DELETE", self._name, key, expires=_UPLOAD_URL_LIFETIME)
         response = self._pool.urlopen("DELETE", url, retries=False)
         if response.status not in {HTTPStatus.OK, HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND}:
             raise ServerError("delete", response.status)
@@ -164,8 +164,8 @@ class Bucket:
         shown = mime_type.partition(";")[0]
         name = f"; filename*=UTF-8''{quote(filename, safe='')}" if filename else ""
         headers = {
-            "response-content-type": shown if shown in _SHOWN_INLINE else _OCTETS,
-            "response-content-disposition": f"{'inline' if shown in _SHOWN_INLINE else 'attachment'}{name}",
+            "response-content-type": shown if shown in _INLINE_TYPES else _BINARY_TYPE,
+            "response-content-disposition": f"{'inline' if shown in _INLINE_TYPES else 'attachment'}{name}",
         }
         return self._public.presigned_get_object(self._name, key, expires=timedelta(seconds=seconds), response_headers=dict(headers))
 
@@ -175,10 +175,10 @@ class Bucket:
         Signing costs more than a look at NATS, so the URL of an object that is asked for again is a little older than the question.
         """
         now = time.monotonic()
-        url, signed_at = self._inner.get((key, seconds), ("", -_SAME_URL_S))
-        if now - signed_at >= _SAME_URL_S:
+        url, signed_at = self._inner.get((key, seconds), ("", -_URL_REUSE_S))
+        if now - signed_at >= _URL_REUSE_S:
             url = self._client.get_presigned_url("GET", self._name, key, expires=timedelta(seconds=seconds))
-            while len(self._inner) >= _MANY_URLS:
+            while len(self._inner) >= _MAX_CACHED_URLS:
                 del self._inner[next(iter(self._inner))]
             self._inner.pop((key, seconds), None)
             self._inner[key, seconds] = url, now
@@ -189,7 +189,7 @@ class Bucket:
         try:
             return await asyncio.get_running_loop().run_in_executor(threads or self._threads, call)
         except S3Error as error:
-            if error.code in _NOT_THERE:
+            if error.code in _MISSING_CODES:
                 raise BytesMissing from None
             raise StorageUnavailable(f"the S3 server said {error.code}") from None
         except ServerError as error:

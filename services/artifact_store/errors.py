@@ -7,11 +7,11 @@ class BytesMissing(Exception):
     """The bucket holds no such object."""
 
 
-class Moved(Exception):
+class EntryChanged(Exception):
     """Somebody else has changed the entry: read it again and decide again."""
 
 
-class NotUnderstood(StorageUnavailable):
+class UnknownVersion(StorageUnavailable):
     """A later version of the store has written the record."""
 
     retryable = False

@@ -1,7 +1,7 @@
 """The bucket of keys behind the store: read, write on condition, drop, list. One entry per key.
 
 Rule 1: a write names the state of a key on which it rests, by its sequence; if that has moved on, nothing is written.
-Rule 2: reads are answered by any replica and may be late. Where a late answer would lose something, `surely` asks the leader.
+Rule 2: reads are answered by any replica and may be late. Where a late answer would lose something, `read_from_leader` asks the leader.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from contracts import subjects
-from services.artifact_store.errors import Moved
+from services.artifact_store.errors import EntryChanged
 from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
 from services.messaging.errors import NOT_FOUND, WRONG_LAST_SEQUENCE, BusError, Refused, Unsure
@@ -20,9 +20,9 @@ _STREAM = f"KV_{subjects.ARTIFACTS_BUCKET}"
 _PREFIX = f"$KV.{subjects.ARTIFACTS_BUCKET}."
 _ATTEMPTS = 3
 _RETRY_S = 0.1
-_MARKER_TTL_S = 3600
-_MANY = 500
-_PAGE = 1000
+_DELETE_MARKER_TTL_S = 3600
+_KEYS_PER_READ = 500
+_PAGE_ENTRIES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Entry:
     data: bytes
 
 
-class Table:
+class KeyValueStore:
     """All raise StorageUnavailable when NATS does not answer."""
 
     def __init__(self, bus: Bus) -> None:
@@ -48,7 +48,7 @@ class Table:
             raise StorageUnavailable("NATS does not answer") from error
         return Entry(key, sequence_of(found), found.data) if found is not None else Entry(key, 0, b"")
 
-    async def surely(self, key: str) -> Entry:
+    async def read_from_leader(self, key: str) -> Entry:
         """Return an entry as the leader knows it."""
         try:
             answer = await self._bus.api(f"STREAM.MSG.GET.{_STREAM}", {"last_by_subj": _PREFIX + key})
@@ -66,17 +66,17 @@ class Table:
         return await self._publish(key, data, _ttl(ttl_s))
 
     async def write(self, key: str, data: bytes, *, after: int) -> int:
-        """Write an entry whose present state is `after` (0: not there), and return its new sequence. Raises Moved."""
+        """Write an entry whose present state is `after` (0: not there), and return its new sequence. Raises EntryChanged."""
         return await self._publish(key, data, {"Nats-Expected-Last-Subject-Sequence": str(after)})
 
-    async def write_while(self, key: str, data: bytes, *, other: str, at: int, ttl_s: int | None = None) -> int:
-        """Write an entry while *another* key is still in the state `at`. Raises Moved when it is not."""
+    async def write_if_unchanged(self, key: str, data: bytes, *, other: str, at: int, ttl_s: int | None = None) -> int:
+        """Write an entry while *another* key is still in the state `at`. Raises EntryChanged when it is not."""
         guard = {"Nats-Expected-Last-Subject-Sequence": str(at), "Nats-Expected-Last-Subject-Sequence-Subject": _PREFIX + other}
         return await self._publish(key, data, {**guard, **_ttl(ttl_s)})
 
-    async def drop(self, key: str, *, after: int | None = None) -> None:
-        """Remove an entry, whatever it is or only in the state `after`. Raises Moved. The mark that it leaves goes after an hour."""
-        headers = {"KV-Operation": "PURGE", "Nats-Rollup": "sub", **_ttl(_MARKER_TTL_S)}
+    async def delete(self, key: str, *, after: int | None = None) -> None:
+        """Remove an entry, whatever it is or only in the state `after`. Raises EntryChanged. The mark that it leaves goes after an hour."""
+        headers = {"KV-Operation": "PURGE", "Nats-Rollup": "sub", **_ttl(_DELETE_MARKER_TTL_S)}
         if after is not None:
             headers["Nats-Expected-Last-Subject-Sequence"] = str(after)
         await self._publish(key, b"", headers)
@@ -90,35 +90,35 @@ class Table:
                 if error.code != WRONG_LAST_SEQUENCE:
                     raise StorageUnavailable("JetStream refused a write") from error
                 if not unsure:
-                    raise Moved from None
+                    raise EntryChanged from None
             except Unsure:  # It may be stored: look. On a cluster another guarded write may be under way.
                 unsure = True
                 await asyncio.sleep(_RETRY_S)
-            found = await self.surely(key)
+            found = await self.read_from_leader(key)
             if found.data == data and found.sequence:
                 return found.sequence
-            if "Nats-Expected-Last-Subject-Sequence" in headers and await self._has_moved(key, found, headers):
-                raise Moved
+            if "Nats-Expected-Last-Subject-Sequence" in headers and await self._has_changed(key, found, headers):
+                raise EntryChanged
         raise StorageUnavailable("NATS does not take the write")
 
-    async def _has_moved(self, key: str, found: Entry, headers: dict[str, str]) -> bool:
+    async def _has_changed(self, key: str, found: Entry, headers: dict[str, str]) -> bool:
         guarded = headers.get("Nats-Expected-Last-Subject-Sequence-Subject", _PREFIX + key).removeprefix(_PREFIX)
-        state = found if guarded == key else await self.surely(guarded)
+        state = found if guarded == key else await self.read_from_leader(guarded)
         return state.sequence != int(headers["Nats-Expected-Last-Subject-Sequence"])
 
     async def read_many(self, keys: list[str]) -> dict[str, bytes]:
         """Return what stands under those of the keys that have something, as some replica knows it."""
         reader = await self._bus.reader(_STREAM)
         found = {}
-        for start in range(0, len(keys), _MANY):
+        for start in range(0, len(keys), _KEYS_PER_READ):
             try:
-                messages = await reader.latest(*(_PREFIX + key for key in keys[start : start + _MANY]))
+                messages = await reader.latest(*(_PREFIX + key for key in keys[start : start + _KEYS_PER_READ]))
             except BusError as error:
                 raise StorageUnavailable("NATS does not answer") from error
             found.update({_key_of(message.headers): message.data for message in messages if message.data})
         return found
 
-    async def walk(self) -> AsyncIterator[list[Entry]]:
+    async def pages(self) -> AsyncIterator[list[Entry]]:
         """Yield the entries of all kinds in pages, in the order of their last change. Marks of removal are among them, without data.
 
         All kinds, since the server takes a third of a second for each page that it has to filter, at half a million entries. What is
@@ -129,7 +129,7 @@ class Table:
         except BusError as error:
             raise StorageUnavailable("NATS does not answer") from error
         after = 0
-        while after < end and (found := await self._page(">", after, _PAGE)):
+        while after < end and (found := await self._page(">", after, _PAGE_ENTRIES)):
             after = found[-1].sequence
             yield [entry for entry in found if entry.sequence <= end]
 
@@ -147,13 +147,13 @@ class Table:
         try:
             found = await reader.latest(_PREFIX + pattern)
         except Unsure:  # Too many, or no answer; the pages below tell.
-            return await self._walk_to(limit, _PREFIX + pattern, after)
+            return await self._scan(limit, _PREFIX + pattern, after)
         except BusError as error:
             raise StorageUnavailable("NATS does not answer") from error
         entries = [Entry(_key_of(message.headers), sequence_of(message), message.data) for message in found if message.data]
         return sorted((entry for entry in entries if entry.sequence > after), key=lambda entry: entry.sequence)[:limit]
 
-    async def _walk_to(self, limit: int, subject: str, after: int) -> list[Entry]:
+    async def _scan(self, limit: int, subject: str, after: int) -> list[Entry]:
         """Return the next entries up to `limit`. A page holds marks of removal too, so one with few entries is not the last."""
         entries: list[Entry] = []
         while len(entries) < limit and (page := await self._page(subject, after, limit)):

@@ -4,7 +4,7 @@ Rule 1: a type with a signature (an image, a PDF, an archive) is believed only i
 Rule 2: bytes that carry a signature are not believed to be something else: text and JSON least of all.
 Rule 3: a type without a signature here is the caller's to declare; readers never let a browser guess (`nosniff`) or run it.
 
-A table of our own: the signatures that matter to models and browsers fit on ten lines, and a library for hundreds of formats would have
+A kv of our own: the signatures that matter to models and browsers fit on ten lines, and a library for hundreds of formats would have
 to be trusted with every byte that strangers send.
 """
 

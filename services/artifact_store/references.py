@@ -11,11 +11,11 @@ from pydantic import ValidationError
 from contracts import subjects
 from contracts.artifacts import ArtifactPage, ArtifactRef, HeadArtifact, ListArtifacts, StoredArtifact
 from contracts.base import Message
-from services.artifact_store.blobs import Claim, Shelves, now
-from services.artifact_store.kv import Entry, Table
+from services.artifact_store.blobs import Blobs, Claim, now
+from services.artifact_store.kv import Entry, KeyValueStore
 from services.shared.artifacts.errors import ArtifactNotFound
 
-from .errors import Moved
+from .errors import EntryChanged
 
 
 class Reference(Message):
@@ -35,19 +35,19 @@ class Reference(Message):
 class References:
     """The references of all tenants. Everything raises StorageUnavailable when NATS does not answer."""
 
-    def __init__(self, table: Table, shelves: Shelves) -> None:
-        self._table = table
-        self._shelves = shelves
+    def __init__(self, kv: KeyValueStore, blobs: Blobs) -> None:
+        self._kv = kv
+        self._blobs = blobs
 
     async def find(self, tenant: str, artifact: str) -> Reference | None:
         """Return a reference that has not expired, as some replica knows it: one that was just written may be missing."""
-        return _read((await self._table.read(subjects.reference_key(tenant, artifact))).data)
+        return _read((await self._kv.read(subjects.reference_key(tenant, artifact))).data)
 
     async def resolve(self, asked: HeadArtifact) -> Reference:
         """Return the reference that the caller may see. Raises ArtifactNotFound, for whatever reason it may not."""
         found = await self.find(asked.tenant, asked.artifact_id)
         if found is None:
-            found = _read((await self._table.surely(subjects.reference_key(asked.tenant, asked.artifact_id))).data)
+            found = _read((await self._kv.read_from_leader(subjects.reference_key(asked.tenant, asked.artifact_id))).data)
         if (
             found is None
             or (asked.session_id is not None and asked.session_id != found.session_id)
@@ -56,18 +56,18 @@ class References:
             raise ArtifactNotFound
         return found
 
-    async def enter(self, tenant: str, place: str, artifact: str, ttl_s: int | None) -> None:
+    async def add_listing(self, tenant: str, place: str, artifact: str, ttl_s: int | None) -> None:
         """Let lists look for a reference that is about to be written. The entry holds the time, in Unix ms."""
-        await self._table.put(subjects.place_key(tenant, place, artifact), str(now()).encode(), ttl_s=ttl_s)
+        await self._kv.put(subjects.place_key(tenant, place, artifact), str(now()).encode(), ttl_s=ttl_s)
 
     async def write(self, claim: Claim, reference: Reference, ttl_s: int | None) -> None:
-        """Write a reference under its claim. Raises Moved when the claim has been lost meanwhile."""
+        """Write a reference under its claim. Raises EntryChanged when the claim has been lost meanwhile."""
         key = subjects.reference_key(claim.tenant, reference.ref.artifact_id)
-        await self._shelves.write_under(claim, reference.ref.artifact_id, key, reference.model_dump_json().encode(), ttl_s)
+        await self._blobs.write_under(claim, reference.ref.artifact_id, key, reference.model_dump_json().encode(), ttl_s)
 
-    async def lives(self, tenant: str, artifact: str, blob: str) -> bool:
+    async def exists(self, tenant: str, artifact: str, blob: str) -> bool:
         """Whether a reference to this very blob is there, as the leader knows it; so is one that a later version has written."""
-        data = (await self._table.surely(subjects.reference_key(tenant, artifact))).data
+        data = (await self._kv.read_from_leader(subjects.reference_key(tenant, artifact))).data
         found = _read(data)
         is_later = bool(data) and _parsed(data) is None
         return is_later or (found is not None and found.blob == blob)
@@ -75,35 +75,35 @@ class References:
     async def read_many(self, wanted: list[tuple[str, str]]) -> dict[tuple[str, str], Reference]:
         """Return the references that are there, by tenant and id, as some replica knows them."""
         keys = {subjects.reference_key(*who): who for who in wanted}
-        found = await self._table.read_many(list(keys))
+        found = await self._kv.read_many(list(keys))
         return {keys[key]: reference for key, data in found.items() if key in keys and (reference := _read(data)) is not None}
 
-    async def forget(self, tenant: str, artifact: str) -> None:
+    async def delete(self, tenant: str, artifact: str) -> None:
         """Remove a reference. Its entry in the lists follows when its blob is looked at."""
-        await self._table.drop(subjects.reference_key(tenant, artifact))
+        await self._kv.delete(subjects.reference_key(tenant, artifact))
 
-    async def entered(self, tenant: str, place: str, artifact: str) -> int:
-        """Return the state of an artifact's entry in the lists, for `leave`."""
-        return (await self._table.surely(subjects.place_key(tenant, place, artifact))).sequence
+    async def listing_revision(self, tenant: str, place: str, artifact: str) -> int:
+        """Return the state of an artifact's entry in the lists, for `remove_listing`."""
+        return (await self._kv.read_from_leader(subjects.place_key(tenant, place, artifact))).sequence
 
-    async def leave(self, tenant: str, place: str, artifact: str, *, entered: int) -> None:
+    async def remove_listing(self, tenant: str, place: str, artifact: str, *, revision: int) -> None:
         """Take an artifact that is gone off the lists, unless it has been entered again."""
-        with suppress(Moved):
-            await self._table.drop(subjects.place_key(tenant, place, artifact), after=entered)
+        with suppress(EntryChanged):
+            await self._kv.delete(subjects.place_key(tenant, place, artifact), after=revision)
 
-    async def tidy(self, entries: list[Entry], older_ms: int) -> None:
+    async def remove_stale_listings(self, entries: list[Entry], older_ms: int) -> None:
         """Take off the lists whatever has no reference and is that old: a put that came too late to be collected with its blob."""
         who = {subjects.parse_place_key(entry.key): entry for entry in entries if int(entry.data) < now() - older_ms}
         found = await self.read_many(list(who))
         for (tenant, artifact), entry in who.items():
-            if (tenant, artifact) not in found and not (await self._table.surely(subjects.reference_key(tenant, artifact))).data:
-                with suppress(Moved):
-                    await self._table.drop(entry.key, after=entry.sequence)
+            if (tenant, artifact) not in found and not (await self._kv.read_from_leader(subjects.reference_key(tenant, artifact))).data:
+                with suppress(EntryChanged):
+                    await self._kv.delete(entry.key, after=entry.sequence)
 
     async def page(self, asked: ListArtifacts) -> ArtifactPage:
         """Return a page of what belongs to a session or run."""
         pattern = subjects.places_of(asked.tenant, asked.session_id, asked.run_id)
-        entries = await self._table.matching(pattern, asked.cursor, asked.limit + 1)
+        entries = await self._kv.matching(pattern, asked.cursor, asked.limit + 1)
         shown, more = entries[: asked.limit], len(entries) > asked.limit
         who = [subjects.parse_place_key(entry.key) for entry in shown]
         found = await self.read_many(who)

@@ -28,9 +28,9 @@ from contracts.artifacts import (
     StoredArtifact,
 )
 from contracts.subjects import object_key, place
-from services.artifact_store.blobs import Claim, Shelves, now
+from services.artifact_store.blobs import Blobs, Claim, now
 from services.artifact_store.bucket import Bucket
-from services.artifact_store.errors import BytesMissing, Moved
+from services.artifact_store.errors import BytesMissing, EntryChanged
 from services.artifact_store.mime_types import HEAD_BYTES, checked_mime_type, clean_filename
 from services.artifact_store.references import Reference, References
 from services.artifact_store.settings import ArtifactStoreSettings
@@ -39,32 +39,32 @@ from services.shared.artifacts.errors import ArtifactInvalid, ArtifactTooLarge, 
 logger = structlog.get_logger(__name__)
 
 _DAY_S = 86_400
-_DIRECT_S = 300
+_DIRECT_URL_S = 300
 """How long a service may begin to read from the S3 server itself with one permission."""
-_SMALL = 128 << 10
+_INLINE_HASH_BYTES = 128 << 10
 """Hashing less than that is not worth a thread."""
-_TRUSTED = frozenset({"dict", "list", "str", "int", "float", "bool"})
+_TRUSTED_JSON_TYPES = frozenset({"dict", "list", "str", "int", "float", "bool"})
 """A JSON value that stands for a tool's result is what it is said to be, whatever its text begins with."""
 
 
-class Keeper:
-    """The store. `forgotten` is told the tenant, blob and id of every reference that was deleted."""
+class ArtifactStore:
+    """The store. `on_deleted` is told the tenant, blob and id of every reference that was deleted."""
 
     def __init__(
         self,
         bucket: Bucket,
-        shelves: Shelves,
+        blobs: Blobs,
         references: References,
         settings: ArtifactStoreSettings,
-        forgotten: Callable[[str, str, str], None],
+        on_deleted: Callable[[str, str, str], None],
     ) -> None:
         self._bucket = bucket
-        self._shelves = shelves
+        self._blobs = blobs
         self._references = references
         self._settings = settings
-        self._forgotten = forgotten
+        self._on_deleted = on_deleted
 
-    async def known(self, put: PutArtifact) -> ArtifactRef | None:
+    async def find_repeat(self, put: PutArtifact) -> ArtifactRef | None:
         """Return the reference if this very put has been done before.
 
         Raises ArtifactInvalid when the id is taken by another artifact, ArtifactTooLarge above the store's limit.
@@ -83,34 +83,34 @@ class Keeper:
         if len(body) != put.size:
             raise ArtifactInvalid(f"{len(body)} bytes came; {put.size} were announced")
         mime_type = self.mime_type(put, body[:HEAD_BYTES])
-        known, digest, claim = await asyncio.gather(self.known(put), _digest(body), self.claim(put))
+        known, digest, claim = await asyncio.gather(self.find_repeat(put), _digest(body), self.claim(put))
         if digest != put.sha256:
             raise ArtifactInvalid("the bytes do not have the digest that was announced")
         if known is not None:
             return known
-        await asyncio.gather(self._write(claim, body), self.enter(put))
-        return await self.settle(put, claim, mime_type)
+        await asyncio.gather(self._write(claim, body), self.add_listing(put))
+        return await self.write_reference(put, claim, mime_type)
 
     async def _write(self, claim: Claim, body: bytes) -> None:
-        if not await self.is_kept(claim, len(body)):
+        if not await self.has_bytes(claim, len(body)):
             await self._bucket.write(claim.object_key, body)
 
     def mime_type(self, put: PutArtifact, head: bytes) -> str:
         """Return the type to keep. Raises ArtifactInvalid when the bytes cannot be what they are said to be."""
-        if put.json_type in _TRUSTED and put.mime_type:
+        if put.json_type in _TRUSTED_JSON_TYPES and put.mime_type:
             return put.mime_type
         return checked_mime_type(put.mime_type, head, whole=put.size <= len(head))
 
     async def claim(self, put: PutArtifact) -> Claim:
-        """Enter the artifact among the holders of its bytes."""
+        """Enter the artifact among the users of its bytes."""
         where = place(put.session_id, put.run_id)
-        return await self._shelves.claim(put.tenant, put.sha256, put.size, put.artifact_id, where)
+        return await self._blobs.claim(put.tenant, put.sha256, put.size, put.artifact_id, where)
 
-    async def enter(self, put: PutArtifact) -> None:
+    async def add_listing(self, put: PutArtifact) -> None:
         """Let lists look for the reference that is about to be written."""
-        await self._references.enter(put.tenant, place(put.session_id, put.run_id), put.artifact_id, self._ttl_s(put))
+        await self._references.add_listing(put.tenant, place(put.session_id, put.run_id), put.artifact_id, self._ttl_s(put))
 
-    async def is_kept(self, claim: Claim, size: int) -> bool:
+    async def has_bytes(self, claim: Claim, size: int) -> bool:
         """Whether the bytes of a claim are there already."""
         return not claim.fresh and await self._bucket.size(claim.object_key) == size
 
@@ -124,7 +124,7 @@ class Keeper:
         if await self._bucket.size(claim.object_key) != size:
             raise StorageUnavailable("the S3 server took the bytes but does not have them")
 
-    async def settle(self, put: PutArtifact, claim: Claim, mime_type: str) -> ArtifactRef:
+    async def write_reference(self, put: PutArtifact, claim: Claim, mime_type: str) -> ArtifactRef:
         """Write the reference, now that the bytes are there, and return what callers see of it."""
         ttl_s = self._ttl_s(put)
         ref = ArtifactRef(
@@ -143,7 +143,7 @@ class Keeper:
         reference = Reference(ref=ref, session_id=put.session_id, run_id=put.run_id, blob=claim.name)
         try:
             await self._references.write(claim, reference, ttl_s)
-        except Moved:
+        except EntryChanged:
             raise StorageUnavailable("the put took so long that its bytes may have been collected") from None
         logger.info("artifact_stored", tenant=put.tenant, artifact_id=put.artifact_id, run_id=put.run_id, size=put.size, blob=claim.name)
         return ref
@@ -165,7 +165,7 @@ class Keeper:
         reference = await self._references.resolve(asked)
         left = reference.ref.size - asked.offset
         if asked.direct and left >= DIRECT_BYTES and self._settings.artifact_direct == "auto":
-            url, seconds = self._bucket.inner_url(object_key(asked.tenant, reference.blob), _valid(reference.ref, _DIRECT_S)[1])
+            url, seconds = self._bucket.inner_url(object_key(asked.tenant, reference.blob), _valid(reference.ref, _DIRECT_URL_S)[1])
             return reference.ref, PresignedUrl(url=url, expires_at=now() + seconds * 1000)
         length = min(asked.length, left)
         if length <= 0:
@@ -190,8 +190,8 @@ class Keeper:
     async def delete(self, asked: DeleteArtifact) -> ArtifactDeleted:
         """Remove the reference; the bytes go when nobody needs them. Raises ArtifactNotFound."""
         reference = await self._references.resolve(asked)
-        await self._references.forget(asked.tenant, asked.artifact_id)
-        self._forgotten(asked.tenant, reference.blob, asked.artifact_id)
+        await self._references.delete(asked.tenant, asked.artifact_id)
+        self._on_deleted(asked.tenant, reference.blob, asked.artifact_id)
         logger.info("artifact_deleted", tenant=asked.tenant, artifact_id=asked.artifact_id)
         return ArtifactDeleted(artifact_id=asked.artifact_id)
 
@@ -211,7 +211,7 @@ def _valid(ref: ArtifactRef, seconds: int) -> tuple[int, int]:
 
 
 async def _digest(body: bytes) -> str:
-    return _sha256(body) if len(body) < _SMALL else await asyncio.to_thread(_sha256, body)
+    return _sha256(body) if len(body) < _INLINE_HASH_BYTES else await asyncio.to_thread(_sha256, body)
 
 
 def _sha256(body: bytes) -> str:

@@ -20,20 +20,20 @@ import orjson
 from contracts.events import ArtifactChunk
 from services.shared.redaction import to_blob
 
-_BINARY = frozenset({"binary", "bytes"})
-_TEXTUAL = ("text/", "application/json", "application/xml")
-_IN_MEMORY = 1 << 20
-_BLOCK = 256 << 10
+_BINARY_TYPES = frozenset({"binary", "bytes"})
+_TEXT_TYPES = ("text/", "application/json", "application/xml")
+_MAX_MEMORY_BYTES = 1 << 20
+_BLOCK_BYTES = 256 << 10
 
 
-class Assembly:
+class StreamBuffer:
     """The pieces of one stream. Its methods may wait for a disk; whoever makes it closes it."""
 
     def __init__(self) -> None:
         self.count = 0
         self.is_finished = False
         """Whether one of the pieces said so."""
-        self._file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115, `close` is what its owner calls
+        self._file = tempfile.SpooledTemporaryFile(max_size=_MAX_MEMORY_BYTES)  # noqa: SIM115, `close` is what its owner calls
         self.artifact_type = ""
         """As the first piece that has one says."""
         self._is_text = self._is_base64 = True
@@ -65,7 +65,7 @@ class Assembly:
         """What all of it is."""
         if not self._is_text:
             return "list"
-        is_binary = self.artifact_type in _BINARY or ("/" in self.artifact_type and not self.artifact_type.startswith(_TEXTUAL))
+        is_binary = self.artifact_type in _BINARY_TYPES or ("/" in self.artifact_type and not self.artifact_type.startswith(_TEXT_TYPES))
         return "bytes" if is_binary and self._is_base64 else "str"
 
     @property
@@ -85,7 +85,7 @@ class Assembly:
         block = bytearray()
         for part in self._parts():
             block += part
-            if len(block) >= _BLOCK:
+            if len(block) >= _BLOCK_BYTES:
                 yield bytes(block)
                 block.clear()
         if block:

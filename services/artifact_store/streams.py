@@ -21,28 +21,28 @@ from contracts.artifacts import ArtifactRef, AssembledStream, AssembleStream, He
 from contracts.events import ArtifactChunk
 from contracts.records import EVENTS_HEADER, Record
 from services.artifact_store.mime_types import HEAD_BYTES
-from services.artifact_store.store import Keeper
-from services.artifact_store.stream_buffer import Assembly
+from services.artifact_store.store import ArtifactStore
+from services.artifact_store.stream_buffer import StreamBuffer
 from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
 from services.messaging.errors import Unsure
 from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge, StorageUnavailable
 from services.shared.redaction import ARTIFACT_FAILURE_BYTES, INLINE_BYTES, mime_type_of
 
-MOST = 32
+MAX_STREAMS = 32
 """Streams in work. Whoever asks for one more is told to ask again."""
-_AT_ONCE = 4
-_READS = 3
-_LOOKS, _PAUSE_S = 20, 0.05
+_MAX_ASSEMBLING = 4
+_PAGE_ATTEMPTS = 3
+_REPLICA_READS, _REPLICA_PAUSE_S = 20, 0.05
 
 
 class Assembler:
     """The streams that this copy of the store puts together."""
 
-    def __init__(self, bus: Bus, keeper: Keeper) -> None:
+    def __init__(self, bus: Bus, store: ArtifactStore) -> None:
         self._bus = bus
-        self._keeper = keeper
-        self._reading, self._writing = asyncio.Semaphore(_AT_ONCE), asyncio.Semaphore(_AT_ONCE)
+        self._store = store
+        self._reading, self._writing = asyncio.Semaphore(_MAX_ASSEMBLING), asyncio.Semaphore(_MAX_ASSEMBLING)
         self._under_way: dict[AssembleStream, asyncio.Task[AssembledStream]] = {}
         self._is_stopped = False
 
@@ -54,7 +54,7 @@ class Assembler:
         task = self._under_way.get(asked)
         if task is None:
             self._check_running()
-            if len(self._under_way) >= MOST:
+            if len(self._under_way) >= MAX_STREAMS:
                 raise StorageUnavailable("as many streams as possible are being assembled")
             task = self._under_way[asked] = asyncio.create_task(self._assemble(asked))
             task.add_done_callback(lambda _: self._under_way.pop(asked))
@@ -66,89 +66,89 @@ class Assembler:
         await asyncio.gather(*self._under_way.values(), return_exceptions=True)
 
     async def _assemble(self, asked: AssembleStream) -> AssembledStream:
-        kept = await self._kept(asked)
+        kept = await self._stored(asked)
         if kept is not None:
             return AssembledStream(ref=kept)
-        assembly = Assembly()
+        buffer = StreamBuffer()
         try:
             async with self._reading:
-                await self._gather(asked, assembly)
-                if assembly.wire_size <= INLINE_BYTES:
-                    return await asyncio.to_thread(_inline, assembly)
+                await self._gather(asked, buffer)
+                if buffer.wire_size <= INLINE_BYTES:
+                    return await asyncio.to_thread(_inline, buffer)
             async with self._writing:
                 self._check_running()
-                return AssembledStream(ref=await self._keep(asked, assembly))
+                return AssembledStream(ref=await self._put(asked, buffer))
         finally:
-            await asyncio.to_thread(assembly.close)
+            await asyncio.to_thread(buffer.close)
 
-    async def _kept(self, asked: AssembleStream) -> ArtifactRef | None:
+    async def _stored(self, asked: AssembleStream) -> ArtifactRef | None:
         """The reference, if this has been done before."""
         place = {"session_id": asked.session_id, "run_id": asked.run_id}
         try:
-            return (await self._keeper.head(HeadArtifact(tenant=asked.tenant, artifact_id=asked.artifact_id, **place))).ref
+            return (await self._store.head(HeadArtifact(tenant=asked.tenant, artifact_id=asked.artifact_id, **place))).ref
         except ArtifactNotFound:
             return None
 
-    async def _gather(self, asked: AssembleStream, assembly: Assembly) -> None:
+    async def _gather(self, asked: AssembleStream, buffer: StreamBuffer) -> None:
         """Read the pieces. Raises ArtifactNotFound when one is missing."""
         subject, start = subjects.stream(asked.tenant, asked.run_id), asked.since
         # A replica may lag behind, a single server never.
-        looks = _LOOKS if self._bus.settings.replicas > 1 else 1
-        while assembly.count < asked.pieces:
+        reads_left = _REPLICA_READS if self._bus.settings.replicas > 1 else 1
+        while buffer.count < asked.pieces:
             page, more = await self._page(subject, start)
-            await asyncio.to_thread(_add, assembly, page, asked)
+            await asyncio.to_thread(_add, buffer, page, asked)
             if page:
                 start = sequence_of(page[-1]) + 1
-            if assembly.count < asked.pieces and not (page and more):
-                looks -= 1
-                if not looks:
-                    raise _missing(assembly)
-                await asyncio.sleep(_PAUSE_S)
-        if not assembly.is_finished:
+            if buffer.count < asked.pieces and not (page and more):
+                reads_left -= 1
+                if not reads_left:
+                    raise _missing(buffer)
+                await asyncio.sleep(_REPLICA_PAUSE_S)
+        if not buffer.is_finished:
             raise ArtifactInvalid("the stream has not been finished")
 
     async def _page(self, subject: str, start: int) -> tuple[list[Msg], int]:
         reader = await self._bus.reader(subjects.RUNS)
-        for _ in range(_READS):
+        for _ in range(_PAGE_ATTEMPTS):
             self._check_running()
             with suppress(Unsure):
                 return await reader.page(subject, start)
         raise StorageUnavailable("NATS did not give out the pieces of the stream")
 
-    async def _keep(self, asked: AssembleStream, assembly: Assembly) -> ArtifactRef:
-        kind = assembly.json_type
+    async def _put(self, asked: AssembleStream, buffer: StreamBuffer) -> ArtifactRef:
+        kind = buffer.json_type
         put = PutArtifact(
             tenant=asked.tenant,
             artifact_id=asked.artifact_id,
-            size=assembly.size,
-            sha256=await asyncio.to_thread(assembly.digest),
+            size=buffer.size,
+            sha256=await asyncio.to_thread(buffer.digest),
             session_id=asked.session_id,
             run_id=asked.run_id,
             namespace=asked.namespace,
             filename=asked.filename,
             mime_type=mime_type_of(kind),
             json_type=kind,
-            items=assembly.count if kind == "list" else None,
-            artifact_type=assembly.artifact_type or None,
+            items=buffer.count if kind == "list" else None,
+            artifact_type=buffer.artifact_type or None,
             ttl_s=asked.ttl_s,
         )
         if put.size <= REQUEST_BYTES:
-            return await self._keeper.put(put, await asyncio.to_thread(lambda: b"".join(assembly.chunks())))
-        return await self._stream(put, assembly)
+            return await self._store.put(put, await asyncio.to_thread(lambda: b"".join(buffer.chunks())))
+        return await self._stream(put, buffer)
 
-    async def _stream(self, put: PutArtifact, assembly: Assembly) -> ArtifactRef:
-        known = await self._keeper.known(put)
+    async def _stream(self, put: PutArtifact, buffer: StreamBuffer) -> ArtifactRef:
+        known = await self._store.find_repeat(put)
         if known is not None:
             return known
-        head = await asyncio.to_thread(lambda: next(assembly.chunks())[:HEAD_BYTES])
-        mime_type = self._keeper.mime_type(put, head)
-        claim, _ = await asyncio.gather(self._keeper.claim(put), self._keeper.enter(put))
-        if not await self._keeper.is_kept(claim, put.size):
-            await self._keeper.stream(claim, self._chunks(assembly), put.size)
-        return await self._keeper.settle(put, claim, mime_type)
+        head = await asyncio.to_thread(lambda: next(buffer.chunks())[:HEAD_BYTES])
+        mime_type = self._store.mime_type(put, head)
+        claim, _ = await asyncio.gather(self._store.claim(put), self._store.add_listing(put))
+        if not await self._store.has_bytes(claim, put.size):
+            await self._store.stream(claim, self._chunks(buffer), put.size)
+        return await self._store.write_reference(put, claim, mime_type)
 
-    def _chunks(self, assembly: Assembly) -> Iterator[bytes]:
-        for chunk in assembly.chunks():
+    def _chunks(self, buffer: StreamBuffer) -> Iterator[bytes]:
+        for chunk in buffer.chunks():
             self._check_running()
             yield chunk
 
@@ -157,21 +157,21 @@ class Assembler:
             raise StorageUnavailable("the store is being stopped: ask again")
 
 
-def _add(assembly: Assembly, page: list[Msg], asked: AssembleStream) -> None:
+def _add(buffer: StreamBuffer, page: list[Msg], asked: AssembleStream) -> None:
     """Append what a page holds of the stream. Raises ArtifactNotFound at a gap."""
     named = asked.call_id.encode()
     for message in page:
         if (message.headers or {}).get(EVENTS_HEADER) != "artifact_chunk" or named not in message.data:
             continue
         for piece in _pieces(message.data):
-            if (piece.call_id, piece.stream_id) != (asked.call_id, asked.stream_id) or piece.seq < assembly.count:
+            if (piece.call_id, piece.stream_id) != (asked.call_id, asked.stream_id) or piece.seq < buffer.count:
                 continue
-            if piece.seq > assembly.count:
-                raise _missing(assembly)
-            assembly.add(piece)
-            if assembly.size > ARTIFACT_FAILURE_BYTES:
+            if piece.seq > buffer.count:
+                raise _missing(buffer)
+            buffer.add(piece)
+            if buffer.size > ARTIFACT_FAILURE_BYTES:
                 raise ArtifactTooLarge(f"its pieces come to more than {ARTIFACT_FAILURE_BYTES} bytes")
-            if assembly.count == asked.pieces:
+            if buffer.count == asked.pieces:
                 return
 
 
@@ -182,10 +182,10 @@ def _pieces(data: bytes) -> list[ArtifactChunk]:
         return []
 
 
-def _missing(assembly: Assembly) -> ArtifactNotFound:
-    return ArtifactNotFound(f"piece {assembly.count} of the stream is not there")
+def _missing(buffer: StreamBuffer) -> ArtifactNotFound:
+    return ArtifactNotFound(f"piece {buffer.count} of the stream is not there")
 
 
-def _inline(assembly: Assembly) -> AssembledStream:
-    value = assembly.value()
-    return AssembledStream(json_type=assembly.json_type, value=base64.b64encode(value).decode() if isinstance(value, bytes) else value)
+def _inline(buffer: StreamBuffer) -> AssembledStream:
+    value = buffer.value()
+    return AssembledStream(json_type=buffer.json_type, value=base64.b64encode(value).decode() if isinstance(value, bytes) else value)

@@ -20,24 +20,24 @@ from contracts.artifacts import CHUNK_BYTES, ArtifactRef, ChunkTaken, PutArtifac
 from contracts.ids import new_id
 from services.artifact_store.blobs import Claim
 from services.artifact_store.mime_types import HEAD_BYTES
-from services.artifact_store.store import Keeper
+from services.artifact_store.store import ArtifactStore
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactInvalid, StorageUnavailable
 
 logger = structlog.get_logger(__name__)
 
-WINDOW = 3
-_FARTHEST = 64
+WINDOW_CHUNKS = 3
+_MAX_CHUNKS_AHEAD = 64
 """No sender is so many chunks ahead."""
-_IDLE_S = 20.0
+_SENDER_IDLE_S = 20.0
 """A sender that is silent for so long has gone."""
 
 
 class Uploads:
     """The uploads that this copy of the store has opened."""
 
-    def __init__(self, keeper: Keeper, limit: int, idle_s: float = _IDLE_S) -> None:
-        self.copy = new_id()
-        self._keeper = keeper
+    def __init__(self, store: ArtifactStore, limit: int, idle_s: float = _SENDER_IDLE_S) -> None:
+        self.instance = new_id()
+        self._store = store
         self._free = limit
         self._idle_s = idle_s
         self._open: dict[str, _Upload] = {}
@@ -49,9 +49,9 @@ class Uploads:
         """
         if not put.size:
             raise ArtifactInvalid("an empty artifact is sent with the request itself")
-        upload_id, subject = new_id(), subjects.artifact_chunk(self.copy)
-        opened = UploadOpened(upload_id=upload_id, subject=subject, chunk_bytes=CHUNK_BYTES, window=WINDOW)
-        ref = await self._keeper.known(put)
+        upload_id, subject = new_id(), subjects.artifact_chunk(self.instance)
+        opened = UploadOpened(upload_id=upload_id, subject=subject, chunk_bytes=CHUNK_BYTES, window=WINDOW_CHUNKS)
+        ref = await self._store.find_repeat(put)
         if ref is None:
             ref = await self._begin(upload_id, put)
         return opened.model_copy(update={"ref": ref})
@@ -62,15 +62,15 @@ class Uploads:
             raise StorageUnavailable("as many uploads as possible are under way")
         self._free -= 1
         try:
-            claim, _ = await asyncio.gather(self._keeper.claim(put), self._keeper.enter(put))
-            if await self._keeper.is_kept(claim, put.size):
+            claim, _ = await asyncio.gather(self._store.claim(put), self._store.add_listing(put))
+            if await self._store.has_bytes(claim, put.size):
                 self._free += 1
-                mime_type = self._keeper.mime_type(put, await self._keeper.head_of(claim, put.size))
-                return await self._keeper.settle(put, claim, mime_type)
+                mime_type = self._store.mime_type(put, await self._store.head_of(claim, put.size))
+                return await self._store.write_reference(put, claim, mime_type)
         except BaseException:
             self._free += 1
             raise
-        upload = self._open[upload_id] = _Upload(put, claim, self._keeper, self._idle_s)
+        upload = self._open[upload_id] = _Upload(put, claim, self._store, self._idle_s)
         upload.storing.add_done_callback(lambda _: self._close(upload_id))
         return None
 
@@ -100,25 +100,25 @@ class Uploads:
 class _Upload:
     """One upload. `storing` is the task that ends in its reference."""
 
-    def __init__(self, put: PutArtifact, claim: Claim, keeper: Keeper, idle_s: float) -> None:
+    def __init__(self, put: PutArtifact, claim: Claim, store: ArtifactStore, idle_s: float) -> None:
         self._put = put
-        self._keeper = keeper
+        self._store = store
         self._pipe = _Pipe(put, idle_s)
         self._mime_type = ""
         self._received = 0
         self._next = 0
-        self._turns: dict[int, asyncio.Event] = {}
-        self.storing = asyncio.create_task(self._store(claim))
+        self._waiting: dict[int, asyncio.Event] = {}
+        self.storing = asyncio.create_task(self._write_to_bucket(claim))
         self.storing.add_done_callback(self._ended)
 
-    async def _store(self, claim: Claim) -> ArtifactRef:
-        await self._keeper.stream(claim, self._pipe.chunks(), self._put.size)
-        return await self._keeper.settle(self._put, claim, self._mime_type)
+    async def _write_to_bucket(self, claim: Claim) -> ArtifactRef:
+        await self._store.stream(claim, self._pipe.chunks(), self._put.size)
+        return await self._store.write_reference(self._put, claim, self._mime_type)
 
     def _ended(self, storing: asyncio.Task[ArtifactRef]) -> None:
         self._pipe.close()
-        for turn in self._turns.values():
-            turn.set()
+        for ready in self._waiting.values():
+            ready.set()
         if not storing.cancelled() and (error := storing.exception()) is not None:
             logger.info("upload_failed", artifact_id=self._put.artifact_id, received=self._received, error=str(error))
 
@@ -128,38 +128,38 @@ class _Upload:
 
     def has(self, seq: int) -> ChunkTaken:
         """Say that a chunk is here and not answered yet. Raises StorageUnavailable when it was lost on its way, or its answer was."""
-        if seq not in self._turns:
+        if seq not in self._waiting:
             raise StorageUnavailable("this chunk is not here: begin again")
         return ChunkTaken(received=self._received)
 
     async def take(self, seq: int, data: bytes) -> ChunkTaken:
-        """Pass on a chunk when its turn has come; with the last one wait for the reference."""
-        if seq < self._next or seq >= self._next + _FARTHEST or seq in self._turns:
+        """Pass on a chunk when its ready has come; with the last one wait for the reference."""
+        if seq < self._next or seq >= self._next + _MAX_CHUNKS_AHEAD or seq in self._waiting:
             raise ArtifactInvalid("a chunk came twice, or far too early")
-        turn = self._turns[seq] = asyncio.Event()
+        ready = self._waiting[seq] = asyncio.Event()
         try:
             if seq > self._next and not self.storing.done():
-                await turn.wait()
+                await ready.wait()
             if not self.storing.done():
                 await self._pass_on(seq, data)
             if self.storing.done() or self._received >= self._put.size:
                 return ChunkTaken(received=self._received, ref=await asyncio.shield(self.storing))
             return ChunkTaken(received=self._received)
         finally:
-            del self._turns[seq]
+            del self._waiting[seq]
 
     async def _pass_on(self, seq: int, data: bytes) -> None:
         if seq == 0:
             try:
-                self._mime_type = self._keeper.mime_type(self._put, data[:HEAD_BYTES])
+                self._mime_type = self._store.mime_type(self._put, data[:HEAD_BYTES])
             except ArtifactFailed as error:
                 self.give_up(error)
                 raise
         await self._pipe.put(data)
         self._received += len(data)
         self._next = seq + 1
-        if (turn := self._turns.get(self._next)) is not None:
-            turn.set()
+        if (ready := self._waiting.get(self._next)) is not None:
+            ready.set()
 
 
 class _Pipe:
@@ -177,8 +177,8 @@ class _Pipe:
         self._digest = hashlib.sha256()
         self._hashing: asyncio.Task[None] | None = None
         self._received = 0
-        self._held = 0
-        self._room = asyncio.Event()
+        self._unwritten = 0
+        self._has_room = asyncio.Event()
         self._closed = False
 
     async def put(self, chunk: bytes) -> None:
@@ -186,10 +186,10 @@ class _Pipe:
 
         Instead of a last chunk with which the bytes are wrong, the reader gets ArtifactInvalid.
         """
-        while self._held >= WINDOW and not self._closed:
-            self._room.clear()
-            await self._room.wait()
-        self._held += 1
+        while self._unwritten >= WINDOW_CHUNKS and not self._closed:
+            self._has_room.clear()
+            await self._has_room.wait()
+        self._unwritten += 1
         self._received += len(chunk)
         if self._hashing is not None:
             await self._hashing
@@ -204,7 +204,7 @@ class _Pipe:
     def close(self) -> None:
         """Nobody reads any more."""
         self._closed = True
-        self._room.set()
+        self._has_room.set()
 
     def fail(self, error: ArtifactFailed) -> None:
         """Nobody writes any more: whoever reads gets this error."""
@@ -225,5 +225,5 @@ class _Pipe:
             self._loop.call_soon_threadsafe(self._taken)
 
     def _taken(self) -> None:
-        self._held -= 1
-        self._room.set()
+        self._unwritten -= 1
+        self._has_room.set()

@@ -128,14 +128,14 @@ async def test_an_inner_url_is_signed_again_only_after_a_while(bucket: Bucket, m
     assert left <= seconds
     assert bucket.inner_url("other", 300)[0] != url
     assert bucket.inner_url("key", 7)[0] != url
-    monkeypatch.setattr("services.artifact_store.bucket._SAME_URL_S", 0)
+    monkeypatch.setattr("services.artifact_store.bucket._URL_REUSE_S", 0)
     await asyncio.sleep(1.1)  # a signature names its second
     assert bucket.inner_url("key", 300)[0] != url
 
 
 async def test_few_urls_are_kept(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest go first."""
-    monkeypatch.setattr("services.artifact_store.bucket._MANY_URLS", 3)
+    monkeypatch.setattr("services.artifact_store.bucket._MAX_CACHED_URLS", 3)
     for number in range(10):
         bucket.inner_url(f"key{number}", 300)
     assert [key for key, _ in bucket._inner] == ["key7", "key8", "key9"]

@@ -14,13 +14,13 @@ from contracts.ids import new_id
 from contracts.records import Record
 from contracts.runs import RunLimits, RunRequested
 from contracts.subjects import object_key
-from services.artifact_store.blobs import MAX_HOLDERS, Shelves
+from services.artifact_store.blobs import MAX_BLOB_USERS, Blobs
 from services.artifact_store.bucket import Bucket
-from services.artifact_store.garbage_collector import Collector
-from services.artifact_store.kv import Table
+from services.artifact_store.garbage_collector import GarbageCollector
+from services.artifact_store.kv import KeyValueStore
 from services.artifact_store.references import References
 from services.artifact_store.settings import ArtifactStoreSettings
-from services.artifact_store.store import Keeper
+from services.artifact_store.store import ArtifactStore
 from services.messaging.connection import Bus
 from services.shared.artifacts.errors import ArtifactNotFound, StorageUnavailable
 from tests.support.stores import Store
@@ -35,12 +35,12 @@ class Inside:
     def __init__(
         self, bus: Bus, settings: ArtifactStoreSettings, grace_s: float = 0.0, bucket: Callable[[ArtifactStoreSettings], Bucket] = Bucket
     ) -> None:
-        self.table = Table(bus)
+        self.kv = KeyValueStore(bus)
         self.bucket = bucket(settings)
-        self.shelves = Shelves(self.table)
-        self.references = References(self.table, self.shelves)
-        self.collector = Collector(bus, self.table, self.bucket, self.shelves, self.references, grace_s)
-        self.keeper = Keeper(self.bucket, self.shelves, self.references, settings, self.collector.hint)
+        self.blobs = Blobs(self.kv)
+        self.references = References(self.kv, self.blobs)
+        self.collector = GarbageCollector(bus, self.kv, self.bucket, self.blobs, self.references, grace_s)
+        self.store = ArtifactStore(self.bucket, self.blobs, self.references, settings, self.collector.hint)
 
 
 @pytest.fixture
@@ -52,40 +52,40 @@ def inside(embedded: Store) -> Inside:
 async def test_a_put_that_died_before_its_reference_is_collected_after_the_grace(embedded: Store, inside: Inside) -> None:
     """The claim says who was about to come; its bytes and its entry in the lists go with it."""
     put = embedded.put_of(b"half done", session_id="s")
-    claim = await inside.keeper.claim(put)
-    await inside.keeper.enter(put)
+    claim = await inside.store.claim(put)
+    await inside.store.add_listing(put)
     await inside.bucket.write(claim.object_key, b"half done")
     patient = Inside(embedded.bus, embedded.settings, grace_s=_HOUR_S)
     await patient.collector.sweep()
     assert embedded.objects() == [claim.object_key]
     await inside.collector.sweep()
     assert not embedded.objects()
-    assert (await inside.shelves.read(embedded.tenant, claim.name))[0] is None
+    assert (await inside.blobs.read(embedded.tenant, claim.name))[0] is None
     assert not (await embedded.client.list(embedded.tenant, session="s")).artifacts
 
 
 async def test_a_put_that_slept_through_its_grace_writes_no_reference(embedded: Store, inside: Inside) -> None:
     """A stopped process that wakes up is refused by the record's guard, not by a clock; its caller begins again."""
     put = embedded.put_of(b"sleeper")
-    claim = await inside.keeper.claim(put)
+    claim = await inside.store.claim(put)
     await inside.bucket.write(claim.object_key, b"sleeper")
     await inside.collector.sweep()
     await inside.bucket.write(claim.object_key, b"sleeper")  # What was in its socket when it was stopped.
     with pytest.raises(StorageUnavailable):
-        await inside.keeper.settle(put, claim, "text/plain")
-    ref = await inside.keeper.put(put, b"sleeper")
+        await inside.store.write_reference(put, claim, "text/plain")
+    ref = await inside.store.put(put, b"sleeper")
     assert (await embedded.client.read(embedded.tenant, ref.artifact_id, limit=100))[1] == b"sleeper"
 
 
 async def test_a_reference_written_while_the_collector_looks_keeps_its_bytes(embedded: Store, inside: Inside) -> None:
-    """The collector has seen no reference; one comes before it voids the holder: it finds it on its second look."""
+    """The collector has seen no reference; one comes before it voids the user: it finds it on its second look."""
     put = embedded.put_of(b"just in time")
-    claim = await inside.keeper.claim(put)
+    claim = await inside.store.claim(put)
     await inside.bucket.write(claim.object_key, b"just in time")
-    shelf, sequence = await inside.shelves.read(embedded.tenant, claim.name)
-    assert shelf is not None
-    await inside.keeper.settle(put, claim, "text/plain")
-    assert await inside.collector.release(embedded.tenant, claim.name, shelf, sequence, [put.artifact_id]) == 0
+    record, sequence = await inside.blobs.read(embedded.tenant, claim.name)
+    assert record is not None
+    await inside.store.write_reference(put, claim, "text/plain")
+    assert await inside.collector.release(embedded.tenant, claim.name, record, sequence, [put.artifact_id]) == 0
     await inside.collector.sweep()
     assert (await embedded.client.read(embedded.tenant, put.artifact_id, limit=100))[1] == b"just in time"
 
@@ -93,11 +93,11 @@ async def test_a_reference_written_while_the_collector_looks_keeps_its_bytes(emb
 async def test_a_condemned_name_is_not_used_again(embedded: Store, inside: Inside) -> None:
     """A removal that was begun may still happen at any time, so the same bytes go under another name meanwhile."""
     put = embedded.put_of(b"doomed")
-    claim = await inside.keeper.claim(put)
-    shelf, sequence = await inside.shelves.read(embedded.tenant, claim.name)
-    assert shelf is not None
-    condemned = shelf.model_copy(update={"holders": {}, "condemned": True})
-    await inside.shelves.write(embedded.tenant, claim.name, condemned, after=sequence)
+    claim = await inside.store.claim(put)
+    record, sequence = await inside.blobs.read(embedded.tenant, claim.name)
+    assert record is not None
+    to_delete = record.model_copy(update={"users": {}, "to_delete": True})
+    await inside.blobs.write(embedded.tenant, claim.name, to_delete, after=sequence)
     ref = await embedded.client.put(embedded.tenant, b"doomed")
     assert embedded.objects() == [object_key(embedded.tenant, f"{ref.sha256}-1")]
     await inside.bucket.remove(claim.object_key)  # The removal of a collector that was stopped meanwhile.
@@ -109,11 +109,11 @@ async def test_a_blob_with_many_holders_gets_a_second_name(embedded: Store, insi
     """So that a record does not grow with them."""
     await asyncio.gather(*(embedded.client.put(embedded.tenant, b"popular") for _ in range(3)))
     name = embedded.objects()[0].rpartition("/")[2]
-    shelf, sequence = await inside.shelves.read(embedded.tenant, name)
-    assert shelf is not None
-    holder = next(iter(shelf.holders.values()))
-    full = {**shelf.holders, **{new_id(): holder for _ in range(MAX_HOLDERS - len(shelf.holders))}}
-    await inside.shelves.write(embedded.tenant, name, shelf.model_copy(update={"holders": full}), after=sequence)
+    record, sequence = await inside.blobs.read(embedded.tenant, name)
+    assert record is not None
+    user = next(iter(record.users.values()))
+    full = {**record.users, **{new_id(): user for _ in range(MAX_BLOB_USERS - len(record.users))}}
+    await inside.blobs.write(embedded.tenant, name, record.model_copy(update={"users": full}), after=sequence)
     refs = [await embedded.client.put(embedded.tenant, b"popular") for _ in range(2)]
     assert [key.rpartition("/")[2] for key in embedded.objects()] == [name, f"{name}-1"]
     for ref in refs:
@@ -150,25 +150,25 @@ async def test_objects_without_a_record_go_from_our_own_bucket_alone(embedded: S
     foreign = f"{embedded.tenant}/readme"
     for key in (stray, foreign):
         await inside.bucket.write(key, b"x")
-    await inside.collector.sweep_strays(_HOUR_S * 1000)
+    await inside.collector.sweep_orphans(_HOUR_S * 1000)
     assert stray in embedded.objects()
-    entry = await inside.table.surely("owner")
-    await inside.table.write("owner", b"somebody else's", after=entry.sequence)
-    assert await inside.collector.sweep_strays(-_HOUR_S * 1000) == 0
-    await inside.table.write("owner", entry.data, after=(await inside.table.surely("owner")).sequence)
-    assert await inside.collector.sweep_strays(-_HOUR_S * 1000) >= 1
+    entry = await inside.kv.read_from_leader("owner")
+    await inside.kv.write("owner", b"somebody else's", after=entry.sequence)
+    assert await inside.collector.sweep_orphans(-_HOUR_S * 1000) == 0
+    await inside.kv.write("owner", entry.data, after=(await inside.kv.read_from_leader("owner")).sequence)
+    assert await inside.collector.sweep_orphans(-_HOUR_S * 1000) >= 1
     assert sorted(embedded.objects()) == sorted([foreign, object_key(embedded.tenant, ref.sha256)])
 
 
 async def test_what_a_later_version_has_written_is_left_alone(embedded: Store, inside: Inside) -> None:
     """After a downgrade its references hold their bytes, and its records theirs; puts of the same bytes say why they fail."""
     kept = await embedded.client.put(embedded.tenant, b"a reference of tomorrow")
-    await inside.table.put(subjects.reference_key(embedded.tenant, kept.artifact_id), b'{"v": 9, "points": "elsewhere"}')
+    await inside.kv.put(subjects.reference_key(embedded.tenant, kept.artifact_id), b'{"v": 9, "points": "elsewhere"}')
     other = await embedded.client.put(embedded.tenant, b"a record of tomorrow")
-    await inside.table.put(subjects.blob_key(embedded.tenant, other.sha256), b'{"v": 9, "holders": "elsewhere"}')
+    await inside.kv.put(subjects.blob_key(embedded.tenant, other.sha256), b'{"v": 9, "holders": "elsewhere"}')
     before = embedded.objects()
     await inside.collector.sweep()
-    await inside.collector.sweep_strays(-_HOUR_S * 1000)
+    await inside.collector.sweep_orphans(-_HOUR_S * 1000)
     assert embedded.objects() == before
     with pytest.raises(StorageUnavailable, match="later version") as failure:
         await embedded.client.put(embedded.tenant, b"a record of tomorrow")
@@ -180,12 +180,12 @@ async def test_entries_of_lists_without_a_reference_go_after_a_day(embedded: Sto
     """What a put entered that had lost its claim meanwhile; nothing else leads to it."""
     kept = await embedded.client.put(embedded.tenant, b"kept", session="s")
     lost = embedded.put_of(b"lost", session_id="s")
-    await inside.keeper.enter(lost)
+    await inside.store.add_listing(lost)
     pattern = subjects.places_of(embedded.tenant, "s", None)
     await inside.collector.sweep_lists(_HOUR_S * 1000)
-    assert len(await inside.table.matching(pattern, 0, 10)) == 2
+    assert len(await inside.kv.matching(pattern, 0, 10)) == 2
     await inside.collector.sweep_lists(-_HOUR_S * 1000)
-    (left,) = await inside.table.matching(pattern, 0, 10)
+    (left,) = await inside.kv.matching(pattern, 0, 10)
     assert left.key.endswith(kept.artifact_id)
 
 
@@ -219,9 +219,9 @@ async def _dawdle() -> None:
 class Writer:
     """Puts, reads and deletes at random; what it holds must be readable all the time."""
 
-    def __init__(self, store: Store, keeper: Keeper, seed: int) -> None:
+    def __init__(self, helper: Store, store: ArtifactStore, seed: int) -> None:
+        self._helper = helper
         self._store = store
-        self._keeper = keeper
         self._chance = random.Random(seed)
         self._held: dict[str, bytes] = {}
 
@@ -239,19 +239,19 @@ class Writer:
             await self._delete(artifact)
 
     async def _put(self, body: bytes) -> str:
-        announced = self._store.put_of(body)
+        announced = self._helper.put_of(body)
         while True:
             try:
-                return (await self._keeper.put(announced, body)).artifact_id
+                return (await self._store.put(announced, body)).artifact_id
             except StorageUnavailable:
                 await _dawdle()
 
     async def _check(self, artifact: str) -> None:
-        asked = GetArtifact(tenant=self._store.tenant, artifact_id=artifact)
-        assert (await self._keeper.get(asked))[1] == self._held[artifact]
+        asked = GetArtifact(tenant=self._helper.tenant, artifact_id=artifact)
+        assert (await self._store.get(asked))[1] == self._held[artifact]
 
     async def _delete(self, artifact: str) -> None:
-        await self._keeper.delete(DeleteArtifact(tenant=self._store.tenant, artifact_id=artifact))
+        await self._store.delete(DeleteArtifact(tenant=self._helper.tenant, artifact_id=artifact))
         del self._held[artifact]
 
 
@@ -261,12 +261,12 @@ async def test_puts_deletions_and_collectors_at_once(store: Store) -> None:
     done = asyncio.Event()
     insides = [Inside(store.bus, store.settings, bucket=Dawdling) for _ in range(3)]
 
-    async def collect(collector: Collector) -> None:
+    async def collect(collector: GarbageCollector) -> None:
         while not done.is_set():
             await collector.sweep()
 
     collecting = [asyncio.create_task(collect(each.collector)) for each in insides]
-    await asyncio.gather(*(Writer(store, insides[seed % 3].keeper, seed).write(bodies, 12) for seed in range(6)))
+    await asyncio.gather(*(Writer(store, insides[seed % 3].store, seed).write(bodies, 12) for seed in range(6)))
     done.set()
     await asyncio.gather(*collecting)
 

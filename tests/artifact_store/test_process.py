@@ -13,7 +13,7 @@ import pytest
 import structlog.testing
 from pydantic import ValidationError
 
-from services.artifact_store.__main__ import kept_up
+from services.artifact_store.__main__ import keep_running
 from services.artifact_store.settings import ArtifactStoreSettings
 from services.messaging.streams import provision
 from services.shared.artifacts.client import ArtifactClient
@@ -61,7 +61,7 @@ async def test_a_duty_that_fails_is_begun_again() -> None:
         await asyncio.Event().wait()
 
     with structlog.testing.capture_logs() as said:
-        task = asyncio.create_task(kept_up(duty, again_s=0))
+        task = asyncio.create_task(keep_running(duty, restart_s=0))
         await asyncio.wait_for(succeeded.wait(), 10)
     task.cancel()
     assert [entry["event"] for entry in said] == ["duty_failed", "duty_failed"]

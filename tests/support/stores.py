@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from contracts.artifacts import PutArtifact
 from contracts.ids import new_id
 from services.artifact_store.__main__ import running
-from services.artifact_store.garbage_collector import Collector
+from services.artifact_store.garbage_collector import GarbageCollector
 from services.artifact_store.settings import ArtifactStoreSettings
 from services.messaging.connection import Bus
 from services.messaging.nats_link import NatsLink
@@ -28,7 +28,7 @@ class Store:
 
     client: ArtifactClient
     bus: Bus
-    collector: Collector
+    collector: GarbageCollector
     s3: S3Server
     settings: ArtifactStoreSettings
     tenant: str = field(default_factory=lambda: f"t{new_id()[-12:]}")
