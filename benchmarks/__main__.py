@@ -20,7 +20,7 @@ from benchmarks.long_replies import long_replies
 from benchmarks.reading import reading, repeated
 from benchmarks.script import Script
 from benchmarks.system import System, started
-from services.runtime.gc_tuning import calm
+from services.runtime.gc_tuning import tune
 
 _SYNC = {"always": ("always",), "default": ("2m",), "both": ("always", "2m")}
 ALL = "abcdeg"
@@ -86,6 +86,6 @@ if __name__ == "__main__":
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     print(f"Python {platform.python_version()}, {os.cpu_count()} cores, load before {load}.")
     print("Medians over the rounds [lowest..highest]. Trust the ratios, not the milliseconds.")
-    calm()  # As every service does.
+    tune()  # As every service does.
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main(QUICK if given.quick else FULL, given.only, _SYNC[given.sync]))

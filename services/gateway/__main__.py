@@ -2,7 +2,7 @@
 
 import sys
 
-from services.runtime.http_server import run_front
+from services.runtime.http_server import run_with_http
 from services.runtime.logs import configure_logging
 from services.runtime.settings import read_settings
 
@@ -19,7 +19,7 @@ def main() -> None:
         server = build_server(settings)
     except StartRefused as refusal:
         sys.exit(str(refusal))
-    run_front(server)
+    run_with_http(server)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from services.gateway.submissions.submit import Intake
 from services.messaging.connection import Bus
 from services.messaging.nats_link import NatsLink
 from services.runtime.health import VERSION, Health
-from services.runtime.http_server import FrontServer
+from services.runtime.http_server import HttpServer
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.tool_catalogue import Catalogue
 
@@ -83,7 +83,7 @@ async def _welcome() -> PlainTextResponse:
     return PlainTextResponse(_WELCOME)
 
 
-def build_server(settings: GatewaySettings) -> FrontServer:
+def build_server(settings: GatewaySettings) -> HttpServer:
     """Return the service with its HTTP application in front. Raises StartRefused."""
     link = NatsLink(Bus("gateway", settings))
     health = Health(link.name, link.problems)
@@ -99,4 +99,4 @@ def build_server(settings: GatewaySettings) -> FrontServer:
         finally:
             await catalogue.stop()
 
-    return FrontServer(link, health, work, app, host=settings.host, port=settings.port, connections=connections(settings))
+    return HttpServer(link, health, work, app, host=settings.host, port=settings.port, connections=connections(settings))

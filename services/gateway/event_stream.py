@@ -19,7 +19,7 @@ from nats.errors import Error as NatsError
 
 from services.messaging.errors import BusError
 from services.runtime.health import Receive, Scope, Send
-from services.shared.run_follower import Follower
+from services.shared.run_follower import RunFollower
 
 from .errors import Problem, TooManyStreams, TryAgain
 from .frames import KEEP_ALIVE, RETRY, frames
@@ -86,7 +86,7 @@ class EventStream(Response):
     media_type = "text/event-stream"
 
     def __init__(
-        self, follower: Follower, open_streams: OpenStreams, heartbeat_s: float, tenant: str, run: str, finish: Finish | None = None
+        self, follower: RunFollower, open_streams: OpenStreams, heartbeat_s: float, tenant: str, run: str, finish: Finish | None = None
     ) -> None:
         self.status_code = 200
         self.background = None

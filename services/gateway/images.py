@@ -19,7 +19,7 @@ from contracts.artifacts import ArtifactRef
 from contracts.ids import image_id
 from contracts.images import INPUT_IMAGE, ImageInput, ImageRef, ImageType
 from contracts.runs import RunInput
-from services.images.cleaner import CleanImage, ImageCleaner, NotCleaned, NotTaken, too_heavy
+from services.images.cleaner import CleanImage, CleaningFailed, ImageCleaner, ImageRefused, too_heavy
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactNotFound
 from services.shared.image_types import image_type
@@ -116,10 +116,10 @@ class Images:
             raise ImageInvalid(number, f"its bytes are {kind}, not what it is said to be; say {kind}")
         try:
             return await self._cleaner.clean(data, kind)
-        except NotTaken as refusal:
+        except ImageRefused as refusal:
             logger.info("image_refused", number=number, reason=refusal.reason, image=f"<image {kind} {len(data)} bytes>")
             raise (ImageTooLarge if refusal.too_large else ImageInvalid)(number, refusal.reason) from None
-        except NotCleaned as failure:
+        except CleaningFailed as failure:
             raise (TryAgain("The gateway cannot start a process for the image.") if failure.retryable else Problem()) from None
 
     async def _put(self, tenant: str, run: str, session: str | None, number: int, clean: CleanImage, name: str | None) -> ArtifactRef:

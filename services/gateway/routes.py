@@ -20,7 +20,7 @@ from services.gateway.submissions.request_body import idempotency_key, parse, re
 from services.gateway.submissions.submit import Intake
 from services.messaging.connection import Bus
 from services.shared.artifacts.client import ArtifactClient
-from services.shared.run_follower import Follower
+from services.shared.run_follower import RunFollower
 from services.shared.tool_catalogue import refused_tools
 
 from .auth import OPEN_PATHS, Guard
@@ -63,7 +63,7 @@ class Gateway:
         """Stream a run from a cursor on; `artifacts`: how they stand in its end."""
         after = after or Cursor()
         finish = partial(inlined_record, self.artifacts, tenant) if artifacts == "values" else None
-        follower = Follower(self.bus, tenant, run, log_after=after.log, stream_after=after.stream)
+        follower = RunFollower(self.bus, tenant, run, log_after=after.log, stream_after=after.stream)
         return EventStream(follower, self.streams, self.settings.heartbeat_s, tenant, run, finish)
 
     async def find(self, tenant: str, run: str) -> FoundRun:

@@ -25,7 +25,7 @@ from contracts.runs import RunRequested, RunStatus
 from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
 from services.messaging.errors import NOT_FOUND, Refused, Unavailable, Unsure
-from services.shared.run_follower import Follower
+from services.shared.run_follower import RunFollower
 
 from .deletions import Deletions
 from .errors import NotFound
@@ -188,7 +188,7 @@ class Runs:
         """Return the result of an accepted run once it has ended, however long that takes. Raises NotFound for one that was deleted."""
         while True:
             try:
-                async with aclosing(Follower(self._bus, tenant, run).records()) as records:
+                async with aclosing(RunFollower(self._bus, tenant, run).records()) as records:
                     async for record in records:
                         if record is not None and record.terminal:
                             break

@@ -22,11 +22,11 @@ from .settings import ImageSettings
 
 logger = structlog.get_logger(__name__)
 
-AT_ONCE = 2
+MAX_WORKERS = 2
 TIMEOUT_S = 30.0
 _WORKER = "services.images.worker"
-_ROOT = Path(__file__).resolve().parents[2]
-_GROWN = 4
+_REPOSITORY = Path(__file__).resolve().parents[2]
+_MAX_GROWTH = 4
 """An image that was compressed hard may become larger when it is written again; so many times the limit of what comes in, at most."""
 _HEADER_BYTES = 4096
 
@@ -43,7 +43,7 @@ class CleanImage:
     data: bytes = field(repr=False)
 
 
-class NotTaken(Exception):
+class ImageRefused(Exception):
     """The image is refused; `too_large` says why, `reason` tells people. Nothing of the image is in it."""
 
     def __init__(self, reason: str, *, too_large: bool = False) -> None:
@@ -52,7 +52,7 @@ class NotTaken(Exception):
         self.too_large = too_large
 
 
-class NotCleaned(Exception):
+class CleaningFailed(Exception):
     """Nothing is known of the image. `retryable`: no process could be started, which may be so for a moment."""
 
     def __init__(self, *, retryable: bool) -> None:
@@ -65,34 +65,34 @@ class ImageCleaner:
 
     def __init__(self, limits: ImageSettings, *, timeout_s: float = TIMEOUT_S) -> None:
         self._limits = (str(limits.max_image_pixels), str(limits.max_image_side))
-        self._most_in = limits.max_image_bytes
-        self._most_out = limits.max_image_bytes * _GROWN
+        self._max_input_bytes = limits.max_image_bytes
+        self._max_output_bytes = limits.max_image_bytes * _MAX_GROWTH
         self._timeout_s = timeout_s
-        self.slots = asyncio.Semaphore(AT_ONCE)
+        self.slots = asyncio.Semaphore(MAX_WORKERS)
         """Taken before an image's bytes are fetched, so that those who wait hold none."""
 
     async def clean(self, data: bytes, kind: ImageType) -> CleanImage:
-        """Return the image with nothing but its pixels. To be called within a slot. Raises NotTaken and NotCleaned."""
-        if len(data) > self._most_in:
-            raise NotTaken(too_heavy(len(data), self._most_in), too_large=True)
+        """Return the image with nothing but its pixels. To be called within a slot. Raises ImageRefused and CleaningFailed."""
+        if len(data) > self._max_input_bytes:
+            raise ImageRefused(too_heavy(len(data), self._max_input_bytes), too_large=True)
         try:
             async with asyncio.timeout(self._timeout_s):
                 code, out = await self._run(data, kind)
         except TimeoutError:
-            raise NotTaken(f"it could not be decoded within {self._timeout_s:g} s; make it smaller", too_large=True) from None
+            raise ImageRefused(f"it could not be decoded within {self._timeout_s:g} s; make it smaller", too_large=True) from None
         except OSError as error:
             logger.error("image_worker_not_started", error=repr(error))  # noqa: TRY400, its number says all
-            raise NotCleaned(retryable=True) from None
+            raise CleaningFailed(retryable=True) from None
         if code < 0:
             # A signal has ended it, maybe in the middle of its answer: it took more than its share of the processor, or a decoder crashed.
-            raise NotTaken("it cannot be decoded; save it again with another program, or make it smaller")
+            raise ImageRefused("it cannot be decoded; save it again with another program, or make it smaller")
         if code > 0 or not out:
             logger.error("image_worker_failed", exit_code=code)
-            raise NotCleaned(retryable=False)
+            raise CleaningFailed(retryable=False)
         header, _, body = out.partition(b"\n")
         answer = orjson.loads(header)
         if "refused" in answer:
-            raise NotTaken(answer["reason"], too_large=answer["refused"] == "too_large")
+            raise ImageRefused(answer["reason"], too_large=answer["refused"] == "too_large")
         return CleanImage(kind, answer["width"], answer["height"], body)
 
     async def _run(self, data: bytes, kind: ImageType) -> tuple[int, bytes]:
@@ -101,14 +101,14 @@ class ImageCleaner:
         environment = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT") if name in os.environ}
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", _WORKER, _FORMATS[kind], *self._limits),
-            env={**environment, "PYTHONPATH": str(_ROOT)},
+            env={**environment, "PYTHONPATH": str(_REPOSITORY)},
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
         )
         feeding = asyncio.create_task(_feed(process, data))
         try:
-            out = await _read(process, self._most_out + _HEADER_BYTES)
+            out = await _read(process, self._max_output_bytes + _HEADER_BYTES)
             return await process.wait(), out
         finally:
             with suppress(ProcessLookupError):
@@ -133,10 +133,10 @@ async def _feed(process: asyncio.subprocess.Process, data: bytes) -> None:
 
 
 async def _read(process: asyncio.subprocess.Process, most: int) -> bytes:
-    """Everything that it says. Raises NotTaken when that is too much."""
+    """Everything that it says. Raises ImageRefused when that is too much."""
     out = bytearray()
     while process.stdout is not None and (piece := await process.stdout.read(1 << 20)):
         out += piece
         if len(out) > most:
-            raise NotTaken("it grows too much when it is written again; save it with another program", too_large=True)
+            raise ImageRefused("it grows too much when it is written again; save it with another program", too_large=True)
     return bytes(out)

@@ -22,7 +22,7 @@ from services.messaging import message_headers as header_lines
 from services.messaging import nats_patches
 from services.messaging.direct_get import DirectReader
 from services.messaging.errors import GUARD_IN_FLIGHT, Refused, Unavailable, Unsure
-from services.messaging.request_reply import Requests
+from services.messaging.request_reply import RequestReply
 from services.messaging.server_clock import ServerClock
 from services.messaging.storage import Storage
 from services.runtime.settings import BusSettings
@@ -35,7 +35,7 @@ T = TypeVar("T")
 _RECONNECT_S = 0.1
 _RECONNECT_MAX_S = 2.0
 _RETRY_S = 0.1
-_CATCH_UPS = 4
+_MAX_CATCH_UPS = 4
 
 
 class Bus:
@@ -49,7 +49,7 @@ class Bus:
         """When this connection was last made: silence of others proves nothing shortly after."""
         self.denied: str | None = None
         """The last permission error. Set once, it fails readiness until the service is restarted with other rights."""
-        self.catch_ups = asyncio.Semaphore(_CATCH_UPS)
+        self.catch_ups = asyncio.Semaphore(_MAX_CATCH_UPS)
         """Followers that read back what is stored at one time: what all others ask for waits behind it on this connection."""
         self.storage = Storage(self)
         self.clock = ServerClock(self)
@@ -60,7 +60,7 @@ class Bus:
         self._refusal_logged = False
         self._leaving: asyncio.Task[None] | None = None
         self._readers: dict[str, DirectReader] = {}
-        self._requests: Requests | None = None
+        self._requests: RequestReply | None = None
 
     def shared(self, kind: type[T], make: Callable[[], T]) -> T:
         """The one object of a kind that all of this service shares; `make` makes it when it is first asked for."""
@@ -93,8 +93,8 @@ class Bus:
 
     def attach(self, client: Client) -> "Bus":
         """Use this connection from now on."""
-        header_lines.hasten(client)
-        nats_patches.spare(client)
+        header_lines.use_fast_parser(client)
+        nats_patches.send_large_uncopied(client)
         self._nc = client
         self.up_since = time.monotonic()
         return self
@@ -151,8 +151,8 @@ class Bus:
         """Return the first answer to a message. Raises NatsError, TimeoutError, ConnectionError, OSError or Unavailable when none comes."""
         requests = self._requests
         if requests is None:
-            requests = self._requests = await Requests(self.nc).start()
-        return await requests.ask(subject, data, wait_s, headers)
+            requests = self._requests = await RequestReply(self.nc).start()
+        return await requests.request(subject, data, wait_s, headers)
 
     async def publish(self, subject: str, data: bytes, headers: dict[str, str] | None = None, wait_s: float = 2.0) -> int:
         """Write one message to the stream that listens on `subject` and return its sequence.

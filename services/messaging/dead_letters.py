@@ -9,23 +9,23 @@ from services.messaging.pull_consumer import Delivery
 logger = structlog.get_logger(__name__)
 
 REASON, SUBJECT, DELIVERIES = "Runwire-Dead-Reason", "Runwire-Dead-Subject", "Runwire-Dead-Deliveries"
-_MAX_REASON = 500
-_MAX_BODY = 1 << 20
+_MAX_REASON_CHARACTERS = 500
+_MAX_BODY_BYTES = 1 << 20
 
 
 def _header(text: str) -> str:
-    return " ".join(text.split())[:_MAX_REASON].encode("ascii", "replace").decode() or "unknown"
+    return " ".join(text.split())[:_MAX_REASON_CHARACTERS].encode("ascii", "replace").decode() or "unknown"
 
 
-async def bury(bus: Bus, delivery: Delivery, reason: str) -> None:
+async def dead_letter(bus: Bus, delivery: Delivery, reason: str) -> None:
     """Keep a delivered message in DEAD, once. The caller acknowledges it afterwards."""
     headers = {REASON: _header(reason), SUBJECT: _header(delivery.subject), DELIVERIES: str(delivery.number)}
     await bus.publish_surely(subjects.dead(delivery.stream), delivery.data, f"dead-{delivery.owner}", headers)
-    logger.warning("message_buried", subject=delivery.subject, reason=reason, deliveries=delivery.number)
+    logger.warning("message_dead_lettered", subject=delivery.subject, reason=reason, deliveries=delivery.number)
 
 
-async def bury_bytes(bus: Bus, stream: str, subject: str, data: bytes, reason: str, message_id: str) -> None:
+async def dead_letter_bytes(bus: Bus, stream: str, subject: str, data: bytes, reason: str, message_id: str) -> None:
     """Keep something in DEAD that did not come from a consumer: a record on a log, an announcement. Shortened to 1 MiB."""
     headers = {REASON: _header(reason), SUBJECT: _header(subject)}
-    await bus.publish_surely(subjects.dead(stream), data[:_MAX_BODY], message_id, headers)
-    logger.warning("message_buried", subject=subject, reason=reason)
+    await bus.publish_surely(subjects.dead(stream), data[:_MAX_BODY_BYTES], message_id, headers)
+    logger.warning("message_dead_lettered", subject=subject, reason=reason)

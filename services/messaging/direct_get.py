@@ -16,7 +16,7 @@ from nats.errors import Error as NatsError
 from services.messaging.errors import Unsure
 from services.messaging.request_reply import expire
 
-_PAGE = 1000
+_PAGE_MESSAGES = 1000
 _PAGE_BYTES = 4 << 20
 _PAGE_WAIT_S = 2.0
 _RETRY_S = 0.1
@@ -53,21 +53,21 @@ class DirectReader:
         else:
             messages.append(message)
 
-    async def page(self, subject: str, start: int, size: int = _PAGE, *, max_bytes: int = _PAGE_BYTES) -> tuple[list[Msg], int]:
+    async def page(self, subject: str, start: int, size: int = _PAGE_MESSAGES, *, max_bytes: int = _PAGE_BYTES) -> tuple[list[Msg], int]:
         """Return up to `size` messages of `subject` from sequence `start` on, and how many more there are. Raises Unsure.
 
         The page ends with the message that goes beyond `max_bytes`, so it is never empty while there is something.
         """
-        return await self._ask({"batch": size, "seq": start, "next_by_subj": subject, "max_bytes": max_bytes})
+        return await self._request({"batch": size, "seq": start, "next_by_subj": subject, "max_bytes": max_bytes})
 
     async def since(self, subject: str, at_ns: int) -> list[Msg]:
         """Return every message on `subject` that was stored at Unix time `at_ns` or later. Repeats until the server answers."""
         seconds, fraction = divmod(at_ns, 1_000_000_000)
         moment = f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{fraction:09d}Z"
-        body = {"batch": _PAGE, "start_time": moment, "next_by_subj": subject, "max_bytes": _PAGE_BYTES}
+        body = {"batch": _PAGE_MESSAGES, "start_time": moment, "next_by_subj": subject, "max_bytes": _PAGE_BYTES}
         while True:
             try:
-                page, pending = await self._ask(body)
+                page, pending = await self._request(body)
             except Unsure:
                 await asyncio.sleep(_RETRY_S)
                 continue
@@ -78,9 +78,9 @@ class DirectReader:
 
         For buckets, which are small; the headers hold `Nats-Subject`, and `Nats-Marker-Reason` or `KV-Operation` where a value is gone.
         """
-        return (await self._ask({"multi_last": list(patterns)}))[0]
+        return (await self._request({"multi_last": list(patterns)}))[0]
 
-    async def _ask(self, body: dict[str, Any]) -> tuple[list[Msg], int]:
+    async def _request(self, body: dict[str, Any]) -> tuple[list[Msg], int]:
         key = str(next(self._numbers))
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[dict[str, str]] = loop.create_future()

@@ -20,6 +20,6 @@ def parse(raw: bytes) -> dict[str, str]:
     return found
 
 
-def hasten(client: Client) -> None:
+def use_fast_parser(client: Client) -> None:
     """Have this connection read headers with `parse`."""
     client._parse_header_lines = parse  # type: ignore[method-assign]  # noqa: SLF001, nats-py has no place to say so

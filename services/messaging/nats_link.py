@@ -24,7 +24,7 @@ from services.runtime.settings import BusSettings
 
 logger = structlog.get_logger(__name__)
 
-_SILENT_S = 2.0
+_QUIET_CONNECT_S = 2.0
 """NATS may take so long to be there before the log says that it is waited for."""
 
 
@@ -49,7 +49,7 @@ class Broker(NatsBroker):
         try:
             await super().stop(*reason)
         except (NatsError, TimeoutError, OSError) as error:
-            logger.info("nats_left_while_away", error=repr(error))
+            logger.info("nats_closed_while_unavailable", error=repr(error))
         finally:
             await self._bus.leave()
 
@@ -70,7 +70,7 @@ class NatsLink:
     async def connect(self) -> None:
         """Wait for NATS as long as it takes."""
         connecting = asyncio.ensure_future(self.broker.connect())
-        done, _ = await asyncio.wait({connecting}, timeout=_SILENT_S)
+        done, _ = await asyncio.wait({connecting}, timeout=_QUIET_CONNECT_S)
         if not done:
             logger.warning("nats_awaited", servers=_places(self.settings.nats_url))
         self.bus.attach(await connecting)

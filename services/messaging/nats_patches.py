@@ -6,17 +6,18 @@ What reaches the server is the same; `tests/messaging/test_nats_patches.py` comp
 from nats.aio.client import _CRLF_, _HEADER_KEY_RE, _HEADER_VALUE_NEWLINES, NATS_HDR_LINE, Client
 from nats.errors import BadHeaderError
 
-_HEAVY = 64 << 10
+_LARGE_PAYLOAD_BYTES = 64 << 10
 """Below that a copy costs less than a second buffer to write."""
 
 
-def spare(client: Client) -> None:
+def send_large_uncopied(client: Client) -> None:
     """Have this connection send heavy payloads without a copy."""
-    send_light = client._send_publish  # noqa: SLF001, nats-py has no place to say so
+    send_copied = client._send_publish  # noqa: SLF001, nats-py has no place to say so
 
     async def send(subject: str, reply: str, payload: bytes, payload_size: int, headers: dict[str, str] | None) -> None:
-        if payload_size < _HEAVY or type(payload) is not bytes or not subject:  # Other kinds of buffer may change before they are written.
-            return await send_light(subject, reply, payload, payload_size, headers)
+        # Other kinds of buffer may change before they are written.
+        if payload_size < _LARGE_PAYLOAD_BYTES or type(payload) is not bytes or not subject:
+            return await send_copied(subject, reply, payload, payload_size, headers)
         client.stats["out_msgs"] += 1
         client.stats["out_bytes"] += payload_size
         command = _command(subject, reply, payload_size, headers)

@@ -27,14 +27,14 @@ from services.messaging.tenant_shares import Shares
 
 logger = structlog.get_logger(__name__)
 
-_EXPIRES_S = 30.0
-_IDLE_S = 2.0
-_NS = 1_000_000_000
+_PULL_EXPIRES_S = 30.0
+_IDLE_HEARTBEAT_S = 2.0
+_NS_PER_S = 1_000_000_000
 _SHORT_ACK_TOKENS = 9
-_PAUSE_S = 0.1
-_RETURNED_S = 1.0
+_RETRY_S = 0.1
+_RETURN_DELAY_S = 1.0
 """About so long a message stays away that was returned because its share of the slots is taken."""
-_BEATS = 10
+_HEARTBEAT_GROUPS = 10
 """Heartbeats are sent in so many groups, one after another: thousands at once would hold up other work."""
 
 
@@ -73,7 +73,7 @@ class Delivery:
 Handler = Callable[[Delivery], Awaitable[bool]]
 
 
-class Puller:
+class PullConsumer:
     """Runs `handler` for each message of a consumer, at most `slots` at once. `sharer`: in whose share of them a subject belongs."""
 
     def __init__(
@@ -86,14 +86,14 @@ class Puller:
         self._shares = Shares(slots)
         self._name = f"{stream.lower()}_{consumer}"
         self._api = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
-        self._active: dict[int, asyncio.Future[bool]] = {}
+        self._running: dict[int, asyncio.Future[bool]] = {}
         self._held: dict[int, Delivery] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._busy = self._asked = self._epoch = 0
-        self._seen = time.monotonic()
+        self._busy = self._requested = self._epoch = 0
+        self._last_message_at = time.monotonic()
         self._stopping = False
         self._subscription: Subscription | None = None
-        self._watchers: list[asyncio.Task[None]] = []
+        self._background: list[asyncio.Task[None]] = []
         self._inbox = ""
 
     @property
@@ -101,16 +101,16 @@ class Puller:
         """Messages in work."""
         return self._busy
 
-    async def start(self) -> "Puller":
+    async def start(self) -> "PullConsumer":
         """Subscribe and ask for work."""
         self._inbox = self._bus.nc.new_inbox()
         self._subscription = await self._bus.nc.subscribe(f"{self._inbox}.*", cb=self._on_message)
         self._bus.on_reconnect.append(self._renew)
-        self._watchers = [
-            self._bus.tasks.keep(f"{self._name}_pull", self._watch()),
-            self._bus.tasks.keep(f"{self._name}_heartbeats", self._beat()),
+        self._background = [
+            self._bus.tasks.keep(f"{self._name}_pull", self._check_pull()),
+            self._bus.tasks.keep(f"{self._name}_heartbeats", self._send_heartbeats()),
         ]
-        await self._ask()
+        await self._request()
         return self
 
     async def stop(self, grace_s: float) -> None:
@@ -125,28 +125,28 @@ class Puller:
                 logger.debug("unsubscribe_failed")
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=grace_s)
-        for task in [*self._tasks, *self._watchers]:
+        for task in [*self._tasks, *self._background]:
             task.cancel()
 
     async def _renew(self) -> None:
         self._epoch += 1
-        self._asked = 0
-        self._seen = time.monotonic()
-        await self._ask()
+        self._requested = 0
+        self._last_message_at = time.monotonic()
+        await self._request()
 
-    async def _ask(self) -> None:
-        want = self._slots - self._busy - self._asked
+    async def _request(self) -> None:
+        want = self._slots - self._busy - self._requested
         if want <= 0 or self._stopping:
             return
-        self._asked += want
-        body = {"batch": want, "expires": int(_EXPIRES_S * _NS), "idle_heartbeat": int(_IDLE_S * _NS)}
+        self._requested += want
+        body = {"batch": want, "expires": int(_PULL_EXPIRES_S * _NS_PER_S), "idle_heartbeat": int(_IDLE_HEARTBEAT_S * _NS_PER_S)}
         try:
             await self._bus.nc.publish(self._api, orjson.dumps(body), reply=f"{self._inbox}.{self._epoch}")
         except (NatsError, ConnectionError, OSError):
-            self._asked = 0  # Disconnected: _renew asks again.
+            self._requested = 0  # Disconnected: _renew asks again.
 
     async def _on_message(self, message: Msg) -> None:
-        self._seen = time.monotonic()
+        self._last_message_at = time.monotonic()
         status = message.headers.get("Status") if message.headers and not message.data else None
         if status is not None:
             await self._on_status(message, status)
@@ -154,9 +154,9 @@ class Puller:
         if self._stopping:
             await self._bus.tell(message.reply, b"-NAK")  # Not begun: others get it at once.
             return
-        self._asked = max(0, self._asked - 1)
+        self._requested = max(0, self._requested - 1)
         delivery = Delivery(message)
-        who = "" if delivery.sequence in self._active else self._sharer(delivery.subject)
+        who = "" if delivery.sequence in self._running else self._sharer(delivery.subject)
         if who and not self._shares.take(who):
             await self._return(delivery)
             return
@@ -167,25 +167,25 @@ class Puller:
 
     async def _return(self, delivery: Delivery) -> None:
         """Hand a message back that nobody has begun; the times differ, so that not all come back at once."""
-        delay_s = _RETURNED_S * random.uniform(0.75, 1.25)  # noqa: S311, a spread, not a secret
-        await self._bus.tell(delivery.reply, b"-NAK " + orjson.dumps({"delay": int(delay_s * _NS)}))
-        await self._ask_when_low()
+        delay_s = _RETURN_DELAY_S * random.uniform(0.75, 1.25)  # noqa: S311, a spread, not a secret
+        await self._bus.tell(delivery.reply, b"-NAK " + orjson.dumps({"delay": int(delay_s * _NS_PER_S)}))
+        await self._request_when_low()
 
     async def _on_status(self, message: Msg, status: str) -> None:
         stale = message.subject.rsplit(".", 1)[1] != str(self._epoch)
         if status == "100" or stale:
             return
         unused = (message.headers or {}).get("Nats-Pending-Messages")
-        self._asked = max(0, self._asked - int(unused)) if unused else 0
+        self._requested = max(0, self._requested - int(unused)) if unused else 0
         if status != "408":  # 408 is the ordinary end of a pull; anything else (409, 503) must not be asked again in a hot loop.
-            await asyncio.sleep(_PAUSE_S)
-        await self._ask()
+            await asyncio.sleep(_RETRY_S)
+        await self._request()
 
     async def _work(self, delivery: Delivery, who: str) -> None:
         """Handle a delivery; `who`: the share that it takes, empty for none."""
         try:
             self._held[delivery.sequence] = delivery
-            running = self._active.get(delivery.sequence)
+            running = self._running.get(delivery.sequence)
             verdict = await (self._handle(delivery) if running is None else asyncio.shield(running))
             if verdict:
                 await self._bus.tell(delivery.reply, b"+ACK")
@@ -193,15 +193,15 @@ class Puller:
             self._busy -= 1
             if who:
                 self._shares.give_back(who)
-            await self._ask_when_low()
+            await self._request_when_low()
 
-    async def _ask_when_low(self) -> None:
+    async def _request_when_low(self) -> None:
         """Ask for more once less than half of what is free is asked for: that keeps the number of pull requests down."""
-        if self._asked <= (self._slots - self._busy) // 2:
-            await self._ask()
+        if self._requested <= (self._slots - self._busy) // 2:
+            await self._request()
 
     async def _handle(self, delivery: Delivery) -> bool:
-        ended = self._active[delivery.sequence] = asyncio.get_running_loop().create_future()
+        ended = self._running[delivery.sequence] = asyncio.get_running_loop().create_future()
         verdict = False
         try:
             verdict = await self._handler(delivery)
@@ -209,18 +209,18 @@ class Puller:
             # The message comes back after the acknowledgement time; its reader counts the handlings that were begun (`handlings`).
             logger.exception("handling_failed", subject=delivery.subject, deliveries=delivery.number)
         finally:
-            del self._active[delivery.sequence], self._held[delivery.sequence]
+            del self._running[delivery.sequence], self._held[delivery.sequence]
             ended.set_result(verdict)
         return verdict
 
-    async def _beat(self) -> None:
-        for group in itertools.cycle(range(_BEATS)):
-            await asyncio.sleep(self._bus.settings.beat_s / _BEATS)
-            for delivery in [each for each in self._held.values() if each.sequence % _BEATS == group]:
+    async def _send_heartbeats(self) -> None:
+        for group in itertools.cycle(range(_HEARTBEAT_GROUPS)):
+            await asyncio.sleep(self._bus.settings.ack_heartbeat_s / _HEARTBEAT_GROUPS)
+            for delivery in [each for each in self._held.values() if each.sequence % _HEARTBEAT_GROUPS == group]:
                 await self._bus.tell(delivery.reply, b"+WPI")
 
-    async def _watch(self) -> None:
+    async def _check_pull(self) -> None:
         while True:
-            await asyncio.sleep(_IDLE_S)
-            if time.monotonic() - self._seen > 2 * _IDLE_S + 1 and self._bus.is_connected:
+            await asyncio.sleep(_IDLE_HEARTBEAT_S)
+            if time.monotonic() - self._last_message_at > 2 * _IDLE_HEARTBEAT_S + 1 and self._bus.is_connected:
                 await self._renew()

@@ -13,7 +13,7 @@ from nats.aio.msg import Msg
 from nats.errors import NoRespondersError
 
 
-class Requests:
+class RequestReply:
     """The questions of one connection that wait for their answer; any number at once."""
 
     def __init__(self, client: Client) -> None:
@@ -22,12 +22,12 @@ class Requests:
         self._numbers = count(1)
         self._waiting: dict[str, asyncio.Future[Msg]] = {}
 
-    async def start(self) -> "Requests":
+    async def start(self) -> "RequestReply":
         """Listen for answers. Whatever is asked later on the same connection reaches the server after this subscription."""
         await self._client.subscribe(f"{self._inbox}*", cb=self._on_message)
         return self
 
-    async def ask(self, subject: str, data: bytes, wait_s: float, headers: dict[str, str] | None = None) -> Msg:
+    async def request(self, subject: str, data: bytes, wait_s: float, headers: dict[str, str] | None = None) -> Msg:
         """Return the first answer. Raises TimeoutError after `wait_s`, NoRespondersError, or what the connection raises."""
         loop = asyncio.get_running_loop()
         key = str(next(self._numbers))

@@ -9,7 +9,7 @@ from contracts import subjects
 if TYPE_CHECKING:
     from services.messaging.connection import Bus
 
-_ASK_AGAIN_S = 60.0
+_REFRESH_S = 60.0
 
 
 class ServerClock:
@@ -18,18 +18,18 @@ class ServerClock:
     def __init__(self, bus: "Bus") -> None:
         self._bus = bus
         self._ahead_s = 0.0
-        self._asked_at = float("-inf")
+        self._read_at = float("-inf")
 
     def forget(self) -> None:
         """Ask again: it may be another server."""
-        self._asked_at = float("-inf")
+        self._read_at = float("-inf")
 
     async def now(self) -> float:
         """Return Unix seconds, never later than it is there. Raises BusError."""
-        if time.monotonic() - self._asked_at > _ASK_AGAIN_S:
+        if time.monotonic() - self._read_at > _REFRESH_S:
             answer = await self._bus.api(f"STREAM.INFO.KV_{subjects.CATALOGUE_BUCKET}", {})
-            self._asked_at = time.monotonic()
-            self._ahead_s = unix_seconds(answer["ts"]) - self._asked_at
+            self._read_at = time.monotonic()
+            self._ahead_s = unix_seconds(answer["ts"]) - self._read_at
         return time.monotonic() + self._ahead_s
 
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 logger = structlog.get_logger(__name__)
 
-_WAIT_S, _PAUSE_S = 1.0, 1.0
-_SILENT = "no answer to a write; is the disk of NATS full?"
+_PROBE_WAIT_S, _PROBE_PAUSE_S = 1.0, 1.0
+_NO_ANSWER = "no answer to a write; is the disk of NATS full?"
 
 
 class Storage:
@@ -66,10 +66,10 @@ class Storage:
             await self._wake.wait()
             self._wake.clear()
             if self._bus.is_connected:
-                await asyncio.gather(*map(self._try, sorted(self._suspected)))
+                await asyncio.gather(*map(self._probe, sorted(self._suspected)))
             if self._suspected:
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_PAUSE_S):
+                    async with asyncio.timeout(_PROBE_PAUSE_S):
                         await self._wake.wait()
                 self._wake.set()
 
@@ -77,14 +77,14 @@ class Storage:
         if self._suspected:
             self._wake.set()
 
-    async def _try(self, stream: str) -> None:
+    async def _probe(self, stream: str) -> None:
         subject = subjects.probe(stream)
         await self._remove(stream, subject)
         try:
-            answer = await self._bus.request(subject, wait_s=_WAIT_S)
+            answer = await self._bus.request(subject, wait_s=_PROBE_WAIT_S)
         except (NatsError, TimeoutError, ConnectionError, OSError, Unavailable):
             if self._bus.is_connected:
-                self._settle(stream, _SILENT)
+                self._settle(stream, _NO_ANSWER)
             return
         error = orjson.loads(answer.data).get("error") or {}
         # A queue that has reached its own limit stores what it has; that is another matter, which its writers are told.
@@ -94,7 +94,7 @@ class Storage:
 
     async def _remove(self, stream: str, subject: str) -> None:
         with contextlib.suppress(BusError):
-            await self._bus.api(f"STREAM.PURGE.{stream}", {"filter": subject}, _WAIT_S)
+            await self._bus.api(f"STREAM.PURGE.{stream}", {"filter": subject}, _PROBE_WAIT_S)
 
     def _settle(self, stream: str, problem: str | None) -> None:
         known = self._problems.get(stream)

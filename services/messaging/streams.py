@@ -15,11 +15,11 @@ from services.messaging.errors import NOT_FOUND, Misconfigured, Refused, Unavail
 
 logger = structlog.get_logger(__name__)
 
-_S = 1_000_000_000
-_MIB = 1 << 20
-_DEDUP = 120 * _S
-_MAX_MESSAGE = _MIB
-_CONSUMERS_OF_TOOLS = 1000
+_NS_PER_S = 1_000_000_000
+_MIB_BYTES = 1 << 20
+_DEDUP_NS = 120 * _NS_PER_S
+_MAX_MESSAGE_BYTES = _MIB_BYTES
+_MAX_CALL_CONSUMERS = 1000
 
 # Named although they are the server's defaults: nothing may expire or be dropped under a run, so another value is an error.
 _UNBOUNDED = {"max_age": 0, "max_msgs": -1, "max_bytes": -1}
@@ -28,8 +28,8 @@ _QUEUE = {
     "retention": "workqueue",
     "storage": "file",
     "discard": "new",
-    "max_msg_size": _MAX_MESSAGE,
-    "duplicate_window": _DEDUP,
+    "max_msg_size": _MAX_MESSAGE_BYTES,
+    "duplicate_window": _DEDUP_NS,
     "allow_direct": True,
 }
 
@@ -40,7 +40,7 @@ STREAMS: tuple[dict[str, Any], ...] = (
         "subjects": [subjects.ALL_REQUESTS],
         # Full is a 503 at the edge; the one place where the system pushes back.
         "max_msgs": 200_000,
-        "max_bytes": 2048 * _MIB,
+        "max_bytes": 2048 * _MIB_BYTES,
         "max_msgs_per_subject": 1,
         "discard_new_per_subject": True,
         "max_consumers": 16,
@@ -54,7 +54,7 @@ STREAMS: tuple[dict[str, Any], ...] = (
         # A stream with schedules cannot refuse (`discard: new`), so it must never be full: no limits.
         "discard": "old",
         "max_msg_size": 65_536,
-        "duplicate_window": _DEDUP,
+        "duplicate_window": _DEDUP_NS,
         "allow_direct": True,
         "allow_msg_schedules": True,
         "allow_msg_ttl": True,
@@ -81,8 +81,8 @@ STREAMS: tuple[dict[str, Any], ...] = (
         "retention": "limits",
         "storage": "file",
         "discard": "new",
-        "max_msg_size": _MAX_MESSAGE,
-        "duplicate_window": 10 * _S,
+        "max_msg_size": _MAX_MESSAGE_BYTES,
+        "duplicate_window": 10 * _NS_PER_S,
         "allow_direct": True,
         "allow_msg_ttl": True,
         "deny_delete": True,
@@ -90,16 +90,16 @@ STREAMS: tuple[dict[str, Any], ...] = (
         # Listeners get the copy that exists only once it is stored: subscribers of the stream's own subjects also see refused writes.
         "republish": {"src": subjects.ALL_OF_RUNS, "dest": subjects.LIVE_OF_RUNS},
     },
-    {**_QUEUE, "name": subjects.CALLS, "subjects": [subjects.ALL_CALLS], "max_consumers": _CONSUMERS_OF_TOOLS},
+    {**_QUEUE, "name": subjects.CALLS, "subjects": [subjects.ALL_CALLS], "max_consumers": _MAX_CALL_CONSUMERS},
     {
         "name": subjects.DEAD,
         "subjects": [subjects.ALL_DEAD],
         "retention": "limits",
         "storage": "file",
         "discard": "old",
-        "max_age": 30 * 86_400 * _S,
-        "max_bytes": 1024 * _MIB,
-        "duplicate_window": _DEDUP,
+        "max_age": 30 * 86_400 * _NS_PER_S,
+        "max_bytes": 1024 * _MIB_BYTES,
+        "duplicate_window": _DEDUP_NS,
         "allow_direct": True,
         "max_consumers": 16,
     },
@@ -111,9 +111,9 @@ STREAMS: tuple[dict[str, Any], ...] = (
         "discard": "old",
         "max_msgs_per_subject": 1,
         # Longer than any handling; a message that nobody has begun for so long is as good as new.
-        "max_age": 86_400 * _S,
+        "max_age": 86_400 * _NS_PER_S,
         "max_msgs": 1_000_000,
-        "duplicate_window": _DEDUP,
+        "duplicate_window": _DEDUP_NS,
         "allow_direct": True,
         "max_consumers": 16,
     },
@@ -134,13 +134,13 @@ def bucket(name: str) -> dict[str, Any]:
         "storage": "file",
         "discard": "new",
         "max_msgs_per_subject": 1,
-        "max_msg_size": _MAX_MESSAGE,
-        "duplicate_window": 10 * _S,
+        "max_msg_size": _MAX_MESSAGE_BYTES,
+        "duplicate_window": 10 * _NS_PER_S,
         "allow_direct": True,
         "allow_msg_ttl": True,
         "allow_rollup_hdrs": True,
         "deny_delete": True,
-        "subject_delete_marker_ttl": _S,
+        "subject_delete_marker_ttl": _NS_PER_S,
     }
 
 
@@ -152,7 +152,7 @@ def consumer(name: str, subject: str, ack_wait_s: float, max_ack_pending: int = 
         "filter_subject": subject,
         "ack_policy": "explicit",
         "deliver_policy": "all",
-        "ack_wait": int(ack_wait_s * _S),
+        "ack_wait": int(ack_wait_s * _NS_PER_S),
         "max_deliver": -1,
         "max_ack_pending": max_ack_pending,
         "max_waiting": 512,

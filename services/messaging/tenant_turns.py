@@ -13,14 +13,14 @@ import time
 from collections import Counter, OrderedDict, deque
 from dataclasses import dataclass, field
 
-_PLACES = 16
+_MAX_TURNS = 16
 """Enough to use the CPU while some wait for NATS."""
-_TOGETHER_S = 10.0
+_SHARING_WINDOW_S = 10.0
 """Tenants that had work within so many seconds share."""
-_LONGEST_S = 0.25
-_ASKING_S = 0.05
+_MAX_TURN_S = 0.25
+_MODEL_REQUEST_S = 0.05
 """To send a request to a model takes some milliseconds of CPU."""
-_PARTS = 5
+_TIMER_PARTS = 5
 """A turn is timed in so many parts, one after another: where the loop is late, each is late, and the turn as much longer."""
 
 
@@ -43,7 +43,7 @@ class _Line:
 class Turns:
     """Gives out turns to the tenants one after another."""
 
-    def __init__(self, places: int = _PLACES) -> None:
+    def __init__(self, places: int = _MAX_TURNS) -> None:
         self._places = self._free = places
         self._held: Counter[str] = Counter()
         self._lines: OrderedDict[str, _Line] = OrderedDict()
@@ -77,7 +77,7 @@ class Turns:
             took_s = time.monotonic() - self._began.pop(tenant)
             if len(self._seen) > 1 and tenant in self._lines:
                 self._resting.add(tenant)
-                asyncio.get_running_loop().call_later(min(took_s, _LONGEST_S), self._rested, tenant)
+                asyncio.get_running_loop().call_later(min(took_s, _MAX_TURN_S), self._rested, tenant)
         self._begin_waiting()
 
     def _rested(self, tenant: str) -> None:
@@ -109,14 +109,14 @@ class Turns:
         now = time.monotonic()
         self._seen[tenant] = now
         self._seen.move_to_end(tenant)
-        while now - next(iter(self._seen.values())) > _TOGETHER_S:
+        while now - next(iter(self._seen.values())) > _SHARING_WINDOW_S:
             self._seen.popitem(last=False)
 
 
 class Turn:
     """The turn of one piece of work, which it may take, end and take again.
 
-    It ends by itself after `_LONGEST_S`: work that takes so long waits for something else than the CPU.
+    It ends by itself after `_MAX_TURN_S`: work that takes so long waits for something else than the CPU.
     """
 
     def __init__(self, turns: Turns, tenant: str, *, is_new: bool) -> None:
@@ -132,12 +132,12 @@ class Turn:
             if self._ending is None:
                 await self._turns.take(self._tenant, is_new=self._is_new)
                 self._is_new = False
-                self._end_in(_LONGEST_S)
+                self._end_in(_MAX_TURN_S)
 
     def end_soon(self) -> None:
         """End the turn as soon as a model can have been asked."""
         if self._ending is not None:
-            self._end_in(_ASKING_S)
+            self._end_in(_MODEL_REQUEST_S)
 
     def end(self) -> None:
         """End the turn, if it has not ended."""
@@ -146,10 +146,10 @@ class Turn:
             self._ending = None
             self._turns.give_back(self._tenant)
 
-    def _end_in(self, seconds: float, parts: int = _PARTS) -> None:
+    def _end_in(self, seconds: float, parts: int = _TIMER_PARTS) -> None:
         if self._ending is not None:
             self._ending.cancel()
         if parts:
-            self._ending = asyncio.get_running_loop().call_later(seconds / _PARTS, self._end_in, seconds, parts - 1)
+            self._ending = asyncio.get_running_loop().call_later(seconds / _TIMER_PARTS, self._end_in, seconds, parts - 1)
         else:
             self.end()

@@ -12,7 +12,7 @@ from contracts import subjects
 from contracts.images import ModelProfile
 from services.messaging.connection import Bus
 from services.messaging.nats_link import Broker, run_on_nats
-from services.messaging.pull_consumer import Puller
+from services.messaging.pull_consumer import PullConsumer
 from services.messaging.streams import PLANNER_CONTROL, PLANNER_INBOX, PLANNER_REQUESTS
 from services.planner.effects import run_index
 from services.planner.effects.image_loader import Pictures
@@ -88,10 +88,10 @@ def sight_of(settings: PlannerSettings, known: Callable[[str], bool]) -> vision.
     return vision.Sight(known, settings.model_vision, settings.vision, settings.vision_context)
 
 
-def pullers(bus: Bus, planner: Planner, settings: PlannerSettings) -> list[Puller]:
+def pullers(bus: Bus, planner: Planner, settings: PlannerSettings) -> list[PullConsumer]:
     """Who hears what. Each consumer has slots of its own, so that people never wait behind a model; tenants share the slots of each."""
     return [
-        Puller(bus, stream, consumer, planner.on_message, slots, subjects.tenant_of)
+        PullConsumer(bus, stream, consumer, planner.on_message, slots, subjects.tenant_of)
         for stream, consumer, slots in (
             (subjects.INBOX, PLANNER_CONTROL, settings.planner_control_slots),
             (subjects.INBOX, PLANNER_INBOX, settings.planner_slots),

@@ -45,7 +45,7 @@ class Planner:
             address = subjects.parse(delivery.subject)
             where = Address(address.tenant, address.run)
         except InvalidName as error:
-            await dead_letters.bury(self._bus, delivery, str(error))
+            await dead_letters.dead_letter(self._bus, delivery, str(error))
             return True
         turn = Turn(self._turns, where.tenant, is_new=delivery.stream == subjects.REQUESTS)
         await turn.take()
@@ -57,12 +57,12 @@ class Planner:
     async def _begin(self, delivery: Delivery, where: Address, turn: Turn) -> bool:
         # Counted before anything is parsed: parsing may be what kills.
         if await handlings.begin(self._bus, delivery) > self._bus.settings.max_deliveries:
-            await dead_letters.bury(self._bus, delivery, "its handling was begun too often and never came to an end")
+            await dead_letters.dead_letter(self._bus, delivery, "its handling was begun too often and never came to an end")
             return await self._handle(where, Told(delivery.owner, "poisoned", new_id(), now()), turn)
         try:
             told = self._told(delivery, where)
         except (ValidationError, InvalidName) as error:
-            await dead_letters.bury(self._bus, delivery, short(error))
+            await dead_letters.dead_letter(self._bus, delivery, short(error))
             return True
         with structlog.contextvars.bound_contextvars(run_id=where.run):
             return await self._handle(where, told, turn)

@@ -159,7 +159,9 @@ class RunLogs:
                 # Not a record of ours: it counts for the fence and for nothing else.
                 run.seq = sequence
                 subject = subjects.log(where.tenant, where.run)
-                await dead_letters.bury_bytes(self._bus, subjects.RUNS, subject, data, short(error), f"dead-{subjects.RUNS}-{sequence}")
+                await dead_letters.dead_letter_bytes(
+                    self._bus, subjects.RUNS, subject, data, short(error), f"dead-{subjects.RUNS}-{sequence}"
+                )
                 continue
             fold(run, sequence, record.at, record.events)
 

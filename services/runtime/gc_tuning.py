@@ -11,7 +11,7 @@ _YOUNG, _MIDDLE, _OLD = 20_000, 20, 50
 """Net allocations before the youngest generation is looked at, and how often each generation before the next one."""
 
 
-def calm() -> None:
+def tune() -> None:
     """Leave what was imported alone from now on, and look seldom at the rest. Call it once a service has everything that it needs."""
     gc.collect()
     gc.freeze()

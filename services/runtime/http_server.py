@@ -24,7 +24,7 @@ logger = structlog.get_logger(__name__)
 AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-class FrontServer(uvicorn.Server):
+class HttpServer(uvicorn.Server):
     """One listening socket for a service and the HTTP application in front of it."""
 
     def __init__(self, link: Link, health: Health, work: Work, http: AsgiApp, *, host: str, port: int, connections: Any = "h11") -> None:
@@ -86,7 +86,7 @@ class FrontServer(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def run_front(server: FrontServer) -> None:
+def run_with_http(server: HttpServer) -> None:
     """Run a service with HTTP in front of it until SIGTERM or SIGINT. Raises what kept its work from beginning."""
     server.health.watchdog = Watchdog(server.settings.stall_exit_s)
     uvloop.run(server.serve())

@@ -28,7 +28,7 @@ from .watchdog import Watchdog
 
 logger = structlog.get_logger(__name__)
 
-_FILES = 65_536
+_MAX_OPEN_FILES = 65_536
 
 
 class Link(Protocol):
@@ -89,7 +89,7 @@ def build_service(link: Link, work: Work, health: Health, *, serves_first: bool 
         await stack.enter_async_context(work(health))
         await link.announce()
         stack.push_async_callback(link.withdraw)
-        gc_tuning.calm()
+        gc_tuning.tune()
         if health.watchdog is not None:
             health.watchdog.start()
         health.started = True
@@ -120,7 +120,7 @@ def run_service(link: Link, work: Work) -> None:
 def _open_many_files() -> None:
     """Take as many open files as the system gives: each silent model, and each listener, is a connection; 1,024 are the usual start."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+    wanted = _MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(_MAX_OPEN_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -37,7 +37,7 @@ class BusSettings(BaseSettings):
         return self
 
     @property
-    def beat_s(self) -> float:
+    def ack_heartbeat_s(self) -> float:
         """Seconds between heartbeats of a message in work: a quarter of the acknowledgement time."""
         return self.ack_wait_s / 4
 

@@ -14,7 +14,7 @@ import structlog
 
 logger = structlog.get_logger(__name__)
 
-_MAX_PLACES = 5
+_MAX_FRAMES = 5
 
 
 class Tasks:
@@ -58,4 +58,4 @@ async def cancelled(*tasks: asyncio.Task[None] | None) -> None:
 def places(error: BaseException) -> list[str]:
     """Where an error comes from, as `file:line`, the innermost last: its text, or a traceback with values, may show what users wrote."""
     frames = traceback.extract_tb(error.__traceback__)
-    return [f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in frames][-_MAX_PLACES:]
+    return [f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in frames][-_MAX_FRAMES:]

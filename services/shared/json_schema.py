@@ -20,16 +20,16 @@ from services.shared.schema_graph import Graph, InvalidSchema, read_graph
 __all__ = ["InvalidSchema", "check_schema", "complaints"]
 
 _MAX_COMPLAINTS = 5
-_MAX_SHOWN = 300
-_MAX_COUNTED = 50_000
+_MAX_MESSAGE_CHARACTERS = 300
+_MAX_COUNTED_PAIRS = 50_000
 """Pairs of a subschema and a part of a value that are counted before a check, and one more for each byte of the value."""
-_MAX_EXPLAINED = 20_000
+_MAX_EXPLAINED_PAIRS = 20_000
 """The same, where a value does not fit and the question is only what can be said about it."""
-_ALL_STEPS = 20_000
+_MAX_LISTED_STEPS = 20_000
 """Steps of a check up to which the checker may list all faults: it makes the whole list before it gives the first one."""
-_ALTERNATIVES = 2_000
+_MAX_ALTERNATIVE_STEPS = 2_000
 """Steps inside alternatives that complaints may describe."""
-_UNSAID = "the value does not fit, and it or the schema is too large to say in which way"
+_NO_DETAILS = "the value does not fit, and it or the schema is too large to say in which way"
 
 
 def _refuse(uri: str) -> Any:
@@ -49,18 +49,18 @@ class _Checker:
     def complaints(self, value: Any) -> list[str]:
         size = wire_size(value)
         if self._size.counts or self._size.expanded * size > MAX_STEPS:
-            work_of(self._graph, value, _MAX_COUNTED + size)
+            work_of(self._graph, value, _MAX_COUNTED_PAIRS + size)
         return [] if self._validator.is_valid(value) else self._explained(value, size)
 
     def _explained(self, value: Any, size: int) -> list[str]:
         """Say what is wrong, as far as that takes no longer than to find out that something is."""
         try:
-            work = work_of(self._graph, value, _MAX_EXPLAINED) if self._size.expanded * size > _ALTERNATIVES else Work(0)
+            work = work_of(self._graph, value, _MAX_EXPLAINED_PAIRS) if self._size.expanded * size > _MAX_ALTERNATIVE_STEPS else Work(0)
         except TooMuchWork:
-            return [_UNSAID]
-        if work.steps <= _ALL_STEPS and work.alternatives <= _ALTERNATIVES:
+            return [_NO_DETAILS]
+        if work.steps <= _MAX_LISTED_STEPS and work.alternatives <= _MAX_ALTERNATIVE_STEPS:
             return [_sentence(error) for error in islice(self._validator.iter_errors(value), _MAX_COMPLAINTS)]
-        return [_UNSAID] if work.worst > _ALTERNATIVES else self._first(value)
+        return [_NO_DETAILS] if work.worst > _MAX_ALTERNATIVE_STEPS else self._first(value)
 
     def _first(self, value: Any) -> list[str]:
         try:
@@ -77,7 +77,7 @@ def _checker(text: bytes, mask: str | None = None) -> _Checker:
     except InvalidSchema:
         raise
     except (ValueError, RecursionError) as error:
-        raise InvalidSchema(str(error)[:_MAX_SHOWN]) from error
+        raise InvalidSchema(str(error)[:_MAX_MESSAGE_CHARACTERS]) from error
 
 
 def check_schema(schema: dict[str, Any]) -> None:
@@ -93,7 +93,7 @@ def _packed(schema: dict[str, Any]) -> bytes:
     try:
         return json.dumps(schema).encode()
     except (RecursionError, TypeError, ValueError) as error:
-        raise InvalidSchema(str(error)[:_MAX_SHOWN]) from error
+        raise InvalidSchema(str(error)[:_MAX_MESSAGE_CHARACTERS]) from error
 
 
 def complaints(value: Any, schema: dict[str, Any], *, masked: bool = False) -> list[str]:
@@ -109,5 +109,5 @@ def complaints(value: Any, schema: dict[str, Any], *, masked: bool = False) -> l
 
 def _sentence(error: Any) -> str:
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path).lstrip(".")
-    message = error.message if len(error.message) <= _MAX_SHOWN else error.message[:_MAX_SHOWN] + "…"
+    message = error.message if len(error.message) <= _MAX_MESSAGE_CHARACTERS else error.message[:_MAX_MESSAGE_CHARACTERS] + "…"
     return f"{path}: {message}" if path else message

@@ -28,9 +28,9 @@ from services.messaging.errors import Unsure
 
 Kind = Literal["log", "stream"]
 _KINDS: tuple[Kind, Kind] = ("log", "stream")
-_TAIL_CHECK_S, _RAREST_CHECK_S = 3.0, 12.0
+_FIRST_CHECK_S, _MAX_CHECK_S = 3.0, 12.0
 """A check costs two reads; a thousand listeners of quiet runs would keep a core busy with them."""
-_MAX_BUFFERED, _MAX_BUFFERED_BYTES = 4096, 1 << 20
+_MAX_BUFFERED_MESSAGES, _MAX_BUFFERED_BYTES = 4096, 1 << 20
 """Live messages that wait for a slow listener; beyond it they are dropped and read back later."""
 _PAGE_BYTES = 128 << 10
 _RETRY_S = 0.1
@@ -51,7 +51,7 @@ class Stored:
 _Found = tuple[int, Kind, bytes, bool]
 
 
-class Follower:
+class RunFollower:
     """One listener of one run."""
 
     def __init__(self, bus: Bus, tenant: str, run: str, *, log_after: int = 0, stream_after: int = 0) -> None:
@@ -64,7 +64,7 @@ class Follower:
         self._stale = True
         """Messages may have been missed: read back both tails before going on."""
         self._ended = False
-        self._pause_s = _TAIL_CHECK_S
+        self._pause_s = _FIRST_CHECK_S
 
     async def records(self, idle_s: float = 15.0) -> AsyncGenerator[Stored | None, None]:
         """Yield every record after the cursors, and None whenever nothing has come for `idle_s` seconds. Ends after the terminal record."""
@@ -78,7 +78,7 @@ class Follower:
                 for record in found:
                     yield record
                 quiet_s = 0.0 if found else quiet_s + self._pause_s
-                self._pause_s = _TAIL_CHECK_S if found else min(2 * self._pause_s, _RAREST_CHECK_S, max(idle_s - quiet_s, _TAIL_CHECK_S))
+                self._pause_s = _FIRST_CHECK_S if found else min(2 * self._pause_s, _MAX_CHECK_S, max(idle_s - quiet_s, _FIRST_CHECK_S))
                 if quiet_s >= idle_s:
                     quiet_s = 0.0
                     yield None
@@ -88,7 +88,7 @@ class Follower:
                 await subscription.unsubscribe()
 
     async def _on_message(self, message: Msg) -> None:
-        if self._buffer.qsize() >= _MAX_BUFFERED or self._buffered_bytes >= _MAX_BUFFERED_BYTES:
+        if self._buffer.qsize() >= _MAX_BUFFERED_MESSAGES or self._buffered_bytes >= _MAX_BUFFERED_BYTES:
             self._stale = True
         else:
             self._put(message)

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 _REFERENCES = ("$ref", "$dynamicRef")
 _ANCHORS = ("$anchor", "$dynamicAnchor")
-_SHOWN = 80
+_SHOWN_CHARACTERS = 80
 
 
 class InvalidSchema(ValueError):
@@ -137,7 +137,7 @@ class _Reader:
         return {key: self.node(part) for key, part in parts.items() if not isinstance(part, list)} if isinstance(parts, Mapping) else {}
 
     def _resolved(self, reference: Any) -> Any:
-        name = str(reference)[:_SHOWN]
+        name = str(reference)[:_SHOWN_CHARACTERS]
         if not isinstance(reference, str):
             raise InvalidSchema(f"the reference {name!r} is no text")
         own = self._root.get("$id") if isinstance(self._root, Mapping) else None
@@ -171,6 +171,6 @@ class _Reader:
                 place = todo.pop()
                 for keyword in _ANCHORS if isinstance(place, Mapping) else ():
                     if isinstance(anchor := place.get(keyword), str) and self._anchors.setdefault(anchor, place) is not place:
-                        raise InvalidSchema(f"the anchor {anchor[:_SHOWN]!r} stands in two places")
+                        raise InvalidSchema(f"the anchor {anchor[:_SHOWN_CHARACTERS]!r} stands in two places")
                 todo.extend(place.values() if isinstance(place, Mapping) else place if isinstance(place, list) else ())
         return self._anchors.get(name)

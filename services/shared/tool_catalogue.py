@@ -27,11 +27,11 @@ logger = structlog.get_logger(__name__)
 
 STREAM = f"KV_{subjects.CATALOGUE_BUCKET}"
 _PREFIX = f"$KV.{subjects.CATALOGUE_BUCKET}."
-_CHECK_S = 3.0
+_READ_BACK_S = 3.0
 _RETRY_S = 0.2
 _SETTLING_S = 10.0
-_MAX_PINNED = 4096
-_REFUSED_S = 1.0
+_MAX_PINNED_SPECS = 4096
+_REFUSED_TIMEOUT_S = 1.0
 _EXPIRY_SLACK_S = 5.0
 
 
@@ -50,7 +50,7 @@ class Catalogue:
         self._live: dict[str, ToolSpec] = {}
         self._raw: dict[str, bytes] = {}
         self._pinned: dict[str, ToolSpec] = {}
-        self._look = asyncio.Event()
+        self._changed = asyncio.Event()
         self._subscription: Subscription | None = None
         self._watcher: asyncio.Task[None] | None = None
 
@@ -90,7 +90,7 @@ class Catalogue:
             return None
         spec = _parsed(digest, message.data)
         if spec is not None:
-            if len(self._pinned) >= _MAX_PINNED:
+            if len(self._pinned) >= _MAX_PINNED_SPECS:
                 self._pinned.pop(next(iter(self._pinned)))
             self._pinned[digest] = spec
         return spec
@@ -98,21 +98,21 @@ class Catalogue:
     async def _on_message(self, message: Msg) -> None:
         # A refresh repeats what is known; everything else is worth a look.
         if self._raw.get(message.subject.removeprefix(_PREFIX)) != message.data:
-            self._look.set()
+            self._changed.set()
 
     async def _on_reconnect(self) -> None:
-        self._look.set()
+        self._changed.set()
 
     async def _watch(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_CHECK_S):
-                    await self._look.wait()
-            self._look.clear()
+                async with asyncio.timeout(_READ_BACK_S):
+                    await self._changed.wait()
+            self._changed.clear()
             try:
                 await self._read_back(forget=time.monotonic() - self._bus.up_since > _SETTLING_S)
             except BusError:
-                self._look.set()
+                self._changed.set()
                 await asyncio.sleep(_RETRY_S)
 
     async def _read_back(self, *, forget: bool) -> None:
@@ -155,7 +155,7 @@ async def refused_tools(bus: Bus) -> list[RefusedTool]:
     """Return what announces itself as a tool and cannot be used, by name, as the catalogue has it now; none while NATS is away."""
     found = {}
     with contextlib.suppress(BusError, TimeoutError):
-        async with asyncio.timeout(_REFUSED_S):
+        async with asyncio.timeout(_REFUSED_TIMEOUT_S):
             entries, _ = await read_entries(bus, subjects.ALL_REFUSED)
             for message in entries.values():
                 with contextlib.suppress(ValidationError):

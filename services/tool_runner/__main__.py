@@ -10,30 +10,32 @@ from services.runtime.health import Health
 from services.runtime.settings import read_settings
 from services.shared.builtin_tools import READ_ARTIFACT, READ_ARTIFACT_SPEC
 from services.shared.tool_catalogue import Catalogue
-from services.tool_runner.call_consumers import Lanes
+from services.tool_runner.call_consumers import CallConsumers
 from services.tool_runner.calls.dispatch import Dispatcher
 from services.tool_runner.discovery import Discovery
-from services.tool_runner.tool_specs import Announced, InvalidToolsFile, read_tools_file
+from services.tool_runner.tool_specs import Announcement, InvalidToolsFile, read_tools_file
 
 from .handlers import ToolRunner
 from .settings import ToolRunnerSettings
 
 
 @asynccontextmanager
-async def running(bus: Bus, settings: ToolRunnerSettings, declared: list[Announced]) -> AsyncIterator[Discovery]:
+async def running(bus: Bus, settings: ToolRunnerSettings, declared: list[Announcement]) -> AsyncIterator[Discovery]:
     """Take calls and keep the catalogue, over a connection that is there and provisioned."""
     catalogue = await Catalogue(bus).start()
     dispatcher = await Dispatcher(bus, settings).start()
     runner = ToolRunner(bus, settings, catalogue, dispatcher)
     builtin = {READ_ARTIFACT: READ_ARTIFACT_SPEC}
-    lanes = await Lanes(bus, runner.on_call, settings.tool_slots, lambda: builtin | catalogue.live(), settings.gone_tool_s).start()
-    await lanes.open_surely(READ_ARTIFACT_SPEC)
-    discovery = await Discovery(bus, settings, lambda announced: lanes.open(announced.spec), declared).start()
+    consumers = await CallConsumers(
+        bus, runner.on_call, settings.tool_slots, lambda: builtin | catalogue.live(), settings.gone_tool_s
+    ).start()
+    await consumers.open_surely(READ_ARTIFACT_SPEC)
+    discovery = await Discovery(bus, settings, lambda announced: consumers.open(announced.spec), declared).start()
     try:
         yield discovery
     finally:
         await discovery.stop()
-        await lanes.stop(settings.graceful_timeout_s)
+        await consumers.stop(settings.graceful_timeout_s)
         await catalogue.stop()
 
 
@@ -46,7 +48,7 @@ async def work(bus: Bus, _broker: Broker, health: Health) -> AsyncIterator[None]
         yield
 
 
-def declared_tools(settings: ToolRunnerSettings) -> list[Announced]:
+def declared_tools(settings: ToolRunnerSettings) -> list[Announcement]:
     """Read the tools that do not announce themselves. Raises SystemExit with a sentence when the file is wrong."""
     try:
         return read_tools_file(settings.tools_file) if settings.tools_file is not None else []

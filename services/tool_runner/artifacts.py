@@ -40,7 +40,7 @@ from services.shared.redaction import (
     to_blob,
     wire_size,
 )
-from services.tool_runner.errors import InvalidArguments, InvalidResult, NotKept, ResultTooLarge, RunEnded
+from services.tool_runner.errors import ArtifactStoreFailed, InvalidArguments, InvalidResult, ResultTooLarge, RunEnded
 from services.tool_runner.images import Cleaned, ToolImages
 from services.tool_runner.progress import STREAM_TTL_S, Shown
 from services.tool_runner.run_watch import RunWatches
@@ -50,20 +50,20 @@ T = TypeVar("T")
 U = TypeVar("U")
 logger = structlog.get_logger(__name__)
 
-WHOLE = dotted(())
-_AT_ONCE = 4
-_MOST = 1000
+RESULT = dotted(())
+_MAX_CONCURRENT = 4
+_MAX_REFERENCES = 1000
 """References that one outcome may hold."""
-_LIGHT = 256 * 1024
-_LEAST_PATIENCE_S = 1.0
+_INLINE_ENCODE_BYTES = 256 * 1024
+_MIN_PATIENCE_S = 1.0
 _BYTES_PATIENCE_S = 2.0
 """For bytes that may travel in the message."""
-_HEADROOM = 64 * 1024
+_HEADROOM_BYTES = 64 * 1024
 """Bytes of a request beside its arguments."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredResult:
     """A result as it may travel: everything heavy is put away."""
 
     observation: Any
@@ -77,79 +77,79 @@ class Typed(NamedTuple):
     artifact_type: str | None
 
 
-class Putting:
+class CallArtifacts:
     """The artifact store, as calls see it."""
 
-    def __init__(self, bus: Bus, watches: RunWatches, limits: ToolRunnerSettings) -> None:
+    def __init__(self, bus: Bus, run_watches: RunWatches, limits: ToolRunnerSettings) -> None:
         self._bus = bus
-        self._watches = watches
+        self._run_watches = run_watches
         self._limits = limits
         self._images = ToolImages(limits)
 
-    async def cleaned(self, call: CallRequested, artifacts: Mapping[str, Any], types: Mapping[str, str], until: float) -> Cleaned:
-        """Return the artifacts with clean images, values and references alike. Raises what `put_away` does."""
+    async def clean(self, call: CallRequested, artifacts: Mapping[str, Any], types: Mapping[str, str], until: float) -> Cleaned:
+        """Return the artifacts with clean images, values and references alike. Raises what `store` does."""
         client = self._client(call, until)
 
         async def put(path: str, data: bytes) -> ArtifactRef:
-            return await _put(client, call, path, Typed(data, types.get(path)))
+            return await _store(client, call, path, Typed(data, types.get(path)))
 
         try:
-            return await self._unless_ended(call, self._images.cleaned(call.tool, call.tenant, artifacts, client, put))
+            return await self._unless_ended(call, self._images.clean(call.tool, call.tenant, artifacts, client, put))
         except ArtifactFailed as error:
             raise _failure(call, error) from error
 
-    async def put_away(
+    async def store(
         self, call: CallRequested, artifacts: Mapping[str, Any], types: Mapping[str, str], observation: Any, value: Any, until: float
-    ) -> Kept:
+    ) -> StoredResult:
         """Return what may travel of a result, once the rest is stored. `artifacts`: values, and references to what is stored already.
 
         `types`: what the artifacts at some paths are, as their streams said; `value`: the result as a whole.
 
-        Raises ResultTooLarge, InvalidResult, NotKept when the store does not come back `until` then, RunEnded.
+        Raises ResultTooLarge, InvalidResult, ArtifactStoreFailed when the store does not come back `until` then, RunEnded.
         """
         refs = {path: each for path, each in artifacts.items() if isinstance(each, ArtifactRef)}
         everything = {path: each for path, each in artifacts.items() if path not in refs}
         is_heavy = wire_size(observation) > self._limits.observation_max_bytes
         if is_heavy:
             # The result as a whole, as tools and people may have it; and what of it the model may read, where that is less.
-            everything |= {WHOLE: value} if observation is value else {WHOLE: value, OBSERVATION: observation}
+            everything |= {RESULT: value} if observation is value else {RESULT: value, OBSERVATION: observation}
         heavy = heavy_paths(everything) | {path for path, each in everything.items() if _is_deep(each)}
-        heavy |= everything.keys() & {WHOLE, OBSERVATION} if is_heavy else set()
+        heavy |= everything.keys() & {RESULT, OBSERVATION} if is_heavy else set()
         _check(call, everything, heavy, len(refs))
         values = {path: Typed(each, types.get(path)) for path, each in everything.items()}
         if heavy:
-            refs |= await self._unless_ended(call, self._all(call, {path: values[path] for path in heavy}, _put, until))
-        refs |= await self._bytes_put(call, {path: each for path, each in values.items() if path not in heavy}, until)
+            refs |= await self._unless_ended(call, self._for_each(call, {path: values[path] for path in heavy}, _store, until))
+        refs |= await self._store_bytes(call, {path: each for path, each in values.items() if path not in heavy}, until)
         if refs:
-            await self._show(call, refs)
+            await self._announce(call, refs)
         # In the order of the result, and after it what it is as a whole.
         kept = {path: _as_json(refs[path]) if path in refs else _inline(everything[path]) for path in {**artifacts, **everything}}
         if is_heavy:
-            observation = shortened(observation, refs.get(OBSERVATION, refs[WHOLE]), self._limits.observation_shown_characters)
-        return Kept(observation, kept)
+            observation = shortened(observation, refs.get(OBSERVATION, refs[RESULT]), self._limits.observation_shown_characters)
+        return StoredResult(observation, kept)
 
-    async def _bytes_put(self, call: CallRequested, values: Mapping[str, "Typed"], until: float) -> dict[str, ArtifactRef]:
+    async def _store_bytes(self, call: CallRequested, values: Mapping[str, "Typed"], until: float) -> dict[str, ArtifactRef]:
         """Return references to those values that are bytes, however light: a reference says what they are. Without a store they stay."""
         found = {path: each for path, each in values.items() if isinstance(each.value, bytes)}
         if not found:
             return {}
         try:
-            return await self._unless_ended(call, self._all(call, found, _put, min(until, time.monotonic() + _BYTES_PATIENCE_S)))
-        except NotKept as failure:
+            return await self._unless_ended(call, self._for_each(call, found, _store, min(until, time.monotonic() + _BYTES_PATIENCE_S)))
+        except ArtifactStoreFailed as failure:
             logger.info("bytes_kept_inline", reason=str(failure))
             return {}
 
-    async def assembled(self, call: CallRequested, streams: Mapping[str, Shown], until: float) -> dict[str, Any]:
+    async def assemble(self, call: CallRequested, streams: Mapping[str, Shown], until: float) -> dict[str, Any]:
         """Return what finished streams come to, by their paths: values, or references where they are heavy.
 
-        One of which pieces have expired is left out. Raises what `put_away` does.
+        One of which pieces have expired is left out. Raises what `store` does.
         """
         if not streams:
             return {}
-        found = await self._unless_ended(call, self._all(call, streams, _assembled, until))
+        found = await self._unless_ended(call, self._for_each(call, streams, _assembled, until))
         return {path: each for path, each in found.items() if each is not None}
 
-    async def _all(
+    async def _for_each(
         self,
         call: CallRequested,
         given: Mapping[str, T],
@@ -157,7 +157,7 @@ class Putting:
         until: float,
     ) -> dict[str, U]:
         """Do some work with the store for each path, some at once."""
-        slots = asyncio.Semaphore(_AT_ONCE)
+        slots = asyncio.Semaphore(_MAX_CONCURRENT)
         client = self._client(call, until)
 
         async def one(path: str, each: T) -> U:
@@ -178,7 +178,7 @@ class Putting:
         left_s = until - time.monotonic()
         if call.deadline_at is not None:
             left_s = min(left_s, call.deadline_at / 1000 - time.time())
-        return ArtifactClient(self._bus, patience_s=max(left_s, _LEAST_PATIENCE_S))
+        return ArtifactClient(self._bus, patience_s=max(left_s, _MIN_PATIENCE_S))
 
     async def _unless_ended(self, call: CallRequested, work: Awaitable[T]) -> T:
         """Do the work, or raise RunEnded as soon as nobody needs it."""
@@ -190,7 +190,7 @@ class Putting:
             has_ended = True
             task.cancel()
 
-        watch = self._watches.watch(call.tenant, call.run_id, on_end)
+        watch = self._run_watches.watch(call.tenant, call.run_id, on_end)
         try:
             return await task
         except asyncio.CancelledError:
@@ -201,7 +201,7 @@ class Putting:
             watch.stop()
             task.cancel()
 
-    async def _show(self, call: CallRequested, refs: Mapping[str, ArtifactRef]) -> None:
+    async def _announce(self, call: CallRequested, refs: Mapping[str, ArtifactRef]) -> None:
         """Tell the run's listeners what can be fetched."""
         stored = [
             ArtifactStored(
@@ -223,13 +223,13 @@ class Putting:
         except Refused as error:
             logger.warning("artifacts_not_shown", reason=str(error))
 
-    async def filled(self, call: CallRequested, patience_s: float) -> dict[str, Any]:
-        """Return a call's arguments with values in the places of references. Raises InvalidArguments, NotKept and RunEnded."""
+    async def resolve(self, call: CallRequested, patience_s: float) -> dict[str, Any]:
+        """Return a call's arguments with values in the places of references. Raises InvalidArguments, ArtifactStoreFailed and RunEnded."""
         if not holds_reference(call.args):
             return call.args
         found: dict[str, Any] = {}
         client = self._client(call, time.monotonic() + patience_s)
-        room = self._bus.nc.max_payload - _HEADROOM
+        room = self._bus.nc.max_payload - _HEADROOM_BYTES
         try:
             for ref in _references(call.args):
                 if ref.artifact_id not in found:
@@ -238,16 +238,16 @@ class Putting:
         except ArtifactTooLarge as error:
             raise InvalidArguments(f"the artifacts in the arguments are too heavy to be handed to a tool: {error.reason}") from error
         except ArtifactFailed as error:
-            raise NotKept(f"an artifact in the arguments of {call.tool} cannot be read: {error.reason}", error) from error
-        args: dict[str, Any] = _filled(call.args, found)
-        if (size := wire_size(args)) > self._bus.nc.max_payload - _HEADROOM:
+            raise ArtifactStoreFailed(f"an artifact in the arguments of {call.tool} cannot be read: {error.reason}", error) from error
+        args: dict[str, Any] = _resolved(call.args, found)
+        if (size := wire_size(args)) > self._bus.nc.max_payload - _HEADROOM_BYTES:
             raise InvalidArguments(f"the arguments weigh {size} bytes, too many to be handed to a tool")
         return args
 
 
-async def _put(client: ArtifactClient, call: CallRequested, path: str, typed: Typed) -> ArtifactRef:
+async def _store(client: ArtifactClient, call: CallRequested, path: str, typed: Typed) -> ArtifactRef:
     value = typed.value
-    light = isinstance(value, bytes) or wire_size(value) <= _LIGHT
+    light = isinstance(value, bytes) or wire_size(value) <= _INLINE_ENCODE_BYTES
     blob = to_blob(value) if light else await asyncio.to_thread(to_blob, value)
     digest = await asyncio.to_thread(hashlib.sha256, blob.body)
     return await client.put(
@@ -315,23 +315,25 @@ def _references(value: Any) -> list[ArtifactRef]:
     return [each for item in items for each in _references(item)]
 
 
-def _filled(value: Any, found: Mapping[str, Any]) -> Any:
+def _resolved(value: Any, found: Mapping[str, Any]) -> Any:
     ref = as_reference(value)
     if ref is not None:
         return found[ref.artifact_id]
     if isinstance(value, Mapping):
-        return {key: _filled(item, found) for key, item in value.items()}
-    return [_filled(item, found) for item in value] if isinstance(value, list) else value
+        return {key: _resolved(item, found) for key, item in value.items()}
+    return [_resolved(item, found) for item in value] if isinstance(value, list) else value
 
 
 def _check(call: CallRequested, values: Mapping[str, Any], heavy: frozenset[str], stored: int) -> None:
     for path in heavy:
         if (size := stored_size(values[path])) > ARTIFACT_FAILURE_BYTES:
-            what = "the result" if path == WHOLE else f"`{path}` in the result"
+            what = "the result" if path == RESULT else f"`{path}` in the result"
             most = f"at most {ARTIFACT_FAILURE_BYTES} can be kept"
             raise ResultTooLarge(f"{what} of {call.tool} has {size} bytes, and {most}; ask for less, or for a part of it")
-    if (count := len(heavy) + stored) > _MOST:
-        raise ResultTooLarge(f"the result of {call.tool} holds {count} heavy parts, and at most {_MOST} can be kept; ask for fewer")
+    if (count := len(heavy) + stored) > _MAX_REFERENCES:
+        raise ResultTooLarge(
+            f"the result of {call.tool} holds {count} heavy parts, and at most {_MAX_REFERENCES} can be kept; ask for fewer"
+        )
 
 
 def _failure(call: CallRequested, error: Exception) -> Exception:
@@ -339,9 +341,11 @@ def _failure(call: CallRequested, error: Exception) -> Exception:
     if isinstance(error, ArtifactTooLarge):
         return ResultTooLarge(f"the result of {call.tool} is too large to be kept: {error.reason}")
     if isinstance(error, StorageUnavailable):
-        return NotKept(f"{call.tool} has done its work, but its result is too large for a message and could not be stored", error)
+        return ArtifactStoreFailed(
+            f"{call.tool} has done its work, but its result is too large for a message and could not be stored", error
+        )
     if isinstance(error, ArtifactFailed):
-        return NotKept(f"{call.tool} has done its work, but its result could not be stored: {error.reason}", error)
+        return ArtifactStoreFailed(f"{call.tool} has done its work, but its result could not be stored: {error.reason}", error)
     return InvalidResult(f"what {call.tool} answered cannot be stored: {type(error).__name__}")
 
 

@@ -21,20 +21,20 @@ from contracts.tools import ToolSpec
 from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
 from services.messaging.errors import NOT_FOUND, BusError, Refused, Unavailable
-from services.messaging.pull_consumer import Handler, Puller
+from services.messaging.pull_consumer import Handler, PullConsumer
 from services.messaging.streams import consumer, ensure_consumer
 from services.runtime.tasks import cancelled
 
 logger = structlog.get_logger(__name__)
 
 _PREFIX = subjects.calls_consumer("x")[:-1]
-_LOOK_S = 5.0
+_CHECK_S = 5.0
 _RETRY_S = 0.5
-_LEAVING_S = 1.0
+_STOP_GRACE_S = 1.0
 """What handlings that have acknowledged their call get to end."""
 
 
-class Lanes:
+class CallConsumers:
     """Pulls from the consumer of every tool that ever had calls, whether its copies are there or not: accepted calls get an outcome."""
 
     def __init__(self, bus: Bus, handler: Handler, slots: int, live: Callable[[], dict[str, ToolSpec]], gone_s: float) -> None:
@@ -44,38 +44,38 @@ class Lanes:
         self._live = live
         self._gone_s = gone_s
         self._gone_since: dict[str, float] = {}
-        self._overdue: dict[str, int] = {}
+        self._idle_since_call: dict[str, int] = {}
         """Tool -> sequence of its oldest call, where its consumer knew of none at the last look."""
-        self._pullers: dict[str, Puller] = {}
+        self._pulling: dict[str, PullConsumer] = {}
         self._lock = asyncio.Lock()
-        self._looking: asyncio.Task[None] | None = None
+        self._checking: asyncio.Task[None] | None = None
 
-    async def start(self) -> "Lanes":
+    async def start(self) -> "CallConsumers":
         """Take the calls of all tools that have a consumer, and keep looking for new ones."""
         while True:
             try:
-                await self._take(await self._served())
+                await self._start_all(await self._with_consumer())
                 break
             except Unavailable:
                 await asyncio.sleep(_RETRY_S)
-        self._looking = self._bus.tasks.keep("lanes", self._look())
+        self._checking = self._bus.tasks.keep("call_consumers", self._keep_checking())
         return self
 
     async def stop(self, grace_s: float) -> None:
         """Take no more calls; others will get what is not done after `grace_s` seconds."""
-        await cancelled(self._looking)
-        await asyncio.gather(*(puller.stop(grace_s) for puller in self._pullers.values()))
+        await cancelled(self._checking)
+        await asyncio.gather(*(pull.stop(grace_s) for pull in self._pulling.values()))
 
     @property
     def tools(self) -> list[str]:
         """The tools whose calls are taken."""
-        return sorted(self._pullers)
+        return sorted(self._pulling)
 
     async def open(self, spec: ToolSpec) -> None:
         """Make sure that the tool's calls are taken, as many at once as it says. Raises Misconfigured."""
         config = consumer(subjects.calls_consumer(spec.name), subjects.calls_of(spec.name), self._bus.settings.ack_wait_s, spec.concurrency)
         await ensure_consumer(self._bus, subjects.CALLS, config)
-        await self._pull(spec.name)
+        await self._start_pulling(spec.name)
 
     async def open_surely(self, spec: ToolSpec) -> None:
         """The same, however long NATS is away."""
@@ -85,17 +85,17 @@ class Lanes:
             except Unavailable:
                 await asyncio.sleep(_RETRY_S)
 
-    async def _pull(self, tool: str) -> None:
+    async def _start_pulling(self, tool: str) -> None:
         async with self._lock:
-            if tool not in self._pullers:
-                puller = Puller(self._bus, subjects.CALLS, subjects.calls_consumer(tool), self._handler, self._slots)
-                self._pullers[tool] = await puller.start()
+            if tool not in self._pulling:
+                pull = PullConsumer(self._bus, subjects.CALLS, subjects.calls_consumer(tool), self._handler, self._slots)
+                self._pulling[tool] = await pull.start()
 
-    async def _take(self, tools: set[str]) -> None:
+    async def _start_all(self, tools: set[str]) -> None:
         for tool in tools:
-            await self._pull(tool)
+            await self._start_pulling(tool)
 
-    async def _served(self) -> set[str]:
+    async def _with_consumer(self) -> set[str]:
         """Return the tools that have a consumer."""
         names = (name.removeprefix(_PREFIX) for name in await self._consumers() if name.startswith(_PREFIX))
         return _tools(names, subjects.checked_tool)
@@ -109,7 +109,7 @@ class Lanes:
             if not names or len(found) >= answer.get("total", 0):
                 return found
 
-    async def _waiting(self) -> set[str]:
+    async def _with_calls(self) -> set[str]:
         """Return the tools whose calls the stream holds, waiting or in flight."""
         found: dict[str, int] = {}
         if not (await self._bus.api(f"STREAM.INFO.{subjects.CALLS}", {}))["state"]["messages"]:
@@ -122,24 +122,24 @@ class Lanes:
             if not page or len(found) >= answer.get("total", 0):
                 return _tools(found, subjects.called_tool)
 
-    async def _look(self) -> None:
+    async def _keep_checking(self) -> None:
         while True:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_CHECK_S)
             try:
-                await self.tend()
+                await self.reconcile()
             except (BusError, NatsError, ConnectionError, OSError) as error:
-                logger.debug("lanes_not_tended", reason=str(error))
+                logger.debug("call_consumers_not_checked", reason=str(error))
 
-    async def tend(self) -> None:
-        """Open the lanes that are missing, take those that others have opened, and remove those of tools that are gone. Raises BusError."""
-        live, served, waiting = self._live(), await self._served(), await self._waiting()
+    async def reconcile(self) -> None:
+        """Create missing consumers, pull from new ones, and remove those of tools that are gone. Raises BusError."""
+        live, served, waiting = self._live(), await self._with_consumer(), await self._with_calls()
         for tool in (waiting | live.keys()) - served:
             await self.open(live.get(tool) or ToolSpec(name=tool))
-        await self._take(served)
-        for tool in self._pullers.keys() - served - waiting - live.keys():
-            await self._leave(tool)
-        for tool in await self._forgotten(waiting & served):
-            logger.warning("calls_forgotten", tool=tool)
+        await self._start_all(served)
+        for tool in self._pulling.keys() - served - waiting - live.keys():
+            await self._stop_pulling(tool)
+        for tool in await self._lost_calls(waiting & served):
+            logger.warning("calls_redelivered", tool=tool)
             await self._remove(tool)
             await self.open(live.get(tool) or ToolSpec(name=tool))
         now = time.monotonic()
@@ -147,16 +147,16 @@ class Lanes:
         for tool in [tool for tool, since in self._gone_since.items() if now - since >= self._gone_s]:
             await self._remove(tool)
 
-    async def _forgotten(self, tools: set[str]) -> list[str]:
+    async def _lost_calls(self, tools: set[str]) -> list[str]:
         """Return those of the tools with calls that their consumers knew nothing of at two looks."""
-        reader, known = await self._bus.reader(subjects.CALLS), self._overdue
-        self._overdue = {}
+        reader, known = await self._bus.reader(subjects.CALLS), self._idle_since_call
+        self._idle_since_call = {}
         for tool in tools:
             if await self._is_idle(tool):
                 page, _ = await reader.page(subjects.calls_of(tool), 1, 1)
                 if page:
-                    self._overdue[tool] = sequence_of(page[0])
-        return [tool for tool, sequence in self._overdue.items() if known.get(tool) == sequence]
+                    self._idle_since_call[tool] = sequence_of(page[0])
+        return [tool for tool, sequence in self._idle_since_call.items() if known.get(tool) == sequence]
 
     async def _is_idle(self, tool: str) -> bool:
         """Whether the consumer of a tool knows of no call that waits or is in flight."""
@@ -171,14 +171,14 @@ class Lanes:
         except Refused as error:
             if error.code not in NOT_FOUND:
                 raise
-        logger.info("lane_removed", tool=tool)
-        await self._leave(tool)
+        logger.info("call_consumer_removed", tool=tool)
+        await self._stop_pulling(tool)
 
-    async def _leave(self, tool: str) -> None:
+    async def _stop_pulling(self, tool: str) -> None:
         async with self._lock:
-            puller = self._pullers.pop(tool, None)
-        if puller is not None:
-            await puller.stop(_LEAVING_S)
+            pull = self._pulling.pop(tool, None)
+        if pull is not None:
+            await pull.stop(_STOP_GRACE_S)
 
 
 def _tools(names: Iterable[str], read: Callable[[str], str]) -> set[str]:

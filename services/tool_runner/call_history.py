@@ -18,9 +18,9 @@ from services.messaging.errors import NOT_FOUND, Refused, Unavailable
 from services.messaging.pull_consumer import Delivery
 from services.tool_runner.run_watch import is_terminal
 
-_CLOCKS_APART_NS = 5_000_000_000
-_READS = 20
-_PAUSE_S = 0.05
+_MAX_CLOCK_SKEW_NS = 5_000_000_000
+_REPLICA_READS = 20
+_RETRY_S = 0.05
 
 
 async def run_ended(bus: Bus, call: CallRequested) -> bool:
@@ -36,7 +36,7 @@ async def run_ended(bus: Bus, call: CallRequested) -> bool:
         except Refused as error:
             return error.code in NOT_FOUND
         except Unavailable:
-            await asyncio.sleep(_PAUSE_S)
+            await asyncio.sleep(_RETRY_S)
             continue
         return False
 
@@ -79,11 +79,11 @@ async def claim(bus: Bus, delivery: Delivery, call: CallRequested) -> int | None
     )
     reader = await bus.reader(subjects.RUNS)
     # The streams of a cluster may be led by different servers, each with a clock of its own.
-    since = delivery.stored_ns - (_CLOCKS_APART_NS if bus.settings.replicas > 1 else 0)
-    for _ in range(_READS):
+    since = delivery.stored_ns - (_MAX_CLOCK_SKEW_NS if bus.settings.replicas > 1 else 0)
+    for _ in range(_REPLICA_READS):
         # A call that is asked for again may be older than this very message.
         for message in await (reader.messages(subject) if call.again else reader.since(subject, since)):
             if (message.headers or {}).get(EVENTS_HEADER) == intent.types() and (found := _start(message.data, call.call_id)):
                 return None if found.id == intent.id else found.at
-        await asyncio.sleep(_PAUSE_S)  # The replica that answered lags behind.
+        await asyncio.sleep(_RETRY_S)  # The replica that answered lags behind.
     return intent.at

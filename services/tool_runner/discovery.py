@@ -30,55 +30,55 @@ from services.messaging.errors import BusError
 from services.runtime.tasks import cancelled
 from services.shared.tool_catalogue import STREAM, key_subject, read_entries
 from services.tool_runner.settings import ToolRunnerSettings
-from services.tool_runner.tool_specs import Announced, InvalidAnnouncement, chosen, content_id, read_announcement
+from services.tool_runner.tool_specs import Announcement, InvalidAnnouncement, choose, content_id, read_announcement
 
 logger = structlog.get_logger(__name__)
 
 TTL_S = 15
 REFRESH_S = 5.0
-_QUICK_S = (0.1, 0.2, 0.4, 0.8)
+_FIRST_PAUSES_S = (0.1, 0.2, 0.4, 0.8)
 """Pauses after the start and after a reconnect, when tools appear one by one."""
 _MISSED_ROUNDS = 3.5
-_MAX_BURIED = 1000
-_MAX_READ = 4096
-_MAX_REFUSED = 100
-_QUESTION = "$SRV.INFO"
+_MAX_DEAD_LETTERED = 1000
+_MAX_CACHED_ANNOUNCEMENTS = 4096
+_MAX_REFUSED_TOOLS = 100
+_INFO_SUBJECT = "$SRV.INFO"
 
-OnTool = Callable[[Announced], Awaitable[None]]
+OnTool = Callable[[Announcement], Awaitable[None]]
 """Called once for each new specification, before it is announced; makes sure that its calls will be taken."""
 
 
 class Discovery:
     """Asks who is there, and writes down what it hears."""
 
-    def __init__(self, bus: Bus, settings: ToolRunnerSettings, on_tool: OnTool, declared: list[Announced]) -> None:
+    def __init__(self, bus: Bus, settings: ToolRunnerSettings, on_tool: OnTool, declared: list[Announcement]) -> None:
         self._bus = bus
         self._every_s = settings.discover_s
         self._on_tool = on_tool
         self._declared = declared
-        self._seen: dict[tuple[str, str], tuple[Announced, float]] = {}
+        self._seen: dict[tuple[str, str], tuple[Announcement, float]] = {}
         """(tool, instance) -> its word and when it was last heard."""
-        self._written: dict[str, tuple[str, float]] = {}
+        self._published: dict[str, tuple[str, float]] = {}
         """Tool -> digest in the catalogue and when it was last written."""
-        self._written_refused: dict[str, tuple[str, float]] = {}
+        self._published_refused: dict[str, tuple[str, float]] = {}
         """The same of what is refused, with the reason."""
         self._kept_specs: set[str] = set()
         self._refused: dict[str, tuple[str, float]] = {}
         """Tool -> why it cannot be used, and when it last announced itself."""
-        self._read: OrderedDict[str, list[Announced] | InvalidAnnouncement] = OrderedDict()
+        self._parsed: OrderedDict[str, list[Announcement] | InvalidAnnouncement] = OrderedDict()
         """What announcements said, by the id of their content."""
-        self._buried: set[str] = set()
+        self._dead_lettered: set[str] = set()
         self._differing: set[str] = set()
         self._inbox = ""
-        self._hurry = asyncio.Event()
-        self._more = asyncio.Event()
+        self._ask_now = asyncio.Event()
+        self._changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._problem: str | None = None
 
     async def start(self) -> "Discovery":
         """Ask, and go on asking."""
         self._inbox = self._bus.nc.new_inbox()
-        await self._bus.nc.subscribe(self._inbox, cb=self._on_answer)
+        await self._bus.nc.subscribe(self._inbox, cb=self._on_info)
         self._bus.on_reconnect.append(self._on_reconnect)
         self._tasks = [
             self._bus.tasks.keep("discovery_questions", self._ask()),
@@ -97,36 +97,36 @@ class Discovery:
 
     async def _ask(self) -> None:
         while True:
-            for pause_s in chain(_QUICK_S, repeat(self._every_s)):
+            for pause_s in chain(_FIRST_PAUSES_S, repeat(self._every_s)):
                 with contextlib.suppress(NatsError, ConnectionError, OSError):
-                    await self._bus.nc.publish(_QUESTION, b"", reply=self._inbox)
+                    await self._bus.nc.publish(_INFO_SUBJECT, b"", reply=self._inbox)
                 try:
                     async with asyncio.timeout(pause_s * random.uniform(0.8, 1.2)):  # noqa: S311, a spread, not a secret
-                        await self._hurry.wait()
+                        await self._ask_now.wait()
                 except TimeoutError:
                     continue
-                self._hurry.clear()
+                self._ask_now.clear()
                 break
 
     async def _on_reconnect(self) -> None:
         # Keys may have expired, or the server may be another one.
-        self._written.clear()
-        self._written_refused.clear()
+        self._published.clear()
+        self._published_refused.clear()
         self._kept_specs.clear()
-        self._hurry.set()
-        self._more.set()
+        self._ask_now.set()
+        self._changed.set()
 
-    async def _on_answer(self, message: Msg) -> None:
+    async def _on_info(self, message: Msg) -> None:
         if message.headers and not message.data:
             return  # 503: no service is there at all.
-        mark = content_id(message.data)
-        found = self._read.get(mark)
+        content = content_id(message.data)
+        found = self._parsed.get(content)
         if found is None:
-            found = self._read[mark] = await asyncio.to_thread(_read, message.data)
-            if len(self._read) > _MAX_READ:
-                self._read.popitem(last=False)
+            found = self._parsed[content] = await asyncio.to_thread(_parse, message.data)
+            if len(self._parsed) > _MAX_CACHED_ANNOUNCEMENTS:
+                self._parsed.popitem(last=False)
         if isinstance(found, InvalidAnnouncement):
-            await self._refuse(found, message.data, mark)
+            await self._refuse(found, message.data, content)
             return
         now = time.monotonic()
         for announced in found:
@@ -134,42 +134,42 @@ class Discovery:
             known = self._seen.get(key)
             self._seen[key] = (announced, now)
             if known is None or known[0].digest != announced.digest:
-                self._more.set()
+                self._changed.set()
 
-    async def _refuse(self, error: InvalidAnnouncement, data: bytes, mark: str) -> None:
-        if error.tool is not None and (error.tool in self._refused or len(self._refused) < _MAX_REFUSED):
+    async def _refuse(self, error: InvalidAnnouncement, data: bytes, content: str) -> None:
+        if error.tool is not None and (error.tool in self._refused or len(self._refused) < _MAX_REFUSED_TOOLS):
             is_new = error.tool not in self._refused
             self._refused[error.tool] = (str(error), time.monotonic())
             if is_new:
                 logger.warning("tool_refused", tool=error.tool, reason=str(error))
-                self._more.set()
-        if mark not in self._buried and len(self._buried) < _MAX_BURIED:
-            self._buried.add(mark)
-            await dead_letters.bury_bytes(self._bus, "ANNOUNCED", _QUESTION, data, str(error), f"dead-announced-{mark}")
+                self._changed.set()
+        if content not in self._dead_lettered and len(self._dead_lettered) < _MAX_DEAD_LETTERED:
+            self._dead_lettered.add(content)
+            await dead_letters.dead_letter_bytes(self._bus, "ANNOUNCED", _INFO_SUBJECT, data, str(error), f"dead-announced-{content}")
 
-    def _oldest(self) -> float:
+    def _oldest_heard(self) -> float:
         return time.monotonic() - _MISSED_ROUNDS * self._every_s
 
-    def present(self) -> dict[str, Announced]:
+    def present(self) -> dict[str, Announcement]:
         """Return whose word counts for each tool that is there."""
-        oldest = self._oldest()
+        oldest = self._oldest_heard()
         self._seen = {key: seen for key, seen in self._seen.items() if seen[1] >= oldest}
-        candidates: dict[str, list[Announced]] = {}
+        candidates: dict[str, list[Announcement]] = {}
         for announced in [*self._declared, *(seen[0] for seen in self._seen.values())]:
             candidates.setdefault(announced.spec.name, []).append(announced)
         for name, several in candidates.items():
             if len({one.digest for one in several}) > 1 and name not in self._differing:
                 self._differing.add(name)
                 logger.warning("tool_specifications_differ", tool=name, versions=sorted({one.version for one in several}))
-        return {name: chosen(several) for name, several in candidates.items()}
+        return {name: choose(several) for name, several in candidates.items()}
 
     async def _write(self) -> None:
         while True:
-            self._more.clear()
+            self._changed.clear()
             problem = None
             present = self.present()
             # A tool that comes back is looked after as one that is new: its consumer may be gone.
-            self._written = {name: written for name, written in self._written.items() if name in present}
+            self._published = {name: written for name, written in self._published.items() if name in present}
             for name, announced in present.items():
                 try:
                     await self._announce(name, announced)
@@ -180,7 +180,7 @@ class Discovery:
             await self._list_refused()
             try:
                 async with asyncio.timeout(1.0):
-                    await self._more.wait()
+                    await self._changed.wait()
             except TimeoutError:
                 continue
 
@@ -199,20 +199,20 @@ class Discovery:
                     logger.debug("expired_not_removed", reason=str(error))
 
     async def _list_refused(self) -> None:
-        oldest = self._oldest()
+        oldest = self._oldest_heard()
         self._refused = {name: refused for name, refused in self._refused.items() if refused[1] >= oldest}
         for name, (reason, _) in self._refused.items():
-            written_reason, at = self._written_refused.get(name, ("", 0.0))
+            written_reason, at = self._published_refused.get(name, ("", 0.0))
             if written_reason == reason and time.monotonic() - at < REFRESH_S:
                 continue
             body = RefusedTool(name=name, reason=reason).model_dump_json().encode()
             with contextlib.suppress(BusError, NatsError, ConnectionError, OSError):
                 await self._bus.publish(key_subject(subjects.refused_key(name)), body, {"Nats-TTL": str(TTL_S)})
-                self._written_refused[name] = (reason, time.monotonic())
-        self._written_refused = {name: written for name, written in self._written_refused.items() if name in self._refused}
+                self._published_refused[name] = (reason, time.monotonic())
+        self._published_refused = {name: written for name, written in self._published_refused.items() if name in self._refused}
 
-    async def _announce(self, name: str, announced: Announced) -> None:
-        digest, at = self._written.get(name, ("", 0.0))
+    async def _announce(self, name: str, announced: Announcement) -> None:
+        digest, at = self._published.get(name, ("", 0.0))
         now = time.monotonic()
         if digest == announced.digest and now - at < REFRESH_S:
             return
@@ -223,12 +223,12 @@ class Discovery:
             await self._bus.publish(key_subject(subjects.spec_key(announced.digest)), body)
             self._kept_specs.add(announced.digest)
         await self._bus.publish(key_subject(subjects.tool_key(name)), body, {"Nats-TTL": str(TTL_S)})
-        self._written[name] = (announced.digest, now)
+        self._published[name] = (announced.digest, now)
         if digest != announced.digest:
             logger.info("tool_announced", tool=name, version=announced.version, digest=announced.digest)
 
 
-def _read(data: bytes) -> list[Announced] | InvalidAnnouncement:
+def _parse(data: bytes) -> list[Announcement] | InvalidAnnouncement:
     try:
         return read_announcement(data)
     except InvalidAnnouncement as error:

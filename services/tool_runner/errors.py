@@ -61,7 +61,7 @@ class ResultTooLarge(CallFailed):
     code = "result_too_large"
 
 
-class NotKept(CallFailed):
+class ArtifactStoreFailed(CallFailed):
     """The artifact store is away, or would not take or give what the call needs."""
 
     def __init__(self, reason: str, cause: ArtifactFailed) -> None:
@@ -73,7 +73,7 @@ class NotKept(CallFailed):
         return Fault(code=self._cause.code, reason=str(self), retryable=False)
 
 
-class NotReadable(CallFailed):
+class ArtifactNotReadable(CallFailed):
     """The model asked for what it may not read, or what is not there; which of the two is not told."""
 
     code = "artifact_not_found"

@@ -23,18 +23,18 @@ from services.shared.builtin_tools import READ_ARTIFACT_DIGEST, READ_ARTIFACT_SP
 from services.shared.redaction import wire_size
 from services.shared.tool_catalogue import Catalogue
 from services.tool_runner import call_history
-from services.tool_runner.artifacts import Kept, Putting
-from services.tool_runner.calls.dispatch import Dispatcher, Look
-from services.tool_runner.progress import Relay
+from services.tool_runner.artifacts import CallArtifacts, StoredResult
+from services.tool_runner.calls.dispatch import Dispatcher, StatusCheck
+from services.tool_runner.progress import CallProgress
 from services.tool_runner.read_artifact import read_artifact
 
 from .errors import AlreadySettled, ApprovalUnavailable, CallFailed, Poisoned, RunEnded, UnknownTool
-from .results import Settler, check_arguments, failed, in_thread_if_large, succeeded
+from .results import OutcomeBuilder, check_arguments, failed, in_thread_if_large, succeeded
 from .settings import ToolRunnerSettings
 
 logger = structlog.get_logger(__name__)
 
-_RECOVERING_S = 10.0
+_AFTER_RECONNECT_S = 10.0
 _MESSAGE_ID = "Nats-Msg-Id"
 
 
@@ -50,8 +50,8 @@ class ToolRunner:
         self._settings = settings
         self._catalogue = catalogue
         self._dispatcher = dispatcher
-        self._putting = Putting(bus, dispatcher.watches, settings)
-        self._settler = Settler(self._putting, settings.artifact_patience_s)
+        self._artifacts = CallArtifacts(bus, dispatcher.run_watches, settings)
+        self._outcomes = OutcomeBuilder(self._artifacts, settings.artifact_patience_s)
         self._reconnected_at = float("-inf")
         bus.on_reconnect.append(self._on_reconnect)
 
@@ -61,11 +61,11 @@ class ToolRunner:
     async def on_call(self, delivery: Delivery) -> bool:
         """Settle one call. True acknowledges it; it never goes silent: a second handling of a call finds what the first one wrote."""
         if (begun := await handlings.begin(self._bus, delivery)) > self._settings.max_deliveries:
-            return await self._bury(delivery, f"its handling was begun {begun - 1} times and never came to an end")
+            return await self._dead_letter(delivery, f"its handling was begun {begun - 1} times and never came to an end")
         try:
             call = _read(delivery)
         except NotACall as error:
-            return await self._bury(delivery, str(error))
+            return await self._dead_letter(delivery, str(error))
         with structlog.contextvars.bound_contextvars(run_id=call.run_id, call_id=call.call_id, tool=call.tool):
             try:
                 body = await self._outcome(delivery, call)
@@ -84,19 +84,19 @@ class ToolRunner:
             raise RunEnded
         doubtful = delivery.number > 1 or call.again
         # The count of deliveries is an estimate: it may be lost with a server that crashed.
-        may_be_old = doubtful or began - self._reconnected_at < _RECOVERING_S or self._has_waited(delivery)
+        may_be_old = doubtful or began - self._reconnected_at < _AFTER_RECONNECT_S or self._has_waited(delivery)
         if may_be_old and await call_history.is_settled(self._bus, call):
             raise AlreadySettled
-        relay = Relay(self._bus, call, may_have_shown=may_be_old)
+        progress = CallProgress(self._bus, call, may_have_shown=may_be_old)
         # A call that is taken over counts from its first start. Where nobody wrote that down, it was begun soon after it was sent.
         since = began - _ago(delivery.stored_ns) if doubtful else began
         try:
             spec = await self._spec(call)
-            args = await self._putting.filled(call, self._settings.artifact_patience_s)
+            args = await self._artifacts.resolve(call, self._settings.artifact_patience_s)
             await in_thread_if_large(wire_size(args), lambda: check_arguments(call, args, spec))
             if spec is READ_ARTIFACT_SPEC:
                 part = await read_artifact(self._bus, call, self._settings.read_artifact_max_bytes, self._settings.artifact_patience_s)
-                return succeeded(call, Kept(part, {}), [], [], _since(since))
+                return succeeded(call, StoredResult(part, {}), [], [], _since(since))
             find_first = doubtful
             if not spec.idempotent:
                 begun_at = await call_history.claim(self._bus, delivery, call)
@@ -104,14 +104,14 @@ class ToolRunner:
                 since = began if begun_at is None else began - _ago(begun_at * 1_000_000)
                 if find_first and not may_be_old and await call_history.is_settled(self._bus, call):
                     raise AlreadySettled
-            look = Look(lambda: self._look(call), began)
-            whole = await self._dispatcher.call_tool(call, spec, args, relay, look, find_first=find_first)
+            check = StatusCheck(lambda: self._check_status(call), began)
+            result = await self._dispatcher.call_tool(call, spec, args, progress, check, find_first=find_first)
         except CallFailed as failure:
             fault = failure.fault()
             logger.info("call_failed", code=fault.code, seconds=round(time.monotonic() - began, 3))
-            return failed(call.call_id, call.tool, fault, _since(since), relay.warnings())
-        logger.debug("call_succeeded", size=whole.size, seconds=round(time.monotonic() - began, 3))
-        return await self._settler.settle(call, spec, whole, relay, since)
+            return failed(call.call_id, call.tool, fault, _since(since), progress.warnings())
+        logger.debug("call_succeeded", size=result.size, seconds=round(time.monotonic() - began, 3))
+        return await self._outcomes.build(call, spec, result, progress, since)
 
     def _has_waited(self, delivery: Delivery) -> bool:
         """Whether others may have got the call since: it may have lain in the socket of this process while that was stopped.
@@ -120,7 +120,7 @@ class ToolRunner:
         """
         return time.time_ns() - delivery.stored_ns > self._settings.ack_wait_s / 2 * 1e9
 
-    async def _look(self, call: CallRequested) -> None:
+    async def _check_status(self, call: CallRequested) -> None:
         if await call_history.run_ended(self._bus, call):
             raise RunEnded
         if await call_history.is_settled(self._bus, call):
@@ -142,9 +142,9 @@ class ToolRunner:
     async def _finish(self, tenant: str, run: str, call_id: str, body: bytes) -> None:
         await self._bus.publish_surely(subjects.inbox(tenant, run, call_id), body, f"{run}.{call_id}")
 
-    async def _bury(self, delivery: Delivery, reason: str) -> bool:
+    async def _dead_letter(self, delivery: Delivery, reason: str) -> bool:
         """Keep the message for people. Where its name says which call it was, the run is told and goes on."""
-        await dead_letters.bury(self._bus, delivery, reason)
+        await dead_letters.dead_letter(self._bus, delivery, reason)
         named = _named(delivery)
         if named is not None:
             address, call_id = named

@@ -15,7 +15,7 @@ import structlog
 
 from contracts.artifacts import ArtifactRef
 from contracts.images import ImageType
-from services.images.cleaner import ImageCleaner, NotCleaned, NotTaken, too_heavy
+from services.images.cleaner import CleaningFailed, ImageCleaner, ImageRefused, too_heavy
 from services.images.settings import ImageSettings
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactNotFound
@@ -47,19 +47,19 @@ class ToolImages:
 
     def __init__(self, limits: ImageSettings) -> None:
         self._cleaner = ImageCleaner(limits)
-        self._most = limits.max_image_bytes
+        self._max_bytes = limits.max_image_bytes
 
-    async def cleaned(self, tool: str, tenant: str, artifacts: Mapping[str, Any], client: ArtifactClient, put: Put) -> Cleaned:
+    async def clean(self, tool: str, tenant: str, artifacts: Mapping[str, Any], client: ArtifactClient, put: Put) -> Cleaned:
         """Return the artifacts of a call with clean images. Raises ArtifactFailed."""
         warnings: dict[str, str] = {}
 
         async def one(path: str, value: Any) -> Any:
             try:
                 return await self._one(path, value, tenant, client, put)
-            except NotTaken as refusal:
+            except ImageRefused as refusal:
                 warnings[path] = f"image_dropped: {path} of {tool}: {refusal.reason}"
                 logger.info("image_refused", reason=refusal.reason)
-            except NotCleaned as failure:
+            except CleaningFailed as failure:
                 warnings[path] = f"image_dropped: {path} of {tool}: {failure}"
             return None
 
@@ -69,12 +69,12 @@ class ToolImages:
         return Cleaned(kept, [warnings[path] for path in artifacts if path in warnings], changed)
 
     async def _one(self, path: str, value: Any, tenant: str, client: ArtifactClient, put: Put) -> Any:
-        """Return the value itself where it is no image. Raises NotTaken, NotCleaned and ArtifactFailed."""
+        """Return the value itself where it is no image. Raises ImageRefused, CleaningFailed and ArtifactFailed."""
         match value:
             case bytes():
                 return value if image_type(value) is None else await self._clean(value)
             case str():
-                data = await asyncio.to_thread(image_in, value) if len(value) > self._most else image_in(value)
+                data = await asyncio.to_thread(image_in, value) if len(value) > self._max_bytes else image_in(value)
                 return base64.b64encode(await self._clean(data)).decode() if data else value
             case ArtifactRef(mime_type=kind) if kind in _TYPES:
                 return await self._stored(path, value, tenant, client, put)
@@ -84,7 +84,7 @@ class ToolImages:
         """Put a clean image in the place of one that the store has assembled from pieces."""
         try:
             kept = await put(path, await self._clean(await self._fetched(tenant, ref, client)))
-        except NotTaken:
+        except ImageRefused:
             await _forget(tenant, ref, client)
             raise
         if kept.artifact_id != ref.artifact_id:
@@ -92,9 +92,9 @@ class ToolImages:
         return kept
 
     async def _fetched(self, tenant: str, ref: ArtifactRef, client: ArtifactClient) -> bytes:
-        if ref.size > self._most:
-            raise NotTaken(too_heavy(ref.size, self._most), too_large=True)
-        return (await client.read(tenant, ref.artifact_id, limit=self._most))[1]
+        if ref.size > self._max_bytes:
+            raise ImageRefused(too_heavy(ref.size, self._max_bytes), too_large=True)
+        return (await client.read(tenant, ref.artifact_id, limit=self._max_bytes))[1]
 
     async def _clean(self, data: bytes) -> bytes:
         kind = image_type(data)

@@ -28,12 +28,12 @@ logger = structlog.get_logger(__name__)
 
 STREAM_TTL_S = 3600
 _MAX_PIECE_BYTES = 128 * 1024 + 512
-_MAX_BYTES = 32 << 20
+_MAX_CALL_BYTES = 32 << 20
 _MAX_STREAMS = 100
 """Of one call."""
-_NAMED = 5
+_MAX_NAMED_STREAMS = 5
 """Streams that a warning names."""
-_MAX_FAULT = 120
+_MAX_FAULT_CHARACTERS = 120
 _PROGRESS_EVERY_S = 0.05
 
 
@@ -46,7 +46,7 @@ class Shown:
     since: int
 
 
-class Relay:
+class CallProgress:
     """What one call has shown."""
 
     def __init__(self, bus: Bus, call: CallRequested, *, may_have_shown: bool) -> None:
@@ -55,7 +55,7 @@ class Relay:
         self._subject = subjects.stream(call.tenant, call.run_id)
         self._next: dict[str, int] | None = None if may_have_shown else {}
         """Stream id -> number of its next piece; None: another handling of this call may have shown some, which is to be looked up."""
-        self._broken: dict[str, str] = {}
+        self._ended: dict[str, str] = {}
         """Stream id -> why it ends where it does; one entry for all pieces without a usable id."""
         self._unnamed = 0
         """Pieces of further streams that were dropped."""
@@ -65,7 +65,7 @@ class Relay:
         """Stream id -> sequence in RUNS of its first piece."""
         self._finished: set[str] = set()
         self._pieces = self._bytes = 0
-        self._progressed_at = 0.0
+        self._last_progress_at = 0.0
 
     @property
     def streamed(self) -> list[str]:
@@ -81,16 +81,16 @@ class Relay:
             if stream_id in self._finished
         }
 
-    async def progress(self, data: bytes) -> None:
+    async def on_progress(self, data: bytes) -> None:
         """Show progress, at most twenty times a second; what cannot be read or stored is dropped."""
         try:
             progress = Progress.model_validate_json(data)
         except ValidationError:
             return
         now = time.monotonic()
-        if now - self._progressed_at < _PROGRESS_EVERY_S and progress.fraction != 1:
+        if now - self._last_progress_at < _PROGRESS_EVERY_S and progress.fraction != 1:
             return
-        self._progressed_at = now
+        self._last_progress_at = now
         call = self._call
         event = ToolProgress(call_id=call.call_id, tool=call.tool, message=progress.message[:2000], fraction=progress.fraction)
         record = Record(events=[event])
@@ -99,28 +99,28 @@ class Relay:
         except BusError as error:
             logger.debug("progress_dropped", reason=str(error))
 
-    async def piece(self, data: bytes) -> None:
+    async def on_piece(self, data: bytes) -> None:
         """Show a piece of an artifact."""
         try:
             piece = ArtifactPiece.model_validate_json(data)
         except ValidationError as error:
-            self._break("", _complaint(error))
+            self._end_stream("", _reason(error))
             return
         if self._next is None:
-            self._next = await self._look_up()
-        if piece.stream_id in self._broken or piece.seq < self._next.get(piece.stream_id, 0):
+            self._next = await self._read_back()
+        if piece.stream_id in self._ended or piece.seq < self._next.get(piece.stream_id, 0):
             return
         fault = self._fault(piece, len(data))
         if fault is None:
             fault = await self._publish(piece)
         if fault is not None:
-            self._break(piece.stream_id, fault)
+            self._end_stream(piece.stream_id, fault)
 
-    def _break(self, stream_id: str, fault: str) -> None:
-        if stream_id in self._broken:
+    def _end_stream(self, stream_id: str, fault: str) -> None:
+        if stream_id in self._ended:
             return
-        if len(self._broken) < _MAX_STREAMS:
-            self._broken[stream_id] = fault[:_MAX_FAULT]
+        if len(self._ended) < _MAX_STREAMS:
+            self._ended[stream_id] = fault[:_MAX_FAULT_CHARACTERS]
         else:
             self._unnamed += 1
 
@@ -132,10 +132,10 @@ class Relay:
         """
         finished = self.finished
         lost = {stream_id: "its last piece never came" for stream_id in unclaimed if stream_id not in finished}
-        lost |= dict.fromkeys(gone, "pieces of it have expired") | self._broken
+        lost |= dict.fromkeys(gone, "pieces of it have expired") | self._ended
         if not lost:
             return []
-        named = [f"{stream_id or 'a piece'} ({fault})" for stream_id, fault in list(lost.items())[:_NAMED]]
+        named = [f"{stream_id or 'a piece'} ({fault})" for stream_id, fault in list(lost.items())[:_MAX_NAMED_STREAMS]]
         rest = [f"{count:,} more {what}" for count, what in ((len(lost) - len(named), "streams"), (self._unnamed, "pieces")) if count]
         logger.warning("artifact_pieces_dropped", streams=len(lost), pieces=self._unnamed, reasons=named)
         return [f"pieces of artifacts of {self._call.tool} were dropped: {'; '.join([*named, *rest])}"]
@@ -151,7 +151,7 @@ class Relay:
             return f"piece {piece.seq} has {size:,} bytes, and at most {_MAX_PIECE_BYTES:,} are taken"
         if piece.stream_id not in known and len(known) >= _MAX_STREAMS:
             return f"a call may have {_MAX_STREAMS} streams"
-        return "there are too many pieces" if max(self._pieces, expected + 1) > MAX_PIECES or self._bytes > _MAX_BYTES else None
+        return "there are too many pieces" if max(self._pieces, expected + 1) > MAX_PIECES or self._bytes > _MAX_CALL_BYTES else None
 
     async def _publish(self, piece: ArtifactPiece) -> str | None:
         call = self._call
@@ -174,7 +174,7 @@ class Relay:
         if piece.artifact_type:
             self.types.setdefault(piece.stream_id, piece.artifact_type)
 
-    async def _look_up(self) -> dict[str, int]:
+    async def _read_back(self) -> dict[str, int]:
         found: dict[str, int] = {}
         for sequence, piece in await self._shown():
             found[piece.stream_id] = max(found.get(piece.stream_id, 0), piece.seq + 1)
@@ -198,7 +198,7 @@ class Relay:
         return {EVENTS_HEADER: record.types(), "Nats-TTL": str(STREAM_TTL_S)}
 
 
-def _complaint(error: ValidationError) -> str:
+def _reason(error: ValidationError) -> str:
     """What is wrong with a piece, without its content."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     return f"{'.'.join(map(str, first['loc']))}: {first['msg']}" if first["loc"] else str(first["msg"])

@@ -11,31 +11,31 @@ from contracts.tools import CallRequested
 from services.messaging.connection import Bus
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactNotFound
-from services.tool_runner.errors import NotKept, NotReadable
+from services.tool_runner.errors import ArtifactNotReadable, ArtifactStoreFailed
 
-_UTF8_MOST = 4
+_MAX_CHARACTER_BYTES = 4
 """Bytes of a character."""
-_CONTINUATIONS = bytes(range(0x80, 0xC0))
+_CONTINUATION_BYTES = bytes(range(0x80, 0xC0))
 """Bytes with which no character begins."""
-_LEAST_PATIENCE_S = 1.0
+_MIN_PATIENCE_S = 1.0
 
 
-async def read_artifact(bus: Bus, call: CallRequested, most: int, patience_s: float) -> dict[str, Any]:
-    """Return the part that a call asks for, of at most `most` bytes. Raises NotReadable, and NotKept where the store is away."""
+async def read_artifact(bus: Bus, call: CallRequested, max_bytes: int, patience_s: float) -> dict[str, Any]:
+    """Return the part that a call asks for, of at most `max_bytes` bytes. Raises ArtifactNotReadable and ArtifactStoreFailed."""
     artifact_id, offset = str(call.args["artifact_id"]), int(call.args.get("offset", 0))
-    length = min(int(call.args.get("length", most)), most)
+    length = min(int(call.args.get("length", max_bytes)), max_bytes)
     if not call.readable:
-        raise NotReadable(artifact_id)
+        raise ArtifactNotReadable(artifact_id)
     left_s = patience_s if call.deadline_at is None else min(patience_s, call.deadline_at / 1000 - time.time())
-    client = ArtifactClient(bus, patience_s=max(left_s, _LEAST_PATIENCE_S))
+    client = ArtifactClient(bus, patience_s=max(left_s, _MIN_PATIENCE_S))
     try:
         # A character that the end would cut in two belongs to this part, one that the beginning cuts to the part before.
-        download = await client.get(call.tenant, artifact_id, run=call.run_id, offset=offset, length=max(length, _UTF8_MOST))
-        body = await download.read(max(length, _UTF8_MOST))
+        download = await client.get(call.tenant, artifact_id, run=call.run_id, offset=offset, length=max(length, _MAX_CHARACTER_BYTES))
+        body = await download.read(max(length, _MAX_CHARACTER_BYTES))
     except ArtifactNotFound as error:
-        raise NotReadable(artifact_id) from error
+        raise ArtifactNotReadable(artifact_id) from error
     except ArtifactFailed as error:
-        raise NotKept(f"the artifact {artifact_id} cannot be read now: {error.reason}", error) from error
+        raise ArtifactStoreFailed(f"the artifact {artifact_id} cannot be read now: {error.reason}", error) from error
     skipped, text, size = _text(body, is_last=download.ref.size <= offset + len(body))
     begins, ends = offset + skipped, offset + skipped + size
     found: dict[str, Any] = {"artifact_id": artifact_id, "offset": begins, "size": download.ref.size, "text": text}
@@ -44,7 +44,7 @@ async def read_artifact(bus: Bus, call: CallRequested, most: int, patience_s: fl
 
 def _text(body: bytes, *, is_last: bool) -> tuple[int, str, int]:
     """Return the whole characters in some bytes: how many bytes come before them, the text, and its bytes."""
-    start = min(len(body) - len(body.lstrip(_CONTINUATIONS)), _UTF8_MOST - 1)
+    start = min(len(body) - len(body.lstrip(_CONTINUATION_BYTES)), _MAX_CHARACTER_BYTES - 1)
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     text = decoder.decode(body[start:], final=is_last)
     return start, text, len(body) - start - len(decoder.getstate()[0])

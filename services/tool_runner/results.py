@@ -18,10 +18,10 @@ from contracts.inbox import CallFinished
 from contracts.payload import Source
 from contracts.tools import CallRequested, ToolSpec
 from services.shared.json_schema import InvalidSchema, complaints
-from services.shared.redaction import Marks, Parts, dotted, plain, read_marks, restore, separate
-from services.tool_runner.artifacts import Kept, Putting
-from services.tool_runner.progress import Relay
-from services.tool_runner.transports.result_parts import Whole
+from services.shared.redaction import Annotations, SeparatedResult, dotted, plain, read_annotations, restore, separate
+from services.tool_runner.artifacts import CallArtifacts, StoredResult
+from services.tool_runner.progress import CallProgress
+from services.tool_runner.transports.result_parts import ResultBody
 
 from .errors import CallFailed, InvalidArguments, InvalidResult, ResultTooLarge
 
@@ -29,84 +29,88 @@ logger = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 MAX_FINISHED_BYTES = 512 * 1024
-_LIGHT = 256 * 1024
+_INLINE_WORK_BYTES = 256 * 1024
 """A result of so few bytes is not worth a thread."""
 _MAX_DEPTH = 100
-_MAX_KNOWN = 1024
+_MAX_CACHED_SPECS = 1024
 
 
-class KnownMarks:
-    """The marks of output schemas that were read before."""
+class AnnotationCache:
+    """The annotations of output schemas that were read before."""
 
     def __init__(self) -> None:
-        self._marks: OrderedDict[str, Marks] = OrderedDict()
+        self._annotations: OrderedDict[str, Annotations] = OrderedDict()
 
-    def of(self, digest: str, spec: ToolSpec) -> Marks:
-        """Return the marks of a specification."""
-        marks = self._marks.get(digest)
-        if marks is None:
-            marks = self._marks[digest] = read_marks(spec.output_schema)
-            if len(self._marks) > _MAX_KNOWN:
-                self._marks.popitem(last=False)
-        return marks
+    def of(self, digest: str, spec: ToolSpec) -> Annotations:
+        """Return the annotations of a specification."""
+        annotations = self._annotations.get(digest)
+        if annotations is None:
+            annotations = self._annotations[digest] = read_annotations(spec.output_schema)
+            if len(self._annotations) > _MAX_CACHED_SPECS:
+                self._annotations.popitem(last=False)
+        return annotations
 
 
-class Settler:
+class OutcomeBuilder:
     """Makes outcomes of what tools answer."""
 
-    def __init__(self, putting: Putting, patience_s: float) -> None:
-        self._putting = putting
+    def __init__(self, artifacts: CallArtifacts, patience_s: float) -> None:
+        self._artifacts = artifacts
         self._patience_s = patience_s
-        self._marks = KnownMarks()
-        self._heavy = asyncio.Lock()
+        self._annotations = AnnotationCache()
+        self._large_results = asyncio.Lock()
 
-    async def settle(self, call: CallRequested, spec: ToolSpec, whole: Whole, relay: Relay, began: float) -> bytes:
+    async def build(self, call: CallRequested, spec: ToolSpec, result: ResultBody, progress: CallProgress, began: float) -> bytes:
         """Return the encoded outcome for what a tool answered, whatever that is; `began`: when the call did, by the monotonic clock.
 
         Waits for the artifact store, up to the patience or the run's deadline. Raises RunEnded when the run ends meanwhile.
         """
         until = time.monotonic() + self._patience_s
         try:
-            if whole.size <= _LIGHT:
-                return await self._settle(call, spec, whole, relay, began, until)
-            async with self._heavy:
-                return await self._settle(call, spec, whole, relay, began, until)
+            if result.size <= _INLINE_WORK_BYTES:
+                return await self._build(call, spec, result, progress, began, until)
+            async with self._large_results:
+                return await self._build(call, spec, result, progress, began, until)
         except CallFailed as failure:
             logger.info("call_failed", code=failure.fault().code, seconds=round(time.monotonic() - began, 3))
-            return failed(call.call_id, call.tool, failure.fault(), _since(began), relay.warnings())
+            return failed(call.call_id, call.tool, failure.fault(), _since(began), progress.warnings())
         finally:
-            whole.close()
+            result.close()
 
-    async def _settle(self, call: CallRequested, spec: ToolSpec, whole: Whole, relay: Relay, began: float, until: float) -> bytes:
-        marks = self._marks.of(call.spec, spec)
-        value, parts = await in_thread_if_large(whole.size, lambda: _taken_apart(call, spec, marks, whole, relay.streamed))
+    async def _build(
+        self, call: CallRequested, spec: ToolSpec, result: ResultBody, progress: CallProgress, began: float, until: float
+    ) -> bytes:
+        annotations = self._annotations.of(call.spec, spec)
+        value, parts = await in_thread_if_large(result.size, lambda: _separated(call, spec, annotations, result, progress.streamed))
         artifacts = dict(parts.artifacts)
-        # A stream that no field of the result holds as a whole is an artifact by itself.
-        finished = relay.finished
+        # A stream that no field of the result holds is an artifact by itself.
+        finished = progress.finished
         streams = {dotted((name,)): finished[name] for name in parts.unclaimed if name in finished}
         streams = {path: each for path, each in streams.items() if path not in artifacts}
-        assembled = await self._putting.assembled(call, streams, until)
+        assembled = await self._artifacts.assemble(call, streams, until)
         artifacts |= assembled
-        dropped = relay.warnings(parts.unclaimed, [shown.stream_id for path, shown in streams.items() if path not in assembled])
-        types = {path: relay.types[name] for path, name in parts.claimed.items() if name in relay.types}
-        types |= {path: relay.types[shown.stream_id] for path, shown in streams.items() if shown.stream_id in relay.types}
-        clean = await self._putting.cleaned(call, artifacts, types, until)
+        dropped = progress.warnings(parts.unclaimed, [shown.stream_id for path, shown in streams.items() if path not in assembled])
+        types = {path: progress.types[name] for path, name in parts.claimed.items() if name in progress.types}
+        types |= {path: progress.types[shown.stream_id] for path, shown in streams.items() if shown.stream_id in progress.types}
+        clean = await self._artifacts.clean(call, artifacts, types, until)
         if clean.changed:
-            # What is kept of the result as a whole says no more of an image than the artifact does.
+            # The stored result says no more of an image than the artifact does.
             shown = {path: plain(each) if isinstance(each, bytes) else each for path, each in clean.artifacts.items()}
             value = restore(parts.observation, shown)
-        kept = await self._putting.put_away(call, clean.artifacts, types, parts.observation, value, until)
+        kept = await self._artifacts.store(call, clean.artifacts, types, parts.observation, value, until)
         return succeeded(call, kept, parts.sources, [*clean.warnings, *dropped], _since(began))
 
 
-def _taken_apart(call: CallRequested, spec: ToolSpec, marks: Marks, whole: Whole, streamed: list[str]) -> tuple[Any, Parts]:
-    value = read_result(call, spec, whole.read())
-    return value, separate(value, marks, streamed=streamed)
+def _separated(
+    call: CallRequested, spec: ToolSpec, annotations: Annotations, result: ResultBody, streamed: list[str]
+) -> tuple[Any, SeparatedResult]:
+    value = read_result(call, spec, result.read())
+    return value, separate(value, annotations, streamed=streamed)
 
 
 async def in_thread_if_large(size: int, work: Callable[[], T]) -> T:
     """Do some work that takes as long as something has bytes."""
-    return work() if size <= _LIGHT else await asyncio.to_thread(work)
+    return work() if size <= _INLINE_WORK_BYTES else await asyncio.to_thread(work)
 
 
 def check_arguments(call: CallRequested, args: dict[str, Any], spec: ToolSpec) -> None:
@@ -127,7 +131,7 @@ def read_result(call: CallRequested, spec: ToolSpec, body: bytes) -> Any:
         value = orjson.loads(body)
     except ValueError as error:
         raise InvalidResult(f"what {call.tool} answered is no JSON: {error}") from error
-    if _is_deeper(value, body):
+    if _is_too_deep(value, body):
         raise InvalidResult(f"what {call.tool} answered is nested more than {_MAX_DEPTH} levels deep")
     if spec.output_schema is not None:
         try:
@@ -139,7 +143,7 @@ def read_result(call: CallRequested, spec: ToolSpec, body: bytes) -> Any:
     return value
 
 
-def succeeded(call: CallRequested, kept: Kept, sources: list[Source], warnings: list[str], latency_ms: int) -> bytes:
+def succeeded(call: CallRequested, kept: StoredResult, sources: list[Source], warnings: list[str], latency_ms: int) -> bytes:
     """Return the encoded outcome of a call that has a result. Raises ResultTooLarge or InvalidResult."""
     try:
         finished = CallFinished(
@@ -173,7 +177,7 @@ def _since(began: float) -> int:
     return round((time.monotonic() - began) * 1000)
 
 
-def _is_deeper(value: Any, body: bytes) -> bool:
+def _is_too_deep(value: Any, body: bytes) -> bool:
     if body.count(b"[") + body.count(b"{") <= _MAX_DEPTH:
         return False
     level = [value]

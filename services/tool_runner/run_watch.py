@@ -17,7 +17,7 @@ from contracts.records import EVENTS_HEADER
 from services.messaging.connection import Bus
 
 OnEnd = Callable[[], None]
-_AFTER_S = 0.1
+_SUBSCRIBE_AFTER_S = 0.1
 """Calls that are done sooner are not worth a subscription."""
 
 
@@ -26,14 +26,14 @@ def is_terminal(headers: dict[str, str] | None) -> bool:
     return not TERMINAL.isdisjoint((headers or {}).get(EVENTS_HEADER, "").split(","))
 
 
-class Watch:
+class RunWatch:
     """One call's interest in the end of its run."""
 
     def __init__(self, watches: "RunWatches", tenant: str, run: str, on_end: OnEnd) -> None:
         self.run = (tenant, run)
         self.on_end = on_end
         self._watches = watches
-        self._timer = asyncio.get_running_loop().call_later(_AFTER_S, watches.begin, self)
+        self._timer = asyncio.get_running_loop().call_later(_SUBSCRIBE_AFTER_S, watches.begin, self)
 
     def stop(self) -> None:
         """Be interested no longer."""
@@ -46,23 +46,23 @@ class RunWatches:
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._watching: dict[tuple[str, str], list[Watch]] = {}
+        self._watching: dict[tuple[str, str], list[RunWatch]] = {}
         self._subscriptions: dict[tuple[str, str], Subscription] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         bus.on_reconnect.append(self._on_reconnect)
 
-    def watch(self, tenant: str, run: str, on_end: OnEnd) -> Watch:
+    def watch(self, tenant: str, run: str, on_end: OnEnd) -> RunWatch:
         """Call `on_end` when the run ends, until the watch is stopped."""
-        return Watch(self, tenant, run, on_end)
+        return RunWatch(self, tenant, run, on_end)
 
-    def begin(self, watch: Watch) -> None:
-        """Watch a run for a call that takes its time."""
+    def begin(self, watch: RunWatch) -> None:
+        """Watch a run for a call that takes long."""
         watches = self._watching.setdefault(watch.run, [])
         watches.append(watch)
-        self._spawn(self._subscribe(watch.run) if len(watches) == 1 else self._look(watch.run))
+        self._spawn(self._subscribe(watch.run) if len(watches) == 1 else self._check(watch.run))
 
-    def end(self, watch: Watch) -> None:
-        """Watch no longer for this call."""
+    def end(self, watch: RunWatch) -> None:
+        """Stop watching for this call."""
         watches = self._watching.get(watch.run)
         if watches is None or watch not in watches:
             return
@@ -74,38 +74,38 @@ class RunWatches:
     async def _subscribe(self, run: tuple[str, str]) -> None:
         async def on_record(message: Msg) -> None:
             if is_terminal(message.headers):
-                self._tell(run)
+                self._notify(run)
 
         subscription = await self._bus.nc.subscribe(subjects.live_log(*run), cb=on_record)
         if run in self._watching and run not in self._subscriptions:
             self._subscriptions[run] = subscription
         else:  # The call ended meanwhile.
             await subscription.unsubscribe()
-        await self._look(run)
+        await self._check(run)
 
     async def _unsubscribe(self, run: tuple[str, str]) -> None:
         if run not in self._watching and (subscription := self._subscriptions.pop(run, None)) is not None:
             await subscription.unsubscribe()
 
-    async def _look(self, run: tuple[str, str]) -> None:
+    async def _check(self, run: tuple[str, str]) -> None:
         last = await self._bus.last(subjects.RUNS, subjects.log(*run))
         if last is not None and is_terminal(last.headers):
-            self._tell(run)
+            self._notify(run)
 
-    def _tell(self, run: tuple[str, str]) -> None:
+    def _notify(self, run: tuple[str, str]) -> None:
         for watch in self._watching.get(run, ()):
             watch.on_end()
 
     async def _on_reconnect(self) -> None:
         for run in self._watching:
-            self._spawn(self._look(run))
+            self._spawn(self._check(run))
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.create_task(self._quietly(work))
+        task = asyncio.create_task(self._ignoring_disconnects(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _quietly(self, work: Coroutine[None, None, None]) -> None:
+    async def _ignoring_disconnects(self, work: Coroutine[None, None, None]) -> None:
         try:
             await work
         except (NatsError, ConnectionError, OSError):

@@ -37,7 +37,7 @@ class InvalidToolsFile(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Announced:
+class Announcement:
     """One copy's word about one tool."""
 
     spec: ToolSpec
@@ -46,7 +46,7 @@ class Announced:
     instance: str
 
 
-def read_announcement(data: bytes) -> list[Announced]:
+def read_announcement(data: bytes) -> list[Announcement]:
     """Return the tools of one answer to `$SRV.INFO`; empty for a service that has none. Raises InvalidAnnouncement."""
     try:
         info = orjson.loads(data)
@@ -63,7 +63,7 @@ def read_announcement(data: bytes) -> list[Announced]:
             spec = _read_spec(metadata[SPEC_METADATA])
             if endpoint.get("subject") != subjects.tool(spec.name):
                 raise InvalidAnnouncement(f"the tool {spec.name} must listen on {subjects.tool(spec.name)}")
-            found.append(Announced(spec, spec.digest(), version, instance))
+            found.append(Announcement(spec, spec.digest(), version, instance))
     return found
 
 
@@ -105,7 +105,7 @@ def _check(field: str, schema: dict[str, Any]) -> None:
         raise InvalidSchema(f"{field}: {error}") from error
 
 
-def read_tools_file(path: Path) -> list[Announced]:
+def read_tools_file(path: Path) -> list[Announcement]:
     """Return the tools of a JSON or TOML file: a list of specifications, in TOML under `[[tools]]`. Raises InvalidToolsFile."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -121,11 +121,11 @@ def read_tools_file(path: Path) -> list[Announced]:
             spec = checked(ToolSpec.model_validate(entry))
         except (ValueError, TypeError, RecursionError) as error:
             raise InvalidToolsFile(f"{path}: tool {number}: {_short(error)}") from error
-        found.append(Announced(spec, spec.digest(), "", "file"))
+        found.append(Announcement(spec, spec.digest(), "", "file"))
     return found
 
 
-def chosen(candidates: list[Announced]) -> Announced:
+def choose(candidates: list[Announcement]) -> Announcement:
     """Return whose word counts: the highest version; among several words of one version the smallest digest.
 
     So every tool runner chooses the same, and a rolling update changes over once, when its first new copy is there. Words from the

@@ -141,7 +141,7 @@ async def test_a_url_is_for_one_object_and_some_minutes(store: Store, monkeypatc
     reads = s3_reads_of(store.bus)
     assert (await reads.read(signed.url, 0, SIZE, whole=True))[0] == body
     forged = signed.url.replace(mine.sha256, other.sha256).replace(f"/{mine.sha256[:2]}/", f"/{other.sha256[:2]}/")
-    monkeypatch.setattr(store, "_DIRECT_URL_S", 1)
+    monkeypatch.setattr("services.artifact_store.store._DIRECT_URL_S", 1)
     expired = PresignedUrl.model_validate_json((await location(store, mine)).data)
     await asyncio.sleep(max(0, expired.expires_at / 1000 - time.time()) + 1.1)
     for url in (forged, expired.url):
@@ -154,7 +154,7 @@ async def test_a_url_is_for_one_object_and_some_minutes(store: Store, monkeypatc
 async def test_a_url_that_expires_meanwhile_is_renewed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reader has taken its time after the first bytes; it goes on directly."""
     ref, body = await put(store)
-    monkeypatch.setattr(store, "_DIRECT_URL_S", 2)
+    monkeypatch.setattr("services.artifact_store.store._DIRECT_URL_S", 2)
     async with requests_of(store) as asked:
         download = await store.client.get(store.tenant, ref.artifact_id)
         monkeypatch.undo()

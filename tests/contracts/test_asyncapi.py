@@ -129,7 +129,7 @@ def test_every_request_that_a_service_answers_is_described() -> None:
     """The subjects on which handlers are registered."""
 
     class Uploads:
-        copy = RUN
+        instance = RUN
 
     router = build_router(None, Uploads(), None, 1)  # type: ignore[arg-type]
     heard = {subscriber.subject.template for subscriber in router.subscribers}  # type: ignore[attr-defined]

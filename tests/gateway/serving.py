@@ -25,7 +25,7 @@ from services.gateway.routes import Gateway
 from services.gateway.settings import GatewaySettings
 from services.messaging.connection import Bus
 from services.messaging.streams import provision
-from services.runtime.http_server import FrontServer
+from services.runtime.http_server import HttpServer
 from services.runtime.settings import BusSettings
 from tests.support.needs import free_port
 from tests.support.waiting import wait_until
@@ -37,7 +37,7 @@ ROOT = Path(__file__).resolve().parents[2]
 class Served:
     """A gateway in this process."""
 
-    server: FrontServer
+    server: HttpServer
     http: httpx.AsyncClient
 
     @property

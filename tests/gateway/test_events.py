@@ -15,7 +15,7 @@ from contracts.records import EVENTS_HEADER
 from runwire.sse import ServerSentEvent, SseDecoder
 from services.gateway.auth import new_key
 from services.messaging.connection import Bus
-from services.shared.run_follower import Follower
+from services.shared.run_follower import RunFollower
 from tests.gateway.serving import Served, Writer, connected, frames_of, serving
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
@@ -131,15 +131,15 @@ async def test_many_listeners_hear_the_same(served: Served, writer: Writer) -> N
 async def test_live_messages_that_get_lost_are_read_back(served: Served, writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A gap shows at the next message of its subject, a lost last one at the end: so each subject is in order, and nothing is missing."""
     await writer.open()
-    on_message, count = Follower._on_message, 0
+    on_message, count = RunFollower._on_message, 0
 
-    async def lossy(self: Follower, message: Msg) -> None:
+    async def lossy(self: RunFollower, message: Msg) -> None:
         nonlocal count
         count += 1
         if count % 3:
             await on_message(self, message)
 
-    monkeypatch.setattr(Follower, "_on_message", lossy)
+    monkeypatch.setattr(RunFollower, "_on_message", lossy)
     listener = asyncio.create_task(heard(served, writer.run))
     await wait_until(lambda: len(served.gateway.streams) == 1, what="the listener is there")
     await a_long_run(writer)

@@ -16,7 +16,7 @@ import pytest
 
 from contracts.ids import new_id, run_id_for_key
 from services.gateway.settings import GatewaySettings
-from services.images.cleaner import ImageCleaner, NotTaken
+from services.images.cleaner import ImageCleaner, ImageRefused
 from services.messaging.connection import Bus
 from tests.gateway.pictures import CANARY, FORMATS, bombs, data_url, disguised, drawn, encoded, exif, mutated, png_of, talkative, zeros
 from tests.gateway.serving import GatewayProcess, Served, serving
@@ -180,7 +180,7 @@ async def test_hundreds_of_damaged_images(served: Served, bus: Bus) -> None:
 
 async def test_a_worker_that_takes_too_long_is_killed() -> None:
     """And is not left behind."""
-    with pytest.raises(NotTaken, match="smaller") as caught:
+    with pytest.raises(ImageRefused, match="smaller") as caught:
         await cleaner(timeout_s=0.3).clean(slow_png(), "image/png")
     assert caught.value.too_large
     assert not workers()

@@ -31,7 +31,7 @@ def test_the_same_headers_are_found(block: list[bytes]) -> None:
 async def test_a_connection_uses_it(nats_server: NatsServer) -> None:
     """Headers come through a real server, on this connection read by us."""
     client = await nats.connect(nats_server.url)
-    message_headers.hasten(client)
+    message_headers.use_fast_parser(client)
     assert client._parse_header_lines is message_headers.parse
     subscription = await client.subscribe("test.headers")
     await client.publish("test.headers", b"x", headers={"Runwire-Events": "chunk", "Odd": "a: b"})

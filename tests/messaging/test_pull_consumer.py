@@ -8,7 +8,7 @@ from contracts import subjects
 from contracts.ids import new_id
 from services.messaging import dead_letters
 from services.messaging.connection import Bus
-from services.messaging.pull_consumer import Delivery, Puller
+from services.messaging.pull_consumer import Delivery, PullConsumer
 from services.messaging.streams import PLANNER_INBOX
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
@@ -40,7 +40,7 @@ async def test_no_more_than_its_slots_at_once(bus: Bus) -> None:
         return True
 
     await fill(bus, 20)
-    puller = await Puller(bus, "INBOX", PLANNER_INBOX, handle, 3).start()
+    puller = await PullConsumer(bus, "INBOX", PLANNER_INBOX, handle, 3).start()
     await wait_until(lambda: _is(left(bus), 0), what="the inbox to be empty")
     assert most == 3
     await puller.stop(1)
@@ -60,7 +60,7 @@ async def test_a_message_in_work_is_kept_by_heartbeats(bus: Bus) -> None:
         return True
 
     await fill(bus, 1)
-    puller = await Puller(bus, "INBOX", PLANNER_INBOX, handle, 4).start()
+    puller = await PullConsumer(bus, "INBOX", PLANNER_INBOX, handle, 4).start()
     await wait_until(lambda: _is(left(bus), 0), what="the message to be settled")
     assert seen == {1: 1}
     await puller.stop(1)
@@ -79,7 +79,7 @@ async def test_a_silent_verdict_and_a_failure_leave_the_message(bus: Bus) -> Non
         return verdict
 
     await fill(bus, 1)
-    puller = await Puller(bus, "INBOX", PLANNER_INBOX, handle, 4).start()
+    puller = await PullConsumer(bus, "INBOX", PLANNER_INBOX, handle, 4).start()
     await wait_until(lambda: _is(left(bus), 0), what="the message to be settled", timeout=15)
     assert numbers == [1, 2, 3]
     await puller.stop(1)
@@ -96,7 +96,7 @@ async def test_work_goes_on_after_the_server_was_killed(bus: Bus, own_nats_serve
         return True
 
     await fill(bus, 2)
-    puller = await Puller(bus, "INBOX", PLANNER_INBOX, handle, 8).start()
+    puller = await PullConsumer(bus, "INBOX", PLANNER_INBOX, handle, 8).start()
     await wait_until(lambda: len(begun) == 2, what="both to begin")
     own_nats_server.kill()
     own_nats_server.start()
@@ -112,13 +112,13 @@ async def test_the_dead_are_kept_with_the_reason(bus: Bus) -> None:
     """What cannot be processed is kept whole, once, with where it came from and why."""
 
     async def handle(delivery: Delivery) -> bool:
-        await dead_letters.bury(bus, delivery, "no\r\nsense: é")
-        await dead_letters.bury(bus, delivery, "a second time")
+        await dead_letters.dead_letter(bus, delivery, "no\r\nsense: é")
+        await dead_letters.dead_letter(bus, delivery, "a second time")
         return True
 
     subject = subjects.inbox("default", RUN, "x")
     await bus.publish(subject, b"\xff\x00 nonsense")
-    puller = await Puller(bus, "INBOX", PLANNER_INBOX, handle, 1).start()
+    puller = await PullConsumer(bus, "INBOX", PLANNER_INBOX, handle, 1).start()
     await wait_until(lambda: _is(left(bus), 0), what="the message to be buried")
     kept = await bus.last("DEAD", subjects.dead("INBOX"))
     assert kept is not None
@@ -142,7 +142,7 @@ async def test_the_rest_of_the_slots_is_used_while_most_are_held(bus: Bus) -> No
         return True
 
     await fill(bus, 30)
-    puller = await Puller(bus, "INBOX", PLANNER_INBOX, handle, 8).start()
+    puller = await PullConsumer(bus, "INBOX", PLANNER_INBOX, handle, 8).start()
     await wait_until(lambda: handled == 24, what="all others to be handled", timeout=10)
     go_on.set()
     await wait_until(lambda: _is(left(bus), 0), what="the inbox to be empty")
@@ -165,7 +165,7 @@ async def test_a_tenant_that_fills_the_queue_leaves_slots_to_another(bus: Bus) -
 
     for _ in range(20):
         await bus.publish(subjects.inbox("crowd", RUN, new_id()), b"{}")
-    puller = await Puller(bus, "INBOX", PLANNER_INBOX, handle, 8, subjects.tenant_of).start()
+    puller = await PullConsumer(bus, "INBOX", PLANNER_INBOX, handle, 8, subjects.tenant_of).start()
     await wait_until(lambda: seen["crowd"] == 5, what="the crowd to have its share")
     for count in range(1, 4):
         await bus.publish(subjects.inbox("other", RUN, new_id()), b"{}")

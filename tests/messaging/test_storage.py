@@ -89,7 +89,7 @@ async def test_trials_leave_nothing_behind_and_nobody_reads_them(bus: Bus) -> No
         name = config["name"]
         before[name] = (await bus.api(f"STREAM.INFO.{name}", {}))["state"]
         for _ in range(2):
-            await bus.storage._try(name)
+            await bus.storage._probe(name)
     for name, state in before.items():
         now = (await bus.api(f"STREAM.INFO.{name}", {}))["state"]
         assert now["last_seq"] == state["last_seq"] + 2, name

@@ -10,7 +10,7 @@ from contracts import subjects
 from contracts.ids import new_id
 from services.messaging import guarded_write
 from services.messaging.connection import Bus
-from services.shared.run_follower import Follower, Stored
+from services.shared.run_follower import RunFollower, Stored
 from tests.support.nats_server import NatsServer
 
 
@@ -33,7 +33,7 @@ async def write_run(bus: Bus, run: str, records: int, pause_s: float = 0.0) -> N
 
 async def read(bus: Bus, run: str, log_after: int = 0, stream_after: int = 0) -> list[Stored]:
     """Follow to the end."""
-    follower = Follower(bus, "default", run, log_after=log_after, stream_after=stream_after)
+    follower = RunFollower(bus, "default", run, log_after=log_after, stream_after=stream_after)
     return [record async for record in follower.records() if record is not None]
 
 
@@ -67,13 +67,13 @@ async def test_resuming_at_every_cursor(bus: Bus) -> None:
 async def test_live_messages_that_are_lost_are_read_back(bus: Bus, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """One in five live copies never arrives; nothing is missing and nothing comes twice."""
     chance = random.Random(seed)
-    arrive = Follower._on_message
+    arrive = RunFollower._on_message
 
-    async def lossy(self: Follower, message: object) -> None:
+    async def lossy(self: RunFollower, message: object) -> None:
         if chance.random() > 0.2:
             await arrive(self, message)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Follower, "_on_message", lossy)
+    monkeypatch.setattr(RunFollower, "_on_message", lossy)
     run = new_id()
     listening = asyncio.create_task(read(bus, run))
     await asyncio.sleep(0.05)
@@ -90,9 +90,9 @@ async def test_what_is_lost_while_it_reads_back_is_not_passed_over(bus: Bus, the
     await guarded_write.append(
         bus, "RUNS", subjects.log("default", run), b'{"id":"0"}', "0", after=0, headers={"Runwire-Events": "run_started"}
     )
-    arrive, barrier = Follower._on_message, bus.barrier
+    arrive, barrier = RunFollower._on_message, bus.barrier
 
-    async def lossy(self: Follower, message: Msg) -> None:
+    async def lossy(self: RunFollower, message: Msg) -> None:
         if message.data != b'{"id":"lost"}':
             await arrive(self, message)
 
@@ -106,8 +106,8 @@ async def test_what_is_lost_while_it_reads_back_is_not_passed_over(bus: Bus, the
         await write("next", then)
         await barrier()
 
-    monkeypatch.setattr(Follower, "_on_message", lossy)
-    follower = Follower(bus, "default", run)
+    monkeypatch.setattr(RunFollower, "_on_message", lossy)
+    follower = RunFollower(bus, "default", run)
     records = follower.records()
     seen = [await anext(records)]
     monkeypatch.setattr(bus, "barrier", meanwhile)
@@ -157,6 +157,6 @@ async def test_a_long_backlog_comes_in_pages_and_in_order(bus: Bus) -> None:
 
 async def test_a_quiet_run_says_so(bus: Bus) -> None:
     """Whoever waits can send a sign of life."""
-    follower = Follower(bus, "default", new_id()).records(idle_s=1)
+    follower = RunFollower(bus, "default", new_id()).records(idle_s=1)
     assert await asyncio.wait_for(anext(follower), 10) is None
     await follower.aclose()

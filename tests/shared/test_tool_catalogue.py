@@ -57,7 +57,7 @@ async def test_what_is_there_is_known_at_the_start_and_what_comes_is_seen(bus: B
 
 async def test_an_expired_tool_is_gone_but_not_just_after_a_reconnect(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tools reconnect too; what they announced may have expired meanwhile."""
-    monkeypatch.setattr(tool_catalogue, "_CHECK_S", 0.1)
+    monkeypatch.setattr(tool_catalogue, "_READ_BACK_S", 0.1)
     seen = await Catalogue(bus).start()
     await put(bus, "tool.brief", encoded(ToolSpec(name="brief")), ttl_s=1)
     await wait_until(seen.live, what="the tool is seen")

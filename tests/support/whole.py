@@ -30,11 +30,11 @@ from services.planner.models.byte_limits import Limits
 from services.planner.models.litellm import LiteLLMModel
 from services.planner.models.retries import Retrying
 from services.planner.settings import PlannerSettings
-from services.shared.run_follower import Follower
+from services.shared.run_follower import RunFollower
 from services.shared.tool_catalogue import Catalogue
 from services.tool_runner.__main__ import running
 from services.tool_runner.settings import ToolRunnerSettings
-from services.tool_runner.tool_specs import Announced
+from services.tool_runner.tool_specs import Announcement
 from tests.support.buses import connected
 from tests.support.model_server import ModelServer
 from tests.support.waiting import wait_until
@@ -100,7 +100,7 @@ class Planning:
     async def until(self, run: str, happened: Callable[[RunEvent], bool], wait_s: float = 20) -> Story:
         """Follow a run until something has happened."""
         story = Story(run)
-        async with asyncio.timeout(wait_s), contextlib.aclosing(Follower(self.bus, "default", run).records()) as records:
+        async with asyncio.timeout(wait_s), contextlib.aclosing(RunFollower(self.bus, "default", run).records()) as records:
             async for stored in records:
                 if stored is None:
                     continue
@@ -162,7 +162,7 @@ async def tools_at_work(planning: Planning, url: str, tools: Mapping[str, tuple[
         for spec, handler in tools.values():
             await tools_bus.nc.subscribe(subjects.tool(spec.name), queue=spec.name, cb=_answering(handler))
         await tools_bus.barrier()
-        async with running(bus, settings, [Announced(spec, spec.digest(), "", "file") for spec in specs]):
+        async with running(bus, settings, [Announcement(spec, spec.digest(), "", "file") for spec in specs]):
             await planning.knows(*specs)
             yield
 

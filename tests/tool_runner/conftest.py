@@ -30,7 +30,7 @@ from services.messaging.streams import provision
 from services.shared.tool_catalogue import Catalogue, key_subject
 from services.tool_runner.__main__ import running
 from services.tool_runner.settings import ToolRunnerSettings
-from services.tool_runner.tool_specs import Announced
+from services.tool_runner.tool_specs import Announcement
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
@@ -153,13 +153,13 @@ async def start_runner(server: NatsServer) -> AsyncIterator[Start]:
     async with contextlib.AsyncExitStack() as stack:
 
         async def start(*specs: ToolSpec, **settings: Any) -> Bus:
-            chosen = ToolRunnerSettings(
+            configured = ToolRunnerSettings(
                 nats_url=server.url, **{"discover_s": 0.3, "graceful_timeout_s": 0.1, "settling_s": 0.5, **settings}
             )
-            bus = await stack.enter_async_context(connected(server.url, "tool_runner", chosen))
+            bus = await stack.enter_async_context(connected(server.url, "tool_runner", configured))
             specs = tuple(ToolSpec.model_validate_json(spec.model_dump_json()) for spec in specs)
-            declared = [Announced(spec, spec.digest(), "", "file") for spec in specs]
-            await stack.enter_async_context(running(bus, chosen, declared))
+            declared = [Announcement(spec, spec.digest(), "", "file") for spec in specs]
+            await stack.enter_async_context(running(bus, configured, declared))
             return bus
 
         yield start

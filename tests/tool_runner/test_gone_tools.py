@@ -30,9 +30,9 @@ Serve = Callable[[], "asyncio.Event"]
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discovery, "TTL_S", 2)
     monkeypatch.setattr(discovery, "REFRESH_S", 0.5)
-    monkeypatch.setattr(reading, "_CHECK_S", 0.2)
+    monkeypatch.setattr(reading, "_READ_BACK_S", 0.2)
     monkeypatch.setattr(reading, "_SETTLING_S", 0.0)
-    monkeypatch.setattr(call_consumers, "_LOOK_S", 0.3)
+    monkeypatch.setattr(call_consumers, "_CHECK_S", 0.3)
 
 
 @tool(name="visitor", idempotent=True)

@@ -11,7 +11,7 @@ from contracts.events import ArtifactChunk, ToolProgress
 from contracts.records import Record
 from contracts.tools import CallRequested
 from services.tool_runner import progress as relay_module
-from services.tool_runner.progress import Relay
+from services.tool_runner.progress import CallProgress
 from tests.tool_runner.conftest import Planner
 
 
@@ -34,14 +34,14 @@ async def numbers(planner: Planner, call: CallRequested, stream_id: str = "s") -
 
 async def test_a_repeated_call_shows_only_what_is_new(planner: Planner, call: CallRequested) -> None:
     """The first handling died after two pieces; the second one looks up what is known."""
-    first, second = Relay(planner.bus, call, may_have_shown=False), Relay(planner.bus, call, may_have_shown=True)
-    other = Relay(planner.bus, call.model_copy(update={"call_id": "1-1"}), may_have_shown=False)
+    first, second = CallProgress(planner.bus, call, may_have_shown=False), CallProgress(planner.bus, call, may_have_shown=True)
+    other = CallProgress(planner.bus, call.model_copy(update={"call_id": "1-1"}), may_have_shown=False)
     for seq in (0, 1):
-        await first.piece(piece(seq))
-    await other.piece(piece(0, stream_id="other"))
+        await first.on_piece(piece(seq))
+    await other.on_piece(piece(0, stream_id="other"))
 
     for seq in (0, 1, 2):
-        await second.piece(piece(seq))
+        await second.on_piece(piece(seq))
 
     assert await numbers(planner, call) == [0, 1, 2]
     assert second.streamed == ["s"]
@@ -49,15 +49,15 @@ async def test_a_repeated_call_shows_only_what_is_new(planner: Planner, call: Ca
 
 async def test_a_stream_with_a_hole_ends_before_it(planner: Planner, call: CallRequested) -> None:
     """Listeners never see a hole; other streams go on."""
-    relay = Relay(planner.bus, call, may_have_shown=False)
+    progress = CallProgress(planner.bus, call, may_have_shown=False)
 
     for seq in (0, 2, 1):
-        await relay.piece(piece(seq))
-    await relay.piece(piece(0, stream_id="t"))
+        await progress.on_piece(piece(seq))
+    await progress.on_piece(piece(0, stream_id="t"))
 
     assert await numbers(planner, call) == [0]
     assert await numbers(planner, call, "t") == [0]
-    assert relay.streamed == ["s", "t"]
+    assert progress.streamed == ["s", "t"]
 
 
 @pytest.mark.parametrize(
@@ -67,50 +67,50 @@ async def test_a_stream_with_a_hole_ends_before_it(planner: Planner, call: CallR
 )
 async def test_a_piece_that_cannot_be_shown_hurts_nobody(planner: Planner, call: CallRequested, data: bytes) -> None:
     """It is dropped; the result still counts."""
-    relay = Relay(planner.bus, call, may_have_shown=False)
-    await relay.piece(data)
-    await relay.piece(piece(0, stream_id="t"))
+    progress = CallProgress(planner.bus, call, may_have_shown=False)
+    await progress.on_piece(data)
+    await progress.on_piece(piece(0, stream_id="t"))
     assert [event.stream_id for event in await planner.shown(call.run_id) if isinstance(event, ArtifactChunk)] == ["t"]
 
 
 async def test_any_json_is_a_chunk(planner: Planner, call: CallRequested) -> None:
     """Nesting, Unicode and large numbers."""
-    relay = Relay(planner.bus, call, may_have_shown=False)
+    progress = CallProgress(planner.bus, call, may_have_shown=False)
     chunk = {"a": [1, 2.5, None, True, {"ü": "\u2028"}], "n": 2**60}
-    await relay.piece(piece(0, chunk))
+    await progress.on_piece(piece(0, chunk))
     (event,) = await planner.shown(call.run_id)
     assert isinstance(event, ArtifactChunk)
     assert (event.stream_id, event.chunk) == ("s", chunk)
-    assert relay.warnings() == []
+    assert progress.warnings() == []
 
 
 @pytest.mark.parametrize("stream_id", ["../../x", "..", ".hidden", "-x", "a/b", "a b", "größe", "s\n1", "", "s" * 129])
 async def test_a_stream_has_a_name_that_is_nothing_but_a_name(planner: Planner, call: CallRequested, stream_id: str) -> None:
     """It stands in payloads, and files are named after it."""
-    relay = Relay(planner.bus, call, may_have_shown=False)
-    await relay.piece(piece(0, stream_id=stream_id, done=True))
+    progress = CallProgress(planner.bus, call, may_have_shown=False)
+    await progress.on_piece(piece(0, stream_id=stream_id, done=True))
     assert await planner.shown(call.run_id) == []
-    (warning,) = relay.warnings()
+    (warning,) = progress.warnings()
     assert warning.startswith("pieces of artifacts of painter were dropped: a piece (stream_id: String should match pattern")
 
 
 @pytest.mark.parametrize("kind", ["text/html\r\nX: y", "<b>", "a/b/c", "../x", "x" * 65, "text/plain; charset=utf-8; b=c"])
 async def test_a_type_is_a_word_or_a_media_type(planner: Planner, call: CallRequested, kind: str) -> None:
     """Pages choose by it how to show an artifact, and servers send it as a header."""
-    relay = Relay(planner.bus, call, may_have_shown=False)
+    progress = CallProgress(planner.bus, call, may_have_shown=False)
     for number, each in enumerate((kind, "text/plain; charset=utf-8", "vnd.my-chart+json")):
-        await relay.piece(json.dumps({"stream_id": f"s{number}", "seq": 0, "chunk": 1, "artifact_type": each}).encode())
+        await progress.on_piece(json.dumps({"stream_id": f"s{number}", "seq": 0, "chunk": 1, "artifact_type": each}).encode())
     assert len(await planner.shown(call.run_id)) == 2
-    assert "artifact_type: String should match pattern" in relay.warnings()[0]
+    assert "artifact_type: String should match pattern" in progress.warnings()[0]
 
 
 async def test_thousands_of_streams_are_one_warning(planner: Planner, call: CallRequested) -> None:
     """And a hundred events, not ten thousand; what is said about them is short."""
-    relay = Relay(planner.bus, call, may_have_shown=False)
+    progress = CallProgress(planner.bus, call, may_have_shown=False)
     with structlog.testing.capture_logs() as lines:
         for number in range(20_000):
-            await relay.piece(piece(0, stream_id=f"s{number}", done=True))
-        warnings = relay.warnings(relay.streamed)
+            await progress.on_piece(piece(0, stream_id=f"s{number}", done=True))
+        warnings = progress.warnings(progress.streamed)
     assert len(await planner.shown(call.run_id)) == 100
     assert len(warnings) == 1
     assert "s100 (a call may have 100 streams)" in warnings[0]
@@ -121,7 +121,7 @@ async def test_thousands_of_streams_are_one_warning(planner: Planner, call: Call
 
 async def test_what_is_lost_is_named_with_the_reason(planner: Planner, call: CallRequested) -> None:
     """A stream that a field of the result holds is not lost for want of its last piece."""
-    relay = Relay(planner.bus, call, may_have_shown=False)
+    progress = CallProgress(planner.bus, call, may_have_shown=False)
     heavy = piece(0, "x" * 140_000, stream_id="heavy")
     for data in (
         piece(1, stream_id="late"),
@@ -129,8 +129,8 @@ async def test_what_is_lost_is_named_with_the_reason(planner: Planner, call: Cal
         piece(0, stream_id="open"),
         piece(0, stream_id="field"),
     ):
-        await relay.piece(data)
-    (warning,) = relay.warnings(["open"], ["old"])
+        await progress.on_piece(data)
+    (warning,) = progress.warnings(["open"], ["old"])
     assert warning == (
         "pieces of artifacts of painter were dropped: open (its last piece never came); old (pieces of it have expired);"
         f" late (piece 0 is missing); heavy (piece 0 has {len(heavy):,} bytes, and at most 131,584 are taken)"
@@ -139,10 +139,10 @@ async def test_what_is_lost_is_named_with_the_reason(planner: Planner, call: Cal
 
 async def test_progress_is_thinned_out_and_its_end_is_shown(planner: Planner, call: CallRequested) -> None:
     """A tool may report every millisecond; nobody can see that."""
-    relay = Relay(planner.bus, call, may_have_shown=False)
-    await relay.progress(b"no JSON")
+    progress = CallProgress(planner.bus, call, may_have_shown=False)
+    await progress.on_progress(b"no JSON")
     for step in range(1, 101):
-        await relay.progress(json.dumps({"fraction": step / 100}).encode())
+        await progress.on_progress(json.dumps({"fraction": step / 100}).encode())
     shown = [event.fraction for event in await planner.shown(call.run_id) if isinstance(event, ToolProgress)]
     assert shown[-1] == 1
     assert len(shown) < 60
@@ -151,14 +151,14 @@ async def test_progress_is_thinned_out_and_its_end_is_shown(planner: Planner, ca
 async def test_a_finished_stream_says_where_its_pieces_are(planner: Planner, call: CallRequested) -> None:
     """Whoever shows them, again, or for the last time."""
     await planner.show(call.run_id, ToolProgress(call_id="1-0", tool="painter"))
-    handlings = [Relay(planner.bus, call, may_have_shown=doubtful) for doubtful in (False, False, True)]
-    for relay in handlings:
-        await relay.piece(piece(0, stream_id="unfinished"))
+    handlings = [CallProgress(planner.bus, call, may_have_shown=doubtful) for doubtful in (False, False, True)]
+    for progress in handlings:
+        await progress.on_piece(piece(0, stream_id="unfinished"))
         for seq in (0, 1):
-            await relay.piece(piece(seq, done=seq == 1))
+            await progress.on_piece(piece(seq, done=seq == 1))
 
     first = handlings[0].finished["s"]
-    assert [relay.finished for relay in handlings] == [{"s": first}] * 3
+    assert [progress.finished for progress in handlings] == [{"s": first}] * 3
     assert (first.stream_id, first.pieces) == ("s", 2)
     reader = await planner.bus.reader(subjects.RUNS)
     stored = await reader.read(subjects.stream("default", call.run_id), first.since)
@@ -173,10 +173,10 @@ async def test_a_stream_is_bounded_however_often_its_call_is_repeated(
 ) -> None:
     """What the second handling adds counts with what the first one has shown."""
     monkeypatch.setattr(relay_module, "MAX_PIECES", 3)
-    first, second = Relay(planner.bus, call, may_have_shown=False), Relay(planner.bus, call, may_have_shown=True)
+    first, second = CallProgress(planner.bus, call, may_have_shown=False), CallProgress(planner.bus, call, may_have_shown=True)
     for seq in (0, 1):
-        await first.piece(piece(seq))
+        await first.on_piece(piece(seq))
     for seq in (2, 3):
-        await second.piece(piece(seq, done=seq == 3))
+        await second.on_piece(piece(seq, done=seq == 3))
     assert await numbers(planner, call) == [0, 1, 2]
     assert not second.finished

@@ -8,13 +8,13 @@ from nats.aio.msg import Msg
 
 from contracts.tools import ToolSpec
 from services.tool_runner.errors import ResultTooLarge, ToolReported
-from services.tool_runner.transports.nats import Heard
-from services.tool_runner.transports.result_parts import Parts, Whole, failure_of
+from services.tool_runner.transports.nats import CallEvent
+from services.tool_runner.transports.result_parts import ResultBody, ResultParts, failure_of
 
 from .conftest import Planner, Start
 
 
-def read(whole: Whole | None) -> bytes:
+def read(whole: ResultBody | None) -> bytes:
     """All of a result."""
     assert whole is not None
     try:
@@ -25,35 +25,35 @@ def read(whole: Whole | None) -> bytes:
 
 def test_parts_beyond_memory_come_back_in_order() -> None:
     """They wait in a file."""
-    parts = Parts("painter", 10 << 20)
+    parts = ResultParts("painter", 10 << 20)
     for number in range(6):
-        parts.add(Heard("part", bytes([number]) * (1 << 20), "1"))
-    assert read(parts.whole(Heard("result", b"", "1", "6"))) == b"".join(bytes([number]) * (1 << 20) for number in range(6))
+        parts.add(CallEvent("part", bytes([number]) * (1 << 20), "1"))
+    assert read(parts.joined(CallEvent("result", b"", "1", "6"))) == b"".join(bytes([number]) * (1 << 20) for number in range(6))
 
 
 def test_parts_of_two_answers_do_not_mix() -> None:
     """Each question has its own; one whose parts are incomplete gives nothing."""
-    parts = Parts("painter", 100)
+    parts = ResultParts("painter", 100)
     for key, data in (("1", b"a"), ("2", b"x"), ("1", b"b"), ("2", b"y")):
-        parts.add(Heard("part", data, key))
+        parts.add(CallEvent("part", data, key))
 
-    assert read(parts.whole(Heard("result", b"", "1", "2"))) == b"ab"
-    assert parts.whole(Heard("result", b"", "2", "3")) is None
-    assert parts.whole(Heard("result", b"", "3", "1")) is None
-    assert read(parts.whole(Heard("result", b"whole", "4"))) == b"whole"
+    assert read(parts.joined(CallEvent("result", b"", "1", "2"))) == b"ab"
+    assert parts.joined(CallEvent("result", b"", "2", "3")) is None
+    assert parts.joined(CallEvent("result", b"", "3", "1")) is None
+    assert read(parts.joined(CallEvent("result", b"whole", "4"))) == b"whole"
     parts.close()
 
 
 def test_a_result_has_a_limit() -> None:
     """In one piece or in parts; parts that were sent again count anew."""
-    parts = Parts("painter", 10)
-    parts.add(Heard("part", b"123456", "1"))
-    assert parts.whole(Heard("result", b"", "1", "2")) is None
-    parts.add(Heard("part", b"123456", "2"))
+    parts = ResultParts("painter", 10)
+    parts.add(CallEvent("part", b"123456", "1"))
+    assert parts.joined(CallEvent("result", b"", "1", "2")) is None
+    parts.add(CallEvent("part", b"123456", "2"))
     with pytest.raises(ResultTooLarge):
-        parts.add(Heard("part", b"12345", "2"))
+        parts.add(CallEvent("part", b"12345", "2"))
     with pytest.raises(ResultTooLarge):
-        parts.whole(Heard("result", b"12345678901", "3"))
+        parts.joined(CallEvent("result", b"12345678901", "3"))
     parts.close()
 
 
@@ -70,7 +70,7 @@ def test_a_result_has_a_limit() -> None:
 )
 def test_a_failure_may_have_any_form(data: bytes, reason: str, code: str) -> None:
     """The model reads the words; a code of the tool's own is not one of ours."""
-    fault = ToolReported(failure_of(Heard("failure", data))).fault()
+    fault = ToolReported(failure_of(CallEvent("failure", data))).fault()
     assert (fault.reason, fault.code) == (reason, code)
 
 

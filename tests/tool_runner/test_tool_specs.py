@@ -8,11 +8,11 @@ import pytest
 
 from contracts.tools import ToolSpec
 from services.tool_runner.tool_specs import (
-    Announced,
+    Announcement,
     InvalidAnnouncement,
     InvalidToolsFile,
     checked,
-    chosen,
+    choose,
     rank,
     read_announcement,
     read_tools_file,
@@ -78,17 +78,17 @@ def test_what_cannot_be_used_is_refused_with_a_reason(data: bytes, reason: str) 
         read_announcement(data)
 
 
-def said(version: str, description: str = "") -> Announced:
+def said(version: str, description: str = "") -> Announcement:
     """A word about the tool."""
     spec = checked(ToolSpec(name="echo", description=description))
-    return Announced(spec, spec.digest(), version, version)
+    return Announcement(spec, spec.digest(), version, version)
 
 
 def test_the_highest_version_counts() -> None:
     """Over a word from the file, over a pre-release, and as numbers, not as text."""
     words = [said(version) for version in ("", "1.10.0-rc.1", "1.9.9", "1.10.0", "nonsense", "1.10.0-rc.2")]
-    assert chosen(words).version == "1.10.0"
-    assert chosen(words[:2]).version == "1.10.0-rc.1"
+    assert choose(words).version == "1.10.0"
+    assert choose(words[:2]).version == "1.10.0-rc.1"
     assert sorted(["1.0.0", "1.0.0-a.10", "1.0.0-a.9", "1.0.0-a.b", "0.9.9", "x"], key=rank) == [
         "x",
         "0.9.9",
@@ -102,7 +102,7 @@ def test_the_highest_version_counts() -> None:
 def test_every_tool_runner_chooses_the_same() -> None:
     """Among several words of one version the order in which they were heard does not matter."""
     words = [said("1.0.0", description) for description in "abcdef"]
-    assert len({chosen(words[start:] + words[:start]).digest for start in range(len(words))}) == 1
+    assert len({choose(words[start:] + words[:start]).digest for start in range(len(words))}) == 1
 
 
 def test_tools_that_do_not_announce_themselves_stand_in_a_file(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""Hide once more from the model what a tool's marks hide.
+"""Hide once more from the model what a tool's annotations hide.
 
-tool_runner does this for every result. What comes by another way, or from a version that knew fewer marks, is caught here, before it
+tool_runner does this for every result. What comes by another way, or from a version that knew fewer annotations, is caught here, before it
 enters the log: light values stay as artifacts for people, heavy ones go.
 """
 
@@ -8,29 +8,29 @@ from collections import OrderedDict
 
 from contracts.inbox import CallFinished
 from contracts.tools import ToolSpec
-from services.shared.redaction import INLINE_BYTES, Marks, plain, read_marks, separate, wire_size
+from services.shared.redaction import INLINE_BYTES, Annotations, plain, read_annotations, separate, wire_size
 
 _MAX_KNOWN = 1024
 
 
 class Redactor:
-    """The marks of pinned specifications, each read once."""
+    """The annotations of pinned specifications, each read once."""
 
     def __init__(self) -> None:
-        self._marks: OrderedDict[str, Marks] = OrderedDict()
+        self._annotations: OrderedDict[str, Annotations] = OrderedDict()
 
     def redacted(self, finished: CallFinished, digest: str, spec: ToolSpec) -> CallFinished:
         """Return an outcome whose observation bears no marked value; the same object when it bore none."""
         if finished.status != "succeeded" or not isinstance(finished.observation, dict | list | str):
             return finished
-        marks = self._marks.get(digest)
-        if marks is None:
-            marks = self._marks[digest] = read_marks(spec.output_schema)
-            if len(self._marks) > _MAX_KNOWN:
-                self._marks.popitem(last=False)
-        if not marks.root.hides:
+        annotations = self._annotations.get(digest)
+        if annotations is None:
+            annotations = self._annotations[digest] = read_annotations(spec.output_schema)
+            if len(self._annotations) > _MAX_KNOWN:
+                self._annotations.popitem(last=False)
+        if not annotations.root.hides:
             return finished
-        parts = separate(finished.observation, marks)
+        parts = separate(finished.observation, annotations)
         if parts.observation == finished.observation:
             return finished
         light = {path: plain(value) for path, value in parts.artifacts.items() if value is not None and wire_size(value) <= INLINE_BYTES}

@@ -52,7 +52,7 @@ from contracts.ids import new_id
 from contracts.tools import REPLY_HEADER
 from services.messaging.connection import Bus
 from services.messaging.errors import Unavailable
-from services.shared.artifacts.downloads import Download, First, Ways
+from services.shared.artifacts.downloads import Download, FirstBytes, Sources
 from services.shared.artifacts.errors import (
     ArtifactFailed,
     ArtifactInvalid,
@@ -74,7 +74,7 @@ Assembled = str | bytes | list[Any] | ArtifactRef
 """What a stream of pieces comes to."""
 
 PATIENCE_S = 60.0
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
+_FIRST_PAUSE_S, _MAX_PAUSE_S = 0.1, 2.0
 _ANSWER_S = 15.0
 _CHUNK_ANSWER_S = 120.0
 """The last chunk is answered when the S3 server has everything safe."""
@@ -114,7 +114,7 @@ class ArtifactClient:
         `artifact_id`: of an earlier call that may have succeeded; the same bytes give the same reference then.
         """
         async with _source(data, limit) as source:
-            put = _announced(
+            put = _message(
                 PutArtifact,
                 tenant=tenant,
                 artifact_id=artifact_id or new_id(),
@@ -132,13 +132,13 @@ class ArtifactClient:
             )
             if put.size <= INLINE_BYTES:
                 body, headers = await source.read(0, put.size), {ARTIFACT_HEADER: header_value(put)}
-                answer = await self._until_answered(lambda: self._ask(subjects.ARTIFACT_PUT, body, headers))
+                answer = await self._until_answered(lambda: self._request(subjects.ARTIFACT_PUT, body, headers))
                 return ArtifactRef.model_validate_json(answer.data)
             return await self._until_answered(lambda: self._upload(put, source))
 
     async def _upload(self, put: PutArtifact, source: Source) -> ArtifactRef:
         """Send the bytes from the beginning, once."""
-        answer = await self._ask(subjects.ARTIFACT_OPEN, put.model_dump_json().encode())
+        answer = await self._request(subjects.ARTIFACT_OPEN, put.model_dump_json().encode())
         opened = UploadOpened.model_validate_json(answer.data)
         ref = opened.ref
         under_way: deque[asyncio.Task[ChunkTaken]] = deque()
@@ -173,7 +173,7 @@ class ArtifactClient:
                 return False
             return (answer.headers or {}).get(REPLY_HEADER) != "result"
 
-        answer = await self._ask(opened.subject, chunk, headers, wait_s=_CHUNK_ANSWER_S, is_lost=is_lost)
+        answer = await self._request(opened.subject, chunk, headers, wait_s=_CHUNK_ANSWER_S, is_lost=is_lost)
         return ChunkTaken.model_validate_json(answer.data)
 
     async def get(
@@ -187,29 +187,29 @@ class ArtifactClient:
         length: int | None = None,
     ) -> Download:
         """Begin to read an artifact, or `length` bytes of it from `offset` on. Small ones are here when this returns."""
-        asked = _asked(GetArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, run_id=run, offset=offset)
+        asked = _lookup(GetArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, run_id=run, offset=offset)
         asked = asked.model_copy(update={"direct": length is None or length >= DIRECT_BYTES})
         ref, found = await self._range(asked, offset, CHUNK_BYTES if length is None else min(length, CHUNK_BYTES))
         left = max(0, ref.size - offset)
         length = left if length is None else min(length, left)
-        return Download(ref, offset, length, await self._first(asked, ref, found, length), self._ways(asked))
+        return Download(ref, offset, length, await self._first(asked, ref, found, length), self._sources(asked))
 
-    async def _first(self, asked: GetArtifact, ref: ArtifactRef, found: bytes | PresignedUrl, length: int) -> First:
+    async def _first(self, asked: GetArtifact, ref: ArtifactRef, found: bytes | PresignedUrl, length: int) -> FirstBytes:
         """The first bytes of so many: those that the store has sent, or what lies where it points to."""
         if isinstance(found, bytes):
-            return First(found)
+            return FirstBytes(found)
         reads, length = s3_reads_of(self._bus), min(length, CHUNK_BYTES)
         whole = length == ref.size
         try:
             data, digest = await reads.read(found.url, asked.offset, length, whole=whole)
             if not whole or digest.hexdigest() == ref.sha256:
-                return First(data, digest, found)
+                return FirstBytes(data, digest, found)
             reads.pause("other bytes were sent")
         except ReadFailed as error:
             reads.pause(str(error))
-        return First(await self._ways(asked).fetch(asked.offset, length))
+        return FirstBytes(await self._sources(asked).fetch(asked.offset, length))
 
-    def _ways(self, asked: GetArtifact) -> Ways:
+    def _sources(self, asked: GetArtifact) -> Sources:
         by_store = asked.model_copy(update={"direct": False})
 
         async def fetch(at: int, length: int) -> bytes:
@@ -222,7 +222,7 @@ class ArtifactClient:
             found = (await self._range(asked, at, 0))[1]
             return found if isinstance(found, PresignedUrl) else None
 
-        return Ways(fetch, locate, s3_reads_of(self._bus))
+        return Sources(fetch, locate, s3_reads_of(self._bus))
 
     async def read(self, tenant: str, artifact_id: str, *, limit: int, session: str | None = None) -> tuple[ArtifactRef, bytes]:
         """Return an artifact as a whole. Raises ArtifactTooLarge when it has more than `limit` bytes."""
@@ -234,7 +234,7 @@ class ArtifactClient:
         body = asked.model_copy(update={"offset": offset, "length": length, "direct": direct}).model_dump_json().encode()
 
         async def once() -> tuple[ArtifactRef, bytes | PresignedUrl]:
-            answer = await self._ask(subjects.ARTIFACT_GET, body)
+            answer = await self._request(subjects.ARTIFACT_GET, body)
             ref = ArtifactRef.model_validate_json((answer.headers or {}).get(ARTIFACT_HEADER, ""))
             if direct and DIRECT_HEADER in (answer.headers or {}):
                 return ref, PresignedUrl.model_validate_json(answer.data)
@@ -246,7 +246,7 @@ class ArtifactClient:
 
     async def head(self, tenant: str, artifact_id: str, *, session: str | None = None, run: str | None = None) -> StoredArtifact:
         """Return what is known about an artifact."""
-        asked = _asked(HeadArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, run_id=run)
+        asked = _lookup(HeadArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, run_id=run)
         return await self._answered(subjects.ARTIFACT_HEAD, asked, StoredArtifact)
 
     async def list(
@@ -265,12 +265,12 @@ class ArtifactClient:
 
     async def delete(self, tenant: str, artifact_id: str, *, session: str | None = None, run: str | None = None) -> None:
         """Forget an artifact. A repetition of a deletion that was done is ArtifactNotFound, as for any that is not there."""
-        asked = _asked(DeleteArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, run_id=run)
-        await self._until_answered(lambda: self._ask(subjects.ARTIFACT_DELETE, asked.model_dump_json().encode()))
+        asked = _lookup(DeleteArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, run_id=run)
+        await self._until_answered(lambda: self._request(subjects.ARTIFACT_DELETE, asked.model_dump_json().encode()))
 
     async def presign(self, tenant: str, artifact_id: str, *, expires_s: int = 300, session: str | None = None) -> PresignedUrl:
         """Return a URL of the S3 server that gives out the bytes. Only for callers that reach that server."""
-        asked = _asked(PresignArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, expires_s=expires_s)
+        asked = _lookup(PresignArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, expires_s=expires_s)
         return await self._answered(subjects.ARTIFACT_PRESIGN, asked, PresignedUrl)
 
     async def assemble(
@@ -290,7 +290,7 @@ class ArtifactClient:
 
         `since`: where in RUNS its pieces begin, at the earliest. ArtifactNotFound: some of them have expired.
         """
-        asked = _announced(
+        asked = _message(
             AssembleStream,
             tenant=tenant,
             run_id=run,
@@ -309,7 +309,7 @@ class ArtifactClient:
         return value
 
     async def _answered(self, subject: str, asked: Message, kind: type[MessageT]) -> MessageT:
-        answer = await self._until_answered(lambda: self._ask(subject, asked.model_dump_json().encode()))
+        answer = await self._until_answered(lambda: self._request(subject, asked.model_dump_json().encode()))
         return kind.model_validate_json(answer.data)
 
     async def _until_answered(self, attempt: Callable[[], Awaitable[T]]) -> T:
@@ -322,9 +322,9 @@ class ArtifactClient:
                 if not error.retryable or time.monotonic() + pause > until:
                     raise
             await asyncio.sleep(pause * random.uniform(0.7, 1.3))  # noqa: S311, a spread, not a secret
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
+            pause = min(2 * pause, _MAX_PAUSE_S)
 
-    async def _ask(
+    async def _request(
         self,
         subject: str,
         body: bytes,
@@ -335,22 +335,22 @@ class ArtifactClient:
     ) -> Msg:
         """Ask once. Raises what the store says, and StorageUnavailable when it says nothing, or when its answer cannot come any more."""
         since = self._bus.up_since
-        asking = asyncio.create_task(self._request(subject, body, headers, wait_s))
+        request = asyncio.create_task(self._send_request(subject, body, headers, wait_s))
         try:
-            while not (await asyncio.wait({asking}, timeout=_PROBE_S))[0]:
+            while not (await asyncio.wait({request}, timeout=_PROBE_S))[0]:
                 # What was under way when the connection broke is lost, and nobody says so.
                 lost = self._bus.up_since != since or (is_lost is not None and await is_lost())
-                if lost and not asking.done():
+                if lost and not request.done():
                     raise StorageUnavailable("the request was lost on its way")
         finally:
-            asking.cancel()
-            await asyncio.gather(asking, return_exceptions=True)
-        answer = asking.result()
+            request.cancel()
+            await asyncio.gather(request, return_exceptions=True)
+        answer = request.result()
         if (answer.headers or {}).get(REPLY_HEADER) != "result":
             raise failure_of(Fault.model_validate_json(answer.data))
         return answer
 
-    async def _request(self, subject: str, body: bytes, headers: dict[str, str] | None, wait_s: float) -> Msg:
+    async def _send_request(self, subject: str, body: bytes, headers: dict[str, str] | None, wait_s: float) -> Msg:
         try:
             return await self._bus.request(subject, body, wait_s, headers)
         except MaxPayloadError as error:
@@ -377,7 +377,7 @@ async def _source(data: bytes | AsyncIterable[bytes], limit: int | None) -> Asyn
         await spool.close()
 
 
-def _announced(kind: type[MessageT], **fields: Any) -> MessageT:
+def _message(kind: type[MessageT], **fields: Any) -> MessageT:
     try:
         return kind(**fields)
     except ValidationError as error:
@@ -385,7 +385,7 @@ def _announced(kind: type[MessageT], **fields: Any) -> MessageT:
         raise ArtifactInvalid(f"not well-formed: {', '.join(wrong)}") from None
 
 
-def _asked(kind: type[HeadT], **fields: Any) -> HeadT:
+def _lookup(kind: type[HeadT], **fields: Any) -> HeadT:
     """A question about one artifact. What cannot be an artifact's id or scope names none."""
     try:
         return kind(**fields)

@@ -15,11 +15,11 @@ from contracts.artifacts import CHUNK_BYTES, ArtifactRef, PresignedUrl
 from services.shared.artifacts.errors import ArtifactTooLarge, StorageUnavailable
 from services.shared.artifacts.s3_reads import ReadFailed, S3Reads
 
-_WINDOW = 3
+_RANGES_UNDER_WAY = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
+class Sources:
     """How the bytes behind the first ones come: `fetch` asks the store for a range, `locate` where to read from an offset on."""
 
     fetch: Callable[[int, int], Awaitable[bytes]]
@@ -28,7 +28,7 @@ class Ways:
 
 
 @dataclass(slots=True)
-class First:
+class FirstBytes:
     """The first bytes. `digest`: what they were hashed to on their way, if they were; `url`: where they came from, if not the store."""
 
     data: bytes
@@ -39,12 +39,12 @@ class First:
 class Download:
     """An artifact, or a range of it, on its way. `length` bytes will come."""
 
-    def __init__(self, ref: ArtifactRef, offset: int, length: int, first: First, ways: Ways) -> None:
+    def __init__(self, ref: ArtifactRef, offset: int, length: int, first: FirstBytes, sources: Sources) -> None:
         self.ref = ref
         self.offset = offset
         self.length = length
         self._first = first
-        self._ways = ways
+        self._sources = sources
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """Yield the bytes in order, at most CHUNK_BYTES at a time. Close it (`aclose`) when leaving early.
@@ -92,24 +92,24 @@ class Download:
         while url is not None and at < end:
             start = at
             try:
-                async with aclosing(self._ways.reads.stream(url.url, at, end - at)) as pieces:
+                async with aclosing(self._sources.reads.stream(url.url, at, end - at)) as pieces:
                     async for piece in pieces:
                         at += len(piece)
                         yield piece
             except ReadFailed as error:
                 if is_new and at == start:
-                    self._ways.reads.pause(str(error))
+                    self._sources.reads.pause(str(error))
                     return
-                url, is_new = await self._ways.locate(at), True
+                url, is_new = await self._sources.locate(at), True
 
     async def _ranges(self, at: int, end: int, data: bytes = b"") -> AsyncGenerator[bytes, None]:
         """Yield `data`, and what the store gives from `at` on, a window of ranges under way."""
         under_way: deque[asyncio.Future[bytes]] = deque()
         try:
             while data or at < end:
-                while at < end and len(under_way) < _WINDOW:
+                while at < end and len(under_way) < _RANGES_UNDER_WAY:
                     length = min(CHUNK_BYTES, end - at)
-                    under_way.append(asyncio.ensure_future(self._ways.fetch(at, length)))
+                    under_way.append(asyncio.ensure_future(self._sources.fetch(at, length)))
                     at += length
                 if data:
                     yield data

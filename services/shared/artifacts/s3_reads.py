@@ -28,14 +28,14 @@ T = TypeVar("T")
 logger = structlog.get_logger(__name__)
 
 _THREADS = 16
-_CONNECT_S, _SILENCE_S = 2.0, 3.0
+_CONNECT_S, _READ_TIMEOUT_S = 2.0, 3.0
 _OPEN_S = 6.0
 """Until the first byte, the search for the server's address included, which nothing else bounds."""
-_SMALL_S = 15.0
+_READ_S = 15.0
 """For all bytes of a read in one piece."""
 _PAUSE_S = 60.0
-_PIECE = 1 << 20
-_HASHED_AT_ONCE = 256 << 10
+_PIECE_BYTES = 1 << 20
+_HASH_BLOCK_BYTES = 256 << 10
 _OK, _PARTIAL = 200, 206
 
 
@@ -54,7 +54,7 @@ class S3Reads:
     def __init__(self, *, allowed: bool = True) -> None:
         self._allowed = allowed
         self._paused_until = 0.0
-        timeout = Timeout(connect=_CONNECT_S, read=_SILENCE_S)
+        timeout = Timeout(connect=_CONNECT_S, read=_READ_TIMEOUT_S)
         self._pool = PoolManager(num_pools=2, maxsize=_THREADS, timeout=timeout, retries=False)
         self._threads = ThreadPoolExecutor(_THREADS, "s3-read")
         weakref.finalize(self, self._pool.clear)
@@ -74,48 +74,48 @@ class S3Reads:
         """Return `length` bytes from `offset` on, and their SHA-256 so far. `whole`: there are no others. Raises ReadFailed."""
 
         def work() -> tuple[bytes, "hashlib._Hash"]:
-            answer = self._ask(url, offset, length, whole=whole)
+            answer = self._request(url, offset, length, whole=whole)
             try:
                 digest, pieces, left = hashlib.sha256(), [], length
                 while left:
-                    pieces.append(_next(answer, min(left, _HASHED_AT_ONCE)))
+                    pieces.append(_next(answer, min(left, _HASH_BLOCK_BYTES)))
                     digest.update(pieces[-1])
                     left -= len(pieces[-1])
                 return b"".join(pieces), digest
             finally:
-                _let_go(answer)
+                _release(answer)
 
-        return await self._in_thread(work, _SMALL_S)
+        return await self._in_thread(work, _READ_S)
 
     async def stream(self, url: str, offset: int, length: int) -> AsyncGenerator[bytes, None]:
         """Yield `length` bytes from `offset` on, the next ones being read meanwhile. Close it (`aclose`). Raises ReadFailed."""
-        answer = await self._in_thread(lambda: self._ask(url, offset, length, whole=False), _OPEN_S, _let_go)
+        answer = await self._in_thread(lambda: self._request(url, offset, length, whole=False), _OPEN_S, _release)
         reading: asyncio.Future[bytes] | None = None
         try:
             left, loop = length, asyncio.get_running_loop()
             while left or reading is not None:
-                done = await _heard(asyncio.shield(reading)) if reading is not None else b""
-                size = min(left, _PIECE)
+                done = await _reply_of(asyncio.shield(reading)) if reading is not None else b""
+                size = min(left, _PIECE_BYTES)
                 left -= size
                 reading = loop.run_in_executor(self._threads, partial(_next, answer, size)) if size else None
                 if done:
                     yield done
         finally:
             if reading is None or reading.done():
-                _let_go(answer)
+                _release(answer)
             else:
-                reading.add_done_callback(partial(_end, answer))
+                reading.add_done_callback(partial(_abandon, answer))
 
-    def _ask(self, url: str, offset: int, length: int, *, whole: bool) -> BaseHTTPResponse:
+    def _request(self, url: str, offset: int, length: int, *, whole: bool) -> BaseHTTPResponse:
         """Ask for `length` bytes from `offset` on; `whole`: these are all. Raises ReadFailed unless exactly they will follow."""
         headers = {"Accept-Encoding": "identity"} | ({} if whole else {"Range": f"bytes={offset}-{offset + length - 1}"})
-        ask = partial(self._pool.request, "GET", url, headers=headers, preload_content=False, decode_content=False, redirect=False)
+        request = partial(self._pool.request, "GET", url, headers=headers, preload_content=False, decode_content=False, redirect=False)
         try:
-            answer: BaseHTTPResponse = ask()
+            answer: BaseHTTPResponse = request()
         except ProtocolError:  # The server has just closed what was kept for it.
-            answer = ask()
-        told = answer.headers.get("Content-Range")
-        is_other = told is not None and not told.startswith(f"bytes {offset}-{offset + length - 1}/")
+            answer = request()
+        sent_range = answer.headers.get("Content-Range")
+        is_other = sent_range is not None and not sent_range.startswith(f"bytes {offset}-{offset + length - 1}/")
         # Of a range, rclone says 200 and the range's length.
         if answer.status not in {_OK, _PARTIAL} or answer.length_remaining != length or "Content-Encoding" in answer.headers or is_other:
             answer.close()
@@ -127,7 +127,7 @@ class S3Reads:
         job = asyncio.get_running_loop().run_in_executor(self._threads, work)
         try:
             async with asyncio.timeout(limit_s):
-                return await _heard(asyncio.shield(job))
+                return await _reply_of(asyncio.shield(job))
         except TimeoutError:
             raise ReadFailed("no answer in time") from None
         finally:
@@ -135,7 +135,7 @@ class S3Reads:
                 job.add_done_callback(lambda late: undo(late.result()) if not late.cancelled() and late.exception() is None else None)
 
 
-async def _heard(job: "asyncio.Future[T]") -> T:
+async def _reply_of(job: "asyncio.Future[T]") -> T:
     try:
         return await job
     except (HTTPError, OSError, ValueError) as error:
@@ -149,14 +149,14 @@ def _next(answer: BaseHTTPResponse, length: int) -> bytes:
     return data
 
 
-def _let_go(answer: BaseHTTPResponse) -> None:
+def _release(answer: BaseHTTPResponse) -> None:
     """Give the connection back if all of the answer was read; end it otherwise."""
     if answer.length_remaining:
         answer.close()
     answer.release_conn()
 
 
-def _end(answer: BaseHTTPResponse, reading: "asyncio.Future[bytes]") -> None:
+def _abandon(answer: BaseHTTPResponse, reading: "asyncio.Future[bytes]") -> None:
     if not reading.cancelled():
         reading.exception()  # Somebody has looked.
     answer.close()

@@ -5,8 +5,8 @@ import hashlib
 import tempfile
 from typing import Protocol
 
-_IN_MEMORY = 4 << 20
-_SMALL = 128 << 10
+_MAX_MEMORY_BYTES = 4 << 20
+_INLINE_HASH_BYTES = 128 << 10
 """Hashing less than that is not worth a thread."""
 
 
@@ -41,7 +41,7 @@ class Bytes:
 
     async def sha256(self) -> str:
         """Return their digest."""
-        if self.size < _SMALL:
+        if self.size < _INLINE_HASH_BYTES:
             return hashlib.sha256(self._view).hexdigest()
         return (await asyncio.to_thread(hashlib.sha256, self._view)).hexdigest()
 
@@ -58,7 +58,7 @@ class Spool:
     def __init__(self) -> None:
         self.size = 0
         self._digest = hashlib.sha256()
-        self._file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115, `close` is what its owner calls
+        self._file = tempfile.SpooledTemporaryFile(max_size=_MAX_MEMORY_BYTES)  # noqa: SIM115, `close` is what its owner calls
 
     async def add(self, chunk: bytes) -> None:
         """Append a piece."""

@@ -1,7 +1,7 @@
-"""The marks that a tool's output schema puts on its result, and what they mean (docs/tools.md): pure functions on JSON values.
+"""The annotations of a tool's output schema and what they do to its result (docs/tools.md). Pure functions on JSON values.
 
-`artifact`, `stream`, `stream_id` and `source_field` are marks on a property, `produces_sources` on a model. tool_runner takes every result
-apart once (`separate`); the planner redacts again whatever still bears a mark. Nothing in here raises on a value, whatever it holds.
+`artifact`, `stream`, `stream_id` and `source_field` annotate a property, `produces_sources` a model. The tool runner separates each result
+once (`separate`). The planner redacts again, for results that still hold annotated values. No function here raises on any value.
 """
 
 from services.shared.redaction.arguments import Arguments, arguments_of
@@ -15,12 +15,12 @@ from services.shared.redaction.limits import (
     PREVIEW_CHARACTERS,
     heavy_paths,
 )
-from services.shared.redaction.nodes import Marks, Schema, read_marks
+from services.shared.redaction.nodes import Annotations, Schema, read_annotations
 from services.shared.redaction.paths import Path, dotted
 from services.shared.redaction.placeholders import is_placeholder, json_type, placeholder, placeholder_of, stored_size, wire_size
 from services.shared.redaction.plain import plain, well_formed
 from services.shared.redaction.references import as_reference, holds_reference, shortened
-from services.shared.redaction.separation import Parts, Streams, collect, redact, restore, separate
+from services.shared.redaction.separation import SeparatedResult, Streams, collect, redact, restore, separate
 from services.shared.redaction.sources import extract_sources, source_of, unique_sources
 
 __all__ = [
@@ -30,12 +30,12 @@ __all__ = [
     "HTTP_INLINE_BYTES",
     "INLINE_BYTES",
     "PREVIEW_CHARACTERS",
+    "Annotations",
     "Arguments",
     "Blob",
-    "Marks",
-    "Parts",
     "Path",
     "Schema",
+    "SeparatedResult",
     "Streams",
     "arguments_of",
     "as_reference",
@@ -51,7 +51,7 @@ __all__ = [
     "placeholder",
     "placeholder_of",
     "plain",
-    "read_marks",
+    "read_annotations",
     "redact",
     "restore",
     "separate",

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from services.shared.redaction.nodes import Schema, read_marks
+from services.shared.redaction.nodes import Schema, read_annotations
 from services.shared.redaction.views import Views
 
 
@@ -16,7 +16,7 @@ class Arguments(NamedTuple):
 def arguments_of(schema: Schema) -> Arguments:
     """Return a tool's arguments. It takes others when its schema says so, or when it declares none and does not forbid any."""
     views = Views()
-    view = views.of([read_marks(schema).root], {})
+    view = views.of([read_annotations(schema).root], {})
     nodes = [*view.applying, *views.of(view.aside, {}).applying]
     names = frozenset(name for node in nodes for name in node.properties)
     extras = [node.additional for node in nodes if node.additional]

@@ -1,4 +1,4 @@
-"""A JSON Schema, read once into nodes that say where its marks are.
+"""A JSON Schema, read once into nodes that say where its annotations are.
 
 Rule 1: references are local; one that leads nowhere makes its place unknown, and what is unknown is hidden.
 Rule 2: reading never recurses, so no schema is too deep, and a recursive one becomes a cycle of nodes.
@@ -67,38 +67,38 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Marks:
+class Annotations:
     """A schema that was read: its root, and the stream ids that it names."""
 
     root: Node
     stream_ids: frozenset[str]
 
 
-def read_marks(schema: "Schema | Marks") -> Marks:
+def read_annotations(schema: "Schema | Annotations") -> Annotations:
     """Read a schema. Whoever redacts many values of one tool keeps the result and passes it instead of the schema."""
-    if isinstance(schema, Marks):
+    if isinstance(schema, Annotations):
         return schema
     reader = _Reader(schema)
     root = reader.node(schema)
     reader.read_all()
     nodes = reader.nodes
-    _spread(nodes, [node for node in nodes if node.artifact or node.unknown], "hides")
-    _spread(nodes, [node for node in nodes if node.produces_sources], "cites")
-    return Marks(root, frozenset(node.stream_id for node in nodes if node.stream_id))
+    _propagate(nodes, [node for node in nodes if node.artifact or node.unknown], "hides")
+    _propagate(nodes, [node for node in nodes if node.produces_sources], "cites")
+    return Annotations(root, frozenset(node.stream_id for node in nodes if node.stream_id))
 
 
-def _spread(nodes: Iterable[Node], marked: list[Node], flag: str) -> None:
+def _propagate(nodes: Iterable[Node], annotated: list[Node], flag: str) -> None:
     """Set a flag on the marked nodes and on all from which they can be reached."""
-    holders: dict[Node, list[Node]] = {}
+    parents: dict[Node, list[Node]] = {}
     for node in nodes:
         for part in node.parts():
-            holders.setdefault(part, []).append(node)
-    todo = list(marked)
+            parents.setdefault(part, []).append(node)
+    todo = list(annotated)
     while todo:
         node = todo.pop()
         if not getattr(node, flag):
             setattr(node, flag, True)
-            todo.extend(holders.get(node, ()))
+            todo.extend(parents.get(node, ()))
 
 
 class _Reader:
@@ -126,13 +126,13 @@ class _Reader:
     def read_all(self) -> None:
         while self._todo:
             node, schema = self._todo.popleft()
-            self._read_marks(node, schema)
+            self._read_annotations(node, schema)
             self._read_shape(node, schema)
             self._read_object(node, schema)
             self._read_array(node, schema)
             self._read_composition(node, schema)
 
-    def _read_marks(self, node: Node, schema: Mapping[str, Any]) -> None:
+    def _read_annotations(self, node: Node, schema: Mapping[str, Any]) -> None:
         node.stream_id = _text(schema.get("stream_id"))
         node.stream = bool(schema.get("stream", node.stream_id))
         node.source_field = _text(schema.get("source_field"))

@@ -8,7 +8,7 @@ import re
 
 Path = tuple[str | int, ...]
 
-WHOLE = "$"
+ROOT = "$"
 _PLAIN = re.compile(r'[^.\[\]"$\s\x00-\x1f][^.\[\]"\x00-\x1f]*')
 
 
@@ -22,4 +22,4 @@ def dotted(path: Path) -> str:
             text += f".{step}" if text else step
         else:
             text += f"[{json.dumps(step)}]"
-    return text or WHOLE
+    return text or ROOT

@@ -10,7 +10,7 @@ from typing import Any
 
 from contracts.artifacts import ArtifactRef
 from contracts.payload import Source
-from services.shared.redaction.nodes import Marks, Node, Schema, read_marks
+from services.shared.redaction.nodes import Annotations, Node, Schema, read_annotations
 from services.shared.redaction.paths import Path, dotted
 from services.shared.redaction.placeholders import declared_bytes, is_placeholder, placeholder, placeholder_of
 from services.shared.redaction.references import as_reference
@@ -22,7 +22,7 @@ Streams = Sequence[str] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class SeparatedResult:
     """A result taken apart. `artifacts` maps dotted paths to values as they came; binary ones are bytes.
 
     `claimed`: dotted path -> id of the stream that has shown the field there; `unclaimed`: ids of streams that belong to no field.
@@ -35,21 +35,21 @@ class Parts:
     claimed: dict[str, str] = field(default_factory=dict)
 
 
-def separate(value: Any, schema: Schema | Marks, *, streamed: Streams = None) -> Parts:
+def separate(value: Any, schema: Schema | Annotations, *, streamed: Streams = None) -> SeparatedResult:
     """Collect artifacts and sources from the whole result, then redact it for the model."""
-    marks = read_marks(schema)
-    names = _StreamNames(marks, streamed)
-    observation = _redacted(value, marks, names)
-    return Parts(observation, collect(value, marks), extract_sources(value, marks), names.unclaimed(), names.claimed)
+    annotations = read_annotations(schema)
+    names = _StreamNames(annotations, streamed)
+    observation = _redacted(value, annotations, names)
+    return SeparatedResult(observation, collect(value, annotations), extract_sources(value, annotations), names.unclaimed(), names.claimed)
 
 
-def redact(value: Any, schema: Schema | Marks, *, streamed: Streams = None) -> Any:
+def redact(value: Any, schema: Schema | Annotations, *, streamed: Streams = None) -> Any:
     """Return `value` with a placeholder for every marked value; null stays null. The input is not changed, unmarked parts are shared."""
-    marks = read_marks(schema)
-    return _redacted(value, marks, _StreamNames(marks, streamed))
+    annotations = read_annotations(schema)
+    return _redacted(value, annotations, _StreamNames(annotations, streamed))
 
 
-def _redacted(value: Any, marks: Marks, names: "_StreamNames") -> Any:
+def _redacted(value: Any, annotations: Annotations, names: "_StreamNames") -> Any:
     def hide(path: Path, hidden: Any, nodes: list[Node]) -> Any:
         if hidden is None or is_placeholder(hidden):
             return hidden
@@ -57,10 +57,10 @@ def _redacted(value: Any, marks: Marks, names: "_StreamNames") -> Any:
         ref = as_reference(hidden)
         return placeholder_of(ref, stream=stream) if ref else placeholder(_meant(hidden, nodes), stream=stream)
 
-    return _Walk(hide).step(value, [marks.root], ())
+    return _Walk(hide).step(value, [annotations.root], ())
 
 
-def collect(value: Any, schema: Schema | Marks) -> dict[str, Any]:
+def collect(value: Any, schema: Schema | Annotations) -> dict[str, Any]:
     """Return every marked value under its dotted path; a null too, a placeholder not. Text that the schema calls binary becomes bytes."""
     found: dict[str, Any] = {}
 
@@ -69,7 +69,7 @@ def collect(value: Any, schema: Schema | Marks) -> dict[str, Any]:
             found[dotted(path)] = _meant(marked, nodes)
         return marked
 
-    _Walk(keep).step(value, [read_marks(schema).root], ())
+    _Walk(keep).step(value, [read_annotations(schema).root], ())
     return found
 
 
@@ -116,11 +116,11 @@ class _Walk:
 class _StreamNames:
     """Which stream id belongs to which field: the declared one, else one of the call's that nobody declared or claimed yet."""
 
-    def __init__(self, marks: Marks, streamed: Streams) -> None:
+    def __init__(self, annotations: Annotations, streamed: Streams) -> None:
         self._streamed = streamed
         self.claimed: dict[str, str] = {}
         """Dotted path -> the stream of the field there."""
-        self._free = [stream for stream in dict.fromkeys(streamed or ()) if stream not in marks.stream_ids]
+        self._free = [stream for stream in dict.fromkeys(streamed or ()) if stream not in annotations.stream_ids]
 
     def of(self, path: Path, nodes: list[Node]) -> str | None:
         if not any(node.stream for node in nodes):

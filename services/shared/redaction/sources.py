@@ -10,7 +10,7 @@ from typing import Any
 
 from contracts.payload import Source
 from services.shared.redaction.limits import EVENT_INLINE_BYTES
-from services.shared.redaction.nodes import Marks, Node, Schema, read_marks
+from services.shared.redaction.nodes import Annotations, Node, Schema, read_annotations
 from services.shared.redaction.placeholders import is_placeholder, wire_size
 from services.shared.redaction.plain import well_formed
 from services.shared.redaction.views import MAX_DEPTH, View, Views
@@ -19,9 +19,9 @@ TEXT_CHARACTERS = 4096
 """The longest text of a source; a longer snippet is cut, since sources travel inside messages."""
 
 
-def extract_sources(value: Any, schema: Schema | Marks) -> list[Source]:
+def extract_sources(value: Any, schema: Schema | Annotations) -> list[Source]:
     """Return the sources of a result in reading order, each (title, url, snippet) once, together within 128 KiB."""
-    found = unique_sources(_walk(Views(), value, [read_marks(schema).root], 0))
+    found = unique_sources(_walk(Views(), value, [read_annotations(schema).root], 0))
     room = EVENT_INLINE_BYTES
     kept = []
     for source in found:

@@ -1,10 +1,10 @@
-"""Which subschemas apply to a value: all of `allOf` and `$ref`, and of a union the members that fit.
+"""Which subschemas apply to a value: all of `allOf` and `$ref`, and those members of a union that may fit.
 
-A member is set aside only when it certainly does not fit: another type, a constant that differs, a required name that is missing.
-Keywords that are not looked at (`pattern`, `minimum`, `not` …) count as fitting, so doubt leads to more marks, never to fewer. When no
-member fits, all apply; when the fitting ones do not declare a name, those set aside decide.
+A member is excluded only when it certainly does not fit: another type, a different constant, a missing required name. Keywords that are
+not evaluated (`pattern`, `minimum`, `not` …) count as fitting, so doubt leads to more annotations, never to fewer. When no member fits,
+all of them apply. When the fitting members do not declare a name, the excluded ones decide.
 
-Rule: the work is linear in the value, whatever the schema is. Beyond its bound nothing is known of what is left, so all of it is hidden.
+Rule: the work is linear in the value, whatever the schema is. A value beyond the bound is hidden as a whole.
 """
 
 from collections.abc import Mapping
@@ -18,8 +18,8 @@ from services.shared.redaction.placeholders import is_placeholder
 MAX_DEPTH = 64
 """Levels of nesting that are followed; what lies deeper is hidden as a whole where anything in it could be marked."""
 
-_FIRST_LOOKS = 100_000
-_LOOKS_PER_VALUE = 100
+_FIRST_CHECKS = 100_000
+_CHECKS_PER_VALUE = 100
 """How often subschemas are held against a value and its parts: so often at first, and so often for each part more."""
 _UNKNOWN = Node(unknown=True, hides=True)
 
@@ -50,12 +50,12 @@ class Views:
 
     def __init__(self) -> None:
         self._judged: dict[tuple[int, int], bool] = {}
-        self._looks_left = _FIRST_LOOKS
+        self._checks_left = _FIRST_CHECKS
 
     def of(self, nodes: list[Node], value: Any) -> View:
         """Return what applies to `value` where `nodes` do."""
-        self._looks_left += _LOOKS_PER_VALUE
-        if self._looks_left < 0:
+        self._checks_left += _CHECKS_PER_VALUE
+        if self._checks_left < 0:
             return View([_UNKNOWN], [])
         applying: list[Node] = []
         aside: list[Node] = []
@@ -73,12 +73,12 @@ class Views:
                 more.extend(fitting or union)
                 aside.extend(member for member in union if fitting and member not in fitting)
             todo.extend(reversed(more))
-        self._looks_left -= len(applying)
-        return View(applying, aside) if self._looks_left >= 0 else View([_UNKNOWN], [])
+        self._checks_left -= len(applying)
+        return View(applying, aside) if self._checks_left >= 0 else View([_UNKNOWN], [])
 
     def of_key(self, view: View, value: Mapping[str, Any], key: str) -> list[Node]:
         """Return the nodes that apply to `value[key]`."""
-        self._looks_left -= len(view.applying)
+        self._checks_left -= len(view.applying)
         found = [part for node in view.applying for part in _for_key(node, key)]
         if not found and view.aside:
             found = [part for node in self.of(view.aside, value).applying for part in _for_key(node, key)]
@@ -86,7 +86,7 @@ class Views:
 
     def of_index(self, view: View, value: Any, index: int) -> list[Node]:
         """Return the nodes that apply to `value[index]` of a list."""
-        self._looks_left -= len(view.applying)
+        self._checks_left -= len(view.applying)
         found = [part for node in view.applying for part in _for_index(node, index)]
         if not found and view.aside:
             found = [part for node in self.of(view.aside, value).applying for part in _for_index(node, index)]
@@ -94,10 +94,10 @@ class Views:
 
     def fits(self, node: Node, value: Any, depth: int = 0) -> bool:
         """Tell whether `value` may fit a subschema; False is certain."""
-        self._looks_left -= 1
+        self._checks_left -= 1
         if node.never or not _plain_fits(node, value):
             return False
-        if depth >= MAX_DEPTH or self._looks_left < 0:
+        if depth >= MAX_DEPTH or self._checks_left < 0:
             return True
         place = (id(node), id(value))
         known = self._judged.get(place)

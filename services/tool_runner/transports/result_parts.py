@@ -10,13 +10,13 @@ from pydantic import ValidationError
 
 from contracts.tools import ToolFailure
 from services.tool_runner.errors import ResultTooLarge
-from services.tool_runner.transports.nats import Heard
+from services.tool_runner.transports.nats import CallEvent
 
-_MAX_REASON = 2000
-_IN_MEMORY = 4 << 20
+_MAX_REASON_CHARACTERS = 2000
+_MAX_MEMORY_BYTES = 4 << 20
 
 
-class Whole:
+class ResultBody:
     """What a tool answered, JSON still to be read. `size` counts its bytes; whoever has it closes it."""
 
     def __init__(self, data: bytes = b"") -> None:
@@ -28,7 +28,7 @@ class Whole:
     def add(self, part: bytes) -> None:
         """Append a part."""
         if self._file is None:
-            self._file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115, `close` is what its owner calls
+            self._file = tempfile.SpooledTemporaryFile(max_size=_MAX_MEMORY_BYTES)  # noqa: SIM115, `close` is what its owner calls
         self._file.write(part)
         self.size += len(part)
         self.count += 1
@@ -47,50 +47,52 @@ class Whole:
             self._file.close()
 
 
-class Parts:
+class ResultParts:
     """The parts of one call's result, apart for each question: two copies that answer do not mix."""
 
     def __init__(self, tool: str, max_bytes: int) -> None:
         self._tool = tool
         self._max_bytes = max_bytes
-        self._parts: dict[str, Whole] = {}
+        self._parts: dict[str, ResultBody] = {}
 
-    def add(self, heard: Heard) -> None:
+    def add(self, event: CallEvent) -> None:
         """Keep a part. Raises ResultTooLarge."""
-        whole = self._parts.setdefault(heard.key, Whole())
-        self._check(whole.size + len(heard.data))
-        whole.add(heard.data)
+        result = self._parts.setdefault(event.key, ResultBody())
+        self._check(result.size + len(event.data))
+        result.add(event.data)
 
-    def whole(self, heard: Heard) -> Whole | None:
-        """Return the result that `heard` ends, or None when parts of it are missing. Raises ResultTooLarge."""
-        if heard.parts is None:
-            self._check(len(heard.data))
-            return Whole(heard.data)
-        whole = self._parts.pop(heard.key, Whole())
-        if str(whole.count) == heard.parts.strip():
-            return whole
-        whole.close()
+    def joined(self, event: CallEvent) -> ResultBody | None:
+        """Return the result that `event` ends, or None when parts of it are missing. Raises ResultTooLarge."""
+        if event.parts is None:
+            self._check(len(event.data))
+            return ResultBody(event.data)
+        result = self._parts.pop(event.key, ResultBody())
+        if str(result.count) == event.parts.strip():
+            return result
+        result.close()
         return None
 
     def close(self) -> None:
-        """Let go of what never became whole."""
-        for whole in self._parts.values():
-            whole.close()
+        """Close results that never became complete."""
+        for result in self._parts.values():
+            result.close()
 
     def _check(self, size: int) -> None:
         if size > self._max_bytes:
             raise ResultTooLarge(f"the result of {self._tool} is above {self._max_bytes} bytes; ask for less, or for a part of it")
 
 
-def failure_of(heard: Heard) -> ToolFailure:
+def failure_of(event: CallEvent) -> ToolFailure:
     """Read a failure, whatever its form: ours, an error of a micro library, or just words."""
-    if heard.kind == "refused":
-        return ToolFailure(reason=heard.data.decode(errors="replace")[:_MAX_REASON])
+    if event.kind == "service_error":
+        return ToolFailure(reason=event.data.decode(errors="replace")[:_MAX_REASON_CHARACTERS])
     try:
-        failure = ToolFailure.model_validate_json(heard.data)
+        failure = ToolFailure.model_validate_json(event.data)
     except ValidationError:
-        failure = ToolFailure(reason=_words(heard.data) or "the tool failed and did not say why")
-    return failure if len(failure.reason) <= _MAX_REASON else failure.model_copy(update={"reason": failure.reason[:_MAX_REASON] + "…"})
+        failure = ToolFailure(reason=_words(event.data) or "the tool failed and did not say why")
+    if len(failure.reason) <= _MAX_REASON_CHARACTERS:
+        return failure
+    return failure.model_copy(update={"reason": failure.reason[:_MAX_REASON_CHARACTERS] + "…"})
 
 
 def _words(data: bytes) -> str:

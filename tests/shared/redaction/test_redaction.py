@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from services.shared.redaction import collect, read_marks, redact, separate
+from services.shared.redaction import collect, read_annotations, redact, separate
 from services.shared.redaction.views import MAX_DEPTH
 
 HIDDEN = "<artifact:str size=4B>"
@@ -76,7 +76,7 @@ def test_a_marked_value_is_hidden_and_collected_wherever_it_stands(schema: Any, 
 SHOWING = {
     "no schema": (None, {"a": "seen"}),
     "any value": (True, {"a": "seen"}),
-    "no marks": (obj(a=TEXT), {"a": "seen"}),
+    "no annotations": (obj(a=TEXT), {"a": "seen"}),
     "a property called artifact": (obj(artifact=TEXT, stream=TEXT), {"artifact": "seen", "stream": "seen"}),
     "false is no mark": (obj(a={"artifact": False}), {"a": "seen"}),
     "nothing to hide": (obj(a={"anyOf": [BLOB, {"type": "null"}]}), {"a": None}),
@@ -186,8 +186,8 @@ def test_the_input_is_not_changed_and_unmarked_parts_are_shared() -> None:
 
 def test_many_values_of_one_tool_share_a_schema_that_was_read_once() -> None:
     """Reading the schema is the smaller part of the work, but still one."""
-    marks = read_marks(obj(blob=BLOB))
-    assert [redact({"blob": text}, marks)["blob"] for text in ("a", "bb")] == ["<artifact:str size=1B>", "<artifact:str size=2B>"]
+    annotations = read_annotations(obj(blob=BLOB))
+    assert [redact({"blob": text}, annotations)["blob"] for text in ("a", "bb")] == ["<artifact:str size=1B>", "<artifact:str size=2B>"]
 
 
 def test_a_long_list_of_unions_costs_about_as_much_per_item_as_a_short_one() -> None:

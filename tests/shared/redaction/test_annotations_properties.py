@@ -36,13 +36,13 @@ def canaries(draw: st.DrawFn) -> Any:
 @st.composite
 def marked(draw: st.DrawFn) -> Made:
     """A marked property."""
-    marks: list[dict[str, Any]] = [
+    annotations: list[dict[str, Any]] = [
         {"artifact": True},
         {"artifact": "yes"},
         {"stream": True},
         {"artifact": True, "stream": True, "stream_id": "s"},
     ]
-    return Made(dict(draw(st.sampled_from(marks))), canaries(draw))
+    return Made(dict(draw(st.sampled_from(annotations))), canaries(draw))
 
 
 @st.composite
@@ -53,7 +53,7 @@ def visible(draw: st.DrawFn) -> Made:
 
 @st.composite
 def decoys(draw: st.DrawFn) -> Any:
-    """A schema without marks that may or may not fit what it is offered."""
+    """A schema without annotations that may or may not fit what it is offered."""
     part = draw(st.sampled_from([{}, True, {"type": "string"}, {"type": "object"}, {"required": ["zzz"]}, {"const": 1}]))
     return draw(st.sampled_from([part, {"properties": {"a": part, "b": part}}, {"additionalProperties": part}, {"items": part}]))
 
