@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,6 +28,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 TENANT = subjects.DEFAULT_TENANT
 LIMIT = 3
 PLANNER = "planner-1"
+_TOO_MUCH_FOR_A_RECORD = (1 << 20) - 1000
 
 
 @contextmanager
@@ -63,9 +65,9 @@ async def bus(stack: Stack) -> AsyncIterator[Bus]:
     await bus.leave()
 
 
-async def _ask(bus: Bus, query: str) -> str:
+async def _ask(bus: Bus, query: str, **more: Any) -> str:
     run, now = new_id(), time.time_ns() // 1_000_000
-    request = RunRequested(run_id=run, tenant=TENANT, requested_at=now, trace_id=new_id(), query=query)
+    request = RunRequested(run_id=run, tenant=TENANT, requested_at=now, trace_id=new_id(), query=query, **more)
     await bus.publish(subjects.request(TENANT, run), request.model_dump_json().encode(), {"Nats-Msg-Id": run})
     return run
 
@@ -117,3 +119,16 @@ async def test_a_run_that_kills_its_planner_each_time_is_set_aside(stack: Stack,
     assert end.code == "poisoned"
     assert len(model.ledger) == LIMIT + 1
     assert [subject for subject, _, _ in await evidence.dead(bus)] == [subjects.request(TENANT, run)]
+
+
+async def test_a_message_whose_handling_fails_each_time_is_set_aside(stack: Stack, model: PlannedModel, bus: Bus) -> None:
+    """The request fits into its queue, and the record that would open its run into no log: the write is refused again and again."""
+    model.say(Say(text='{"next_node": "final_response", "args": {"answer": "Yes."}}'))
+    run = await _ask(bus, "?" * _TOO_MUCH_FOR_A_RECORD)
+    end = await _ended(bus, run)
+    assert isinstance(end, Error)
+    assert end.code == "poisoned"
+    assert [subject for subject, _, _ in await evidence.dead(bus)] == [subjects.request(TENANT, run)]
+    # The first handling is not counted.
+    assert stack.log_of(PLANNER).read_bytes().count(b"handling_failed") == LIMIT + 1
+    assert isinstance(await _ended(bus, await _ask(bus, "Is anybody there?")), Done)

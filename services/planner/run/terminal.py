@@ -16,6 +16,8 @@ _MAX_RECORD = (1 << 20) - 8192
 """Bytes of a record as stored: the stream's limit less headers."""
 _MAX_ANSWER = 600_000
 """Bytes of an answer as JSON; the rest of a record is for what stands beside it."""
+_MAX_SHOWN_ANSWER = 430_000
+"""The same where a chunk in the same record repeats the answer."""
 _MOST_BYTES = 6
 _BESIDE = 100_000
 """Bytes of the steps in the record of an ending, shortened."""
@@ -33,11 +35,16 @@ def _payload(run: Run, reason: Reason, args: dict[str, Any], warnings: tuple[str
         warnings=(*run.warnings, *superseded, *_unchecked(run), *warnings),
         reflection_score=score,
     )
-    answer = _cut(found.raw_answer)
-    if answer == found.raw_answer:
-        return found
-    warning = f"the answer was cut: it had {len(found.raw_answer):,} characters"
-    return found.model_copy(update={"raw_answer": answer, "warnings": [*found.warnings, warning]})
+    return found.model_copy(update=_with_answer_cut(found, _MAX_ANSWER))
+
+
+def _with_answer_cut(payload: FinalPayload, limit: int) -> dict[str, Any]:
+    """The fields that change where the answer is cut to `limit` bytes; none where it fits."""
+    answer = _cut(payload.raw_answer, limit)
+    if answer == payload.raw_answer:
+        return {}
+    warning = f"the answer was cut: it had {len(payload.raw_answer):,} characters"
+    return {"raw_answer": answer, "warnings": [*payload.warnings, warning]}
 
 
 def _unchecked(run: Run) -> tuple[str, ...]:
@@ -47,12 +54,12 @@ def _unchecked(run: Run) -> tuple[str, ...]:
     return (f"max_cost_usd of {run.limits.max_cost_usd:g} could not be checked: a model of this run has no known price",)
 
 
-def _cut(answer: str) -> str:
-    """As much of an answer as a record can hold. What counts is its size as JSON."""
-    if len(answer) <= _MAX_ANSWER // _MOST_BYTES:
+def _cut(answer: str, limit: int = _MAX_ANSWER) -> str:
+    """As much of an answer as `limit` bytes of a record can hold. What counts is its size as JSON."""
+    if len(answer) <= limit // _MOST_BYTES:
         return answer
-    while (size := len(orjson.dumps(answer))) > _MAX_ANSWER:
-        answer = answer[: int(len(answer) * _MAX_ANSWER / size * 0.99)]
+    while (size := len(orjson.dumps(answer))) > limit:
+        answer = answer[: int(len(answer) * limit / size * 0.99)]
     return answer
 
 
@@ -89,6 +96,7 @@ def shown(run: Run, events: list[Event]) -> list[Event]:
     was_shown = any(isinstance(event, Step) and event.node == FINAL_RESPONSE and event.status == "started" for event in events)
     if not isinstance(end, Done) or was_shown:
         return events
+    end = end.model_copy(update=_with_answer_cut(end, _MAX_SHOWN_ANSWER))
     return [*events[:-1], Chunk(seq=0, text=end.raw_answer, done=True, action_seq=run.turn + 1, attempt=1), end]
 
 
@@ -112,19 +120,20 @@ def fitting(record: Record) -> tuple[Record, bytes]:
     data = record.model_dump_json().encode()
     if len(data) <= _MAX_RECORD:
         return record, data
-    # The end repeats what a chunk says.
-    smaller = record.model_copy(update={"events": [_fitting(event) for event in record.events if not isinstance(event, Chunk)]})
+    # A chunk stays: the text of an end is shown in chunks, whatever else is left out.
+    room = _MAX_RECORD - _BESIDE - sum(len(event.model_dump_json().encode()) for event in record.events if isinstance(event, Chunk))
+    smaller = record.model_copy(update={"events": [_fitting(event, room) for event in record.events]})
     return smaller, smaller.model_dump_json().encode()
 
 
-def _fitting(event: Event) -> Event:
+def _fitting(event: Event, room: int) -> Event:
     if isinstance(event, Observed):
         fault = Fault(code="result_too_large", reason=f"the result is {_TOO_LARGE}")
         return event.model_copy(update={"status": "failed", "observation": None, "failure": fault, "artifacts": {}, "sources": []})
     if isinstance(event, Done):
-        return event.model_copy(update=_smaller(event))
+        return event.model_copy(update=_smaller(event, room))
     if isinstance(event, Error | Cancelled):
-        return event.model_copy(update={"payload": event.payload.model_copy(update=_smaller(event.payload))})
+        return event.model_copy(update={"payload": event.payload.model_copy(update=_smaller(event.payload, room))})
     if isinstance(event, Step):
         return event.model_copy(update={"reasoning": None, "thought": None, "warnings": []})
     if isinstance(event, Repaired):
@@ -132,14 +141,14 @@ def _fitting(event: Event) -> Event:
     return event
 
 
-def _smaller(payload: FinalPayload) -> dict[str, Any]:
-    """Leave out what may be large, the artifacts first."""
+def _smaller(payload: FinalPayload, room: int) -> dict[str, Any]:
+    """Leave out what may be large, the artifacts first, until `room` bytes hold the rest."""
     smaller: dict[str, Any] = {}
     for name, nothing in (("artifacts", {}), ("extra", {}), ("sources", []), ("suggested_actions", []), ("warnings", [])):
         if not getattr(payload, name):
             continue
         smaller[name] = nothing
         told = [*smaller.get("warnings", payload.warnings), f"{name} left out: {_TOO_LARGE}"]
-        if len(payload.model_copy(update={**smaller, "warnings": told}).model_dump_json().encode()) <= _MAX_RECORD - _BESIDE:
+        if len(payload.model_copy(update={**smaller, "warnings": told}).model_dump_json().encode()) <= room:
             return {**smaller, "warnings": told}
     return {**smaller, "warnings": [f"everything but the answer was left out: {_TOO_LARGE}"]}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from contracts.events import Done, Observed, Repaired, RunStarted, Step
+from contracts.events import Chunk, Done, Observed, Repaired, RunStarted, Step
 from contracts.payload import Source
 from contracts.records import Record
 from contracts.runs import RunLimits, RunRequested
@@ -51,6 +51,25 @@ def test_what_is_too_large_beside_the_answer_is_left_out(field: dict[str, object
     assert isinstance(fitted, Done)
     assert fitted.raw_answer == "yes"
     assert "left out" in fitted.warnings[-1]
+
+
+@pytest.mark.parametrize("unit", ["word ", "\x01", "😀"])
+def test_what_a_forced_end_says_is_shown_however_large_the_record_is(unit: str) -> None:
+    """The chunk and the end have the same text, with artifacts of a megabyte beside them."""
+    found = run()
+    done = terminal.budget_exhausted(found, "max_steps of 1", {"answer": unit * (2 * MB // len(unit))})
+    heavy = done.model_copy(update={"artifacts": {"t": {"chart": "x" * MB}}})
+    record, data = terminal.fitting(
+        Record(events=terminal.shown(found, [Step(step=1, node="t", status="failed", thought="t" * MB), heavy]))
+    )
+    assert len(data) < MB
+    chunk, end = record.events[-2:]
+    assert isinstance(chunk, Chunk)
+    assert isinstance(end, Done)
+    assert chunk.text == end.raw_answer
+    assert len(end.raw_answer) > 60_000
+    assert {"artifacts left out: larger than a record may be"} < set(end.warnings)
+    assert any("the answer was cut" in warning for warning in end.warnings)
 
 
 def test_other_facts_lose_what_nobody_needs() -> None:
