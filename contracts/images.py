@@ -24,7 +24,11 @@ class ImageInput(HttpInput):
 
     artifact_id: ArtifactId | None = None
     data: str | None = Field(
-        default=None, min_length=1, repr=False, description="a data URL in base64; it is stored, and the run refers to it"
+        default=None,
+        min_length=1,
+        repr=False,
+        description="a data URL in base64; it is stored, and the run refers to it",
+        json_schema_extra={"pattern": r"^[dD][aA][tT][aA]:"},
     )
     filename: str | None = Field(default=None, max_length=1000, description="for people, with `data`")
     detail: Detail | None = None

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, field_validator
 
 from .base import HttpInput, Message
 from .images import ImageInput, ImageRef, VisionMode
@@ -21,6 +21,8 @@ MODEL_NAME = r"^[^\s\x00-\x1f\x7f]+$"
 """What a model's name looks like: neither white space nor control characters."""
 Question = Annotated[str, AfterValidator(_said)]
 """Something that a model can be asked."""
+_SAYS_SOMETHING = r"[^\s\x1c-\x1f\x85]"
+"""The same for the schema."""
 
 
 ToolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
@@ -54,11 +56,19 @@ class LimitsInput(HttpInput):
     max_parallel: int | None = Field(default=None, ge=1, le=256)
     grace_s: float | None = Field(default=None, ge=0, le=31_536_000)
 
+    @field_validator("max_steps", "max_tool_calls", "max_tokens", "max_parallel", mode="before")
+    @classmethod
+    def _whole(cls, number: Any) -> Any:
+        """JSON has one kind of number, and 4.0 is 4."""
+        return int(number) if isinstance(number, float) and number.is_integer() else number
+
 
 class RunInput(HttpInput):
     """The body of `POST /v1/runs`."""
 
-    query: Question = Field(min_length=1, max_length=200_000, description="the question, as the user put it")
+    query: Question = Field(
+        min_length=1, max_length=200_000, description="the question, as the user put it", json_schema_extra={"pattern": _SAYS_SOMETHING}
+    )
     images: list[ImageInput] = Field(default_factory=list, max_length=64, description="shown to the model beside the question")
     vision: VisionMode | None = Field(
         default=None, description="images for a model that takes none: the run is refused, or goes on without; null: as its agent says"

@@ -61,6 +61,13 @@ class Output(StrEnum):
     jsonl = "jsonl"
 
 
+class Vision(StrEnum):
+    """What becomes of images that no model sees."""
+
+    strict = "strict"
+    lenient = "lenient"
+
+
 Format = Annotated[Output, typer.Option("-o", "--output", help="text for people, json for the result, jsonl for every event.")]
 
 
@@ -156,6 +163,9 @@ def run(
     image: Annotated[
         list[Path] | None, typer.Option(exists=True, dir_okay=False, help="A png, jpeg, webp or gif to show to the model; may be repeated.")
     ] = None,
+    vision: Annotated[
+        Vision | None, typer.Option(help="Images for a model that takes none: strict refuses the run, lenient drops them with a warning.")
+    ] = None,
     max_steps: Annotated[int | None, typer.Option(min=1)] = None,
     deadline_s: Annotated[float | None, typer.Option(min=0.001)] = None,
 ) -> None:
@@ -165,7 +175,7 @@ def run(
         images = image_inputs(image or ())
     except (OSError, ValueError) as error:
         raise typer.BadParameter(str(error), param_hint="--image") from None
-    given = {"agent": agent, "model": model, "tools": tool, "limits": limits or None, "images": images or None}
+    given = {"agent": agent, "model": model, "tools": tool, "limits": limits or None, "images": images or None, "vision": vision}
     _finish(_ask(_url(url), api_key, question, {name: value for name, value in given.items() if value is not None}, output))
 
 

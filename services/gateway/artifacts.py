@@ -18,9 +18,12 @@ router = APIRouter(dependencies=[Depends(known_query)], tags=["artifacts"])
 
 Limit = Annotated[int, Query(ge=1, le=500)]
 Position = Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$")]
-BYTES = {
-    "description": "The bytes, with the artifact's own media type.",
-    "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}},
+BYTES = {"description": "The bytes, with the artifact's own media type.", "content": {"*/*": {}}}
+FORM = {
+    "type": "object",
+    "required": ["file"],
+    "properties": {"file": {"type": "string", "format": "binary"}},
+    "additionalProperties": False,
 }
 
 
@@ -55,10 +58,11 @@ async def get_artifact(artifact_id: str, request: Request, here: Here, tenant: T
     response_model=ArtifactRef,
     openapi_extra={
         "requestBody": {
+            "description": "The file, under this or any other media type that its bytes agree with; or a form that holds it.",
             "required": False,  # An empty file has no body.
             "content": {
-                "*/*": {"schema": {"type": "string", "format": "binary"}},
-                "multipart/form-data": {"schema": {"type": "object", "properties": {"file": {"type": "string", "format": "binary"}}}},
+                "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+                "multipart/form-data": {"schema": FORM},
             },
         }
     },

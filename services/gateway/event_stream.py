@@ -10,7 +10,7 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import ExitStack, aclosing, contextmanager
 from typing import Any
 
 import structlog
@@ -76,8 +76,8 @@ class OpenStreams:
             task.cancel()
 
 
-Finish = Callable[[bytes], Awaitable[bytes]]
-"""What is done with the record that ends a run before it is shown."""
+Finish = Callable[[bytes, ExitStack], Awaitable[bytes]]
+"""What is done with the record that ends a run before it is shown; the stack ends when the client has it, or is gone."""
 
 
 class EventStream(Response):
@@ -102,15 +102,15 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send until there is a reason to stop; a problem when there are too many streams already."""
         try:
-            with self._open.place(self._tenant, **self._about):
-                await self._stream(receive, send)
+            with self._open.place(self._tenant, **self._about), ExitStack() as held:
+                await self._stream(receive, send, held)
         except Problem as problem:
             await problem.response()(scope, receive, send)
 
-    async def _stream(self, receive: Receive, send: Send) -> None:
+    async def _stream(self, receive: Receive, send: Send, held: ExitStack) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         await self._send(send, RETRY)
-        pump = asyncio.create_task(self._pump(send))
+        pump = asyncio.create_task(self._pump(send, held))
         self._open.enter(pump)
         gone = asyncio.create_task(_disconnected(receive))
         try:
@@ -137,13 +137,13 @@ class EventStream(Response):
                 return True
         return False
 
-    async def _pump(self, send: Send) -> None:
+    async def _pump(self, send: Send, held: ExitStack) -> None:
         try:
             async with aclosing(self._follower.records(idle_s=math.inf)) as records:
                 async for record in records:
                     if record is None:
                         continue
-                    data = await self._finish(record.data) if record.terminal and self._finish else record.data
+                    data = await self._finish(record.data, held) if record.terminal and self._finish else record.data
                     if body := frames(data, record.log, record.stream):
                         await self._send(send, body)
         except (NatsError, BusError, ConnectionError, OSError) as error:

@@ -20,7 +20,9 @@ KEEP_ALIVE = b": keep-alive\n\n"
 RETRY = b"retry: 1000\n\n"
 """Milliseconds after which a browser comes back."""
 
-_CURSOR = re.compile(r"(0|[1-9][0-9]{0,18})-(0|[1-9][0-9]{0,18})", re.ASCII)
+CURSOR = r"(0|[1-9][0-9]{0,18})-(0|[1-9][0-9]{0,18})"
+"""What the id of an event looks like."""
+_CURSOR = re.compile(CURSOR, re.ASCII)
 _TYPE = re.compile(r"[A-Za-z0-9_.:-]{1,64}", re.ASCII)
 
 

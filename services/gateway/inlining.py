@@ -6,6 +6,7 @@ away no longer than one artifact would.
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any, Literal
 
 import orjson
@@ -26,36 +27,67 @@ _MOST_BYTES = 16 << 20
 """Of all values in one answer; what is beyond stays a reference."""
 _MOST_BYTES_OF_AN_EVENT = 4 << 20
 """The same of one event: it waits whole for a client that reads slowly, and clients limit what they take for one."""
+_MOST_BYTES_OF_STREAMS = 64 << 20
+"""Of the events of all streams at once: as long as clients have not read them they are in memory."""
 _AT_ONCE = 8
+
+_Wanted = dict[tuple[str, str], ArtifactRef]
+
+
+class Room:
+    """Bytes that values may still take up in event streams, of all of them together."""
+
+    def __init__(self, left: int = _MOST_BYTES_OF_STREAMS) -> None:
+        self.left = left
+
+    def take(self, size: int, held: ExitStack) -> None:
+        """Take some, and give them back when `held` ends."""
+        self.left -= size
+        held.callback(self._give_back, size)
+
+    def _give_back(self, size: int) -> None:
+        self.left += size
 
 
 async def inlined(client: ArtifactClient, tenant: str, payload: FinalPayload) -> FinalPayload:
     """Return a payload with values in the places of references."""
-    return payload.model_copy(update={"artifacts": await _values(client, tenant, payload.artifacts, _MOST_BYTES)})
+    wanted = _wanted(payload.artifacts, _MOST_BYTES)
+    return payload.model_copy(update={"artifacts": await _with_values(client, tenant, payload.artifacts, wanted)})
 
 
-async def inlined_record(client: ArtifactClient, tenant: str, record: bytes) -> bytes:
-    """Return the record that ends a run with values in the places of references; what is no such record, as it is."""
+async def inlined_record(client: ArtifactClient, tenant: str, room: Room, record: bytes, held: ExitStack) -> bytes:
+    """Return the record that ends a run with values in the places of references; what is no such record, as it is.
+
+    What the values take up of the room they have until `held` ends; where there is none left, references stay.
+    """
     try:
         content = orjson.loads(record)
         end = content["events"][-1]
         payload = end if end["type"] == "done" else end["payload"]
-        payload["artifacts"] = await _values(client, tenant, payload["artifacts"], _MOST_BYTES_OF_AN_EVENT)
+        wanted = _wanted(payload["artifacts"], min(_MOST_BYTES_OF_AN_EVENT, room.left))
+        room.take(sum(ref.size for ref in wanted.values()), held)
+        payload["artifacts"] = await _with_values(client, tenant, payload["artifacts"], wanted)
         return orjson.dumps(content)
     except (ValueError, KeyError, TypeError, AttributeError, IndexError):
         return record
 
 
-async def _values(client: ArtifactClient, tenant: str, artifacts: Mapping[str, Mapping[str, Any]], room: int) -> dict[str, dict[str, Any]]:
-    slots = asyncio.Semaphore(_AT_ONCE)
-    wanted: dict[tuple[str, str], ArtifactRef] = {}
+def _wanted(artifacts: Mapping[str, Mapping[str, Any]], room: int) -> _Wanted:
+    """The references whose values have a place in `room` bytes, by tool and field."""
+    wanted: _Wanted = {}
     for tool, fields in artifacts.items():
         for path, value in fields.items():
             ref = as_reference(value)
             if ref is not None and ref.json_type not in {None, "bytes"} and ref.size <= min(HTTP_INLINE_BYTES, room):
                 wanted[tool, path] = ref
                 room -= ref.size
+    return wanted
 
+
+async def _with_values(
+    client: ArtifactClient, tenant: str, artifacts: Mapping[str, Mapping[str, Any]], wanted: _Wanted
+) -> dict[str, dict[str, Any]]:
+    slots = asyncio.Semaphore(_AT_ONCE)
     is_away = False
 
     async def fetch(ref: ArtifactRef) -> Any:

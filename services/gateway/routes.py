@@ -3,7 +3,7 @@
 import asyncio
 import gzip
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any
 
@@ -28,8 +28,8 @@ from .deletions import Deletions
 from .downloads import takes_gzip
 from .errors import BadCursor, InvalidInput, NotFound, NotRunning
 from .event_stream import RUN_HEADER, EventStream, OpenStreams
-from .frames import Cursor
-from .inlining import Form, inlined, inlined_record
+from .frames import CURSOR, Cursor
+from .inlining import Form, Room, inlined, inlined_record
 from .run_index import PAGE_CURSOR, RunIndex
 from .runs import FoundRun, Runs
 from .settings import GatewaySettings
@@ -38,6 +38,7 @@ STREAMED: dict[str, Any] = {
     "description": "The run's events, as docs/http.md says.",
     "content": {"text/event-stream": {}},
 }
+EVENT_ID: dict[str, Any] = {"pattern": f"^({CURSOR})?$", "description": "the id of an event of this run"}
 _SETTLING_S = 0.2
 _WORTH_BYTES = 8 << 10
 _LOOKS = 5
@@ -58,11 +59,12 @@ class Gateway:
     artifacts: ArtifactClient
     tools: Callable[[], Mapping[str, ToolSpec]]
     streams: OpenStreams
+    room: Room = field(default_factory=Room)
 
     def follow(self, tenant: str, run: str, artifacts: Form, after: Cursor | None = None) -> EventStream:
         """Stream a run from a cursor on; `artifacts`: how they stand in its end."""
         after = after or Cursor()
-        finish = partial(inlined_record, self.artifacts, tenant) if artifacts == "values" else None
+        finish = partial(inlined_record, self.artifacts, tenant, self.room) if artifacts == "values" else None
         follower = RunFollower(self.bus, tenant, run, log_after=after.log, stream_after=after.stream)
         return EventStream(follower, self.streams, self.settings.heartbeat_s, tenant, run, finish)
 
@@ -176,8 +178,8 @@ async def run_events(
     run_id: str,
     here: Here,
     tenant: Tenant,
-    last_event_id: Annotated[str | None, Header()] = None,
-    after: Annotated[str | None, Query(alias="last_event_id")] = None,
+    last_event_id: Annotated[str | None, Header(json_schema_extra=EVENT_ID)] = None,
+    after: Annotated[str | None, Query(alias="last_event_id", json_schema_extra=EVENT_ID)] = None,
     artifacts: Form = "values",
 ) -> Response:
     """Stream a run: what happened so far, then live, until it ends. `Last-Event-ID` resumes; 204 when nothing more will come."""

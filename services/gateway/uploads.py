@@ -22,6 +22,8 @@ _SAYS_NOTHING = frozenset({"", "application/octet-stream", "application/x-www-fo
 
 _IN_THE_QUERY = ("session_id", "filename", "namespace", "ttl_s")
 """A form that holds one of these means it, and would be kept without it."""
+_ALONE = "the form has a file and nothing else"
+_LONGEST_NAME = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +53,9 @@ async def incoming(request: Request, limit: int) -> AsyncIterator[Incoming]:
         file = next((value for value in form.values() if isinstance(value, UploadFile)), None)
         if file is None:
             raise InvalidInput("file", "the form holds no file")
-        for name in _IN_THE_QUERY:
-            if isinstance(form.get(name), str):
-                raise InvalidInput(name, f"stands in the address, not in the form: /v1/artifacts?{name}=…")
+        for name in form.keys() - {each for each, value in form.items() if value is file}:
+            told = f"stands in the address, not in the form: /v1/artifacts?{name}=…" if name in _IN_THE_QUERY else _ALONE
+            raise InvalidInput(name[:_LONGEST_NAME], told)
         yield Incoming(_pieces(file), _type_of(file.content_type or ""), file.filename or None)
     finally:
         await form.close()

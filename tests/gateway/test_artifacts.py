@@ -1,8 +1,10 @@
 """Artifacts over HTTP, with a real store behind the gateway."""
 
+import asyncio
 import gzip
 import hashlib
 import json
+import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -24,6 +26,7 @@ from services.shared.redaction import to_blob
 from tests.gateway.serving import Served, Writer, serving
 from tests.support.nats_server import NatsServer
 from tests.support.stores import Store
+from tests.support.waiting import wait_until
 
 PDF = b"%PDF-1.7\n" + bytes(range(256)) * 100
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 50
@@ -205,15 +208,17 @@ async def test_the_client_fetches_over_broken_connections(served: Served) -> Non
 
 @pytest.mark.usefixtures("store")
 async def test_a_form_brings_a_file(served: Served) -> None:
-    """Its name and type come with it; a form without one is refused."""
-    answer = await served.http.post("/v1/artifacts", files={"file": ("dot.png", PNG, "image/png")}, data={"note": "x"})
+    """Its name and type come with it; a form without one is refused, and so is one that says more."""
+    answer = await served.http.post("/v1/artifacts", files={"file": ("dot.png", PNG, "image/png")})
     assert (answer.status_code, answer.json()["filename"], answer.json()["mime_type"]) == (201, "dot.png", "image/png")
     shown = await served.http.get(answer.headers["location"])
     assert (shown.content, shown.headers["content-disposition"][:6]) == (PNG, "inline")
     without = await served.http.post("/v1/artifacts", files={"note": (None, b"x")})
     assert (without.status_code, without.json()["errors"][0]["field"]) == (422, "file")
-    astray = await served.http.post("/v1/artifacts", files={"file": ("dot.png", PNG, "image/png")}, data={"session_id": "s"})
-    assert (astray.status_code, astray.json()["errors"][0]["field"]) == (422, "session_id")
+    for field, said in (("session_id", "/v1/artifacts?session_id="), ("note", "nothing else")):
+        astray = await served.http.post("/v1/artifacts", files={"file": ("dot.png", PNG, "image/png")}, data={field: "s"})
+        assert (astray.status_code, astray.json()["errors"][0]["field"]) == (422, field)
+        assert said in astray.json()["errors"][0]["message"]
     form = b'--B\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nx\r\n--B--\r\n'
     headers = {"Content-Type": "multipart/form-data; boundary=B; charset=undefined"}
     unread = await served.http.post("/v1/artifacts", content=form, headers=headers)
@@ -306,6 +311,26 @@ async def test_values_up_to_a_mebibyte_stand_in_the_payload(served: Served, stor
     await store.client.delete("default", refs["text"]["artifact_id"])
     again = (await served.http.get(f"/v1/runs/{writer.run}")).json()["payload"]["artifacts"]["draw"]
     assert again["text"] == refs["text"]
+
+
+async def test_values_in_streams_are_bounded_together(served: Served, store: Store, writer: Writer) -> None:
+    """What one client has not read leaves less for the others, who get references; it is given back once the client has gone."""
+    mib = 1 << 20
+    await ended(writer, store, **{name: name * (mib - 10) for name in "abcd"})
+    room, url = served.gateway.room, f"/v1/runs/{writer.run}/events"
+    limit = room.left = 6 * mib
+    # The client's window is small, so that its end waits in the gateway.
+    stalled = socket.socket()
+    stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    await asyncio.to_thread(stalled.connect, ("127.0.0.1", served.server.port))
+    with stalled:
+        stalled.sendall(f"GET {url} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+        await wait_until(lambda: room.left < 3 * mib, what="the first stream has its values")
+        event = (await served.http.get(url)).text.rpartition("event: done\ndata: ")[2].splitlines()[0]
+        kinds = [type(value).__name__ for value in json.loads(event)["artifacts"]["draw"].values()]
+        assert kinds == ["str", "str", "dict", "dict", "list"]
+        assert room.left > 0
+    await wait_until(lambda: room.left == limit, what="all room is given back")
 
 
 async def test_json_is_compressed_for_who_takes_it(served: Served, store: Store, writer: Writer) -> None:

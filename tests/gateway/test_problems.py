@@ -268,6 +268,22 @@ def test_openapi_says_what_is_done(served_document: dict[str, Any]) -> None:
     assert schemas["TopUpInput"]["properties"]["limits"]["minProperties"] == 1
     assert not paths["/v1/artifacts"]["post"]["requestBody"].get("required")
     assert paths["/v1/runs/{run_id}/events"]["get"]["responses"]["200"]["content"]["text/event-stream"].get("schema") is None
+    ids = [each["schema"] for each in paths["/v1/runs/{run_id}/events"]["get"]["parameters"] if each["name"].lower() == "last-event-id"]
+    assert [re.search(ids[0]["pattern"], text) is not None for text in ("17-42", "", "4", "x")] == [True, True, False, False]
+    upload = paths["/v1/artifacts"]["post"]["requestBody"]["content"]
+    assert (upload.keys(), upload["multipart/form-data"]["schema"]["required"]) == (
+        {"application/octet-stream", "multipart/form-data"},
+        ["file"],
+    )
+    assert not paths["/v1/artifacts/{artifact_id}"]["get"]["responses"]["200"]["content"]["*/*"], "bytes have no schema"
+    assert not re.search(schemas["RunInput"]["properties"]["query"]["pattern"], " \u00a0\n")
+
+
+async def test_whole_numbers_may_have_a_point(served: Served) -> None:
+    """JSON has one kind of number, and so has JSON Schema."""
+    for limit, status in ((4.0, 202), (4.5, 422), ("4", 422), (True, 422)):
+        answer = await served.http.post("/v1/runs", json={"query": "?", "limits": {"max_steps": limit}})
+        assert answer.status_code == status, answer.text
 
 
 @pytest.fixture

@@ -74,8 +74,8 @@ Put = Callable[..., Awaitable[ImageRef]]
 def put(store: Store) -> Put:
     """Keeps an image as the gateway does."""
 
-    async def keep(body: bytes, **more: Any) -> ImageRef:
-        ref = await store.client.put("default", body, namespace="input_image")
+    async def keep(body: bytes, session: str | None = None, **more: Any) -> ImageRef:
+        ref = await store.client.put("default", body, namespace="input_image", session=session)
         return ImageRef(artifact_id=ref.artifact_id, mime_type="image/png", **more)
 
     return keep
@@ -177,20 +177,33 @@ async def test_a_deleted_image_is_shown_no_more(plan: Plan, provider: ModelServe
     assert story.end.warnings == ["image_dropped: doomed.png: it is not stored any more"]
 
 
+async def test_an_image_of_another_session_is_refused(plan: Plan, provider: ModelServer, put: Put) -> None:
+    """Also where nobody asked the gateway, and after its own session has seen it."""
+    provider.say(answer("A square."))
+    planner = await plan(**SEEING)
+    ref = await put(png(1), session="mine")
+    assert (await planner.tell("What is this?", images=[ref], session_id="mine")).end.raw_answer == "A square."
+    for elsewhere in ({"session_id": "other"}, {}):
+        end = (await planner.tell("What is this?", images=[ref], **elsewhere)).end
+        assert (end.type, end.code) == ("error", "bad_request")
+        assert "belongs to another session" in end.error
+    assert len(provider.ledger) == 1
+
+
 async def test_images_leave_the_cache(store: Store, put: Put, nats_server: NatsServer) -> None:
     """When they have not been shown for a while, when they are gone, and when there are too many."""
     ref = await put(png(5))
     part = images.image_part(ref)
     async with connected(nats_server.url, "planner") as bus:
         pictures = Pictures(bus, cached_s=0.2)
-        await pictures.filled("default", new_id(), [{"role": "user", "content": [part]}])
+        await pictures.filled("default", new_id(), None, [{"role": "user", "content": [part]}])
         assert pictures._size > 0
         await wait_until(lambda: not pictures._known and not pictures._size, what="the image has left the cache")
         pictures = Pictures(bus)
-        await pictures.filled("default", new_id(), [{"role": "user", "content": [part, part]}])
+        await pictures.filled("default", new_id(), None, [{"role": "user", "content": [part, part]}])
         assert len(pictures._known) == 1
         await store.client.delete("default", ref.artifact_id)
-        _, warnings = await pictures.filled("default", new_id(), [{"role": "user", "content": [part]}])
+        _, warnings = await pictures.filled("default", new_id(), None, [{"role": "user", "content": [part]}])
         assert (len(warnings), pictures._known, pictures._size) == (1, {}, 0)
 
 

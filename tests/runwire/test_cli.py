@@ -124,6 +124,26 @@ def test_images(up: Path) -> None:
 
 
 @pytest.mark.xdist_group("cli")
+def test_vision(up: Path) -> None:
+    """It reaches the run; another word is a mistake in the command line."""
+    answer = runwire("run", "What is 6*7?", "--vision", "lenient", "-o", "jsonl", data=up)
+    assert answer.returncode == 0, answer.stderr
+    assert json.loads(answer.stdout.splitlines()[0])["request"]["vision"] == "lenient"
+    assert runwire("run", "What is 6*7?", "--vision", "blind", data=up).returncode == 2
+
+
+@pytest.mark.xdist_group("cli")
+def test_a_deleted_run_is_gone(up: Path) -> None:
+    """And deleting it again, or following it, says that there is none."""
+    run = json.loads(runwire("run", "What is 6*7?", "-o", "json", data=up).stdout)["run_id"]
+    deleted = runwire("delete", run, data=up)
+    assert (deleted.returncode, deleted.stdout, deleted.stderr) == (0, "", "")
+    for command in ("delete", "tail"):
+        gone = runwire(command, run, data=up)
+        assert (gone.returncode, "not_found" in gone.stderr) == (6, True), gone.stderr
+
+
+@pytest.mark.xdist_group("cli")
 def test_tools_and_doctor(up: Path) -> None:
     """Both list what there is, as JSON too."""
     tools = json.loads(runwire("tools", "-o", "json", data=up).stdout)

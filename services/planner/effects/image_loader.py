@@ -7,11 +7,13 @@ Rule 3: an image goes to a provider only under the type that its own bytes have.
 Rule 4: the name of its file is for people: no log holds it.
 Rule 5: the store is asked before an image of the cache is shown, so one that was deleted or has expired is shown no more; and what is not
 shown for a while leaves the cache.
+Rule 6: an image of a session is shown in that session alone, whoever wrote the request.
 """
 
 import asyncio
 import base64
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -56,16 +58,16 @@ class Pictures:
         self._cached_s = cached_s
         self._size = 0
 
-    async def filled(self, tenant: str, run: str, messages: list[Message]) -> tuple[list[Message], list[str]]:
+    async def filled(self, tenant: str, run: str, session: str | None, messages: list[Message]) -> tuple[list[Message], list[str]]:
         """Return the messages with bytes in the places of references, and a warning per image that is left out.
 
-        Raises ModelFailed, retryable, when the store stays away.
+        Raises ModelFailed: retryable when the store stays away, for good when an image belongs to another session.
         """
         warnings: list[str] = []
-        filled = [await self._filled(tenant, run, message, warnings) for message in messages]
+        filled = [await self._filled(_Asker(tenant, run, session or None), message, warnings) for message in messages]
         return filled, warnings
 
-    async def _filled(self, tenant: str, run: str, message: Message, warnings: list[str]) -> Message:
+    async def _filled(self, asker: "_Asker", message: Message, warnings: list[str]) -> Message:
         if not isinstance(message["content"], list):
             return message
         parts = []
@@ -74,27 +76,29 @@ class Pictures:
                 parts.append(part)
                 continue
             try:
-                url = await self._url(tenant, run, part)
+                url = await self._url(asker, part)
             except _Gone as gone:
                 warnings.append(f"image_dropped: {part['name']}: {gone}")
                 parts.append({"type": "text", "text": _GONE})
             else:
-                logger.debug("image_shown", run_id=run, artifact_id=part.get("artifact_id"), image=repr(url))
+                logger.debug("image_shown", run_id=asker.run, artifact_id=part.get("artifact_id"), image=repr(url))
                 parts.append(_as_sent(part, url))
         return {**message, "content": parts}
 
-    async def _url(self, tenant: str, run: str, part: Part) -> DataUrl:
+    async def _url(self, asker: "_Asker", part: Part) -> DataUrl:
         if "inline" in part:
             return _data_url(base64.b64decode(part["inline"]))
-        artifact, only_of = part["artifact_id"], run if part.get("of_run") else None
-        key = (tenant, artifact, only_of or "")
+        artifact, only_of = part["artifact_id"], asker.run if part.get("of_run") else None
+        key = (asker.tenant, artifact, only_of or "")
         known = self._known.get(key)
         try:
+            stored = await self._client.head(asker.tenant, artifact, run=only_of)
+            if stored.session_id not in {None, asker.session}:
+                raise ModelFailed("bad_request", f"the image {artifact} belongs to another session", elsewhere=False, calls=0)
             if known is not None:
-                await self._client.head(tenant, artifact, run=only_of)
                 url = known[0]
             else:
-                download = await self._client.get(tenant, artifact, run=only_of)
+                download = await self._client.get(asker.tenant, artifact, run=only_of)
                 url = await asyncio.to_thread(_data_url, await download.read(MAX_IMAGE_BYTES))
         except ArtifactNotFound:
             self._drop(key)
@@ -119,6 +123,15 @@ class Pictures:
             url, timer = known
             timer.cancel()
             self._size -= len(url)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asker:
+    """The run that shows images."""
+
+    tenant: str
+    run: str
+    session: str | None
 
 
 class _Gone(Exception):

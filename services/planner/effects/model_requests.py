@@ -96,7 +96,7 @@ class Thinker:
     async def _with_images(
         self, model: Model, asked: ModelRequest, started: RunStarted, warn: Callable[[list[str]], object]
     ) -> AsyncGenerator[Delta | Reply, None]:
-        messages, warnings = await self._pictures.filled(started.tenant, started.run_id, asked.messages)
+        messages, warnings = await self._pictures.filled(started.tenant, started.run_id, started.request.session_id, asked.messages)
         warn(warnings)
         async with aclosing(model.stream(replace(asked, messages=messages))) as pieces:
             async for piece in pieces:
