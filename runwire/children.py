@@ -127,7 +127,9 @@ class Launcher:
 
     def _told(self, child: Child, code: int) -> str:
         often = f", {child.restarts} times by now" if child.restarts > 1 else ""
-        return f"{child.name} ended with code {code}{often}{self._last_words(child)}; starting it again (see {self.log_of(child.name)})"
+        # What somebody else killed has written nothing about it.
+        words = "" if -code in {signal.SIGKILL, signal.SIGTERM} else self._last_words(child)
+        return f"{child.name} {_ended_how(code)}{often}{words}; starting it again (see {self.log_of(child.name)})"
 
     def _last_words(self, child: Child) -> str:
         """The last line that the child has written, since it was first started here."""
@@ -159,6 +161,11 @@ def pause_s(deaths: int) -> float:
         return 0.0
     longest = min(_PAUSE_S * 2.0 ** min(deaths - _AT_ONCE - 1, 16), _MAX_PAUSE_S)
     return longest * random.uniform(0.7, 1.3)  # noqa: S311, a spread, not a secret
+
+
+def _ended_how(code: int) -> str:
+    known = -code in set(signal.Signals)
+    return f"was ended by {signal.Signals(-code).name}" if known else f"ended with code {code}"
 
 
 async def _spawn(child: Child, log: IO[bytes]) -> asyncio.subprocess.Process:

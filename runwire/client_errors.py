@@ -21,7 +21,7 @@ class RunwireError(Exception):
         run_id: str | None = None,
     ) -> None:
         named = "".join(f"; {error.get('field') or 'body'}: {error.get('message', '')}" for error in errors)
-        super().__init__(f"{code}: {detail}{named}")
+        super().__init__(f"{code}: {detail.rstrip('.') if named else detail}{named}")
         self.code = code
         self.detail = detail
         self.status = status

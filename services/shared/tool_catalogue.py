@@ -2,7 +2,8 @@
 
 Rule 1: a key `tool.<name>` lives as long as somebody refreshes it; `spec.<digest>` stays, since runs pin it.
 Rule 2: a message that is seen live is only a hint to look; what counts is what is read back, since the server may have refused it.
-Rule 3: shortly after a reconnect nothing is taken off the list: the tools reconnect too, and their keys may have expired meanwhile.
+Rule 3: shortly after a reconnect nothing is taken off the list: the tools reconnect too, and their keys may have expired meanwhile. Nor is
+it while NATS does not store, since nobody can refresh a key then: runs that go on after a full disk have their tools.
 Rule 4: an entry counts as long as its time to live says, also where the server has forgotten to remove it, as after a kill.
 """
 
@@ -110,7 +111,8 @@ class Catalogue:
                     await self._changed.wait()
             self._changed.clear()
             try:
-                await self._read_back(forget=time.monotonic() - self._bus.up_since > _SETTLING_S)
+                settled = time.monotonic() - self._bus.up_since > _SETTLING_S
+                await self._read_back(forget=settled and not self._bus.storage.problems())
             except BusError:
                 self._changed.set()
                 await asyncio.sleep(_RETRY_S)

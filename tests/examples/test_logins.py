@@ -52,3 +52,14 @@ async def test_it_is_found_on_a_server_that_wants_a_login(
     tool, command = tools[name]
     await start(command(), closed, **LOGIN)
     assert (await discover(asker, tool)).name == tool
+
+
+@pytest.mark.parametrize("name", ["typescript", "go"])
+async def test_a_refused_login_ends_the_tool_and_names_the_remedy(
+    name: str, closed: NatsServer, start: Start, request: pytest.FixtureRequest
+) -> None:
+    """Who forgot `runwire env` reads what to set, instead of waiting for a tool that never comes."""
+    tool = {"typescript": "plan_route", "go": "simulate_queue"}[name]
+    running = await start(program(request.getfixturevalue(name), tool), closed, **dict.fromkeys(LOGIN, ""))
+    assert await running.ended() != 0
+    assert "set RUNWIRE_NATS_USER and RUNWIRE_NATS_PASSWORD" in "\n".join(running.complaints)

@@ -52,6 +52,20 @@ async def test_one_that_goes_on_dying_is_reported_ever_more_rarely(data: Path) -
     assert "an old line" not in "".join(reports)
 
 
+async def test_of_one_that_was_killed_the_signal_is_named(data: Path) -> None:
+    """Its last line has nothing to do with its end, and is not told as if it had."""
+    reports: list[str] = []
+    launcher = Launcher(data, reports.append)
+    child = _child("import time; print('all is well', flush=True); time.sleep(600)")
+    await launcher.start(child)
+    await wait_until(lambda: "all is well" in (data / "logs" / "worker.log").read_text(), timeout=30, what="it has written")
+    assert child.process is not None
+    child.process.kill()
+    await wait_until(lambda: bool(reports), timeout=30, what="its end is reported")
+    await launcher.stop()
+    assert reports[0].startswith("worker was ended by SIGKILL; starting it again")
+
+
 async def test_one_that_is_killed_is_there_again_at_once(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first times nobody waits for a pause: with pauses of minutes it would not be back within the limit."""
     monkeypatch.setattr(children, "_PAUSE_S", 600.0)

@@ -1,19 +1,25 @@
 """The catalogue as its readers see it."""
 
+import contextlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import nats
 import pytest
+from nats.aio.msg import Msg
 
 from contracts import subjects
+from contracts.ids import new_id
 from contracts.tools import ToolSpec
 from services.messaging.connection import Bus
+from services.messaging.errors import BusError
 from services.messaging.streams import provision
 from services.runtime.settings import BusSettings
 from services.shared import tool_catalogue
-from services.shared.tool_catalogue import Catalogue, key_subject
+from services.shared.tool_catalogue import Catalogue, key_subject, read_entries
 from tests.support.forgetful import forget_expiry
 from tests.support.nats_server import NatsServer
+from tests.support.small_disk import small_disk
 from tests.support.waiting import wait_until
 
 
@@ -71,6 +77,46 @@ async def test_an_expired_tool_is_gone_but_not_just_after_a_reconnect(bus: Bus, 
     monkeypatch.setattr(tool_catalogue, "_SETTLING_S", 0)
     await wait_until(lambda: not seen.live(), what="the tool is gone")
     await seen.stop()
+
+
+async def test_no_tool_is_taken_off_the_list_while_nobody_can_refresh_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk outlasts the keys of all tools; the runs that wait for room are to find their tools then."""
+    monkeypatch.setattr(tool_catalogue, "_CHECK_S", 0.1)
+    monkeypatch.setattr(tool_catalogue, "_SETTLING_S", 0)
+    monkeypatch.setattr(tool_catalogue, "_EXPIRY_SLACK_S", 0.0)
+    with small_disk(tmp_path / "disk", mib=48) as disk:
+        server = NatsServer(disk.folder / "nats")
+        server.start()
+        bus = Bus("reader", BusSettings(nats_url=server.url))
+        bus.attach(await nats.connect(**bus.client_options()))
+        await provision(bus)
+        watching = bus.tasks.keep("storage_probe", bus.storage.watch())
+        seen = await Catalogue(bus).start()
+        await put(bus, "tool.brief", encoded(ToolSpec(name="brief")), ttl_s=8)
+        await wait_until(seen.live, what="the tool is seen")
+
+        disk.fill()
+        while not bus.storage.problems():
+            with contextlib.suppress(BusError):
+                await bus.publish(subjects.request("default", new_id()), b"x" * 400_000)
+
+        async def expired() -> bool:
+            return not (await read_entries(bus, subjects.ALL_TOOLS))[0]
+
+        await wait_until(expired, timeout=20, what="the key should have expired")
+        checks: list[str] = []
+
+        async def counted(of: Bus, keys: str) -> tuple[dict[str, Msg], dict[str, Msg]]:
+            checks.append(keys)
+            return await read_entries(of, keys)
+
+        monkeypatch.setattr(tool_catalogue, "read_entries", counted)
+        await wait_until(lambda: len(checks) > 2, what="the list was checked since")
+        assert list(seen.live()) == ["brief"]
+        await seen.stop()
+        watching.cancel()
+        await bus.leave()
+        server.kill()
 
 
 async def test_a_pinned_specification_stays(bus: Bus) -> None:

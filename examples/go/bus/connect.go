@@ -3,6 +3,8 @@ package bus
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"os"
 	"time"
 
@@ -11,7 +13,7 @@ import (
 
 const pause = 250 * time.Millisecond
 
-// Connect returns once the server is there. Nothing is kept back while it is away, to be sent late: whoever waits asks again.
+// Connect returns once the server is there, or an error where it refuses the login. Nothing is kept back while it is away, to be sent late: whoever waits asks again.
 func Connect(name string, options ...nats.Option) (*nats.Conn, error) {
 	options = append(options, nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(pause), nats.RetryOnFailedConnect(true),
 		nats.ReconnectBufSize(-1))
@@ -20,6 +22,10 @@ func Connect(name string, options ...nats.Option) (*nats.Conn, error) {
 	}
 	nc, err := nats.Connect(cmp.Or(os.Getenv("RUNWIRE_NATS_URL"), nats.DefaultURL), options...)
 	for err == nil && !nc.IsConnected() {
+		if refused := nc.LastError(); errors.Is(refused, nats.ErrAuthorization) {
+			nc.Close()
+			return nil, fmt.Errorf("%w: set RUNWIRE_NATS_USER and RUNWIRE_NATS_PASSWORD; `runwire env` prints them", refused)
+		}
 		time.Sleep(pause)
 	}
 	return nc, err

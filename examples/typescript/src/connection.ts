@@ -1,4 +1,4 @@
-import { connect, type NatsConnection } from "@nats-io/transport-node";
+import { AuthorizationError, connect, type NatsConnection } from "@nats-io/transport-node";
 
 /** Connects as RUNWIRE_NATS_URL, RUNWIRE_NATS_USER and RUNWIRE_NATS_PASSWORD say; waits for a server that is not there yet. */
 export function connected(name: string): Promise<NatsConnection> {
@@ -10,5 +10,8 @@ export function connected(name: string): Promise<NatsConnection> {
     reconnectTimeWait: 250,
     waitOnFirstConnect: true,
     ...(user === undefined ? {} : { user, ...(pass === undefined ? {} : { pass }) }),
+  }).catch((error: unknown) => {
+    if (!(error instanceof AuthorizationError)) throw error;
+    throw new Error(`${error.message}: set RUNWIRE_NATS_USER and RUNWIRE_NATS_PASSWORD; "runwire env" prints them`, { cause: error });
   });
 }
