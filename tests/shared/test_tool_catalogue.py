@@ -81,7 +81,7 @@ async def test_an_expired_tool_is_gone_but_not_just_after_a_reconnect(bus: Bus, 
 
 async def test_no_tool_is_taken_off_the_list_while_nobody_can_refresh_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk outlasts the keys of all tools; the runs that wait for room are to find their tools then."""
-    monkeypatch.setattr(tool_catalogue, "_CHECK_S", 0.1)
+    monkeypatch.setattr(tool_catalogue, "_READ_BACK_S", 0.1)
     monkeypatch.setattr(tool_catalogue, "_SETTLING_S", 0)
     monkeypatch.setattr(tool_catalogue, "_EXPIRY_SLACK_S", 0.0)
     with small_disk(tmp_path / "disk", mib=48) as disk:
