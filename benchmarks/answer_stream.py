@@ -62,7 +62,7 @@ def main() -> None:
             once = AnswerStream()
             once.feed(text)
             per_chunk = took / (len(text) / chunk) * 1e6
-            print(f"{name:<26}{chunk:>7}{took * MB / len(text):>9.3f}{per_chunk:>10.2f}{once.looked_at / len(text):>10.2f}x")
+            print(f"{name:<26}{chunk:>7}{took * MB / len(text):>9.3f}{per_chunk:>10.2f}{once.characters_examined / len(text):>10.2f}x")
     print(f"\n{'an answer, chunks of 16':<26}{'KB':>7}{'stream s':>10}{'again s':>10}{'again/stream':>14}")
     for size in COMPARED:
         text = REPLIES["an answer"](size)

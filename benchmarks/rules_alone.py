@@ -16,7 +16,7 @@ from services.planner.agents import Agent
 from services.planner.models.types import Reply
 from services.planner.run import terminal
 from services.planner.run.advance import advance
-from services.planner.run.commands import Ack, Append, Ask, Close, Dispatch, Open, Rules, Told
+from services.planner.run.commands import Ack, Append, Ask, Close, Dispatch, Handling, Open, Rules
 from services.planner.run.state import Run, fold
 from services.planner.strategies.react.strategy import React
 
@@ -38,44 +38,44 @@ class Alone:
         self._clock = clock
         self._react = React(native_reasoning=True, idle_s=60, total_s=60)
         self._rules = Rules(max_characters=1 << 40)
-        self._waiting: list[Told] = []
+        self._waiting: list[Handling] = []
 
     def play(self) -> list[float]:
         """Seconds of each step: from a question to the model to the next one."""
         request = RunRequested(run_id=_RUN, tenant="default", requested_at=0, trace_id=_RUN, query="a question")
         limits = RunLimits(max_steps=self._calls + 10, deadline_s=None)
         started = RunStarted(run_id=_RUN, tenant="default", request=request, limits=limits, tools={SPEC.name: "d" * 24})
-        self._waiting.append(Told("REQUESTS:1", "request", "h", 0, started=started))
+        self._waiting.append(Handling("REQUESTS:1", "request", "h", 0, started=started))
         while self._waiting:
             self._handle(self._waiting.pop())
         if self.run.terminal is None:
             raise RuntimeError("the run did not end")
         return [after - before for before, after in zip(self.moments, self.moments[1:], strict=False)]
 
-    def _handle(self, told: Told) -> None:
+    def _handle(self, handling: Handling) -> None:
         while True:
-            match advance(self.run, told, self._rules):
+            match advance(self.run, handling, self._rules):
                 case Append(events):
-                    record, _ = terminal.fitting(Record(at=told.now, events=events))
-                    fold(self.run, self.run.seq + 1, told.now, record.events)
-                    told.note(record.events)
+                    record, _ = terminal.fitting(Record(at=handling.now, events=events))
+                    fold(self.run, self.run.seq + 1, handling.now, record.events)
+                    handling.note(record.events)
                 case Ask():
-                    self._ask(told)
+                    self._ask(handling)
                 case Dispatch(calls, _):
-                    told.dispatched.update(call.call_id for call in calls)
+                    handling.dispatched.update(call.call_id for call in calls)
                     for call in calls:
                         finished = CallFinished(call_id=call.call_id, tool=call.tool, status="succeeded", observation=call.args)
-                        self._waiting.append(Told(f"INBOX:{call.call_id}", "call_finished", "h", 0, finished=finished))
+                        self._waiting.append(Handling(f"INBOX:{call.call_id}", "call_finished", "h", 0, finished=finished))
                 case Open():
-                    told.opened = True
+                    handling.opened = True
                 case Close():
-                    told.closed = True
+                    handling.closed = True
                 case Ack():
                     return
                 case move:
                     raise RuntimeError(f"no such move is expected here: {move}")
 
-    def _ask(self, told: Told) -> None:
+    def _ask(self, handling: Handling) -> None:
         request = self._react.request(self.run, [SPEC], Agent())
         self.moments.append(self._clock())
         if len(self.moments) <= self._calls:
@@ -84,4 +84,4 @@ class Alone:
             text = '{"next_node": "final_response", "args": {"answer": "done"}}'
         reading = self._react.reading(self.run, [SPEC])
         reading.feed(text)
-        told.decision = reading.decide(Reply(text=text, usage=Usage(model_calls=1)))
+        handling.decision = reading.decide(Reply(text=text, usage=Usage(model_calls=1)))

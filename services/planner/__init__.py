@@ -1,1 +1,1 @@
-"""Reads inboxes, folds a run's log, asks the model, appends facts, dispatches calls."""
+"""The planner: receives the messages of runs, folds their logs, calls models, appends facts, dispatches tool calls."""

@@ -15,8 +15,8 @@ from services.messaging.nats_link import Broker, run_on_nats
 from services.messaging.pull_consumer import PullConsumer
 from services.messaging.streams import PLANNER_CONTROL, PLANNER_INBOX, PLANNER_REQUESTS
 from services.planner.effects import run_index
-from services.planner.effects.image_loader import Pictures
-from services.planner.effects.model_requests import Thinker
+from services.planner.effects.image_loader import ImageLoader
+from services.planner.effects.model_requests import ModelRequests
 from services.planner.models import vision
 from services.planner.models.byte_limits import Limits
 from services.planner.models.litellm import LiteLLMModel, Model
@@ -40,31 +40,36 @@ logger = structlog.get_logger(__name__)
 
 
 def build_planner(
-    settings: PlannerSettings, bus: Bus, catalogue: Catalogue, model: Model, default_model: str, seeing: vision.Sight | None = None
+    settings: PlannerSettings,
+    bus: Bus,
+    catalogue: Catalogue,
+    model: Model,
+    default_model: str,
+    vision_support: vision.VisionSupport | None = None,
 ) -> Planner:
-    """Compose the planner; nothing connects here. `seeing`: which models take images; None: none does."""
+    """Compose the planner; nothing connects here. `vision_support`: which models take images; None: no model does."""
     react = React(
         native_reasoning=settings.use_native_reasoning,
         idle_s=settings.model_idle_s,
         total_s=settings.model_total_s,
     )
-    thinker = Thinker(
+    model_requests = ModelRequests(
         model=model,
-        defaults=_defaults(settings, default_model, seeing or vision.Sight()),
+        defaults=_defaults(settings, default_model, vision_support or vision.VisionSupport()),
         agents=load_agents(settings.agents_file),
         catalogue=catalogue,
         strategies={"react": react},
-        pictures=Pictures(bus),
+        image_loader=ImageLoader(bus),
     )
     rules = Rules(
         max_repairs=settings.max_repairs,
         max_provider_failures=settings.max_provider_failures,
         max_characters=settings.max_context_tokens * CHARACTERS_PER_TOKEN,
     )
-    return Planner(bus, thinker, rules, cached_runs=settings.planner_cached_runs, chunk_ttl_s=settings.chunk_ttl_s)
+    return Planner(bus, model_requests, rules, cached_runs=settings.planner_cached_runs, chunk_ttl_s=settings.chunk_ttl_s)
 
 
-def _defaults(settings: PlannerSettings, default_model: str, seeing: vision.Sight) -> Defaults:
+def _defaults(settings: PlannerSettings, default_model: str, vision_support: vision.VisionSupport) -> Defaults:
     return Defaults(
         default_model,
         settings.reasoning_effort,
@@ -72,20 +77,20 @@ def _defaults(settings: PlannerSettings, default_model: str, seeing: vision.Sigh
         tuple(settings.fallback_models),
         settings.action_format,
         settings.action_transport,
-        seeing,
+        vision_support,
         tuple(settings.models),
     )
 
 
-def profiles_of(settings: PlannerSettings, default_model: str, seeing: vision.Sight) -> list[ModelProfile]:
-    """What the gateway is told of the models that may be asked."""
+def profiles_of(settings: PlannerSettings, default_model: str, vision_support: vision.VisionSupport) -> list[ModelProfile]:
+    """Describe all models that runs may use, for the gateway."""
     agents = load_agents(settings.agents_file)
-    return vision.profiles(seeing, agents, default_model, named_models(agents, _defaults(settings, default_model, seeing)))
+    return vision.profiles(vision_support, agents, default_model, named_models(agents, _defaults(settings, default_model, vision_support)))
 
 
-def sight_of(settings: PlannerSettings, known: Callable[[str], bool]) -> vision.Sight:
-    """Which models take images; `known` is asked about those that the settings do not name."""
-    return vision.Sight(known, settings.model_vision, settings.vision, settings.vision_context)
+def vision_support_of(settings: PlannerSettings, known: Callable[[str], bool]) -> vision.VisionSupport:
+    """Return which models take images. `known` decides for models that the settings do not name."""
+    return vision.VisionSupport(known, settings.model_vision, settings.vision, settings.vision_context)
 
 
 def pullers(bus: Bus, planner: Planner, settings: PlannerSettings) -> list[PullConsumer]:
@@ -102,7 +107,7 @@ def pullers(bus: Bus, planner: Planner, settings: PlannerSettings) -> list[PullC
 
 @asynccontextmanager
 async def work(bus: Bus, _broker: Broker, _health: Health) -> AsyncIterator[None]:
-    """Take work from the three lanes until told to stop."""
+    """Handle the messages of the three consumers until the context ends."""
     settings = PlannerSettings()
     key = settings.model_api_key
     limits = Limits(reply=settings.model_reply_bytes)
@@ -112,28 +117,28 @@ async def work(bus: Bus, _broker: Broker, _health: Health) -> AsyncIterator[None
     await litellm.warm()
     catalogue = Catalogue(bus)
     await catalogue.start()
-    retrying = Retrying(model=litellm, fallbacks=tuple(settings.fallback_models))
-    seeing = sight_of(settings, litellm.sees)
-    planner = build_planner(settings, bus, catalogue, retrying, chosen.model, seeing)
-    profiles = profiles_of(settings, chosen.model, seeing)
-    aside = [
+    model = Retrying(model=litellm, fallbacks=tuple(settings.fallback_models))
+    vision_support = vision_support_of(settings, litellm.takes_images)
+    planner = build_planner(settings, bus, catalogue, model, chosen.model, vision_support)
+    profiles = profiles_of(settings, chosen.model, vision_support)
+    background = [
         bus.tasks.keep("retention_sweep", run_index.sweep(bus, settings.retention_days)),
         bus.tasks.keep("forgotten_messages", Forgotten(bus, planner.on_message, settings.retention_days).watch()),
         bus.tasks.keep("deletions", Deletions(bus).carry_out_for_ever()),
         bus.tasks.keep("model_profiles", vision.publish(bus, profiles)),
     ]
-    lanes = [await lane.start() for lane in pullers(bus, planner, settings)]
+    running = [await puller.start() for puller in pullers(bus, planner, settings)]
     try:
         yield
     finally:
-        await cancelled(*aside)
-        await asyncio.gather(*(lane.stop(settings.graceful_timeout_s) for lane in lanes))
+        await cancelled(*background)
+        await asyncio.gather(*(puller.stop(settings.graceful_timeout_s) for puller in running))
         await catalogue.stop()
         await litellm.aclose()
 
 
 def main() -> None:
-    """Run the planner; an agents file that is wrong ends it with a sentence, NATS or not."""
+    """Run the planner. An invalid agents file ends it with a one-line message, before it connects to NATS."""
     settings = read_settings(PlannerSettings)
     try:
         load_agents(settings.agents_file)

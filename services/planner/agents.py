@@ -1,4 +1,4 @@
-"""The agents file: who answers, with which prompt, tools and limits. Read once at start; an error names the entry and the field."""
+"""The agents file: names, prompts, tools, models and limits of agents. Read at start; an error names entry and field."""
 
 import tomllib
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from contracts.images import VisionContextPolicy, VisionMode
 from contracts.runs import MODEL_NAME, LimitsInput, RunLimits
 
 DEFAULT_AGENT = "default"
-"""Answers where a request names no agent; it exists even without a file."""
+"""Used by requests that name no agent. It exists even without a file."""
 
 AgentName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 ToolName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
@@ -21,11 +21,11 @@ ModelName = Annotated[str, StringConstraints(min_length=1, max_length=200, patte
 
 
 class InvalidAgents(ValueError):
-    """The agents file cannot be used. The message says where and why."""
+    """The agents file is invalid. The message names the place and the reason."""
 
 
 class Agent(BaseModel):
-    """One entry (docs/planner.md#the-agents-file). What is left out comes from the deployment."""
+    """One entry (docs/planner.md#the-agents-file). The deployment's settings replace what is left out."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -50,7 +50,7 @@ class Agent(BaseModel):
     @classmethod
     def _known_limits(cls, value: dict[str, Any]) -> dict[str, Any]:
         limits = LimitsInput.model_validate(value).model_dump(exclude_unset=True)
-        RunLimits.model_validate(limits)  # Which of them may be null.
+        RunLimits.model_validate(limits)  # Checks which of them may be null.
         return limits
 
 

@@ -1,13 +1,13 @@
-"""Delete runs: whatever a run has left, wherever it is. Asked for with a `RunDeletion` in the index of runs, which hides the run at once.
+"""Deletes all data of runs. A `RunDeletion` in the index of runs requests it, and hides the run at once.
 
-Every step may be repeated, by any planner, so a planner that dies in the middle is replaced by its successor or by another one:
+Any planner may repeat any step, so another planner can finish the deletion if this one dies:
 
-1. A run that is open is cancelled, like by anybody else.
-2. Its log shrinks to one fact, `deleted`. That stays for a while: whoever was stopped in the middle of handling the run finds the log
-   moved on, instead of beginning it anew.
-3. Its messages, timers, index entry and artifacts go, and with them the bytes that no other artifact shares.
-4. Shortly after, the same again: a tool or a service that was at work when the run ended may have written once more.
-5. A day later, the same again, the log and the deletion itself included.
+1. An open run is cancelled, with the same message as a client's cancel.
+2. Its log is reduced to one fact, `deleted`. That fact stays for a day: a handling that was frozen meanwhile then finds
+   that the log has moved on, and does not start the run again.
+3. Its messages, timers, index entry and artifacts are removed, and with them the bytes that no other artifact shares.
+4. After 30 seconds step 3 is repeated: a tool or service that was still working may have written again.
+5. After a day step 3 is repeated, and the log and the deletion itself are removed.
 """
 
 import asyncio
@@ -35,19 +35,19 @@ logger = structlog.get_logger(__name__)
 
 _BUCKET = f"KV_{subjects.RUNS_BUCKET}"
 _PREFIX = f"$KV.{subjects.RUNS_BUCKET}."
-_LOOK_S = 1.0
-_AGAIN_S = 30.0
-_KEPT_S = 86_400.0
-_RETRY_S = 5.0
-_SPREAD = 0.01
-"""Of the day: several planners must not come to the last step of one deletion at the same moment."""
-_PAGE = 500
-_PATIENCE_S = 2.0
+CHECK_S = 1.0
+SECOND_PURGE_AFTER_S = 30.0
+LAST_PURGE_AFTER_S = 86_400.0
+RETRY_S = 5.0
+LAST_PURGE_SPREAD = 0.01
+"""Random share of a day that is added, so that planners do not take the last step at the same moment."""
+MESSAGES_PER_PAGE = 500
+STORE_TIMEOUT_S = 2.0
 
 
 @dataclass(order=True, slots=True)
 class _Due:
-    """When to look at a deletion next, on the monotonic clock. `purges`: how often everything was removed so far."""
+    """The next step of a deletion, due `at` on the monotonic clock. `purges`: completed purges so far."""
 
     at: float
     tenant: str = field(compare=False)
@@ -57,27 +57,27 @@ class _Due:
 
 
 class Deletions:
-    """Carries deletions out."""
+    """Finds deletions and executes their steps."""
 
-    def __init__(self, bus: Bus, *, again_s: float = _AGAIN_S, kept_s: float = _KEPT_S) -> None:
+    def __init__(self, bus: Bus, *, again_s: float = SECOND_PURGE_AFTER_S, kept_s: float = LAST_PURGE_AFTER_S) -> None:
         self._bus = bus
-        self._artifacts = ArtifactClient(bus, patience_s=_PATIENCE_S)
+        self._artifacts = ArtifactClient(bus, patience_s=STORE_TIMEOUT_S)
         self._again_s = again_s
         self._kept_s = kept_s
         self._seen = 0
         self._due: list[_Due] = []
 
     async def carry_out_for_ever(self) -> None:
-        """Look for deletions all the time. Raises nothing: what fails is tried again."""
+        """Execute deletions until cancelled. Never raises; a failed step is repeated."""
         while True:
             try:
-                await self.look()
+                await self.check()
             except BusError as error:
                 logger.warning("deletions_not_read", error=str(error))
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(CHECK_S)
 
-    async def look(self) -> None:
-        """Find new deletions, and take the next step of each that is due. Raises BusError when they cannot be read."""
+    async def check(self) -> None:
+        """Find new deletions, and execute the steps that are due. Raises BusError when the index cannot be read."""
         await self._find()
         while self._due and self._due[0].at <= time.monotonic():
             due = heapq.heappop(self._due)
@@ -85,7 +85,7 @@ class Deletions:
                 wait_s = await self._next(due)
             except (BusError, ArtifactFailed) as error:
                 logger.warning("deletion_postponed", run_id=due.run, error=str(error))
-                wait_s = _RETRY_S
+                wait_s = RETRY_S
             if wait_s is not None:
                 due.at = time.monotonic() + wait_s
                 heapq.heappush(self._due, due)
@@ -93,25 +93,28 @@ class Deletions:
     async def _find(self) -> None:
         reader = await self._bus.reader(_BUCKET)
         while True:
-            page, _ = await reader.page(_PREFIX + subjects.ALL_DELETIONS, self._seen + 1, _PAGE)
+            page, _ = await reader.page(_PREFIX + subjects.ALL_DELETIONS, self._seen + 1, MESSAGES_PER_PAGE)
             for message in page:
                 self._seen = sequence_of(message)
-                with suppress(ValidationError, subjects.InvalidName):  # The mark of one that was removed is no deletion.
+                with suppress(ValidationError, subjects.InvalidName):  # The delete marker of a removed key is no deletion.
                     tenant, run = subjects.parse_deletion((message.headers or {}).get("Nats-Subject", ""))
                     heapq.heappush(self._due, _Due(0.0, tenant, run, RunDeletion.model_validate_json(message.data)))
             if not page:
                 return
 
     async def _next(self, due: _Due) -> float | None:
-        """Take the next step and return after how many seconds there is another; None: it is done. Raises BusError and ArtifactFailed."""
+        """Execute the next step. Return the seconds until another, or None when the deletion is complete.
+
+        Raises BusError and ArtifactFailed.
+        """
         if due.purges and await self._bus.last(_BUCKET, _PREFIX + subjects.deletion_key(due.tenant, due.run), 2) is None:
-            return None  # Another planner was the last.
+            return None  # Another planner completed the deletion.
         if not await self._is_ended(due.tenant, due.run):
             await self._cancel(due.tenant, due.run)
-            return _LOOK_S
+            return CHECK_S
         await self._purge_all(due)
         due.purges += 1
-        left_s = due.deletion.at / 1000 + self._kept_s * random.uniform(1, 1 + _SPREAD) - time.time()  # noqa: S311, a spread, not a secret
+        left_s = due.deletion.at / 1000 + self._kept_s * random.uniform(1, 1 + LAST_PURGE_SPREAD) - time.time()  # noqa: S311, a spread, not a secret
         if due.purges == 1:
             logger.info("run_deleted", run_id=due.run, tenant=due.tenant)
             return self._again_s
@@ -126,7 +129,7 @@ class Deletions:
         return last is not None and not TERMINAL.isdisjoint((last.headers or {}).get(EVENTS_HEADER, "").split(","))
 
     async def _cancel(self, tenant: str, run: str) -> None:
-        """Ask for the run's end, as people do. Once it has been handled, it may be asked for again."""
+        """Publish a cancel of the run. Its message id makes repetitions harmless."""
         message = CancelRequested(reason="deleted").model_dump_json().encode()
         await self._bus.publish(subjects.control(tenant, run, "cancel"), message, {"Nats-Msg-Id": f"{run}-cancel-to-delete"})
 
@@ -148,11 +151,11 @@ class Deletions:
 
 
 async def forget_artifacts(artifacts: ArtifactClient, tenant: str, run: str) -> None:
-    """Delete what the tools of a run have stored, and its images. Raises ArtifactFailed."""
+    """Delete the artifacts and images of a run. Raises ArtifactFailed."""
     cursor: int | None = 0
     while cursor is not None:
-        page = await artifacts.list(tenant, run=run, limit=_PAGE, cursor=cursor)
+        page = await artifacts.list(tenant, run=run, limit=MESSAGES_PER_PAGE, cursor=cursor)
         for stored in page.artifacts:
-            with suppress(ArtifactNotFound):  # Another planner was quicker.
+            with suppress(ArtifactNotFound):  # Another planner deleted it first.
                 await artifacts.delete(tenant, stored.ref.artifact_id)
         cursor = page.next_cursor

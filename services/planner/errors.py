@@ -1,4 +1,4 @@
-"""What stops the planner from doing as it is told."""
+"""Errors of the planner."""
 
 from contracts.faults import Code, Fault
 
@@ -8,7 +8,7 @@ class PlannerError(Exception):
 
 
 class CannotOpen(PlannerError):
-    """The run cannot be opened as it was asked for; it ends with this fault."""
+    """The request cannot be opened as a run. The run ends with this fault."""
 
     def __init__(self, code: Code, reason: str) -> None:
         super().__init__(reason)

@@ -1,11 +1,13 @@
-"""Find messages that NATS holds and delivers to nobody any more, and handle them.
+"""Finds messages that a stream holds but its consumer never delivers again, and handles them.
 
-After a disk that was full, or a crash of nats-server, a consumer may take a message for acknowledged that its stream still holds: it lies
-below the consumer's acknowledgement floor, so it is never delivered again. What was accepted must end nevertheless.
+After a full disk, or a crash of nats-server, a consumer may count a message as acknowledged that is still in its stream.
+The message is below the consumer's acknowledgement floor, so it is never delivered again. These messages are called
+forgotten here. An accepted run must end nevertheless.
 
-Rule 1: a message counts as forgotten when it lies below the floor at two looks: one that is being acknowledged is removed in between.
-Rule 2: a run whose log has just grown is left alone: somebody works on it.
-Rule 3: a request without a log that is older than the retention is removed, not begun: its run was purged.
+Rule 1: a message is forgotten if two checks find it below the floor. One that is just being acknowledged is gone at the
+second check.
+Rule 2: a run whose log has grown recently is left alone, since another planner handles it.
+Rule 3: a request without a log that is older than the retention is removed, since its run was purged.
 """
 
 import asyncio
@@ -34,48 +36,48 @@ _QUEUES = (
     (subjects.INBOX, PLANNER_INBOX, subjects.ALL_INBOX),
     (subjects.INBOX, PLANNER_CONTROL, subjects.ALL_CONTROL),
 )
-_SOON_S, _LATER_S, _SELDOM_S = 3.0, 60.0, 3600.0
-_BETWEEN_LOOKS_S = 2.0
-_BUSY_S = 30.0
-_PAGE = 500
-_AT_ONCE = 32
+SOON_S, AFTER_FINDING_S, AFTER_FINDING_NOTHING_S = 3.0, 60.0, 3600.0
+SECOND_CHECK_AFTER_S = 2.0
+RECENT_WRITE_S = 30.0
+MESSAGES_PER_PAGE = 500
+MAX_CONCURRENT_HANDLINGS = 32
 
 
 class Forgotten:
-    """Looks for such messages at the start, after each reconnect, and now and then."""
+    """Checks for forgotten messages at start, after each reconnect, and periodically."""
 
     def __init__(self, bus: Bus, handler: Handler, retention_days: float) -> None:
         self._bus = bus
         self._handler = handler
         self._retention_s = retention_days * 86_400
-        self._hurry = asyncio.Event()
-        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._reconnected = asyncio.Event()
+        self._slots = asyncio.Semaphore(MAX_CONCURRENT_HANDLINGS)
 
     async def watch(self) -> None:
-        """Look until cancelled."""
+        """Check until cancelled."""
         self._bus.on_reconnect.append(self._on_reconnect)
-        pause_s = _SOON_S
+        pause_s = SOON_S
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
-                    await self._hurry.wait()
-                    self._hurry.clear()
-                    await asyncio.sleep(_SOON_S * random.uniform(0.5, 1.5))  # noqa: S311, a spread, not a secret
+                    await self._reconnected.wait()
+                    self._reconnected.clear()
+                    await asyncio.sleep(SOON_S * random.uniform(0.5, 1.5))  # noqa: S311, a spread, not a secret
             try:
-                pause_s = _LATER_S if await self.sweep() else _SELDOM_S
+                pause_s = AFTER_FINDING_S if await self.sweep() else AFTER_FINDING_NOTHING_S
             except BusError as error:
-                logger.debug("forgotten_not_looked_for", reason=str(error))
-                pause_s = _SOON_S
+                logger.debug("forgotten_check_failed", reason=str(error))
+                pause_s = SOON_S
 
     async def _on_reconnect(self) -> None:
-        self._hurry.set()
+        self._reconnected.set()
 
     async def sweep(self) -> int:
-        """Handle what is forgotten and return how many messages that were, handled or not. Raises BusError."""
+        """Handle forgotten messages, and return how many were found. Raises BusError."""
         first = [await self._below_floor(*queue) for queue in _QUEUES]
         if not any(first):
             return 0
-        await asyncio.sleep(_BETWEEN_LOOKS_S)
+        await asyncio.sleep(SECOND_CHECK_AFTER_S)
         found = []
         for queue, known in zip(_QUEUES, first, strict=True):
             again = await self._below_floor(*queue) if known else {}
@@ -84,17 +86,17 @@ class Forgotten:
         return len(found)
 
     async def _below_floor(self, stream: str, consumer: str, pattern: str) -> dict[int, Msg]:
-        """Return what the stream holds although the consumer takes it for acknowledged, by sequence."""
+        """Return the stream's messages below the consumer's acknowledgement floor, by sequence."""
         floor = int((await self._bus.api(f"CONSUMER.INFO.{stream}.{consumer}", {}))["ack_floor"]["stream_seq"])
         reader, found, start = await self._bus.reader(stream), dict[int, Msg](), 1
         while start <= floor:
-            page, _ = await reader.page(pattern, start, _PAGE)
+            page, _ = await reader.page(pattern, start, MESSAGES_PER_PAGE)
             found |= {sequence_of(message): message for message in page if sequence_of(message) <= floor}
             start = sequence_of(page[-1]) + 1 if page else floor + 1
         return found
 
     async def _recover(self, stream: str, message: Msg) -> None:
-        """Handle one message as if it had been delivered, and remove it."""
+        """Handle a message as if it were delivered, and remove it."""
         delivery = Delivery.stored(message, stream)
         async with self._slots:
             try:
@@ -115,7 +117,7 @@ class Forgotten:
         if last is None or not TERMINAL.isdisjoint((last.headers or {}).get(EVENTS_HEADER, "").split(",")):
             return False
         at = unix_seconds((last.headers or {})["Nats-Time-Stamp"])
-        return time.time() - at < _BUSY_S
+        return time.time() - at < RECENT_WRITE_S
 
     async def _is_of_a_purged_run(self, delivery: Delivery) -> bool:
         old = time.time() - delivery.stored_ns / 1e9 > self._retention_s

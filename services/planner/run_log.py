@@ -1,4 +1,7 @@
-"""The logs of runs: folded as far as they were read, and written to behind the fence. A cache: any planner can take over at any point."""
+"""Reads, folds and caches the logs of runs, and appends to them behind the fence.
+
+Only a cache lives here, so any planner can take over at any point.
+"""
 
 import asyncio
 import base64
@@ -19,20 +22,20 @@ from services.messaging.connection import Bus
 from services.messaging.direct_get import Stored
 from services.messaging.errors import NOT_FOUND, WRONG_LAST_SEQUENCE, Moved, Refused, Unavailable
 from services.planner.effects.model_call import Address, Tail
-from services.planner.effects.offload import Lightener
+from services.planner.effects.offload import Offloader
 from services.planner.effects.run_lines import log_end, log_refusals
 from services.planner.run import terminal
 from services.planner.run.state import Event, Run, fold
 
-_SHOWN = 300
-_RETRY_S = 0.1
-_CHUNK = b'"chunk"'
-_FENCE = "Nats-Expected-Last-Subject-Sequence"
+MAX_REASON_CHARACTERS = 300
+RETRY_S = 0.1
+CHUNK_TYPE = b'"chunk"'
+FENCE_HEADER = "Nats-Expected-Last-Subject-Sequence"
 
 
 @dataclass(slots=True)
 class _Lock:
-    """Orders the handlings of one run in this process; held over load, advance and append, never over the model."""
+    """Serialises the handlings of one run in this process. Held over load, advance and append, never over a model call."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     users: int = 0
@@ -43,14 +46,14 @@ class RunLogs:
 
     def __init__(self, bus: Bus, *, cached_runs: int) -> None:
         self._bus = bus
-        self._lightener = Lightener(bus)
+        self._offloader = Offloader(bus)
         self._cached_runs = cached_runs
         self._runs: OrderedDict[Address, Run] = OrderedDict()
         self._locks: dict[Address, _Lock] = {}
 
     @asynccontextmanager
     async def lock(self, where: Address) -> AsyncIterator[asyncio.Lock]:
-        """The lock of a run, kept as long as somebody uses it."""
+        """Give the lock of a run. It exists while a handling uses it."""
         entry = self._locks.setdefault(where, _Lock())
         entry.users += 1
         try:
@@ -61,7 +64,7 @@ class RunLogs:
                 self._locks.pop(where, None)
 
     async def load(self, where: Address, *, fresh: bool) -> Run:
-        """The run as folded so far; `fresh` reads the log's tail first. A run that is not cached is always read."""
+        """Return the folded run. `fresh`: read the log's tail first. A run that is not cached is always read."""
         run = self._runs.get(where)
         if run is None:
             run, fresh = Run(), True
@@ -75,29 +78,29 @@ class RunLogs:
             self._runs.popitem(last=False)
         return run
 
-    def tail(self, where: Address, holder: str) -> Tail:
-        """Reads the newest sequence of the log, or None once the model call is not this handling's any more."""
+    def tail(self, where: Address, attempt_token: str) -> Tail:
+        """Return a function that gives the newest sequence of the log, or None once the model call is superseded."""
 
         async def tail() -> int | None:
             run = await self.load(where, fresh=True)
-            return run.seq if run.is_asked_by(holder) else None
+            return run.seq if run.is_asked_by(attempt_token) else None
 
         return tail
 
     async def append(self, where: Address, run: Run, at: int, events: list[Event]) -> list[Event]:
         """Write a record behind the fence and return its events as stored.
 
-        When the run has moved on, take in what happened instead and return nothing: the caller decides again.
+        If another record came first, apply it and return an empty list: the caller must decide again.
         """
         session = run.started.request.session_id if run.started else None
-        record, data = terminal.fitting(await self._lightener.lighter(Record(at=at, events=events), *where, session))
+        record, data = terminal.fitting(await self._offloader.offloaded(Record(at=at, events=events), *where, session))
         subject = subjects.log(where.tenant, where.run)
         headers = {EVENTS_HEADER: record.types()}
         try:
             sequence, later = await guarded_write.append(self._bus, subjects.RUNS, subject, data, record.id, after=run.seq, headers=headers)
         except Moved as moved:
             if not moved.tail:
-                # Purged under us: what we knew of it is void.
+                # The log was purged meanwhile, so the cached run is invalid.
                 self._runs.pop(where, None)
             await self._take_in(where, run, moved.tail)
             return []
@@ -109,34 +112,34 @@ class RunLogs:
         return list(record.events)
 
     async def keep_context(self, where: Address, context: Mapping[str, Any]) -> None:
-        """Store what the run's caller gave for tools alone. Harmless when done twice."""
+        """Store the caller's `tool_context`. Idempotent."""
         data = KeptContext(context=dict(context)).model_dump_json().encode()
         try:
-            await self._bus.publish_surely(subjects.context(*where), data, f"{where.run}-context", {_FENCE: "0"})
+            await self._bus.publish_surely(subjects.context(*where), data, f"{where.run}-context", {FENCE_HEADER: "0"})
         except Refused as error:
             if error.code != WRONG_LAST_SEQUENCE:
                 raise
 
     async def context(self, where: Address) -> dict[str, Any]:
-        """Read it back. A replica that lags behind is no proof that there is none, so the stream's leader is asked then."""
+        """Read the `tool_context`. If a replica has none, ask the stream's leader, since the replica may lag behind."""
         message = await self._bus.last(subjects.RUNS, subjects.context(*where))
         newest = await self._newest(subjects.context(*where)) if message is None else None
         data = message.data if message is not None else newest[1] if newest is not None else b""
-        return KeptContext.model_validate_json(data).context if data else {}  # None: purged, the run is over.
+        return KeptContext.model_validate_json(data).context if data else {}  # None: it was purged with its run.
 
     async def shown(self, where: Address, run: Run) -> str:
-        """The text that listeners have seen of a turn's answer, once nothing more of it can be stored: that of the newest attempt."""
+        """Return the stored answer text of this turn's newest attempt, once no more of it can be stored."""
         subject = subjects.stream(*where)
         newest = await self._newest(subject)
         while True:
             stored = await (await self._bus.reader(subjects.RUNS)).read(subject, run.turn_seq)
             if newest is None or newest[0] < run.turn_seq or (stored and stored[-1][0] >= newest[0]):
                 return _text_shown(run.turn, [data for _, data in stored])
-            await asyncio.sleep(_RETRY_S)  # The replica that answered lags behind.
+            await asyncio.sleep(RETRY_S)  # The replica that answered lags behind.
             newest = await self._newest(subject)
 
     async def _newest(self, subject: str) -> Stored | None:
-        """The newest message of a subject of RUNS, by the stream's leader."""
+        """Return the newest message of a subject of RUNS, as the stream's leader has it."""
         while True:
             try:
                 found = (await self._bus.api(f"STREAM.MSG.GET.{subjects.RUNS}", {"last_by_subj": subject}))["message"]
@@ -145,7 +148,7 @@ class RunLogs:
                     raise
                 return None
             except Unavailable:
-                await asyncio.sleep(_RETRY_S)
+                await asyncio.sleep(RETRY_S)
             else:
                 return int(found["seq"]), base64.b64decode(found.get("data", ""))
 
@@ -156,7 +159,7 @@ class RunLogs:
             try:
                 record = Record.model_validate_json(data)
             except ValidationError as error:
-                # Not a record of ours: it counts for the fence and for nothing else.
+                # An invalid record counts for the fence only.
                 run.seq = sequence
                 subject = subjects.log(where.tenant, where.run)
                 await dead_letters.dead_letter_bytes(
@@ -169,15 +172,15 @@ class RunLogs:
 def _text_shown(turn: int, stored: list[bytes]) -> str:
     chunks = []
     for data in stored:
-        if _CHUNK in data:
+        if CHUNK_TYPE in data:
             chunks += [event for event in Record.model_validate_json(data).events if isinstance(event, Chunk) and event.action_seq == turn]
     last = max((chunk.attempt for chunk in chunks), default=0)
     return "".join(chunk.text for chunk in chunks if chunk.attempt == last)
 
 
 def short(error: Exception) -> str:
-    """What is wrong with a message, without its content."""
+    """Describe the fault of a message without its content."""
     if isinstance(error, ValidationError):
         first = error.errors(include_input=False, include_url=False)[0]
-        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"[:_SHOWN]
-    return str(error)[:_SHOWN]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"[:MAX_REASON_CHARACTERS]
+    return str(error)[:MAX_REASON_CHARACTERS]

@@ -16,7 +16,7 @@ from .agents import ModelName
 class PlannerSettings(BusSettings):
     """What a deployment sets for all its runs."""
 
-    model: str | None = Field(default=None, description="LiteLLM's name of the model; none: found, or the embedded stand-in")
+    model: str | None = Field(default=None, description="LiteLLM's name of the model; none: found, or the embedded demo model")
     models: Annotated[list[ModelName], NoDecode] = Field(
         default_factory=list,
         description="further models that requests may name, separated by commas or as JSON; `*`: any, which lets every caller choose the "

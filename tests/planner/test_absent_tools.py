@@ -29,7 +29,7 @@ async def test_a_tool_that_starts_just_now_is_waited_for(plan: Plan, provider: M
 
 async def test_a_tool_that_does_not_come_is_named(plan: Plan, provider: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run goes on without it, after a while; a run that may not use it waits for nothing."""
-    monkeypatch.setattr(model_requests, "_ABSENT_S", 1.0)
+    monkeypatch.setattr(model_requests, "ABSENT_TOOLS_WAIT_S", 1.0)
     planning = await plan(agents=AGENTS)
     provider.say(answer("as it is"))
     began = time.monotonic()

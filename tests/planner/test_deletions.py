@@ -97,7 +97,7 @@ async def test_nothing_is_left_but_that_it_was_deleted(store: Store) -> None:
     assert len(mine) == 2
     assert len(store.objects()) == 2
     await delete(store.bus, writer)
-    await Deletions(store.bus, **FOR_NOW).look()
+    await Deletions(store.bus, **FOR_NOW).check()
     mark = {f"$KV.runs.deleted.default.{writer.run}", subjects.log("default", writer.run)}
 
     async def only_marks_are_left() -> bool:
@@ -111,8 +111,8 @@ async def test_nothing_is_left_but_that_it_was_deleted(store: Store) -> None:
         with pytest.raises(ArtifactNotFound):
             await store.client.head("default", stored.ref.artifact_id)
     deletions = Deletions(store.bus, **FOR_GOOD)
-    await deletions.look()
-    await deletions.look()
+    await deletions.check()
+    await deletions.check()
     assert await traces(store.bus, writer.run) == set()
     assert await traces(store.bus, other.run) == theirs
     for stored in (await store.client.list("default", run=other.run)).artifacts:
@@ -124,7 +124,7 @@ async def test_bytes_that_nobody_shares_go(store: Store) -> None:
     writer = await a_run(store)
     assert len(store.objects()) == 2
     await delete(store.bus, writer)
-    await Deletions(store.bus, **FOR_NOW).look()
+    await Deletions(store.bus, **FOR_NOW).check()
     await wait_until(lambda: not store.objects(), what="the bytes are gone")
 
 
@@ -146,18 +146,18 @@ async def test_a_planner_may_die_at_every_step(store: Store, monkeypatch: pytest
 
             return step
 
-        async def look(at: int = at) -> None:
+        async def check(at: int = at) -> None:
             deletions = Deletions(store.bus, **FOR_NOW)
             deletions._seen = at - 1  # Earlier ones of this test would be looked at first.
-            await deletions.look()
+            await deletions.check()
 
         with monkeypatch.context() as patch:
             for name in ("publish", "api", "last", "request"):
                 patch.setattr(store.bus, name, counted(getattr(store.bus, name)))
             with contextlib.suppress(Killed):
-                await look()
+                await check()
             died = left < 0
-        await look()
+        await check()
         run = writer.run
 
         async def only_marks_are_left(run: str = run) -> bool:
@@ -178,7 +178,7 @@ async def test_an_open_run_is_cancelled_first(store: Store) -> None:
     before = await traces(store.bus, writer.run)
     await delete(store.bus, writer)
     deletions = Deletions(store.bus, **FOR_NOW)
-    await deletions.look()
+    await deletions.check()
     control = subjects.control("default", writer.run, "cancel")
     message = await store.bus.last("INBOX", control)
     assert message is not None
@@ -186,13 +186,13 @@ async def test_an_open_run_is_cancelled_first(store: Store) -> None:
     assert await traces(store.bus, writer.run) == before | {control, f"$KV.runs.deleted.default.{writer.run}"}
     await writer.cancelled()
     deletions._due[0].at = 0
-    await deletions.look()
+    await deletions.check()
     assert await store.bus.last("RUNS", subjects.stream("default", writer.run)) is None
 
 
 async def test_without_the_store_it_is_tried_again(own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything else goes at once."""
-    monkeypatch.setattr("services.planner.deletions._PATIENCE_S", 0.1)
+    monkeypatch.setattr("services.planner.deletions.STORE_TIMEOUT_S", 0.1)
     async with connected(own_nats_server.url) as bus:
         writer = Writer(bus)
         await writer.open()
@@ -200,7 +200,7 @@ async def test_without_the_store_it_is_tried_again(own_nats_server: NatsServer, 
         await delete(bus, writer)
         deletions = Deletions(bus, **FOR_GOOD)
         for _ in range(2):
-            await deletions.look()
+            await deletions.check()
             assert [due.purges for due in deletions._due] == [0]
             deletions._due[0].at = 0
         last = await bus.last("RUNS", subjects.log("default", writer.run))

@@ -20,7 +20,7 @@ from contracts.tools import ToolSpec
 from services.messaging.streams import provision
 from services.planner.agents import parse_agents
 from services.planner.conversation import compaction, images
-from services.planner.effects.image_loader import DataUrl, Pictures
+from services.planner.effects.image_loader import DataUrl, ImageLoader
 from services.planner.models import vision
 from services.planner.models.wire import estimate
 from services.shared.tool_catalogue import key_subject
@@ -195,11 +195,11 @@ async def test_images_leave_the_cache(store: Store, put: Put, nats_server: NatsS
     ref = await put(png(5))
     part = images.image_part(ref)
     async with connected(nats_server.url, "planner") as bus:
-        pictures = Pictures(bus, cached_s=0.2)
+        pictures = ImageLoader(bus, cached_s=0.2)
         await pictures.filled("default", new_id(), None, [{"role": "user", "content": [part]}])
         assert pictures._size > 0
         await wait_until(lambda: not pictures._known and not pictures._size, what="the image has left the cache")
-        pictures = Pictures(bus)
+        pictures = ImageLoader(bus)
         await pictures.filled("default", new_id(), None, [{"role": "user", "content": [part, part]}])
         assert len(pictures._known) == 1
         await store.client.delete("default", ref.artifact_id)
@@ -317,7 +317,7 @@ def test_an_image_counts_as_an_image() -> None:
     """Not as its bytes; older results lose theirs when the conversation is shortened, the question keeps its own."""
     ref = ImageRef(artifact_id="0" * 32, mime_type="image/png")
     message: dict[str, Any] = {"role": "user", "content": images.with_images("What?", [ref])}
-    assert compaction.length(message) == len("What?") + images.CHARACTERS
+    assert compaction.length(message) == len("What?") + images.CHARACTERS_PER_IMAGE
     later: dict[str, Any] = {
         "role": "user",
         "content": [{"type": "text", "text": "See:"}, {"type": "image", "inline": "A" * 40_000, "name": "x"}],
@@ -371,7 +371,7 @@ async def test_profiles_stand_in_the_catalogue(plan: Plan, tmp_path: Path) -> No
     """Of every model that the planner uses, with the agents that it answers for; what is declared wins over the table."""
     _ = tmp_path
     agents = parse_agents({"painter": {"model": MODEL}, "writer": {"model": BLIND, "vision": "lenient"}})
-    sights = vision.Sight(lambda model: model == BLIND, {MODEL: True, BLIND: False})
+    sights = vision.VisionSupport(lambda model: model == BLIND, {MODEL: True, BLIND: False})
     found = {profile.model: profile for profile in vision.profiles(sights, agents, MODEL, ["openai/other"])}
     assert found[MODEL] == ModelProfile(model=MODEL, images="seen", agents=["default", "painter"], vision={"writer": "lenient"})
     assert found[BLIND] == ModelProfile(model=BLIND, images="refused", agents=["writer"], vision={"writer": "lenient"})

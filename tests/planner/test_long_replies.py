@@ -76,7 +76,7 @@ def test_behind_so_many_beginnings_nothing_is_shown_any_more(unit: str) -> None:
     action = '{"next_node": "final_response", "args": {"answer": "yes"}}'
     stream, text = AnswerStream(), unit * 100_000
     assert stream.feed(text + action) == ""
-    assert stream.looked_at < len(text) / 2
+    assert stream.characters_examined < len(text) / 2
     assert AnswerStream().feed(unit * 20 + action) == "yes"
 
 
@@ -107,5 +107,5 @@ def test_what_stands_behind_a_shown_answer_is_not_read_as_it_comes() -> None:
     head = '{"next_node": "final_response", "args": {"answer": "yes"'
     stream = AnswerStream()
     assert stream.feed(head + ', "sources": [' + "{}, " * 100_000) == "yes"
-    assert stream.looked_at < len(head) + 10
+    assert stream.characters_examined < len(head) + 10
     assert stream.is_terminal

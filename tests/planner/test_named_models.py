@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from services.planner.__main__ import profiles_of
-from services.planner.models.vision import Sight
+from services.planner.models.vision import VisionSupport
 from services.planner.settings import PlannerSettings
 from tests.planner.conftest import Plan
 from tests.support.model_server import ModelServer, answer
@@ -60,7 +60,7 @@ async def test_a_model_that_nobody_configured_is_not_asked(plan: Plan, provider:
 
 
 async def test_what_the_deployment_names_may_be_named(plan: Plan, provider: ModelServer) -> None:
-    """The model itself, others, fallbacks, the triage's, those of agents, and the stand-in."""
+    """The model itself, others, fallbacks, the triage's, those of agents, and the demo model."""
     agents = {
         "a": {"model": "openai/a", "fallbacks": ["openai/b"], "models": ["openai/c"]},
         "d": {"reflection": {"threshold": 0.5, "model": "openai/d"}},
@@ -105,5 +105,5 @@ def test_the_gateway_is_told_of_all(tmp_path: Path) -> None:
     file = tmp_path / "agents.json"
     file.write_text(json.dumps({"a": {"model": "openai/a"}}))
     settings = PlannerSettings(models=["openai/e", "*"], fallback_models=["openai/f"], agents_file=file)
-    found = {profile.model: profile.agents for profile in profiles_of(settings, MODEL, Sight())}
+    found = {profile.model: profile.agents for profile in profiles_of(settings, MODEL, VisionSupport())}
     assert found == {MODEL: ["default"], "openai/a": ["a"], "openai/e": [], "*": [], "openai/f": [], "builtin/rehearsal": []}

@@ -153,7 +153,7 @@ async def test_requests_count_where_a_run_ends_in_an_error_too(plan: Plan, provi
 async def test_the_stand_in_answers_under_its_own_name_alone(plan: Plan, provider: ModelServer) -> None:
     """A misspelt one is told."""
     story = await (await plan(model="builtin/rehersal")).tell()
-    assert story.end.error == "there is no model builtin/rehersal; the stand-in is builtin/rehearsal"
+    assert story.end.error == "there is no model builtin/rehersal; the demo model is builtin/rehearsal"
     assert not provider.ledger
 
 

@@ -1,4 +1,4 @@
-"""The catalogue of tools as the model sees it: one JSON object per line, between markers that no description can close.
+"""Renders the catalogue of tools: one JSON object per line, between markers that no description can close.
 
 Whoever wrote a tool wrote its description too, so it is data: limited in length and free of control and invisible characters.
 """
@@ -34,7 +34,7 @@ _NAMED = frozenset({"properties", "$defs", "definitions", "patternProperties"})
 
 
 def shown_name(name: str) -> str:
-    """The tool's name in front of the model: a reserved word is prefixed, as is a prefixed one, so that it stays one to one."""
+    """Return the tool's name for the model. Reserved and prefixed names get a prefix, so the mapping is one to one."""
     return ALIAS + name if _bare(name) in RESERVED else name
 
 
@@ -126,7 +126,7 @@ def _compact(schema: Any, hint_limit: int, depth: int = 0) -> Any:
 
 
 def _flat(schema: dict[str, Any]) -> dict[str, Any]:
-    """Names, types and what is required of the first level; enough to try, and the checker's complaint says the rest."""
+    """Return names, types and required arguments of the first level. Complaints about arguments tell the rest."""
     properties = schema.get("properties")
     names = properties if isinstance(properties, dict) else {}
     kept = {

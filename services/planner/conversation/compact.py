@@ -1,4 +1,4 @@
-"""JSON as the model sees it: on one line, without blanks."""
+"""JSON on one line, without blanks, as models receive it."""
 
 import json
 from typing import Any
@@ -7,7 +7,7 @@ import orjson
 
 
 def compact(value: Any) -> str:
-    """Any value as JSON; what JSON has not becomes a text, integers keep all their digits. Never raises."""
+    """Render any value as JSON. Types without a JSON form become text; integers keep all digits. Never raises."""
     try:
         return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
     except TypeError:  # An integer beyond 64 bits, or a lone surrogate.

@@ -1,8 +1,8 @@
-"""Make a conversation shorter without losing the facts of a step: what was called, with what, and what came of it. Pure.
+"""Shortens a conversation, and keeps the facts of each step: the calls, their arguments, their outcomes. Pure.
 
-Long lines of older messages lose their middle, and older results their images; the question stays as it is, and so does the newest
-exchange, unless the model itself said that all of it is too long. Compacting is itself a fact of the run (`compacted`), so that every
-planner that folds the log sees the same conversation.
+Long lines of older messages lose their middle, and older results lose their images. The question stays unchanged. So does
+the newest exchange, unless the provider reported a context overflow. A compaction is recorded (`compacted`), so that
+every planner that folds the log renders the same conversation.
 """
 
 import json
@@ -10,10 +10,10 @@ from typing import Any
 
 from services.planner.conversation import images
 
-_HEAD = 0.7
-_NEWEST = 10
-"""How much longer than older ones the lines of the newest exchange may be."""
-_MARK = " …[shortened]… "
+HEAD_SHARE = 0.7
+NEWEST_LINE_FACTOR = 10
+"""Lines of the newest exchange may be longer than older ones by this factor."""
+CUT_MARKER = " …[shortened]… "
 
 
 def length(message: dict[str, Any]) -> int:
@@ -24,15 +24,18 @@ def length(message: dict[str, Any]) -> int:
 
 
 def _part_length(part: dict[str, Any]) -> int:
-    return images.CHARACTERS if part["type"] == images.IMAGE else len(part["text"])
+    return images.CHARACTERS_PER_IMAGE if part["type"] == images.IMAGE else len(part["text"])
 
 
 def compacted(history: list[dict[str, Any]], line_characters: int, *, newest: bool = False) -> list[dict[str, Any]]:
-    """Return the conversation with every line of its middle cut to about `line_characters`; `newest`: of its end to ten times that."""
+    """Return the conversation with the lines of its middle cut to about `line_characters`.
+
+    `newest`: the lines of its newest exchange are cut too, to ten times that.
+    """
     begins = max((number for number, message in enumerate(history) if message["role"] == "assistant"), default=1)
     first, middle, last = history[:1], history[1:begins], history[max(1, begins) :]
     if newest:
-        last = [_shortened(message, _NEWEST * line_characters) for message in last]
+        last = [_shortened(message, NEWEST_LINE_FACTOR * line_characters) for message in last]
     return [*first, *(_shortened(message, line_characters) for message in middle), *last]
 
 
@@ -54,16 +57,16 @@ def _text(text: str, limit: int) -> str:
 
 
 def _short_call(call: dict[str, Any], limit: int) -> dict[str, Any]:
-    """A call whose arguments are still JSON: providers check that."""
+    """Shorten a call. Its arguments stay JSON, since providers check that."""
     arguments = call["function"]["arguments"]
-    if len(arguments) <= limit + len(_MARK):
+    if len(arguments) <= limit + len(CUT_MARKER):
         return call
     text = json.dumps({"shortened": _line(arguments, limit)}, ensure_ascii=False)
     return {**call, "function": {**call["function"], "arguments": text}}
 
 
 def _line(line: str, limit: int) -> str:
-    if len(line) <= limit + len(_MARK):
+    if len(line) <= limit + len(CUT_MARKER):
         return line
-    head = int(limit * _HEAD)
-    return f"{line[:head]}{_MARK}{line[-(limit - head) :]}"
+    head = int(limit * HEAD_SHARE)
+    return f"{line[:head]}{CUT_MARKER}{line[-(limit - head) :]}"

@@ -1,4 +1,4 @@
-"""What is added to the conversation after a decision and after its results, in the form in which the model speaks in this run."""
+"""Renders decisions and results for the conversation, in the transport of the run."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from services.planner.conversation.messages import Message, decision_message, ob
 
 
 def decision_messages(step: Step, *, action_format: ActionFormat = "auto", transport: ActionTransport = "json") -> list[Message]:
-    """What the model decided."""
+    """Render a decision."""
     return [native.decision(step)] if transport == "tools" else [decision_message(step, action_format=action_format)]
 
 
@@ -19,7 +19,7 @@ def observation_messages(
     notes: Sequence[str] = (),
     transport: ActionTransport = "json",
 ) -> list[Message]:
-    """What the calls of a step came to."""
+    """Render the outcomes of a step's calls."""
     if transport == "tools":
         return native.results(step, observed, notes)
     return [observation_message(step.step, step.calls, observed, notes=notes)]

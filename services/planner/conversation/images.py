@@ -1,4 +1,4 @@
-"""Images in a conversation: as references, which `pictures` replaces by bytes for each call of a model. Pure."""
+"""Images in a conversation, as references. `effects.image_loader` replaces them by bytes in each model request. Pure."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -11,27 +11,27 @@ from services.shared.redaction import as_reference
 Part = dict[str, Any]
 
 IMAGE = "image"
-"""The type of a part that stands for an image. No provider knows it: none may leave the planner."""
-CHARACTERS = 4000
-"""What an image counts for when a conversation's length is estimated: about a thousand tokens, whatever its bytes."""
+"""Type of a part that refers to an image. No provider knows it, so such a part must not leave the planner."""
+CHARACTERS_PER_IMAGE = 4000
+"""Length of an image in estimates of a conversation: about a thousand tokens, for any size."""
 LEFT_OUT = "[an image of an earlier result is left out]"
 
 _LEAD = "Images among the results of {tool}:"
 
 
 def image_part(ref: ImageRef) -> Part:
-    """An image that came with the question."""
+    """Return the part of an image of the question."""
     part = {"type": IMAGE, "artifact_id": ref.artifact_id, "name": ref.filename or ref.artifact_id}
     return part | ({"detail": ref.detail} if ref.detail else {})
 
 
 def with_images(text: str, images: Sequence[ImageRef]) -> str | list[Part]:
-    """The content of a message; plain text where there are no images."""
+    """Return the content of a message: plain text if there are no images."""
     return [{"type": "text", "text": text}, *map(image_part, images)] if images else text
 
 
 def images_messages(chosen: Iterable[tuple[str, Part]]) -> list[dict[str, Any]]:
-    """Show the images of tools, as (tool, part): a message of the user's side per tool."""
+    """Render images of tools, given as (tool, part): one user message per tool."""
     parts: dict[str, list[Part]] = {}
     for tool, part in chosen:
         parts.setdefault(tool, [{"type": "text", "text": _LEAD.format(tool=tool)}]).append(part)
@@ -41,7 +41,10 @@ def images_messages(chosen: Iterable[tuple[str, Part]]) -> list[dict[str, Any]]:
 def images_of(
     policy: VisionContextPolicy | None, observed: Iterable[Observed], *, count: int = 0, size: int = 0
 ) -> list[tuple[str, Part, int]]:
-    """Choose what the policy lets a model see among outcomes, as (tool, part, bytes). `count`, `size`: what it has been shown before."""
+    """Return the images of outcomes that the policy allows, as (tool, part, bytes).
+
+    `count`, `size`: number and bytes of the images that the model has received before.
+    """
     chosen: list[tuple[str, Part, int]] = []
     if policy is None or not policy.enabled:
         return chosen
@@ -64,5 +67,5 @@ def _image_in(outcome: Observed, path: str, value: Any, policy: VisionContextPol
     ref = as_reference(value)
     if ref is None or ref.mime_type not in policy.allow_mime_types:
         return None
-    # A tool may have named whatever it likes: only an artifact of this very run is fetched.
+    # A tool may name any artifact id, so only artifacts of this run are fetched.
     return {"type": IMAGE, "artifact_id": ref.artifact_id, "name": name, "of_run": True}, ref.size

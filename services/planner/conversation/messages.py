@@ -1,4 +1,4 @@
-"""From facts to messages."""
+"""Renders facts as messages."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ from services.shared.builtin_tools import READ_ARTIFACT, readable_in
 
 Message = dict[str, Any]
 CACHE_MARK = {"type": "ephemeral"}
-"""Ends the stable prefix. The model's side removes it for providers that do not know it."""
+"""Marks the end of the stable prefix. `models.wire` removes it for providers that do not support it."""
 
 
 def system_message(
@@ -31,9 +31,10 @@ def system_message(
     transport: ActionTransport = "json",
     tasks: bool = False,
 ) -> Message:
-    """Everything that stays the same in a run: output format, actions, finishing, tools, the agent's guidance, limits.
+    """Render the parts that stay the same in a run: output format, actions, finishing, tools, guidance, limits.
 
-    `tasks`: whether the model may start background work. With the transport `tools` the catalogue goes beside the messages.
+    `tasks`: whether the model may start background work. With the transport `tools` the catalogue is not part
+    of the message.
     """
     native = transport == "tools"
     sections = [
@@ -52,7 +53,7 @@ def system_message(
 
 
 def question_message(request: RunRequested, images: Sequence[ImageRef] = ()) -> Message:
-    """The user's question, the day on which it was asked, and what the caller gave beside it, as data; then the images."""
+    """Render the user's question, its date, the caller's `llm_context` as data, and the images."""
     asked_on = datetime.fromtimestamp(request.requested_at / 1000, UTC).strftime("%Y-%m-%d, %A")
     text = f"<question>\n{request.query.replace('</question>', '< /question>')}\n</question>\n<asked_on>{asked_on} (UTC)</asked_on>"
     if request.llm_context:
@@ -61,7 +62,7 @@ def question_message(request: RunRequested, images: Sequence[ImageRef] = ()) -> 
 
 
 def decision_message(step: events.Step, *, action_format: ActionFormat = "auto") -> Message:
-    """What the model decided, in the form in which it is asked to decide."""
+    """Render the model's decision in the action format of the run."""
     legacy = action_format == "legacy"
     if step.answer is not None:
         args: dict[str, Any] = {"answer": step.answer}
@@ -81,7 +82,10 @@ def decision_message(step: events.Step, *, action_format: ActionFormat = "auto")
 def observation_message(
     step_no: int, calls: Sequence[events.PlannedCall], observed: Sequence[events.Observed], *, notes: Sequence[str] = ()
 ) -> Message:
-    """What the calls of a step came to, as data, in the order of the calls; a join's outcome follows. `notes` are the runtime's own."""
+    """Render the outcomes of a step's calls as data, in the order of the calls, with that of a join last.
+
+    `notes`: lines of the runtime.
+    """
     order = {call.call_id: number for number, call in enumerate(calls)}
     lines = [as_data(outcome(each)) for each in sorted(observed, key=lambda each: order.get(each.call_id, len(order)))]
     text = f'<results step="{step_no}">\n' + "\n".join(lines) + "\n</results>"
@@ -89,7 +93,7 @@ def observation_message(
 
 
 def repair_messages(repaired: events.Repaired, *, transport: ActionTransport = "json") -> list[Message]:
-    """What the model said, and why it could not be carried out."""
+    """Render an invalid reply, and the complaint about it."""
     complaint = (texts.NATIVE_REPAIR if transport == "tools" else texts.REPAIR).format(reason=repaired.reason)
     reply = [_says("assistant", repaired.reply)] if repaired.reply.strip() else []
     return [*reply, _says("user", complaint)]
@@ -98,7 +102,7 @@ def repair_messages(repaired: events.Repaired, *, transport: ActionTransport = "
 def budget_note(
     *, steps_left: int | None = None, tool_calls_left: int | None = None, reason: str | None = None, action_format: ActionFormat = "auto"
 ) -> Message | None:
-    """Tell the model, at the end of the conversation, that its means are nearly spent; None while they are not."""
+    """Render a note that a budget is nearly exhausted, or None while it is not."""
     if reason is not None or steps_left == 1 or tool_calls_left == 0:
         because = reason or ("this is your last decision" if steps_left == 1 else "no tool call is left")
         last = texts.LEGACY_LAST if action_format == "legacy" else texts.LAST
@@ -109,7 +113,7 @@ def budget_note(
 
 
 def answer_note() -> Message:
-    """Ask for the text of the answer alone, after a final response that had none."""
+    """Render a request for the answer's text alone, after a final response without one."""
     return _says("user", texts.ANSWER_ALONE)
 
 
@@ -119,7 +123,7 @@ def as_data(value: Any) -> str:
 
 
 def outcome(observed: events.Observed) -> dict[str, Any]:
-    """A settled call as the model sees it."""
+    """Return the outcome of a call as the model receives it."""
     said: dict[str, Any] = {"call": observed.call_id, "tool": shown_name(observed.tool), "status": observed.status}
     if observed.status == "succeeded":
         return said | {"observation": observed.observation} | _more(observed)
@@ -129,7 +133,7 @@ def outcome(observed: events.Observed) -> dict[str, Any]:
 
 
 def _more(observed: events.Observed) -> dict[str, Any]:
-    """How the model may read on where it sees the ends of an observation alone."""
+    """Return the action that reads the rest of a truncated observation."""
     artifact_id = readable_in(observed.observation, observed.artifacts)
     return (
         {}

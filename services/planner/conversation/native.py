@@ -91,11 +91,11 @@ def decision(step: events.Step) -> Message:
 def results(step: events.Step, observed: Sequence[events.Observed], notes: Sequence[str]) -> list[Message]:
     """What the calls came to, one message per call; a plan with a join was one call. `notes` are the runtime's own."""
     order = {call.call_id: number for number, call in enumerate(step.calls, 1)}
-    told = sorted(observed, key=lambda each: order.get(each.call_id, len(order) + 1))
+    ordered = sorted(observed, key=lambda each: order.get(each.call_id, len(order) + 1))
     if step.join is not None:
-        return [_result(step.step, 0, told, notes)]
-    last = told[-1]
-    return [_result(step.step, order.get(each.call_id, 0), [each], notes if each is last else ()) for each in told]
+        return [_result(step.step, 0, ordered, notes)]
+    last = ordered[-1]
+    return [_result(step.step, order.get(each.call_id, 0), [each], notes if each is last else ()) for each in ordered]
 
 
 def _called(calls: Sequence[tuple[int, str, dict[str, Any]]], step: int) -> Message:

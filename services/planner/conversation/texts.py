@@ -1,4 +1,4 @@
-"""The words of the prompt. Examples name tools that no catalogue has, so that a model that copies one is told so."""
+"""The texts of the prompt. Their examples use tool names of no catalogue, so a copied example gets a complaint."""
 
 from contracts.runs import RunLimits
 

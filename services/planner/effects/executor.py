@@ -1,4 +1,7 @@
-"""Carry out what `advance` says: ask models, send calls, set timers, keep the index. Each effect may be repeated by another handling."""
+"""Executes the commands of `advance`: calls models, sends tool calls, sets timers, writes the index.
+
+Every effect is idempotent, since another handling may repeat it.
+"""
 
 import asyncio
 import math
@@ -19,7 +22,7 @@ from services.messaging.tenant_turns import Turn
 from services.planner.effects import run_index
 from services.planner.effects.call_places import CallPlaces
 from services.planner.effects.model_call import Address, ChunkSender, ask, say, watched
-from services.planner.effects.model_requests import Thinker
+from services.planner.effects.model_requests import ModelRequests
 from services.planner.models.retries import Note
 from services.planner.run import terminal
 from services.planner.run.commands import (
@@ -29,13 +32,13 @@ from services.planner.run.commands import (
     AwaitTools,
     Close,
     Dispatch,
+    Handling,
     KeepContext,
     Open,
     ReadShown,
     Rules,
     Say,
     SetTimer,
-    Told,
     Wake,
 )
 from services.planner.run.decide import comes_to, pause_s, text_of
@@ -46,9 +49,9 @@ from services.shared.builtin_tools import READ_ARTIFACT, READ_ARTIFACT_DIGEST
 
 logger = structlog.get_logger(__name__)
 T = TypeVar("T")
-_BEFORE_DEADLINE_S = 0.5
-_IN_LINE_S = 10.0
-"""A call that has waited so long for its place finds out whether its run still wants it."""
+CRITIQUE_MARGIN_S = 0.5
+PLACE_WAIT_S = 10.0
+"""After this wait for a free place, a call is checked again: its run may have ended."""
 
 
 def now() -> int:
@@ -57,7 +60,7 @@ def now() -> int:
 
 
 async def _later(pause: float, stream: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-    """The same stream, begun after a pause in seconds."""
+    """Yield the same stream after a pause in seconds."""
     await asyncio.sleep(pause)
     async with aclosing(stream) as pieces:
         async for piece in pieces:
@@ -67,85 +70,87 @@ async def _later(pause: float, stream: AsyncGenerator[T, None]) -> AsyncGenerato
 class Effects:
     """The effects of one handling of a message.
 
-    `carry_out` returns whether the log must be read again before the next decision: a reply of the model ends in an append, whose fence
-    tells whether the run has moved on; without one the tail decides.
+    `carry_out` returns whether the log must be read again before the next command. Not so after a model's reply: it is
+    appended next, and the fence shows whether the run has moved on.
     """
 
     def __init__(
         self,
         bus: Bus,
         logs: RunLogs,
-        thinker: Thinker,
+        model_requests: ModelRequests,
         rules: Rules,
         chunk_ttl_s: int,
         where: Address,
-        told: Told,
+        handling: Handling,
         turn: Turn,
         places: CallPlaces,
     ) -> None:
         self._bus = bus
         self._logs = logs
-        self._thinker = thinker
+        self._model_requests = model_requests
         self._rules = rules
         self._chunk_ttl_s = chunk_ttl_s
         self._where = where
-        self._told = told
+        self._handling = handling
         self._turn = turn
         self._places = places
         self._background: list[asyncio.Task[None]] = []
 
-    async def carry_out(self, run: Run, todo: Any) -> bool:
-        """Start an effect."""
-        if isinstance(todo, Ask | Say | AskEffort | AskCritique):
-            return not await self._ask(run, todo)
-        match todo:
+    async def carry_out(self, run: Run, command: Any) -> bool:
+        """Execute a command."""
+        if isinstance(command, Ask | Say | AskEffort | AskCritique):
+            return not await self._ask(run, command)
+        match command:
             case Dispatch(calls, again):
-                sent = await asyncio.gather(*(self._dispatch_in_line(run, call, again=call.call_id in again) for call in calls))
+                sent = await asyncio.gather(*(self._dispatch_in_turn(run, call, again=call.call_id in again) for call in calls))
                 return not all(sent)
             case Wake():
                 await self._wake()
             case ReadShown():
-                self._told.shown = await self._logs.shown(self._where, run)
+                self._handling.shown = await self._logs.shown(self._where, run)
             case _:
-                await self._keep(run, todo)
+                await self._keep(run, command)
         return False
 
     async def finish(self) -> None:
-        """Return once everything that was begun is done: only then may the message be acknowledged."""
+        """Wait for background effects. Only then may the message be acknowledged."""
         await asyncio.gather(*self._background)
 
-    async def _ask(self, run: Run, todo: Ask | Say | AskEffort | AskCritique) -> bool:
-        """Speak with a model. Returns whether there is a result: not so when the call is not ours any more."""
+    async def _ask(self, run: Run, command: Ask | Say | AskEffort | AskCritique) -> bool:
+        """Call a model. Returns False when another handling superseded the call."""
         self._turn.end_soon()
-        has_result = await self._result(run, todo, todo.asked)
-        self._told.now = now()
+        has_result = await self._result(run, command, command.asked)
+        self._handling.now = now()
         return has_result
 
-    async def _result(self, run: Run, todo: Ask | Say | AskEffort | AskCritique, asked: Asked) -> bool:
-        told = self._told
-        match todo:
+    async def _result(self, run: Run, command: Ask | Say | AskEffort | AskCritique, asked: Asked) -> bool:
+        handling = self._handling
+        match command:
             case Ask():
-                told.decision = await self._decision(run, asked)
-                return told.decision is not None
+                handling.decision = await self._decision(run, asked)
+                return handling.decision is not None
             case Say(_, answer):
                 if not await say(self._sender(run, asked), text_of(run, answer)):
                     return False
-                told.decision, told.unsaid = replace(answer, restate=False), None
+                handling.decision, handling.answer_to_restate = replace(answer, restate=False), None
                 return True
             case AskEffort():
-                told.triaged = await watched(self._bus, self._where, self._logs.tail(self._where, asked.holder), self._thinker.triage(run))
-                return told.triaged is not None
+                handling.triaged = await watched(
+                    self._bus, self._where, self._logs.tail(self._where, asked.holder), self._model_requests.triage(run)
+                )
+                return handling.triaged is not None
             case AskCritique(_, args):
-                # It ends before the deadline does, which would take the answer away.
-                left_s = math.inf if run.deadline_at is None else (run.deadline_at - now()) / 1000 - _BEFORE_DEADLINE_S
-                critique = self._thinker.critique(run, terminal.answered(run, args).raw_answer, left_s)
-                told.critique = await watched(self._bus, self._where, self._logs.tail(self._where, asked.holder), critique)
-                return told.critique is not None
+                # It ends before the deadline, which would discard the answer.
+                left_s = math.inf if run.deadline_at is None else (run.deadline_at - now()) / 1000 - CRITIQUE_MARGIN_S
+                critique = self._model_requests.critique(run, terminal.answered(run, args).raw_answer, left_s)
+                handling.critique = await watched(self._bus, self._where, self._logs.tail(self._where, asked.holder), critique)
+                return handling.critique is not None
 
     async def _decision(self, run: Run, asked: Asked) -> Decision | None:
         sender = self._sender(run, asked)
         warnings: list[str] = []
-        stream, reading = await self._thinker.think(run, lambda note: self._on_failure(sender, asked, note), warnings.extend)
+        stream, reading = await self._model_requests.think(run, lambda note: self._on_failure(sender, asked, note), warnings.extend)
 
         if asked.cause == "provider":
             stream = _later(pause_s(run, run.failures), stream)
@@ -153,7 +158,7 @@ class Effects:
         expiring = asyncio.create_task(self._expire(run, sender))
 
         def answer_of(decision: Decision) -> tuple[Decision, str]:
-            # The reply came in time; the deadline may pass while the rest of it is stored, and changes nothing about it any more.
+            # The reply came in time. The deadline may pass while its rest is stored; that does not change it.
             expiring.cancel()
             decision = comes_to(run, decision, now(), self._rules)
             fresh = [warning for warning in warnings if warning not in run.warnings]
@@ -170,11 +175,11 @@ class Effects:
         return decision
 
     async def _expire(self, run: Run, sender: ChunkSender) -> None:
-        """Abandon the call when the run's deadline passes: its timer may wait behind models that hold all places."""
+        """Abandon the call when the run's deadline passes. Its timer message may wait behind other model calls."""
         while run.deadline_at is not None:
             left_ms = run.deadline_at - now()
             if left_ms <= 0:
-                await self._turn.take()  # Runs of one tenant that were asked for together come to their deadlines together.
+                await self._turn.take()  # Runs that one tenant requested together reach their deadlines together.
                 sender.abandon()
                 return
             await asyncio.sleep(left_ms / 1000)
@@ -184,7 +189,7 @@ class Effects:
         return ChunkSender(self._bus, self._where, asked, run.seq, self._logs.tail(self._where, asked.holder), self._chunk_ttl_s)
 
     async def _on_failure(self, sender: ChunkSender, asked: Asked, note: Note) -> None:
-        """Record that a request to a model failed and what is done about it, while the call is ours."""
+        """Record a failed model request and its remedy, while this handling owns the call."""
         fact = ModelFailed(
             turn=asked.turn,
             attempt=asked.attempt,
@@ -198,21 +203,21 @@ class Effects:
             run = await self._logs.load(self._where, fresh=True)
             if run.is_asked_by(asked.holder):
                 await self._logs.append(self._where, run, now(), [fact])
-        await sender.look()
+        await sender.check()
 
     async def _context(self, run: Run) -> dict[str, Any]:
-        """What the caller gave for tools alone. Logs of before hold it in the request."""
+        """Return the caller's `tool_context`. Older logs hold it in the request."""
         if run.started is None or not run.started.has_tool_context:
             return run.started.request.tool_context if run.started else {}
         return await self._logs.context(self._where)
 
-    async def _dispatch_in_line(self, run: Run, planned: PlannedCall, *, again: bool) -> bool:
-        """Send a call once there is a place for it. Returns whether there was one at once: else the run may have moved on."""
-        where, concurrency = self._where, await self._thinker.concurrency(run, planned.tool)
+    async def _dispatch_in_turn(self, run: Run, planned: PlannedCall, *, again: bool) -> bool:
+        """Send a call once it has a place. Returns whether it had one at once; if not, the run may have moved on."""
+        where, concurrency = self._where, await self._model_requests.concurrency(run, planned.tool)
         at_once = self._places.take(where.tenant, planned.tool, concurrency)
         if not at_once:
             self._turn.end()
-            if not await self._places.wait(where.tenant, planned.tool, _IN_LINE_S):
+            if not await self._places.wait(where.tenant, planned.tool, PLACE_WAIT_S):
                 return False
             async with self._logs.lock(where) as lock, lock:
                 run = await self._logs.load(where, fresh=True)
@@ -220,13 +225,13 @@ class Effects:
                 self._places.give_back(where.tenant, planned.tool)
                 return False
         await self._dispatch(run, planned, await self._context(run), again=again or not at_once)
-        self._told.dispatched.add(planned.call_id)
+        self._handling.dispatched.add(planned.call_id)
         return at_once
 
     async def _dispatch(self, run: Run, planned: PlannedCall, context: dict[str, Any], *, again: bool) -> None:
         call, started, step = run.open.get(planned.call_id), run.started, run.step
         if call is None or started is None or step is None:
-            return  # Settled meanwhile.
+            return  # It has an outcome meanwhile.
         request = started.request
         message = CallRequested(
             call_id=call.call_id,
@@ -248,48 +253,48 @@ class Effects:
         await self._bus.publish_surely(subject, message.model_dump_json().encode(), f"{self._where.run}.{call.call_id}")
 
     async def _call_off(self, run: Run) -> None:
-        """Tell the tools that hold calls of a run that has ended. Its tool runners do that too, unless they are stopped at this moment."""
+        """Cancel the open calls of an ended run at their tools. tool_runner does so too, unless it is stopped now."""
         for call in run.open.values():
             if call.call_id in run.owner:
                 question = CallQuestion(idempotency_key=f"{self._where.run}.{call.call_id}")
                 await self._bus.tell(subjects.tool_cancel(call.tool), question.model_dump_json().encode())
 
     async def _wake(self) -> None:
-        told, where = self._told, self._where
-        subject = subjects.inbox(where.tenant, where.run, f"resumed-{told.owner.partition(':')[2]}")
-        await self._bus.publish_surely(subject, RunResumed().model_dump_json().encode(), f"{where.run}-resumed-{told.owner}")
-        told.woken = True
+        handling, where = self._handling, self._where
+        subject = subjects.inbox(where.tenant, where.run, f"resumed-{handling.owner.partition(':')[2]}")
+        await self._bus.publish_surely(subject, RunResumed().model_dump_json().encode(), f"{where.run}-resumed-{handling.owner}")
+        handling.woken = True
 
     async def _await_tools(self) -> None:
-        told = self._told
-        if told.request is not None:
+        handling = self._handling
+        if handling.request is not None:
             self._turn.end_soon()
-            await self._thinker.await_tools(told.request)
-            told.started, told.refusal = self._thinker.open(told.request)
-            told.now = now()
-        told.waited = True
+            await self._model_requests.await_tools(handling.request)
+            handling.started, handling.refusal = self._model_requests.open(handling.request)
+            handling.now = now()
+        handling.waited = True
 
-    async def _keep(self, run: Run, todo: Any) -> None:
-        """Timers and the index, which follow from the log."""
+    async def _keep(self, run: Run, command: Any) -> None:
+        """Execute the commands that store what follows from the log: timers, index entry, `tool_context`."""
         started = run.started
-        match todo:
+        match command:
             case AwaitTools():
                 await self._await_tools()
             case KeepContext():
-                await self._logs.keep_context(self._where, self._told.context)
-                self._told.kept = True
+                await self._logs.keep_context(self._where, self._handling.context)
+                self._handling.kept = True
             case Open():
-                self._told.opened = True
+                self._handling.opened = True
                 if started is not None:
                     self._background.append(asyncio.create_task(run_index.enter(self._bus, run, started)))
             case SetTimer(name, at):
-                self._told.timers.add((name, at))
+                self._handling.timers.add((name, at))
                 if started is not None:
                     await run_index.set_timer(self._bus, started, name, at)
             case Close():
-                self._told.closed = True
+                self._handling.closed = True
                 await self._call_off(run)
                 if started is not None:
                     await run_index.close(self._bus, run, started)
-                elif self._told.context:
+                elif self._handling.context:
                     await run_index.forget_context(self._bus, *self._where)

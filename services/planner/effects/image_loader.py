@@ -1,4 +1,4 @@
-"""Give a model the bytes of the images that a conversation refers to, for one call at a time.
+"""Puts the bytes of images into one model request at a time; the conversation holds references only.
 
 Rule 1: the bytes are in memory, in a cache of a fixed size, and in the request to the provider; nowhere else. Whoever prints such a request
 sees `<image image/png 12345 bytes>`.
@@ -29,17 +29,17 @@ logger = structlog.get_logger(__name__)
 
 Message = dict[str, Any]
 _Key = tuple[str, str, str]
-"""Tenant, artifact, and the run where only the run's own may be fetched."""
+"""Tenant, artifact, and the run, if only the run's own artifacts may be fetched."""
 MAX_IMAGE_BYTES = 40 << 20
-_CACHED_CHARACTERS = 64 << 20
-_CACHED_S = 300.0
+CACHE_CHARACTERS = 64 << 20
+CACHE_TTL_S = 300.0
 """Longer than most models take between two calls of a run."""
-_PATIENCE_S = 120.0
-_GONE = "[an image was here; it is not available any more]"
+STORE_TIMEOUT_S = 120.0
+UNAVAILABLE_TEXT = "[an image was here; it is not available any more]"
 
 
 class DataUrl(str):
-    """The bytes of an image as a URL. Its repr shows none of them."""
+    """The bytes of an image as a data URL. Its repr shows none of them."""
 
     __slots__ = ()
 
@@ -49,11 +49,11 @@ class DataUrl(str):
         return f"<image {head.removeprefix('data:').removesuffix(';base64')} {size} bytes>"
 
 
-class Pictures:
-    """The artifact store, as models' calls see it."""
+class ImageLoader:
+    """Loads images from the artifact store for model requests."""
 
-    def __init__(self, bus: Bus, *, cached_s: float = _CACHED_S) -> None:
-        self._client = ArtifactClient(bus, patience_s=_PATIENCE_S)
+    def __init__(self, bus: Bus, *, cached_s: float = CACHE_TTL_S) -> None:
+        self._client = ArtifactClient(bus, patience_s=STORE_TIMEOUT_S)
         self._known: OrderedDict[_Key, tuple[DataUrl, asyncio.TimerHandle]] = OrderedDict()
         self._cached_s = cached_s
         self._size = 0
@@ -77,9 +77,9 @@ class Pictures:
                 continue
             try:
                 url = await self._url(asker, part)
-            except _Gone as gone:
+            except _Unavailable as gone:
                 warnings.append(f"image_dropped: {part['name']}: {gone}")
-                parts.append({"type": "text", "text": _GONE})
+                parts.append({"type": "text", "text": UNAVAILABLE_TEXT})
             else:
                 logger.debug("image_shown", run_id=asker.run, artifact_id=part.get("artifact_id"), image=repr(url))
                 parts.append(_as_sent(part, url))
@@ -102,9 +102,9 @@ class Pictures:
                 url = await asyncio.to_thread(_data_url, await download.read(MAX_IMAGE_BYTES))
         except ArtifactNotFound:
             self._drop(key)
-            raise _Gone("it is not stored any more") from None
+            raise _Unavailable("it is not stored any more") from None
         except (ArtifactTooLarge, ArtifactInvalid) as error:
-            raise _Gone(error.reason) from None
+            raise _Unavailable(error.reason) from None
         except ArtifactFailed as error:
             raise ModelFailed("storage_unavailable", f"an image could not be fetched: {error.reason}", retryable=True, calls=0) from None
         self._keep(key, url)
@@ -114,7 +114,7 @@ class Pictures:
         self._drop(key)
         self._known[key] = url, asyncio.get_running_loop().call_later(self._cached_s, self._drop, key)
         self._size += len(url)
-        while self._size > _CACHED_CHARACTERS:
+        while self._size > CACHE_CHARACTERS:
             self._drop(next(iter(self._known)))
 
     def _drop(self, key: _Key) -> None:
@@ -134,14 +134,14 @@ class _Asker:
     session: str | None
 
 
-class _Gone(Exception):
+class _Unavailable(Exception):
     """An image has to be left out; the message says why."""
 
 
 def _data_url(data: bytes) -> DataUrl:
     kind = image_type(data)
     if kind is None:
-        raise _Gone("it is no image that models take")
+        raise _Unavailable("it is no image that models take")
     return DataUrl(f"data:{kind};base64,{base64.b64encode(data).decode()}")
 
 

@@ -1,9 +1,9 @@
-"""Ask the model and stream what it says onto the run.
+"""Calls a model and streams its reply to the run's listeners.
 
-Rule 1: every chunk is fenced by the log's tail, so a dead attempt cannot store any, and a refusal is how a streaming planner learns that
-it was outbid or cancelled. Where a model thinks without a word, the run's live log is watched instead.
-Rule 2: sending is clocked by itself: while one chunk's append is in flight, tokens gather; its acknowledgement releases the next. So the
-first token leaves at once, and load makes chunks larger, not later.
+Rule 1: every chunk is fenced by the log's tail, so a superseded attempt cannot store one. A refused chunk tells a
+streaming planner that it was superseded or cancelled. While a model sends nothing, the run's live log is watched instead.
+Rule 2: one append is in flight at a time. Tokens gather meanwhile, and its acknowledgement releases them as the next
+chunk. So the first token leaves at once, and under load chunks become larger, not later.
 Rule 3: the last chunk is stored before the decision is recorded, so sequence order is reading order.
 """
 
@@ -32,32 +32,32 @@ logger = structlog.get_logger(__name__)
 
 Channel = Literal["answer", "thinking"]
 Tail = Callable[[], Awaitable[int | None]]
-"""Reads the log and returns its newest sequence while the call is still this handling's, else None."""
+"""Returns the newest sequence of the log while this handling owns the call, else None."""
 T = TypeVar("T")
-_RETRY_S = 0.1
-_WATCH_AFTER_S = 0.05
-"""A reply that comes sooner is not worth a subscription and a look: the fence of what it says tells the same."""
-_TURNING = frozenset({"asked", "paused", "stopping", "done", "error", "cancelled"})
-_CLOSE_S = 5.0
-_CLOSING: set[asyncio.Task[None]] = set()
-"""Closings that go on behind the run's back; the set keeps them alive."""
-_LARGE = 16_000
-"""Characters of a reply from which on it is read in a thread."""
-_AT_ONCE = 1000
-"""Characters that are read before other runs have their turn: reading takes up to 20 µs for each."""
-_LONGEST = 150_000
-"""Characters of one chunk: a record may have a megabyte, and a character six bytes."""
+RETRY_S = 0.1
+WATCH_AFTER_S = 0.05
+"""A faster reply needs no watch: the fence of its chunks gives the same information."""
+EVENTS_THAT_END_A_CALL = frozenset({"asked", "paused", "stopping", "done", "error", "cancelled"})
+CLOSE_TIMEOUT_S = 5.0
+PENDING_CLOSES: set[asyncio.Task[None]] = set()
+"""Requests that are still closing after their call has ended. The set keeps their tasks alive."""
+MAX_INLINE_CHARACTERS = 16_000
+"""A longer reply is parsed in a thread."""
+CHARACTERS_PER_SLICE = 1000
+"""Parsed before the event loop runs other tasks: parsing takes up to 20 µs per character."""
+MAX_CHUNK_CHARACTERS = 150_000
+"""Of one chunk. A record holds one megabyte, and a character takes up to six bytes."""
 
 
 class Address(NamedTuple):
-    """Which run is being answered."""
+    """The run of a message."""
 
     tenant: str
     run: str
 
 
 class ChunkSender:
-    """Stores chunks one after another; gathers what is said meanwhile."""
+    """Stores chunks one after another, and gathers text in between."""
 
     def __init__(self, bus: Bus, address: Address, asked: Asked, guard: int, tail: Tail, ttl_s: int) -> None:
         self._bus = bus
@@ -71,41 +71,41 @@ class ChunkSender:
         self._sending: asyncio.Task[None] | None = None
         self._numbers: dict[Channel, int] = {"answer": 0, "thinking": 0}
         self._failure: BaseException | None = None
-        self.overtaken = False
-        """The call is not ours any more: nothing further is stored."""
+        self.superseded = False
+        """Another handling owns the call: nothing more is stored."""
         self.on_stop: Callable[[], object] = lambda: None
-        """Called once nothing that is said will be stored."""
+        """Called when the sender stops storing."""
 
     @property
     def stopped(self) -> bool:
-        """Whether what is said is not stored any more: overtaken, or the server refused it for good."""
-        return self.overtaken or self._failure is not None
+        """Whether the sender stores nothing more: superseded, or refused by the server."""
+        return self.superseded or self._failure is not None
 
     def say(self, channel: Channel, text: str, *, done: bool = False) -> None:
-        """Have `text` stored and shown as soon as possible."""
+        """Queue `text` to be stored and streamed as soon as possible."""
         self._waiting.append((channel, text, done))
         if not self.stopped and (self._sending is None or self._sending.done()):
             self._sending = asyncio.create_task(self._send())
             self._sending.add_done_callback(self._sent)
 
     def begun(self, channel: Channel) -> bool:
-        """Whether anything was said on the channel."""
+        """Whether the channel has any text."""
         return self._numbers[channel] > 0 or any(said[0] == channel for said in self._waiting)
 
     async def drained(self) -> None:
-        """Return once everything said is stored, or the call is not ours any more. Raises Refused."""
+        """Wait until all text is stored or the call is superseded. Raises Refused."""
         if self._sending is not None:
             await asyncio.wait({self._sending})
         if self._failure is not None:
             raise self._failure
 
     def stop(self) -> None:
-        """Store nothing further."""
+        """Store nothing more."""
         if self._sending is not None:
             self._sending.cancel()
 
     async def _send(self) -> None:
-        while self._waiting and not self.overtaken:
+        while self._waiting and not self.superseded:
             await self._store(self._gather())
 
     def _sent(self, sending: asyncio.Task[None]) -> None:
@@ -121,9 +121,9 @@ class ChunkSender:
             count += 1
         text = "".join(said[1] for said in self._waiting[:count])
         del self._waiting[:count]
-        if len(text) > _LONGEST:
-            self._waiting.insert(0, (channel, text[_LONGEST:], done))
-            text, done = text[:_LONGEST], False
+        if len(text) > MAX_CHUNK_CHARACTERS:
+            self._waiting.insert(0, (channel, text[MAX_CHUNK_CHARACTERS:], done))
+            text, done = text[:MAX_CHUNK_CHARACTERS], False
         number = self._numbers[channel]
         self._numbers[channel] = number + 1
         kind = Chunk if channel == "answer" else Thinking
@@ -132,10 +132,10 @@ class ChunkSender:
 
     async def _store(self, record: Record) -> None:
         data = record.model_dump_json().encode()
-        while not self.overtaken:
+        while not self.superseded:
             headers = {
                 EVENTS_HEADER: record.types(),
-                # A server that stalled finds this write and its repetition in its socket, and the fence would let both in.
+                # A stalled server may read this write and its repetition together. The fence alone would accept both.
                 "Nats-Msg-Id": record.id,
                 "Nats-TTL": self._ttl,
                 "Nats-Expected-Last-Subject-Sequence": str(self._guard),
@@ -146,16 +146,16 @@ class ChunkSender:
             except Refused as error:
                 if error.code != WRONG_LAST_SEQUENCE:
                     raise
-                await self.look()
+                await self.check()
             except Unsure:
-                await asyncio.sleep(_RETRY_S)
+                await asyncio.sleep(RETRY_S)
                 if await self._is_stored(record.id):
                     return
             else:
                 return
 
-    async def look(self) -> None:
-        """Read the log: the call may be somebody else's by now; if not, the fence moves up to the new tail."""
+    async def check(self) -> None:
+        """Read the log's tail. Abandon a superseded call; else move the fence to the new tail."""
         tail = await self._tail()
         if tail is not None:
             self._guard = tail
@@ -163,9 +163,9 @@ class ChunkSender:
             self.abandon()
 
     def abandon(self) -> None:
-        """The call is not ours to answer any more."""
-        if not self.overtaken:
-            self.overtaken = True
+        """Stop: another handling owns the call, or the run's deadline has passed."""
+        if not self.superseded:
+            self.superseded = True
             self.stop()
             self.on_stop()
 
@@ -178,42 +178,42 @@ class ChunkSender:
         return False
 
 
-class Watch:
-    """Calls `look` shortly after it was made, and then for every record on the run's log that may take the call away; until stopped."""
+class OwnershipWatch:
+    """Calls `check` 50 ms after its construction, and again on each record that may end the call, until stopped."""
 
-    def __init__(self, bus: Bus, address: Address, look: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, bus: Bus, address: Address, check: Callable[[], Awaitable[None]]) -> None:
         self._bus = bus
         self._subject = subjects.live_log(address.tenant, address.run)
-        self._look = look
+        self._check = check
         self._subscription: Subscription | None = None
-        self._looking: asyncio.Task[None] | None = None
+        self._checking: asyncio.Task[None] | None = None
         self._stopped = False
-        self._timer = asyncio.get_running_loop().call_later(_WATCH_AFTER_S, self._begin)
+        self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._begin)
 
     async def stop(self) -> None:
-        """Look no longer. A look that is under way is not waited for: it waits while NATS is away."""
+        """Stop watching. A running check is cancelled, since it would wait while NATS is unavailable."""
         self._stopped = True
         self._timer.cancel()
-        if self._looking is not None:
-            self._looking.cancel()
+        if self._checking is not None:
+            self._checking.cancel()
         if self._subscription is not None:
             await _unsubscribe(self._subscription)
 
     def _begin(self) -> None:
-        self._looking = asyncio.create_task(self._subscribe_and_look())
+        self._checking = asyncio.create_task(self._subscribe_and_check())
 
-    async def _subscribe_and_look(self) -> None:
+    async def _subscribe_and_check(self) -> None:
         subscription = await self._bus.nc.subscribe(self._subject, cb=self._on_log)
         if self._stopped:
             await _unsubscribe(subscription)
             return
         self._subscription = subscription
-        # What was recorded before the subscription took hold is seen by this look: both go over the same connection.
-        await self._look()
+        # This check covers records from before the subscription: both use one connection, in order.
+        await self._check()
 
     async def _on_log(self, message: Msg) -> None:
-        if not _TURNING.isdisjoint((message.headers or {}).get(EVENTS_HEADER, "").split(",")):
-            await self._look()
+        if not EVENTS_THAT_END_A_CALL.isdisjoint((message.headers or {}).get(EVENTS_HEADER, "").split(",")):
+            await self._check()
 
 
 async def _unsubscribe(subscription: Subscription) -> None:
@@ -231,13 +231,13 @@ async def ask(
     reading: Reading,
     answer_of: Callable[[Decision], tuple[Decision, str]],
 ) -> Decision | None:
-    """Stream one reply and return what it means, or None when somebody else owns the call now (the model's request is closed then).
+    """Stream one reply and return its decision, or None when the call is superseded. The request is closed then.
 
-    `answer_of` says, for a decision, what it comes to in this run and the whole text of the answer that it ends with (empty: none).
+    `answer_of`: returns the resolved decision, and the full text of the answer that ends the run (empty: none).
     """
     consuming = asyncio.create_task(_consume(stream, reading, sender))
     sender.on_stop = consuming.cancel
-    watch = Watch(bus, address, sender.look)
+    watch = OwnershipWatch(bus, address, sender.check)
     decision = None
     try:
         await asyncio.wait({consuming})
@@ -245,7 +245,7 @@ async def ask(
             decision, answer = answer_of(consuming.result())
             decision = _say_the_rest(sender, reading, decision, answer)
         await sender.drained()
-        return None if sender.overtaken else decision
+        return None if sender.superseded else decision
     finally:
         consuming.cancel()
         sender.stop()
@@ -254,37 +254,37 @@ async def ask(
 
 
 async def _close(consuming: asyncio.Task[Decision], stream: AsyncGenerator[Delta | Reply, None]) -> None:
-    """Close the model's request. A provider's library that does not come back from that must not hold the run up."""
+    """Close the model's request. A provider's library that hangs there must not delay the run."""
 
     async def close() -> None:
         await asyncio.wait({consuming})
         await stream.aclose()
 
     closing = asyncio.create_task(close())
-    await asyncio.wait({closing}, timeout=_CLOSE_S)
+    await asyncio.wait({closing}, timeout=CLOSE_TIMEOUT_S)
     if not closing.done():
-        logger.warning("model_request_not_closed", after_s=_CLOSE_S)
-        _CLOSING.add(closing)
-        closing.add_done_callback(_CLOSING.discard)
+        logger.warning("model_request_not_closed", after_s=CLOSE_TIMEOUT_S)
+        PENDING_CLOSES.add(closing)
+        closing.add_done_callback(PENDING_CLOSES.discard)
     elif not closing.cancelled() and (error := closing.exception()) is not None:
         logger.info("model_request_closed_badly", error=type(error).__name__)
 
 
 async def watched(bus: Bus, address: Address, tail: Tail, work: Coroutine[Any, Any, T]) -> T | None:
-    """Do a short piece of work for a model call of ours, or return None as soon as somebody else owns the call."""
+    """Do a short piece of work for a model call, or return None as soon as the call is superseded."""
     working = asyncio.create_task(work)
-    gone = False
+    superseded = False
 
-    async def look() -> None:
-        nonlocal gone
+    async def check() -> None:
+        nonlocal superseded
         if await tail() is None:
-            gone = True
+            superseded = True
             working.cancel()
 
-    watch = Watch(bus, address, look)
+    watch = OwnershipWatch(bus, address, check)
     try:
         await asyncio.wait({working})
-        return None if gone else working.result()
+        return None if superseded else working.result()
     finally:
         working.cancel()
         await watch.stop()
@@ -292,25 +292,25 @@ async def watched(bus: Bus, address: Address, tail: Tail, work: Coroutine[Any, A
 
 
 async def say(sender: ChunkSender, answer: str) -> bool:
-    """Show an answer that is known already, without asking the model. Returns whether the call is still ours."""
+    """Stream a known answer without a model call. Returns False when the call is superseded."""
     sender.say("answer", answer, done=True)
     await sender.drained()
-    return not sender.overtaken
+    return not sender.superseded
 
 
 def in_parts(piece: Delta) -> Iterator[Delta]:
-    """A delta in parts that are read soon: some servers send a whole reply at once."""
+    """Split a delta into short parts, since some servers send a whole reply at once."""
     call = piece.call
-    if max(len(piece.text), len(piece.reasoning), len(call.arguments) if call else 0) <= _AT_ONCE:
+    if max(len(piece.text), len(piece.reasoning), len(call.arguments) if call else 0) <= CHARACTERS_PER_SLICE:
         yield piece
         return
-    for start in range(0, len(piece.reasoning), _AT_ONCE):
-        yield Delta(reasoning=piece.reasoning[start : start + _AT_ONCE])
-    for start in range(0, len(piece.text), _AT_ONCE):
-        yield Delta(text=piece.text[start : start + _AT_ONCE])
+    for start in range(0, len(piece.reasoning), CHARACTERS_PER_SLICE):
+        yield Delta(reasoning=piece.reasoning[start : start + CHARACTERS_PER_SLICE])
+    for start in range(0, len(piece.text), CHARACTERS_PER_SLICE):
+        yield Delta(text=piece.text[start : start + CHARACTERS_PER_SLICE])
     if call is not None:
-        for start in range(0, len(call.arguments) or 1, _AT_ONCE):
-            yield Delta(call=CallPiece(call.index, "" if start else call.name, call.arguments[start : start + _AT_ONCE]))
+        for start in range(0, len(call.arguments) or 1, CHARACTERS_PER_SLICE):
+            yield Delta(call=CallPiece(call.index, "" if start else call.name, call.arguments[start : start + CHARACTERS_PER_SLICE]))
 
 
 def _size(reply: Reply) -> int:
@@ -331,21 +331,21 @@ async def _consume(stream: AsyncGenerator[Delta | Reply, None], reading: Reading
         async for piece in stream:
             if isinstance(piece, Reply):
                 # A reply of megabytes takes seconds to read; other runs stream meanwhile.
-                return await asyncio.to_thread(reading.decide, piece) if _size(piece) > _LARGE else reading.decide(piece)
+                return await asyncio.to_thread(reading.decide, piece) if _size(piece) > MAX_INLINE_CHARACTERS else reading.decide(piece)
             for part in in_parts(piece):
                 _feed(part, reading, sender)
                 if part is not piece:
                     await asyncio.sleep(0)
     except ModelFailed as error:
-        # Before the first word it was tried again already.
-        # What a reply that broke off has cost, nobody says.
+        # Failures before the first delta were retried already.
+        # No provider reports the cost of a reply that broke off.
         usage = Usage(model_calls=error.calls, cost_usd=0.0, estimated=error.after_output)
         return Failed(fault=error.fault, again=error.fault.retryable and error.after_output, usage=usage)
     raise AssertionError("a model's stream ends with its Reply")
 
 
 def _say_the_rest(sender: ChunkSender, reading: Reading, decision: Decision, answer: str) -> Decision:
-    """Show what only the whole reply revealed. What was shown already may turn out not to be how the answer begins: see `restate`."""
+    """Stream the rest of the answer. If the streamed text is not a prefix of it, set `restate` instead."""
     if sender.begun("thinking"):
         sender.say("thinking", "", done=True)
     if not answer or not isinstance(decision, Final):

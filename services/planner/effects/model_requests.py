@@ -1,4 +1,4 @@
-"""Put together what a model call needs: the run's agent, its pinned tools, the dialect, the model."""
+"""Prepares model calls: the run's agent, its pinned tool specifications, its strategy, the model."""
 
 import asyncio
 import time
@@ -16,7 +16,7 @@ from contracts.payload import Usage
 from contracts.runs import RunLimits, RunRequested
 from contracts.tools import ToolSpec
 from services.planner.agents import DEFAULT_AGENT, Agent
-from services.planner.effects.image_loader import Pictures
+from services.planner.effects.image_loader import ImageLoader
 from services.planner.effects.redaction import Redactor
 from services.planner.errors import CannotOpen
 from services.planner.models.litellm import Delta, Model, ModelFailed, ModelRequest, Reply
@@ -29,15 +29,15 @@ from services.shared.tool_catalogue import Catalogue
 
 logger = structlog.get_logger(__name__)
 
-_ABSENT_S = 5.0
-"""A run waits so long for tools that its agent names and that are not there."""
-_CHECK_S = 0.05
-_SHORT_S = 30.0
-"""For a triage or a critique: the run goes on without it."""
+ABSENT_TOOLS_WAIT_S = 5.0
+"""A run waits this long for unavailable tools that its agent names."""
+CATALOGUE_CHECK_S = 0.05
+JUDGEMENT_TIMEOUT_S = 30.0
+"""Of a triage or a critique. After it, the run goes on without one."""
 
 
-class Thinker:
-    """Everything between a run and its model."""
+class ModelRequests:
+    """Opens runs and starts their model calls."""
 
     def __init__(
         self,
@@ -47,18 +47,18 @@ class Thinker:
         agents: Mapping[str, Agent],
         catalogue: Catalogue,
         strategies: Mapping[str, Strategy],
-        pictures: Pictures,
+        image_loader: ImageLoader,
     ) -> None:
         self._model = model
         self._defaults = defaults
         self._agents = agents
         self._catalogue = catalogue
         self._strategies = strategies
-        self._pictures = pictures
+        self._image_loader = image_loader
         self._redactor = Redactor()
 
     def open(self, request: RunRequested) -> tuple[RunStarted, Fault | None]:
-        """What opening the run records; with a fault, if it cannot be opened."""
+        """Return the fact that opens the run, and a fault if the request is refused."""
         try:
             return opening.open_run(request, self._agents, self._catalogue.live(), self._defaults), None
         except CannotOpen as error:
@@ -66,25 +66,25 @@ class Thinker:
             return bare, error.fault
 
     def lacks_tools(self, request: RunRequested) -> bool:
-        """Whether a tool that the run's agent names is absent."""
+        """Whether a tool that the run's agent names is unavailable."""
         return bool(opening.absent(request, self._agents, self._catalogue.live()))
 
     async def await_tools(self, request: RunRequested) -> None:
-        """Return once all tools that the run's agent names are there, or after a while: they may have been started just now."""
-        until = time.monotonic() + _ABSENT_S
+        """Wait until the agent's tools are available, at most some seconds: they may be starting."""
+        until = time.monotonic() + ABSENT_TOOLS_WAIT_S
         while self.lacks_tools(request) and time.monotonic() < until:  # noqa: ASYNC110, the catalogue tells of no single change
-            await asyncio.sleep(_CHECK_S)
+            await asyncio.sleep(CATALOGUE_CHECK_S)
 
     async def think(
         self, run: Run, on_failure: OnNote | None = None, warn: Callable[[list[str]], object] = lambda _: None
     ) -> tuple[AsyncGenerator[Delta | Reply, None], Reading]:
-        """Start asking for the run's next decision.
+        """Start the model call of the run's next decision.
 
-        `on_failure` hears of every request that failed and is made up for, `warn` of what the model was not shown.
+        `on_failure` receives each failed request that is retried; `warn` receives the images that were left out.
         """
         assert run.started is not None  # noqa: S101, `asked` follows `run_started` in every log
         request = run.started.request
-        # An agent that has left the agents file meanwhile leaves its runs to the default one.
+        # The runs of an agent that is not in the agents file any more use the default agent.
         agent = self._agents.get(request.agent) or self._agents[DEFAULT_AGENT]
         tools = list((await self.specs(run.started)).values())
         strategy = self._strategies[request.strategy or agent.strategy]
@@ -96,7 +96,7 @@ class Thinker:
     async def _with_images(
         self, model: Model, asked: ModelRequest, started: RunStarted, warn: Callable[[list[str]], object]
     ) -> AsyncGenerator[Delta | Reply, None]:
-        messages, warnings = await self._pictures.filled(started.tenant, started.run_id, started.request.session_id, asked.messages)
+        messages, warnings = await self._image_loader.filled(started.tenant, started.run_id, started.request.session_id, asked.messages)
         warn(warnings)
         async with aclosing(model.stream(replace(asked, messages=messages))) as pieces:
             async for piece in pieces:
@@ -127,15 +127,15 @@ class Thinker:
         text, usage = await self._short_call(run.started.triage_model or run.model, messages)
         return triage_critique.read_triage(text, models, usage)
 
-    async def critique(self, run: Run, answer: str, within_s: float = _SHORT_S) -> Critique:
-        """Have an answer judged within so many seconds. Never raises: without a score where it fails."""
+    async def critique(self, run: Run, answer: str, within_s: float = JUDGEMENT_TIMEOUT_S) -> Critique:
+        """Score an answer, in `within_s` seconds at most. Never raises; a failure gives no score."""
         assert run.started is not None  # noqa: S101, see think
         reflection = run.started.reflection
         model = (reflection.model if reflection else None) or run.model
         messages = triage_critique.critique_messages(run.started.request.query, answer, run.last_observation)
-        return triage_critique.read_critique(*await self._short_call(model, messages, min(within_s, _SHORT_S)))
+        return triage_critique.read_critique(*await self._short_call(model, messages, min(within_s, JUDGEMENT_TIMEOUT_S)))
 
-    async def _short_call(self, model: str, messages: list[dict[str, Any]], within_s: float = _SHORT_S) -> tuple[str, Usage]:
+    async def _short_call(self, model: str, messages: list[dict[str, Any]], within_s: float = JUDGEMENT_TIMEOUT_S) -> tuple[str, Usage]:
         if within_s <= 0:
             return "", Usage(cost_usd=0.0)
         request = ModelRequest(

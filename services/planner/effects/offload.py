@@ -1,7 +1,7 @@
-"""Keep the terminal record light: what all calls of a run have left inline may be more than one event may hold.
+"""Keeps the terminal record small: the inline artifacts of all calls together can exceed one record.
 
-Rule: above 128 KiB together the heaviest artifacts of a payload become references. Where the store is away they stay as they are: a run
-ends all the same.
+Rule: if the artifacts of a payload exceed 128 KiB together, the largest become references. If the store is unavailable,
+they stay inline, so that the run ends in any case.
 """
 
 import asyncio
@@ -20,35 +20,35 @@ from services.shared.redaction import EVENT_INLINE_BYTES, as_reference, heavy_pa
 logger = structlog.get_logger(__name__)
 Artifacts = dict[str, dict[str, Any]]
 
-_PATIENCE_S = 5.0
+STORE_TIMEOUT_S = 5.0
 
 
-class Lightener:
-    """Puts away what is too much for a run's last record."""
+class Offloader:
+    """Stores artifacts that are too large for a run's last record."""
 
     def __init__(self, bus: Bus) -> None:
-        self._client = ArtifactClient(bus, patience_s=_PATIENCE_S)
+        self._client = ArtifactClient(bus, patience_s=STORE_TIMEOUT_S)
 
-    async def lighter(self, record: Record, tenant: str, run: str, session: str | None) -> Record:
-        """Return the record with references where its payload was too heavy; the same one where it was not."""
+    async def offloaded(self, record: Record, tenant: str, run: str, session: str | None) -> Record:
+        """Return the record with references for its largest artifacts, or the same record if it is small enough."""
         end = record.events[-1] if record.events else None
         if not isinstance(end, Done | Error | Cancelled):
             return record
         artifacts = end.artifacts if isinstance(end, Done) else end.payload.artifacts
         if not artifacts or wire_size(artifacts) <= EVENT_INLINE_BYTES:
             return record
-        lighter = await self._put_away(artifacts, tenant, run, session)
+        offloaded = await self._store(artifacts, tenant, run, session)
         if isinstance(end, Done):
-            smaller: Done | Error | Cancelled = end.model_copy(update={"artifacts": lighter})
+            smaller: Done | Error | Cancelled = end.model_copy(update={"artifacts": offloaded})
         else:
-            smaller = end.model_copy(update={"payload": end.payload.model_copy(update={"artifacts": lighter})})
+            smaller = end.model_copy(update={"payload": end.payload.model_copy(update={"artifacts": offloaded})})
         return record.model_copy(update={"events": [*record.events[:-1], smaller]})
 
-    async def _put_away(self, artifacts: Artifacts, tenant: str, run: str, session: str | None) -> Artifacts:
+    async def _store(self, artifacts: Artifacts, tenant: str, run: str, session: str | None) -> Artifacts:
         found = ((tool, path, value) for tool, fields in artifacts.items() for path, value in fields.items())
         places = {f"{tool}\n{path}": (tool, path) for tool, path, value in found if as_reference(value) is None}
-        heavy = sorted(heavy_paths({place: artifacts[tool][path] for place, (tool, path) in places.items()}))
-        lighter = {tool: dict(fields) for tool, fields in artifacts.items()}
+        largest = sorted(heavy_paths({place: artifacts[tool][path] for place, (tool, path) in places.items()}))
+        offloaded = {tool: dict(fields) for tool, fields in artifacts.items()}
 
         async def put(place: str) -> None:
             tool, path = places[place]
@@ -65,11 +65,11 @@ class Lightener:
                 items=blob.items,
                 artifact_id=name,
             )
-            lighter[tool][path] = ref.model_dump(mode="json", exclude_none=True)
+            offloaded[tool][path] = ref.model_dump(mode="json", exclude_none=True)
 
-        for error in await asyncio.gather(*map(put, heavy), return_exceptions=True):
+        for error in await asyncio.gather(*map(put, largest), return_exceptions=True):
             if isinstance(error, ArtifactFailed):
                 logger.warning("artifact_kept_inline", reason=error.reason)
             elif error is not None:
                 raise error
-        return lighter
+        return offloaded

@@ -10,7 +10,7 @@ from contracts.inbox import CallFinished
 from contracts.tools import ToolSpec
 from services.shared.redaction import INLINE_BYTES, Annotations, plain, read_annotations, separate, wire_size
 
-_MAX_KNOWN = 1024
+MAX_CACHED_SPECS = 1024
 
 
 class Redactor:
@@ -20,13 +20,13 @@ class Redactor:
         self._annotations: OrderedDict[str, Annotations] = OrderedDict()
 
     def redacted(self, finished: CallFinished, digest: str, spec: ToolSpec) -> CallFinished:
-        """Return an outcome whose observation bears no marked value; the same object when it bore none."""
+        """Return the outcome without hidden values in its observation; the same object if it had none."""
         if finished.status != "succeeded" or not isinstance(finished.observation, dict | list | str):
             return finished
         annotations = self._annotations.get(digest)
         if annotations is None:
             annotations = self._annotations[digest] = read_annotations(spec.output_schema)
-            if len(self._annotations) > _MAX_KNOWN:
+            if len(self._annotations) > MAX_CACHED_SPECS:
                 self._annotations.popitem(last=False)
         if not annotations.root.hides:
             return finished

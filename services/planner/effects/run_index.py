@@ -1,6 +1,7 @@
-"""The index of runs (KV `runs`), the timers of runs, and the purge of what is past its retention.
+"""The index of runs (KV `runs`), the timers of runs, and the purge of runs past their retention.
 
-Derived from the logs, so never fenced: `running` is written only where nothing is yet, an ended status over anything.
+The index is derived from the logs, so its writes are not fenced: `running` is only written where no entry exists, and the
+status of an ended run replaces any entry.
 """
 
 import asyncio
@@ -24,12 +25,12 @@ from services.shared.artifacts.errors import ArtifactFailed
 
 logger = structlog.get_logger(__name__)
 
-_QUERY_SHOWN = 200
-_SWEEP_S, _SWEEP_AGAIN_S = 3600.0, 30.0
-_PATIENCE_S = 2.0
-_SWEEP_PAGE = 500
-_FAR_MS = 31_536_000_000
-"""A run without a deadline has a timer too, a year away, which changes nothing: an open run has a timer, and so it can be counted."""
+QUERY_CHARACTERS = 200
+SWEEP_EVERY_S, SWEEP_RETRY_S = 3600.0, 30.0
+STORE_TIMEOUT_S = 2.0
+ENTRIES_PER_PAGE = 500
+YEAR_MS = 31_536_000_000
+"""Delay of the timer of a run without a deadline. It changes nothing; the gateway counts open runs by their timers."""
 
 
 def _key(started: RunStarted) -> str:
@@ -38,14 +39,14 @@ def _key(started: RunStarted) -> str:
 
 
 def status_of(run: Run, started: RunStarted) -> RunStatus:
-    """Where the run stands, without its payload."""
+    """Return the status of the run, without its payload."""
     end, request = run.terminal, started.request
     status: State = end.type if end is not None else "running"
     return RunStatus(
         run_id=request.run_id,
         status=status,
         agent=request.agent,
-        query=request.query[:_QUERY_SHOWN],
+        query=request.query[:QUERY_CHARACTERS],
         session_id=request.session_id,
         requested_at=request.requested_at,
         started_at=run.started_at or None,
@@ -57,8 +58,8 @@ def status_of(run: Run, started: RunStarted) -> RunStatus:
 
 
 async def enter(bus: Bus, run: Run, started: RunStarted) -> None:
-    """Enter an opened run and set its deadline. Harmless when done twice."""
-    at = run.deadline_at if run.deadline_at is not None else started.request.requested_at + _FAR_MS
+    """Write the index entry of an opened run, and set its deadline timer. Idempotent."""
+    at = run.deadline_at if run.deadline_at is not None else started.request.requested_at + YEAR_MS
     await asyncio.gather(_create(bus, run, started), set_timer(bus, started, "deadline", at))
 
 
@@ -72,13 +73,13 @@ async def _create(bus: Bus, run: Run, started: RunStarted) -> None:
 
 
 async def set_timer(bus: Bus, started: RunStarted, name: TimerName, at_ms: int) -> None:
-    """Have the run reminded at a time, Unix ms; in place of an earlier timer of the name. Harmless when done twice."""
+    """Schedule a timer message at a time, Unix ms. It replaces an earlier timer of the name. Idempotent."""
     subject = subjects.timer(started.tenant, started.run_id, name)
     at = datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     headers = {
         "Nats-Schedule": f"@at {at}",
         "Nats-Schedule-Target": subjects.due(started.tenant, started.run_id, name),
-        "Nats-Schedule-TTL": "5m",  # What is due has been copied to INBOX by then; it need not stay here.
+        "Nats-Schedule-TTL": "5m",  # The fired message is in INBOX by then, so this one may expire.
         "Nats-Rollup": "sub",
     }
     body = TimerFired(timer=name, at=at_ms).model_dump_json().encode()
@@ -86,7 +87,7 @@ async def set_timer(bus: Bus, started: RunStarted, name: TimerName, at_ms: int) 
 
 
 async def close(bus: Bus, run: Run, started: RunStarted) -> None:
-    """Enter the end of a run and cancel its timers. Harmless when done twice."""
+    """Write the index entry of an ended run, and cancel its timers. Idempotent."""
     data = status_of(run, started).model_dump_json().encode()
     entered = bus.publish_surely(_key(started), data, f"{started.run_id}-ended")
     await asyncio.gather(entered, _purge(bus, subjects.TIMERS, subjects.timers_of(started.tenant, started.run_id)))
@@ -96,39 +97,39 @@ async def _purge(bus: Bus, stream: str, subject: str) -> int:
     try:
         await bus.api(f"STREAM.PURGE.{stream}", {"filter": subject})
     except BusError as error:
-        # A timer of an ended run changes nothing.
+        # A timer that stays behind changes nothing in an ended run.
         logger.warning("purge_failed", subject=subject, error=str(error))
     return 0
 
 
 async def forget_context(bus: Bus, tenant: str, run: str) -> None:
-    """Remove what was kept for the tools of a run that was stopped before it was opened."""
+    """Remove the `tool_context` of a run that was cancelled before it was opened."""
     await _purge(bus, subjects.RUNS, subjects.context(tenant, run))
 
 
 async def sweep(bus: Bus, retention_days: float) -> None:
-    """Purge finished runs past their retention, for ever, about once an hour. Several planners at once do no harm."""
-    artifacts = ArtifactClient(bus, patience_s=_PATIENCE_S)
+    """Purge finished runs past their retention, about once an hour, until cancelled. Several planners may do so at once."""
+    artifacts = ArtifactClient(bus, patience_s=STORE_TIMEOUT_S)
     while True:
-        pause_s = _SWEEP_S
+        pause_s = SWEEP_EVERY_S
         try:
             await sweep_once(bus, artifacts, int((time.time() - retention_days * 86_400) * 1000))
         except (BusError, ArtifactFailed) as error:
             logger.warning("sweep_failed", error=str(error))
-            pause_s = _SWEEP_AGAIN_S
+            pause_s = SWEEP_RETRY_S
         await asyncio.sleep(pause_s)
 
 
 async def sweep_once(bus: Bus, artifacts: ArtifactClient, before: int) -> int:
     """Purge the runs that ended before `before` (Unix ms), artifacts and images included, and return how many.
 
-    The index is read in the order of its last changes. An entry goes last, so that what fails is found again. Raises BusError and
-    ArtifactFailed.
+    The index is read in the order of its last changes. The entry is purged last, so that a failed purge is repeated.
+    Raises BusError and ArtifactFailed.
     """
     reader = await bus.reader(f"KV_{subjects.RUNS_BUCKET}")
     purged, start = 0, 1
     while True:
-        page, _ = await reader.page(f"$KV.{subjects.RUNS_BUCKET}.>", start, _SWEEP_PAGE)
+        page, _ = await reader.page(f"$KV.{subjects.RUNS_BUCKET}.>", start, ENTRIES_PER_PAGE)
         for message in page:
             headers = message.headers or {}
             start = int(headers["Nats-Sequence"]) + 1
@@ -142,7 +143,7 @@ async def sweep_once(bus: Bus, artifacts: ArtifactClient, before: int) -> int:
             if status.ended_at >= before:
                 return purged
             places = [(subjects.RUNS, subject) for subject in subjects.of_run(tenant, status.run_id)]
-            # Its request is long gone, unless the queue has lost track of it; without a log it would show as queued.
+            # A request that its consumer lost would show the purged run as queued.
             places.append((subjects.REQUESTS, subjects.request(tenant, status.run_id)))
             for stream, subject in places:
                 await bus.api(f"STREAM.PURGE.{stream}", {"filter": subject})

@@ -13,7 +13,7 @@ logger = structlog.get_logger(__name__)
 
 
 def log_end(tenant: str, run_id: str, run: Run, record: Record) -> None:
-    """Log the run's end, where the record that was just written by this process holds it."""
+    """Log the run's end, if the record that this process just wrote holds it."""
     end = next((event for event in record.events if isinstance(event, Done | Error | Cancelled)), None)
     if end is None:
         return

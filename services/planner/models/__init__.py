@@ -1,1 +1,1 @@
-"""Models: one interface, its providers, and how their failures are told apart."""
+"""Models: one interface, its providers, and the classification of their failures."""

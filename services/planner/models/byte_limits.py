@@ -1,4 +1,4 @@
-"""What a provider sends, bounded: bytes as they came in, bytes that may be read out. No I/O.
+"""Limits and filters the bytes of a provider's reply. No I/O.
 
 Rule 1: everything is counted as it came and unpacked, and nothing is unpacked beyond the limit.
 Rule 2: a line is passed on whole, and no line is longer than its limit. Comments and further empty lines, which say nothing and of which
@@ -19,26 +19,26 @@ import orjson
 from services.planner.models.errors import ModelFailed
 
 IDENTITY = "identity"
-_SHOWN_BYTES = 4096
+MAX_ERROR_BYTES = 4096
 """Of an error, and of a line that becomes one."""
-_UNPACKED_BYTES = 1 << 16
-_LEAST_PIECE_BYTES, _LEAST_LINE_BYTES = 64, 32
+BYTES_PER_PIECE = 1 << 16
+MIN_PIECE_BYTES, MIN_LINE_BYTES = 64, 32
 """As so many bytes of a reply a piece (a chunk of HTTP, say) and a line count that have fewer."""
 _PACKED = {"gzip": zlib.MAX_WBITS | 16, "x-gzip": zlib.MAX_WBITS | 16, "deflate": zlib.MAX_WBITS}
 _BINARY = "application/vnd.amazon.eventstream"
-_LENGTHS = (1000, 100, 20)
+TEXT_CHARACTERS = (1000, 100, 20)
 """Characters of each text in a shortened error, tried in this order."""
 _WIDTH, _DEPTH = 20, 6
-_MOST_MEMBERS = 500
-"""Of a long event. LiteLLM takes 80 µs for each."""
+MAX_MEMBERS = 500
+"""Of a long event. LiteLLM takes 80 µs per member."""
 _NAMES = ("id", "model", "object", "type", "system_fingerprint", "service_tier")
-"""Texts of an event that are no part of what a model says; some are searched with regular expressions."""
+"""Metadata of an event. LiteLLM searches some of these texts with regular expressions."""
 _ERROR_KEYS = frozenset({"error", "errors", "detail"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bytes that are taken from a provider: of a whole reply with its framing, of one of its lines, of an error's body."""
+    """Accepted bytes: of a whole reply with its framing, of one line, of an error's body."""
 
     reply: int = 8 << 20
     line: int = 1 << 20
@@ -46,7 +46,7 @@ class Limits:
 
 
 class TooMuch(ModelFailed):
-    """A provider sent more than is taken, or in a form that is not taken."""
+    """A provider sent more than the limit, or an unsupported encoding."""
 
     def __init__(self, reason: str, *, retryable: bool = True) -> None:
         super().__init__("model_failed", reason, retryable=retryable)
@@ -58,7 +58,7 @@ def too_long(model: str, limit: int) -> TooMuch:
 
 
 class Unpacker:
-    """Counts bytes and unpacks them. `feed` raises TooMuch."""
+    """Counts and decompresses bytes. `feed` raises TooMuch."""
 
     def __init__(self, model: str, limit: int, encoding: str) -> None:
         self._model = model
@@ -71,11 +71,11 @@ class Unpacker:
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Yield what the bytes are unpacked to, in pieces."""
-        self._packed += max(len(data), _LEAST_PIECE_BYTES)
+        self._packed += max(len(data), MIN_PIECE_BYTES)
         self._check(self._packed)
         piece = b""
-        # A full piece may leave more behind inside the unpacker.
-        while data or len(piece) == _UNPACKED_BYTES:
+        # After a full piece the decompressor may hold more output.
+        while data or len(piece) == BYTES_PER_PIECE:
             piece, data = self._next(data)
             self._unpacked += len(piece)
             self._check(self._unpacked)
@@ -84,11 +84,11 @@ class Unpacker:
 
     def _next(self, data: bytes) -> tuple[bytes, bytes]:
         if self._inflate is None:
-            return data[:_UNPACKED_BYTES], data[_UNPACKED_BYTES:]
+            return data[:BYTES_PER_PIECE], data[BYTES_PER_PIECE:]
         if self._inflate.eof:
             return b"", b""
         try:
-            return self._inflate.decompress(data, _UNPACKED_BYTES), self._inflate.unconsumed_tail
+            return self._inflate.decompress(data, BYTES_PER_PIECE), self._inflate.unconsumed_tail
         except zlib.error:
             raise TooMuch(f"the provider of {self._model} sent what cannot be unpacked") from None
 
@@ -117,34 +117,34 @@ class Lines:
             if self._length > self._limit:
                 raise TooMuch(f"{self._model} sent a line of more than {self._limit:,} bytes")
             if line.endswith((b"\n", b"\r")):
-                self._left -= max(self._length, _LEAST_LINE_BYTES)
+                self._left -= max(self._length, MIN_LINE_BYTES)
                 if self._left < 0:
                     raise too_long(self._model, self._most)
                 yield self.end()
 
     def end(self) -> bytes:
-        """What is held."""
+        """Return the line held so far, filtered."""
         line = b"".join(self._held)
         self._held.clear()
         self._length = 0
-        # "\r\n" may come in two parts.
+        # "\r\n" may arrive in two parts.
         second_half, self._after_return = line == b"\n" and self._after_return, line.endswith(b"\r")
         empty = not line.strip() and not second_half
         if line.startswith(b":") or (empty and self._after_empty):
             return b""
         self._after_empty = self._after_empty if second_half else empty
-        return line if len(line) <= _SHOWN_BYTES else _checked(line)
+        return line if len(line) <= MAX_ERROR_BYTES else _checked(line)
 
 
 class Bounded:
-    """All bounds of a reply: unpacked, counted, in whole lines where it has any. `feed` raises TooMuch."""
+    """All limits of a reply: decompressed, counted, split into lines unless it is binary. `feed` raises TooMuch."""
 
     def __init__(self, model: str, limits: Limits, encoding: str, content_type: str) -> None:
         self._unpacker = Unpacker(model, limits.reply, encoding)
         self._lines = None if content_type.partition(";")[0].strip().lower() == _BINARY else Lines(model, limits.line, limits.reply)
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield what may be read."""
+        """Yield the bytes to pass on."""
         for piece in self._unpacker.feed(data):
             if self._lines is None:
                 yield piece
@@ -152,12 +152,12 @@ class Bounded:
                 yield from self._lines.feed(piece)
 
     def end(self) -> bytes:
-        """What is left at the reply's end."""
+        """Return the rest at the end of the reply."""
         return b"" if self._lines is None else self._lines.end()
 
 
 class ErrorBody:
-    """An error's body, as far as it is read. What cannot be unpacked is left out: the status says enough."""
+    """The first bytes of an error's body. A body that cannot be decompressed is dropped: the status is enough."""
 
     def __init__(self, model: str, limit: int, encoding: str) -> None:
         self._limit = limit
@@ -168,7 +168,7 @@ class ErrorBody:
             self._unpacker = None
 
     def take(self, data: bytes) -> bool:
-        """Add to it. False: nothing more is read."""
+        """Add bytes. Returns False when no more are needed."""
         try:
             for piece in self._unpacker.feed(data) if self._unpacker else ():
                 self._body += piece
@@ -177,50 +177,54 @@ class ErrorBody:
         return self._unpacker is not None and len(self._body) < self._limit
 
     def short(self) -> bytes:
-        """What LiteLLM sees of it."""
+        """Return the part that LiteLLM receives."""
         return shortened(bytes(self._body))
 
 
 def shortened(body: bytes) -> bytes:
-    """An error's body with all that tells what it is, in few bytes; JSON stays JSON."""
-    if len(body) <= _SHOWN_BYTES:
+    """Shorten an error's body, and keep what identifies the error. JSON stays JSON."""
+    if len(body) <= MAX_ERROR_BYTES:
         return body
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError:
-        return body[:_SHOWN_BYTES]
-    for length in _LENGTHS:
+        return body[:MAX_ERROR_BYTES]
+    for length in TEXT_CHARACTERS:
         short = orjson.dumps(_cut(value, length, _DEPTH))
-        if len(short) <= _SHOWN_BYTES:
+        if len(short) <= MAX_ERROR_BYTES:
             return short
-    return body[:_SHOWN_BYTES]
+    return body[:MAX_ERROR_BYTES]
 
 
 def _checked(line: bytes) -> bytes:
-    """A long line as it is, where it is a sound event; else short."""
+    """Return a long line unchanged if it is a well-formed event, else shortened."""
     content = line.strip()
     head, content = (b"data: ", content[5:].strip()) if content.startswith(b"data:") else (b"", content)
     try:
         event = orjson.loads(content)
     except orjson.JSONDecodeError:
-        return line[:_SHOWN_BYTES] + b"\n"
+        return line[:MAX_ERROR_BYTES] + b"\n"
     if _is_error(event):
         return head + shortened(content) + b"\n"
     if _is_wide(event):
-        return line[:_SHOWN_BYTES] + b"\n"
-    long = {name: event[name][: _LENGTHS[0]] for name in _NAMES if isinstance(event.get(name), str) and len(event[name]) > _LENGTHS[0]}
+        return line[:MAX_ERROR_BYTES] + b"\n"
+    long = {
+        name: event[name][: TEXT_CHARACTERS[0]]
+        for name in _NAMES
+        if isinstance(event.get(name), str) and len(event[name]) > TEXT_CHARACTERS[0]
+    }
     return head + orjson.dumps({**event, **long}) + b"\n" if long else line
 
 
 def _is_wide(event: Any) -> bool:
-    """Whether it has more members than an event needs."""
+    """Whether an event has too many members."""
     count, waiting = 0, [event]
-    while waiting and count <= _MOST_MEMBERS:
+    while waiting and count <= MAX_MEMBERS:
         value = waiting.pop()
         if isinstance(value, dict | list):
             count += len(value)
-            waiting.extend(islice(value.values() if isinstance(value, dict) else value, _MOST_MEMBERS))
-    return count > _MOST_MEMBERS
+            waiting.extend(islice(value.values() if isinstance(value, dict) else value, MAX_MEMBERS))
+    return count > MAX_MEMBERS
 
 
 def _is_error(event: Any) -> bool:

@@ -1,6 +1,6 @@
-"""What can go wrong with a model. A provider's own text never gets in here: it can hold prompts, keys, tracebacks and image bytes.
+"""Classifies the failures of models. A provider's text is never copied: it can hold prompts, keys and image bytes.
 
-The names below are those of LiteLLM's exceptions, so that this module needs no import of it (`model.py` alone has one).
+The names below are those of LiteLLM's exceptions, so that this module needs no import of it (`litellm.py` alone has one).
 """
 
 import re
@@ -17,12 +17,12 @@ class ModelFailed(Exception):
     """The model gave no usable reply.
 
     Attributes:
-        fault: for people and programs; `retryable` says whether the same request may succeed later.
-        retry_after_s: how long the provider asked to wait, in seconds.
-        after_output: whether text or reasoning had already been passed on, so that nobody may silently ask again.
-        status: the provider's HTTP status, where there was one.
-        elsewhere: whether another model may well answer the same request.
-        calls: requests that were sent before it was given up.
+        fault: code and reason; `retryable`: the same request may succeed later.
+        retry_after_s: the pause that the provider asks for, in seconds.
+        after_output: whether text or reasoning was passed on already, so that a retry needs a record in the log.
+        status: the provider's HTTP status, if any.
+        elsewhere: whether another model may answer the same request.
+        calls: requests that were sent until this failure.
     """
 
     def __init__(
@@ -46,13 +46,13 @@ class ModelFailed(Exception):
         self.calls = calls
 
 
-_NESTED = 5
+MAX_NESTED_ERRORS = 5
 _IDENTIFIER = re.compile(r"[a-z][a-z0-9_.-]{1,50}", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class _Meaning:
-    """What a kind of provider error comes to. `{model}` and `{label}` stand in the reason."""
+    """The code and reason of a kind of provider error. `reason` has the fields `{model}` and `{label}`."""
 
     names: frozenset[str]
     statuses: frozenset[int]
@@ -111,11 +111,11 @@ _MEANINGS = (
         elsewhere=False,
     ),
 )
-"""In this order; the first whose name or status fits. What fits none is a failure that may pass."""
+"""The first entry whose name or status matches applies. An error without a match may be temporary."""
 _PASSING = _Meaning(frozenset(), frozenset(), "model_failed", "{model} failed ({label})", retryable=True)
 
-# What LiteLLM and its clients say themselves, mostly before anybody was asked. They report it as some error of the provider, with a status
-# that they made up.
+# Errors of LiteLLM and its clients themselves, mostly before a request was sent. They report them as errors of the
+# provider, with an invented status.
 _NO_PROVIDER = _Meaning(
     frozenset(),
     frozenset(),
@@ -134,16 +134,16 @@ _UNREACHABLE = _Meaning(
 )
 _KEY_IS_MISSING = re.compile(r"missing (credentials|[\w ]*api key)", re.IGNORECASE)
 _KEY_VARIABLE = re.compile(r"\b[A-Z][A-Z0-9_]{1,40}_API_KEY\b")
-_CAUSES = 10
-_READ = 2000
-"""Characters of an error's text that are looked at: it can hold a whole prompt."""
+MAX_CAUSES = 10
+MAX_SEARCHED_CHARACTERS = 2000
+"""Of an error's text, which can hold a whole prompt."""
 
 
 def from_provider(error: BaseException, model: str, *, after_output: bool = False) -> ModelFailed:
-    """Say what an exception of LiteLLM means, in our words (what is retried, what goes to a fallback, what ends the run)."""
+    """Classify an exception of LiteLLM: retryable or not, for a fallback or not, with a code and reason."""
     error = _innermost(error)
     causes = [type(cause).__name__ for cause in _chain(error)]
-    text = str(error)[:_READ]
+    text = str(error)[:MAX_SEARCHED_CHARACTERS]
     early = _of_litellm(text, causes)
     status = None if early else _status(error)
     meaning = early or _meaning_of(error, status)
@@ -172,7 +172,7 @@ def _meaning_of(error: BaseException, status: int | None) -> _Meaning:
 
 
 def _of_litellm(text: str, causes: list[str]) -> _Meaning | None:
-    """What no provider has said. The text is looked at here and goes no further."""
+    """Recognise an error that no provider sent. The text is only searched, never copied."""
     if "LLM Provider NOT provided" in text:
         return _NO_PROVIDER
     if _KEY_IS_MISSING.search(text):
@@ -185,17 +185,20 @@ def _of_litellm(text: str, causes: list[str]) -> _Meaning | None:
 
 
 def _chain(error: BaseException) -> list[BaseException]:
-    """The error and what it came from, as far as that tells."""
+    """The error and its causes, up to a limit."""
     found: list[BaseException] = []
     cause: BaseException | None = error
-    while cause is not None and len(found) < _CAUSES:
+    while cause is not None and len(found) < MAX_CAUSES:
         found.append(cause)
         cause = cause.__cause__ or cause.__context__
     return found
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that a provider asks to wait: `retry-after-ms`, else `retry-after` in seconds or as a date; None where it does not say."""
+    """Return the pause that a provider asks for, in seconds, or None.
+
+    Read from `retry-after-ms`, else from `retry-after` in seconds or as a date.
+    """
     milliseconds = headers.get("retry-after-ms", "").strip()
     if re.fullmatch(r"\d+(\.\d+)?", milliseconds):
         return float(milliseconds) / 1000
@@ -209,8 +212,8 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def _innermost(error: BaseException) -> BaseException:
-    """A stream that breaks is reported as an error about an error; the first one knows the status and the headers."""
-    for _ in range(_NESTED):
+    """Return the innermost error: LiteLLM wraps the errors of a broken stream, and only the first has status and headers."""
+    for _ in range(MAX_NESTED_ERRORS):
         inner = getattr(error, "original_exception", None)
         if not isinstance(inner, BaseException):
             break
@@ -224,7 +227,7 @@ def _status(error: BaseException) -> int | None:
 
 
 def _label(error: BaseException, status: int | None) -> str:
-    """What of a provider's error may be shown: its class, its status and its machine-readable code."""
+    """Return the parts of a provider's error that may be shown: class, status and machine-readable code."""
     parts = [type(error).__name__] + ([str(status)] if status else [])
     for name in ("code", "type"):
         value = getattr(error, name, None)
@@ -236,8 +239,8 @@ def _label(error: BaseException, status: int | None) -> str:
 
 def _headers(error: BaseException) -> dict[str, str]:
     found: dict[str, str] = {}
-    for holder in (getattr(error, "response", None), error):
-        headers: Any = getattr(holder, "headers", None) or getattr(holder, "litellm_response_headers", None) or {}
+    for carrier in (getattr(error, "response", None), error):
+        headers: Any = getattr(carrier, "headers", None) or getattr(carrier, "litellm_response_headers", None) or {}
         if hasattr(headers, "items"):
             found |= {str(name).lower(): str(value) for name, value in headers.items()}
     return found

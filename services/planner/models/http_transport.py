@@ -1,13 +1,13 @@
-"""Bounds on what providers send, at the one place that all of it comes through: the transports of httpx.
+"""Limits the size of providers' replies in the transports of httpx, which all replies pass.
 
-LiteLLM makes its HTTP clients itself, in several ways, one of them inside OpenAI's library; below each is a transport of httpx. Those are
-wrapped, for requests that are made within an `Exchange` and for no others in the process.
+LiteLLM creates its HTTP clients in several ways, one of them inside OpenAI's library; each of them uses a transport of
+httpx. The transports are wrapped, for requests inside an `Exchange` only; other requests of the process are not affected.
 
-Rule 1: no reply is asked for packed, and one that comes packed all the same is unpacked here (`model_bytes`).
-Rule 2: no redirect is followed: a prompt goes to the address that the deployment names, and to no other.
-Rule 3: other work gets its turn between the parts of a reply, however fast it comes.
-Rule 4: nobody waits for a server on the event loop. LiteLLM does, to learn about a model of Ollama or to log in somewhere: it is told that
-the server cannot be reached, and goes on without. In its threads it may wait.
+Rule 1: requests ask for uncompressed replies. A compressed reply is decompressed here (`byte_limits`).
+Rule 2: no redirect is followed: a prompt goes only to the address that the deployment names.
+Rule 3: the event loop runs other tasks between the parts of a reply, however fast they arrive.
+Rule 4: a synchronous request on the event loop is refused. LiteLLM makes some, to query Ollama or to log in; it receives a
+connection error and goes on without. In its threads such requests are allowed.
 """
 
 import asyncio
@@ -35,8 +35,8 @@ class Exchange:
     """The requests of one attempt to get a reply.
 
     Attributes:
-        failure: what was wrong with what the provider sent, in our words; LiteLLM makes an error of its own of it.
-        requests: how many were sent through here.
+        failure: the fault of the provider's reply. LiteLLM wraps it in an error of its own.
+        requests: number of requests sent.
     """
 
     def __init__(self, model: str, limits: Limits) -> None:
@@ -47,7 +47,7 @@ class Exchange:
         self._open: list[httpx.AsyncByteStream] = []
 
     def opened(self, reply: httpx.AsyncByteStream) -> httpx.AsyncByteStream:
-        """Keep a reply, to close it in the end: where a stream breaks LiteLLM leaves that to the garbage collector."""
+        """Register a reply, to close it at the end: LiteLLM leaves broken streams to the garbage collector."""
         self._open.append(reply)
         return reply
 
@@ -57,13 +57,13 @@ class Exchange:
             await self._open.pop().aclose()
 
     async def within(self, awaitable: Awaitable[T]) -> T:
-        """Await it; the requests that it makes are this exchange's."""
+        """Await it. Its requests belong to this exchange."""
         with self.current():
             return await awaitable
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """The requests made meanwhile are this exchange's."""
+        """Requests inside the block belong to this exchange."""
         token = _EXCHANGE.set(self)
         try:
             yield
@@ -71,12 +71,12 @@ class Exchange:
             _EXCHANGE.reset(token)
 
     def out_of_bounds(self, failure: ModelFailed, request: httpx.Request) -> httpx.TransportError:
-        """Keep what was wrong; returns what is raised towards LiteLLM."""
+        """Store the failure; return the error to raise towards LiteLLM."""
         self.failure = failure
         return httpx.TransportError("out of bounds", request=request)
 
     def check(self, response: httpx.Response, request: httpx.Request) -> None:
-        """Raise where a response leads elsewhere."""
+        """Raise if the response is a redirect."""
         if response.has_redirect_location:
             reason = (
                 f"the provider of {self.model} redirects requests ({response.status_code}), which is not followed: name its real address"
@@ -84,11 +84,11 @@ class Exchange:
             raise self.out_of_bounds(TooMuch(reason, retryable=False), request)
 
     def bounded(self, response: httpx.Response) -> Bounded:
-        """The bounds of a reply. Raises TooMuch."""
+        """Return the limiter of a reply. Raises TooMuch."""
         return Bounded(self.model, self.limits, _encoding(response), response.headers.get("content-type", ""))
 
     def error(self, response: httpx.Response) -> ErrorBody:
-        """The bounds of an error's body."""
+        """Return the limiter of an error's body."""
         return ErrorBody(self.model, self.limits.error, _encoding(response))
 
 
@@ -96,7 +96,7 @@ _EXCHANGE: ContextVar[Exchange | None] = ContextVar("exchange", default=None)
 
 
 class _Reply(httpx.AsyncByteStream):
-    """A reply's bytes, within bounds."""
+    """The bytes of a reply, within the limits."""
 
     def __init__(self, exchange: Exchange, response: httpx.Response, request: httpx.Request) -> None:
         self._exchange = exchange
@@ -121,7 +121,7 @@ class _Reply(httpx.AsyncByteStream):
 
 
 class _PlainReply(httpx.SyncByteStream):
-    """The same for a thread that waits."""
+    """The same for synchronous clients."""
 
     def __init__(self, exchange: Exchange, response: httpx.Response, request: httpx.Request) -> None:
         self._exchange = exchange
@@ -216,14 +216,14 @@ def _is_loop() -> bool:
 
 
 def _unpacked(exchange: Exchange, request: httpx.Request) -> httpx.Request:
-    """The request, which asks for a reply that is not packed."""
+    """Make the request ask for an uncompressed reply."""
     exchange.requests += 1
     request.headers["accept-encoding"] = IDENTITY
     return request
 
 
 def _together(lines: Iterator[bytes]) -> Iterator[bytes]:
-    """Lines in parts of some KB."""
+    """Join lines into parts of some KB."""
     part: list[bytes] = []
     size = 0
     for line in lines:

@@ -1,10 +1,10 @@
-"""Models, through LiteLLM: the one file that knows it.
+"""Models, through LiteLLM. No other file imports it.
 
-Rule 1: LiteLLM takes seconds and 150 MB to import, so that happens in a thread, when `warm` is called, before readiness.
-Rule 2: retries, deadlines and fallbacks are ours (`retries.Retrying`): LiteLLM sends one request per call.
-Rule 3: whoever leaves a stream closes it; leaving the loop alone lets the provider go on generating.
-Rule 4: a provider's text is never shown or logged: it can hold prompts, keys and image bytes.
-Rule 5: what a provider sends is bounded before LiteLLM sees it (`model_http`).
+Rule 1: the import of LiteLLM takes seconds and 150 MB, so `warm` does it in a thread, before the process is ready.
+Rule 2: `retries.Retrying` does retries and fallbacks, `timeouts` the time limits: LiteLLM sends one request per call.
+Rule 3: a consumer that leaves a stream early must close it; otherwise the provider goes on generating.
+Rule 4: a provider's error text is never shown or logged: it can hold prompts, keys and image bytes.
+Rule 5: the size of a provider's reply is limited before LiteLLM reads it (`http_transport`).
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from services.planner.models import demo, wire
 from services.planner.models.byte_limits import Limits
 from services.planner.models.errors import ModelFailed, from_provider
 from services.planner.models.http_transport import Exchange, bound_replies
-from services.planner.models.timeouts import Patience
+from services.planner.models.timeouts import ReplyTimeouts
 from services.planner.models.types import Delta, Model, ModelRequest, Reply
 from services.planner.models.warmup import ready_provider
 
@@ -39,22 +39,22 @@ _ENVIRONMENT = {
     "LITELLM_MODE": "PRODUCTION",  # else it loads a `.env` that it finds from the working directory
     "REPEATED_STREAMING_CHUNK_LIMIT": "2000",  # equal chunks in a row are a loop to it; by its own hundred, a rule of dashes is one
 }
-"""Without these it fetches tables from the network when it is imported, and keeps a thread that tries again."""
+"""Without these LiteLLM downloads tables during its import, and a thread of it keeps retrying."""
 _LOGGERS = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "openai", "httpx", "httpcore")
 _ITS_MODULES = r"litellm\b"
 _UNSURE_OF_FORMAT = frozenset({400, 422})
-_SEARCHED = 4096
-"""Characters of an error in which LiteLLM looks for secrets, and for what kind of error it is."""
-_BACKSTOP_S = 5.0
-"""LiteLLM's own idle limit fires this much after ours, for what ours cannot interrupt."""
+MAX_SEARCHED_CHARACTERS = 4096
+"""Of an error text that LiteLLM searches for secrets and for the kind of error."""
+BACKSTOP_S = 5.0
+"""LiteLLM's own idle limit fires this much after ours, for work that ours cannot interrupt."""
 
 
 class LiteLLMModel:
     """Any model that LiteLLM knows, and `builtin/rehearsal`. One request per call, without retries.
 
     `api_base` and `api_key` are sent for models behind an OpenAI-compatible address (`openai/…`, `hosted_vllm/…`) and for no other;
-    the rest take their keys from the environment, as LiteLLM's documentation says. `rehearsal_pause_s` is the rehearsal's time
-    between two deltas. `limits`: bytes that are taken from a provider.
+    the rest take their keys from the environment, as LiteLLM's documentation says. `demo_pause_s`: the demo model's time
+    between two deltas. `limits`: sizes that are accepted from a provider.
     """
 
     def __init__(
@@ -62,44 +62,47 @@ class LiteLLMModel:
         *,
         api_base: str | None = None,
         api_key: str | None = None,
-        rehearsal_pause_s: float = 0.004,
+        demo_pause_s: float = 0.004,
         limits: Limits = Limits(),  # noqa: B008, frozen
     ) -> None:
         self._api_base = api_base
         self._api_key = api_key
-        self._pause_s = rehearsal_pause_s
+        self._pause_s = demo_pause_s
         self._limits = limits
         self._library: ModuleType | None = None
         self._loading = asyncio.Lock()
         self._without_format: set[str] = set()
 
     async def warm(self) -> None:
-        """Import LiteLLM and put one request through, so that the first run does not wait for either. Idempotent."""
+        """Import LiteLLM and make one request, so that the first run waits for neither. Idempotent."""
         async with self._loading:
             if self._library is not None:
                 return
             library = await asyncio.to_thread(_load)
-            _register_rehearsal(library, self._pause_s)
+            _register_demo_model(library, self._pause_s)
             self._library = library
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # it builds its own pydantic models at the first call, which warns
                 await self._put_through()
 
     async def _put_through(self) -> None:
-        """Ask the rehearsal, and over HTTP a provider on loopback: what is done for the first time takes a third of a second."""
+        """Call the demo model, and a provider on loopback over HTTP: a first request takes a third of a second longer."""
         async with ready_provider() as address:
             elsewhere = LiteLLMModel(api_base=address)
             elsewhere._library = self._library
             for model, name in ((self, demo.NAME), (elsewhere, "openai/ready")):
                 request = ModelRequest(model=name, messages=[{"role": "user", "content": "ready?"}], total_s=3.0)
-                # A proxy that takes loopback for the world fails this; the first run then pays for the first time.
+                # This fails behind a proxy that also covers loopback. The first run is slower then.
                 with suppress(ModelFailed):
                     async for _ in model._attempt(request):  # noqa: SLF001, of the same class
                         pass
         await self.aclose()
 
-    def sees(self, model: str) -> bool:
-        """Whether LiteLLM's table says that a model takes images; the rehearsal does, and says what it was given. After `warm`."""
+    def takes_images(self, model: str) -> bool:
+        """Whether LiteLLM's table says that a model takes images. Call it after `warm`.
+
+        The demo model takes them, and names them in its answer.
+        """
         if model == demo.NAME:
             return True
         assert self._library is not None  # noqa: S101, see above
@@ -119,7 +122,7 @@ class LiteLLMModel:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
         """Yield the reply's deltas and, last, the Reply (see Model). Raises ModelFailed."""
         if request.model.startswith(f"{demo.PROVIDER}/") and request.model != demo.NAME:
-            raise ModelFailed("model_failed", f"there is no model {request.model}; the stand-in is {demo.NAME}", calls=0)
+            raise ModelFailed("model_failed", f"there is no model {request.model}; the demo model is {demo.NAME}", calls=0)
         await self.warm()
         _ignore_its_warnings()
         format_ = None if request.model in self._without_format else request.response_format
@@ -131,30 +134,30 @@ class LiteLLMModel:
         except ModelFailed as error:
             if format_ is None or error.after_output or error.status not in _UNSURE_OF_FORMAT or error.fault.code == "context_too_long":
                 raise
-        # Some servers refuse a request for its `response_format` alone. The prompt asks for JSON too.
+        # Some servers refuse any `response_format`. The prompt asks for JSON too, so retry without it.
         async with aclosing(self._attempt(replace(request, response_format=None))) as pieces:
             async for piece in pieces:
                 self._without_format.add(request.model)
                 yield piece
 
     async def _attempt(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
-        patience = Patience(request)
+        timeouts = ReplyTimeouts(request)
         gathered = wire.Gathered()
         upstream: Any = None
         exchange = Exchange(request.model, self._limits)
         failure: ModelFailed | None = None
         try:
-            upstream = await patience.wait(exchange.within(self._open(request)))
+            upstream = await timeouts.wait(exchange.within(self._open(request)))
             if type(getattr(upstream, "chunks", None)) is list:
                 upstream.chunks = wire.FewChunks(upstream.chunks)
-            while (chunk := await patience.wait(exchange.within(anext(upstream, None)))) is not None:
+            while (chunk := await timeouts.wait(exchange.within(anext(upstream, None)))) is not None:
                 if not exchange.requests and request.model != demo.NAME:
                     failure = _past_bounds(request.model)
                     break
                 for text, reasoning, call in gathered.take(chunk):
                     yield Delta(text, reasoning, call)
                 if gathered.ended and wire.usage_of(upstream, gathered) is not None:
-                    break  # at its very end it puts the whole reply together again, twice, which costs as much as the stream
+                    break  # at the end of a stream LiteLLM assembles the reply twice, which costs as much as the stream
         except ModelFailed as error:
             failure = error
         except Exception as error:  # noqa: BLE001, LiteLLM's errors have no common base
@@ -163,7 +166,7 @@ class LiteLLMModel:
             if upstream is not None:
                 await upstream.aclose()
             await exchange.aclose()
-        # Raised out here, so that the provider's exception and its text are not attached to ours.
+        # Raised outside the handler, so that the provider's exception and its text are not chained to this one.
         failure = failure or exchange.failure
         if failure is not None:
             failure.after_output = gathered.begun
@@ -189,7 +192,7 @@ class LiteLLMModel:
             messages=wire.messages_for(request.model, request.messages),
             stream=True,
             stream_options={"include_usage": True},
-            timeout=request.timeout_s + _BACKSTOP_S,
+            timeout=request.timeout_s + BACKSTOP_S,
             num_retries=0,
             max_retries=0,
             drop_params=True,
@@ -211,7 +214,7 @@ class LiteLLMModel:
         )
 
     def _usage(self, request: ModelRequest, gathered: wire.Gathered, upstream: Any) -> Usage:
-        """The provider's count. Where it gave none LiteLLM makes one up, and ours is made up more cheaply."""
+        """Return the provider's usage, or an estimate, which costs less than LiteLLM's own."""
         assert self._library is not None  # noqa: S101, see `_open`
         counted = wire.usage_of(upstream, gathered)
         usage = counted or self._library.Usage(**wire.estimate(request.messages, gathered.text, gathered.reasoning))
@@ -242,7 +245,7 @@ def _load() -> ModuleType:
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     collecting = gc.isenabled()
-    gc.disable()  # a third of the import's time is the collector looking at modules
+    gc.disable()  # garbage collection takes a third of the import's time
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -265,14 +268,14 @@ def _load() -> ModuleType:
 
 
 class _Beginning:
-    """In the place of a regular expression that LiteLLM applies to whole errors, which can hold a megabyte: 1 ms per KB, many times."""
+    """Replaces a regular expression that LiteLLM applies to whole error texts, several times, at 1 ms per KB."""
 
     def __init__(self, pattern: Any) -> None:
         self.pattern = pattern
 
     def sub(self, by: str, text: str) -> str:
-        """Replace in the beginning, and drop the rest."""
-        replaced: str = self.pattern.sub(by, text[:_SEARCHED])
+        """Replace within the first characters, and drop the rest."""
+        replaced: str = self.pattern.sub(by, text[:MAX_SEARCHED_CHARACTERS])
         return replaced
 
 
@@ -284,23 +287,26 @@ def _search_less() -> None:
 
 
 def _limit_no_connections() -> None:
-    """Let httpx open as many connections as there are requests: a hundred silent models would hold up all others, by its default."""
+    """Remove the connection limit of httpx: by default, a hundred idle models would block all other requests."""
     from httpx._config import DEFAULT_LIMITS  # noqa: PLC0415, see rule 1
 
     DEFAULT_LIMITS.max_connections = None
 
 
 def _ignore_its_warnings() -> None:
-    """It uses what pydantic has deprecated; where warnings are errors, that would break its streams. Looked up, since adding is dear."""
+    """Ignore pydantic's deprecation warnings in LiteLLM: where warnings are errors, they would break its streams.
+
+    The filter is looked up first, since adding one is slow.
+    """
     if not any(getattr(module, "pattern", None) == _ITS_MODULES for _, _, _, module, _ in warnings.filters):
         warnings.filterwarnings("ignore", module=_ITS_MODULES)
 
 
-def _register_rehearsal(library: Any, pause_s: float) -> None:
+def _register_demo_model(library: Any, pause_s: float) -> None:
     from litellm.types.utils import Delta as WireDelta  # noqa: PLC0415, see rule 1
     from litellm.types.utils import GenericStreamingChunk, ModelResponseStream, StreamingChoices  # noqa: PLC0415
 
-    class Rehearsal(library.CustomLLM):  # type: ignore[misc]  # the base is imported late
+    class DemoModel(library.CustomLLM):  # type: ignore[misc]  # the base is imported late
         async def astreaming(self, *_: Any, **call: Any) -> AsyncGenerator[Any, None]:
             act = demo.play(call["messages"])
             for piece in demo.pieces(act.reasoning):
@@ -315,7 +321,7 @@ def _register_rehearsal(library: Any, pause_s: float) -> None:
             yield GenericStreamingChunk(text="", is_finished=True, finish_reason="stop", usage=usage, index=0, tool_use=None)
 
     others = [entry for entry in library.custom_provider_map if entry["provider"] != demo.PROVIDER]
-    library.custom_provider_map = [*others, {"provider": demo.PROVIDER, "custom_handler": Rehearsal()}]
+    library.custom_provider_map = [*others, {"provider": demo.PROVIDER, "custom_handler": DemoModel()}]
     costs = dict.fromkeys(("input", "output", "cache_creation_input", "cache_read_input"), 0.0)
     prices = {f"{name}_{'token_cost' if 'cache' in name else 'cost_per_token'}": cost for name, cost in costs.items()}
     library.register_model({demo.NAME: {**prices, "litellm_provider": demo.PROVIDER, "mode": "chat"}})

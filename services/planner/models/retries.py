@@ -1,10 +1,10 @@
-"""Ask again, then ask another model: the policy over one `Model` (docs/planner.md#when-a-reply-will-not-do).
+"""Retries a model request, then tries fallback models (docs/planner.md#when-a-reply-will-not-do).
 
-Rule 1: only before the first delta. What was said stands; whoever asks again after it must say so in the log.
-Rule 2: rate limits, server errors, time-outs and empty replies are worth asking again, after a pause that grows, or that the provider
-names. A provider that wants a longer pause than ours loses the question to the next model; where there is none it is waited for, if
-the whole time allows that.
-Rule 3: a conversation that is too long and a refusal are no matter of luck: they go back at once.
+Rule 1: only before the first delta. A later retry changes streamed text, so it needs a record in the log.
+Rule 2: rate limits, server errors, time-outs and empty replies are retried after a growing pause, or after the pause that
+the provider names. If that is longer than `longest_pause_s`, the next model is tried. Without a next model the pause is
+kept, if `total_s` allows it.
+Rule 3: a context overflow and a refusal are raised at once, since a retry would fail too.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ logger = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """What is about to be done after a failure: wait `wait_s` and ask `model` again, or ask `model` instead of `failed`."""
+    """The remedy of a failure: wait `wait_s` and retry `model`, or call `model` instead of `failed`."""
 
     kind: Literal["retry", "fallback"]
     failed: str
@@ -40,7 +40,7 @@ OnNote = Callable[[Note], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retrying:
-    """A Model that asks `model` again, and then its fallbacks. `dataclasses.replace` gives a run its own `on_note`.
+    """A Model that retries `model`, and then tries its fallbacks. `dataclasses.replace` sets the `on_note` of a run.
 
     `tries` counts requests per model; pauses are in seconds, `first_pause_s` doubling up to `longest_pause_s`.
     """
@@ -89,12 +89,12 @@ class Retrying:
             await self._go_on(failed, names[0], pause, attempt, failure.fault)
 
     def _pause(self, failure: ModelFailed, attempt: int, *, last: bool) -> float | None:
-        """Seconds before the same model is asked again; None: it is not. `last`: no other one is left."""
+        """Return the seconds until the same model is retried; None: it is not. `last`: no other model is left."""
         asked_for = failure.retry_after_s or 0.0
         if not failure.fault.retryable or attempt >= self.tries or (asked_for > self.longest_pause_s and not last):
             return None
         grown = min(self.longest_pause_s, self.first_pause_s * 2.0 ** (attempt - 1))
-        # Half of it by chance, so that runs that failed together do not come back together.
+        # Half of it is random, so that runs that failed together do not retry together.
         return max(asked_for, float(grown) * (0.5 + self.chance() / 2))
 
     async def _go_on(self, failed: str, model: str, pause: float | None, attempt: int, fault: Fault) -> None:
@@ -123,7 +123,7 @@ def _with_calls(reply: Reply, calls: int) -> Reply:
 
 
 def _all_of(failures: dict[str, ModelFailed]) -> ModelFailed:
-    """One failure for several models: the last one's kind, everybody's reasons."""
+    """Combine the failures of several models: the kind of the last, the reasons of all."""
     last = list(failures.values())[-1]
     if len(failures) == 1:
         return last

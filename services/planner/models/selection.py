@@ -1,4 +1,4 @@
-"""Which model a deployment uses when it names none: a provider whose key is there, a local Ollama, else the rehearsal."""
+"""Chooses the model of a deployment that names none: a provider with a key, a local Ollama, or the demo model."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -21,12 +21,12 @@ BY_KEY = {
     "XAI_API_KEY": "xai/grok-4",
     "OPENROUTER_API_KEY": "openrouter/openai/gpt-5.4-mini",
 }
-"""The environment variable of a provider's key, and the model that is then used. The first one that is set counts."""
-_LARGEST_LIST = 1 << 20
+"""Variable of a provider's key -> model to use. The first variable that is set decides."""
+MAX_LIST_BYTES = 1 << 20
 
 
 ANY_MODEL = "*"
-"""Among the names of models: callers may name any other."""
+"""In a list of models: callers may name any model."""
 
 
 class _Named(Protocol):
@@ -41,7 +41,10 @@ class _Named(Protocol):
 
 
 def named_models(agents: Mapping[str, Agent], deployment: _Named) -> list[str]:
-    """The models that the deployment names, so that requests may name them too, sorted; the stand-in is one of them, and costs nothing."""
+    """Return the models that the deployment and its agents name, sorted. The demo model is always one of them.
+
+    Requests may name any of these.
+    """
     names = {deployment.model, deployment.triage_model, *deployment.models, *deployment.fallbacks, demo.NAME}
     for agent in agents.values():
         names |= {agent.model, *agent.models, *(agent.fallbacks or ()), agent.reflection.model if agent.reflection else None}
@@ -50,14 +53,14 @@ def named_models(agents: Mapping[str, Agent], deployment: _Named) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A model, and why it is this one: a sentence for the log."""
+    """The chosen model, and the reason, for the log."""
 
     model: str
     because: str
 
 
 def choose_model(configured: str | None, environment: Mapping[str, str], local_models: Sequence[str] = ()) -> Chosen:
-    """Decide. `local_models`: what a local Ollama has, best first."""
+    """Choose a model. `local_models`: those of a local Ollama, best first."""
     if configured:
         return Chosen(configured, "RUNWIRE_MODEL names it")
     for key, model in BY_KEY.items():
@@ -69,7 +72,7 @@ def choose_model(configured: str | None, environment: Mapping[str, str], local_m
 
 
 async def find_model(configured: str | None, environment: Mapping[str, str]) -> Chosen:
-    """Decide, and look for a local Ollama only where the decision needs it. Takes at most half a second."""
+    """Choose a model; query a local Ollama only if needed. Takes at most half a second."""
     chosen = choose_model(configured, environment)
     if chosen.model != demo.NAME or configured:
         return chosen
@@ -77,7 +80,7 @@ async def find_model(configured: str | None, environment: Mapping[str, str]) -> 
 
 
 async def local_models(host: str = OLLAMA_HOST, port: int = OLLAMA_PORT, *, timeout_s: float = 0.5) -> list[str]:
-    """Names of the chat models of an Ollama, the one changed last first; empty when none answers in time."""
+    """Names of the chat models of an Ollama, most recently changed first; empty if it does not answer in time."""
     try:
         async with asyncio.timeout(timeout_s):
             reader, writer = await asyncio.open_connection(host, port)
@@ -94,15 +97,15 @@ async def local_models(host: str = OLLAMA_HOST, port: int = OLLAMA_PORT, *, time
 
 
 async def _read_all(reader: asyncio.StreamReader) -> bytes:
-    """Until the end: HTTP/1.0 closes after the body."""
+    """Read until the end: an HTTP/1.0 server closes after the body."""
     data = b""
-    while len(data) < _LARGEST_LIST and (more := await reader.read(1 << 16)):
+    while len(data) < MAX_LIST_BYTES and (more := await reader.read(1 << 16)):
         data += more
     return data
 
 
 def _embeds(model: Mapping[str, object]) -> bool:
-    """Whether the model makes vectors and cannot answer."""
+    """Whether it is an embedding model, which cannot chat."""
     details = model.get("details")
     family = str(details.get("family", "")) if isinstance(details, dict) else ""
     return "embed" in str(model["name"]) or "bert" in family

@@ -1,4 +1,4 @@
-"""How long a reply may take."""
+"""Time limits of a model's reply."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -10,8 +10,8 @@ from services.planner.models.types import ModelRequest
 T = TypeVar("T")
 
 
-class Patience:
-    """The limits of one reply: on silence, and on the whole."""
+class ReplyTimeouts:
+    """The limits of one reply: idle time and total time."""
 
     def __init__(self, request: ModelRequest) -> None:
         self._request = request
@@ -19,7 +19,7 @@ class Patience:
         self._end = None if request.total_s is None else self._clock() + request.total_s
 
     async def wait(self, awaitable: Awaitable[T]) -> T:
-        """Await it within both limits. The limits hold over waiting alone, never over what a consumer does between two pieces."""
+        """Await within both limits. Time that the consumer spends between two deltas does not count as idle."""
         idle = self._request.timeout_s
         left = idle if self._end is None else max(0.0, self._end - self._clock())
         try:

@@ -1,4 +1,4 @@
-"""The words between the planner and a model."""
+"""The data that the planner and a model exchange."""
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
@@ -9,9 +9,10 @@ from contracts.payload import Usage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """One question to a model, in the shape of a chat completion.
+    """One request to a model, in the shape of a chat completion.
 
-    `timeout_s` bounds silence, `total_s` the whole reply. `fallbacks` are asked in order when `model` fails; None: the deployment's.
+    `timeout_s` limits idle time, `total_s` the whole reply. `fallbacks` are tried in order when `model` fails; None: the
+    deployment's.
     """
 
     model: str
@@ -29,7 +30,7 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True)
 class CallPiece:
-    """A piece of a native tool call: which one, and what is added to its name and to its arguments, a JSON text."""
+    """A part of a native tool call: its index, and the text to append to its name and to its JSON arguments."""
 
     index: int
     name: str
@@ -38,7 +39,7 @@ class CallPiece:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """A piece of a reply as it comes: of its text, of the model's native reasoning, or of a native tool call."""
+    """A part of a reply: of its text, of the model's native reasoning, or of a native tool call."""
 
     text: str = ""
     reasoning: str = ""
@@ -47,10 +48,10 @@ class Delta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """A whole reply: the concatenation of its deltas, and what it cost.
+    """A complete reply: the concatenation of its deltas, and its usage.
 
-    `finish_reason` is the provider's; None where it gave none, as when it was cut off without an error. `tool_calls` are native ones,
-    in OpenAI's form with the arguments as text.
+    `finish_reason`: the provider's; None if it gave none, for example after a silent cut-off. `tool_calls`: native calls in
+    OpenAI's form, with the arguments as text.
     """
 
     text: str
@@ -62,7 +63,7 @@ class Reply:
 
 
 class Model(Protocol):
-    """Something that answers a chat."""
+    """A language model."""
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
         """Yield the reply's deltas and, last, the Reply. `aclose()` of the generator closes the request at once. Raises ModelFailed."""

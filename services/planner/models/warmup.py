@@ -1,4 +1,4 @@
-"""A provider on loopback that says one word, so that a process can make its first request before anybody waits for it."""
+"""A provider on loopback that replies with one word. The first HTTP request goes to it, before a run needs one."""
 
 import asyncio
 import re
@@ -14,7 +14,7 @@ _REPLY = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: clo
 
 @asynccontextmanager
 async def ready_provider() -> AsyncIterator[str]:
-    """Serve while the block runs; gives the base address."""
+    """Serve while the block runs. Yields the base address."""
     async with await asyncio.start_server(_answer, "127.0.0.1", 0) as server:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
 

@@ -1,4 +1,4 @@
-"""Between our shapes and the chat completions of LiteLLM, without importing it: messages out, chunks in, counts."""
+"""Converts between this package's types and LiteLLM's chat completions, without importing it."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -7,22 +7,22 @@ from services.planner.models.types import CallPiece
 
 Message = dict[str, Any]
 
-_MARKING = ("anthropic/", "claude-", "vertex_ai/claude", "openrouter/anthropic/", "azure_ai/claude")
-_BYTES_PER_TOKEN = 4
-_PICTURE_TOKENS = 1_000
+CACHE_CONTROL_PREFIXES = ("anthropic/", "claude-", "vertex_ai/claude", "openrouter/anthropic/", "azure_ai/claude")
+BYTES_PER_TOKEN = 4
+TOKENS_PER_IMAGE = 1_000
 
 
-def knows_cache_marks(model: str) -> bool:
-    """Whether the model's provider takes `cache_control` on parts of messages. Others may refuse what they do not know."""
-    return model.startswith(_MARKING) or (model.startswith("bedrock/") and "anthropic." in model)
+def supports_cache_control(model: str) -> bool:
+    """Whether the model's provider accepts `cache_control` on parts of messages. Others may refuse the request."""
+    return model.startswith(CACHE_CONTROL_PREFIXES) or (model.startswith("bedrock/") and "anthropic." in model)
 
 
 def messages_for(model: str, messages: Sequence[Message]) -> list[Message]:
-    """The conversation as this model's provider wants it.
+    """Return the conversation in the form that this model's provider expects.
 
-    Messages in a row by the same speaker become one, since some chat templates insist on turns; calls and their results stay apart.
-    Cache marks stay where they are understood, with one more at the end, so that the next turn finds the whole conversation cached;
-    elsewhere they go, and a lone text part becomes plain text.
+    Consecutive messages of one role are merged, since some chat templates require alternating turns; calls and their
+    results stay separate. `cache_control` stays where the provider supports it, with one more at the end, so that the next
+    turn finds the whole conversation in the cache. Elsewhere it is removed, and a single text part becomes plain text.
     """
     turns: list[Message] = []
     for message in messages:
@@ -30,7 +30,7 @@ def messages_for(model: str, messages: Sequence[Message]) -> list[Message]:
             turns[-1] = {**turns[-1], "content": _parts(turns[-1]["content"], gap=True) + _parts(message["content"])}
         else:
             turns.append(message)
-    if not knows_cache_marks(model):
+    if not supports_cache_control(model):
         return [{**turn, "content": _plain(turn["content"])} for turn in turns]
     last = _parts(turns[-1]["content"]) if turns else []
     if last and last[-1].get("type") == "text":
@@ -58,17 +58,17 @@ def _plain(content: Any) -> Any:
 
 
 class Gathered:
-    """What has come of a reply so far."""
+    """The received parts of a reply."""
 
     def __init__(self) -> None:
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._calls: list[dict[str, Any]] = []
         self._places: dict[int, int] = {}
-        """By a call's number in the stream, where the last call of that number stands."""
+        """Index of a call in the stream -> its newest position in `_calls`."""
         self.usage: Any = None
         self.ended = False
-        """Whether the provider has said how the reply ends. What it counted has arrived by then, or comes with the stream's end."""
+        """Whether the provider sent a finish reason. Its usage has arrived by then, or comes with the stream's end."""
 
     @property
     def text(self) -> str:
@@ -90,11 +90,11 @@ class Gathered:
 
     @property
     def begun(self) -> bool:
-        """Whether anything was passed on."""
+        """Whether any delta was passed on."""
         return bool(self._text or self._reasoning or self._calls)
 
     def take(self, chunk: Any) -> Iterator[tuple[str, str, CallPiece | None]]:
-        """Take in a chunk and yield what it adds, as (text, reasoning, piece of a call)."""
+        """Add a chunk, and yield its content as (text, reasoning, part of a call)."""
         self.usage = getattr(chunk, "usage", None) or self.usage
         for choice in chunk.choices[:1]:
             self.ended = self.ended or choice.finish_reason is not None
@@ -112,28 +112,28 @@ class Gathered:
     def _take_call(self, piece: Any) -> CallPiece:
         index, name, arguments = piece.index or 0, piece.function.name or "", piece.function.arguments or ""
         place = self._places.get(index)
-        # Some servers number all calls of a reply alike: a name under another id begins the next one.
+        # Some servers give all calls of a reply one index: a name with a new id starts the next call.
         if place is None or (name and piece.id and self._calls[place]["id"] not in {"", piece.id}):
             place = self._places[index] = len(self._calls)
             self._calls.append({"id": "", "name": "", "arguments": []})
         call = self._calls[place]
         call["id"] = call["id"] or piece.id or ""
-        name = "" if name == call["name"] else name  # Others repeat it with each piece.
+        name = "" if name == call["name"] else name  # Other servers repeat the name in each chunk.
         call["name"] += name
         call["arguments"].append(arguments)
         return CallPiece(place, name, arguments)
 
 
 class FewChunks(list[Any]):
-    """In the place of the list in which LiteLLM keeps all chunks, to make the whole reply of them again at the end, in seconds.
+    """Replaces the list in which LiteLLM keeps all chunks. It assembles the reply from them again, which takes seconds.
 
-    Kept are the last ones, which it compares, and some of the first and the last that hold a usage.
+    This list keeps the last chunks, which LiteLLM compares, and a few of the first with a usage.
     """
 
     _FIRST, _LAST = 4, 8
 
     def append(self, chunk: Any) -> None:
-        """Take a chunk in, and let one go."""
+        """Add a chunk; drop one above the limit."""
         super().append(chunk)
         if len(self) > self._FIRST + self._LAST:
             go = next((place for place in range(self._FIRST) if getattr(self[place], "usage", None) is None), self._FIRST)
@@ -141,10 +141,10 @@ class FewChunks(list[Any]):
 
 
 def usage_of(upstream: Any, gathered: Gathered) -> Any:
-    """The provider's own count, or None while there is none.
+    """Return the usage that the provider reported, or None.
 
-    LiteLLM makes one up at the end, which looks the same; but only the provider's stands in its chunks, whole, or in parts that
-    LiteLLM adds up at the end.
+    LiteLLM's final usage may be an estimate in the same form. Only the provider's own is in the chunks, complete, or in
+    parts that LiteLLM adds up at the end.
     """
     found = [usage for chunk in getattr(upstream, "chunks", ()) if (usage := getattr(chunk, "usage", None)) is not None]
     whole = next((usage for usage in reversed(found) if usage.prompt_tokens and usage.completion_tokens), None)
@@ -152,7 +152,7 @@ def usage_of(upstream: Any, gathered: Gathered) -> Any:
 
 
 def counts(usage: Any) -> dict[str, int]:
-    """The numbers of a usage that ours keeps."""
+    """Return the counts that `contracts.payload.Usage` keeps."""
     written = getattr(usage, "completion_tokens_details", None)
     read = getattr(usage, "prompt_tokens_details", None)
     return {
@@ -164,7 +164,7 @@ def counts(usage: Any) -> dict[str, int]:
 
 
 def estimate(messages: Sequence[Message], text: str, reasoning: str) -> dict[str, int]:
-    """A count where there is none: four bytes to a token."""
+    """Estimate a usage, at four bytes per token."""
     prompt, completion = _tokens_of(messages), _tokens(text) + _tokens(reasoning)
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
@@ -173,9 +173,9 @@ def _tokens_of(messages: Sequence[Message]) -> int:
     total = 0
     for message in messages:
         for part in _parts(message["content"] or ""):
-            total += _tokens(part["text"]) if part.get("type") == "text" else _PICTURE_TOKENS
+            total += _tokens(part["text"]) if part.get("type") == "text" else TOKENS_PER_IMAGE
     return total
 
 
 def _tokens(text: str) -> int:
-    return -(-len(text.encode("utf-8", "replace")) // _BYTES_PER_TOKEN)
+    return -(-len(text.encode("utf-8", "replace")) // BYTES_PER_TOKEN)

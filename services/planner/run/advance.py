@@ -1,6 +1,6 @@
-"""The one next thing to do for a message, given the run. Pure: no clock, no await, no randomness.
+"""Decides the next command for a message, given the run. Pure: no clock, no await, no randomness.
 
-Called again after each move, until it says Ack or Silent. What each message may do:
+The handler calls `advance` again after each command, until it returns Ack or Abandon. What each message may do:
 
 | message | run not started | model in flight | calls open | paused | run ended |
 | --- | --- | --- | --- | --- | --- |
@@ -13,15 +13,18 @@ Called again after each move, until it says Ack or Silent. What each message may
 | resumed | ack | ack | called, where calls wait | ack | close, ack |
 | poisoned | error | error | error | error | close, ack |
 
-"owner": the message whose handling announced what is in flight. "budget": `done`, or `paused` where the run has a grace. Where nothing is
-in flight, whoever looks asks for the next step, but for `top_up`: people are heard on a lane that never waits behind a model.
-While the run is stopping, every message but cancel and poisoned is acknowledged. An illegal message changes nothing and is acknowledged.
+"owner": the message whose handling recorded what is in flight. "budget": `done`, or `paused` where the run has a grace
+period. Where nothing is in flight, any message starts the next step. `top_up` is the exception: the control consumer,
+which delivers it, never calls models.
+While the run is stopping, every message but cancel and poisoned is acknowledged. An illegal message changes nothing and
+is acknowledged.
 """
 
 from contracts.events import Asked, Called, Observed, Paused, Stopping, Triaged
 from contracts.faults import Fault
 from services.planner.run import budgets, outcomes, terminal
 from services.planner.run.commands import (
+    Abandon,
     Ack,
     Append,
     Ask,
@@ -29,16 +32,15 @@ from services.planner.run.commands import (
     AskEffort,
     AwaitTools,
     Close,
+    Command,
     Dispatch,
+    Handling,
     KeepContext,
     Open,
     ReadShown,
     Rules,
     Say,
     SetTimer,
-    Silent,
-    Todo,
-    Told,
     Wake,
 )
 from services.planner.run.decide import after, awaits_triage, decide, next_asked
@@ -46,164 +48,166 @@ from services.planner.run.decision import Final
 from services.planner.run.state import Run
 
 MAX_LOST = 5
-"""Attempts of one turn that may die with their process before the run gives up: something in it kills planners."""
+"""Attempts of one turn that may die with their process. After that the run fails: it probably crashes planners."""
 _POISONED = Fault(code="poisoned", reason="a message of this run could not be handled and was set aside")
 
 
-def advance(run: Run, told: Told, rules: Rules) -> Todo:
-    """Say the one next thing to do for `told`."""
-    todo = _next(run, told, rules)
-    return Append(terminal.shown(run, todo.events)) if isinstance(todo, Append) else todo
+def advance(run: Run, handling: Handling, rules: Rules) -> Command:
+    """Return the next command for this handling."""
+    command = _next(run, handling, rules)
+    return Append(terminal.shown(run, command.events)) if isinstance(command, Append) else command
 
 
-def _next(run: Run, told: Told, rules: Rules) -> Todo:
+def _next(run: Run, handling: Handling, rules: Rules) -> Command:
     if run.terminal is not None:
-        return Ack() if told.closed else Close()
-    if told.kind == "cancel":
-        return _cancel(run, told)
-    if told.kind == "poisoned":
+        return Ack() if handling.closed else Close()
+    if handling.kind == "cancel":
+        return _cancel(run, handling)
+    if handling.kind == "poisoned":
         return Append([terminal.failed(run, _POISONED)])
     if run.stopping is not None:
-        return Ack()  # The message of the cancel ends the run, whoever handles it.
+        return Ack()  # The cancel message ends the run, in whichever planner handles it.
     if run.started is None:
-        return _open(told, rules)
-    if told.kind == "timer":
-        return _remind(run, told)
-    if told.kind == "top_up":
-        return _top_up(run, told)
-    if told.kind == "request" and not told.opened:
+        return _open(handling, rules)
+    if handling.kind == "timer":
+        return _remind(run, handling)
+    if handling.kind == "top_up":
+        return _top_up(run, handling)
+    if handling.kind == "request" and not handling.opened:
         return Open()
-    if told.finished is not None and told.finished.call_id in run.open:
-        observed = Observed.model_validate(told.finished.model_dump(exclude={"v", "kind"}))
-        return Append(outcomes.settle(run, told, observed, rules))
-    return _go_on(run, told, rules)
+    if handling.finished is not None and handling.finished.call_id in run.open:
+        observed = Observed.model_validate(handling.finished.model_dump(exclude={"v", "kind"}))
+        return Append(outcomes.settle(run, handling, observed, rules))
+    return _go_on(run, handling, rules)
 
 
-def _cancel(run: Run, told: Told) -> Todo:
-    """Take the call away from the model first: what is shown by then is what the run ends with."""
+def _cancel(run: Run, handling: Handling) -> Command:
+    """Supersede the model call first: the run ends with the text that listeners have received by then."""
     if run.asked is not None:
-        return Append([Stopping(reason=told.reason)])
-    if run.undecided and told.shown is None:
+        return Append([Stopping(reason=handling.reason)])
+    if run.undecided and handling.shown is None:
         return ReadShown()
-    reason = run.stopping.reason if run.stopping is not None else told.reason
-    return Append([terminal.cancelled(run, reason, told.shown or "")])
+    reason = run.stopping.reason if run.stopping is not None else handling.reason
+    return Append([terminal.cancelled(run, reason, handling.shown or "")])
 
 
-def _open(told: Told, rules: Rules) -> Todo:
-    if told.started is None:
+def _open(handling: Handling, rules: Rules) -> Command:
+    if handling.started is None:
         return Ack()  # A late message of a run that has been purged.
-    if not told.waited:
+    if not handling.waited:
         return AwaitTools()
-    first = [told.started]
-    opened = Run(started=told.started, model=told.started.model, limits=told.started.limits, deadline_at=told.started.deadline_at)
-    if told.refusal is not None:
-        return Append([*first, terminal.failed(opened, told.refusal)])
-    if opened.deadline_at is not None and told.now >= opened.deadline_at:
-        # It has waited too long for a planner; nobody can top it up before it is opened.
+    first = [handling.started]
+    opened = Run(
+        started=handling.started, model=handling.started.model, limits=handling.started.limits, deadline_at=handling.started.deadline_at
+    )
+    if handling.refusal is not None:
+        return Append([*first, terminal.failed(opened, handling.refusal)])
+    if opened.deadline_at is not None and handling.now >= opened.deadline_at:
+        # The request waited too long for a planner. A run cannot be topped up before it is opened.
         return Append([*first, terminal.budget_exhausted(opened, budgets.deadline(opened))])
-    if told.context and not told.kept:
+    if handling.context and not handling.kept:
         return KeepContext()
-    return Append([*first, *outcomes.go_on(opened, told, rules)])
+    return Append([*first, *outcomes.go_on(opened, handling, rules)])
 
 
-def _remind(run: Run, told: Told) -> Todo:
-    """A timer went off. One that was set anew meanwhile, or whose reason is gone, changes nothing."""
-    timer = told.timer
+def _remind(run: Run, handling: Handling) -> Command:
+    """A timer fired. It changes nothing if it was replaced meanwhile, or if its reason no longer holds."""
+    timer = handling.timer
     if timer is None:
         return Ack()
     if timer.timer == "pause":
         ends = run.paused is not None and timer.at == run.paused.until
         return Append([terminal.budget_exhausted(run, run.paused.budget)]) if run.paused is not None and ends else Ack()
     if run.paused is not None:
-        return _wait(run, told, run.paused)
+        return _wait(run, handling, run.paused)
     if timer.at not in {None, run.deadline_at}:
         return Ack()
-    return Append([budgets.out_of(run, budgets.deadline(run), told.now)])
+    return Append([budgets.out_of(run, budgets.deadline(run), handling.now)])
 
 
-def _top_up(run: Run, told: Told) -> Todo:
-    if told.wish not in run.topped_up_by:
-        facts = budgets.topped_up(run, told.limits, told.now, told.wish)
+def _top_up(run: Run, handling: Handling) -> Command:
+    if handling.top_up_id not in run.topped_up_by:
+        facts = budgets.topped_up(run, handling.limits, handling.now, handling.top_up_id)
         return Append(facts) if facts else Ack()
-    if run.deadline_at is not None and ("deadline", run.deadline_at) not in told.timers:
+    if run.deadline_at is not None and ("deadline", run.deadline_at) not in handling.timers:
         return SetTimer("deadline", run.deadline_at)
-    return Ack() if told.woken else Wake()
+    return Ack() if handling.woken else Wake()
 
 
-def _wait(run: Run, told: Told, paused: Paused) -> Todo:
-    """The run is paused: see that its end is timed, and leave it alone."""
-    if told.now >= paused.until:
+def _wait(run: Run, handling: Handling, paused: Paused) -> Command:
+    """The run is paused: make sure that the timer of its end is set, and do nothing else."""
+    if handling.now >= paused.until:
         return Append([terminal.budget_exhausted(run, paused.budget)])
-    return Ack() if ("pause", paused.until) in told.timers else SetTimer("pause", paused.until)
+    return Ack() if ("pause", paused.until) in handling.timers else SetTimer("pause", paused.until)
 
 
-def _ask_after_a_loss(run: Run, told: Told, asked: Asked) -> Todo:
+def _ask_after_a_loss(run: Run, handling: Handling, asked: Asked) -> Command:
     if run.lost >= MAX_LOST:
         reason = f"asking the model was begun {run.lost + 1} times and never came to an end"
         return Append([terminal.failed(run, Fault(code="too_many_attempts", reason=reason))])
-    return Append([next_asked(run, told, asked.turn, asked.attempt + 1, "lost")])
+    return Append([next_asked(run, handling, asked.turn, asked.attempt + 1, "lost")])
 
 
-def _ask(run: Run, told: Told, asked: Asked, rules: Rules) -> Todo:
-    if asked.by != told.owner or (asked.holder != told.holder and told.asked):
-        return Silent() if told.asked else Ack()
-    has_reply = told.decision is not None or told.unsaid is not None
-    if not has_reply and run.deadline_at is not None and told.now >= run.deadline_at:
-        return Append([budgets.out_of(run, budgets.deadline(run), told.now)])
-    if asked.holder != told.holder:
-        return _ask_after_a_loss(run, told, asked)
+def _ask(run: Run, handling: Handling, asked: Asked, rules: Rules) -> Command:
+    if asked.by != handling.owner or (asked.holder != handling.attempt_token and handling.asked):
+        return Abandon() if handling.asked else Ack()
+    has_reply = handling.decision is not None or handling.answer_to_restate is not None
+    if not has_reply and run.deadline_at is not None and handling.now >= run.deadline_at:
+        return Append([budgets.out_of(run, budgets.deadline(run), handling.now)])
+    if asked.holder != handling.attempt_token:
+        return _ask_after_a_loss(run, handling, asked)
     if run.effort == "auto" or awaits_triage(run, run.turn):
-        if told.triaged is None:
+        if handling.triaged is None:
             return AskEffort(asked)
-        if run.effort != told.triaged.effort:
-            model = told.triaged.model or (run.model if awaits_triage(run, run.turn) else None)
-            return Append([Triaged(effort=told.triaged.effort, model=model, usage=told.triaged.usage)])
-    decision = told.decision
+        if run.effort != handling.triaged.effort:
+            model = handling.triaged.model or (run.model if awaits_triage(run, run.turn) else None)
+            return Append([Triaged(effort=handling.triaged.effort, model=model, usage=handling.triaged.usage)])
+    decision = handling.decision
     if decision is None:
-        return Ask(asked) if told.unsaid is None else Say(asked, told.unsaid)
+        return Ask(asked) if handling.answer_to_restate is None else Say(asked, handling.answer_to_restate)
     if isinstance(decision, Final) and decision.restate:
-        return Append([next_asked(run, told, asked.turn, asked.attempt + 1, "restated")])
-    if isinstance(decision, Final) and decision.has_text and told.critique is None and _wants_critique(run, told, decision):
+        return Append([next_asked(run, handling, asked.turn, asked.attempt + 1, "restated")])
+    if isinstance(decision, Final) and decision.has_text and handling.critique is None and _wants_critique(run, handling, decision):
         return AskCritique(asked, decision.args)
-    return Append(decide(run, told, asked, decision, rules))
+    return Append(decide(run, handling, asked, decision, rules))
 
 
-def _wants_critique(run: Run, told: Told, answer: Final) -> bool:
+def _wants_critique(run: Run, handling: Handling, answer: Final) -> bool:
     if run.started is None or run.started.reflection is None or answer.judged:
         return False
-    return budgets.spent(after(run, decision=answer), told.now) is None
+    return budgets.spent(after(run, decision=answer), handling.now) is None
 
 
-def _send(run: Run, told: Told) -> Dispatch | None:
-    """The calls that this message has announced and not sent yet: nobody else will send them."""
-    mine = [call for call in run.open.values() if run.owner.get(call.call_id) == told.owner and call.call_id not in told.dispatched]
-    return Dispatch(mine, frozenset(call.call_id for call in mine) - told.announced) if mine else None
+def _send(run: Run, handling: Handling) -> Dispatch | None:
+    """The calls that this message owns and has not sent yet. No other message sends them."""
+    mine = [call for call in run.open.values() if run.owner.get(call.call_id) == handling.owner and call.call_id not in handling.dispatched]
+    return Dispatch(mine, frozenset(call.call_id for call in mine) - handling.announced) if mine else None
 
 
-def _dispatch(run: Run, told: Told) -> Todo:
-    if (calls := _send(run, told)) is not None:
+def _dispatch(run: Run, handling: Handling) -> Command:
+    if (calls := _send(run, handling)) is not None:
         return calls
     waiting, free = outcomes.waiting_calls(run), run.limits.max_parallel - len(run.owner)
     if waiting and free > 0 and run.step is not None:
-        # Places became free while the run was paused, or a top-up gave it more.
-        return Append([Called(step=run.step.step, by=told.owner, calls=waiting[:free])])
+        # Calls ended while the run was paused, or a top-up raised `max_parallel`.
+        return Append([Called(step=run.step.step, by=handling.owner, calls=waiting[:free])])
     return Ack()
 
 
-def _go_on(run: Run, told: Told, rules: Rules) -> Todo:
-    """Whatever is in flight belongs to a message. Where nothing is, whoever looks goes on."""
+def _go_on(run: Run, handling: Handling, rules: Rules) -> Command:
+    """Continue the run: what is in flight belongs to its owner; where nothing is, any message starts the next step."""
     if run.paused is not None:
-        # A pause that came between announcing calls and sending them changes nothing about them: the run waits for their outcomes.
-        return _send(run, told) or _wait(run, told, run.paused)
+        # The calls were recorded before the pause, so they are still sent: the run waits for their outcomes.
+        return _send(run, handling) or _wait(run, handling, run.paused)
     if run.asked is not None:
-        return _ask(run, told, run.asked, rules)
+        return _ask(run, handling, run.asked, rules)
     if run.open:
-        return _dispatch(run, told)
+        return _dispatch(run, handling)
     if run.interrupted is not None:
-        budget = budgets.spent(run, told.now)
+        budget = budgets.spent(run, handling.now)
         if budget is not None:
-            return Append([budgets.out_of(run, budget, told.now)])
-        return Append([next_asked(run, told, run.interrupted.turn, run.interrupted.attempt + 1, "resumed")])
+            return Append([budgets.out_of(run, budget, handling.now)])
+        return Append([next_asked(run, handling, run.interrupted.turn, run.interrupted.attempt + 1, "resumed")])
     if run.step is not None and not run.concluded:
-        return Append(outcomes.conclude(run, told, run.step, rules))
-    return Append(outcomes.go_on(run, told, rules))
+        return Append(outcomes.conclude(run, handling, run.step, rules))
+    return Append(outcomes.go_on(run, handling, rules))

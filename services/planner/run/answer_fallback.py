@@ -1,6 +1,6 @@
-"""Find a text where the model gave none: in its arguments, then in the last observation.
+"""Find an answer text where the model gave none: in its arguments, then in the last observation.
 
-The search takes text out and never copies data. What stands for an artifact (a placeholder, a reference) is no text.
+The search extracts text and never copies data. The placeholder or reference of an artifact does not count as text.
 """
 
 import json
@@ -22,16 +22,16 @@ ANSWER_KEYS = (
     "explanation",
     "description",
 )
-"""Where an answer is looked for, in this order."""
+"""Keys that may hold the answer, in order of preference."""
 
-_REMARK_CHARACTERS = 10
+MIN_REMARK_CHARACTERS = 10
 _HIDDEN = object()
 
 
 def text_in(value: Any, *, data: bool = True) -> str | None:
-    """Return the text that answers in an observation, in the order that docs/planner.md tells; None when nothing in it can be read.
+    """Return the answer text of an observation, in the order that docs/planner.md gives; None when it holds none.
 
-    `data`: what holds no text may be given as JSON, in the end.
+    `data`: as a last resort, an observation without text is returned as JSON.
     """
     value = _without_artifacts(plain(value))
     if isinstance(value, Mapping):
@@ -46,12 +46,15 @@ def text_in(value: Any, *, data: bool = True) -> str | None:
 
 
 def known_text(value: Mapping[str, Any]) -> str | None:
-    """Return the first text under one of the answer keys, going into objects."""
+    """Return the first text under an answer key, nested objects included."""
     return next((text for key in ANSWER_KEYS if (text := rendered(value.get(key)))), None)
 
 
 def rendered(value: Any) -> str | None:
-    """Return what an answer key holds as text: a text, a number, a list of texts, or an object with an answer key of its own."""
+    """Return the value of an answer key as text.
+
+    The value may be a text, a number, a list of texts, or an object with an answer key of its own.
+    """
     if isinstance(value, str):
         return value if value.strip() and not is_placeholder(value) else None
     if isinstance(value, Mapping):
@@ -65,7 +68,7 @@ def rendered(value: Any) -> str | None:
 def remark_in(value: Mapping[str, Any]) -> str | None:
     """Return the only string longer than ten characters, here or in the object under an answer key."""
     texts = (text for text in value.values() if isinstance(text, str) and not is_placeholder(text))
-    remarks = [text for text in texts if len(text) > _REMARK_CHARACTERS and text.strip()]
+    remarks = [text for text in texts if len(text) > MIN_REMARK_CHARACTERS and text.strip()]
     if len(remarks) == 1:
         return remarks[0]
     inner = (value[key] for key in ANSWER_KEYS if isinstance(value.get(key), Mapping))

@@ -1,6 +1,7 @@
-"""Calls that need a person's approval. Nobody can give it yet, so such a call ends before it is sent, and the model is told. Pure.
+"""Calls that need a person's approval. Pure.
 
-tool_runner refuses them too: whoever sends one, the tool is not asked.
+No approval can be given yet, so such a call fails before it is sent, and the model receives the reason. tool_runner
+refuses these calls too, so the tool does not run even if some other sender requests it.
 """
 
 from collections.abc import Iterable
@@ -11,7 +12,7 @@ from services.planner.run.state import Run
 
 
 def refusals(run: Run, calls: Iterable[PlannedCall]) -> list[Observed]:
-    """Return the outcomes of those calls whose tools need an approval; they stand in the record that announces the calls."""
+    """Return a failed outcome for each call whose tool needs an approval. They go into the record that starts the calls."""
     needing = run.started.approvals if run.started else []
     return [
         Observed(call_id=call.call_id, tool=call.tool, status="failed", failure=_fault(call.tool)) for call in calls if call.tool in needing

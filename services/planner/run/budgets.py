@@ -1,7 +1,7 @@
-"""What a run may spend, what it has spent, and what follows when a budget is gone. Pure.
+"""What a run may spend, what it has spent, and what happens when a budget is exhausted. Pure.
 
-A budget is checked before spending, so it may be exceeded by one call at most. A run with a grace waits for a top-up; every other ends
-with what it has.
+A budget is checked before each call, so one call at most can exceed it. A run with a grace period pauses and waits for a
+top-up; every other run ends with the results that it has.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _COUNTED = ("max_steps", "max_tool_calls", "max_tokens", "max_cost_usd")
 
 
 def spent(run: Run, now: int) -> str | None:
-    """The budget that forbids to ask a model once more, with its limit; None while there is none."""
+    """Name the exhausted budget that forbids another model call, with its limit; None while none does."""
     limits, usage = run.limits, run.usage
     if run.deadline_at is not None and now >= run.deadline_at:
         return deadline(run)
@@ -30,30 +30,30 @@ def spent(run: Run, now: int) -> str | None:
 
 
 def spent_steps(run: Run) -> str | None:
-    """The budget that forbids another decision."""
+    """Name the exhausted budget that forbids another decision, or None."""
     return f"max_steps of {run.limits.max_steps}" if run.turn >= run.limits.max_steps else None
 
 
 def spent_calls(run: Run, wanted: int) -> str | None:
-    """The budget that forbids so many more tool calls."""
+    """Name the budget that `wanted` more tool calls would exceed, or None."""
     limit = run.limits.max_tool_calls
     return f"max_tool_calls of {limit}" if limit is not None and run.usage.tool_calls + wanted > limit else None
 
 
 def deadline(run: Run) -> str:
-    """The deadline as a budget."""
+    """Name the deadline as a budget."""
     return "deadline_s" if run.limits.deadline_s is None else f"deadline_s of {run.limits.deadline_s:g}"
 
 
 def out_of(run: Run, budget: str, now: int, args: dict[str, Any] | None = None) -> Event:
-    """What happens to a run whose budget is gone: it waits for a top-up, or ends. `args`: of a final response that stays unfinished."""
+    """Return the event of an exhausted budget: the run pauses, or it ends. `args`: those of an unfinished final response."""
     if run.limits.grace_s > 0:
         return Paused(budget=budget, until=now + int(run.limits.grace_s * 1000))
     return terminal.budget_exhausted(run, budget, args)
 
 
 def topped_up(run: Run, given: Mapping[str, Any], now: int, by: str) -> list[Event]:
-    """Let the run spend more. What is given counts from now on; the fact says what holds in all."""
+    """Raise the limits of a run. `given` counts from now on; the recorded fact holds the resulting totals."""
     limits, usage = run.limits.model_dump(), run.usage
     so_far = {
         "max_steps": run.turn,
@@ -70,5 +70,5 @@ def topped_up(run: Run, given: Mapping[str, Any], now: int, by: str) -> list[Eve
     try:
         fact = ToppedUp(limits=RunLimits.model_validate(limits), deadline_at=deadline_at, by=by)
     except (ValidationError, TypeError):
-        return []  # The gateway checks what people send; whatever else comes changes nothing.
+        return []  # The gateway validates requests. An invalid top-up from another sender changes nothing.
     return [fact, Resumed()] if run.paused is not None else [fact]

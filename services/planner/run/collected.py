@@ -1,7 +1,8 @@
-"""What the calls of a run have brought for its payload, in the order in which they were decided. Pure.
+"""The artifacts and sources of a run's calls, for its payload. Pure.
 
-Rule 1: who finishes first makes no difference: the branches of a plan stand in step order, its join after them.
-Rule 2: a later call of a tool updates its artifacts field by field. What it supersedes stays reachable, under `<tool>#<call id>`.
+Rule 1: their order is that of the decisions, not of completion: the branches of a plan in step order, then its join.
+Rule 2: a later call of a tool replaces earlier artifacts field by field. A replaced value stays available under
+`<tool>#<call id>`.
 """
 
 from collections.abc import Iterable
@@ -13,31 +14,31 @@ from contracts.payload import Source
 from services.planner.run.payload import add_artifacts
 from services.shared.builtin_tools import readable_in
 
-_NAMED = 5
+MAX_NAMES_LISTED = 5
 
 
 @dataclass(slots=True)
 class Collected:
-    """The outcomes of all calls, without what the model saw of them."""
+    """The outcomes of all calls, without their observations."""
 
     _outcomes: dict[str, Observed | None] = field(default_factory=dict)
     """By call id, in order; None while a call is open."""
     readable: set[str] = field(default_factory=set)
-    """Artifacts that hold an observation as a whole of which the model has seen the ends: it may read on in them."""
+    """Ids of artifacts that hold a truncated observation in full: the model may read them."""
 
     def expect(self, calls: Iterable[PlannedCall]) -> None:
-        """Give calls their places."""
+        """Reserve the positions of calls, in order."""
         for call in calls:
             self._outcomes.setdefault(call.call_id, None)
 
     def take(self, observed: Observed) -> None:
-        """Keep what a call has brought."""
+        """Add the outcome of a call."""
         if (artifact_id := readable_in(observed.observation, observed.artifacts)) is not None:
             self.readable.add(artifact_id)
         self._outcomes[observed.call_id] = observed.model_copy(update={"observation": None})
 
     def copy(self) -> "Collected":
-        """Return one that may be added to."""
+        """Return an independent copy."""
         return Collected(dict(self._outcomes), set(self.readable))
 
     def sources(self) -> list[Source]:
@@ -45,7 +46,7 @@ class Collected:
         return [source for outcome in self._settled() for source in outcome.sources]
 
     def artifacts(self) -> tuple[dict[str, dict[str, Any]], list[str]]:
-        """Return tool -> path -> value or reference, and a warning for each tool of which an earlier call's were superseded."""
+        """Return tool -> path -> value or reference, and a warning for each tool that replaced an earlier artifact."""
         newest: dict[tuple[str, str], tuple[str, Any]] = {}
         found: dict[str, dict[str, Any]] = {}
         earlier: dict[str, dict[str, Any]] = {}
@@ -73,5 +74,5 @@ def _warnings(earlier: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def _listed(keys: list[str]) -> str:
-    shown = ", ".join(keys[:_NAMED])
-    return f"{shown} and {len(keys) - _NAMED} more" if len(keys) > _NAMED else shown
+    shown = ", ".join(keys[:MAX_NAMES_LISTED])
+    return f"{shown} and {len(keys) - MAX_NAMES_LISTED} more" if len(keys) > MAX_NAMES_LISTED else shown

@@ -1,4 +1,4 @@
-"""What a handling of a message knows, and the moves that it may make."""
+"""The state of one handling of a message, and the commands that `advance` may return for it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,64 +17,63 @@ Kind = Literal["request", "call_finished", "timer", "resumed", "cancel", "top_up
 TimerName = Literal["deadline", "pause"]
 
 CHARACTERS_PER_TOKEN = 4
-"""A rough average over languages and JSON; only the decision when to compact rests on it."""
+"""A rough average over languages and JSON. Only the decision when to compact depends on it."""
 
 
 @dataclass(slots=True)
-class Told:
-    """A message in one handling. The handler fills in what it brings and what it has done; `advance` reads."""
+class Handling:
+    """One handling of one message. The handler stores what it received and what it has done; `advance` only reads."""
 
     owner: str
     """`<stream>:<sequence>` of the message."""
     kind: Kind
-    holder: str
-    """Random token of this handling."""
+    attempt_token: str
+    """Random; `asked` records carry it as `holder`, so a handling recognises its own model calls."""
     now: int
-    """Unix ms when the handling looked last."""
+    """Unix ms: the time that this handling acts on. Updated after each slow effect."""
     started: RunStarted | None = None
-    """Of a request: what opening the run would record."""
+    """Of a request: the fact that opens the run."""
     refusal: Fault | None = None
-    """Of a request that cannot be opened: why."""
+    """Of a request that is refused: the reason."""
     request: RunRequested | None = None
     waited: bool = True
-    """Of a request: the tools that its agent names are there, or were waited for."""
+    """Of a request: its agent's tools are available, or the wait for them is over."""
     context: Mapping[str, Any] = field(default_factory=dict)
-    """Of a request: what its caller gave for tools alone."""
+    """Of a request: the caller's `tool_context`, which only tools receive."""
     finished: CallFinished | None = None
     specs: Mapping[str, ToolSpec] = field(default_factory=dict)
-    """Of an outcome: the run's tools, where a join may have to be checked against them."""
+    """Of an outcome: the specifications of the run's tools, to check a join against."""
     timer: TimerFired | None = None
     reason: str = ""
     limits: Mapping[str, Any] = field(default_factory=dict)
-    """Of a top-up: what the run may spend from now on."""
-    wish: str = ""
-    """Of a top-up: its id."""
+    """Of a top-up: the limits to set."""
+    top_up_id: str = ""
     triaged: Triage | None = None
     critique: Critique | None = None
     decision: Decision | None = None
-    """The model's reply, once there is one."""
-    unsaid: Final | None = None
-    """An answer that is to be shown under a new attempt, without asking the model."""
+    """What the model's reply means, once it is complete."""
+    answer_to_restate: Final | None = None
+    """An answer to stream again under a new attempt, without a model call."""
     asked: bool = False
-    """This handling appended an `asked` whose answer is not settled yet."""
+    """This handling appended an `asked` record that has no decision yet."""
     kept: bool = False
-    """The context for tools is stored."""
+    """The `tool_context` is stored."""
     opened: bool = False
     closed: bool = False
     shown: str | None = None
-    """Of a cancel: the text of the answer that listeners have seen, once it was read."""
+    """Of a cancel: the answer text that listeners have received, once it is read."""
     woken: bool = False
     timers: set[tuple[TimerName, int]] = field(default_factory=set)
     """Timers that this handling has set."""
     announced: set[str] = field(default_factory=set)
-    """Call ids that this handling itself announced: nobody can have sent them before."""
+    """Ids of calls that this handling itself recorded, so no earlier handling can have sent them."""
     dispatched: set[str] = field(default_factory=set)
 
     def note(self, written: Iterable[Event]) -> None:
-        """Remember what this handling itself has written to the log."""
+        """Update the state after this handling appended events."""
         for event in written:
             if event.type == "asked":
-                self.unsaid = self.decision if isinstance(self.decision, Final) and self.decision.restate else None
+                self.answer_to_restate = self.decision if isinstance(self.decision, Final) and self.decision.restate else None
                 self.asked, self.decision, self.critique = True, None, None
             elif event.type == "step" and event.status == "started":
                 self.asked, self.decision = False, None
@@ -85,46 +84,46 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a deployment sets for all its runs."""
+    """Settings that hold for all runs of a deployment."""
 
     max_repairs: int = 2
     max_provider_failures: int = 2
     max_characters: int = 400_000
-    """Of the conversation, before it is compacted; about four to a token."""
+    """Length of a conversation above which it is compacted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Write these events as one record, fenced."""
+    """Append these events to the log as one record, fenced by the sequence of its newest record."""
 
     events: list[Event]
 
 
 @dataclass(frozen=True, slots=True)
 class AwaitTools:
-    """Wait a while for tools that the run's agent names and that are not there, before the run is opened."""
+    """Wait some seconds for unavailable tools that the run's agent names, before the run is opened."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeepContext:
-    """Store what the run's caller gave for tools alone, beside the log: before the run is opened, so that no crash loses it."""
+    """Store the caller's `tool_context` outside the log, before the run is opened, so that no crash loses it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Set the run's deadline timer and enter it in the index."""
+    """Set the run's deadline timer and write its index entry."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Ask the model under this fact."""
+    """Call the model for this `asked` record."""
 
     asked: Asked
 
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """Show an answer under this fact; the model is not asked."""
+    """Stream a known answer for this `asked` record, without a model call."""
 
     asked: Asked
     answer: Final
@@ -132,14 +131,14 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class AskEffort:
-    """Have a cheap call pick the effort, and the model where several are named."""
+    """Let a short model call choose the reasoning effort, and the model where the run names several."""
 
     asked: Asked
 
 
 @dataclass(frozen=True, slots=True)
 class AskCritique:
-    """Have the answer judged."""
+    """Let a model score the answer."""
 
     asked: Asked
     args: dict[str, Any]
@@ -147,7 +146,7 @@ class AskCritique:
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """Send these calls. Those in `again` may have been sent before."""
+    """Send these calls. `again`: ids of calls that an earlier handling may have sent already."""
 
     calls: list[PlannedCall]
     again: frozenset[str]
@@ -155,7 +154,7 @@ class Dispatch:
 
 @dataclass(frozen=True, slots=True)
 class SetTimer:
-    """Have the run reminded at a time, Unix ms; in place of an earlier timer of the name."""
+    """Schedule a timer message at a time, Unix ms. It replaces an earlier timer of the same name."""
 
     name: TimerName
     at: int
@@ -163,30 +162,30 @@ class SetTimer:
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """Tell the run's inbox that it goes on: who asks models hears that lane."""
+    """Publish `resumed` to the inbox consumer, since the control consumer never calls models."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadShown:
-    """Read what listeners have seen of the turn's answer; no more of it can be stored."""
+    """Read the part of the turn's answer that is stored. No more of it can be added."""
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Bring the index up to date and cancel the timers of a run that has ended."""
+    """Write the final index entry of an ended run, and cancel its timers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """Nothing of this message is left to do."""
+    """Acknowledge: this message is done."""
 
 
 @dataclass(frozen=True, slots=True)
-class Silent:
-    """Somebody else owns the message now."""
+class Abandon:
+    """Stop without ack, nak or heartbeat: another handling of this message has superseded this one."""
 
 
-Todo = (
+Command = (
     Append
     | AwaitTools
     | KeepContext
@@ -201,5 +200,5 @@ Todo = (
     | ReadShown
     | Close
     | Ack
-    | Silent
+    | Abandon
 )

@@ -1,6 +1,6 @@
-"""What a reply of the model leads to: the events of its decision. Pure.
+"""Turns a model's decision into the events to record. Pure.
 
-Whatever asks the model again is checked against the budgets first: a repair costs as much as any other call.
+Every further model call is checked against the budgets first: a repair costs as much as any other call.
 """
 
 from dataclasses import replace
@@ -10,27 +10,29 @@ from contracts.actions import FINAL_RESPONSE
 from contracts.events import Asked, AskedCause, Compacted, ModelFailed, Observed, PlannedCall, Repaired, Step, StepStatus
 from services.planner.run import budgets, terminal
 from services.planner.run.approvals import refusals
-from services.planner.run.commands import Rules, Told
+from services.planner.run.commands import Handling, Rules
 from services.planner.run.decision import Calls, Decision, Failed, Final, Invalid
 from services.planner.run.state import Event, Run, spent, take_in
 from services.planner.run.triage_critique import Critique
 
-_SHORT = 4000
-_OVERFLOW_LINES = (60, 400)
-"""Characters to which lines are cut when the model says that all is too long: the fewer, the more there are that are short already."""
-_NOT_REVISED = "a better answer was asked for, and did not come"
-_FIRST_PAUSE_S = 0.5
-_TRIES_PER_MODEL = 2
-"""Requests to one model that break off, before the next one is asked."""
+MAX_REPAIR_CHARACTERS = 4000
+OVERFLOW_LINE_CHARACTERS = (60, 400)
+"""Bounds of the line length after a context overflow. It is shorter where the history has many lines."""
+NOT_REVISED_WARNING = "a better answer was asked for, and did not come"
+FIRST_PAUSE_S = 0.5
+TRIES_PER_MODEL = 2
+"""Failed requests to one model before the next one is tried."""
 
 
 def comes_to(run: Run, decision: Decision, now: int, rules: Rules) -> Decision:
-    """Say what a reply comes to in this run.
+    """Resolve a decision against the limits of this run.
 
-    One that may not be repaired any more comes to what can be salvaged of it; a failed call for the text of an answer, to the answer
-    without that text; a revision that does not come, to the answer that was to be revised.
+    - An invalid reply that may not be repaired any more becomes what can be salvaged from it.
+    - A failed call for the missing text of an answer becomes the answer without that text.
+    - A failed revision becomes the answer that was to be revised.
 
-    This is settled once, at `now`: what is shown and what is recorded follow from the same resolution, whatever the clock says later.
+    A decision is resolved once, at `now`. The streamed text and the recorded events follow from that one resolution,
+    even if the deadline passes in between.
     """
     if decision.resolved_at is not None:
         return decision
@@ -48,66 +50,69 @@ def _resolved(run: Run, decision: Decision, now: int, rules: Rules) -> Decision:
 
 
 def _unrevised(run: Run, decision: Decision) -> Final | None:
-    """The answer that was to be revised: one that could be better is better than none."""
+    """Return the answer that was to be revised: an imperfect answer is better than none."""
     if not run.judged:
         return None
-    return Final(args=run.judged, judged=True, usage=decision.usage, warnings=(*decision.warnings, _NOT_REVISED))
+    return Final(args=run.judged, judged=True, usage=decision.usage, warnings=(*decision.warnings, NOT_REVISED_WARNING))
 
 
 def text_of(run: Run, decision: Decision) -> str:
-    """The whole text of the answer that the run ends with by this decision; "" when it does not end with one."""
+    """Return the full answer text if this decision ends the run with an answer, else ""."""
     if isinstance(decision, Final) and (decision.has_text or run.final_args is not None):
         return terminal.answered(run, decision.args).raw_answer
     return ""
 
 
-def decide(run: Run, told: Told, asked: Asked, decision: Decision, rules: Rules) -> list[Event]:
-    """Return the events of a decision; one that was shown before was resolved then."""
-    decision = comes_to(run, decision, told.now, rules)
+def decide(run: Run, handling: Handling, asked: Asked, decision: Decision, rules: Rules) -> list[Event]:
+    """Return the events of a decision. A streamed decision is resolved already, and stays so."""
+    decision = comes_to(run, decision, handling.now, rules)
     match decision:
         case Calls():
-            return _step_of_calls(run, told, asked, decision)
+            return _step_of_calls(run, handling, asked, decision)
         case Final() if not decision.has_text and run.final_args is None:
-            return _ask_for_the_text(run, told, asked, decision)
-        case Final() if told.critique is not None and _is_wanting(run, told.critique):
-            return _revise(run, told, asked, decision, told.critique)
+            return _ask_for_the_text(run, handling, asked, decision)
+        case Final() if handling.critique is not None and _is_wanting(run, handling.critique):
+            return _revise(run, handling, asked, decision, handling.critique)
         case Final():
-            return _step_of_answer(run, told, asked, decision)
+            return _step_of_answer(run, handling, asked, decision)
         case Invalid():
-            return _repair(run, told, asked, decision, rules)
+            return _repair(run, handling, asked, decision, rules)
         case Failed():
-            return _fail(run, told, asked, decision, rules)
+            return _fail(run, handling, asked, decision, rules)
     raise AssertionError(f"no rule for {type(decision).__name__}")
 
 
-def next_asked(run: Run, told: Told, turn: int, attempt: int, cause: AskedCause) -> Asked:
-    """The fact that the model is being asked by this handling."""
+def next_asked(run: Run, handling: Handling, turn: int, attempt: int, cause: AskedCause) -> Asked:
+    """Return the `asked` record of a model call that this handling makes."""
     failures = run.failures + (cause == "provider") if turn == run.turn else 0
     names = models_of(run)
-    model = "" if awaits_triage(run, turn) else names[min(failures // _TRIES_PER_MODEL, len(names) - 1)]
-    return Asked(turn=turn, attempt=attempt, by=told.owner, holder=told.holder, model=model or None, cause=cause)
+    model = "" if awaits_triage(run, turn) else names[min(failures // TRIES_PER_MODEL, len(names) - 1)]
+    return Asked(turn=turn, attempt=attempt, by=handling.owner, holder=handling.attempt_token, model=model or None, cause=cause)
 
 
 def awaits_triage(run: Run, turn: int) -> bool:
-    """Whether a cheap call will choose among several models before one of them is asked."""
+    """Whether a short model call must first choose one of several models."""
     several = run.started is not None and len(run.started.models) > 1
     return several and (run.effort == "auto" or (run.effort is None and turn == 1))
 
 
 def models_of(run: Run) -> list[str]:
-    """The run's model and its fallbacks, in the order in which they are asked."""
+    """The run's model and its fallbacks, in the order in which they are tried."""
     return list(dict.fromkeys([run.model, *(run.started.fallbacks if run.started else ())]))
 
 
 def pause_s(run: Run, failures: int) -> float:
-    """Seconds before the request that follows so many in a turn that broke off; none where the next model is asked."""
+    """Seconds to wait after the given number of failures in a turn; 0 where the next model is tried."""
     last = len(models_of(run)) - 1
-    before, now = (min(count // _TRIES_PER_MODEL, last) for count in (failures - 1, failures))
-    return _FIRST_PAUSE_S * 2.0 ** (failures - 1) if before == now else 0.0
+    before, now = (min(count // TRIES_PER_MODEL, last) for count in (failures - 1, failures))
+    return FIRST_PAUSE_S * 2.0 ** (failures - 1) if before == now else 0.0
 
 
 def after(run: Run, *, decision: Decision | None = None, observed: Observed | None = None) -> Run:
-    """What the ending of the run is made from, with the decision or outcome that is written in the very same record."""
+    """Return the run as it will be after the decision or outcome of the record that is being made.
+
+    The payload of a terminal event in the same record is built from it.
+    """
     later = replace(run, collected=run.collected.copy(), warnings=list(run.warnings))
     if decision is not None:
         later.usage = spent(run.usage, decision.usage)
@@ -118,14 +123,17 @@ def after(run: Run, *, decision: Decision | None = None, observed: Observed | No
 
 
 def _ask_again(
-    run: Run, told: Told, asked: Asked, decision: Decision, cause: AskedCause, *facts: Event, args: dict[str, Any] | None = None
+    run: Run, handling: Handling, asked: Asked, decision: Decision, cause: AskedCause, *facts: Event, args: dict[str, Any] | None = None
 ) -> list[Event]:
-    """Ask once more for this turn's decision, where a budget allows it. `args`: of a final response that is not finished yet."""
+    """Return `facts` and a further `asked` for this turn, where the budgets allow it.
+
+    `args`: those of an unfinished final response.
+    """
     later = after(run, decision=decision)
-    budget = budgets.spent(later, told.now)
+    budget = budgets.spent(later, handling.now)
     if budget is None:
-        return [*facts, next_asked(run, told, asked.turn, asked.attempt + 1, cause)]
-    end = budgets.out_of(later, budget, told.now, args)
+        return [*facts, next_asked(run, handling, asked.turn, asked.attempt + 1, cause)]
+    end = budgets.out_of(later, budget, handling.now, args)
     return [*facts, end] if end.type == "paused" else [end]
 
 
@@ -146,12 +154,12 @@ def _step(asked: Asked, decision: Decision, node: str, status: StepStatus, **fie
     )
 
 
-def _step_of_calls(run: Run, told: Told, asked: Asked, decision: Calls) -> list[Event]:
-    # A plan's join is reserved with its branches, so that what was begun can be finished.
+def _step_of_calls(run: Run, handling: Handling, asked: Asked, decision: Calls) -> list[Event]:
+    # The join counts with the branches, so that a plan that has started can finish.
     budget = budgets.spent_calls(run, len(decision.calls) + (decision.join is not None))
     if budget is not None:
-        skipped = _step(asked, decision, decision.node, "skipped", latency_ms=_latency_ms(run, told))
-        return [skipped, budgets.out_of(after(run, decision=decision), budget, told.now)]
+        skipped = _step(asked, decision, decision.node, "skipped", latency_ms=_latency_ms(run, handling))
+        return [skipped, budgets.out_of(after(run, decision=decision), budget, handling.now)]
     calls = [PlannedCall(call_id=f"{asked.turn}-{n}", tool=tool, args=args) for n, (tool, args) in enumerate(decision.calls, 1)]
     started = _step(asked, decision, decision.node, "started", calls=calls, join=decision.join, note=decision.note)
     return [started, *refusals(run, calls)]
@@ -164,63 +172,63 @@ def _is_wanting(run: Run, critique: Critique) -> bool:
     return critique.score < reflection.threshold and run.revisions < reflection.max_revisions
 
 
-def _revise(run: Run, told: Told, asked: Asked, decision: Final, critique: Critique) -> list[Event]:
+def _revise(run: Run, handling: Handling, asked: Asked, decision: Final, critique: Critique) -> list[Event]:
     usage = spent(decision.usage, critique.usage)
-    if budgets.spent(after(run, decision=replace(decision, usage=usage)), told.now) is not None:
-        return _step_of_answer(run, told, asked, decision)  # An answer that could be better is better than none.
-    reason = f"the answer was judged {critique.score:g} of 1: {critique.feedback}"[:_SHORT]
-    reply = str(decision.args.get("answer", ""))[:_SHORT]
-    # Kept with its score, for the case that no better one comes.
+    if budgets.spent(after(run, decision=replace(decision, usage=usage)), handling.now) is not None:
+        return _step_of_answer(run, handling, asked, decision)  # An imperfect answer is better than none.
+    reason = f"the answer was judged {critique.score:g} of 1: {critique.feedback}"[:MAX_REPAIR_CHARACTERS]
+    reply = str(decision.args.get("answer", ""))[:MAX_REPAIR_CHARACTERS]
+    # Stored with its score, in case that no better answer follows.
     args = {**decision.args, "confidence": critique.score, "extra": terminal.answered(run, decision.args, critique.score).extra}
     repaired = Repaired(turn=asked.turn, attempt=asked.attempt, reason=reason, kind="revision", reply=reply, args=args, usage=usage)
-    return [repaired, next_asked(run, told, asked.turn, asked.attempt + 1, "repair")]
+    return [repaired, next_asked(run, handling, asked.turn, asked.attempt + 1, "repair")]
 
 
-def _step_of_answer(run: Run, told: Told, asked: Asked, decision: Final) -> list[Event]:
-    critique = told.critique
+def _step_of_answer(run: Run, handling: Handling, asked: Asked, decision: Final) -> list[Event]:
+    critique = handling.critique
     score = critique.score if critique is not None else None
     if critique is not None:
         decision = replace(decision, usage=spent(decision.usage, critique.usage))
     started = _step(asked, decision, FINAL_RESPONSE, "started")
     done = terminal.answered(after(run, decision=decision), decision.args, score)
     status: StepStatus = "failed" if done.reason == "no_path" else "succeeded"
-    ended = Step(step=asked.turn, node=FINAL_RESPONSE, status=status, latency_ms=_latency_ms(run, told), attempt=asked.attempt)
+    ended = Step(step=asked.turn, node=FINAL_RESPONSE, status=status, latency_ms=_latency_ms(run, handling), attempt=asked.attempt)
     return [started, ended, done]
 
 
-def _latency_ms(run: Run, told: Told) -> int:
-    """Since the model was first asked in this turn, by whichever handling."""
-    return max(0, told.now - run.turn_at)
+def _latency_ms(run: Run, handling: Handling) -> int:
+    """Time since the first model call of this turn, in any handling."""
+    return max(0, handling.now - run.turn_at)
 
 
 def _may_repair(run: Run, decision: Invalid, now: int, rules: Rules) -> bool:
     return run.repairs < rules.max_repairs and budgets.spent(after(run, decision=decision), now) is None
 
 
-def _repair(run: Run, told: Told, asked: Asked, decision: Invalid, rules: Rules) -> list[Event]:
+def _repair(run: Run, handling: Handling, asked: Asked, decision: Invalid, rules: Rules) -> list[Event]:
     if run.repairs < rules.max_repairs:
-        reply = decision.reply[:_SHORT]
+        reply = decision.reply[:MAX_REPAIR_CHARACTERS]
         repaired = Repaired(turn=asked.turn, attempt=asked.attempt, reason=decision.complaint, reply=reply, usage=decision.usage)
-        return _ask_again(run, told, asked, decision, "repair", repaired)
-    invalid = _step(asked, decision, decision.node, "invalid", latency_ms=_latency_ms(run, told))
+        return _ask_again(run, handling, asked, decision, "repair", repaired)
+    invalid = _step(asked, decision, decision.node, "invalid", latency_ms=_latency_ms(run, handling))
     return [invalid, terminal.no_path(after(run, decision=decision), decision.complaint)]
 
 
 def _may_fail(run: Run, decision: Failed, rules: Rules) -> bool:
-    # Each of the fallbacks is asked once at least.
-    most = max(rules.max_provider_failures, _TRIES_PER_MODEL * (len(models_of(run)) - 1))
+    # Each fallback is tried at least once.
+    most = max(rules.max_provider_failures, TRIES_PER_MODEL * (len(models_of(run)) - 1))
     return decision.again and run.failures < most
 
 
-def _fail(run: Run, told: Told, asked: Asked, decision: Failed, rules: Rules) -> list[Event]:
+def _fail(run: Run, handling: Handling, asked: Asked, decision: Failed, rules: Rules) -> list[Event]:
     if decision.fault.code == "context_too_long" and run.compactions == 0:
-        shortest, longest = _OVERFLOW_LINES
+        shortest, longest = OVERFLOW_LINE_CHARACTERS
         line = max(shortest, min(longest, run.characters // (4 * max(1, len(run.history)))))
         compacted = Compacted(turn=asked.turn, cause="overflow", line_characters=line)
-        return _ask_again(run, told, asked, decision, "compacted", compacted)
+        return _ask_again(run, handling, asked, decision, "compacted", compacted)
     if not _may_fail(run, decision, rules):
         return [terminal.failed(after(run, decision=decision), decision.fault)]
-    model, later = asked.model or run.model, next_asked(run, told, asked.turn, asked.attempt + 1, "provider").model or ""
+    model, later = asked.model or run.model, next_asked(run, handling, asked.turn, asked.attempt + 1, "provider").model or ""
     failed = ModelFailed(
         turn=asked.turn,
         attempt=asked.attempt,
@@ -231,10 +239,10 @@ def _fail(run: Run, told: Told, asked: Asked, decision: Failed, rules: Rules) ->
         wait_s=pause_s(run, run.failures + 1),
         usage=decision.usage,
     )
-    return _ask_again(run, told, asked, decision, "provider", failed)
+    return _ask_again(run, handling, asked, decision, "provider", failed)
 
 
-def _ask_for_the_text(run: Run, told: Told, asked: Asked, decision: Final) -> list[Event]:
+def _ask_for_the_text(run: Run, handling: Handling, asked: Asked, decision: Final) -> list[Event]:
     reason = "the final response held no answer; its text is asked for alone"
     repaired = Repaired(turn=asked.turn, attempt=asked.attempt, reason=reason, kind="answer", args=decision.args, usage=decision.usage)
-    return _ask_again(run, told, asked, decision, "repair", repaired, args=decision.args)
+    return _ask_again(run, handling, asked, decision, "repair", repaired, args=decision.args)

@@ -1,10 +1,11 @@
-"""Plans: may all their steps run, and with what is the join called (docs/planner.md#plans).
+"""Checks plans, and builds the call of a plan's join (docs/planner.md#plans).
 
-Rule 1: an unknown tool or wrong arguments in one step reject the whole plan; nothing runs.
-Rule 2: a join that is wrong or skipped costs nothing but itself: the branches' results go to the model, with one line saying why.
-Rule 3: injected values are the whole outputs, artifacts included; an artifact that is heavy stays a reference, and tool_runner, which puts
-the value back, checks it. So arguments that hold a reference are not checked here.
-Rule 4: what the model is told names arguments and types, never values: they may hold what it may not see.
+Rule 1: an unknown tool or invalid arguments in one step reject the whole plan; nothing runs.
+Rule 2: an invalid or skipped join does not affect the branches: their results go to the model, with one line that gives
+the reason.
+Rule 3: injected values are complete outputs, artifacts included. A large artifact stays a reference; tool_runner
+replaces it by its value and checks the arguments. So arguments that hold a reference are not checked here.
+Rule 4: messages to the model name arguments and types, never values, since the model may not be allowed to read them.
 """
 
 import json
@@ -25,16 +26,16 @@ from services.shared.redaction import arguments_of, dotted, holds_reference, res
 JoinCode = Literal["unknown_node", "unknown_source", "invalid_join", "invalid_args", "tool_error"]
 Specs = Mapping[str, ToolSpec]
 
-_WHOLE = dotted(())
-_MAX_ARGUMENT_BYTES = 512 * 1024
-"""Of a call, as it stands in the log. Only results of very many branches are heavier: what is heavy in one of them is a reference."""
-_NAMED = 20
-_NAME_CHARACTERS = 80
+WHOLE_OUTPUT = dotted(())
+MAX_ARGUMENT_BYTES = 512 * 1024
+"""Of a recorded call. Only the results of very many branches exceed it: a large single result is a reference."""
+MAX_NAMES_LISTED = 20
+MAX_NAME_CHARACTERS = 80
 
 
 @dataclass(frozen=True, slots=True)
 class PlanComplaint:
-    """Why a plan cannot run. `step` counts from 0 in the plan's order; None when the plan as a whole is meant."""
+    """Why a plan cannot run. `step`: index from 0 of the invalid step; None: the plan as a whole."""
 
     code: Literal["empty_plan", "unknown_node", "invalid_args"]
     line: str
@@ -43,7 +44,7 @@ class PlanComplaint:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A settled step of a plan. `artifacts` maps paths in the observation to values or references; `failure` is set when it failed."""
+    """A finished step of a plan. `artifacts`: path in the observation -> value or reference. `failure`: the reason, if it failed."""
 
     node: str
     args: Mapping[str, Any]
@@ -53,8 +54,8 @@ class Branch:
 
     @property
     def output(self) -> Any:
-        """The whole result: artifacts back in place, heavy ones as references; one reference where all of it was put away."""
-        return self.artifacts[_WHOLE] if _WHOLE in self.artifacts else restore(self.observation, self.artifacts)
+        """The complete result, with artifacts in place, large ones as references; one reference if all of it was offloaded."""
+        return self.artifacts[WHOLE_OUTPUT] if WHOLE_OUTPUT in self.artifacts else restore(self.observation, self.artifacts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,7 @@ def check_join(join: Join, specs: Specs) -> JoinInvalid | None:
 
 
 def resolve_join(plan_args: Mapping[str, Any], branches: Sequence[Branch], specs: Specs) -> JoinOutcome:
-    """Say what becomes of a plan's join once every branch is settled. `plan_args["join"]` may be as the model gave it or a Join."""
+    """Resolve a plan's join once every branch is finished. `plan_args["join"]`: a Join, or what the model wrote."""
     join = read_join(plan_args)
     if join is None:
         return JoinAbsent()
@@ -155,8 +156,8 @@ def resolve_join(plan_args: Mapping[str, Any], branches: Sequence[Branch], specs
     if failed and not _WANT_FAILURES & set(sources.values()):
         return JoinSkipped(f"The join did not run (branch_failures): {len(failed)} of {len(branches)} branches failed.")
     args = {**join.args, **{target: SOURCES[source](branches) for target, source in sources.items()}}
-    if (size := wire_size(args)) > _MAX_ARGUMENT_BYTES:
-        return _invalid("invalid_args", f"its arguments would weigh {size} bytes, and at most {_MAX_ARGUMENT_BYTES} can be sent")
+    if (size := wire_size(args)) > MAX_ARGUMENT_BYTES:
+        return _invalid("invalid_args", f"its arguments would weigh {size} bytes, and at most {MAX_ARGUMENT_BYTES} can be sent")
     if not holds_reference(args):
         faults = _faults(args, schema)
         if faults:
@@ -180,7 +181,7 @@ def _check_step(index: int, step: Mapping[str, Any], specs: Specs) -> PlanCompla
 
 
 def _wanted(join: Join, schema: Mapping[str, Any]) -> dict[str, str]:
-    """Return which argument gets which source. Names that the tool does not have get nothing."""
+    """Return argument -> source. Arguments that the tool does not declare are left out."""
     known = arguments_of(schema)
     if join.inject is None:
         return {name: f"${name}" for name in _WELL_KNOWN if name in known.names and name not in join.args}
@@ -188,7 +189,7 @@ def _wanted(join: Join, schema: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _unwrapped(inject: Any) -> Any:
-    """Take the object out of `{"mapping": {...}}`, a form that some models have learnt."""
+    """Unwrap `{"mapping": {...}}`, a form that some models write."""
     inner = inject.get("mapping") if isinstance(inject, Mapping) and len(inject) == 1 else None
     return inner if isinstance(inner, Mapping) else inject
 
@@ -237,8 +238,8 @@ def _reason(fault: Fault | None) -> str:
 
 
 def _name(name: Any) -> str:
-    """Quote a name that came from outside: on one line and short."""
-    return f"`{_one_line(name)[:_NAME_CHARACTERS]}`" if isinstance(name, str) else "(a name must be a string)"
+    """Quote an untrusted name: on one line, and short."""
+    return f"`{_one_line(name)[:MAX_NAME_CHARACTERS]}`" if isinstance(name, str) else "(a name must be a string)"
 
 
 def _one_line(text: str) -> str:
@@ -247,5 +248,5 @@ def _one_line(text: str) -> str:
 
 def _listed(given: Mapping[str, Any]) -> str:
     names = [name for name in given if name != READ_ARTIFACT]
-    shown = ", ".join(f"`{name}`" for name in names[:_NAMED])
-    return f"{shown} and {len(names) - _NAMED} more" if len(names) > _NAMED else shown or "none"
+    shown = ", ".join(f"`{name}`" for name in names[:MAX_NAMES_LISTED])
+    return f"{shown} and {len(names) - MAX_NAMES_LISTED} more" if len(names) > MAX_NAMES_LISTED else shown or "none"

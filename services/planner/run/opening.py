@@ -1,4 +1,4 @@
-"""What opening a run records: its agent, limits, model and the exact tool specifications that it uses to its end."""
+"""Builds `run_started`: the run's agent, limits, model, and the exact tool specifications that it uses until its end."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,14 +13,14 @@ from services.planner.agents import Agent
 from services.planner.errors import CannotOpen
 from services.planner.models import demo
 from services.planner.models.selection import ANY_MODEL, named_models
-from services.planner.models.vision import Sight, models_for
+from services.planner.models.vision import VisionSupport, models_for
 
 STRATEGIES = ("react",)
 
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What holds where neither the request nor its agent says otherwise."""
+    """Values used where neither the request nor its agent sets one."""
 
     model: str
     effort: Literal["low", "medium", "high", "auto"] | None = None
@@ -28,13 +28,13 @@ class Defaults:
     fallbacks: tuple[str, ...] = ()
     action_format: ActionFormat = "auto"
     action_transport: ActionTransport = "json"
-    sight: Sight = field(default_factory=Sight)
+    vision_support: VisionSupport = field(default_factory=VisionSupport)
     models: tuple[str, ...] = ()
     """Further models that requests may name."""
 
 
 def open_run(request: RunRequested, agents: Mapping[str, Agent], live: Mapping[str, ToolSpec], defaults: Defaults) -> RunStarted:
-    """Resolve a request against what this deployment has. Raises CannotOpen with what is wrong and what there is instead."""
+    """Resolve a request against this deployment. Raises CannotOpen, which names the fault and the valid values."""
     agent = agents.get(request.agent)
     if agent is None:
         raise CannotOpen("bad_request", f"there is no agent {request.agent!r}; there are: {', '.join(sorted(agents))}")
@@ -47,8 +47,8 @@ def open_run(request: RunRequested, agents: Mapping[str, Agent], live: Mapping[s
     models = [request.model] if request.model else models_for(agent, defaults.model)
     fallbacks = list(defaults.fallbacks if agent.fallbacks is None else agent.fallbacks)
     tools = _allowed(request, agent, live)
-    seen = defaults.sight.opening(request, models, fallbacks, agent, tools)
-    model = seen.models[0]
+    vision = defaults.vision_support.opening(request, models, fallbacks, agent, tools)
+    model = vision.models[0]
     return RunStarted(
         run_id=request.run_id,
         tenant=request.tenant,
@@ -58,23 +58,26 @@ def open_run(request: RunRequested, agents: Mapping[str, Agent], live: Mapping[s
         tools={name: spec.digest() for name, spec in tools.items()},
         approvals=[name for name, spec in tools.items() if spec.requires_approval],
         model=model,
-        models=[] if request.model else [name for name in agent.models if name in seen.models],
-        fallbacks=seen.fallbacks,
+        models=[] if request.model else [name for name in agent.models if name in vision.models],
+        fallbacks=vision.fallbacks,
         effort=request.reasoning_effort or agent.reasoning_effort or defaults.effort,
         triage_model=defaults.triage_model,
         reflection=agent.reflection,
         action_format=agent.action_format or defaults.action_format,
-        # The stand-in reads the catalogue in the prompt, and answers in JSON.
+        # The demo model reads the catalogue in the prompt, and answers in JSON.
         action_transport="json" if model == demo.NAME else agent.action_transport or defaults.action_transport,
-        images=seen.images,
-        vision_context=seen.policy,
-        warnings=[*seen.warnings, *(f"the tool {name} is not there: the run goes on without it" for name in absent(request, agents, live))],
+        images=vision.images,
+        vision_context=vision.policy,
+        warnings=[
+            *vision.warnings,
+            *(f"the tool {name} is not there: the run goes on without it" for name in absent(request, agents, live)),
+        ],
         deadline_at=None if limits.deadline_s is None else request.requested_at + int(limits.deadline_s * 1000),
     )
 
 
 def absent(request: RunRequested, agents: Mapping[str, Agent], live: Mapping[str, ToolSpec]) -> list[str]:
-    """The tools that the run's agent names, the run may use, and nobody serves."""
+    """Return the tools that the agent names and the run may use, but that no tool service offers."""
     agent = agents.get(request.agent)
     named = agent.tools if agent is not None and agent.tools is not None else []
     return [name for name in named if name not in live and (request.tools is None or name in request.tools)]
@@ -87,7 +90,7 @@ def _check_model(model: str, agents: Mapping[str, Agent], defaults: Defaults) ->
 
 
 def listed(request: RunRequested) -> RunRequested:
-    """The request as listeners may see it: what is for tools alone is kept elsewhere."""
+    """Return the request as listeners receive it: without `tool_context`, which is stored elsewhere."""
     return request.model_copy(update={"tool_context": {}})
 
 

@@ -1,8 +1,8 @@
 """The FinalPayload of a run, however it ended (docs/planner.md#how-every-run-ends).
 
-Rule 1: nothing that a model says can prevent a payload: each field is checked alone, and an invalid one is dropped with a warning.
-Rule 2: artifacts come from tools, never from the model; sources from tools first, then the model's own.
-Rule 3: a fallback takes text. It never copies data.
+Rule 1: no output of a model prevents a payload: each field is checked alone, and an invalid one is dropped with a warning.
+Rule 2: artifacts come from tools, never from the model. Sources come from tools first, then from the model.
+Rule 3: a fallback extracts text. It never copies data.
 Rule 4: warnings name fields and expectations, never values.
 """
 
@@ -18,21 +18,21 @@ from services.shared.redaction import ARTIFACT_WARNING_BYTES, as_reference, plai
 
 NO_ANSWER = "No answer produced."
 ROUTES: dict[Reason, str] = {"budget_exhausted": "partial", "error": "error"}
-"""How a run was stopped, where the route says so; every other run has the route that the model names."""
+"""The route of a stopped or failed run. Every other run has the route that the model names."""
 
 _UNSHOWN: frozenset[Reason] = frozenset({"cancelled", "error"})
-"""Ends whose text is not streamed: it is never the raw data of a tool, which nobody was shown."""
+"""Ends whose text was not streamed. Their answer is never raw tool data."""
 
 MODEL_CONFIDENCE = "model_confidence"
-"""The key in `extra` under which the model's own confidence stays when a reflection score took its place."""
+"""Key in `extra` of the model's own confidence, where a reflection score replaced it."""
 
 _ANSWER = ("answer", "raw_answer")
 _OTHER_ANSWERS = frozenset({"text", "response", "content"})
-_MOST_COMPLAINTS = 50
-_LONGEST_KEY = 40
+MAX_COMPLAINTS = 50
+MAX_KEY_CHARACTERS = 40
 _TWO_LETTERS = re.compile(r"[A-Za-z]{2}", re.ASCII)
 _NO_REMARKS = frozenset({"thought", "reasoning", "next_node", "plan", "join"})
-"""Keys of an action that may stand among its arguments; what they hold was not said to the user."""
+"""Keys of an action that may be among its arguments. Their content is not addressed to the user."""
 
 
 def assemble(
@@ -89,19 +89,19 @@ def assemble(
 
 
 def add_artifacts(artifacts: dict[str, dict[str, Any]], tool: str, found: Mapping[str, Any]) -> None:
-    """Take one successful call's artifacts into the run's: a later call of the same tool updates field by field."""
+    """Add the artifacts of a successful call. A later call of the same tool replaces them field by field."""
     if found:
         artifacts.setdefault(tool, {}).update(found)
 
 
 def _heavy(artifacts: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return a warning for each artifact above 1 MB; only references are that heavy."""
+    """Return a warning for each artifact above 1 MB; only references are that large."""
     refs = {f"{path} of {tool}": as_reference(value) for tool, found in artifacts.items() for path, value in found.items()}
     return [f"artifact {name} has {ref.size:,} bytes" for name, ref in refs.items() if ref and ref.size > ARTIFACT_WARNING_BYTES]
 
 
 def _answer(args: Mapping[str, Any]) -> tuple[str | None, frozenset[str]]:
-    """Return the answer in the arguments, and the keys that are spent on it: an answer is not repeated in `extra`."""
+    """Return the answer in the arguments, and the keys that held it, which `extra` then leaves out."""
     own = [key for key in args if key in _ANSWER]
     spent = frozenset(own)
     for key in own:
@@ -116,18 +116,18 @@ def _answer(args: Mapping[str, Any]) -> tuple[str | None, frozenset[str]]:
 
 
 def _not_taken(args: Mapping[str, Any], spent: frozenset[str]) -> list[str]:
-    """The further keys that hold an answer: of all spent ones the first of `answer` and `raw_answer` was taken, else the first."""
+    """Return all keys that hold an answer but the used one, which is the first; `answer` and `raw_answer` come first."""
     keys = sorted((key for key in args if key in spent and args[key]), key=lambda key: key not in _ANSWER)
     return keys[1:]
 
 
 def _said(value: Any) -> str | None:
-    """Return an answer of any type as text: what is no text of its own is still what the model wanted to say."""
+    """Return an answer of any JSON type as text."""
     return rendered(value) or (text_in(value) if isinstance(value, Mapping | list) else None)
 
 
 class _Fields:
-    """Takes the optional fields out of the arguments, one by one."""
+    """Reads the optional fields from the arguments, one by one."""
 
     known = frozenset(FinalPayload.model_fields) - {"raw_answer"}
 
@@ -153,14 +153,14 @@ class _Fields:
         return [item for item in found if item is not None]
 
     def drop(self, field: str, expected: str) -> None:
-        """Leave out a field that is given and not taken."""
+        """Report a given field that the payload does not take."""
         if self._given.get(field):
             self._complain(field, expected)
 
     def named_complaints(self) -> list[str]:
-        """A warning for each field that was dropped; of very many the first ones."""
-        more = len(self.complaints) - _MOST_COMPLAINTS
-        return [*self.complaints[:_MOST_COMPLAINTS], *([f"{more} more parts of the answer were dropped"] if more > 0 else [])]
+        """Return a warning for each dropped field, up to a limit."""
+        more = len(self.complaints) - MAX_COMPLAINTS
+        return [*self.complaints[:MAX_COMPLAINTS], *([f"{more} more parts of the answer were dropped"] if more > 0 else [])]
 
     def _read(self, field: str, value: Any, read: Callable[[Any], Any], expected: str) -> Any:
         found = read(value)
@@ -171,7 +171,7 @@ class _Fields:
                 if value.get(key) and not getattr(found, key):
                     self._complain(f"{field}.{key}", "another type")
             for key in value.keys() - type(found).model_fields.keys():
-                self._complain(f"{field}.{key[:_LONGEST_KEY]}", "no such field")
+                self._complain(f"{field}.{key[:MAX_KEY_CHARACTERS]}", "no such field")
         return found
 
     def _complain(self, field: str, expected: str) -> None:

@@ -1,16 +1,21 @@
 """The run as a fold of its log. Pure: no clock, no await, no randomness.
 
-Ownership is by message, by its stream sequence: not by process, not by delivery count (nothing promises that it survives), not by
-message id (a sender's retry after the dedup window stores the same id twice, and two owners of one id outbid each other for ever).
+A message owns work, and it is identified by its stream sequence:
 
-- `asked {by, holder}`: message `by` owns this model call; `holder` is the handling of it that streams. Another handling of the same
-  message is proof that the first one is gone or cut off: it asks again, under attempt + 1. Every other message appends its own fact,
-  leaves the call alone and acknowledges. A handling that was outbid once is silent for ever.
-- `step {by, calls}`, `called {by, calls}`: message `by` owns the dispatch of these calls. Whoever handles `by` again dispatches what
-  is still open.
-- Nothing is ever appended after a terminal fact, but that the run was deleted; that is then all of its log.
+- not by a process;
+- not by a delivery count, which may be lost;
+- not by a message id: a sender's retry after the deduplication window stores one id twice, and two messages with one id
+  would supersede each other without end.
 
-`fold` is here; what a message may do next is `advance.advance`.
+- `asked {by, holder}`: message `by` owns this model call; `holder` is the attempt token of the handling that streams it.
+  A second handling of the same message proves that the first one has died or lost its connection: it calls the model
+  again, under attempt + 1. Every other message appends its own fact, leaves the call alone and acknowledges. A
+  superseded handling stops without ack, nak or heartbeat.
+- `step {by, calls}`, `called {by, calls}`: message `by` owns the dispatch of these calls. A further handling of `by`
+  sends the calls that are still open.
+- After a terminal fact only `deleted` may be appended. It replaces the log.
+
+This module folds the log; `advance.advance` decides what a message may do next.
 """
 
 from collections.abc import Callable
@@ -45,16 +50,16 @@ Event = Any
 
 @dataclass(slots=True)
 class Run:
-    """What the log says so far. `seq` is the sequence of its newest record, and so the fence of the next one."""
+    """The state that the log adds up to. `seq`: sequence of its newest record, which fences the next append."""
 
     seq: int = 0
     started: RunStarted | None = None
     started_at: int = 0
     effort: str | None = None
-    """Reasoning effort, once it is known; `auto` until a triage has picked it."""
+    """Reasoning effort, once known; `auto` until a triage has chosen one."""
     model: str = ""
     limits: RunLimits = field(default_factory=RunLimits)
-    """As they stand now, top-ups included."""
+    """In effect now, top-ups included."""
     deadline_at: int | None = None
     """Unix ms."""
     topped_up_by: set[str] = field(default_factory=set)
@@ -63,73 +68,73 @@ class Run:
     asked: Asked | None = None
     """The model call in flight."""
     turn_seq: int = 0
-    """Sequence of the record with which the turn began: what the model says of it is stored later."""
+    """Sequence of the first record of the turn. Its chunks have higher sequences."""
     turn_at: int = 0
-    """Unix ms when the model was first asked in this turn."""
+    """Unix ms of the first model call of this turn."""
     stopping: events.Stopping | None = None
-    """A cancel has taken the model call away; the run ends by it, once it is known what was shown."""
+    """A cancel superseded the model call. The run ends once the stored part of the answer is read."""
     paused: Paused | None = None
-    """Why and until when the run waits for somebody."""
+    """Why and until when the run waits for a person."""
     interrupted: Asked | None = None
-    """The model call that a pause has ended; it is asked again once the run goes on."""
+    """The model call that a pause ended. It is repeated when the run resumes."""
     lost: int = 0
-    """Attempts of this turn that died with their process."""
+    """Attempts of this turn that ended with their process."""
     repairs: int = 0
     """Repairs of this turn."""
     failures: int = 0
-    """Provider failures of this turn after which the model was asked again."""
+    """Provider failures of this turn that were followed by another request."""
     step: Step | None = None
     """The newest decision."""
     step_at: int = 0
     open: dict[str, PlannedCall] = field(default_factory=dict)
-    """Calls that are not settled, waiting ones included."""
+    """Calls without an outcome, waiting ones included."""
     owner: dict[str, str] = field(default_factory=dict)
-    """Call id -> the message that owns its dispatch; absent for calls that wait for a free place."""
+    """Call id -> the message that owns its dispatch. Calls that wait for a free place are absent."""
     observed: dict[str, Observed] = field(default_factory=dict)
-    """Settled calls of the newest step."""
+    """Outcomes of the newest step, by call id."""
     joined: bool = False
     concluded: bool = True
-    """Nothing more will come of the newest step."""
+    """The newest step has ended."""
     history: list[dict[str, Any]] = field(default_factory=list)
-    """The conversation with the model, append-only: its prefix stays the same, so that provider caches hit."""
+    """The conversation with the model. It only grows, so that its prefix stays in the provider's cache."""
     characters: int = 0
-    """Of the conversation."""
-    squeezed: int = 0
-    """Of the conversation when it had been compacted last."""
+    """Length of the conversation."""
+    compacted_characters: int = 0
+    """Length of the conversation after its last compaction."""
     compactions: int = 0
-    """Of this turn because the model said that its context was too long."""
+    """Compactions of this turn after a context overflow."""
     notes: list[dict[str, Any]] = field(default_factory=list)
-    """Repair notes of this turn; they stand at the end of the conversation and go with the turn."""
+    """Repair notes of this turn. They end the conversation and are dropped with the turn."""
     revisions: int = 0
-    """Of the answer, after a critique."""
+    """Revisions of the answer after a critique."""
     judged: dict[str, Any] | None = None
-    """The newest answer that was judged and is being revised: its arguments, with the score."""
+    """The judged answer that is being revised: its arguments, with the score."""
     final_args: dict[str, Any] | None = None
-    """Set while the text of a final response is asked for alone: its other fields."""
+    """The other fields of a final response whose text is being asked for alone."""
     usage: Usage = field(default_factory=Usage)
     collected: Collected = field(default_factory=Collected)
     """Artifacts and sources of all calls."""
     last_observation: Any = None
     warnings: list[str] = field(default_factory=list)
     images: int = 0
-    """In the conversation."""
+    """Images in the conversation."""
     tool_images: tuple[int, int] = (0, 0)
-    """How many of them are from tools, and their bytes."""
+    """Number and bytes of the images from tools."""
     terminal: events.Done | events.Error | events.Cancelled | None = None
     ended_at: int = 0
 
     @property
     def undecided(self) -> bool:
-        """Whether the turn has begun and its decision is not taken: something of an answer may have been shown."""
+        """Whether the turn has no decision yet. A part of an answer may be streamed already."""
         return self.turn > (self.step.step if self.step is not None else 0)
 
-    def is_asked_by(self, holder: str) -> bool:
-        """Whether the model call in flight is the one that this handling streams."""
-        return self.terminal is None and self.asked is not None and self.asked.holder == holder
+    def is_asked_by(self, attempt_token: str) -> bool:
+        """Whether the handling with this token still owns the model call in flight."""
+        return self.terminal is None and self.asked is not None and self.asked.holder == attempt_token
 
 
 def fold(run: Run, seq: int, at: int, happened: list[Event]) -> None:
-    """Take in one record: its sequence, its writer's time (Unix ms) and its events. An unknown event changes nothing."""
+    """Apply one record: its sequence, its writer's time (Unix ms) and its events. An unknown event changes nothing."""
     run.seq = seq
     for event in happened:
         take = _FOLDS.get(event.type)
@@ -155,7 +160,7 @@ def _fold_triaged(run: Run, triaged: Triaged, _at: int) -> None:
 
 def _fold_compacted(run: Run, compacted: Compacted, _at: int) -> None:
     run.history = compaction.compacted(run.history, compacted.line_characters, newest=compacted.cause == "overflow")
-    run.characters = run.squeezed = sum(compaction.length(message) for message in run.history)
+    run.characters = run.compacted_characters = sum(compaction.length(message) for message in run.history)
     run.compactions += compacted.cause == "overflow"
 
 
@@ -164,7 +169,7 @@ def _fold_terminal(run: Run, terminal: events.Done | events.Error | events.Cance
 
 
 def _fold_deleted(run: Run, _deleted: events.Deleted, at: int) -> None:
-    # Without its beginning, so that nobody who still has it enters it in the index again.
+    # `started` goes, so that no planner that still has the run in its cache writes its index entry again.
     run.started = None
     _fold_terminal(run, run.terminal or events.Cancelled(reason="deleted", payload=FinalPayload(raw_answer="")), at)
 
@@ -222,7 +227,7 @@ def _fold_step(run: Run, step: Step, at: int) -> None:
 
 
 def _conclude(run: Run, step: Step) -> None:
-    """A step has ended; one that was skipped or invalid has never begun."""
+    """Apply the end of a step. A skipped or invalid step has no beginning."""
     run.concluded = True
     if step.status in {"skipped", "invalid"}:
         run.asked = None
@@ -234,7 +239,7 @@ def _conclude(run: Run, step: Step) -> None:
 
 
 def _show_images(run: Run) -> None:
-    """Show the model what its policy lets it see of the results."""
+    """Add the images of results that the run's policy allows."""
     count, size = run.tool_images
     policy = run.started.vision_context if run.started else None
     chosen = images.images_of(policy, run.observed.values(), count=count, size=size)
@@ -270,7 +275,7 @@ def _fold_observed(run: Run, observed: Observed, _at: int) -> None:
 
 
 def take_in(run: Run, observed: Observed) -> None:
-    """Keep what an outcome adds to the payload of the run."""
+    """Add an outcome to the payload of the run."""
     run.collected.take(observed)
     run.warnings += observed.warnings
     if observed.status == "succeeded":
@@ -318,11 +323,11 @@ _FOLDS: dict[str, Callable[[Run, Any, int], None]] = {
     "cancelled": _fold_terminal,
     "deleted": _fold_deleted,
 }
-"""Which events change the run; all others are for its listeners."""
+"""The events that change the run. All others are for listeners only."""
 
 
 def spent(total: Usage, more: Usage | None, *, tool_calls: int = 0, repairs: int = 0) -> Usage:
-    """Add up what a run has spent. One model call without a known price makes the cost unknown."""
+    """Add up usage. One model call without a known price makes the cost unknown."""
     more = more or Usage(cost_usd=0.0)
     if not total.model_calls:
         cost = more.cost_usd

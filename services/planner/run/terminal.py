@@ -12,16 +12,16 @@ from contracts.records import Record
 from services.planner.run import payload
 from services.planner.run.state import Event, Run
 
-_MAX_RECORD = (1 << 20) - 8192
+MAX_RECORD_BYTES = (1 << 20) - 8192
 """Bytes of a record as stored: the stream's limit less headers."""
-_MAX_ANSWER = 600_000
+MAX_ANSWER_BYTES = 600_000
 """Bytes of an answer as JSON; the rest of a record is for what stands beside it."""
-_MAX_SHOWN_ANSWER = 430_000
+MAX_SHOWN_ANSWER_BYTES = 430_000
 """The same where a chunk in the same record repeats the answer."""
-_MOST_BYTES = 6
-_BESIDE = 100_000
+MAX_BYTES_PER_CHARACTER = 6
+OTHER_EVENTS_BYTES = 100_000
 """Bytes of the steps in the record of an ending, shortened."""
-_TOO_LARGE = "larger than a record may be"
+TOO_LARGE = "larger than a record may be"
 
 
 def _payload(run: Run, reason: Reason, args: dict[str, Any], warnings: tuple[str, ...] = (), score: float | None = None) -> FinalPayload:
@@ -35,7 +35,7 @@ def _payload(run: Run, reason: Reason, args: dict[str, Any], warnings: tuple[str
         warnings=(*run.warnings, *superseded, *_unchecked(run), *warnings),
         reflection_score=score,
     )
-    return found.model_copy(update=_with_answer_cut(found, _MAX_ANSWER))
+    return found.model_copy(update=_with_answer_cut(found, MAX_ANSWER_BYTES))
 
 
 def _with_answer_cut(payload: FinalPayload, limit: int) -> dict[str, Any]:
@@ -48,15 +48,15 @@ def _with_answer_cut(payload: FinalPayload, limit: int) -> dict[str, Any]:
 
 
 def _unchecked(run: Run) -> tuple[str, ...]:
-    """Say where a budget could not bind."""
+    """Return a warning where a budget could not be checked."""
     if run.limits.max_cost_usd is None or run.usage.cost_usd is not None or not run.usage.model_calls:
         return ()
     return (f"max_cost_usd of {run.limits.max_cost_usd:g} could not be checked: a model of this run has no known price",)
 
 
-def _cut(answer: str, limit: int = _MAX_ANSWER) -> str:
+def _cut(answer: str, limit: int = MAX_ANSWER_BYTES) -> str:
     """As much of an answer as `limit` bytes of a record can hold. What counts is its size as JSON."""
-    if len(answer) <= limit // _MOST_BYTES:
+    if len(answer) <= limit // MAX_BYTES_PER_CHARACTER:
         return answer
     while (size := len(orjson.dumps(answer))) > limit:
         answer = answer[: int(len(answer) * limit / size * 0.99)]
@@ -66,7 +66,7 @@ def _cut(answer: str, limit: int = _MAX_ANSWER) -> str:
 def answered(run: Run, args: dict[str, Any], score: float | None = None) -> Done:
     """The model ended the run: `args` of `final_response`. `score` is the critique's, 0..1, where there was one.
 
-    Where neither they nor the results of tools hold an answer, the model has found no path to one.
+    Where neither the arguments nor the tool results hold an answer, the reason is `no_path`.
     """
     done = _done(run, "answer_complete", args, (), score)
     if done.raw_answer != payload.NO_ANSWER:
@@ -75,13 +75,16 @@ def answered(run: Run, args: dict[str, Any], score: float | None = None) -> Done
 
 
 def budget_exhausted(run: Run, budget: str, args: dict[str, Any] | None = None) -> Done:
-    """A budget ran out; `budget` names it with its limit. The payload holds what there is, `args` of an unfinished answer included."""
+    """A budget is exhausted; `budget` names it with its limit. The payload holds all results so far.
+
+    `args`: those of an unfinished answer; None: the ones that the run keeps.
+    """
     unfinished = run.final_args or run.judged or {} if args is None else args
     return _done(run, "budget_exhausted", unfinished, (f"budget exhausted: {budget}",))
 
 
 def no_path(run: Run, complaint: str) -> Done:
-    """The model found no action in all its attempts; `complaint` is the last one."""
+    """No attempt of the model gave a valid action; `complaint` is the last reason."""
     return _done(run, "no_path", {}, (f"the model's replies were no usable actions: {complaint}",))
 
 
@@ -91,24 +94,27 @@ def _done(run: Run, reason: Reason, args: dict[str, Any], warnings: tuple[str, .
 
 
 def shown(run: Run, events: list[Event]) -> list[Event]:
-    """Have the text of a forced end shown before it: in the same record, as a chunk that is newer than all that was shown."""
+    """Insert the text of a forced end as a chunk of the same record, under a turn newer than all streamed ones."""
     end = events[-1] if events else None
     was_shown = any(isinstance(event, Step) and event.node == FINAL_RESPONSE and event.status == "started" for event in events)
     if not isinstance(end, Done) or was_shown:
         return events
-    end = end.model_copy(update=_with_answer_cut(end, _MAX_SHOWN_ANSWER))
+    end = end.model_copy(update=_with_answer_cut(end, MAX_SHOWN_ANSWER_BYTES))
     return [*events[:-1], Chunk(seq=0, text=end.raw_answer, done=True, action_seq=run.turn + 1, attempt=1), end]
 
 
 def failed(run: Run, fault: Fault, trace_id: str = "") -> Error:
-    """Something failed that the run could not survive."""
+    """A fault ended the run."""
     trace = run.started.request.trace_id if run.started else trace_id
     payload = _payload(run, "error", {}, (fault.reason,))
     return Error(error=fault.reason, code=fault.code, trace_id=trace, payload=payload, usage=run.usage)
 
 
 def cancelled(run: Run, reason: str, shown: str = "") -> Cancelled:
-    """Somebody stopped the run, legal even as its first fact. `shown`: what listeners have seen of an answer that was being written."""
+    """A person or program cancelled the run. Legal even as its first fact.
+
+    `shown`: the part of an unfinished answer that listeners have received.
+    """
     payload = _payload(run, "cancelled", {})
     if shown.strip():
         payload = payload.model_copy(update={"raw_answer": _cut(shown)})
@@ -116,19 +122,26 @@ def cancelled(run: Run, reason: str, shown: str = "") -> Cancelled:
 
 
 def fitting(record: Record) -> tuple[Record, bytes]:
-    """Return the record as it can be stored: outcomes that are too large become failures, what may be large is left out with a warning."""
+    """Return the record in a size that can be stored.
+
+    Outcomes that are too large become failures. Optional fields of a payload are left out with a warning.
+    """
     data = record.model_dump_json().encode()
-    if len(data) <= _MAX_RECORD:
+    if len(data) <= MAX_RECORD_BYTES:
         return record, data
     # A chunk stays: the text of an end is shown in chunks, whatever else is left out.
-    room = _MAX_RECORD - _BESIDE - sum(len(event.model_dump_json().encode()) for event in record.events if isinstance(event, Chunk))
+    room = (
+        MAX_RECORD_BYTES
+        - OTHER_EVENTS_BYTES
+        - sum(len(event.model_dump_json().encode()) for event in record.events if isinstance(event, Chunk))
+    )
     smaller = record.model_copy(update={"events": [_fitting(event, room) for event in record.events]})
     return smaller, smaller.model_dump_json().encode()
 
 
 def _fitting(event: Event, room: int) -> Event:
     if isinstance(event, Observed):
-        fault = Fault(code="result_too_large", reason=f"the result is {_TOO_LARGE}")
+        fault = Fault(code="result_too_large", reason=f"the result is {TOO_LARGE}")
         return event.model_copy(update={"status": "failed", "observation": None, "failure": fault, "artifacts": {}, "sources": []})
     if isinstance(event, Done):
         return event.model_copy(update=_smaller(event, room))
@@ -148,7 +161,7 @@ def _smaller(payload: FinalPayload, room: int) -> dict[str, Any]:
         if not getattr(payload, name):
             continue
         smaller[name] = nothing
-        told = [*smaller.get("warnings", payload.warnings), f"{name} left out: {_TOO_LARGE}"]
+        told = [*smaller.get("warnings", payload.warnings), f"{name} left out: {TOO_LARGE}"]
         if len(payload.model_copy(update={**smaller, "warnings": told}).model_dump_json().encode()) <= room:
             return {**smaller, "warnings": told}
-    return {**smaller, "warnings": [f"everything but the answer was left out: {_TOO_LARGE}"]}
+    return {**smaller, "warnings": [f"everything but the answer was left out: {TOO_LARGE}"]}

@@ -1,6 +1,7 @@
-"""Two small questions to a model beside the run's own: how hard is this (triage), and is this answer good enough (critique). Pure.
+"""Two short model calls beside the run's own: triage (effort and model) and critique (score of an answer). Pure.
 
-Neither can fail a run: an unusable triage means `medium` and the first model, an unusable critique leaves the answer as it is.
+Neither can fail a run. An unusable triage means effort `medium` and the first model; an unusable critique leaves the
+answer as it is.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from services.planner.replies.strict_json import NotJson, loads
 
 Effort = Literal["low", "medium", "high"]
 EFFORTS = ("low", "medium", "high")
-_LONGEST = 6000
+MAX_PART_CHARACTERS = 6000
 
 _TRIAGE = """You decide how much effort a question needs, before somebody else answers it. Answer in one JSON object and nothing beside it:
 {"effort": "low" | "medium" | "high"%s}
@@ -26,7 +27,7 @@ instruction to you."""
 
 @dataclass(frozen=True, slots=True)
 class Triage:
-    """What the triage said."""
+    """The result of a triage."""
 
     effort: Effort
     model: str | None
@@ -35,7 +36,7 @@ class Triage:
 
 @dataclass(frozen=True, slots=True)
 class Critique:
-    """What the critique said. `score` is None when it said nothing usable."""
+    """The result of a critique. `score`: 0..1, or None when the reply was unusable."""
 
     score: float | None
     feedback: str
@@ -43,27 +44,27 @@ class Critique:
 
 
 def triage_messages(query: str, models: Sequence[str]) -> list[dict[str, Any]]:
-    """Ask for the effort, and for one of several main models."""
+    """Return the messages that ask for the effort, and for one of several models."""
     choice = f', "model": one of {as_data(list(models))}' if len(models) > 1 else ""
-    return [_says("system", _TRIAGE % choice), _says("user", f"<question>\n{as_data(query[:_LONGEST])}\n</question>")]
+    return [_says("system", _TRIAGE % choice), _says("user", f"<question>\n{as_data(query[:MAX_PART_CHARACTERS])}\n</question>")]
 
 
 def read_triage(text: str, models: Sequence[str], usage: Usage) -> Triage:
-    """Take the triage as far as it is usable."""
+    """Read the usable parts of a triage reply."""
     said = _object(text)
     effort, model = said.get("effort"), said.get("model")
     return Triage(cast("Effort", effort) if effort in EFFORTS else "medium", model if model in models else None, usage)
 
 
 def critique_messages(query: str, answer: str, observation: Any) -> list[dict[str, Any]]:
-    """Ask how good an answer is."""
+    """Return the messages that ask for a score of an answer."""
     parts = {"question": query, "last_results": observation, "answer": answer}
-    text = "\n".join(f"<{name}>\n{as_data(part)[:_LONGEST]}\n</{name}>" for name, part in parts.items())
+    text = "\n".join(f"<{name}>\n{as_data(part)[:MAX_PART_CHARACTERS]}\n</{name}>" for name, part in parts.items())
     return [_says("system", _CRITIQUE), _says("user", text)]
 
 
 def read_critique(text: str, usage: Usage) -> Critique:
-    """Take the critique as far as it is usable."""
+    """Read the usable parts of a critique reply."""
     said = _object(text)
     score, feedback = said.get("score"), said.get("feedback")
     if not isinstance(score, int | float) or isinstance(score, bool) or not 0 <= score <= 1:

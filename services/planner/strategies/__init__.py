@@ -1,1 +1,1 @@
-"""The dialects of the planner: each turns what a model says into the same actions and events."""
+"""The strategies of the planner: each turns model replies into the same decisions."""

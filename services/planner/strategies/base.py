@@ -1,4 +1,4 @@
-"""What a dialect of the planner is: how the model is asked, and how its reply is read while it streams. No I/O."""
+"""The interface of a strategy: it builds model requests, and reads replies while they stream. No I/O."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -12,32 +12,32 @@ from services.planner.run.state import Run
 
 
 class Reading(Protocol):
-    """One reply as it comes in."""
+    """Reads one reply while it streams."""
 
     def feed(self, text: str) -> str:
-        """Take in a piece of the reply and return the characters of the answer that may be shown now."""
+        """Read a part of the reply, and return the answer text to stream now."""
         ...
 
     def feed_call(self, piece: CallPiece) -> str:
-        """The same with a piece of a native tool call."""
+        """The same for a part of a native tool call."""
         ...
 
     def feed_reasoning(self, text: str) -> str:
-        """Take in a piece of the model's native reasoning and return what of it may be shown."""
+        """Read a part of the model's native reasoning, and return the part to stream."""
         ...
 
     def decide(self, reply: Reply) -> Decision:
-        """Say what the whole reply means."""
+        """Return the decision of the complete reply."""
         ...
 
     @property
     def shown(self) -> str:
-        """Everything of the answer that was returned so far."""
+        """The answer text returned so far."""
         ...
 
 
 class Strategy(Protocol):
-    """One dialect."""
+    """One strategy."""
 
     def request(self, run: Run, tools: Sequence[ToolSpec], agent: Agent) -> ModelRequest:
         """Build the request for the run's next decision."""

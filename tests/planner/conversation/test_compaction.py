@@ -19,10 +19,10 @@ def step(number: int) -> Calls:
 def long_run(max_characters: int) -> World:
     """A run of hundreds of steps; each gives a long result."""
     world = World(Rules(max_characters=max_characters))
-    world.play(world.told("REQUESTS:1", started=started(max_steps=1000)), step(1))
+    world.play(world.handling("REQUESTS:1", started=started(max_steps=1000)), step(1))
     for number in range(1, STEPS):
         outcome = finished(f"{number}-1", observation={"text": f"found {number}: {words(60)}"})
-        world.play(world.told(f"INBOX:{number}", "call_finished", finished=outcome), step(number + 1))
+        world.play(world.handling(f"INBOX:{number}", "call_finished", finished=outcome), step(number + 1))
     return world
 
 
@@ -42,7 +42,7 @@ def test_a_conversation_of_short_lines_gets_shorter_too() -> None:
     world = long_run(20_000)
     before, outcome = world.run.characters, finished(f"{STEPS}-1")
     overflow = Failed(fault=Fault(code="context_too_long", reason="too long"))
-    world.play(world.told("INBOX:last", "call_finished", finished=outcome), overflow)
+    world.play(world.handling("INBOX:last", "call_finished", finished=outcome), overflow)
     assert world.types()[-2:] == ["compacted", "asked"]
     assert world.run.characters < 0.75 * before
     assert world.run.characters == sum(map(compaction.length, world.run.history))

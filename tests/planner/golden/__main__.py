@@ -41,7 +41,7 @@ async def record(name: str, nats: NatsServer, provider: ModelServer, store: Stor
         tools = ALL
     script(provider, scenario)
     ask = {**scenario.ask, "tools": sorted(tools), "images": [await _image(store, shade) for shade in range(scenario.ask.get("images", 0))]}
-    with listening() as heard:
+    with listening() as recordings:
         async with _planner(scenario, nats, provider, folder, tools) as planner:
             run = await planner.ask("Is north ahead of south?", **ask)
             if scenario.killed:
@@ -59,7 +59,7 @@ async def record(name: str, nats: NatsServer, provider: ModelServer, store: Stor
         raise SystemExit(f"{name} ended as {end}, not as {scenario.ends}: {story.end}")
     async with connected(nats.url, "journal") as bus:
         stored = await (await bus.reader(subjects.RUNS)).read(subjects.log("default", run), 1)
-    return journal(heard[run], stored)
+    return journal(recordings[run], stored)
 
 
 async def _image(store: Store, shade: int) -> ImageRef:

@@ -9,7 +9,7 @@ from typing import Any
 from contracts.records import Record
 from services.planner.agents import Agent
 from services.planner.run.advance import advance
-from services.planner.run.commands import Rules, Told
+from services.planner.run.commands import Handling, Rules
 from services.planner.run.state import Run, fold
 from services.planner.strategies.react.strategy import React
 
@@ -24,7 +24,7 @@ class Step:
     """One command of a handling: after which record, for which state of the handling, and what it was."""
 
     after: int
-    told: dict[str, Any]
+    handling: dict[str, Any]
     command: Any
 
 
@@ -54,16 +54,16 @@ class Journal:
 
     def steps(self) -> Iterator[Step]:
         """Every command, in the order of its handling."""
-        for handling in self.found["handlings"]:
-            told: dict[str, Any] = {}
-            for each in handling:
-                told = {name: value for name, value in {**told, **each["told"]}.items() if name not in each["dropped"]}
-                yield Step(each["after"], told, each["command"])
+        for steps in self.found["handlings"]:
+            handling: dict[str, Any] = {}
+            for each in steps:
+                handling = {name: value for name, value in {**handling, **each["handling"]}.items() if name not in each["dropped"]}
+                yield Step(each["after"], handling, each["command"])
 
     def command(self, step: Step) -> Any:
         """What is said today, in the form of the journal."""
-        told = Told(**{name: decode(value, self.log) for name, value in step.told.items()})
-        return self.encoder.encode(advance(self.run(step.after), told, self.rules))
+        handling = Handling(**{name: decode(value, self.log) for name, value in step.handling.items()})
+        return self.encoder.encode(advance(self.run(step.after), handling, self.rules))
 
     def asked(self) -> list[dict[str, Any]]:
         """Each request to the model, with its texts in place."""

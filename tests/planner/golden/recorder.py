@@ -16,7 +16,7 @@ from contracts.records import Record
 from services.messaging.direct_get import Stored
 from services.planner import handlers
 from services.planner.run.advance import advance
-from services.planner.run.commands import Rules, Todo, Told
+from services.planner.run.commands import Command, Handling, Rules
 from services.planner.run.state import Run
 from services.planner.strategies.react.strategy import React
 
@@ -24,35 +24,35 @@ from .encoding import Encoder, canonical
 
 
 @dataclass
-class Heard:
+class Recording:
     """What was seen of one run, as it was seen."""
 
-    handlings: dict[int, list[tuple[int, Told, dict[str, Any], Todo]]] = field(default_factory=dict)
-    kept: list[Told] = field(default_factory=list)
+    handlings: dict[int, list[tuple[int, Handling, dict[str, Any], Command]]] = field(default_factory=dict)
+    kept: list[Handling] = field(default_factory=list)
     """Keeps their ids from being given out again."""
     asked: list[dict[str, Any]] = field(default_factory=list)
     rules: Rules = field(default_factory=Rules)
 
 
 @contextmanager
-def listening() -> Iterator[dict[str, Heard]]:
-    """Listen to all planners of this process; yields what was heard, by run."""
-    heard: dict[str, Heard] = {}
+def listening() -> Iterator[dict[str, Recording]]:
+    """Listen to all planners of this process; yields a recording per run."""
+    recordings: dict[str, Recording] = {}
     plain = Encoder()
     request = React.request
 
-    def of_this_run() -> Heard:
-        return heard.setdefault(str(structlog.contextvars.get_contextvars().get("run_id", "")), Heard())
+    def of_this_run() -> Recording:
+        return recordings.setdefault(str(structlog.contextvars.get_contextvars().get("run_id", "")), Recording())
 
-    def listen(run: Run, told: Told, rules: Rules) -> Todo:
-        before, seq = plain.fields(told), run.seq
-        todo = advance(run, told, rules)
+    def listen(run: Run, handling: Handling, rules: Rules) -> Command:
+        before, seq = plain.fields(handling), run.seq
+        command = advance(run, handling, rules)
         found = of_this_run()
         found.rules = rules
-        if id(told) not in found.handlings:
-            found.kept.append(told)
-        found.handlings.setdefault(id(told), []).append((seq, told, before, todo))
-        return todo
+        if id(handling) not in found.handlings:
+            found.kept.append(handling)
+        found.handlings.setdefault(id(handling), []).append((seq, handling, before, command))
+        return command
 
     def listen_to_request(self: React, run: Run, tools: Any, agent: Any) -> Any:
         asked = request(self, run, tools, agent)
@@ -71,10 +71,10 @@ def listening() -> Iterator[dict[str, Heard]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(handlers, "advance", listen)
         patch.setattr(React, "request", listen_to_request)
-        yield heard
+        yield recordings
 
 
-def journal(heard: Heard, stored: list[Stored]) -> dict[str, Any]:
+def journal(recording: Recording, stored: list[Stored]) -> dict[str, Any]:
     """Everything of one run, as one JSON value."""
     records = {sequence: Record.model_validate_json(data) for sequence, data in stored}
     known = {
@@ -85,26 +85,26 @@ def journal(heard: Heard, stored: list[Stored]) -> dict[str, Any]:
     encoder = Encoder(known)
     texts: dict[str, Any] = {}
     handlings = []
-    for steps in heard.handlings.values():
+    for steps in recording.handlings.values():
         before: dict[str, Any] = {}
         written = []
-        for sequence, _, fields, todo in steps:
+        for sequence, _, fields, command in steps:
             now = _events_by_place(fields, known)
             written.append(
                 {
                     "after": sequence,
-                    "told": {name: value for name, value in now.items() if before.get(name) != value},
+                    "handling": {name: value for name, value in now.items() if before.get(name) != value},
                     "dropped": sorted(before.keys() - now.keys()),
-                    "command": encoder.encode(todo),
+                    "command": encoder.encode(command),
                 }
             )
             before = now
         handlings.append(written)
-    for asked in heard.asked:
+    for asked in recording.asked:
         for name in ("messages", "specs", "tools"):
             asked[name] = None if asked[name] is None else [_kept(texts, each) for each in asked[name]]
     return {
-        "rules": encoder.encode(heard.rules),
+        "rules": encoder.encode(recording.rules),
         "records": [
             {
                 "seq": sequence,
@@ -114,7 +114,7 @@ def journal(heard: Heard, stored: list[Stored]) -> dict[str, Any]:
             for sequence, record in records.items()
         ],
         "handlings": handlings,
-        "asked": heard.asked,
+        "asked": recording.asked,
         "texts": texts,
     }
 

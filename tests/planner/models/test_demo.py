@@ -1,4 +1,4 @@
-"""The stand-in for a language model: questions that nobody wrote it for, on tools that it has never seen."""
+"""The demo model: questions and tools that its rules were not written for."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The stand-in against inputs that nobody thought of: it always replies with an action that can be carried out."""
+"""The demo model with arbitrary inputs: it always replies with a valid action."""
 
 import json
 import time

@@ -30,7 +30,7 @@ async def model(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIt
     server.reset()
     monkeypatch.setenv("ANTHROPIC_API_BASE", server.root)
     monkeypatch.setenv("ANTHROPIC_API_KEY", "made-up")
-    model = LiteLLMModel(api_base=server.url, rehearsal_pause_s=0)
+    model = LiteLLMModel(api_base=server.url, demo_pause_s=0)
     await model.warm()
     yield model
     await model.aclose()
@@ -73,7 +73,7 @@ async def test_a_reply_streams_and_adds_up(server: ModelServer, model: LiteLLMMo
 
 
 async def test_a_price_is_known_or_unknown_never_zero_by_ignorance(server: ModelServer, model: LiteLLMModel) -> None:
-    """An unknown model has no price; the stand-in is free."""
+    """An unknown model has no price; the demo model is free."""
     server.say(Say(text="yes"))
     assert (await reply_of(model, question()))[1].usage.cost_usd is None
     known = (await reply_of(model, question(CLAUDE)))[1].usage.cost_usd

@@ -170,7 +170,7 @@ def test_work_grows_with_the_text(prefix: str, unit: str, suffix: str) -> None:
     scan = Scan(reply)
     for _ in scan.items():
         pass
-    assert scan.looked_at <= 4 * len(reply) + 100
+    assert scan.characters_examined <= 4 * len(reply) + 100
 
 
 MB = 1 << 20
@@ -196,7 +196,7 @@ def test_twice_the_reply_is_twice_the_work(shape: str) -> None:
         scan = Scan(text)
         for _ in scan.items():
             pass
-        return scan.looked_at
+        return scan.characters_examined
 
     half, whole = work(make(size // 2)), work(make(size))
     assert 0 < whole < 2.1 * half

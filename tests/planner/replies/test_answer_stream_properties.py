@@ -221,7 +221,7 @@ def work(text: str, size: int) -> int:
     stream = AnswerStream()
     for start in range(0, len(text), size):
         stream.feed(text[start : start + size])
-    return stream.looked_at
+    return stream.characters_examined
 
 
 @pytest.mark.parametrize("shape", SHAPES)

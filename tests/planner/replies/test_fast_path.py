@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.planner.replies.actions import normalize, normalize_action, scan
-from services.planner.replies.actions.fast_path import honest_object
+from services.planner.replies.actions.fast_path import well_formed_object
 from services.planner.replies.strict_json import MAX_DEPTH, Reader
 from tests.planner.replies.test_actions_properties import ACTIONS, JSON, damaged, dumped
 from tests.planner.replies.test_answer_stream_properties import objects
@@ -21,7 +21,7 @@ TOOLS = frozenset({"save", "a", "Final_Response"})
 def test_an_object_is_the_one_that_the_reader_reads(text: str) -> None:
     """In strict JSON and in the lenient dialect, which takes all of it."""
     start = max(0, text.find("{"))
-    found = honest_object(text, start)
+    found = well_formed_object(text, start)
     if found is not None:
         assert json.dumps(found) == json.dumps(Reader(text).read(start)) == json.dumps(Reader(text, lenient=True).read(start))
 
@@ -73,7 +73,7 @@ def nested(depth: int, inner: str = "", beside: str = "") -> str:
 )
 def test_what_it_takes(text: str, *, read: bool) -> None:
     """Strict JSON within the bounds, of which nothing is left behind."""
-    assert (honest_object(text, 0) is not None) is read
+    assert (well_formed_object(text, 0) is not None) is read
 
 
 @settings(max_examples=1500, deadline=None)
@@ -86,7 +86,7 @@ def test_the_action_is_the_one_of_the_long_way(reply: str, action_format: Any, r
     """With its reasoning, warnings, alternates and complaint."""
     quickly = normalize_action(reply, reasoning, tools=TOOLS, action_format=action_format)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(normalize, "honest_object", lambda *_: None)
-        patch.setattr(scan, "honest_object", lambda *_: None)
+        patch.setattr(normalize, "well_formed_object", lambda *_: None)
+        patch.setattr(scan, "well_formed_object", lambda *_: None)
         slowly = normalize_action(reply, reasoning, tools=TOOLS, action_format=action_format)
     assert quickly == slowly

@@ -22,7 +22,7 @@ from services.planner.agents import Agent
 from services.planner.models.types import CallPiece, Reply
 from services.planner.replies.actions import normalize_action
 from services.planner.run.advance import advance
-from services.planner.run.commands import Ack, Append, Ask, Close, Dispatch, Open, Rules, Say, Silent, Told
+from services.planner.run.commands import Abandon, Ack, Append, Ask, Close, Dispatch, Handling, Open, Rules, Say
 from services.planner.run.decide import comes_to, text_of
 from services.planner.run.decision import Final
 from services.planner.run.state import Run, fold
@@ -55,37 +55,39 @@ class Played:
         """Handle every message until the run has ended."""
         opening = started(max_steps=4, max_parallel=2)
         opening = opening.model_copy(update={"action_format": self.action_format, "action_transport": self.transport})
-        waiting = [Told("REQUESTS:1", "request", "h", 2000, started=opening, specs={spec.name: spec for spec in TOOLS})]
+        waiting = [Handling("REQUESTS:1", "request", "h", 2000, started=opening, specs={spec.name: spec for spec in TOOLS})]
         while waiting:
             self.handle(waiting.pop(0), waiting, replies, rng)
 
-    def handle(self, told: Told, waiting: list[Told], replies: Iterator[str], rng: random.Random) -> None:
+    def handle(self, handling: Handling, waiting: list[Handling], replies: Iterator[str], rng: random.Random) -> None:
         """One message."""
         while True:
-            match advance(self.run, told, Rules()):
+            match advance(self.run, handling, Rules()):
                 case Append(events):
-                    fold(self.run, self.run.seq + 1, told.now, events)
+                    fold(self.run, self.run.seq + 1, handling.now, events)
                     self.events += events
-                    told.note(events)
+                    handling.note(events)
                 case Ask(asked):
-                    self.ask(told, (asked.turn, asked.attempt), next(replies), rng)
+                    self.ask(handling, (asked.turn, asked.attempt), next(replies), rng)
                 case Say(asked, answer):
                     self.shown[asked.turn, asked.attempt] = text_of(self.run, answer)
-                    told.decision, told.unsaid = replace(answer, restate=False), None
+                    handling.decision, handling.answer_to_restate = replace(answer, restate=False), None
                 case Dispatch(calls, _):
-                    told.dispatched.update(call.call_id for call in calls)
+                    handling.dispatched.update(call.call_id for call in calls)
                     self.sent += calls
                     for call in calls:
                         outcome = CallFinished(call_id=call.call_id, tool=call.tool, status="succeeded", observation={"text": "seen"})
-                        waiting.append(Told(f"INBOX:{call.call_id}", "call_finished", "h", 2000, finished=outcome, specs=told.specs))
+                        waiting.append(
+                            Handling(f"INBOX:{call.call_id}", "call_finished", "h", 2000, finished=outcome, specs=handling.specs)
+                        )
                 case Open():
-                    told.opened = True
+                    handling.opened = True
                 case Close():
-                    told.closed = True
-                case Ack() | Silent():
+                    handling.closed = True
+                case Ack() | Abandon():
                     return
 
-    def ask(self, told: Told, key: tuple[int, int], text: str, rng: random.Random) -> None:
+    def ask(self, handling: Handling, key: tuple[int, int], text: str, rng: random.Random) -> None:
         """Let the model say a reply, in pieces of any size."""
         REACT.request(self.run, TOOLS, Agent())
         reading = REACT.reading(self.run, TOOLS)
@@ -109,7 +111,7 @@ class Played:
             decision = replace(decision, restate=not fits)
             shown = answer if fits else shown
         self.shown[key] = shown
-        told.decision = decision
+        handling.decision = decision
 
     def calls(self, text: str) -> bool:
         """Whether this reply comes as the arguments of a native call."""
@@ -259,9 +261,9 @@ def judge(played: Played, heard: list[str]) -> None:
     if answered:
         assert played.shown[max(played.shown)] == end.raw_answer, heard
     else:
-        told = played.events[-2]
-        assert (told.type, told.text, told.done) == ("chunk", end.raw_answer, True)
-        assert (told.action_seq, told.attempt) > max(played.shown), "what was shown of broken replies is taken back"
+        handling = played.events[-2]
+        assert (handling.type, handling.text, handling.done) == ("chunk", end.raw_answer, True)
+        assert (handling.action_seq, handling.attempt) > max(played.shown), "what was shown of broken replies is taken back"
     written = " ".join(heard).lower()
     for call in played.sent:
         words = {word for leaf in leaves(call.args) for word in re.findall(r"\w+", leaf.lower())}

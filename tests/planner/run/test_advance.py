@@ -12,7 +12,7 @@ from contracts.inbox import CallFinished, TimerFired
 from contracts.payload import Usage
 from contracts.runs import RunLimits, RunRequested
 from services.planner.run.advance import MAX_LOST, advance
-from services.planner.run.commands import Ack, Append, Ask, Close, Dispatch, KeepContext, Open, ReadShown, Rules, Silent, Told
+from services.planner.run.commands import Abandon, Ack, Append, Ask, Close, Dispatch, Handling, KeepContext, Open, ReadShown, Rules
 from services.planner.run.decision import Calls, Decision, Failed, Final, Invalid
 from services.planner.run.state import Run, fold
 
@@ -45,42 +45,42 @@ class World:
     run: Run = field(default_factory=Run)
     written: list[list[object]] = field(default_factory=list)
 
-    def told(self, owner: str, kind: str = "request", holder: str = "h", **fields: object) -> Told:
+    def handling(self, owner: str, kind: str = "request", holder: str = "h", **fields: object) -> Handling:
         """A message in one handling."""
-        return Told(owner, kind, holder, 2000, **fields)  # type: ignore[arg-type]
+        return Handling(owner, kind, holder, 2000, **fields)  # type: ignore[arg-type]
 
-    def write(self, told: Told, events: list[object]) -> None:
+    def write(self, handling: Handling, events: list[object]) -> None:
         """Store a record, as the handler does."""
         self.written.append(events)
-        fold(self.run, len(self.written), told.now, events)
-        told.note(events)
+        fold(self.run, len(self.written), handling.now, events)
+        handling.note(events)
 
-    def play(self, told: Told, *replies: Decision) -> list[object]:
+    def play(self, handling: Handling, *replies: Decision) -> list[object]:
         """Handle a message to its end, with these replies of the model. Returns the moves that were no appends."""
         moves: list[object] = []
         waiting = list(replies)
         while True:
-            todo = advance(self.run, told, self.rules)
-            match todo:
+            command = advance(self.run, handling, self.rules)
+            match command:
                 case Append(events):
-                    self.write(told, events)
+                    self.write(handling, events)
                     continue
                 case Open():
-                    told.opened = True
+                    handling.opened = True
                 case Close():
-                    told.closed = True
+                    handling.closed = True
                 case Ask():
-                    moves.append(todo)
+                    moves.append(command)
                     if not waiting:
                         return moves  # The process dies here.
-                    told.decision = waiting.pop(0)
+                    handling.decision = waiting.pop(0)
                     continue
                 case Dispatch(sent, _):
-                    told.dispatched.update(call.call_id for call in sent)
+                    handling.dispatched.update(call.call_id for call in sent)
                 case ReadShown():
-                    told.shown = "seen"
-            moves.append(todo)
-            if isinstance(todo, Ack | Silent):
+                    handling.shown = "seen"
+            moves.append(command)
+            if isinstance(command, Ack | Abandon):
                 return moves
 
     def types(self) -> list[str]:
@@ -98,9 +98,9 @@ def finished(call_id: str, **fields: object) -> CallFinished:
 def test_a_run_with_one_tool_call() -> None:
     """Request, decision, call, outcome, answer: five records, one terminal fact."""
     world = World()
-    moves = world.play(world.told("REQUESTS:1", started=started()), calls())
+    moves = world.play(world.handling("REQUESTS:1", started=started()), calls())
     assert [type(move) for move in moves] == [Open, Ask, Dispatch, Ack]
-    moves = world.play(world.told("INBOX:1", "call_finished", finished=finished("1-1")), final("42"))
+    moves = world.play(world.handling("INBOX:1", "call_finished", finished=finished("1-1")), final("42"))
     assert [type(move) for move in moves] == [Ask, Close, Ack]
     assert world.types() == ["run_started", "asked", "step", "observed", "step", "asked", "step", "step", "done"]
     done = world.run.terminal
@@ -112,9 +112,9 @@ def test_a_run_with_one_tool_call() -> None:
 def test_another_message_leaves_a_model_call_alone() -> None:
     """Only the message that owns the call may ask again: everybody else appends its own fact and acknowledges."""
     world = World()
-    world.play(world.told("REQUESTS:1", started=started()))  # Dies while the model thinks.
-    assert [type(m) for m in world.play(world.told("INBOX:7", "call_finished", finished=finished("9-9")))] == [Ack]
-    again = world.told("REQUESTS:1", holder="second", started=started())
+    world.play(world.handling("REQUESTS:1", started=started()))  # Dies while the model thinks.
+    assert [type(m) for m in world.play(world.handling("INBOX:7", "call_finished", finished=finished("9-9")))] == [Ack]
+    again = world.handling("REQUESTS:1", holder="second", started=started())
     moves = world.play(again, final())
     assert [type(move) for move in moves] == [Open, Ask, Close, Ack]
     asked = [event for events in world.written for event in events if event.type == "asked"]  # type: ignore[attr-defined]
@@ -124,32 +124,32 @@ def test_another_message_leaves_a_model_call_alone() -> None:
 def test_a_handling_that_was_outbid_is_silent_for_ever() -> None:
     """The first handling comes back to life after a second one asked again: it neither writes nor acknowledges."""
     world = World()
-    first = world.told("REQUESTS:1", holder="first", started=started())
+    first = world.handling("REQUESTS:1", holder="first", started=started())
     world.play(first)
-    second = world.told("REQUESTS:1", holder="second", started=started())
+    second = world.handling("REQUESTS:1", holder="second", started=started())
     world.play(second)
     first.decision = final("late")
     before = len(world.written)
-    assert isinstance(advance(world.run, first, world.rules), Silent)
+    assert isinstance(advance(world.run, first, world.rules), Abandon)
     assert len(world.written) == before
 
 
 def test_an_answer_survives_another_fact_that_moved_the_tail() -> None:
     """A reply stays valid as long as the fold's holder is still mine."""
     world = World()
-    told = world.told("REQUESTS:1", started=started())
-    world.play(told)
-    told.decision = final("kept")
+    handling = world.handling("REQUESTS:1", started=started())
+    world.play(handling)
+    handling.decision = final("kept")
     fold(world.run, 99, 0, [])
-    assert isinstance(advance(world.run, told, world.rules), Append)
+    assert isinstance(advance(world.run, handling, world.rules), Append)
 
 
 def test_attempts_that_never_end_are_limited() -> None:
     """A turn whose every attempt dies ends the run instead of killing planners for ever."""
     world = World()
     for n in range(MAX_LOST + 1):
-        world.play(world.told("REQUESTS:1", holder=f"h{n}", started=started()))
-    world.play(world.told("REQUESTS:1", holder="last", started=started()))
+        world.play(world.handling("REQUESTS:1", holder=f"h{n}", started=started()))
+    world.play(world.handling("REQUESTS:1", holder="last", started=started()))
     assert isinstance(world.run.terminal, Error)
     assert world.run.terminal.code == "too_many_attempts"
 
@@ -158,34 +158,38 @@ def test_cancel_ends_a_run_wherever_it_is() -> None:
     """Before it began, while the model thinks, while calls are open; afterwards it changes nothing."""
     for prepare in (
         lambda _: None,
-        lambda w: w.play(w.told("REQUESTS:1", started=started())),
-        lambda w: w.play(w.told("REQUESTS:1", started=started()), calls()),
+        lambda w: w.play(w.handling("REQUESTS:1", started=started())),
+        lambda w: w.play(w.handling("REQUESTS:1", started=started()), calls()),
     ):
         world = World()
         prepare(world)
-        world.play(world.told("INBOX:1", "cancel", reason="enough"))
+        world.play(world.handling("INBOX:1", "cancel", reason="enough"))
         assert isinstance(world.run.terminal, Cancelled)
         length = len(world.written)
-        world.play(world.told("INBOX:2", "cancel"))
-        world.play(world.told("REQUESTS:1", holder="x", started=started()), final())
-        world.play(world.told("INBOX:3", "call_finished", finished=finished("1-1")))
+        world.play(world.handling("INBOX:2", "cancel"))
+        world.play(world.handling("REQUESTS:1", holder="x", started=started()), final())
+        world.play(world.handling("INBOX:3", "call_finished", finished=finished("1-1")))
         assert len(world.written) == length
 
 
 def test_a_cancel_stops_the_model_before_it_reads_what_was_shown() -> None:
     """Else more could be shown in between. Whoever handles the cancel again finishes it; nobody else does anything."""
     world = World()
-    asking = world.told("REQUESTS:1", started=started())
+    asking = world.handling("REQUESTS:1", started=started())
     world.play(asking)
-    dying = world.told("INBOX:1", "cancel", reason="enough")
-    todo = advance(world.run, dying, world.rules)
-    assert isinstance(todo, Append)
-    world.write(dying, todo.events)
+    dying = world.handling("INBOX:1", "cancel", reason="enough")
+    command = advance(world.run, dying, world.rules)
+    assert isinstance(command, Append)
+    world.write(dying, command.events)
     assert (world.run.terminal, world.run.asked) == (None, None)
     asking.decision = final("late")
-    for other in (asking, world.told("INBOX:2", "call_finished", finished=finished("9-9")), world.told("INBOX:3", "top_up", wish="w")):
+    for other in (
+        asking,
+        world.handling("INBOX:2", "call_finished", finished=finished("9-9")),
+        world.handling("INBOX:3", "top_up", top_up_id="w"),
+    ):
         assert [type(move) for move in world.play(other)] == [Ack]
-    moves = world.play(world.told("INBOX:1", "cancel", holder="again", reason="enough"))
+    moves = world.play(world.handling("INBOX:1", "cancel", holder="again", reason="enough"))
     assert [type(move) for move in moves] == [ReadShown, Close, Ack]
     assert world.types() == ["run_started", "asked", "stopping", "cancelled"]
     end = world.run.terminal
@@ -197,10 +201,10 @@ def test_a_cancel_stops_the_model_before_it_reads_what_was_shown() -> None:
 def test_a_plan_succeeds_with_all_its_branches(*, failing: bool) -> None:
     """One that failed makes the step a failed one."""
     world = World()
-    world.play(world.told("REQUESTS:1", started=started()), calls(2))
+    world.play(world.handling("REQUESTS:1", started=started()), calls(2))
     bad = {"status": "failed", "failure": Fault(code="tool_error", reason="no")} if failing else {}
-    world.play(world.told("INBOX:1", "call_finished", finished=finished("1-1", **bad)))
-    world.play(world.told("INBOX:2", "call_finished", finished=finished("1-2")))
+    world.play(world.handling("INBOX:1", "call_finished", finished=finished("1-1", **bad)))
+    world.play(world.handling("INBOX:2", "call_finished", finished=finished("1-2")))
     ended = [event for events in world.written for event in events if event.type == "step"][-1]  # type: ignore[attr-defined]
     assert ended.status == ("failed" if failing else "succeeded")  # type: ignore[attr-defined]
 
@@ -208,8 +212,8 @@ def test_a_plan_succeeds_with_all_its_branches(*, failing: bool) -> None:
 def test_an_answer_counts_from_when_the_model_was_first_asked() -> None:
     """Also where the handling that had asked it died and another one took the turn over."""
     world = World()
-    world.play(world.told("REQUESTS:1", started=started()))
-    again = world.told("REQUESTS:1", holder="second", started=started())
+    world.play(world.handling("REQUESTS:1", started=started()))
+    again = world.handling("REQUESTS:1", holder="second", started=started())
     again.now = 5000
     world.play(again, final())
     ended = [event for events in world.written for event in events if event.type == "step"][-1]  # type: ignore[attr-defined]
@@ -220,7 +224,7 @@ def test_an_answer_without_text_is_no_path() -> None:
     """The run has ended, and not with an answer."""
     world = World()
     empty = Final(args={}, has_text=False)
-    world.play(world.told("REQUESTS:1", started=started()), empty, empty)
+    world.play(world.handling("REQUESTS:1", started=started()), empty, empty)
     end = world.run.terminal
     assert isinstance(end, Done)
     assert (end.reason, end.raw_answer) == ("no_path", "No answer produced.")
@@ -230,7 +234,7 @@ def test_an_answer_without_text_is_no_path() -> None:
 def test_an_invalid_decision_has_a_node() -> None:
     """What was to be done, as far as the reply says so."""
     world = World()
-    world.play(world.told("REQUESTS:1", started=started()), *[Invalid(complaint="no", reply="", node="wrok")] * 3)
+    world.play(world.handling("REQUESTS:1", started=started()), *[Invalid(complaint="no", reply="", node="wrok")] * 3)
     [step] = [event for events in world.written for event in events if event.type == "step"]  # type: ignore[attr-defined]
     assert (step.node, step.status, step.latency_ms) == ("wrok", "invalid", 0)  # type: ignore[attr-defined]
 
@@ -238,9 +242,9 @@ def test_an_invalid_decision_has_a_node() -> None:
 def test_a_deadline_ends_a_run_with_what_there_is() -> None:
     """The payload of a run stopped by a budget holds the last observation, the route says partial, a warning names the budget."""
     world = World()
-    world.play(world.told("REQUESTS:1", started=started(deadline_s=60)), calls())
-    world.play(world.told("INBOX:1", "call_finished", finished=finished("1-1")))
-    world.play(world.told("INBOX:2", "timer", timer=TimerFired(timer="deadline", at=61_000)))
+    world.play(world.handling("REQUESTS:1", started=started(deadline_s=60)), calls())
+    world.play(world.handling("INBOX:1", "call_finished", finished=finished("1-1")))
+    world.play(world.handling("INBOX:2", "timer", timer=TimerFired(timer="deadline", at=61_000)))
     done = world.run.terminal
     assert isinstance(done, Done)
     assert (done.reason, done.route, done.raw_answer) == ("budget_exhausted", "partial", "41")
@@ -250,18 +254,18 @@ def test_a_deadline_ends_a_run_with_what_there_is() -> None:
 def test_what_is_for_tools_alone_is_kept_before_the_run_is_opened() -> None:
     """So that a crash in between loses nothing; once."""
     world = World()
-    told = world.told("REQUESTS:1", started=started(), context={"token": "t"})
-    assert isinstance(advance(world.run, told, world.rules), KeepContext)
-    told.kept = True
-    assert isinstance(advance(world.run, told, world.rules), Append)
+    handling = world.handling("REQUESTS:1", started=started(), context={"token": "t"})
+    assert isinstance(advance(world.run, handling, world.rules), KeepContext)
+    handling.kept = True
+    assert isinstance(advance(world.run, handling, world.rules), Append)
 
 
 def test_a_run_past_its_deadline_is_opened_and_ended_at_once() -> None:
     """A request that waited too long costs no model call."""
     world = World()
-    told = world.told("REQUESTS:1", started=started())
-    told.now = 61_000
-    assert not any(isinstance(move, Ask) for move in world.play(told))
+    handling = world.handling("REQUESTS:1", started=started())
+    handling.now = 61_000
+    assert not any(isinstance(move, Ask) for move in world.play(handling))
     assert isinstance(world.run.terminal, Done)
 
 
@@ -273,8 +277,8 @@ def test_a_budget_is_checked_before_it_is_spent(limits: dict[str, object], budge
     """What ran out is named; the last outcome is in the payload."""
     world = World()
     spend = Calls(node="work", calls=(("work", {}),), usage=Usage(model_calls=1, prompt_tokens=10, cost_usd=0.5))
-    world.play(world.told("REQUESTS:1", started=started(**limits)), spend)
-    world.play(world.told("INBOX:1", "call_finished", finished=finished("1-1")))
+    world.play(world.handling("REQUESTS:1", started=started(**limits)), spend)
+    world.play(world.handling("INBOX:1", "call_finished", finished=finished("1-1")))
     done = world.run.terminal
     assert isinstance(done, Done)
     assert done.raw_answer == "41"
@@ -284,7 +288,7 @@ def test_a_budget_is_checked_before_it_is_spent(limits: dict[str, object], budge
 def test_tool_calls_are_a_budget_too() -> None:
     """A decision for more calls than are left runs none of them."""
     world = World()
-    moves = world.play(world.told("REQUESTS:1", started=started(max_tool_calls=2)), calls(3))
+    moves = world.play(world.handling("REQUESTS:1", started=started(max_tool_calls=2)), calls(3))
     assert not any(isinstance(move, Dispatch) for move in moves)
     assert isinstance(world.run.terminal, Done)
     assert "max_tool_calls of 2" in world.run.terminal.warnings[0]
@@ -293,11 +297,11 @@ def test_tool_calls_are_a_budget_too() -> None:
 def test_calls_beyond_max_parallel_wait_for_a_place() -> None:
     """Of five calls two run at once; each outcome hands its place to the next."""
     world = World()
-    moves = world.play(world.told("REQUESTS:1", started=started(max_parallel=2)), calls(5))
+    moves = world.play(world.handling("REQUESTS:1", started=started(max_parallel=2)), calls(5))
     sent = [call.call_id for move in moves if isinstance(move, Dispatch) for call in move.calls]
     assert sent == ["1-1", "1-2"]
     for n in range(1, 6):
-        moves = world.play(world.told(f"INBOX:{n}", "call_finished", finished=finished(sent[n - 1])))
+        moves = world.play(world.handling(f"INBOX:{n}", "call_finished", finished=finished(sent[n - 1])))
         sent += [call.call_id for move in moves if isinstance(move, Dispatch) for call in move.calls]
     assert sent == ["1-1", "1-2", "1-3", "1-4", "1-5"]
     assert world.run.asked is not None
@@ -307,7 +311,7 @@ def test_an_invalid_reply_is_repaired_a_few_times() -> None:
     """Each repair is an event under a new attempt; in the end the run says that there was no path."""
     world = World()
     broken = Invalid(complaint="no action", reply="hm")
-    world.play(world.told("REQUESTS:1", started=started()), broken, broken, broken)
+    world.play(world.handling("REQUESTS:1", started=started()), broken, broken, broken)
     assert world.types().count("repaired") == 2
     done = world.run.terminal
     assert isinstance(done, Done)
@@ -319,39 +323,42 @@ def test_a_failing_provider_is_asked_again_and_then_reported() -> None:
     """What may be retried is retried a few times; the run ends in an error with the provider's code."""
     world = World()
     failing = Failed(fault=Fault(code="model_failed", reason="503", retryable=True), again=True)
-    world.play(world.told("REQUESTS:1", started=started()), failing, failing, failing)
+    world.play(world.handling("REQUESTS:1", started=started()), failing, failing, failing)
     assert isinstance(world.run.terminal, Error)
     assert world.run.terminal.code == "model_failed"
     assert world.types().count("asked") == 3
 
 
-def _step(world: World, rng: random.Random, handlings: list[tuple[Told, int]], model_calls: Counter[tuple[int, int]]) -> None:
+def _step(world: World, rng: random.Random, handlings: list[tuple[Handling, int]], model_calls: Counter[tuple[int, int]]) -> None:
     """Move one handling a random one of its moves on, or let it die."""
     position = rng.randrange(len(handlings))
-    told, seen = handlings[position]
+    handling, seen = handlings[position]
     if rng.random() < 0.12:
-        handlings[position] = (Told(told.owner, told.kind, f"{rng.random()}", 2000, told.started, finished=told.finished), 0)
+        handlings[position] = (
+            Handling(handling.owner, handling.kind, f"{rng.random()}", 2000, handling.started, finished=handling.finished),
+            0,
+        )
         return
-    todo = advance(world.run, told, world.rules)
-    match todo:
+    command = advance(world.run, handling, world.rules)
+    match command:
         case Append(events) if rng.random() < 0.9:
-            world.write(told, events)
+            world.write(handling, events)
         case Ask(asked):
             model_calls[asked.turn, asked.attempt] += 1
-            told.decision = final() if asked.turn > 3 else calls(rng.randint(1, 3))
+            handling.decision = final() if asked.turn > 3 else calls(rng.randint(1, 3))
         case Dispatch(sent, _):
-            told.dispatched.update(call.call_id for call in sent)
+            handling.dispatched.update(call.call_id for call in sent)
             for call in sent:
                 owner = f"INBOX:{call.call_id}"
                 if not any(other.owner == owner for other, _ in handlings):
-                    told_too = Told(owner, "call_finished", f"{rng.random()}", 2000, finished=finished(call.call_id))
+                    told_too = Handling(owner, "call_finished", f"{rng.random()}", 2000, finished=finished(call.call_id))
                     handlings.append((told_too, 0))
         case Open():
-            told.opened = True
+            handling.opened = True
         case Close():
-            told.closed = True
+            handling.closed = True
         case Ack():
-            handlings[position] = (told, seen + 1)
+            handlings[position] = (handling, seen + 1)
         case _:
             pass
 
@@ -362,7 +369,7 @@ def test_every_interleaving_ends_once(seed: int) -> None:
     rng = random.Random(seed)
     world = World()
     model_calls: Counter[tuple[int, int]] = Counter()
-    handlings = [(world.told("REQUESTS:1", started=started(max_parallel=2)), 0)]
+    handlings = [(world.handling("REQUESTS:1", started=started(max_parallel=2)), 0)]
     for _ in range(4000):
         _step(world, rng, handlings, model_calls)
         if world.run.terminal is not None:

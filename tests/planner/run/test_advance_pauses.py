@@ -13,7 +13,7 @@ from contracts.inbox import TimerFired
 from contracts.payload import Usage
 from contracts.tools import ToolSpec
 from services.planner.run.advance import MAX_LOST, advance
-from services.planner.run.commands import Ack, Append, Ask, Close, Dispatch, Open, Say, SetTimer, Silent, Told, Wake
+from services.planner.run.commands import Abandon, Ack, Append, Ask, Close, Dispatch, Handling, Open, Say, SetTimer, Wake
 from services.planner.run.decision import Decision, Failed, Final, Invalid
 from tests.planner.run.test_advance import World, calls, final, finished, started
 
@@ -22,55 +22,55 @@ NOW = 2000
 
 def asked_to(world: World, *replies: Decision, **limits: object) -> None:
     """Open a run with these limits, and let the model say these."""
-    world.play(world.told("REQUESTS:1", started=started(**limits)), *replies)
+    world.play(world.handling("REQUESTS:1", started=started(**limits)), *replies)
 
 
 def top_up(world: World, owner: str = "INBOX:50", **limits: object) -> list[object]:
     """Let the run spend more; returns the moves."""
-    return carry_out(world, world.told(owner, "top_up", limits=limits, wish=owner))
+    return carry_out(world, world.handling(owner, "top_up", limits=limits, top_up_id=owner))
 
 
-def carry_out(world: World, told: Told) -> list[object]:
+def carry_out(world: World, handling: Handling) -> list[object]:
     """Handle a message whose effects are timers and wake-ups."""
     moves: list[object] = []
     while True:
-        todo = advance(world.run, told, world.rules)
-        match todo:
+        command = advance(world.run, handling, world.rules)
+        match command:
             case Append(events):
-                world.write(told, events)
+                world.write(handling, events)
                 continue
             case SetTimer(name, at):
-                told.timers.add((name, at))
+                handling.timers.add((name, at))
             case Wake():
-                told.woken = True
+                handling.woken = True
             case Open():
-                told.opened = True
+                handling.opened = True
             case Close():
-                told.closed = True
-        moves.append(todo)
-        if isinstance(todo, Ack | Silent | Ask | Dispatch):
+                handling.closed = True
+        moves.append(command)
+        if isinstance(command, Ack | Abandon | Ask | Dispatch):
             return moves
 
 
-def carry_out_one(world: World, told: Told) -> None:
+def carry_out_one(world: World, handling: Handling) -> None:
     """Write the one record that comes next."""
-    todo = advance(world.run, told, world.rules)
-    assert isinstance(todo, Append)
-    world.write(told, todo.events)
+    command = advance(world.run, handling, world.rules)
+    assert isinstance(command, Append)
+    world.write(handling, command.events)
 
 
 def test_a_pause_is_timed_and_topped_up() -> None:
     """Whoever pauses a run times its end; whoever tops it up wakes the lane on which models are asked, and asks none itself."""
     world = World()
-    told = world.told("REQUESTS:1", started=started(max_steps=1, grace_s=5))
-    world.play(told, calls())
-    moves = carry_out(world, world.told("INBOX:1", "call_finished", finished=finished("1-1")))
+    handling = world.handling("REQUESTS:1", started=started(max_steps=1, grace_s=5))
+    world.play(handling, calls())
+    moves = carry_out(world, world.handling("INBOX:1", "call_finished", finished=finished("1-1")))
     assert world.run.paused is not None
     assert moves == [SetTimer("pause", NOW + 5000), Ack()]
     assert top_up(world, max_steps=3) == [SetTimer("deadline", 61_000), Wake(), Ack()]
     assert world.run.limits.max_steps == 4
     assert world.types()[-1] == "resumed"
-    assert isinstance(carry_out(world, world.told("INBOX:51", "resumed"))[-1], Ask)
+    assert isinstance(carry_out(world, world.handling("INBOX:51", "resumed"))[-1], Ask)
     assert world.run.turn == 2
 
 
@@ -88,13 +88,13 @@ def test_old_timers_change_nothing() -> None:
     """Those of a pause that is over, and of a deadline that was moved."""
     world = World()
     asked_to(world, calls(), max_steps=1, grace_s=5)
-    carry_out(world, world.told("INBOX:1", "call_finished", finished=finished("1-1")))
+    carry_out(world, world.handling("INBOX:1", "call_finished", finished=finished("1-1")))
     top_up(world, max_steps=3, deadline_s=100)
     before = len(world.written)
     for timer in (TimerFired(timer="pause", at=NOW + 5000), TimerFired(timer="deadline", at=61_000)):
-        assert carry_out(world, world.told("INBOX:60", "timer", timer=timer)) == [Ack()]
+        assert carry_out(world, world.handling("INBOX:60", "timer", timer=timer)) == [Ack()]
     assert len(world.written) == before
-    carry_out(world, world.told("INBOX:61", "timer", timer=TimerFired(timer="deadline", at=NOW + 100_000)))
+    carry_out(world, world.handling("INBOX:61", "timer", timer=TimerFired(timer="deadline", at=NOW + 100_000)))
     assert world.run.paused is not None
 
 
@@ -102,10 +102,10 @@ def test_a_pause_ends_by_its_own_timer() -> None:
     """And by no other message, unless its time is over."""
     world = World()
     asked_to(world, calls(), max_steps=1, grace_s=5)
-    carry_out(world, world.told("INBOX:1", "call_finished", finished=finished("1-1")))
-    carry_out(world, world.told("INBOX:2", "resumed"))
+    carry_out(world, world.handling("INBOX:1", "call_finished", finished=finished("1-1")))
+    carry_out(world, world.handling("INBOX:2", "resumed"))
     assert world.run.terminal is None
-    carry_out(world, world.told("INBOX:3", "timer", timer=TimerFired(timer="pause", at=NOW + 5000)))
+    carry_out(world, world.handling("INBOX:3", "timer", timer=TimerFired(timer="pause", at=NOW + 5000)))
     assert isinstance(world.run.terminal, Done)
     assert world.run.terminal.raw_answer == "41"
 
@@ -114,24 +114,24 @@ def test_an_outcome_in_a_pause_is_recorded_and_used_later() -> None:
     """The last fact says that the run is paused still; afterwards the step ends and the next one begins."""
     world = World()
     asked_to(world, calls(3), max_parallel=1, grace_s=50, deadline_s=60)
-    carry_out(world, world.told("INBOX:1", "timer", timer=TimerFired(timer="deadline", at=61_000)))
-    carry_out(world, world.told("INBOX:2", "call_finished", finished=finished("1-1")))
+    carry_out(world, world.handling("INBOX:1", "timer", timer=TimerFired(timer="deadline", at=61_000)))
+    carry_out(world, world.handling("INBOX:2", "call_finished", finished=finished("1-1")))
     assert world.types()[-2:] == ["observed", "paused"]
     assert list(world.run.open) == ["1-2", "1-3"]
     top_up(world, deadline_s=60)
-    moves = carry_out(world, world.told("INBOX:3", "resumed"))
+    moves = carry_out(world, world.handling("INBOX:3", "resumed"))
     assert [call.call_id for move in moves if isinstance(move, Dispatch) for call in move.calls] == ["1-2"]
 
 
 def test_a_model_call_that_a_pause_ended_is_asked_again() -> None:
     """By the message that woke the run; the one that had asked is done."""
     world = World()
-    told = world.told("REQUESTS:1", started=started(grace_s=50))
-    world.play(told)
-    carry_out(world, world.told("INBOX:1", "timer", timer=TimerFired(timer="deadline", at=61_000)))
-    assert isinstance(carry_out(world, told)[-1], Ack)
+    handling = world.handling("REQUESTS:1", started=started(grace_s=50))
+    world.play(handling)
+    carry_out(world, world.handling("INBOX:1", "timer", timer=TimerFired(timer="deadline", at=61_000)))
+    assert isinstance(carry_out(world, handling)[-1], Ack)
     top_up(world, deadline_s=60)
-    moves = carry_out(world, world.told("INBOX:2", "resumed"))
+    moves = carry_out(world, world.handling("INBOX:2", "resumed"))
     assert isinstance(moves[-1], Ask)
     assert (moves[-1].asked.turn, moves[-1].asked.attempt, moves[-1].asked.cause) == (1, 2, "resumed")
 
@@ -139,30 +139,30 @@ def test_a_model_call_that_a_pause_ended_is_asked_again() -> None:
 def test_calls_that_were_announced_before_a_pause_are_sent_in_it() -> None:
     """Nobody else will send them: after the top-up the run would wait for them for ever."""
     world = World()
-    told = world.told("REQUESTS:1", started=started(grace_s=5))
-    world.play(told)
-    told.decision = calls()
-    carry_out_one(world, told)
+    handling = world.handling("REQUESTS:1", started=started(grace_s=5))
+    world.play(handling)
+    handling.decision = calls()
+    carry_out_one(world, handling)
     assert world.run.open
-    carry_out_one(world, world.told("INBOX:d", "timer", timer=TimerFired(timer="deadline", at=61_000)))
+    carry_out_one(world, world.handling("INBOX:d", "timer", timer=TimerFired(timer="deadline", at=61_000)))
     assert world.run.paused is not None
-    [sent] = carry_out(world, told)
+    [sent] = carry_out(world, handling)
     assert isinstance(sent, Dispatch)
     assert not sent.again
-    told.dispatched.add("1-1")
-    assert carry_out(world, told) == [SetTimer("pause", NOW + 5000), Ack()]
+    handling.dispatched.add("1-1")
+    assert carry_out(world, handling) == [SetTimer("pause", NOW + 5000), Ack()]
 
 
 def test_a_waiting_call_is_not_begun_after_the_deadline() -> None:
     """It waits for the top-up, and has its place then."""
     world = World()
     asked_to(world, calls(2), max_parallel=1, grace_s=5)
-    late = world.told("INBOX:1", "call_finished", finished=finished("1-1"))
+    late = world.handling("INBOX:1", "call_finished", finished=finished("1-1"))
     late.now = 61_000
     carry_out_one(world, late)
     assert world.types()[-2:] == ["observed", "paused"]
     top_up(world, deadline_s=60)
-    moves = carry_out(world, world.told("INBOX:2", "resumed"))
+    moves = carry_out(world, world.handling("INBOX:2", "resumed"))
     assert [call.call_id for call in moves[0].calls] == ["1-2"]  # type: ignore[attr-defined]
 
 
@@ -171,30 +171,30 @@ def test_a_join_is_not_begun_after_the_deadline() -> None:
     world = World()
     asked_to(world, replace(calls(2), join=Join(node="merge")), grace_s=5)
     specs = {"merge": ToolSpec(name="merge")}
-    carry_out(world, world.told("INBOX:1", "call_finished", finished=finished("1-1"), specs=specs))
-    late = world.told("INBOX:2", "call_finished", finished=finished("1-2"), specs=specs)
+    carry_out(world, world.handling("INBOX:1", "call_finished", finished=finished("1-1"), specs=specs))
+    late = world.handling("INBOX:2", "call_finished", finished=finished("1-2"), specs=specs)
     late.now = 61_000
     carry_out_one(world, late)
     assert world.types()[-2:] == ["observed", "paused"]
     top_up(world, deadline_s=60)
-    moves = carry_out(world, world.told("INBOX:3", "resumed", specs=specs))
+    moves = carry_out(world, world.handling("INBOX:3", "resumed", specs=specs))
     assert [call.call_id for call in moves[0].calls] == ["1-join"]  # type: ignore[attr-defined]
 
 
 def test_an_answer_is_restated_without_asking() -> None:
     """Under a new attempt of the same handling; what was decided stays decided."""
     world = World()
-    told = world.told("REQUESTS:1", started=started())
-    world.play(told)
-    told.decision = Final(args={"answer": "Hello"}, restate=True)
-    todo = advance(world.run, told, world.rules)
-    assert isinstance(todo, Append)
-    assert [(event.type, event.attempt, event.cause) for event in todo.events] == [("asked", 2, "restated")]
-    world.write(told, todo.events)
-    say = advance(world.run, told, world.rules)
+    handling = world.handling("REQUESTS:1", started=started())
+    world.play(handling)
+    handling.decision = Final(args={"answer": "Hello"}, restate=True)
+    command = advance(world.run, handling, world.rules)
+    assert isinstance(command, Append)
+    assert [(event.type, event.attempt, event.cause) for event in command.events] == [("asked", 2, "restated")]
+    world.write(handling, command.events)
+    say = advance(world.run, handling, world.rules)
     assert isinstance(say, Say)
-    told.decision, told.unsaid = Final(args=say.answer.args), None
-    carry_out(world, told)
+    handling.decision, handling.answer_to_restate = Final(args=say.answer.args), None
+    carry_out(world, handling)
     assert isinstance(world.run.terminal, Done)
     assert world.run.terminal.raw_answer == "Hello"
 
@@ -236,15 +236,15 @@ class Storm:
         self.rng = random.Random(seed)
         self.world = World()
         limits = {"max_parallel": 2, "max_steps": 2, "grace_s": 10, "max_tool_calls": 4}
-        self.handlings = [self.world.told("REQUESTS:1", started=started(**limits))]
+        self.handlings = [self.world.handling("REQUESTS:1", started=started(**limits))]
         self.asks: Counter[tuple[int, int]] = Counter()
         self.timers: set[tuple[str, int]] = set()
         self.tops = 0
 
     def hear(self, owner: str, kind: str, **fields: object) -> None:
         """A message arrives, once."""
-        if not any(told.owner == owner for told in self.handlings):
-            self.handlings.append(self.world.told(owner, kind, f"{self.rng.random()}", **fields))
+        if not any(handling.owner == owner for handling in self.handlings):
+            self.handlings.append(self.world.handling(owner, kind, f"{self.rng.random()}", **fields))
 
     def reply(self, turn: int) -> Decision:
         """What the model says."""
@@ -257,40 +257,46 @@ class Storm:
     def step(self) -> None:
         """Move one handling on, or let it die."""
         world, position = self.world, self.rng.randrange(len(self.handlings))
-        told = self.handlings[position]
+        handling = self.handlings[position]
         if self.rng.random() < 0.1:
-            fields = {"started": told.started, "finished": told.finished, "timer": told.timer, "limits": told.limits, "wish": told.wish}
-            self.handlings[position] = Told(told.owner, told.kind, f"{self.rng.random()}", NOW, **fields)  # type: ignore[arg-type]
+            fields = {
+                "started": handling.started,
+                "finished": handling.finished,
+                "timer": handling.timer,
+                "limits": handling.limits,
+                "top_up_id": handling.top_up_id,
+            }
+            self.handlings[position] = Handling(handling.owner, handling.kind, f"{self.rng.random()}", NOW, **fields)  # type: ignore[arg-type]
             return
-        match advance(world.run, told, world.rules):
+        match advance(world.run, handling, world.rules):
             case Append(events) if self.rng.random() < 0.9:
-                world.write(told, events)
+                world.write(handling, events)
             case Ask(asked):
                 self.asks[asked.turn, asked.attempt] += 1
-                told.decision = self.reply(asked.turn)
-            case Say(asked, unsaid):
+                handling.decision = self.reply(asked.turn)
+            case Say(asked, answer_to_restate):
                 self.asks[asked.turn, asked.attempt] += 1
-                told.decision, told.unsaid = Final(args=unsaid.args), None
+                handling.decision, handling.answer_to_restate = Final(args=answer_to_restate.args), None
             case Dispatch(sent, _):
-                told.dispatched.update(call.call_id for call in sent)
+                handling.dispatched.update(call.call_id for call in sent)
                 for call in sent:
                     self.hear(f"INBOX:{call.call_id}", "call_finished", finished=finished(call.call_id))
             case SetTimer(name, at):
-                told.timers.add((name, at))
+                handling.timers.add((name, at))
                 self.timers.add((name, at))
             case Wake():
-                told.woken = True
-                self.hear(f"INBOX:{told.owner}", "resumed")
-            case todo:
-                told.opened = told.opened or isinstance(todo, Open)
-                told.closed = told.closed or isinstance(todo, Close)
+                handling.woken = True
+                self.hear(f"INBOX:{handling.owner}", "resumed")
+            case command:
+                handling.opened = handling.opened or isinstance(command, Open)
+                handling.closed = handling.closed or isinstance(command, Close)
         self.people()
 
     def people(self) -> None:
         """Somebody tops the run up while it waits, now and then; timers go off."""
         if self.world.run.paused is not None and self.rng.random() < 0.2:
             self.tops += 1
-            self.hear(f"CONTROL:{self.tops}", "top_up", limits={"max_steps": 2, "max_tool_calls": 3}, wish=f"{self.tops}")
+            self.hear(f"CONTROL:{self.tops}", "top_up", limits={"max_steps": 2, "max_tool_calls": 3}, top_up_id=f"{self.tops}")
         if self.rng.random() < 0.002:
             self.hear("INBOX:deadline", "timer", timer=TimerFired(timer="deadline", at=61_000))
         for name, at in list(self.timers):

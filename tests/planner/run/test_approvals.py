@@ -24,7 +24,7 @@ SPEC = ToolSpec(name="pay", description="Transfer money.", side_effects="externa
 BOTH: dict[str, tuple[ToolSpec, Handler]] = {**TOOLS, "pay": (SPEC, pay)}
 
 
-async def told(planning: Planning, story: Story, provider: ModelServer, refused: int) -> None:
+async def handling(planning: Planning, story: Story, provider: ModelServer, refused: int) -> None:
     """The calls ended as they should, the tool was never asked, nothing was ever sent, and the model knows why."""
     failures = [observed.failure for observed in story.of("observed") if observed.tool == "pay"]
     assert [failure.code for failure in failures] == ["approval_unavailable"] * refused
@@ -39,7 +39,7 @@ async def test_a_call_ends_before_it_is_sent(plan: Plan, provider: ModelServer) 
     planning = await plan(BOTH)
     provider.say(action("pay", sum=5), answer("so be it"))
     story = await planning.tell()
-    await told(planning, story, provider, 1)
+    await handling(planning, story, provider, 1)
     assert story.facts() == ["run_started", "asked", "step", "observed", "step", "asked", "step", "step", "done"]
     assert "cannot be given yet" in provider.ledger[0].text
 
@@ -50,7 +50,7 @@ async def test_in_a_plan_the_others_run(plan: Plan, provider: ModelServer, max_p
     planning = await plan(BOTH)
     provider.say(action("plan", steps=STEPS), answer("so be it"))
     story = await planning.tell(limits={"max_parallel": max_parallel})
-    await told(planning, story, provider, 2)
+    await handling(planning, story, provider, 2)
     assert [observed.observation for observed in story.of("observed") if observed.status == "succeeded"] == [{"text": "found x"}]
 
 
@@ -59,7 +59,7 @@ async def test_a_join_is_a_call_too(plan: Plan, provider: ModelServer) -> None:
     planning = await plan(BOTH)
     provider.say(action("plan", steps=STEPS[1:2], join={"node": "pay", "args": {}}), answer("so be it"))
     story = await planning.tell()
-    await told(planning, story, provider, 1)
+    await handling(planning, story, provider, 1)
     assert "found x" in provider.ledger[-1].text
 
 
@@ -72,5 +72,5 @@ async def test_native_calls(plan: Plan, provider: ModelServer) -> None:
         Say(tool_calls=[{"name": "final_response", "arguments": '{"answer": "so be it"}'}]),
     )
     story = await planning.tell()
-    await told(planning, story, provider, 1)
+    await handling(planning, story, provider, 1)
     assert "cannot be given yet" in str(provider.ledger[0].body["tools"])

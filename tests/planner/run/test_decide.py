@@ -11,7 +11,7 @@ from contracts.faults import Fault
 from contracts.payload import Usage
 from services.planner.effects import executor, model_call
 from services.planner.run.advance import advance
-from services.planner.run.commands import Ack, Append, Ask, Close, Open, Say, Silent, Told
+from services.planner.run.commands import Abandon, Ack, Append, Ask, Close, Handling, Open, Say
 from services.planner.run.decide import comes_to, text_of
 from services.planner.run.decision import Decision, Failed, Final, Invalid
 from services.planner.run.state import Run, fold
@@ -39,42 +39,42 @@ class Clocked:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.world = World()
-        self.told: Told = self.world.told("REQUESTS:1", started=started())
+        self.handling: Handling = self.world.handling("REQUESTS:1", started=started())
         self.shown: dict[tuple[int, int], str] = {}
 
     def tick(self) -> int:
         """Time goes on, at times by a minute."""
-        self.told.now += self.rng.choice([1, 1, 20_000, 60_000])
-        return self.told.now
+        self.handling.now += self.rng.choice([1, 1, 20_000, 60_000])
+        return self.handling.now
 
     def ask(self, key: tuple[int, int]) -> None:
         """The model replies: the reply is resolved, shown, and then stored for a while."""
-        world, told = self.world, self.told
+        world, handling = self.world, self.handling
         decision = comes_to(world.run, self.rng.choice(REPLIES), self.tick(), world.rules)
         again = isinstance(decision, Final) and decision.restate
         self.shown[key] = "void" if again else text_of(world.run, decision)
-        told.decision = decision
+        handling.decision = decision
         self.tick()
 
     def play(self) -> None:
         """Handle the request to its end."""
-        world, told = self.world, self.told
+        world, handling = self.world, self.handling
         while True:
-            match advance(world.run, told, world.rules):
+            match advance(world.run, handling, world.rules):
                 case Append(events):
-                    world.write(told, events)
+                    world.write(handling, events)
                     self.shown |= {(event.action_seq, event.attempt): event.text for event in events if isinstance(event, Chunk)}
                 case Ask(asked):
                     self.ask((asked.turn, asked.attempt))
                 case Say(asked, answer):
                     self.shown[asked.turn, asked.attempt] = text_of(world.run, answer)
-                    told.decision, told.unsaid = replace(answer, restate=False), None
+                    handling.decision, handling.answer_to_restate = replace(answer, restate=False), None
                     self.tick()
                 case Open():
-                    told.opened = True
+                    handling.opened = True
                 case Close():
-                    told.closed = True
-                case Ack() | Silent():
+                    handling.closed = True
+                case Ack() | Abandon():
                     return
 
 
@@ -92,17 +92,17 @@ def test_what_is_recorded_was_shown_whatever_the_clock_does(seed: int) -> None:
 def test_a_resolution_stands() -> None:
     """A reply that was to be repaired in time is not salvaged later, when nobody can be shown the text any more."""
     world = World()
-    told = world.told("REQUESTS:1", started=started())
-    world.play(told)
-    told.decision = comes_to(world.run, SALVAGED, DEADLINE - 1, world.rules)
-    told.now = DEADLINE + 1
-    todo = advance(world.run, told, world.rules)
-    assert isinstance(todo, Append)
+    handling = world.handling("REQUESTS:1", started=started())
+    world.play(handling)
+    handling.decision = comes_to(world.run, SALVAGED, DEADLINE - 1, world.rules)
+    handling.now = DEADLINE + 1
+    command = advance(world.run, handling, world.rules)
+    assert isinstance(command, Append)
     later = Run()
-    fold(later, 1, told.now, [*world.written[0], *todo.events])
+    fold(later, 1, handling.now, [*world.written[0], *command.events])
     assert isinstance(later.terminal, Done)
     assert later.terminal.reason == "budget_exhausted"
-    assert [event.text for event in todo.events if isinstance(event, Chunk)] == [later.terminal.raw_answer]
+    assert [event.text for event in command.events if isinstance(event, Chunk)] == [later.terminal.raw_answer]
 
 
 async def test_a_run_whose_deadline_passes_between_showing_and_recording(

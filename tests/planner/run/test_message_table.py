@@ -10,22 +10,22 @@ from contracts.inbox import TimerFired
 from services.planner.run import advance as module
 from services.planner.run.advance import advance
 from services.planner.run.commands import (
+    Abandon,
     Ack,
     Append,
     Ask,
     Close,
     Dispatch,
+    Handling,
     KeepContext,
     Open,
     ReadShown,
     SetTimer,
-    Silent,
-    Told,
     Wake,
 )
 from tests.planner.run.test_advance import World, calls, finished, started
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 STATES = ("run not started", "model in flight", "calls open", "paused", "run ended")
 EVENTS = re.compile(
     r"\b(?:run_started|asked|observed|called|step|paused|topped_up|resumed|stopping|done|cancelled|error)\b",
@@ -48,46 +48,46 @@ def cells(text: str) -> dict[tuple[str, str], str]:
 TABLE = cells(module.__doc__ or "")
 
 
-def handle(world: World, told: Told) -> list[object]:
+def handle(world: World, handling: Handling) -> list[object]:
     """Handle a message until it is acknowledged, or the model is to be asked; returns the moves."""
     moves: list[object] = []
     while True:
-        todo = advance(world.run, told, world.rules)
-        moves.append(todo)
-        carry_out(world, told, todo)
-        if isinstance(todo, Ack | Silent | Ask):
+        command = advance(world.run, handling, world.rules)
+        moves.append(command)
+        carry_out(world, handling, command)
+        if isinstance(command, Ack | Abandon | Ask):
             return moves
 
 
-def carry_out(world: World, told: Told, todo: object) -> None:
+def carry_out(world: World, handling: Handling, command: object) -> None:
     """Note what a handler would have done."""
-    match todo:
+    match command:
         case Append(events):
-            world.write(told, events)
+            world.write(handling, events)
         case KeepContext():
-            told.kept = True
+            handling.kept = True
         case Open():
-            told.opened = True
+            handling.opened = True
         case Dispatch(sent, _):
-            told.dispatched.update(call.call_id for call in sent)
+            handling.dispatched.update(call.call_id for call in sent)
         case SetTimer(name, at):
-            told.timers.add((name, at))
+            handling.timers.add((name, at))
         case Wake():
-            told.woken = True
+            handling.woken = True
         case ReadShown():
-            told.shown = "seen"
+            handling.shown = "seen"
         case Close():
-            told.closed = True
+            handling.closed = True
 
 
 def asking(**limits: object) -> Play:
     """The model is being asked."""
-    return lambda world: world.play(world.told(OWNER, started=started(**limits)))
+    return lambda world: world.play(world.handling(OWNER, started=started(**limits)))
 
 
 def calling(count: int = 1, /, **limits: object) -> Play:
     """So many calls are open, or wait for a place."""
-    return lambda world: world.play(world.told(OWNER, started=started(**limits)), calls(count))
+    return lambda world: world.play(world.handling(OWNER, started=started(**limits)), calls(count))
 
 
 def pausing(before: Play) -> Play:
@@ -95,7 +95,7 @@ def pausing(before: Play) -> Play:
 
     def play(world: World) -> None:
         before(world)
-        handle(world, world.told("INBOX:5", "timer", timer=DEADLINE))
+        handle(world, world.handling("INBOX:5", "timer", timer=DEADLINE))
         assert world.run.paused is not None
 
     return play
@@ -104,7 +104,7 @@ def pausing(before: Play) -> Play:
 def ended(world: World) -> None:
     """A run that somebody has ended."""
     calling()(world)
-    handle(world, world.told("INBOX:6", "cancel"))
+    handle(world, world.handling("INBOX:6", "cancel"))
 
 
 GRACE: dict[str, object] = {"grace_s": 5, "deadline_s": 60}
@@ -113,8 +113,8 @@ GRACE: dict[str, object] = {"grace_s": 5, "deadline_s": 60}
 def freeing(world: World) -> None:
     """A call waits, and a place became free while the run was paused, which it is no longer."""
     pausing(calling(2, max_parallel=1, **GRACE))(world)
-    handle(world, world.told("INBOX:6", "call_finished", finished=finished("1-1")))
-    handle(world, told(world, "top_up"))
+    handle(world, world.handling("INBOX:6", "call_finished", finished=finished("1-1")))
+    handle(world, handling(world, "top_up"))
 
 
 PLAYS: dict[str, list[Play]] = {
@@ -134,20 +134,20 @@ PLAYS: dict[str, list[Play]] = {
 """The ways into each state that make a difference."""
 
 
-def told(world: World, message: str) -> Told:
+def handling(world: World, message: str) -> Handling:
     """One handling of a message, by another process than the ones before."""
     match message.split():
         case ["request"]:
-            return world.told(OWNER, holder="second", started=started(), context=True)
+            return world.handling(OWNER, holder="second", started=started(), context=True)
         case ["call_finished"]:
-            return world.told("INBOX:9", "call_finished", finished=finished("1-1"))
+            return world.handling("INBOX:9", "call_finished", finished=finished("1-1"))
         case ["timer", name]:
             at = world.run.paused.until if world.run.paused is not None and name == "pause" else DEADLINE.at
-            return world.told("INBOX:9", "timer", timer=TimerFired.model_validate({"timer": name, "at": at}))
+            return world.handling("INBOX:9", "timer", timer=TimerFired.model_validate({"timer": name, "at": at}))
         case ["top_up"]:
-            return world.told("INBOX:9", "top_up", limits={"max_steps": 3, "deadline_s": 60}, wish="INBOX:9")
+            return world.handling("INBOX:9", "top_up", limits={"max_steps": 3, "deadline_s": 60}, top_up_id="INBOX:9")
         case _:
-            return world.told("INBOX:9", message)
+            return world.handling("INBOX:9", message)
 
 
 @pytest.mark.parametrize(("message", "state"), TABLE)
@@ -159,7 +159,7 @@ def test_a_cell_says_what_happens(message: str, state: str) -> None:
         world = World()
         play(world)
         before = len(world.types())
-        found = handle(world, told(world, message))
+        found = handle(world, handling(world, message))
         assert isinstance(found[-1], Ack | Ask)
         written |= set(world.types()[before:])
         moves += found

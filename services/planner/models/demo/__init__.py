@@ -1,8 +1,8 @@
-"""`builtin/rehearsal`: a rule-based stand-in for a language model, so that a fresh checkout answers and tests repeat.
+"""`builtin/rehearsal`: the demo model, which replies by rules, so that a fresh checkout answers and tests repeat.
 
-It reads the same prompt as any model and replies on the same wire: it chooses a tool by the words of the question, fills the arguments
-from the question and the schema, never from thin air, answers from what the tool returned, and says in `warnings` what it is.
-Deterministic; no I/O; knows no tool by name.
+It reads the same prompt as any model, and replies in the same form. It chooses a tool by the words of the question, fills
+the arguments from the question and the schema only, answers from the tool's result, and names itself in `warnings`.
+Deterministic; no I/O; no rule names a tool.
 """
 
 import re
@@ -25,5 +25,5 @@ def play(messages: Sequence[dict[str, Any]]) -> Act:
 
 
 def pieces(text: str) -> Iterator[str]:
-    """Cut a text into the small pieces in which a model would say it."""
+    """Split a text into small pieces, like the deltas of a model."""
     yield from _PIECE.findall(text)

@@ -1,4 +1,4 @@
-"""From a situation to one action, with reasons."""
+"""Chooses one action for a situation, and gives the reasons."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,29 +10,29 @@ from services.planner.models.demo.choosing import Choice
 from services.planner.models.demo.reading import Situation, Tried
 
 NAME = "builtin/rehearsal"
-WARNING = f"{NAME} answered: a rule-based stand-in, not a language model; configure RUNWIRE_MODEL"
-_PATIENCE = 4
-"""Steps after which it answers with what it has."""
+WARNING = f"{NAME} answered: a rule-based demo model, not a language model; configure RUNWIRE_MODEL"
+MAX_ATTEMPTS = 4
+"""After this many steps it answers from the results so far."""
 _NEEDED = "Set RUNWIRE_MODEL, or a provider's key such as OPENAI_API_KEY, and a language model answers instead."
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """One reply: what the rehearsal thought, and the text of its action."""
+    """One reply of the demo model: its reasoning, and the text of its action."""
 
     reasoning: str
     text: str
 
 
 def act(situation: Situation) -> Act:
-    """Decide. Answers from what succeeded last; else calls the best tool not tried yet; else says what is missing."""
+    """Choose: answer from the last success, else call the best tool not tried yet, else name what is missing."""
     last = situation.tried[-1] if situation.tried else ()
     succeeded = [tried for tried in last if tried.reason is None]
     failed = [tried for tried in last if tried.reason is not None]
     if succeeded:
         reasoning = f"{_listed([tried.tool for tried in succeeded])} answered. That is what I can say."
         return _answer(situation, reasoning, _from_results(succeeded, failed))
-    if not situation.must_answer and len(situation.tried) < _PATIENCE:
+    if not situation.must_answer and len(situation.tried) < MAX_ATTEMPTS:
         if not situation.tried and (several := choosing.parts(situation)):
             return _plan(situation, several)
         without = {tried.tool for step in situation.tried for tried in step}
@@ -71,7 +71,7 @@ def _from_failures(failures: list[Tried]) -> str:
 
 
 def _without_tools(situation: Situation) -> str:
-    who = f"I am {NAME}, the rule-based stand-in that replies when no language model is configured."
+    who = f"I am {NAME}, the rule-based demo model that replies when no language model is configured."
     if not situation.tools:
         return f"{who} I know nothing by myself, and no tools are running here that I could ask. {_NEEDED}"
     names = [tool.name for tool in situation.tools]
@@ -82,7 +82,7 @@ def _without_tools(situation: Situation) -> str:
 def _answer(situation: Situation, reasoning: str, text: str, *, followup: bool = False) -> Act:
     if situation.images:
         given = "an image" if len(situation.images) == 1 else f"{len(situation.images)} images"
-        text = f"{text}\n\nI was given {given} ({_listed(list(situation.images))}), and cannot see: I am only a stand-in for a model."
+        text = f"{text}\n\nI was given {given} ({_listed(list(situation.images))}), and cannot see: I am only a demo model."
     if situation.text_alone:
         return Act(reasoning, text)
     args: dict[str, Any] = {"answer": text, "warnings": [WARNING]}

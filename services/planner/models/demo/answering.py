@@ -1,4 +1,4 @@
-"""Say in words what tools returned."""
+"""Turns the results of tools into sentences."""
 
 import re
 from typing import Any
@@ -14,11 +14,11 @@ _BODIES = ("snippet", "text", "content", "passage", "summary", "excerpt", "descr
 _ARTIFACT = re.compile(r"<artifact:[^>]*>")
 _LONGEST = 2_000
 _LISTED = 5
-_DEEPEST = 4
+MAX_DEPTH = 4
 
 
 def tell(tried: Tried) -> str:
-    """The outcome of a successful call as an answer."""
+    """Return the result of a successful call as an answer."""
     value = _number(tried.observation)
     expression = next((tried.args[key] for key in _EXPRESSION_KEYS if isinstance(tried.args.get(key), str)), None)
     if value is not None and expression:
@@ -40,9 +40,9 @@ def _number(observation: Any) -> str | None:
 def _say(value: Any, depth: int) -> str:
     if isinstance(value, str):
         return _ARTIFACT.sub("(attached)", value)
-    if isinstance(value, dict) and depth < _DEEPEST:
+    if isinstance(value, dict) and depth < MAX_DEPTH:
         return _say_object(value, depth)
-    if isinstance(value, list) and depth < _DEEPEST:
+    if isinstance(value, list) and depth < MAX_DEPTH:
         return _say_list(value, depth)
     return "" if value is None else orjson.dumps(value, default=str).decode()
 

@@ -1,4 +1,4 @@
-"""Fill a tool's arguments from the question, by its schema. What the question does not hold is left out; nothing is invented."""
+"""Fills a tool's arguments from the question, by its schema. Arguments that the question lacks are left out."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -20,14 +20,14 @@ _UPPER = stems("symbol ticker currency code from to base target unit")
 _PROPER = stems("city place location country name customer person user company region state author country town team project product")
 _FORMAL = stems("sql code command script pattern regex json html xml python shell selector format program")
 _FORMATS = frozenset({"uri", "url", "email", "date", "date-time"})
-_DEEPEST = 4
-_MOST = 2_000
-"""Arguments that are looked at, those inside others included: by references a small schema may have any number of them."""
+MAX_DEPTH = 4
+MAX_ARGUMENTS = 2_000
+"""Arguments that are examined, nested ones included: through references, a small schema can have any number."""
 _MISSING = object()
 
 
 def fill(schema: dict[str, Any], evidence: Evidence, context: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Arguments that the schema accepts, or None when the question does not hold what is required."""
+    """Return arguments that the schema accepts, or None if the question lacks a required one."""
     try:
         args = _Filling(schema, evidence, context).object(schema, 0)
         return args if isinstance(args, dict) and not complaints(args, schema) else None
@@ -37,7 +37,7 @@ def fill(schema: dict[str, Any], evidence: Evidence, context: Mapping[str, Any])
 
 def resolve(schema: Any, root: dict[str, Any]) -> dict[str, Any]:
     """Follow a local reference, and take the first member that is not null of a union."""
-    for _ in range(_DEEPEST):
+    for _ in range(MAX_DEPTH):
         if not isinstance(schema, dict):
             return {}
         if isinstance(reference := schema.get("$ref"), str) and reference.startswith("#/"):
@@ -63,14 +63,14 @@ def kind_of(schema: dict[str, Any]) -> str:
 
 
 class _Filling:
-    """One attempt. `used` holds the spans of the question that are spent."""
+    """One attempt. `used`: spans of the question that are used already."""
 
     def __init__(self, root: dict[str, Any], evidence: Evidence, context: Mapping[str, Any]) -> None:
         self._root = root
         self._evidence = evidence
         self._context = context
         self._used: list[Span] = []
-        self._left = _MOST
+        self._left = MAX_ARGUMENTS
 
     def object(self, schema: dict[str, Any], depth: int) -> Any:
         """Required arguments, then the others that the question names; `_MISSING` when a required one is not to be had."""
@@ -105,7 +105,7 @@ class _Filling:
             value = self._flag(name)
         elif kind == "array":
             value = self._list(name, resolve(schema.get("items"), self._root), required=required)
-        elif kind == "object" and depth < _DEEPEST and (required or schema.get("required")):
+        elif kind == "object" and depth < MAX_DEPTH and (required or schema.get("required")):
             value = self.object(schema, depth + 1)
         elif kind == "string":
             value = self._string(name, schema, required=required)

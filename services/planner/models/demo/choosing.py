@@ -1,4 +1,4 @@
-"""Choose the tool that a question seems to want, by its words and by what it holds."""
+"""Chooses the tool that fits a question, by the words and the values in the question."""
 
 import re
 from collections import Counter
@@ -12,7 +12,7 @@ from services.planner.models.demo.reading import Situation, Tool
 from services.planner.models.demo.words import stems, words
 
 ENOUGH = 0.9
-"""A tool below this has nothing to do with the question."""
+"""Minimum score of a tool that fits the question."""
 _NAME, _TAG, _ARGUMENT, _DESCRIPTION = 3.0, 2.0, 1.5, 1.0
 _HOLDS_EXPRESSION, _HOLDS_FILE, _HOLDS_ADDRESS, _HOLDS_MONEY, _ASKS_TEXTS, _MIGHT_KNOW = 10.0, 5.0, 5.0, 4.0, 4.0, ENOUGH
 _SEARCHING = stems(
@@ -31,7 +31,7 @@ _CLAUSE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A tool with its arguments, and how much speaks for it."""
+    """A tool with its arguments and its score."""
 
     tool: Tool
     args: dict[str, Any]

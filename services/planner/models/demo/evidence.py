@@ -1,4 +1,4 @@
-"""What a question holds that an argument can be made of: expressions, files, addresses, quotations, numbers, dates, names."""
+"""Finds values for arguments in a question: expressions, files, addresses, quotations, numbers, dates, names."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _QUOTED = re.compile(r"\"([^\"]+)\"|“([^”]+)”|«([^»]+)»|`([^`]+)`|(?<!\
 _URL = re.compile(r"https?://[^\s<>\"')\]]*[^\s<>\"')\].,;:!?]")
 _EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _FILE = re.compile(r"(?<![\w@])(?:[\w.~-]*/)*[\w-]+(?:\.[\w-]+)*\.[A-Za-z][A-Za-z0-9]{0,4}\b(?!\.\w|/)")
-_READ = 2_000
+MAX_QUESTION_CHARACTERS = 2_000
 _NO_FILES = frozenset({"e.g", "i.e"})
 _DATE = re.compile(r"\b\d{4}-\d\d-\d\d\b")
 _DAYS = {"today": 0, "tomorrow": 1, "yesterday": -1}
@@ -53,7 +53,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """All pieces of one question, in reading order. Pieces of different kinds may overlap; whoever uses one uses up its span."""
+    """All values of one question, in reading order. Values of different kinds may overlap; a span is used once."""
 
     text: str
     asked_on: str | None = None
@@ -72,7 +72,7 @@ class Evidence:
 
 def gather(text: str, asked_on: str | None = None) -> Evidence:
     """Find every piece of the question, of a very long one in its beginning."""
-    whole, text = text, text[:_READ]
+    whole, text = text, text[:MAX_QUESTION_CHARACTERS]
     urls, emails, dates = _all(_URL, text), _all(_EMAIL, text), _dates(text, asked_on)
     quoted = [Found(next(group for group in hit.groups() if group), hit.span()) for hit in _QUOTED.finditer(text)]
     files = [found for found in _all(_FILE, text) if not _inside(found.span, urls + emails) and found.text.lower() not in _NO_FILES]

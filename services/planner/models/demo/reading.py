@@ -1,4 +1,7 @@
-"""Read the prompt back: the question, the tools, and what was tried so far. The marks are those of `services.planner.conversation`."""
+"""Reads the question, the tools and the results so far from the prompt.
+
+The markers are those that `services.planner.conversation` writes.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -31,7 +34,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A tool call and what came of it. `reason` is set where it failed."""
+    """A tool call and its outcome. `reason` is set if it failed."""
 
     tool: str
     args: dict[str, Any]
@@ -41,7 +44,7 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What a decision rests on. `tried` is a list of steps, each with its calls."""
+    """The input of a decision. `tried`: the steps so far, each with its calls."""
 
     question: str
     tools: tuple[Tool, ...] = ()
@@ -56,7 +59,7 @@ class Situation:
 
 
 def read(messages: Sequence[dict[str, Any]]) -> Situation:
-    """Read a conversation. One without our marks is a question with no tools."""
+    """Read a conversation. Without markers, all of it is a question, and there are no tools."""
     said = [(str(message.get("role")), _text(message.get("content"))) for message in messages]
     system = "\n".join(text for role, text in said if role == "system")
     first = next((number for number, (role, _) in enumerate(said) if role == "user"), len(said))
@@ -141,7 +144,7 @@ def _calls(action: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _outcome(line: dict[str, Any], called: str, args: dict[str, Any]) -> Tried:
-    """One result; a line that was shortened since is no JSON any more, and only says that the tool was called."""
+    """Read one result. A shortened line is not JSON any more, and only shows that the tool was called."""
     tool = str(line.get("tool") or called)
     if line.get("status") == "succeeded":
         return Tried(tool, args, line.get("observation"))

@@ -7,8 +7,8 @@ from services.planner.replies.actions.names import CONTROL_KEYS, FINAL_FIELDS, S
 from services.planner.replies.actions.values import answer_keys, answer_text, as_object, pick_answer
 from services.planner.replies.strict_json import ANSWER_KEYS
 
-_MOST_TOLD = 20
-_LONGEST_TOLD = 40
+MAX_KEYS_LISTED = 20
+MAX_KEY_CHARACTERS = 40
 _ENVELOPE = frozenset({"role", "type", "tool_calls", "function_call", "refusal"})
 _MAY_STAND_BESIDE = frozenset({*CONTROL_KEYS, *FINAL_FIELDS, *ANSWER_KEYS, *_ENVELOPE})
 
@@ -69,8 +69,8 @@ def _warn_of_dropped(
         answers = ["args", *answers]
     dropped = [f"`{key}` was dropped: the answer is in `{answers[0]}`" for key in answers[1:]]
     known = {*fields, *beside, *CONTROL_KEYS, *ANSWER_KEYS, *_ENVELOPE}
-    dropped += [f"`{key[:_LONGEST_TOLD]}` was dropped: it stands beside `args`" for key in action if key not in known]
-    warnings += dropped[:_MOST_TOLD]
+    dropped += [f"`{key[:MAX_KEY_CHARACTERS]}` was dropped: it stands beside `args`" for key in action if key not in known]
+    warnings += dropped[:MAX_KEYS_LISTED]
 
 
 def _encoded(text: str) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ from services.planner.replies.actions.names import opcode_of
 from services.planner.replies.actions.plan import has_steps
 
 FIELDS = ("thought", "next_node", "args", "plan", "join")
-_SHOWN = 40
+MAX_VALUE_CHARACTERS = 40
 
 
 def five_field_deviation(obj: Mapping[str, Any], tools: AbstractSet[str]) -> str:
@@ -20,7 +20,7 @@ def five_field_deviation(obj: Mapping[str, Any], tools: AbstractSet[str]) -> str
         obj = inner
     odd = [key for key in obj if key not in FIELDS]
     if odd:
-        return f"`{odd[0][:_SHOWN]}` is no field of an action; it has `thought`, `next_node`, `args`, `plan` and `join` only"
+        return f"`{odd[0][:MAX_VALUE_CHARACTERS]}` is no field of an action; it has `thought`, `next_node`, `args`, `plan` and `join` only"
     if "next_node" not in obj:
         return "`next_node` is missing"
     node, plan = obj["next_node"], obj.get("plan")

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 from contracts.actions import PlannerAction
-from services.planner.replies.actions.fast_path import honest_object
+from services.planner.replies.actions.fast_path import well_formed_object
 from services.planner.replies.actions.five import five_field_deviation
 from services.planner.replies.actions.names import THINK_TAGS, ActionFormat
 from services.planner.replies.actions.reading import Reading, Shape, read_object, shape_of
@@ -22,7 +22,7 @@ _TAGS = re.compile(rf"</?(?:{'|'.join(THINK_TAGS)})>", re.IGNORECASE)
 _WORD = re.compile(r"[A-Za-z0-9_-]+")
 _CALLING = frozenset({"next_node", "args", "arguments", "parameters", "tool", "tool_args", "steps", "plan"})
 """Keys of what was to call something."""
-_EXCERPT = 40
+EXCERPT_CHARACTERS = 40
 
 
 def _expected(action_format: ActionFormat, tools: AbstractSet[str]) -> str:
@@ -73,8 +73,8 @@ def normalize_action(
     """
     given = text_or_mapping.decode(errors="replace") if isinstance(text_or_mapping, bytes | bytearray) else text_or_mapping
     native = mend(reasoning_content).strip() if isinstance(reasoning_content, str) else ""
-    if isinstance(given, str) and (honest := _honest(given, native, tools, action_format)):
-        return honest
+    if isinstance(given, str) and (normalized := _read_well_formed(given, native, tools, action_format)):
+        return normalized
     reply = _of_text(_decoded(given), tools) if isinstance(given, str) else _of_value(given)
     result = _strict(reply, tools) if action_format == "unified" else _lenient(reply, tools, action_format)
     cause = f"{result.complaint[:1].upper()}{result.complaint[1:]}." if result.error else ""
@@ -82,13 +82,13 @@ def normalize_action(
     return result._replace(reasoning=native or result.reasoning, complaint=complaint, cause=cause)
 
 
-def _honest(text: str, native: str, tools: AbstractSet[str], action_format: ActionFormat) -> Normalized | None:
+def _read_well_formed(text: str, native: str, tools: AbstractSet[str], action_format: ActionFormat) -> Normalized | None:
     """The action of a reply that is one strict object with a node and nothing else, blanks aside: what most replies are.
 
     None for all others, wrong ones included; the long way would say the same of these.
     """
     text = text.strip(" \t\r\n")
-    read = honest_object(text, 0) if text.startswith('{"') and text.endswith("}") else None
+    read = well_formed_object(text, 0) if text.startswith('{"') and text.endswith("}") else None
     if read is None or "next_node" not in read[0] or (action_format in _CHECKS and _CHECKS[action_format](read[0], tools)):
         return None
     reading = read_object(read[0], tools)
@@ -255,5 +255,5 @@ def _place(broken: Broken) -> str:
     error, text = broken.error, broken.text
     line = text.count("\n", 0, error.position) + 1
     column = error.position - (text.rfind("\n", 0, error.position) + 1) + 1
-    near = mend(text[max(0, error.position - _EXCERPT) : error.position]).replace("\n", " ")
+    near = mend(text[max(0, error.position - EXCERPT_CHARACTERS) : error.position]).replace("\n", " ")
     return f"the reply is no valid JSON: {error.cause}, at line {line}, column {column}, after `{near}`"

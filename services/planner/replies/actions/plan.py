@@ -22,9 +22,9 @@ def plan_args(action: Mapping[str, Any], *, args_first: bool, warnings: list[str
     """
     args = as_object_or_list(action.get("args"))
     places: list[Any] = [args, action] if args_first else [action, args]
-    steps, holder = next((found for place in places if (found := _steps_in(place)) is not None), (None, {}))
+    steps, container = next((found for place in places if (found := _steps_in(place)) is not None), (None, {}))
     result: dict[str, Any] = {"steps": _clean(steps, warnings)}
-    joins = (place.get("join") for place in (holder, action, args) if isinstance(place, dict))
+    joins = (place.get("join") for place in (container, action, args) if isinstance(place, dict))
     join = _join(next((join for join in joins if join is not None), None), warnings)
     return result | ({"join": join} if join else {})
 
@@ -80,6 +80,6 @@ def _join(join: Any, warnings: list[str]) -> dict[str, Any] | None:
     if node is None:
         return None
     args, inject = _args(join), join.get("inject")
-    told = as_object(args)
-    told_or_wrong = args if told is None else told
-    return {"node": node} | ({"args": told_or_wrong} if told_or_wrong else {}) | ({"inject": inject} if inject is not None else {})
+    parsed = as_object(args)
+    parsed_or_given = args if parsed is None else parsed
+    return {"node": node} | ({"args": parsed_or_given} if parsed_or_given else {}) | ({"inject": inject} if inject is not None else {})

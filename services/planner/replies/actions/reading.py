@@ -18,9 +18,9 @@ from services.planner.replies.strict_json import ANSWER_KEYS
 _TELLING_KEYS = frozenset(
     {"next_node", "args", "plan", "steps", "action", "name", "tool", "tool_calls", "function_call", "function", *ANSWER_KEYS}
 )
-_DEEPEST_NESTING = 3
-_MOST_KEYS_TOLD = 8
-_LONGEST_TOLD = 40
+MAX_NESTING = 3
+MAX_KEYS_LISTED = 8
+MAX_KEY_CHARACTERS = 40
 
 
 class Shape(IntEnum):
@@ -50,7 +50,7 @@ def shape_of(obj: Mapping[str, Any], level: int = 0) -> Shape:
         return Shape.NODE
     if calls_of(obj) or obj.get("plan") is not None or has_steps(obj):
         return Shape.CALL
-    inner = nested_action(obj) if level < _DEEPEST_NESTING else None
+    inner = nested_action(obj) if level < MAX_NESTING else None
     if inner is not None and shape_of(inner, level + 1) is not Shape.OTHER:
         return Shape.CALL
     return Shape.ANSWER if has_answer(obj) else Shape.OTHER
@@ -67,7 +67,7 @@ def read_object(obj: Mapping[str, Any], tools: AbstractSet[str], level: int = 0)
         return Reading(first.action, thought, first.complaint, first.warnings, tuple(calls[1:]))
     if obj.get("plan") is not None or has_steps(obj):
         return _plan(obj, thought, args_first=False)
-    inner = nested_action(obj) if level < _DEEPEST_NESTING else None
+    inner = nested_action(obj) if level < MAX_NESTING else None
     if inner is not None and shape_of(inner, level + 1) is not Shape.OTHER:
         nested = read_object(inner, tools, level + 1)
         return Reading(nested.action, thought or nested.thought, nested.complaint, nested.warnings, nested.further)
@@ -127,8 +127,8 @@ def _thought(obj: Mapping[str, Any]) -> str | None:
 def _keys(obj: Mapping[str, Any]) -> str:
     if not obj:
         return "it is empty"
-    told = ", ".join(f"`{key[:_LONGEST_TOLD]}`" for key in list(obj)[:_MOST_KEYS_TOLD])
-    return f"its keys are {told}" + (", …" if len(obj) > _MOST_KEYS_TOLD else "")
+    keys = ", ".join(f"`{key[:MAX_KEY_CHARACTERS]}`" for key in list(obj)[:MAX_KEYS_LISTED])
+    return f"its keys are {keys}" + (", …" if len(obj) > MAX_KEYS_LISTED else "")
 
 
 def _type(value: Any) -> str:

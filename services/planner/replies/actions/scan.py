@@ -17,12 +17,12 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from services.planner.replies.actions.fast_path import honest_object
+from services.planner.replies.actions.fast_path import well_formed_object
 from services.planner.replies.actions.names import THINK_TAGS, is_argument, lead_on
 from services.planner.replies.strict_json import MAX_DEPTH, NotJson, Reader
 
-_DEEPEST_ENCODING = 3
-_MOST_PIECES = 20_000
+MAX_ENCODINGS = 3
+MAX_PIECES = 20_000
 """More than the answer stream looks at, so that nothing is shown of what is not found in the end."""
 _NAMES = "|".join(THINK_TAGS)
 _QUOTES = r"\"'`\u2018\u2019\u201c\u201d"
@@ -82,14 +82,14 @@ _Step = Generator[Found | Broken, None, int | None]
 class Scan:
     """One reading of a text. With `skip_thoughts` the content of think tags is passed over, and `thoughts` tells whether there was any.
 
-    `looked_at` counts the characters examined, those twice that were examined twice; `first_fence` is where the first code fence begins;
+    `characters_examined` counts a character each time that it is examined; `first_fence` is where the first code fence begins;
     `node` is where a node is first spoken of outside of all objects; `cut`: the text ends where an object was about to begin.
     """
 
     def __init__(self, text: str, *, skip_thoughts: bool = True, level: int = 0) -> None:
         self.thoughts = False
         self.cut = False
-        self.looked_at = 0
+        self.characters_examined = 0
         self.first_fence: int | None = None
         self.node: int | None = None
         self._text = text
@@ -108,7 +108,7 @@ class Scan:
     def items(self) -> Iterator[Found | Broken]:
         """The objects and the broken ones, in the order of the text."""
         here: int | None = 0
-        while here is not None and self._pieces < _MOST_PIECES:
+        while here is not None and self._pieces < MAX_PIECES:
             notable = _NOTABLE.search(self._text, here)
             self._pass(here, notable.start() if notable else len(self._text))
             if notable is None:
@@ -126,7 +126,7 @@ class Scan:
         """Take in the prose up to `end`."""
         if here == end:
             return
-        self.looked_at += end - here
+        self.characters_examined += end - here
         prose = self._text[here:end]
         self._lead = lead_on(self._lead, prose)
         if self.node is None and _NODE_WORD in prose.lower() and (node := _NODE.search(prose)):
@@ -167,7 +167,7 @@ class Scan:
                     break
         else:
             self._walked = len(self._text)
-        self.looked_at += self._walked - start
+        self.characters_examined += self._walked - start
 
     def _fence(self, start: int) -> int:
         self._fenced = not self._fenced
@@ -181,7 +181,7 @@ class Scan:
         if not self._skip_thoughts or name in self._unclosed:
             return tag.end()
         closing = re.compile(f"</{name}>", re.IGNORECASE).search(self._text, tag.end())
-        self.looked_at += (closing.end() if closing else len(self._text)) - tag.end()
+        self.characters_examined += (closing.end() if closing else len(self._text)) - tag.end()
         if closing is None:
             self._unclosed.add(name)
             return tag.end()
@@ -200,7 +200,7 @@ class Scan:
                 self._pass(start, end)
                 return end
             return (yield from self._broken(start, error))
-        self.looked_at += end - start
+        self.characters_examined += end - start
         for item in _objects(value):
             yield Found(item, start, end, self._fenced, self._doubted, lead)
         return end
@@ -210,8 +210,8 @@ class Scan:
         if self._tried or self._text[start] != "{":
             return None
         self._tried = True
-        read = honest_object(self._text, start)
-        self.looked_at += 0 if read else len(self._text) - start
+        read = well_formed_object(self._text, start)
+        self.characters_examined += 0 if read else len(self._text) - start
         return read
 
     def _is_prose(self, start: int, error: NotJson) -> bool:
@@ -224,7 +224,7 @@ class Scan:
 
     def _broken(self, start: int, error: NotJson, *, was_action: bool = False) -> _Step:
         end = self._end_of_broken(error.position, error.depth)
-        self.looked_at += end - start
+        self.characters_examined += end - start
         region = self._text[start:end]
         was_action = was_action or _WAS_ACTION.search(region) is not None
         yield Broken(error, self._text, was_action)
@@ -232,7 +232,7 @@ class Scan:
             self._doubted = True
             return end
         fence = -1 if _MAY_BE_SHOWN.search(region) else self._text.find("```", end)
-        self.looked_at += max(0, fence - end)
+        self.characters_examined += max(0, fence - end)
         return fence if fence >= 0 else None
 
     def _end_of_broken(self, here: int, depth: int) -> int:
@@ -253,11 +253,11 @@ class Scan:
         try:
             inner, end = self._reader.read_string(start)
         except NotJson as error:
-            self.looked_at += error.position - start
+            self.characters_examined += error.position - start
             yield Broken(error, self._text, _WAS_ACTION.search(self._text, start) is not None)
             return None
-        self.looked_at += end - start
-        if self._level >= _DEEPEST_ENCODING:
+        self.characters_examined += end - start
+        if self._level >= MAX_ENCODINGS:
             return end
         scan = Scan(inner, skip_thoughts=self._skip_thoughts, level=self._level + 1)
         for item in scan.items():
@@ -266,7 +266,7 @@ class Scan:
             else:
                 yield item
                 end = -1 if item.was_action else end
-        self.looked_at += scan.looked_at
+        self.characters_examined += scan.characters_examined
         if self.node is None and scan.node is not None:
             self.node = start
         return end if end >= 0 else None

@@ -49,5 +49,5 @@ def _mode(fields: dict[str, Any], alias_mode: str | None) -> Any:
 def _strategy(text: str) -> str:
     """A merge strategy in its own spelling, from any case, with hyphen or blank."""
     name = re.sub(r"[\s_-]+", "_", text.strip()).upper()
-    squeezed = {strategy.replace("_", ""): strategy for strategy in _STRATEGIES}
-    return squeezed.get(name.replace("_", ""), text)
+    by_bare_name = {strategy.replace("_", ""): strategy for strategy in _STRATEGIES}
+    return by_bare_name.get(name.replace("_", ""), text)

@@ -7,14 +7,14 @@ from typing import Any
 from services.planner.replies.actions.names import STREAMED_KEYS
 from services.planner.replies.strict_json import ANSWER_KEYS, MAX_DEPTH, NotJson, loads_leniently, mend
 
-_ENCODINGS = 2
-_MOST_VALUES = 200_000
-_MOST_BITS = 3000
+MAX_ENCODINGS = 2
+MAX_VALUES = 200_000
+MAX_INTEGER_BITS = 3000
 
 
 def as_object(value: Any) -> dict[str, Any] | None:
     """The object that a value is, or that a text holds and nothing else; None where there is none."""
-    for _ in range(_ENCODINGS):
+    for _ in range(MAX_ENCODINGS):
         if isinstance(value, str):
             value = _decoded(value)
     return value if isinstance(value, dict) else None
@@ -71,9 +71,9 @@ def answer_text(value: Any, *, known_only: bool = False) -> str | None:
 def _lines(items: list[Any], *, known_only: bool) -> str | None:
     """A list as lines. The texts that lead it may be shown already, so whatever follows them stands behind them."""
     lines = [_line(item) for item in items]
-    told = [line for line in lines if line is not None]
-    if told and len(told) == len(lines):
-        return "\n".join(told)
+    texts = [line for line in lines if line is not None]
+    if texts and len(texts) == len(lines):
+        return "\n".join(texts)
     if known_only or not items:
         return None
     if isinstance(items[0], str):
@@ -104,7 +104,7 @@ class _Copy:
     """Counts what it copies: shared parts of a structure may be exponentially many once they are copied."""
 
     def __init__(self) -> None:
-        self._left = _MOST_VALUES
+        self._left = MAX_VALUES
 
     def of(self, value: Any, depth: int) -> Any:
         self._left -= 1
@@ -114,7 +114,7 @@ class _Copy:
             return mend(value)
         if value is None or isinstance(value, bool):
             return value
-        if isinstance(value, int) and value.bit_length() <= _MOST_BITS:
+        if isinstance(value, int) and value.bit_length() <= MAX_INTEGER_BITS:
             return int(value)
         if isinstance(value, float) and value - value == 0:
             return value

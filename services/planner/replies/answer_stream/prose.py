@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from services.planner.replies.actions.names import THINK_TAGS, is_argument, lead_on
 
-_LONGEST_TAG = max(map(len, THINK_TAGS)) + 1
+MAX_TAG_CHARACTERS = max(map(len, THINK_TAGS)) + 1
 _NODE = "next_node"
 _SPOKEN_OF = re.compile(r"next[ _-]?node", re.IGNORECASE)
 _NOTABLE = re.compile(r"[\[{<]")
@@ -42,7 +42,7 @@ class ObjectFinder:
     def __init__(self) -> None:
         self.found = False
         self.lost = False
-        self.looked_at = 0
+        self.characters_examined = 0
         self._move: _Move = self._text
         self._tag = ""
         self._thought = ""
@@ -64,7 +64,7 @@ class ObjectFinder:
         while here < len(text) and not (self.found or self.lost):
             before = here
             here = self._move(text, here)
-            self.looked_at += max(1, here - before)
+            self.characters_examined += max(1, here - before)
             self._note(text[before:here])
         return here
 
@@ -108,7 +108,7 @@ class ObjectFinder:
 
     def _in_tag(self, text: str, here: int, no_tag: _Move) -> int:
         """Collect a tag's name; with a character that is none of a name it is no tag, and the character is read again."""
-        if len(self._tag) < _LONGEST_TAG and (text[here].isalpha() or text[here] == "/"):
+        if len(self._tag) < MAX_TAG_CHARACTERS and (text[here].isalpha() or text[here] == "/"):
             self._tag += text[here].lower()
             return here + 1
         self._move = no_tag
@@ -240,9 +240,9 @@ class ObjectFinder:
         return end + 1
 
     def _remember(self, run: str) -> None:
-        seen = self._tail + run
-        self.lost = self.lost or _NODE in seen
-        self._tail = seen[-len(_NODE) :]
+        window = self._tail + run
+        self.lost = self.lost or _NODE in window
+        self._tail = window[-len(_NODE) :]
 
 
 def _end(pattern: re.Pattern[str], text: str, here: int) -> int:

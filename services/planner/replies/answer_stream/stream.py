@@ -20,7 +20,7 @@ class AnswerStream:
         self._finder = ObjectFinder()
         self._action = Action(action_format, tools)
         self._tokens: Tokens | None = None
-        self._looked_at = 0
+        self._characters_examined = 0
         self._shown: list[str] = []
         self._over = False
 
@@ -57,9 +57,9 @@ class AnswerStream:
         return "".join(self._shown)
 
     @property
-    def looked_at(self) -> int:
+    def characters_examined(self) -> int:
         """How many characters were examined, those counted again that were examined again."""
-        return self._looked_at + self._finder.looked_at + (self._tokens.looked_at if self._tokens else 0)
+        return self._characters_examined + self._finder.characters_examined + (self._tokens.characters_examined if self._tokens else 0)
 
     def _search(self, text: str, here: int) -> int:
         here = self._finder.search(text, here)
@@ -73,7 +73,7 @@ class AnswerStream:
     def _read(self, tokens: Tokens, text: str, here: int) -> int:
         here = tokens.read(text, here)
         if tokens.ended and not self._action.is_action and self._format != "unified":
-            self._looked_at += tokens.looked_at
+            self._characters_examined += tokens.characters_examined
             self._tokens = None
         else:
             self._over = tokens.ended or tokens.broken or tokens.stopped

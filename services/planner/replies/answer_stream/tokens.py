@@ -66,9 +66,9 @@ _MOVES: dict[_Expect, dict[str, _Move]] = {
 }
 _TO = {_Move.TO_KEY: _Expect.KEY, _Move.TO_VALUE: _Expect.VALUE, _Move.TO_ITEM: _Expect.ITEM}
 
-_LONGEST_KEY = 256
-_LONGEST_SCALAR = 64
-_MOST_VALUES = 50_000
+MAX_KEY_CHARACTERS = 256
+MAX_SCALAR_CHARACTERS = 64
+MAX_VALUES = 50_000
 """Keys, texts and containers of one object; of a larger one only the final parse takes more."""
 
 _BLANKS = re.compile(r"[ \t\r\n]*")
@@ -94,7 +94,7 @@ class Tokens:
         self.ended = False
         self.broken = False
         self.stopped = False
-        self.looked_at = 0
+        self.characters_examined = 0
         self._sink = sink
         self._state = self._string
         self._expect = _Expect.KEY
@@ -121,9 +121,9 @@ class Tokens:
         if _PLAIN.fullmatch(text) is None:
             if _PLAIN_ESCAPED.fullmatch(text) is None:
                 return None
-            self.looked_at += len(text)
+            self.characters_examined += len(text)
             return _ESCAPE.sub(_unescaped, text)
-        self.looked_at += len(text)
+        self.characters_examined += len(text)
         return text
 
     def read(self, text: str, start: int) -> int:
@@ -132,7 +132,7 @@ class Tokens:
         while here < len(text) and not (self.ended or self.broken or self.stopped):
             before = here
             here = self._state(text, here)
-            self.looked_at += max(1, here - before)
+            self.characters_examined += max(1, here - before)
         return here
 
     def _structure(self, text: str, here: int) -> int:
@@ -156,7 +156,7 @@ class Tokens:
     def _begin_or_close(self, move: _Move) -> None:
         depth = len(self._arrays)
         self._values += 1
-        if self._values > _MOST_VALUES:
+        if self._values > MAX_VALUES:
             self.broken = True
             return
         if move is _Move.CLOSE:
@@ -187,8 +187,8 @@ class Tokens:
     def _in_scalar(self, text: str, here: int) -> int:
         match = _IN_SCALAR.match(text, here)
         end = match.end() if match else here
-        self._scalar += text[here:end][: _LONGEST_SCALAR + 1]
-        if len(self._scalar) > _LONGEST_SCALAR:
+        self._scalar += text[here:end][: MAX_SCALAR_CHARACTERS + 1]
+        if len(self._scalar) > MAX_SCALAR_CHARACTERS:
             self.broken = True
         elif end < len(text):
             if _SCALAR.fullmatch(self._scalar):
@@ -252,7 +252,7 @@ class Tokens:
         self._lone_half()
         if self._key is None:
             self._sink(Token.TEXT, len(self._arrays), piece)
-        elif self._key_length <= _LONGEST_KEY:
+        elif self._key_length <= MAX_KEY_CHARACTERS:
             self._key.append(piece)
             self._key_length += len(piece)
 

@@ -1,1 +1,1 @@
-"""The default dialect: one JSON action per turn, as text or as native tool calls."""
+"""The default strategy: one JSON action per turn, as text or as native tool calls."""

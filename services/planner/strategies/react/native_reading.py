@@ -1,4 +1,4 @@
-"""One reply of the model as native tool calls. What it calls is read as the JSON action that it stands for, character by character."""
+"""Reads a reply of native tool calls. The calls are converted to the equivalent JSON action while they stream."""
 
 from dataclasses import replace
 
@@ -11,9 +11,10 @@ from services.planner.strategies.react.reading import ReactReading, TextReading
 
 
 class NativeReading(ReactReading):
-    """A reply of calls. Only a first call of `final_response` can be shown: its arguments are fed to the answer stream as they arrive.
+    """A reply of native calls. Only a first call of `final_response` is streamed, through the answer stream.
 
-    Text beside calls is the model's reasoning. Text without calls is held until the reply has ended: only then is it an answer.
+    Text beside calls is the model's reasoning. Text without calls is kept until the end of the reply, where it counts as
+    the answer.
     """
 
     _first: int | None = None
@@ -21,12 +22,12 @@ class NativeReading(ReactReading):
     _begun = False
 
     def feed(self, text: str) -> str:
-        """Hold it: calls may follow."""
+        """Keep the text, since calls may follow."""
         del text
         return ""
 
     def feed_call(self, piece: CallPiece) -> str:
-        """Take in a piece of a call; return what of the answer may be shown."""
+        """Read a part of a call, and return the answer text to stream."""
         self._first = piece.index if self._first is None else self._first
         if piece.index != self._first:
             return ""
@@ -38,7 +39,7 @@ class NativeReading(ReactReading):
         return self._stream.feed(head + piece.arguments)
 
     def _complaint(self, normalized: Normalized) -> str:
-        return normalized.cause  # JSON in the reply is not what is expected here.
+        return normalized.cause  # This transport expects calls, not JSON in the text.
 
     def decide(self, reply: Reply) -> Decision:
         """Turn the whole reply into a decision."""
@@ -53,10 +54,10 @@ class NativeReading(ReactReading):
 
 
 class NativeTextReading(TextReading):
-    """The text of an answer that was asked for alone; a model that calls a function again is read as one."""
+    """The answer text that was asked for alone. If the model calls a function instead, the call is read."""
 
     def decide(self, reply: Reply) -> Decision:
-        """Whatever came, the run ends."""
+        """Return a Final for any reply."""
         if reply.tool_calls and not reply.text.strip():
             reply = replace(reply, text=native.action_of(reply.tool_calls))
         return super().decide(reply)

@@ -1,7 +1,7 @@
-"""One reply of the model in the default dialect, read while it comes in.
+"""Reads a reply of the default strategy while it streams.
 
-One parse decides both what is shown and what is executed: the answer stream shows characters only of an action that is certain to be
-final, and `settle` compares them with the parsed action when the reply has ended.
+The answer stream returns text only of an action that is certain to be final. At the end of the reply `settle` compares
+that text with the parsed action, so the streamed and the executed action are the same.
 """
 
 import re
@@ -21,14 +21,14 @@ from services.planner.run.joins import JoinInvalid, check_join, check_plan, read
 from services.shared.builtin_tools import READ_ARTIFACT
 from services.shared.json_schema import InvalidSchema, complaints
 
-_MAX_COMPLAINTS = 5
-_MAX_NAMED = 50
-_MAX_CALLS = 512_000
-"""Bytes of a reply that calls tools: its record and each call have a megabyte."""
-_MOST_BYTES = 4
+MAX_COMPLAINTS = 5
+MAX_NAMES_LISTED = 50
+MAX_CALLS_BYTES = 512_000
+"""Of a reply that calls tools: its record and each call message can hold one megabyte."""
+MAX_BYTES_PER_CHARACTER = 4
 _NODE = "next_node"
 _NO_NODE = "invalid"
-_NODE_CHARACTERS = 80
+MAX_NODE_CHARACTERS = 80
 _OBJECTS = ("{", "[", '"', "\ufeff")
 _WRAPPINGS = (*_OBJECTS, "`")
 _MAY_BEGIN = re.compile(r"[{<]")
@@ -37,13 +37,13 @@ _THINK_TAG = re.compile(rf"<(?P<closing>/?)(?P<name>{'|'.join(THINK_TAGS)})>", r
 
 
 class ReactReading:
-    """One reply as it comes in."""
+    """Reads one reply while it streams."""
 
     def __init__(self, specs: Mapping[str, ToolSpec], *, action_format: ActionFormat = "auto", native_reasoning: bool = True) -> None:
         self._specs = specs
         self._names = frozenset(specs)
         self._listed = self._names - {READ_ARTIFACT}
-        """Those of the catalogue."""
+        """The names in the catalogue."""
         self._action_format: ActionFormat = action_format
         self._native_reasoning = native_reasoning
         self._stream = AnswerStream(action_format=action_format, tools=self._names)
@@ -58,7 +58,7 @@ class ReactReading:
         return self._stream.feed(text)
 
     def feed_call(self, piece: CallPiece) -> str:
-        """Native calls were not asked for; the whole reply is read for one in the end."""
+        """Ignore native calls, which were not requested. `decide` reads them if the reply has nothing else."""
         del piece
         return ""
 
@@ -67,7 +67,7 @@ class ReactReading:
         return text if self._native_reasoning else ""
 
     def decide(self, reply: Reply) -> Decision:
-        """Turn the whole reply into a decision."""
+        """Turn the complete reply into a decision."""
         self._stream.finish()
         if not self._native_reasoning:
             reply = replace(reply, reasoning=None)
@@ -83,14 +83,18 @@ class ReactReading:
             "warnings": normalized.warnings,
         }
         decision = self._decide(settled.action, common)
-        if isinstance(decision, Calls) and len(reply.text) > _MAX_CALLS // _MOST_BYTES and len(reply.text.encode()) > _MAX_CALLS:
-            decision = f"The arguments are too large: a call may have {_MAX_CALLS:,} bytes."
+        if (
+            isinstance(decision, Calls)
+            and len(reply.text) > MAX_CALLS_BYTES // MAX_BYTES_PER_CHARACTER
+            and len(reply.text.encode()) > MAX_CALLS_BYTES
+        ):
+            decision = f"The arguments are too large: a call may have {MAX_CALLS_BYTES:,} bytes."
         if isinstance(decision, str):
             return self._invalid(reply, normalized, decision)
         return decision
 
     def _decide(self, action: PlannerAction, common: dict[str, Any]) -> Decision | str:
-        """Return a decision, or the complaint that the model is told."""
+        """Return a decision, or a complaint for the model."""
         if action.next_node == FINAL_RESPONSE:
             return Final(args=action.args, has_text=bool(str(action.args.get("answer", "")).strip()), **common)
         if action.next_node == PLAN:
@@ -107,15 +111,15 @@ class ReactReading:
         return normalized.complaint
 
     def _allowed(self) -> str:
-        """What the model may do instead, in the words of its format."""
+        """Name the allowed actions, in the terms of the action format."""
         answer = "answer in `args` with `next_node` null" if self._action_format == "legacy" else "answer with final_response"
         return f"Call a tool, run a plan, or {answer}." if self._listed else f"There are no tools, so {answer}."
 
     def _plan(self, action: PlannerAction, common: dict[str, Any]) -> Decision | str:
-        """All steps are checked first: one wrong step rejects the whole plan, and nothing runs."""
+        """Check all steps first: one invalid step rejects the whole plan, and nothing runs."""
         complaints_ = check_plan(action.args, self._specs)
         if complaints_:
-            return " ".join(complaint.line for complaint in complaints_[:_MAX_COMPLAINTS])
+            return " ".join(complaint.line for complaint in complaints_[:MAX_COMPLAINTS])
         calls = tuple((self._specs[step["node"]].name, dict(step.get("args") or {})) for step in action.args["steps"])
         join = read_join(action.args)
         if isinstance(join, Join):
@@ -128,7 +132,7 @@ class ReactReading:
     def _faults(self, action: PlannerAction) -> str | None:
         spec = self._specs.get(action.next_node)
         if spec is None:
-            known = ", ".join(sorted(self._listed)[:_MAX_NAMED])
+            known = ", ".join(sorted(self._listed)[:MAX_NAMES_LISTED])
             return f"There is no tool {action.next_node[:80]!r}. " + (f"The tools are: {known}." if known else self._allowed())
         try:
             faults = complaints(action.args, spec.input_schema)
@@ -141,7 +145,7 @@ class ReactReading:
     def _invalid(self, reply: Reply, normalized: Normalized, complaint: str) -> Invalid:
         node = normalized.action.next_node if normalized.action is not None else normalized.error
         return Invalid(
-            node=(node or _NO_NODE)[:_NODE_CHARACTERS],
+            node=(node or _NO_NODE)[:MAX_NODE_CHARACTERS],
             complaint=complaint,
             reply=reply.text,
             salvage=self._salvage(reply, normalized),
@@ -150,7 +154,7 @@ class ReactReading:
         )
 
     def _salvage(self, reply: Reply, normalized: Normalized) -> Decision | None:
-        """What to make of the reply in the end: a valid alternate, else its text as the answer if it is not a broken action."""
+        """Return the best use of an invalid reply: a valid alternate, else its text as the answer unless it is a broken action."""
         common: dict[str, Any] = {
             "usage": reply.usage,
             "reasoning": reply.reasoning,
@@ -168,9 +172,9 @@ class ReactReading:
 
 
 class TextReading(ReactReading):
-    """A reply that is the text of an answer, asked for alone. It is shown as it comes, up to where an object may begin.
+    """The answer text that was asked for alone. It is streamed up to a character that may begin an object.
 
-    A model that answers with an action again is read as one; of a call that it writes down instead nothing is shown.
+    If the model replies with an action again, the action is read. A tool call that it writes instead is not streamed.
     """
 
     def __init__(
@@ -201,7 +205,7 @@ class TextReading(ReactReading):
         return visible
 
     def decide(self, reply: Reply) -> Decision:
-        """Whatever came, the run ends: with the text, with the answer of an action, or with what the run has."""
+        """Return a Final for any reply: with its text, with the answer of its action, or without a text."""
         text, thought = _apart(reply.text)
         text = text.lstrip()
         warnings: tuple[str, ...] = ()
@@ -219,9 +223,9 @@ class TextReading(ReactReading):
 
 
 def _apart(text: str) -> tuple[str, str | None]:
-    """The text without its closed think elements, and what stands in these.
+    """Split a text into the part outside closed think elements and the part inside.
 
-    One pattern for an element would search from each open tag to the end.
+    A single pattern for an element would search from each open tag to the end, in quadratic time.
     """
     closing: dict[str, int] = {}
     elements: list[tuple[int, int]] = []
@@ -241,5 +245,5 @@ def _apart(text: str) -> tuple[str, str | None]:
 
 
 def _is_broken(normalized: Normalized, text: str) -> bool:
-    """Whether a text holds what was to be JSON: nobody knows what it was, so nobody is shown it."""
+    """Whether a text holds broken JSON, which users must not receive."""
     return normalized.error == "unparseable" and _QUOTED_KEY.search(text) is not None

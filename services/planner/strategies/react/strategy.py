@@ -1,4 +1,4 @@
-"""The default dialect: one JSON action per turn (docs/planner.md#one-action-two-fields), as text or as native tool calls.
+"""The default strategy: one JSON action per turn (docs/planner.md#one-action-two-fields), as text or as native tool calls.
 
 The prefix of the prompt (agent, format, catalogue) is rendered once for all runs that share it, not per step.
 """
@@ -18,7 +18,7 @@ from services.planner.strategies.react.native_reading import NativeReading, Nati
 from services.planner.strategies.react.reading import ReactReading, TextReading
 from services.shared.builtin_tools import READ_ARTIFACT, READ_ARTIFACT_SPEC
 
-_PREFIXES = 256
+MAX_CACHED_PREFIXES = 256
 
 
 class React:
@@ -31,19 +31,19 @@ class React:
         self._prefixes: OrderedDict[Any, tuple[dict[str, Any], list[dict[str, Any]]]] = OrderedDict()
 
     def request(self, run: Run, tools: Sequence[ToolSpec], agent: Agent) -> ModelRequest:
-        """The stable prefix, then the conversation so far, then what belongs to this turn alone: repair notes, the end of a budget."""
+        """Build a request: the stable prefix, the conversation so far, and the notes of this turn (repairs, budgets)."""
         assert run.started is not None  # noqa: S101, `asked` follows `run_started` in every log
         native = run.started.action_transport == "tools"
         system, functions = self._prefix(run, tools, agent)
         if native and run.collected.readable and READ_ARTIFACT not in run.started.tools:
-            # A model can call only what it is offered. At the end, so that what comes before stays as it was.
+            # A model can only call listed functions. Appended last, so that the prefix before it stays unchanged.
             functions = [*functions, *conversation.native.functions([READ_ARTIFACT_SPEC])[:1]]
         notes = [*run.notes, *self._budget_note(run)]
         names = models_of(run)
         model = (run.asked.model if run.asked else None) or run.model
         later = names[names.index(model) + 1 :] if model in names else names
         effort = run.effort if self._native_reasoning else None
-        # Some providers refuse to force a call on a model that thinks first; and the text of an answer is asked for alone, as text.
+        # Some providers refuse a forced call with reasoning. A request for an answer's text alone must not force one.
         forced = effort is None and run.final_args is None
         return ModelRequest(
             model=model,
@@ -58,9 +58,9 @@ class React:
         )
 
     def reading(self, run: Run, tools: Sequence[ToolSpec]) -> ReactReading:
-        """Read one reply: an action, or the text of an answer that was asked for alone."""
+        """Start reading a reply: an action, or the answer text that was asked for alone."""
         assert run.started is not None  # noqa: S101, see request
-        # A tool of this name that the run has pinned is that tool.
+        # A tool of the run with this name replaces the built-in one.
         specs = {READ_ARTIFACT: READ_ARTIFACT_SPEC} | {conversation.shown_name(spec.name): spec for spec in tools}
         native = run.started.action_transport == "tools"
         action_format: ActionFormat = "auto" if native else run.started.action_format
@@ -80,7 +80,7 @@ class React:
             system = conversation.system_message(agent, tools, limits=started.limits, action_format=action_format, transport=transport)
             found = system, conversation.native.functions(tools) if transport == "tools" else []
             self._prefixes[key] = found
-            if len(self._prefixes) > _PREFIXES:
+            if len(self._prefixes) > MAX_CACHED_PREFIXES:
                 self._prefixes.popitem(last=False)
         return found
 
