@@ -1,1 +1,1 @@
-"""The only service that has the keys of the S3 server: put, get, list, delete, presign, assemble, expire."""
+"""The only service with the keys of the S3 server: put, get, list, delete, presign, assemble, expire."""

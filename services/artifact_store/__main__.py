@@ -32,7 +32,7 @@ _RESTART_S = 5.0
 
 
 class BucketWatch:
-    """Keeps the bucket there, and knows what is wrong with it."""
+    """Creates the bucket, and reports why it cannot be used."""
 
     def __init__(self, bucket: Bucket, kv: KeyValueStore) -> None:
         self._bucket = bucket
@@ -40,7 +40,7 @@ class BucketWatch:
         self.problem: str | None = "not checked yet"
 
     async def watch(self) -> None:
-        """Look at the S3 server for ever; make the bucket where it is missing."""
+        """Check the S3 server every two seconds, without end. Create the bucket where it is missing."""
         claimed = False
         while True:
             try:
@@ -51,7 +51,7 @@ class BucketWatch:
                     claimed = True
                 self._set_problem(None)
             except TimeoutError:
-                self._set_problem("the S3 server takes its time")
+                self._set_problem("the S3 server answers slowly")
             except StorageUnavailable as error:
                 self._set_problem(error.reason)
             await asyncio.sleep(_CHECK_S)
@@ -64,14 +64,17 @@ class BucketWatch:
 
 @asynccontextmanager
 async def work(bus: Bus, broker: Broker, health: Health) -> AsyncIterator[None]:
-    """Answer requests until told to stop."""
+    """Answer requests until the service stops."""
     async with running(ArtifactStoreSettings(), bus, broker, health):
         yield
 
 
 @asynccontextmanager
 async def running(settings: ArtifactStoreSettings, bus: Bus, broker: Broker, health: Health) -> AsyncIterator[GarbageCollector]:
-    """Compose the store and give it to the broker. An S3 server that is away makes it unready, not dead."""
+    """Compose the store and register its handlers.
+
+    An unavailable S3 server makes the service unready; it does not end it.
+    """
     bucket, kv = Bucket(settings), KeyValueStore(bus)
     blobs = Blobs(kv)
     references = References(kv, blobs)
@@ -100,11 +103,11 @@ async def running(settings: ArtifactStoreSettings, bus: Bus, broker: Broker, hea
 
 
 async def keep_running(duty: Callable[[], Awaitable[None]], restart_s: float = _RESTART_S) -> None:
-    """Do what has no end, and begin again when it has ended: nobody would miss it for days."""
+    """Run a duty that should never end, and restart it when it ends."""
     while True:
         try:
             await duty()
-        except Exception as error:  # noqa: BLE001, see above
+        except Exception as error:  # noqa: BLE001, every failure restarts the duty
             logger.error("duty_failed", error=type(error).__name__, places=places(error))  # noqa: TRY400, a traceback may show bytes
         await asyncio.sleep(restart_s)
 

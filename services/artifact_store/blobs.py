@@ -1,15 +1,17 @@
 """Which artifacts use a blob. The record of a blob protects its bytes while a reference to them is being written.
 
-A blob is one object of the bucket. Its record lists its users, the artifacts that refer to it. All work follows one order:
+A blob is one object of the bucket. Its record lists its users, the artifacts that refer to it. All work follows one
+order:
 
     put:     claim (add the artifact to the users) -> write the bytes -> write the reference, if the record is unchanged
     collect: void the users without a reference -> read their references again -> remove those users;
              no user left: mark the blob to be deleted -> delete the bytes -> delete the record
 
-Rule 1: a reference is written under the guard of the record's sequence. Voiding a user changes the sequence, so a late reference of that
-user is refused, and what the collector reads afterwards is final. Correctness never depends on time; times only schedule checks.
-Rule 2: a name that is marked to be deleted is not used again before its bytes are deleted. A put of the same bytes in the meantime uses
-the next name (`<sha256>-1`, `-2`, and so on), so a late deletion cannot hit it.
+Rule 1: a reference is written under the guard of the record's sequence. Voiding a user changes the sequence, so a late
+reference of that user is refused, and what the collector reads afterwards is final. Correctness never depends on time;
+times only schedule checks.
+Rule 2: a name that is marked to be deleted is not used again before its bytes are deleted. A put of the same bytes in
+the meantime uses the next name (`<sha256>-1`, `-2`, and so on), so a late deletion cannot hit it.
 Rule 3: everything that a crashed process leaves behind is listed in a record, where the collector finds it.
 """
 
@@ -47,7 +49,10 @@ class BlobRecord(Message):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A right to write one reference to a blob. `fresh`: the name had no user before, so its bytes are not there yet."""
+    """A right to write one reference to a blob.
+
+    `fresh`: the name had no user before, so its bytes are not there yet.
+    """
 
     tenant: str
     name: str
@@ -109,7 +114,10 @@ class Blobs:
                 claim = replace(claim, sequence=sequence)
 
     async def read(self, tenant: str, name: str) -> tuple[BlobRecord | None, int]:
-        """Return a record and its sequence from the leader. Without a record: the sequence of its removal, or 0. Raises UnknownVersion."""
+        """Return a record and its sequence from the leader.
+
+        Without a record: the sequence of its removal, or 0. Raises UnknownVersion.
+        """
         entry = await self._kv.read_from_leader(subjects.blob_key(tenant, name))
         record = blob_record(entry.data)
         if entry.data and record is None:

@@ -1,9 +1,10 @@
-"""The one module that talks S3: write, read, look at, remove and list the objects of one bucket, and sign URLs for them.
+"""The only module that uses S3: write, read, list and delete the objects of one bucket, and sign URLs for them.
 
-Rule 1: an object is never changed once it is there, and everything about it is kept elsewhere; no metadata, tags, retention or
-conditional writes, since servers differ on them (one destroys the object). Keys are of [a-z0-9/_-].
-Rule 2: calls block, so they run in threads of this module: streams in a pool of their own, so that slow senders hold up nobody else.
-Rule 3: what the server says is told in a status and a code, never in its words: they can hold anything.
+Rule 1: an object never changes after it was written. The module uses no metadata, tags, retention or conditional
+writes, because S3 servers differ on them (one destroys the object). Keys contain only [a-z0-9/_-].
+Rule 2: S3 calls block, so they run in threads of this module. Streams have their own pool, so that slow senders delay
+no other request.
+Rule 3: errors report the server's status and code, never its text, which may contain anything.
 """
 
 import asyncio
@@ -43,10 +44,10 @@ _EXISTS_CODES = frozenset({"BucketAlreadyOwnedByYou", "BucketAlreadyExists"})
 
 
 class S3Pool(urllib3.PoolManager):
-    """`rclone serve s3` calls its error bodies text/xml, which minio-py does not read: every error would lose its code."""
+    """A connection pool that lets minio-py read errors of `rclone serve s3`, which labels them text/xml."""
 
     def urlopen(self, method: str, url: str, redirect: bool = True, **kw: Any) -> urllib3.BaseHTTPResponse:  # type: ignore[override]  # noqa: FBT001, FBT002, the parent's own signature
-        """Send one request and give the type of an error body the name that minio-py knows."""
+        """Send one request, and relabel an error body of type text/xml as application/xml."""
         response = super().urlopen(method, url, redirect=redirect, **kw)
         if response.status >= HTTPStatus.MULTIPLE_CHOICES and response.headers.get("content-type", "").startswith("text/xml"):
             response.headers["content-type"] = "application/xml"
@@ -55,7 +56,7 @@ class S3Pool(urllib3.PoolManager):
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One object of the bucket. `modified_at` in Unix ms, by the server's clock."""
+    """One object of the bucket. `modified_at`: Unix ms, by the S3 server's clock."""
 
     key: str
     size: int
@@ -63,13 +64,16 @@ class Listed:
 
 
 class Bucket:
-    """The S3 bucket. Everything raises StorageUnavailable when the server does not answer, or answers with an error."""
+    """The S3 bucket.
+
+    Every method raises StorageUnavailable when the server does not answer, or answers with an error.
+    """
 
     def __init__(self, settings: ArtifactStoreSettings) -> None:
         self._name = settings.s3_bucket
-        # Its warnings show whole URLs, and with them signatures.
+        # Its warnings contain URLs, and so signatures.
         logging.getLogger("urllib3").setLevel(logging.ERROR)
-        # Enough for a server that hiccups or has closed an idle connection; callers wait longer, and ask again.
+        # Enough for a short failure or an idle connection that was closed. Callers retry for longer.
         retries = urllib3.Retry(
             2, connect=1, read=1, status=2, backoff_factor=0.1, status_forcelist=[500, 502, 503, 504], raise_on_status=False
         )
@@ -81,7 +85,7 @@ class Bucket:
         self._inner: dict[tuple[str, int], tuple[str, float]] = {}
 
     async def ensure(self) -> None:
-        """Make the bucket if it is not there."""
+        """Create the bucket if it does not exist."""
         await self._run(self._ensure)
 
     def _ensure(self) -> None:
@@ -93,20 +97,23 @@ class Bucket:
                     raise
 
     async def size(self, key: str) -> int | None:
-        """Return the bytes of an object, or None where there is none."""
+        """Return the size of an object in bytes, or None if it does not exist."""
         try:
             return await self._run(lambda: self._client.stat_object(self._name, key).size)
         except BytesMissing:
             return None
 
     async def write(self, key: str, body: bytes) -> None:
-        """Write an object from memory. A repetition writes the same bytes, so the pool may repeat it."""
+        """Write an object from memory. The pool may repeat the request, since it writes the same bytes."""
         await self._run(lambda: self._put(key, body, len(body), retries=None, read_s=_READ_S))
 
     async def write_stream(self, key: str, chunks: Iterable[bytes], size: int) -> None:
-        """Write an object of `size` bytes while its chunks come in; they are asked for in a thread. What they raise ends the call.
+        """Write an object of `size` bytes from chunks, which are read in a thread.
 
-        The object is only there once all bytes are. Not by `put_object`, which gathers parts in memory and hashes each a second time.
+        An error of the iterator ends the write.
+
+        The object exists only once all bytes are stored. `put_object` is not used: it buffers parts in memory and
+        hashes each a second time.
         """
         await self._run(lambda: self._put(key, chunks, size, retries=False, read_s=_STREAM_READ_S), self._streams)
 
@@ -124,7 +131,10 @@ class Bucket:
             raise ServerError("put", response.status)
 
     async def read(self, key: str, offset: int, length: int) -> bytes:
-        """Return exactly `length` bytes (at least one) from `offset` on. Raises BytesMissing where there is no such object."""
+        """Return exactly `length` bytes (at least one) from `offset`.
+
+        Raises BytesMissing if the object does not exist.
+        """
         return await self._run(lambda: self._get(key, offset, length))
 
     def _get(self, key: str, offset: int, length: int) -> bytes:
@@ -137,11 +147,11 @@ class Bucket:
             response.close()
             response.release_conn()
         if len(data) != length:
-            raise StorageUnavailable("the S3 server sent fewer bytes than it said")
+            raise StorageUnavailable("the S3 server sent fewer bytes than it announced")
         return data
 
     async def remove(self, key: str) -> None:
-        """Remove an object, in one request that is not repeated; one that is not there is fine."""
+        """Delete an object, in one request that is not repeated. A missing object is no error."""
         await self._run(lambda: self._delete(key))
 
     def _delete(self, key: str) -> None:
@@ -160,7 +170,7 @@ class Bucket:
                 yield Listed(found.object_name, found.size or 0, int(found.last_modified.timestamp() * 1000))
 
     def signed_url(self, key: str, seconds: int, mime_type: str, filename: str | None) -> str:
-        """Return a URL that gives out an object for so many seconds, under a type that no browser runs."""
+        """Return a URL that serves an object for `seconds`, with a media type that no browser executes."""
         shown = mime_type.partition(";")[0]
         name = f"; filename*=UTF-8''{quote(filename, safe='')}" if filename else ""
         headers = {
@@ -170,9 +180,9 @@ class Bucket:
         return self._public.presigned_get_object(self._name, key, expires=timedelta(seconds=seconds), response_headers=dict(headers))
 
     def inner_url(self, key: str, seconds: int) -> tuple[str, int]:
-        """Return a URL that gives out an object as it is, for services that reach the server as this one does; and for how many seconds.
+        """Return a URL that serves an object to services on this network, and for how many seconds it is still valid.
 
-        Signing costs more than a look at NATS, so the URL of an object that is asked for again is a little older than the question.
+        Signing takes longer than a read from NATS, so the URL of an object is reused for 30 s.
         """
         now = time.monotonic()
         url, signed_at = self._inner.get((key, seconds), ("", -_URL_REUSE_S))
@@ -191,16 +201,16 @@ class Bucket:
         except S3Error as error:
             if error.code in _MISSING_CODES:
                 raise BytesMissing from None
-            raise StorageUnavailable(f"the S3 server said {error.code}") from None
+            raise StorageUnavailable(f"the S3 server answered with the error {error.code}") from None
         except ServerError as error:
             raise StorageUnavailable(f"the S3 server answered with status {error.status_code}") from None
         except InvalidResponseError:
-            raise StorageUnavailable("the S3 server sent what is no S3 answer") from None
+            raise StorageUnavailable("the S3 server sent an invalid answer") from None
         except (MinioException, urllib3.exceptions.HTTPError, OSError) as error:
-            raise StorageUnavailable(f"the S3 server is not there ({type(error).__name__})") from None
+            raise StorageUnavailable(f"the S3 server cannot be reached ({type(error).__name__})") from None
 
     def close(self) -> None:
-        """Let go of threads and connections; what is running comes to its end."""
+        """Close threads and connections. Calls in progress finish."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._streams.shutdown(wait=False, cancel_futures=True)
         self._pool.clear()
@@ -213,7 +223,7 @@ def _client(settings: ArtifactStoreSettings, pool: S3Pool, *, public: bool) -> M
         access_key=settings.s3_access_key.get_secret_value(),
         secret_key=settings.s3_secret_key.get_secret_value(),
         secure=secure,
-        region=settings.s3_region,  # given, so that signing asks nobody
+        region=settings.s3_region,  # given, so that signing needs no request
         http_client=pool,
     )
 

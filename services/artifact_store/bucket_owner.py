@@ -1,6 +1,7 @@
-"""Whose bucket it is: the same random mark lies in the bucket and among our keys, or objects without a record are left alone.
+"""Ownership of the bucket: objects without a record are deleted only if the bucket and the KV store hold the same random mark.
 
-A bucket that two deployments share, or whose keys were lost with a volume of NATS, would otherwise look as if all of it were garbage.
+Without this check, a bucket that two deployments share, or whose keys were lost with a NATS volume, would look like
+garbage.
 """
 
 from contracts.ids import new_id
@@ -14,7 +15,10 @@ _BYTES = 32
 
 
 async def claim_bucket(kv: KeyValueStore, bucket: Bucket) -> None:
-    """Mark a bucket that bears nobody's mark as ours; one that lost ours only while it is empty."""
+    """Write our mark into a bucket without a mark.
+
+    If only the bucket lost its mark, write it again only while the bucket is empty.
+    """
     if await bucket.size(_OBJECT) is not None:
         return
     mark = (await kv.read_from_leader(_KEY)).data
@@ -24,13 +28,13 @@ async def claim_bucket(kv: KeyValueStore, bucket: Bucket) -> None:
         mark = new_id().encode()
         try:
             await kv.write(_KEY, mark, after=0)
-        except EntryChanged:  # Another copy of the store was faster, and writes its mark.
+        except EntryChanged:  # Another instance of the store was faster, and writes its mark.
             return
     await bucket.write(_OBJECT, mark)
 
 
 async def is_ours(kv: KeyValueStore, bucket: Bucket) -> bool:
-    """Whether the mark in the bucket is the one among our keys."""
+    """Whether the bucket holds the same mark as the KV store."""
     mark = (await kv.read_from_leader(_KEY)).data
     try:
         return bool(mark) and await bucket.read(_OBJECT, 0, _BYTES) == mark

@@ -1,18 +1,18 @@
-"""What can go wrong inside the store; callers hear of the failures in `services.shared.artifacts.errors`."""
+"""Errors inside the store. Callers get the ones of `services.shared.artifacts.errors`."""
 
 from services.shared.artifacts.errors import StorageUnavailable
 
 
 class BytesMissing(Exception):
-    """The bucket holds no such object."""
+    """The object does not exist in the bucket."""
 
 
 class EntryChanged(Exception):
-    """Somebody else has changed the entry: read it again and decide again."""
+    """Another writer changed the entry: read it and decide again."""
 
 
 class UnknownVersion(StorageUnavailable):
-    """A later version of the store has written the record."""
+    """The record was written by a later version of the store."""
 
     retryable = False
 

@@ -1,11 +1,12 @@
-"""The collector: finds bytes that no reference needs and removes them. Any number of copies at once do no harm.
+"""The garbage collector: deletes bytes that no reference needs. Several instances may run at once.
 
-Rule 1: never bytes that a reference holds. How that is kept is told in `blobs`.
-Rule 2: what is younger than the grace is left alone, since its put may still be under way; only an explicit deletion does not wait.
-Rule 3: an artifact without a time of its own is kept as long as its run, which may still wait to be begun: it goes when the run's log has
-been purged.
-Rule 4: objects without any record are only removed from a bucket that is known to be ours.
-Rule 5: what a later version has written, as after a downgrade, is left alone.
+Rule 1: it never deletes bytes that a reference uses. `blobs` explains how.
+Rule 2: it skips entries younger than the grace period, since their put may still be in progress. An explicit deletion
+does not wait.
+Rule 3: an artifact without an expiry of its own lives as long as its run. It is deleted once the run's log is purged
+and its request is gone; a run may still wait for its start.
+Rule 4: objects without any record are deleted only from a bucket that is known to be ours.
+Rule 5: entries of an unknown version, as after a downgrade, are skipped.
 """
 
 import asyncio
@@ -36,7 +37,7 @@ _RUNS_PER_READ = 500
 
 
 class GarbageCollector:
-    """Looks at all records from time to time, and at single ones when told."""
+    """Checks all records from time to time, and single records on request."""
 
     def __init__(self, bus: Bus, kv: KeyValueStore, bucket: Bucket, blobs: Blobs, references: References, grace_s: float) -> None:
         self._bus = bus
@@ -48,11 +49,11 @@ class GarbageCollector:
         self._hints: asyncio.Queue[tuple[str, str, str]] = asyncio.Queue()
 
     def hint(self, tenant: str, name: str, artifact: str) -> None:
-        """Look at a blob soon: this artifact's reference has been removed."""
+        """Check a blob soon: the reference of this artifact was deleted."""
         self._hints.put_nowait((tenant, name, artifact))
 
     async def follow_hints(self) -> None:
-        """Look where told, for ever. What goes wrong here is found by the next sweep."""
+        """Check the blobs of hints, without end. The next sweep repeats what fails here."""
         while True:
             tenant, name, artifact = await self._hints.get()
             with contextlib.suppress(ArtifactFailed, BusError, EntryChanged):
@@ -61,7 +62,7 @@ class GarbageCollector:
                     await self.release(tenant, name, record, sequence, [artifact])
 
     async def sweep_forever(self, every_s: float) -> None:
-        """Sweep now and then; copies of the store spread out."""
+        """Sweep at random intervals around `every_s`, so that instances do not sweep at the same time."""
         orphans_at = now() + _DAY_MS
         while True:
             await asyncio.sleep(every_s * random.uniform(0.7, 1.3))  # noqa: S311, a spread, not a secret
@@ -77,7 +78,7 @@ class GarbageCollector:
                 logger.info("sweep_ended", removed=removed)
 
     async def sweep(self) -> int:
-        """Look at every record once and return how many blobs were removed."""
+        """Check every record once, and return how many blobs were deleted."""
         removed = 0
         async for entries in self._kv.pages():
             records = [entry for entry in entries if entry.data and subjects.is_blob_key(entry.key)]
@@ -88,7 +89,7 @@ class GarbageCollector:
         return removed
 
     async def _candidates(self, entries: list[Entry]) -> list[tuple[str, str, BlobRecord, int, list[str]]]:
-        """Return the records that seem to have users without a reference, with those users' ids."""
+        """Return the records that seem to have users without a reference, with the ids of those users."""
         parsed = [(entry, record) for entry in entries if (record := blob_record(entry.data)) is not None]
         found_records = [(*subjects.parse_blob_key(entry.key), record, entry.sequence) for entry, record in parsed]
         due = [
@@ -112,10 +113,10 @@ class GarbageCollector:
         return user.void or user.at < now() - self._grace_ms
 
     async def _purged(self, found: dict[tuple[str, str], Reference]) -> set[tuple[str, str]]:
-        """Remove the references whose run has been purged, and return them."""
+        """Delete the references whose run was purged, and return them."""
         old = {who: each for who, each in found.items() if _follows_run(each)}
         runs = sorted({(tenant, each.run_id) for (tenant, _), each in old.items() if each.run_id})
-        # Requests first: a run that is taken up meanwhile has its log by then.
+        # Requests first: a run that starts meanwhile has a log by then.
         there = await self._existing(subjects.REQUESTS, runs, subjects.request) | await self._existing(subjects.RUNS, runs, subjects.log)
         purged = {who for who, each in old.items() if each.run_id and (who[0], each.run_id) not in there}
         for tenant, artifact in purged:
@@ -123,7 +124,7 @@ class GarbageCollector:
         return purged
 
     async def _existing(self, stream: str, runs: list[tuple[str, str]], subject: Callable[[str, str], str]) -> set[tuple[str, str]]:
-        """Return those of the runs of which the stream holds something."""
+        """Return the runs of which the stream still holds a message."""
         subjects_of, found = {subject(*run): run for run in runs}, set()
         reader = await self._bus.reader(stream)
         for start in range(0, len(runs), _RUNS_PER_READ):
@@ -132,9 +133,11 @@ class GarbageCollector:
         return {run for name, run in subjects_of.items() if name in found}
 
     async def release(self, tenant: str, name: str, record: BlobRecord, sequence: int, gone: list[str]) -> int:
-        """Drop those of the users that have no reference, and the bytes with the last of them. Returns how many blobs were removed.
+        """Remove the users that have no reference, and delete the bytes with the last of them.
 
-        Raises EntryChanged when somebody else has changed the record; nothing is lost then.
+        Returns how many blobs were deleted.
+
+        Raises EntryChanged when another writer changed the record; nothing is lost then.
         """
         if record.to_delete:
             return await self._finish_deletion(tenant, name, record, sequence)
@@ -143,7 +146,7 @@ class GarbageCollector:
             artifact: user.model_copy(update={"void": True}) if artifact in revisions else user for artifact, user in record.users.items()
         }
         sequence = await self._blobs.write(tenant, name, record.model_copy(update={"users": voided, "at": now()}), after=sequence)
-        # From here on no reference can be written under what was claimed before: what is not there now will not come.
+        # Claims made before this write are refused from now on, so the following reads are final.
         alive = {artifact for artifact in gone if await self._references.exists(tenant, artifact, name)}
         for artifact in revisions.keys() - alive:
             await self._references.remove_listing(tenant, record.users[artifact].place, artifact, revision=revisions[artifact])
@@ -153,9 +156,9 @@ class GarbageCollector:
         return await self._remove(tenant, name, sequence) if rest.to_delete else 0
 
     async def _remove(self, tenant: str, name: str, sequence: int) -> int:
-        """Remove the bytes of a name that this very call has marked, then its record.
+        """Delete the bytes of a name that this call has marked to be deleted, then its record.
 
-        When the removal does not end well it may still happen later, so the record stays: nobody may use the name again.
+        If the deletion fails, it may still happen later. So the record stays, and nobody may use the name again.
         """
         await self._bucket.remove(subjects.object_key(tenant, name))
         await self._blobs.delete(tenant, name, after=sequence)
@@ -163,11 +166,11 @@ class GarbageCollector:
         return 1
 
     async def _finish_deletion(self, tenant: str, name: str, record: BlobRecord, sequence: int) -> int:
-        """Finish what somebody else has begun, after a day: no request of theirs is under way any more."""
+        """Finish a deletion that another instance began at least a day ago: none of its requests is in progress any more."""
         return await self._remove(tenant, name, sequence) if record.at < now() - _DAY_MS else 0
 
     async def sweep_orphans(self, older_ms: int) -> int:
-        """Remove objects that no record knows: what a put brought whose record had gone meanwhile. Returns how many."""
+        """Delete objects without a record, which a late put can leave behind. Returns how many."""
         if not await is_ours(self._kv, self._bucket):
             logger.warning("bucket_not_ours", advice="objects without a record are left alone: the bucket was filled under another NATS")
             return 0
@@ -182,7 +185,7 @@ class GarbageCollector:
         return removed
 
     async def sweep_lists(self, older_ms: int) -> None:
-        """Take entries without a reference off the lists, where no blob leads to them any more."""
+        """Delete list entries without a reference that no blob record leads to."""
         async for entries in self._kv.pages():
             await self._references.remove_stale_listings(
                 [entry for entry in entries if entry.data and subjects.is_place_key(entry.key)], older_ms

@@ -1,7 +1,9 @@
-"""Who hears what: one handler per verb. A handler parses, calls one function, and returns one message.
+"""The requests that the store answers: one handler per verb.
 
-Replies carry the header `Runwire-Reply`: `result`, or `failure` with a Fault. Requests are served concurrently, in bounds: what waits
-beyond them waits in the connection's buffer, and what does not fit there is lost and sent again by its sender.
+A handler parses, calls one function, and returns one message.
+
+Replies carry the header `Runwire-Reply`: `result`, or `failure` with a Fault. Requests are served concurrently up to a
+bound. Further requests wait in the connection's buffer; what does not fit there is dropped, and its sender repeats it.
 """
 
 import asyncio
@@ -55,7 +57,7 @@ _MAX_PENDING_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class RawRequest:
-    """Bytes and what is said of them. Not taken apart by FastStream: it asks for headers in a thread."""
+    """The body and headers of a request. FastStream does not parse it: it would resolve headers in a thread."""
 
     data: bytes
     headers: dict[str, str]
@@ -65,7 +67,7 @@ Bytes = Annotated[RawRequest, SkipValidation, WithJsonSchema({"type": "string", 
 
 
 def build_router(store: ArtifactStore, uploads: Uploads, assembler: Assembler, max_uploads: int) -> NatsRouter:
-    """Return who hears what. Nothing is subscribed yet."""
+    """Return the router with one subscriber per verb. Nothing is subscribed yet."""
     on = Handlers(store, uploads, assembler)
     router = NatsRouter(middlewares=[ReplyHeaders])
     shared: dict[str, Any] = {"queue": QUEUE, "max_workers": _MAX_REQUESTS, "pending_bytes_limit": _MAX_PENDING_BYTES}
@@ -76,16 +78,16 @@ def build_router(store: ArtifactStore, uploads: Uploads, assembler: Assembler, m
     router.subscriber(subjects.ARTIFACT_LIST, **shared)(on.list)
     router.subscriber(subjects.ARTIFACT_DELETE, **shared)(on.delete)
     router.subscriber(subjects.ARTIFACT_PRESIGN, **shared)(on.presign)
-    # Whoever has waited for long asks again, and waits beside itself.
+    # A caller that times out repeats its request, so several requests may wait for one stream.
     router.subscriber(subjects.ARTIFACT_ASSEMBLE, **{**shared, "max_workers": 4 * MAX_STREAMS})(on.assemble)
-    # A place for every chunk that senders may have under way, so that none waits behind another upload; and for those who only ask.
+    # One worker for each chunk in flight, so that no upload waits for another, and one for probes.
     chunks = {**shared, "queue": "", "max_workers": max_uploads * (WINDOW_CHUNKS + 1)}
     router.subscriber(subjects.artifact_chunk(uploads.instance), **chunks, decoder=_raw)(on.chunk)
     return router
 
 
 class Handlers:
-    """The verbs."""
+    """One method per verb."""
 
     def __init__(self, store: ArtifactStore, uploads: Uploads, assembler: Assembler) -> None:
         self._store = store
@@ -93,19 +95,19 @@ class Handlers:
         self._assembler = assembler
 
     async def put(self, sent: Bytes) -> ArtifactRef:
-        """Keep the bytes under their digest and answer with a reference."""
+        """Store the bytes and return their reference."""
         return await self._store.put(_parsed(sent.headers.get(ARTIFACT_HEADER)), sent.data)
 
     async def open(self, put: PutArtifact) -> UploadOpened:
-        """Say where the bytes of a large artifact go."""
+        """Open the upload of a large artifact, and return the subject for its chunks."""
         return await self._uploads.open(put)
 
     async def chunk(self, sent: Bytes) -> ChunkTaken:
-        """Pass on the next bytes of an upload."""
+        """Forward the next bytes of an upload."""
         return await self._uploads.take(sent.headers.get(UPLOAD_HEADER, ""), _number(sent.headers.get(SEQ_HEADER)), sent.data)
 
     async def get(self, asked: GetArtifact) -> Response:
-        """Give out a range of bytes, or say where to read them; with the reference in a header."""
+        """Return a range of bytes, or a URL to read them from. The reference is in a header."""
         ref, found = await self._store.get(asked)
         headers = {ARTIFACT_HEADER: header_value(ref)}
         if isinstance(found, PresignedUrl):
@@ -113,61 +115,64 @@ class Handlers:
         return NatsResponse(found, headers=headers)
 
     async def head(self, asked: HeadArtifact) -> StoredArtifact:
-        """Tell what is known about an artifact."""
+        """Return the metadata of an artifact."""
         return await self._store.head(asked)
 
     async def list(self, asked: ListArtifacts) -> ArtifactPage:
-        """Tell which artifacts a session or run has."""
+        """Return the artifacts of a session or run."""
         return await self._store.list(asked)
 
     async def delete(self, asked: DeleteArtifact) -> ArtifactDeleted:
-        """Forget a reference."""
+        """Delete a reference."""
         return await self._store.delete(asked)
 
     async def presign(self, asked: PresignArtifact) -> PresignedUrl:
-        """Sign a URL."""
+        """Return a presigned URL."""
         return await self._store.presign(asked)
 
     async def assemble(self, asked: AssembleStream) -> AssembledStream:
-        """Put together what a tool has shown in pieces."""
+        """Assemble an artifact stream from its pieces."""
         return await self._assembler.assemble(asked)
 
 
 class ReplyHeaders(BaseMiddleware[Any, Any]):
-    """Every request is answered, and every answer says what it is. What goes wrong never shows what the request contained."""
+    """Answers every request and marks each reply as result or failure.
+
+    A failure never shows the content of the request.
+    """
 
     async def consume_scope(self, call_next: Callable[[Any], Awaitable[Any]], msg: StreamMessage[Any]) -> Any:
-        """Turn what a handler raises into a fault."""
+        """Convert an exception of a handler into a fault."""
         try:
             return await call_next(msg)
         except ArtifactFailed as error:
             return _failure(error)
-        except Exception as error:  # noqa: BLE001, whatever it is, the caller waits for an answer
-            cause = getattr(error, "original_error", error)  # FastStream wraps it in one that shows the request.
+        except Exception as error:  # noqa: BLE001, the caller waits for an answer
+            cause = getattr(error, "original_error", error)  # FastStream wraps the error in one that contains the request.
             if isinstance(cause, ValidationError):
                 return _failure(ArtifactInvalid(_reason(cause)))
             logger.error("request_failed", error=type(error).__name__, places=places(error))  # noqa: TRY400, a traceback may show bytes
             return _failure(ArtifactFailed("the store failed", retryable=True))
 
     async def publish_scope(self, call_next: Callable[[Any], Awaitable[Any]], cmd: PublishCommand) -> Any:
-        """Say that it is a result, unless it is a failure."""
+        """Mark the reply as a result, unless it is a failure."""
         cmd.headers.setdefault(REPLY_HEADER, "result")
         return await call_next(cmd)
 
 
 async def drained(broker: NatsBroker) -> None:
-    """Take no further requests, and return once all that have come are with their handlers.
+    """Unsubscribe, and return once all received requests have reached their handlers.
 
-    FastStream alone stops looking before it unsubscribes: requests that come in between would vanish, and their senders wait in vain.
+    FastStream stops reading before it unsubscribes, so requests that arrive in between would be lost without a reply.
     """
     subscriptions = [found for each in broker.subscribers if (found := getattr(each, "subscription", None)) is not None]
     for subscriber in broker.subscribers:
-        cast("Any", subscriber).subscription = None  # It has nothing left to unsubscribe.
+        cast("Any", subscriber).subscription = None  # FastStream has nothing left to unsubscribe.
     await asyncio.gather(*(subscription.drain() for subscription in subscriptions), return_exceptions=True)
 
 
 async def _raw(message: NatsMessage) -> RawRequest:
-    """Leave a body alone: FastStream would read one that happens to be JSON."""
+    """Leave the body unparsed: FastStream would decode a body that happens to be JSON."""
     return RawRequest(message.body, message.headers)
 
 
@@ -180,12 +185,12 @@ def _parsed(text: str | None) -> PutArtifact:
 
 def _number(text: str | None) -> int:
     if text is None or not text.isascii() or not text.isdigit():
-        raise ArtifactInvalid(f"the header {SEQ_HEADER} is missing or no number")
+        raise ArtifactInvalid(f"the header {SEQ_HEADER} is missing or not a number")
     return int(text)
 
 
 def _reason(error: ValidationError) -> str:
-    """What is wrong with a request, without what it contains: that may be the artifact."""
+    """Describe a validation error without its input, which may be the artifact itself."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     return "; ".join(f"{'.'.join(str(part) for part in each['loc'])}: {each['msg']}" for each in found)[:1000]
 

@@ -1,7 +1,9 @@
-"""The bucket of keys behind the store: read, write on condition, drop, list. One entry per key.
+"""The KV bucket of the store: read, conditional write, delete, list. One entry per key.
 
-Rule 1: a write names the state of a key on which it rests, by its sequence; if that has moved on, nothing is written.
-Rule 2: reads are answered by any replica and may be late. Where a late answer would lose something, `read_from_leader` asks the leader.
+Rule 1: a conditional write names the sequence of the entry that it depends on. If the entry has changed, nothing is
+written.
+Rule 2: any replica answers a read, so it may be stale. Where stale data would lose something, `read_from_leader` asks
+the leader.
 """
 
 import asyncio
@@ -27,7 +29,7 @@ _PAGE_ENTRIES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What stands under a key. No data: nothing does, and `sequence` is that of its removal, or 0."""
+    """The entry of a key. Without an entry `data` is empty, and `sequence` is that of its deletion, or 0."""
 
     key: str
     sequence: int
@@ -35,13 +37,13 @@ class Entry:
 
 
 class KeyValueStore:
-    """All raise StorageUnavailable when NATS does not answer."""
+    """The entries of the bucket. All methods raise StorageUnavailable when NATS does not answer."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
 
     async def read(self, key: str) -> Entry:
-        """Return an entry as some replica knows it."""
+        """Return an entry from any replica."""
         try:
             found = await self._bus.last(_STREAM, _PREFIX + key, attempts=_ATTEMPTS)
         except BusError as error:
@@ -49,7 +51,7 @@ class KeyValueStore:
         return Entry(key, sequence_of(found), found.data) if found is not None else Entry(key, 0, b"")
 
     async def read_from_leader(self, key: str) -> Entry:
-        """Return an entry as the leader knows it."""
+        """Return an entry from the leader."""
         try:
             answer = await self._bus.api(f"STREAM.MSG.GET.{_STREAM}", {"last_by_subj": _PREFIX + key})
         except Refused as error:
@@ -62,20 +64,26 @@ class KeyValueStore:
         return Entry(key, int(message["seq"]), base64.b64decode(message.get("data") or ""))
 
     async def put(self, key: str, data: bytes, *, ttl_s: int | None = None) -> int:
-        """Write an entry, whatever is there, and return its sequence."""
+        """Write an entry unconditionally, and return its sequence."""
         return await self._publish(key, data, _ttl(ttl_s))
 
     async def write(self, key: str, data: bytes, *, after: int) -> int:
-        """Write an entry whose present state is `after` (0: not there), and return its new sequence. Raises EntryChanged."""
+        """Write an entry if its sequence is `after` (0: it does not exist), and return the new sequence.
+
+        Raises EntryChanged.
+        """
         return await self._publish(key, data, {"Nats-Expected-Last-Subject-Sequence": str(after)})
 
     async def write_if_unchanged(self, key: str, data: bytes, *, other: str, at: int, ttl_s: int | None = None) -> int:
-        """Write an entry while *another* key is still in the state `at`. Raises EntryChanged when it is not."""
+        """Write an entry if the sequence of *another* key is still `at`. Raises EntryChanged."""
         guard = {"Nats-Expected-Last-Subject-Sequence": str(at), "Nats-Expected-Last-Subject-Sequence-Subject": _PREFIX + other}
         return await self._publish(key, data, {**guard, **_ttl(ttl_s)})
 
     async def delete(self, key: str, *, after: int | None = None) -> None:
-        """Remove an entry, whatever it is or only in the state `after`. Raises EntryChanged. The mark that it leaves goes after an hour."""
+        """Delete an entry, unconditionally or if its sequence is `after`.
+
+        Raises EntryChanged. Its delete marker expires after an hour.
+        """
         headers = {"KV-Operation": "PURGE", "Nats-Rollup": "sub", **_ttl(_DELETE_MARKER_TTL_S)}
         if after is not None:
             headers["Nats-Expected-Last-Subject-Sequence"] = str(after)
@@ -91,7 +99,7 @@ class KeyValueStore:
                     raise StorageUnavailable("JetStream refused a write") from error
                 if not unsure:
                     raise EntryChanged from None
-            except Unsure:  # It may be stored: look. On a cluster another guarded write may be under way.
+            except Unsure:  # It may be stored: read it back. On a cluster another guarded write may be in progress.
                 unsure = True
                 await asyncio.sleep(_RETRY_S)
             found = await self.read_from_leader(key)
@@ -107,7 +115,7 @@ class KeyValueStore:
         return state.sequence != int(headers["Nats-Expected-Last-Subject-Sequence"])
 
     async def read_many(self, keys: list[str]) -> dict[str, bytes]:
-        """Return what stands under those of the keys that have something, as some replica knows it."""
+        """Return the values of those keys that exist, from any replica."""
         reader = await self._bus.reader(_STREAM)
         found = {}
         for start in range(0, len(keys), _KEYS_PER_READ):
@@ -119,10 +127,11 @@ class KeyValueStore:
         return found
 
     async def pages(self) -> AsyncIterator[list[Entry]]:
-        """Yield the entries of all kinds in pages, in the order of their last change. Marks of removal are among them, without data.
+        """Yield all entries in pages, in the order of their last change. Delete markers are included, without data.
 
-        All kinds, since the server takes a third of a second for each page that it has to filter, at half a million entries. What is
-        changed meanwhile moves behind the end and is left out: whoever changes what it finds would never be done.
+        It reads all keys, since the server needs a third of a second to filter a page at half a million entries.
+        Entries that change during the iteration are left out: a caller that changes entries would otherwise never
+        finish.
         """
         try:
             end = int((await self._bus.api(f"STREAM.INFO.{_STREAM}", {}))["state"]["last_seq"])
@@ -142,11 +151,11 @@ class KeyValueStore:
         return [Entry(_key_of(message.headers), sequence_of(message), message.data) for message in found]
 
     async def matching(self, pattern: str, after: int, limit: int) -> list[Entry]:
-        """Return the next entries that match; fast where at most 1,024 do, else as slow as the bucket is large."""
+        """Return the next entries that match. Fast for up to 1,024 matches; beyond that it reads the whole bucket."""
         reader = await self._bus.reader(_STREAM)
         try:
             found = await reader.latest(_PREFIX + pattern)
-        except Unsure:  # Too many, or no answer; the pages below tell.
+        except Unsure:  # Too many matches, or no answer.
             return await self._scan(limit, _PREFIX + pattern, after)
         except BusError as error:
             raise StorageUnavailable("NATS does not answer") from error
@@ -154,7 +163,7 @@ class KeyValueStore:
         return sorted((entry for entry in entries if entry.sequence > after), key=lambda entry: entry.sequence)[:limit]
 
     async def _scan(self, limit: int, subject: str, after: int) -> list[Entry]:
-        """Return the next entries up to `limit`. A page holds marks of removal too, so one with few entries is not the last."""
+        """Return the next entries up to `limit`. Pages contain delete markers too, so a short page is not the last."""
         entries: list[Entry] = []
         while len(entries) < limit and (page := await self._page(subject, after, limit)):
             after = page[-1].sequence

@@ -1,11 +1,11 @@
-"""Find out the type of bytes from their beginning, and check what a caller says it is. Pure.
+"""Detect the media type of bytes from their beginning, and check a declared type. Pure.
 
-Rule 1: a type with a signature (an image, a PDF, an archive) is believed only if the bytes carry that signature.
-Rule 2: bytes that carry a signature are not believed to be something else: text and JSON least of all.
-Rule 3: a type without a signature here is the caller's to declare; readers never let a browser guess (`nosniff`) or run it.
+Rule 1: a type with a signature (an image, a PDF, an archive) is accepted only if the bytes have that signature.
+Rule 2: bytes with a signature are not accepted as another type, least of all as text or JSON.
+Rule 3: any other type is accepted as declared. Readers never let a browser guess it (`nosniff`) or execute it.
 
-A kv of our own: the signatures that matter to models and browsers fit on ten lines, and a library for hundreds of formats would have
-to be trusted with every byte that strangers send.
+The table is our own: the signatures that matter to models and browsers fit on ten lines, and a library for hundreds of
+formats would have to be trusted with all bytes from strangers.
 """
 
 import codecs
@@ -16,7 +16,7 @@ import unicodedata
 from services.shared.artifacts.errors import ArtifactInvalid
 
 HEAD_BYTES = 4096
-"""As much of the beginning as is looked at."""
+"""Bytes at the beginning that are inspected."""
 OCTETS = "application/octet-stream"
 _TEXT = "text/plain; charset=utf-8"
 _JSON = "application/json"
@@ -37,7 +37,7 @@ _SIGNATURES: tuple[tuple[re.Pattern[bytes], str], ...] = (
 _SIGNED = frozenset(kind for _, kind in _SIGNATURES)
 _ALIASES = {"image/jpg": "image/jpeg", "image/pjpeg": "image/jpeg", "application/x-gzip": "application/gzip", "text/json": _JSON}
 _CONTAINERS = {"application/zip": ("application/",), "application/gzip": ("application/",)}
-"""Signatures that other formats share: documents, packages and notebooks are zip files; what they may be called."""
+"""Type prefixes that are allowed for a shared signature: documents, packages and notebooks are zip files."""
 
 
 def signature(head: bytes) -> str | None:
@@ -46,7 +46,10 @@ def signature(head: bytes) -> str | None:
 
 
 def sniffed(head: bytes, *, whole: bool) -> str:
-    """Return the type of bytes of which nobody has said anything. `whole`: `head` is all of them, so JSON can be told from text."""
+    """Return the type of bytes without a declared type.
+
+    `whole`: `head` is all of them, so JSON can be distinguished from text.
+    """
     found = signature(head)
     if found is not None:
         return found
@@ -62,22 +65,22 @@ def sniffed(head: bytes, *, whole: bool) -> str:
 
 
 def checked_mime_type(declared: str | None, head: bytes, *, whole: bool) -> str:
-    """Return the type to keep. Raises ArtifactInvalid when the bytes cannot be what they are said to be."""
+    """Return the type to store. Raises ArtifactInvalid when the bytes contradict the declared type."""
     name, parameters = _parsed(declared) if declared else (OCTETS, "")
     if name == OCTETS:
         return sniffed(head, whole=whole)
     found = signature(head)
     if name in _SIGNED and name != found:
-        raise ArtifactInvalid(f"the bytes are no {name}")
+        raise ArtifactInvalid(f"the bytes are not {name}")
     if found is not None and name != found and not name.startswith(_CONTAINERS.get(found, ())):
         raise ArtifactInvalid(f"the bytes are {found}, not {name}")
     if name == _JSON and (found is not None or (head and not _JSON_START.match(head))):
-        raise ArtifactInvalid(f"the bytes are no {name}")
+        raise ArtifactInvalid(f"the bytes are not {name}")
     return name + parameters
 
 
 def _parsed(declared: str) -> tuple[str, str]:
-    """Take a media type apart into its lower-case name and its parameters with their semicolon."""
+    """Split a media type into its lower-case name and its parameters with their semicolon."""
     name, _, parameters = declared.strip().partition(";")
     name = name.strip().lower()
     parameters = f"; {parameters.strip()}" if parameters.strip() else ""
@@ -87,7 +90,10 @@ def _parsed(declared: str) -> tuple[str, str]:
 
 
 def _is_text(head: bytes, *, whole: bool) -> bool:
-    """UTF-8 without control characters but white space; a character cut off by the end of `head` counts as whole."""
+    """Whether it is UTF-8 without control characters.
+
+    A character that is cut off at the end of `head` counts as complete.
+    """
     try:
         text = codecs.getincrementaldecoder("utf-8")().decode(head, final=whole)
     except UnicodeDecodeError:
@@ -96,7 +102,7 @@ def _is_text(head: bytes, *, whole: bool) -> bool:
 
 
 def clean_filename(given: str | None) -> str | None:
-    """Return a name to show and to save under: no folders, nothing invisible, at most 255 characters; None if nothing is left."""
+    """Return a file name without folders and invisible characters, at most 255 characters long; None if nothing is left."""
     if not given:
         return None
     last = re.split(r"[/\\]", given)[-1]

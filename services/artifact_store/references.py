@@ -1,7 +1,7 @@
-"""References: what the store knows about an artifact, found by tenant and id, and listed by session and run.
+"""References: the metadata of artifacts, found by tenant and id, and listed by session and run.
 
-An entry of a list says only that a reference may be there: it is written before the reference and removed after it, so a list is never
-short of one, and what it shows is what stands under the references themselves.
+A list entry only says that a reference may exist. It is written before the reference and deleted after it, so no
+reference is missing from a list. A page of a list shows the references that exist.
 """
 
 from contextlib import suppress
@@ -19,7 +19,7 @@ from .errors import EntryChanged
 
 
 class Reference(Message):
-    """What stands under a reference's key. `blob` is the name of its bytes."""
+    """The stored metadata of an artifact. `blob`: the name of its bytes."""
 
     v: int = 1
     ref: ArtifactRef
@@ -28,23 +28,23 @@ class Reference(Message):
     blob: str
 
     def stored(self) -> StoredArtifact:
-        """What callers see of it."""
+        """Return the part that callers see."""
         return StoredArtifact(ref=self.ref, session_id=self.session_id, run_id=self.run_id)
 
 
 class References:
-    """The references of all tenants. Everything raises StorageUnavailable when NATS does not answer."""
+    """The references of all tenants. All methods raise StorageUnavailable when NATS does not answer."""
 
     def __init__(self, kv: KeyValueStore, blobs: Blobs) -> None:
         self._kv = kv
         self._blobs = blobs
 
     async def find(self, tenant: str, artifact: str) -> Reference | None:
-        """Return a reference that has not expired, as some replica knows it: one that was just written may be missing."""
+        """Return a reference that has not expired, from any replica. A new one may be missing."""
         return _read((await self._kv.read(subjects.reference_key(tenant, artifact))).data)
 
     async def resolve(self, asked: HeadArtifact) -> Reference:
-        """Return the reference that the caller may see. Raises ArtifactNotFound, for whatever reason it may not."""
+        """Return a reference that the caller may see. Raises ArtifactNotFound, whatever the reason."""
         found = await self.find(asked.tenant, asked.artifact_id)
         if found is None:
             found = _read((await self._kv.read_from_leader(subjects.reference_key(asked.tenant, asked.artifact_id))).data)
@@ -57,42 +57,45 @@ class References:
         return found
 
     async def add_listing(self, tenant: str, place: str, artifact: str, ttl_s: int | None) -> None:
-        """Let lists look for a reference that is about to be written. The entry holds the time, in Unix ms."""
+        """Write the list entry of a reference that is about to be written. Its value is the time in Unix ms."""
         await self._kv.put(subjects.place_key(tenant, place, artifact), str(now()).encode(), ttl_s=ttl_s)
 
     async def write(self, claim: Claim, reference: Reference, ttl_s: int | None) -> None:
-        """Write a reference under its claim. Raises EntryChanged when the claim has been lost meanwhile."""
+        """Write a reference under its claim. Raises EntryChanged when the claim was lost."""
         key = subjects.reference_key(claim.tenant, reference.ref.artifact_id)
         await self._blobs.write_under(claim, reference.ref.artifact_id, key, reference.model_dump_json().encode(), ttl_s)
 
     async def exists(self, tenant: str, artifact: str, blob: str) -> bool:
-        """Whether a reference to this very blob is there, as the leader knows it; so is one that a later version has written."""
+        """Whether a reference to this blob exists on the leader. One of an unknown version counts as existing."""
         data = (await self._kv.read_from_leader(subjects.reference_key(tenant, artifact))).data
         found = _read(data)
         is_later = bool(data) and _parsed(data) is None
         return is_later or (found is not None and found.blob == blob)
 
     async def read_many(self, wanted: list[tuple[str, str]]) -> dict[tuple[str, str], Reference]:
-        """Return the references that are there, by tenant and id, as some replica knows them."""
+        """Return the references that exist, by tenant and id, from any replica."""
         keys = {subjects.reference_key(*who): who for who in wanted}
         found = await self._kv.read_many(list(keys))
         return {keys[key]: reference for key, data in found.items() if key in keys and (reference := _read(data)) is not None}
 
     async def delete(self, tenant: str, artifact: str) -> None:
-        """Remove a reference. Its entry in the lists follows when its blob is looked at."""
+        """Delete a reference. Its list entry is deleted when the blob is collected."""
         await self._kv.delete(subjects.reference_key(tenant, artifact))
 
     async def listing_revision(self, tenant: str, place: str, artifact: str) -> int:
-        """Return the state of an artifact's entry in the lists, for `remove_listing`."""
+        """Return the sequence of an artifact's list entry, for `remove_listing`."""
         return (await self._kv.read_from_leader(subjects.place_key(tenant, place, artifact))).sequence
 
     async def remove_listing(self, tenant: str, place: str, artifact: str, *, revision: int) -> None:
-        """Take an artifact that is gone off the lists, unless it has been entered again."""
+        """Delete the list entry of a deleted artifact, unless it was written again."""
         with suppress(EntryChanged):
             await self._kv.delete(subjects.place_key(tenant, place, artifact), after=revision)
 
     async def remove_stale_listings(self, entries: list[Entry], older_ms: int) -> None:
-        """Take off the lists whatever has no reference and is that old: a put that came too late to be collected with its blob."""
+        """Delete list entries of that age without a reference.
+
+        A put that came too late for the collector leaves them.
+        """
         who = {subjects.parse_place_key(entry.key): entry for entry in entries if int(entry.data) < now() - older_ms}
         found = await self.read_many(list(who))
         for (tenant, artifact), entry in who.items():
@@ -101,7 +104,7 @@ class References:
                     await self._kv.delete(entry.key, after=entry.sequence)
 
     async def page(self, asked: ListArtifacts) -> ArtifactPage:
-        """Return a page of what belongs to a session or run."""
+        """Return a page of the artifacts of a session or run."""
         pattern = subjects.places_of(asked.tenant, asked.session_id, asked.run_id)
         entries = await self._kv.matching(pattern, asked.cursor, asked.limit + 1)
         shown, more = entries[: asked.limit], len(entries) > asked.limit
@@ -115,7 +118,7 @@ class References:
 
 
 def _read(data: bytes) -> Reference | None:
-    """Return a reference unless it has expired; the server removes it a moment later."""
+    """Return a reference unless it has expired; the server deletes it a moment later."""
     reference = _parsed(data)
     if reference is None or (reference.ref.expires_at is not None and reference.ref.expires_at <= now()):
         return None
@@ -123,7 +126,7 @@ def _read(data: bytes) -> Reference | None:
 
 
 def _parsed(data: bytes) -> Reference | None:
-    """Read a reference; None for none, and for one that is not understood."""
+    """Parse a reference; None for an empty entry and for one of an unknown version."""
     try:
         return Reference.model_validate_json(data) if data else None
     except ValidationError:

@@ -1,4 +1,4 @@
-"""Settings of the artifact store: environment variables `RUNWIRE_*`, or files whose paths stand in `RUNWIRE_*_FILE`."""
+"""Settings of the artifact store: environment variables `RUNWIRE_*`, or files named by `RUNWIRE_*_FILE`."""
 
 from pathlib import Path
 from typing import Self
@@ -11,7 +11,7 @@ from services.runtime.settings import BusSettings
 
 
 class ArtifactStoreSettings(BusSettings):
-    """Where the bytes lie and for how long."""
+    """Where bytes are stored, and for how long."""
 
     model_config = SettingsConfigDict(hide_input_in_errors=True)
 
@@ -37,7 +37,7 @@ class ArtifactStoreSettings(BusSettings):
             if path is not None:
                 object.__setattr__(self, name, SecretStr(path.read_text(encoding="utf-8").strip()))
         if not self.s3_access_key.get_secret_value() or not self.s3_secret_key.get_secret_value():
-            # Without keys some servers let everybody in; whoever wants that has to do it on purpose, elsewhere.
+            # Without keys some servers let everybody in; an open server has to be configured on purpose, elsewhere.
             raise ValueError("RUNWIRE_S3_ACCESS_KEY and RUNWIRE_S3_SECRET_KEY (or their _FILE forms) are needed")
         return self
 

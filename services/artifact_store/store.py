@@ -1,9 +1,10 @@
-"""What the store does for its callers: keep bytes, give them back, list and forget references.
+"""The operations of the store: store bytes, return them, list and delete references.
 
-Rule 1: bytes first, verified, then the reference. Whoever holds a reference finds its bytes.
-Rule 2: a put may be repeated: the artifact's id, made by the caller, and the digest say whether it is the same.
-Rule 3: what the caller may not see does not exist: unknown, expired, deleted and somebody else's artifacts are one answer.
-Rule 4: bytes are stored as they came, and nowhere else: not in logs, errors or references.
+Rule 1: bytes are written and verified before the reference. Every reference has its bytes.
+Rule 2: a put may be repeated. The artifact id, made by the caller, and the digest identify a repetition.
+Rule 3: an artifact that the caller may not see does not exist. Unknown, expired, deleted and foreign ids get the same
+answer.
+Rule 4: bytes are stored unchanged in the bucket, and nowhere else: not in logs, errors or references.
 """
 
 import asyncio
@@ -40,15 +41,15 @@ logger = structlog.get_logger(__name__)
 
 _DAY_S = 86_400
 _DIRECT_URL_S = 300
-"""How long a service may begin to read from the S3 server itself with one permission."""
+"""Seconds for which a service may start reads from the S3 server with one URL."""
 _INLINE_HASH_BYTES = 128 << 10
-"""Hashing less than that is not worth a thread."""
+"""Fewer bytes are hashed without a thread."""
 _TRUSTED_JSON_TYPES = frozenset({"dict", "list", "str", "int", "float", "bool"})
-"""A JSON value that stands for a tool's result is what it is said to be, whatever its text begins with."""
+"""JSON values of a tool's result keep their type, whatever their text begins with."""
 
 
 class ArtifactStore:
-    """The store. `on_deleted` is told the tenant, blob and id of every reference that was deleted."""
+    """The store. `on_deleted` gets tenant, blob and artifact id of every deleted reference."""
 
     def __init__(
         self,
@@ -65,12 +66,12 @@ class ArtifactStore:
         self._on_deleted = on_deleted
 
     async def find_repeat(self, put: PutArtifact) -> ArtifactRef | None:
-        """Return the reference if this very put has been done before.
+        """Return the reference if this put was done before.
 
-        Raises ArtifactInvalid when the id is taken by another artifact, ArtifactTooLarge above the store's limit.
+        Raises ArtifactInvalid when another artifact has the id, ArtifactTooLarge above the store's limit.
         """
         if put.size > self._settings.artifact_max_bytes:
-            raise ArtifactTooLarge(f"{put.size} bytes; the store takes {self._settings.artifact_max_bytes}")
+            raise ArtifactTooLarge(f"{put.size} bytes; at most {self._settings.artifact_max_bytes} are allowed")
         found = await self._references.find(put.tenant, put.artifact_id)
         if found is None:
             return None
@@ -79,13 +80,13 @@ class ArtifactStore:
         return found.ref
 
     async def put(self, put: PutArtifact, body: bytes) -> ArtifactRef:
-        """Keep bytes that came with the request."""
+        """Store bytes that came with the request."""
         if len(body) != put.size:
-            raise ArtifactInvalid(f"{len(body)} bytes came; {put.size} were announced")
+            raise ArtifactInvalid(f"received {len(body)} bytes; {put.size} were announced")
         mime_type = self.mime_type(put, body[:HEAD_BYTES])
         known, digest, claim = await asyncio.gather(self.find_repeat(put), _digest(body), self.claim(put))
         if digest != put.sha256:
-            raise ArtifactInvalid("the bytes do not have the digest that was announced")
+            raise ArtifactInvalid("the bytes do not match the announced digest")
         if known is not None:
             return known
         await asyncio.gather(self._write(claim, body), self.add_listing(put))
@@ -96,36 +97,36 @@ class ArtifactStore:
             await self._bucket.write(claim.object_key, body)
 
     def mime_type(self, put: PutArtifact, head: bytes) -> str:
-        """Return the type to keep. Raises ArtifactInvalid when the bytes cannot be what they are said to be."""
+        """Return the type to store. Raises ArtifactInvalid when the bytes contradict the declared type."""
         if put.json_type in _TRUSTED_JSON_TYPES and put.mime_type:
             return put.mime_type
         return checked_mime_type(put.mime_type, head, whole=put.size <= len(head))
 
     async def claim(self, put: PutArtifact) -> Claim:
-        """Enter the artifact among the users of its bytes."""
+        """Add the artifact to the users of its bytes."""
         where = place(put.session_id, put.run_id)
         return await self._blobs.claim(put.tenant, put.sha256, put.size, put.artifact_id, where)
 
     async def add_listing(self, put: PutArtifact) -> None:
-        """Let lists look for the reference that is about to be written."""
+        """Write the list entry of the reference that is about to be written."""
         await self._references.add_listing(put.tenant, place(put.session_id, put.run_id), put.artifact_id, self._ttl_s(put))
 
     async def has_bytes(self, claim: Claim, size: int) -> bool:
-        """Whether the bytes of a claim are there already."""
+        """Whether the bytes of a claim are already stored."""
         return not claim.fresh and await self._bucket.size(claim.object_key) == size
 
     async def head_of(self, claim: Claim, size: int) -> bytes:
-        """The beginning of bytes that are kept already."""
+        """Return the beginning of stored bytes."""
         return await self._read(claim.object_key, 0, min(size, HEAD_BYTES))
 
     async def stream(self, claim: Claim, chunks: Iterable[bytes], size: int) -> None:
-        """Write bytes that come in chunks, which a thread asks for, and look whether all of them are there."""
+        """Write bytes from chunks, which a thread reads, and check their number."""
         await self._bucket.write_stream(claim.object_key, chunks, size)
         if await self._bucket.size(claim.object_key) != size:
-            raise StorageUnavailable("the S3 server took the bytes but does not have them")
+            raise StorageUnavailable("the S3 server accepted the bytes but does not hold them")
 
     async def write_reference(self, put: PutArtifact, claim: Claim, mime_type: str) -> ArtifactRef:
-        """Write the reference, now that the bytes are there, and return what callers see of it."""
+        """Write the reference after the bytes, and return the part that callers see."""
         ttl_s = self._ttl_s(put)
         ref = ArtifactRef(
             artifact_id=put.artifact_id,
@@ -144,7 +145,7 @@ class ArtifactStore:
         try:
             await self._references.write(claim, reference, ttl_s)
         except EntryChanged:
-            raise StorageUnavailable("the put took so long that its bytes may have been collected") from None
+            raise StorageUnavailable("the put took so long that its bytes may have been deleted") from None
         logger.info("artifact_stored", tenant=put.tenant, artifact_id=put.artifact_id, run_id=put.run_id, size=put.size, blob=claim.name)
         return ref
 
@@ -154,11 +155,13 @@ class ArtifactStore:
         return int(self._settings.artifact_default_days * _DAY_S)
 
     async def head(self, asked: HeadArtifact) -> StoredArtifact:
-        """Return the reference and where it belongs. Raises ArtifactNotFound."""
+        """Return the reference with its session and run. Raises ArtifactNotFound."""
         return (await self._references.resolve(asked)).stored()
 
     async def get(self, asked: GetArtifact) -> tuple[ArtifactRef, bytes | PresignedUrl]:
-        """Return the reference and the bytes of the range, which ends where the artifact does, or where to read them.
+        """Return the reference with the bytes of the range, or with a URL to read them.
+
+        The range ends with the artifact.
 
         Raises ArtifactNotFound.
         """
@@ -184,11 +187,11 @@ class ArtifactStore:
             raise StorageUnavailable("the S3 server does not have the bytes") from None
 
     async def list(self, asked: ListArtifacts) -> ArtifactPage:
-        """Return a page of a session's or run's artifacts."""
+        """Return a page of the artifacts of a session or run."""
         return await self._references.page(asked)
 
     async def delete(self, asked: DeleteArtifact) -> ArtifactDeleted:
-        """Remove the reference; the bytes go when nobody needs them. Raises ArtifactNotFound."""
+        """Delete the reference. The bytes are deleted when nothing uses them. Raises ArtifactNotFound."""
         reference = await self._references.resolve(asked)
         await self._references.delete(asked.tenant, asked.artifact_id)
         self._on_deleted(asked.tenant, reference.blob, asked.artifact_id)
@@ -196,7 +199,7 @@ class ArtifactStore:
         return ArtifactDeleted(artifact_id=asked.artifact_id)
 
     async def presign(self, asked: PresignArtifact) -> PresignedUrl:
-        """Return a URL that needs no key, valid no longer than the artifact. Raises ArtifactNotFound."""
+        """Return a URL that needs no key. It expires no later than the artifact. Raises ArtifactNotFound."""
         reference = await self._references.resolve(asked)
         until, seconds = _valid(reference.ref, asked.expires_s)
         key = object_key(asked.tenant, reference.blob)
@@ -205,7 +208,7 @@ class ArtifactStore:
 
 
 def _valid(ref: ArtifactRef, seconds: int) -> tuple[int, int]:
-    """Until when (Unix ms) and for how many seconds a URL may be valid: no longer than its artifact."""
+    """Return until when (Unix ms) and for how many seconds a URL is valid: no longer than its artifact."""
     until = min(now() + seconds * 1000, ref.expires_at or sys.maxsize)
     return until, max(1, (until - now()) // 1000)
 

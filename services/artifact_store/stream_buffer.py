@@ -1,10 +1,10 @@
-"""What the pieces of one stream come to: one text, bytes, or the list of the pieces.
+"""Collect the pieces of one artifact stream into one text, one byte string, or the list of the pieces.
 
-Pieces that are all text make one text; base64 of a binary type makes bytes; any other JSON makes the list of the pieces, which a reader
-applies in order. Which of these it is shows with the last piece.
+Pieces that are all text become one text. Base64 text of a binary type becomes bytes. Any other JSON becomes the list of
+the pieces, which a reader applies in order. The kind is known after the last piece.
 
-Rule: the pieces are held once, each as a line of JSON, beyond a few megabytes in a temporary file; whatever is made of them is made
-while it is read.
+Rule: each piece is held once, as a line of JSON, in a temporary file beyond a megabyte. The result is produced while
+the file is read.
 """
 
 import base64
@@ -27,15 +27,15 @@ _BLOCK_BYTES = 256 << 10
 
 
 class StreamBuffer:
-    """The pieces of one stream. Its methods may wait for a disk; whoever makes it closes it."""
+    """The pieces of one stream. Its methods may block on a disk. The caller closes it."""
 
     def __init__(self) -> None:
         self.count = 0
         self.is_finished = False
-        """Whether one of the pieces said so."""
+        """Whether a piece was marked as the last."""
         self._file = tempfile.SpooledTemporaryFile(max_size=_MAX_MEMORY_BYTES)  # noqa: SIM115, `close` is what its owner calls
         self.artifact_type = ""
-        """As the first piece that has one says."""
+        """The type that the first typed piece declares."""
         self._is_text = self._is_base64 = True
         self._json = self._utf8 = self._decoded = 0
 
@@ -58,11 +58,11 @@ class StreamBuffer:
             try:
                 self._decoded += len(base64.b64decode(chunk, validate=True))
             except (binascii.Error, ValueError):
-                self._is_base64 = False  # Not what its type promised, if that did: text, then.
+                self._is_base64 = False  # Not base64, whatever its type says: treat it as text.
 
     @property
     def json_type(self) -> Literal["list", "str", "bytes"]:
-        """What all of it is."""
+        """The kind of the assembled value."""
         if not self._is_text:
             return "list"
         is_binary = self.artifact_type in _BINARY_TYPES or ("/" in self.artifact_type and not self.artifact_type.startswith(_TEXT_TYPES))
@@ -70,18 +70,18 @@ class StreamBuffer:
 
     @property
     def size(self) -> int:
-        """The bytes of its stored form."""
+        """The size of the stored form in bytes."""
         as_list = self._json + max(self.count - 1, 0) + len("[]")
         return {"list": as_list, "str": self._utf8, "bytes": self._decoded}[self.json_type]
 
     @property
     def wire_size(self) -> int:
-        """Its bytes inside a message."""
+        """The size inside a message in bytes."""
         in_one_text = self._json - 2 * self.count + len('""')
         return {"list": self.size, "str": in_one_text, "bytes": 4 * -(-self._decoded // 3) + len('""')}[self.json_type]
 
     def chunks(self) -> Iterator[bytes]:
-        """Give out its stored form, from the beginning."""
+        """Yield the stored form from the beginning."""
         block = bytearray()
         for part in self._parts():
             block += part
@@ -104,7 +104,7 @@ class StreamBuffer:
             yield b"]" if self.count else b"[]"
 
     def value(self) -> Any:
-        """Return all of it."""
+        """Return the assembled value."""
         body = b"".join(self.chunks())
         if self.json_type == "bytes":
             return body
@@ -112,12 +112,12 @@ class StreamBuffer:
         return body.decode() if self.json_type == "str" else json.loads(body)
 
     def digest(self) -> str:
-        """Return the SHA-256 of its stored form."""
+        """Return the SHA-256 of the stored form."""
         digest = hashlib.sha256()
         for chunk in self.chunks():
             digest.update(chunk)
         return digest.hexdigest()
 
     def close(self) -> None:
-        """Let go of the pieces."""
+        """Delete the pieces."""
         self._file.close()

@@ -1,10 +1,12 @@
-"""Assemble what a tool has shown piece by piece, where no field of its result holds it as a whole (docs/artifacts.md#where-the-bytes-are).
+"""Assemble an artifact stream that no field of the tool's result contains (docs/artifacts.md#where-the-bytes-are).
 
-Rule 1: the pieces are read back from the run's own subject, in order and without a gap; where one is missing there is no artifact.
-Rule 2: what is light is answered as it is and kept nowhere. What is heavy is kept as any artifact is: bytes first, then the reference.
-Rule 3: whoever asks again gets the same reference, also after the pieces have expired; while the work is under way, both wait for it.
-Rule 4: memory does not grow with streams: a few are read at once, page by page, and written from where they were gathered. Those that wait
-for the S3 server hold up none that does not need it.
+Rule 1: pieces are read back from the run's own subject, in order. If one is missing, there is no artifact.
+Rule 2: a small value is returned inline and not stored. A large one is stored like any artifact: bytes first, then the
+reference.
+Rule 3: a repeated request gets the same reference, even after the pieces have expired. Concurrent requests share one
+task.
+Rule 4: memory is bounded: few streams are read at once, page by page, and written from their buffer. Streams that wait
+for the S3 server do not block streams that do not need it.
 """
 
 import asyncio
@@ -30,14 +32,14 @@ from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound, 
 from services.shared.redaction import ARTIFACT_FAILURE_BYTES, INLINE_BYTES, mime_type_of
 
 MAX_STREAMS = 32
-"""Streams in work. Whoever asks for one more is told to ask again."""
+"""Streams that are assembled at once. Further requests are refused with a retryable error."""
 _MAX_ASSEMBLING = 4
 _PAGE_ATTEMPTS = 3
 _REPLICA_READS, _REPLICA_PAUSE_S = 20, 0.05
 
 
 class Assembler:
-    """The streams that this copy of the store puts together."""
+    """The streams that this instance of the store assembles."""
 
     def __init__(self, bus: Bus, store: ArtifactStore) -> None:
         self._bus = bus
@@ -55,13 +57,13 @@ class Assembler:
         if task is None:
             self._check_running()
             if len(self._under_way) >= MAX_STREAMS:
-                raise StorageUnavailable("as many streams as possible are being assembled")
+                raise StorageUnavailable("too many streams are being assembled")
             task = self._under_way[asked] = asyncio.create_task(self._assemble(asked))
             task.add_done_callback(lambda _: self._under_way.pop(asked))
         return await asyncio.shield(task)
 
     async def stop(self) -> None:
-        """Give up what is under way; whoever asked for it asks again elsewhere."""
+        """Abandon streams in progress. Their callers retry on another instance."""
         self._is_stopped = True
         await asyncio.gather(*self._under_way.values(), return_exceptions=True)
 
@@ -82,7 +84,7 @@ class Assembler:
             await asyncio.to_thread(buffer.close)
 
     async def _stored(self, asked: AssembleStream) -> ArtifactRef | None:
-        """The reference, if this has been done before."""
+        """Return the reference if the stream was assembled before."""
         place = {"session_id": asked.session_id, "run_id": asked.run_id}
         try:
             return (await self._store.head(HeadArtifact(tenant=asked.tenant, artifact_id=asked.artifact_id, **place))).ref
@@ -113,7 +115,7 @@ class Assembler:
             self._check_running()
             with suppress(Unsure):
                 return await reader.page(subject, start)
-        raise StorageUnavailable("NATS did not give out the pieces of the stream")
+        raise StorageUnavailable("NATS did not return the pieces of the stream")
 
     async def _put(self, asked: AssembleStream, buffer: StreamBuffer) -> ArtifactRef:
         kind = buffer.json_type
@@ -154,11 +156,11 @@ class Assembler:
 
     def _check_running(self) -> None:
         if self._is_stopped:
-            raise StorageUnavailable("the store is being stopped: ask again")
+            raise StorageUnavailable("the store is stopping: try again")
 
 
 def _add(buffer: StreamBuffer, page: list[Msg], asked: AssembleStream) -> None:
-    """Append what a page holds of the stream. Raises ArtifactNotFound at a gap."""
+    """Append the pieces of a page that belong to the stream. Raises ArtifactNotFound at a gap."""
     named = asked.call_id.encode()
     for message in page:
         if (message.headers or {}).get(EVENTS_HEADER) != "artifact_chunk" or named not in message.data:
@@ -170,7 +172,7 @@ def _add(buffer: StreamBuffer, page: list[Msg], asked: AssembleStream) -> None:
                 raise _missing(buffer)
             buffer.add(piece)
             if buffer.size > ARTIFACT_FAILURE_BYTES:
-                raise ArtifactTooLarge(f"its pieces come to more than {ARTIFACT_FAILURE_BYTES} bytes")
+                raise ArtifactTooLarge(f"its pieces have more than {ARTIFACT_FAILURE_BYTES} bytes")
             if buffer.count == asked.pieces:
                 return
 
@@ -183,7 +185,7 @@ def _pieces(data: bytes) -> list[ArtifactChunk]:
 
 
 def _missing(buffer: StreamBuffer) -> ArtifactNotFound:
-    return ArtifactNotFound(f"piece {buffer.count} of the stream is not there")
+    return ArtifactNotFound(f"piece {buffer.count} of the stream is missing")
 
 
 def _inline(buffer: StreamBuffer) -> AssembledStream:

@@ -1,11 +1,11 @@
-"""Uploads: artifacts too large for one message, passed on to S3 chunk by chunk as they come.
+"""Uploads: artifacts too large for one message, forwarded to S3 chunk by chunk.
 
-Rule 1: no more than a window of chunks is held per upload, so memory does not grow with the artifact: a chunk is answered when it has
-been handed on, and the sender has at most a window of them unanswered.
-Rule 2: chunks may overtake each other on their way; they are passed on in order.
-Rule 3: an upload lives in the copy of the store that opened it. If that dies, or the sender does, nothing is visible and the sender
-begins again; the claim that is left behind is collected.
-Rule 4: the last chunk is only passed on when all bytes together have the digest that was announced, so S3 never has others.
+Rule 1: an upload holds at most a window of chunks, so memory does not grow with the artifact. A chunk is acknowledged
+once it was handed to the writer, and the sender has at most a window of unacknowledged chunks.
+Rule 2: chunks may arrive out of order; they are forwarded in order.
+Rule 3: an upload belongs to the instance that opened it. If the instance or the sender dies, nothing is visible and the
+sender starts again; the garbage collector removes the claim.
+Rule 4: the last chunk is forwarded only if all bytes match the announced digest, so S3 never stores other bytes.
 """
 
 import asyncio
@@ -27,13 +27,13 @@ logger = structlog.get_logger(__name__)
 
 WINDOW_CHUNKS = 3
 _MAX_CHUNKS_AHEAD = 64
-"""No sender is so many chunks ahead."""
+"""Chunks further ahead than this are refused."""
 _SENDER_IDLE_S = 20.0
-"""A sender that is silent for so long has gone."""
+"""Seconds of silence after which a sender counts as gone."""
 
 
 class Uploads:
-    """The uploads that this copy of the store has opened."""
+    """The uploads that this instance of the store has opened."""
 
     def __init__(self, store: ArtifactStore, limit: int, idle_s: float = _SENDER_IDLE_S) -> None:
         self.instance = new_id()
@@ -43,7 +43,7 @@ class Uploads:
         self._open: dict[str, _Upload] = {}
 
     async def open(self, put: PutArtifact) -> UploadOpened:
-        """Begin an upload, or answer with the reference where there is nothing to send.
+        """Open an upload, or return the reference if there is nothing to send.
 
         Raises ArtifactInvalid, ArtifactTooLarge, StorageUnavailable.
         """
@@ -57,9 +57,9 @@ class Uploads:
         return opened.model_copy(update={"ref": ref})
 
     async def _begin(self, upload_id: str, put: PutArtifact) -> ArtifactRef | None:
-        """Claim the bytes. Where another artifact has brought them already, return the reference; else expect them."""
+        """Claim the bytes. If another artifact already stored them, return the reference; otherwise wait for chunks."""
         if self._free <= 0:
-            raise StorageUnavailable("as many uploads as possible are under way")
+            raise StorageUnavailable("too many uploads are in progress")
         self._free -= 1
         try:
             claim, _ = await asyncio.gather(self._store.claim(put), self._store.add_listing(put))
@@ -79,26 +79,26 @@ class Uploads:
         self._free += 1
 
     async def take(self, upload_id: str, seq: int, data: bytes) -> ChunkTaken:
-        """Take a chunk; without data, only say that it is here and not answered yet.
+        """Accept a chunk. Without data, only confirm that the chunk is here and not acknowledged yet.
 
-        Raises what has gone wrong with its upload, and StorageUnavailable for an upload or chunk that is not here (any more).
+        Raises the error of its upload, and StorageUnavailable for an unknown upload or chunk.
         """
         upload = self._open.get(upload_id)
         if upload is None:
-            raise StorageUnavailable("there is no such upload: begin again")
+            raise StorageUnavailable("unknown upload: start again")
         return await upload.take(seq, data) if data else upload.has(seq)
 
     async def stop(self) -> None:
-        """Give up all uploads; their senders begin again elsewhere."""
+        """Abandon all uploads. Their senders start again on another instance."""
         self._free = 0
         storing = [upload.storing for upload in self._open.values()]
         for upload in self._open.values():
-            upload.give_up(StorageUnavailable("the store is being stopped: begin again"))
+            upload.give_up(StorageUnavailable("the store is stopping: start again"))
         await asyncio.gather(*storing, return_exceptions=True)
 
 
 class _Upload:
-    """One upload. `storing` is the task that ends in its reference."""
+    """One upload. `storing`: the task that returns its reference."""
 
     def __init__(self, put: PutArtifact, claim: Claim, store: ArtifactStore, idle_s: float) -> None:
         self._put = put
@@ -127,15 +127,18 @@ class _Upload:
         self._pipe.fail(error)
 
     def has(self, seq: int) -> ChunkTaken:
-        """Say that a chunk is here and not answered yet. Raises StorageUnavailable when it was lost on its way, or its answer was."""
+        """Confirm that a chunk is here and not acknowledged yet.
+
+        Raises StorageUnavailable when the chunk or its reply was lost.
+        """
         if seq not in self._waiting:
-            raise StorageUnavailable("this chunk is not here: begin again")
+            raise StorageUnavailable("unknown chunk: start again")
         return ChunkTaken(received=self._received)
 
     async def take(self, seq: int, data: bytes) -> ChunkTaken:
-        """Pass on a chunk when its ready has come; with the last one wait for the reference."""
+        """Forward a chunk when all before it were forwarded. With the last one, wait for the reference."""
         if seq < self._next or seq >= self._next + _MAX_CHUNKS_AHEAD or seq in self._waiting:
-            raise ArtifactInvalid("a chunk came twice, or far too early")
+            raise ArtifactInvalid("a chunk was sent twice, or too far ahead")
         ready = self._waiting[seq] = asyncio.Event()
         try:
             if seq > self._next and not self.storing.done():
@@ -163,9 +166,9 @@ class _Upload:
 
 
 class _Pipe:
-    """Chunks on their way from the event loop to the thread that writes them, a window of them at most.
+    """A bounded queue of chunks between the event loop and the thread that writes them.
 
-    They are hashed in another thread, so that the one that writes does not wait for it.
+    Another thread hashes the chunks, so that the writer does not wait for the hash.
     """
 
     def __init__(self, put: PutArtifact, idle_s: float) -> None:
@@ -182,9 +185,9 @@ class _Pipe:
         self._closed = False
 
     async def put(self, chunk: bytes) -> None:
-        """Hand on a chunk, once there is room. Does nothing when nobody reads any more.
+        """Enqueue a chunk once there is room. Does nothing when the reader is gone.
 
-        Instead of a last chunk with which the bytes are wrong, the reader gets ArtifactInvalid.
+        If the last chunk completes bytes with a wrong digest, the reader gets ArtifactInvalid instead of it.
         """
         while self._unwritten >= WINDOW_CHUNKS and not self._closed:
             self._has_room.clear()
@@ -197,27 +200,30 @@ class _Pipe:
         if self._received >= self._size:
             await self._hashing
             if self._received > self._size or self._digest.hexdigest() != self._sha256:
-                self.fail(ArtifactInvalid("the bytes do not have the size and digest that were announced"))
+                self.fail(ArtifactInvalid("the bytes do not match the announced size and digest"))
                 return
         self._queue.put(chunk)
 
     def close(self) -> None:
-        """Nobody reads any more."""
+        """Unblock writers: the reader is gone."""
         self._closed = True
         self._has_room.set()
 
     def fail(self, error: ArtifactFailed) -> None:
-        """Nobody writes any more: whoever reads gets this error."""
+        """Let the reader raise this error."""
         self._queue.put(error)
 
     def chunks(self) -> Iterator[bytes]:
-        """Give out the chunks, in a thread. Raises what `fail` was told, and StorageUnavailable when no more come."""
+        """Yield the chunks, in a thread.
+
+        Raises the error of `fail`, and StorageUnavailable when no more chunks come.
+        """
         given = 0
         while given < self._size:
             try:
                 chunk = self._queue.get(timeout=self._idle_s)
             except queue.Empty:
-                raise StorageUnavailable("the sender of an upload has gone") from None
+                raise StorageUnavailable("the sender of an upload stopped sending") from None
             if isinstance(chunk, ArtifactFailed):
                 raise chunk
             given += len(chunk)

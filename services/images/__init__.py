@@ -1,1 +1,1 @@
-"""Check and clean images that come from outside, each in a process of its own. Used by the services that take images in."""
+"""Check and clean untrusted images, each in its own process. Used by the services that accept images."""

@@ -1,9 +1,9 @@
-"""Have images checked and cleaned, each in a process of its own (`worker`).
+"""Check and clean images, each in its own process (`worker`).
 
-Rule 1: bytes that strangers sent are decoded there and nowhere else. A process that is killed, runs out of memory or takes too long means
-that this image is refused; the service goes on.
-Rule 2: a process ends with the work that wanted it, at the latest after `timeout_s`.
-Rule 3: few at once, for the whole service: an image may cost seconds and hundreds of megabytes.
+Rule 1: untrusted bytes are decoded only in a worker. If it is killed, runs out of memory or takes too long, the image
+is refused and the service continues.
+Rule 2: a worker ends with the task that started it, at the latest after `timeout_s`.
+Rule 3: few workers run at once per service: an image may take seconds and hundreds of megabytes.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ TIMEOUT_S = 30.0
 _WORKER = "services.images.worker"
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _MAX_GROWTH = 4
-"""An image that was compressed hard may become larger when it is written again; so many times the limit of what comes in, at most."""
+"""A highly compressed image may grow when it is encoded again, at most to this multiple of the input limit."""
 _HEADER_BYTES = 4096
 
 _FORMATS: dict[ImageType, str] = {"image/png": "PNG", "image/jpeg": "JPEG", "image/webp": "WEBP", "image/gif": "GIF"}
@@ -35,7 +35,7 @@ _FORMATS: dict[ImageType, str] = {"image/png": "PNG", "image/jpeg": "JPEG", "ima
 
 @dataclass(frozen=True, slots=True)
 class CleanImage:
-    """An image without metadata, of the type that it was."""
+    """An image without metadata, of the same type as before."""
 
     mime_type: ImageType
     width: int
@@ -44,7 +44,10 @@ class CleanImage:
 
 
 class ImageRefused(Exception):
-    """The image is refused; `too_large` says why, `reason` tells people. Nothing of the image is in it."""
+    """The image is refused.
+
+    `too_large`: the kind of refusal; `reason`: a sentence for users, without any content of the image.
+    """
 
     def __init__(self, reason: str, *, too_large: bool = False) -> None:
         super().__init__(reason)
@@ -53,7 +56,7 @@ class ImageRefused(Exception):
 
 
 class CleaningFailed(Exception):
-    """Nothing is known of the image. `retryable`: no process could be started, which may be so for a moment."""
+    """The image could not be checked. `retryable`: no worker could be started, perhaps only for a moment."""
 
     def __init__(self, *, retryable: bool) -> None:
         super().__init__("the image could not be checked")
@@ -61,7 +64,7 @@ class CleaningFailed(Exception):
 
 
 class ImageCleaner:
-    """Starts the processes."""
+    """Starts workers."""
 
     def __init__(self, limits: ImageSettings, *, timeout_s: float = TIMEOUT_S) -> None:
         self._limits = (str(limits.max_image_pixels), str(limits.max_image_side))
@@ -69,10 +72,13 @@ class ImageCleaner:
         self._max_output_bytes = limits.max_image_bytes * _MAX_GROWTH
         self._timeout_s = timeout_s
         self.slots = asyncio.Semaphore(MAX_WORKERS)
-        """Taken before an image's bytes are fetched, so that those who wait hold none."""
+        """Acquire one before fetching an image's bytes, so that waiting callers hold none."""
 
     async def clean(self, data: bytes, kind: ImageType) -> CleanImage:
-        """Return the image with nothing but its pixels. To be called within a slot. Raises ImageRefused and CleaningFailed."""
+        """Return the image with only its pixels.
+
+        Call it while holding a slot. Raises ImageRefused and CleaningFailed.
+        """
         if len(data) > self._max_input_bytes:
             raise ImageRefused(too_heavy(len(data), self._max_input_bytes), too_large=True)
         try:
@@ -84,7 +90,7 @@ class ImageCleaner:
             logger.error("image_worker_not_started", error=repr(error))  # noqa: TRY400, its number says all
             raise CleaningFailed(retryable=True) from None
         if code < 0:
-            # A signal has ended it, maybe in the middle of its answer: it took more than its share of the processor, or a decoder crashed.
+            # A signal ended it, perhaps during its answer: it exceeded its CPU limit, or a decoder crashed.
             raise ImageRefused("it cannot be decoded; save it again with another program, or make it smaller")
         if code > 0 or not out:
             logger.error("image_worker_failed", exit_code=code)
@@ -97,7 +103,7 @@ class ImageCleaner:
 
     async def _run(self, data: bytes, kind: ImageType) -> tuple[int, bytes]:
         """Return exit code and output of a worker."""
-        # It gets no settings of ours, which hold secrets.
+        # It gets none of our settings, which contain secrets.
         environment = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT") if name in os.environ}
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", _WORKER, _FORMATS[kind], *self._limits),
@@ -119,7 +125,7 @@ class ImageCleaner:
 
 
 def too_heavy(size: int, limit: int) -> str:
-    """Say that an image has too many bytes."""
+    """Return the sentence for an image with too many bytes."""
     return f"it has {size} bytes; at most {limit} are taken; make it smaller"
 
 
@@ -133,7 +139,7 @@ async def _feed(process: asyncio.subprocess.Process, data: bytes) -> None:
 
 
 async def _read(process: asyncio.subprocess.Process, most: int) -> bytes:
-    """Everything that it says. Raises ImageRefused when that is too much."""
+    """Return the output of a worker. Raises ImageRefused when it is too large."""
     out = bytearray()
     while process.stdout is not None and (piece := await process.stdout.read(1 << 20)):
         out += piece

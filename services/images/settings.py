@@ -1,4 +1,4 @@
-"""Limits of an image: environment variables `RUNWIRE_*`, the same for every service that takes images in."""
+"""Limits of an image: environment variables `RUNWIRE_*`, the same for every service that accepts images."""
 
 from pydantic import Field
 
@@ -6,7 +6,7 @@ from services.runtime.settings import BusSettings
 
 
 class ImageSettings(BusSettings):
-    """What one image may weigh and measure."""
+    """Limits of one image."""
 
     max_image_bytes: int = Field(default=10 << 20, ge=1024, description="of each image, decoded from base64")
     max_image_pixels: int = Field(default=40_000_000, ge=1, description="width times height of an image")

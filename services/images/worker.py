@@ -1,15 +1,17 @@
 """Check and clean one image: `python -P -m services.images.worker PNG 40000000 16384 < image > answer`.
 
-A process of its own for every image, since decoders are the code that strangers' bytes break: what dies here is one request's image.
-The answer is a line of JSON, `{"width", "height"}` or `{"refused", "reason"}`, and after it the cleaned image, of the same format.
+A process of its own for every image, since untrusted bytes can crash decoders: a crash here costs one image. The answer
+is a line of JSON, `{"width", "height"}` or `{"refused", "reason"}`, and after it the cleaned image, of the same format.
 
 Rule 1: the size in the header is checked before anything is decoded.
-Rule 2: then every pixel of the first frame is decoded. What is cut short or does not decode without complaint is refused.
-Rule 3: what goes out holds pixels and nothing else: no EXIF, XMP, IPTC, ICC profile, text, comment, thumbnail or second frame. The
-orientation that EXIF asked for is applied first.
-Rule 4: pixels stay as they are where the format allows it: PNG and GIF are written again without a loss (sixteen bits of a colour become
-eight), JPEG with its own quantization tables. WebP keeps its compressed frame, unless it has to be turned or taken out of an animation.
-Rule 5: a reason is a sentence of ours. What a decoder says may hold bytes of the image, so nobody gets to see it.
+Rule 2: then every pixel of the first frame is decoded. What is cut short or does not decode without complaint is
+refused.
+Rule 3: what goes out holds pixels and nothing else: no EXIF, XMP, IPTC, ICC profile, text, comment, thumbnail or second
+frame. The orientation that EXIF asked for is applied first.
+Rule 4: pixels stay as they are where the format allows it: PNG and GIF are written again without a loss (sixteen bits
+of a colour become eight), JPEG with its own quantization tables. WebP keeps its compressed frame, unless it has to be
+turned or taken out of an animation.
+Rule 5: a reason is our own sentence. A decoder's message may contain bytes of the image, so it is not shown.
 """
 
 import json
@@ -44,8 +46,10 @@ _UPRIGHT = {
 _PNG_LEVEL = 4
 """Two thirds slower to write than the fastest and nearly as small as the smallest."""
 _PNG_TEXT_BYTES = 16 << 20
-"""Of a text or profile once it is unpacked. Drawing programs put whole documents there, of more than the decoder's usual megabyte.
-All of it goes, so it is no reason to refuse an image.
+"""Of a text or profile once it is unpacked.
+
+Drawing programs put whole documents there, of more than the decoder's usual megabyte. All of it goes, so it is no
+reason to refuse an image.
 """
 _WEBP_QUALITIES = (90, 60)
 """A very large lossy WebP cannot be written at the first one: a part of the format overflows."""
@@ -129,7 +133,10 @@ def _written(image: Image.Image, format_: str, ways: list[dict[str, Any]]) -> by
 
 
 def _webp_chunks(data: bytes) -> list[tuple[bytes, bytes]]:
-    """The chunks of a WebP file (RFC 9649 2.3), name and payload. That of an animation's frame holds chunks from its 16th byte on."""
+    """The chunks of a WebP file (RFC 9649 2.3), name and payload.
+
+    That of an animation's frame holds chunks from its 16th byte on.
+    """
     found, at = [], 12
     while at + 8 <= len(data):
         (size,) = struct.unpack_from("<I", data, at + 4)
@@ -167,7 +174,7 @@ def _webp_still(data: bytes) -> bytes | None:
 
 
 def _bound(pixels: int) -> None:
-    """Take from this process what it does not need."""
+    """Limit the resources of this process."""
     with suppress(ImportError, OSError, ValueError):
         import resource  # noqa: PLC0415, Windows has none
 
@@ -184,7 +191,7 @@ def _bound(pixels: int) -> None:
 
 
 def main() -> None:
-    """Read, clean, answer."""
+    """Read an image from stdin, clean it, and write the answer to stdout."""
     format_, limits = sys.argv[1], Limits(*map(int, sys.argv[2:4]))
     _bound(limits.pixels)
     # A warning is a doubt; only about metadata, which goes anyway, is there none.

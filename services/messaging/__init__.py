@@ -1,1 +1,4 @@
-"""NATS: one connection per service, and the ways to read and write streams over it. Knows subjects and streams, not runs or tools."""
+"""NATS: one connection per service, and reading and writing streams over it.
+
+Knows subjects and streams, not runs or tools.
+"""

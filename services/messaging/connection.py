@@ -1,8 +1,11 @@
-"""What a service does with NATS besides pulling and following: publish with an answer, read the last message, ask the API.
+"""The connection of a service to NATS: publish with an acknowledgement, read the last message, call the JetStream API.
 
-Rule 1: nothing is published while disconnected (`pending_size=0`): a cut-off process must not flush stale writes later.
-Rule 2: a durable write ends in its sequence, in Refused (the server said no) or in Unsure (may or may not be stored).
-Rule 3: errors that only the error callback sees (a denied publish looks like a time-out, a denied subscribe is silent) fail readiness.
+Rule 1: nothing is published while disconnected (`pending_size=0`): a process that was cut off must not send stale
+writes later.
+Rule 2: a durable write returns its sequence, or raises Refused (the server rejected it) or Unsure (it may or may not be
+stored).
+Rule 3: errors that only reach the error callback fail readiness: a denied publish looks like a time-out, a denied
+subscribe like silence.
 """
 
 import asyncio
@@ -39,22 +42,22 @@ _MAX_CATCH_UPS = 4
 
 
 class Bus:
-    """One service's connection. Built before it is connected; `attach` gives it the client."""
+    """The connection of one service. It is created before it is connected; `attach` gives it the client."""
 
     def __init__(self, name: str, settings: BusSettings) -> None:
         self.name = name
         self.settings = settings
         self.on_reconnect: list[Callable[[], Awaitable[None]]] = []
         self.up_since = time.monotonic()
-        """When this connection was last made: silence of others proves nothing shortly after."""
+        """When the connection was last made. The silence of others proves nothing shortly after."""
         self.denied: str | None = None
-        """The last permission error. Set once, it fails readiness until the service is restarted with other rights."""
+        """The last permission error. It fails readiness until the service is restarted with other permissions."""
         self.catch_ups = asyncio.Semaphore(_MAX_CATCH_UPS)
-        """Followers that read back what is stored at one time: what all others ask for waits behind it on this connection."""
+        """Bounds the followers that read back stored messages at once, since other requests of this connection wait behind them."""
         self.storage = Storage(self)
         self.clock = ServerClock(self)
         self.tasks = Tasks()
-        """What runs in the background of this service: whoever has the connection keeps it here, so that `/readyz` names what has died."""
+        """Background tasks of this service, kept here so that `/readyz` names one that has died."""
         self._shared: dict[type, Any] = {}
         self._nc: Client | None = None
         self._refusal_logged = False
@@ -63,14 +66,14 @@ class Bus:
         self._requests: RequestReply | None = None
 
     def shared(self, kind: type[T], make: Callable[[], T]) -> T:
-        """The one object of a kind that all of this service shares; `make` makes it when it is first asked for."""
+        """Return the one object of a kind that the service shares; `make` creates it on first use."""
         if kind not in self._shared:
             self._shared[kind] = make()
         found: T = self._shared[kind]
         return found
 
     def client_options(self) -> dict[str, Any]:
-        """Keyword arguments of `nats.connect` (and of FastStream's broker) that keep the rules above."""
+        """Return keyword arguments of `nats.connect` (and of FastStream's broker) that enforce the rules above."""
         return {
             "servers": self.settings.nats_url.split(","),
             "name": self.name,
@@ -87,12 +90,12 @@ class Bus:
         }
 
     def login(self) -> dict[str, str]:
-        """User and password of `nats.connect`, where the settings name any."""
+        """Return user and password for `nats.connect`, if the settings have them."""
         user, password = self.settings.nats_user, self.settings.nats_password
         return {"user": user, "password": password.get_secret_value() if password else ""} if user else {}
 
     def attach(self, client: Client) -> "Bus":
-        """Use this connection from now on."""
+        """Use this client from now on."""
         header_lines.use_fast_parser(client)
         nats_patches.send_large_uncopied(client)
         self._nc = client
@@ -101,21 +104,21 @@ class Bus:
 
     @property
     def nc(self) -> Client:
-        """The connection, once there is one."""
+        """The client. Raises Unavailable before there is one."""
         if self._nc is None:
             raise Unavailable("not connected yet")
         return self._nc
 
     @property
     def is_connected(self) -> bool:
-        """Whether the server is there right now."""
+        """Whether the server is reachable right now."""
         return self._nc is not None and self._nc.is_connected
 
     async def leave(self) -> None:
-        """Close the connection at once, also while it is being made again."""
+        """Close the connection at once, even during a reconnect."""
         if self._nc is not None:
             self._leaving = asyncio.create_task(self._nc.close())
-            await asyncio.wait({self._leaving})  # nats-py may end it cancelled, by a future that it shares with its reconnecting
+            await asyncio.wait({self._leaving})  # nats-py may cancel it, by a future shared with its reconnect task
 
     async def _reconnected(self) -> None:
         self.up_since = time.monotonic()
@@ -125,7 +128,7 @@ class Bus:
         for renew in list(self.on_reconnect):
             try:
                 await renew()
-            except Exception as error:  # noqa: BLE001, the others must be renewed too, and nats-py would stop reconnecting
+            except Exception as error:  # noqa: BLE001, the other callbacks must run, and nats-py would stop reconnecting
                 logger.error("renewal_failed", error=type(error).__name__, places=places(error))  # noqa: TRY400, its text may show data
 
     async def _failed(self, error: Exception) -> None:
@@ -140,7 +143,7 @@ class Bus:
             # Messages were dropped: the gap detection of readers and the redelivery of consumers bring them back.
             logger.warning("nats_slow_consumer", subject=error.subject)
         elif "authorization violation" in text.lower():
-            # Tried again for ever all the same: the server may be given the user later.
+            # Retried without end: the user may be added to the server later.
             if not self._refusal_logged:
                 logger.warning("nats_login_refused", user=self.settings.nats_user)
             self._refusal_logged = True
@@ -148,16 +151,20 @@ class Bus:
             logger.debug("nats_client_error", error=repr(error))
 
     async def request(self, subject: str, data: bytes = b"", wait_s: float = 2.0, headers: dict[str, str] | None = None) -> Msg:
-        """Return the first answer to a message. Raises NatsError, TimeoutError, ConnectionError, OSError or Unavailable when none comes."""
+        """Return the first reply to a message.
+
+        Raises NatsError, TimeoutError, ConnectionError, OSError or Unavailable without one.
+        """
         requests = self._requests
         if requests is None:
             requests = self._requests = await RequestReply(self.nc).start()
         return await requests.request(subject, data, wait_s, headers)
 
     async def publish(self, subject: str, data: bytes, headers: dict[str, str] | None = None, wait_s: float = 2.0) -> int:
-        """Write one message to the stream that listens on `subject` and return its sequence.
+        """Write one message to the stream of `subject`, and return its sequence.
 
-        Raises Refused when the server said no, Unsure when no answer came, no stream answered, or another guarded write was in flight.
+        Raises Refused when the server rejected it; Unsure without an answer, without a stream, or during another
+        guarded write.
         """
         try:
             answer = await self.request(subject, data, wait_s, headers)
@@ -175,7 +182,7 @@ class Bus:
         return int(body["seq"])
 
     async def publish_surely(self, subject: str, data: bytes, message_id: str, headers: dict[str, str] | None = None) -> int:
-        """Write under one message id until the stream has it. For writes that are not fenced. Raises Refused."""
+        """Write with a message id until it is stored. For writes without a guard. Raises Refused."""
         while True:
             try:
                 return await self.publish(subject, data, {**(headers or {}), "Nats-Msg-Id": message_id})
@@ -183,7 +190,10 @@ class Bus:
                 await asyncio.sleep(_RETRY_S)
 
     async def last(self, stream: str, subject: str, attempts: int | None = None) -> Msg | None:
-        """Return the newest message of an exact subject, or None. Repeats until answered, or raises Unavailable after `attempts`."""
+        """Return the newest message of an exact subject, or None.
+
+        Retries until answered, or raises Unavailable after `attempts`.
+        """
         tried = 0
         while True:
             try:
@@ -198,7 +208,7 @@ class Bus:
             return None if status == "404" else found
 
     async def api(self, subject: str, body: dict[str, Any], wait_s: float = 5.0) -> dict[str, Any]:
-        """Ask JetStream's API. Raises Refused, or Unavailable when nobody answers."""
+        """Call the JetStream API. Raises Refused, or Unavailable without an answer."""
         try:
             answer = await self.request(f"$JS.API.{subject}", orjson.dumps(body), wait_s)
         except (NatsError, TimeoutError, ConnectionError, OSError) as error:
@@ -209,25 +219,28 @@ class Bus:
         return reply
 
     async def tell(self, subject: str, data: bytes = b"", headers: dict[str, str] | None = None) -> None:
-        """Fire and forget. For what may be lost: acknowledgements (a redelivery must be harmless anyway), heartbeats, hints."""
+        """Publish without acknowledgement.
+
+        For messages that may be lost: acknowledgements (redeliveries are harmless), heartbeats, hints.
+        """
         try:
             await self.nc.publish(subject, data, headers=headers)
         except (NatsError, ConnectionError, OSError) as error:
             logger.debug("message_not_sent", subject=subject, error=repr(error))
 
     async def barrier(self) -> None:
-        """Return once the server has taken in everything sent before, subscriptions included; `flush` does not promise that."""
+        """Return once the server has processed everything sent before, including subscriptions; `flush` does not guarantee that."""
         await self.last("RUNS", "barrier")
 
     async def reader(self, stream: str) -> DirectReader:
-        """The batched direct reader of a stream; one per stream and connection."""
+        """Return the batched direct reader of a stream; one per stream and connection."""
         if stream not in self._readers:
             self._readers[stream] = await DirectReader(self.nc, stream).start()
         return self._readers[stream]
 
 
 def _any_server_with_jitter(servers: list[Server], _info: dict[str, Any]) -> tuple[Server | None, float]:
-    """Choose where and after how many seconds to reconnect: a server that comes back must not meet all its clients at once."""
+    """Choose the server and the delay of a reconnect at random, so that not all clients return to a server at once."""
     server = min(servers, key=lambda s: (s.reconnects, random.random()))  # noqa: S311, a spread, not a secret
     ceiling = min(_RECONNECT_MAX_S, _RECONNECT_S * 2 ** min(server.reconnects, 6))
     return server, random.uniform(_RECONNECT_S / 2, ceiling)  # noqa: S311

@@ -1,4 +1,7 @@
-"""Where messages go that cannot be processed: the stream DEAD, whole, with the reason; for people to look at, never read by services."""
+"""Dead letters: messages that cannot be processed go to the stream DEAD, with the reason.
+
+People read it; services never do.
+"""
 
 import structlog
 
@@ -18,14 +21,14 @@ def _header(text: str) -> str:
 
 
 async def dead_letter(bus: Bus, delivery: Delivery, reason: str) -> None:
-    """Keep a delivered message in DEAD, once. The caller acknowledges it afterwards."""
+    """Store a delivered message in DEAD, once. The caller acknowledges it afterwards."""
     headers = {REASON: _header(reason), SUBJECT: _header(delivery.subject), DELIVERIES: str(delivery.number)}
     await bus.publish_surely(subjects.dead(delivery.stream), delivery.data, f"dead-{delivery.owner}", headers)
     logger.warning("message_dead_lettered", subject=delivery.subject, reason=reason, deliveries=delivery.number)
 
 
 async def dead_letter_bytes(bus: Bus, stream: str, subject: str, data: bytes, reason: str, message_id: str) -> None:
-    """Keep something in DEAD that did not come from a consumer: a record on a log, an announcement. Shortened to 1 MiB."""
+    """Store data in DEAD that was not delivered by a consumer: a log record, an announcement. Cut to 1 MiB."""
     headers = {REASON: _header(reason), SUBJECT: _header(subject)}
     await bus.publish_surely(subjects.dead(stream), data[:_MAX_BODY_BYTES], message_id, headers)
     logger.warning("message_dead_lettered", subject=subject, reason=reason)

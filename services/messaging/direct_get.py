@@ -1,6 +1,7 @@
-"""Read back what is stored on one exact subject, by batched direct get (NATS ADR-31): no consumer, no state on the server.
+"""Read stored messages of one exact subject by batched direct get (NATS ADR-31): no consumer, no state on the server.
 
-Only exact subjects: a wildcard costs 20 ms instead of 0.16 ms at a million messages. There is no flow control, so a page is bounded.
+Only exact subjects: a wildcard takes 20 ms instead of 0.16 ms at a million messages. There is no flow control, so pages
+are bounded.
 """
 
 import asyncio
@@ -37,7 +38,7 @@ class DirectReader:
         self._waiting: dict[str, tuple[list[Msg], asyncio.Future[dict[str, str]]]] = {}
 
     async def start(self) -> "DirectReader":
-        """Listen for answers."""
+        """Subscribe to replies."""
         await self._client.subscribe(f"{self._inbox}.*", cb=self._on_message)
         return self
 
@@ -54,14 +55,16 @@ class DirectReader:
             messages.append(message)
 
     async def page(self, subject: str, start: int, size: int = _PAGE_MESSAGES, *, max_bytes: int = _PAGE_BYTES) -> tuple[list[Msg], int]:
-        """Return up to `size` messages of `subject` from sequence `start` on, and how many more there are. Raises Unsure.
+        """Return up to `size` messages of `subject` from sequence `start` on, and how many more there are.
 
-        The page ends with the message that goes beyond `max_bytes`, so it is never empty while there is something.
+        Raises Unsure.
+
+        The page ends with the message that exceeds `max_bytes`, so it is empty only when there are no messages.
         """
         return await self._request({"batch": size, "seq": start, "next_by_subj": subject, "max_bytes": max_bytes})
 
     async def since(self, subject: str, at_ns: int) -> list[Msg]:
-        """Return every message on `subject` that was stored at Unix time `at_ns` or later. Repeats until the server answers."""
+        """Return every message on `subject` stored at Unix time `at_ns` or later. Retries until the server answers."""
         seconds, fraction = divmod(at_ns, 1_000_000_000)
         moment = f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{fraction:09d}Z"
         body = {"batch": _PAGE_MESSAGES, "start_time": moment, "next_by_subj": subject, "max_bytes": _PAGE_BYTES}
@@ -74,9 +77,10 @@ class DirectReader:
             return page + await self.messages(subject, sequence_of(page[-1]) + 1) if page and pending else page
 
     async def latest(self, *patterns: str) -> list[Msg]:
-        """Return the newest message of each subject that matches a pattern, at most 1,024 of them. Raises Unsure.
+        """Return the newest message of each subject that matches a pattern, at most 1,024 messages. Raises Unsure.
 
-        For buckets, which are small; the headers hold `Nats-Subject`, and `Nats-Marker-Reason` or `KV-Operation` where a value is gone.
+        For small buckets. The headers contain `Nats-Subject`, and `Nats-Marker-Reason` or `KV-Operation` for a deleted
+        value.
         """
         return (await self._request({"multi_last": list(patterns)}))[0]
 
@@ -104,7 +108,7 @@ class DirectReader:
     async def messages(self, subject: str, start: int = 1, *, attempts: int | None = None) -> list[Msg]:
         """Return every message on `subject` from sequence `start` on.
 
-        Repeats until the server answers, or raises Unsure after `attempts`.
+        Retries until the server answers, or raises Unsure after `attempts`.
         """
         found: list[Msg] = []
         tried = 0
@@ -128,5 +132,5 @@ class DirectReader:
 
 
 def sequence_of(message: Msg) -> int:
-    """The stream sequence of a message that was read back or republished; 0 if it was neither."""
+    """Return the stream sequence of a message that was read back or republished; 0 for any other."""
     return int((message.headers or {}).get("Nats-Sequence", 0))

@@ -1,12 +1,12 @@
-"""What can go wrong between a service and NATS."""
+"""Errors of NATS and JetStream, as services see them."""
 
 
 class BusError(Exception):
-    """Base of everything that this package raises."""
+    """Base of all errors of this package."""
 
 
 class Refused(BusError):
-    """The server said no: nothing was stored. `code` is JetStream's error code."""
+    """The server rejected the request: nothing was stored. `code`: JetStream's error code."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(f"{text} ({code})")
@@ -15,17 +15,17 @@ class Refused(BusError):
 
 
 class Unsure(BusError):
-    """No answer came: the write may or may not be stored. Read before you write again."""
+    """No answer: the write may or may not be stored. Read before writing again."""
 
 
 class Unavailable(BusError):
-    """NATS could not be reached, or has no JetStream, within the time allowed."""
+    """NATS or its JetStream could not be reached in time."""
 
 
 class Moved(BusError):
-    """The fenced write was not stored, because the subject has moved on. `tail` holds what others wrote since.
+    """The guarded write was not stored, because the subject has newer records. `tail`: the newer records.
 
-    An empty tail means that the subject was purged: what was known of it is void.
+    An empty tail means that the subject was purged, so everything known about it is void.
     """
 
     def __init__(self, tail: list[tuple[int, bytes]]) -> None:
@@ -34,7 +34,7 @@ class Moved(BusError):
 
 
 class Misconfigured(BusError):
-    """A stream, consumer or bucket exists with other settings than this version needs, and they cannot be changed in place."""
+    """A stream, consumer or bucket has settings that this version cannot use and that cannot be changed in place."""
 
 
 WRONG_LAST_SEQUENCE = 10071

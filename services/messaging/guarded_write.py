@@ -1,8 +1,9 @@
-"""Append to a subject on condition that nobody else has (optimistic concurrency).
+"""Append to a subject if it has no newer record (optimistic concurrency).
 
-No run is locked: the fence refuses what was decided from an older record (docs/architecture.md#what-two-processes-could-both-do).
-No answer of the server proves that a write is absent: after a refusal, a time-out, 503 or "another guarded write in flight" the tail is
-read and the record's own id decides: it is mine, the subject moved, or I write again. So records need no message ids.
+Runs are not locked: the guard rejects a record that was decided from an older state
+(docs/architecture.md#what-two-processes-could-both-do). No answer of the server proves that a write is absent. After a
+rejection, a time-out, a 503 or "another guarded write in flight", the tail is read, and the record's own id decides: it
+is stored, the subject has moved on, or the write is repeated. So records need no message ids.
 """
 
 import asyncio
@@ -19,8 +20,8 @@ async def append(
 ) -> tuple[int, list[Stored]]:
     """Store `record` as the successor of sequence `after` (0: as the first) on an exact `subject`.
 
-    Returns its sequence, and what others wrote after it, where that came to light. Raises Moved when the subject has moved on, Refused
-    for any other reason of the server. An unknown outcome is settled here, however long the server is away.
+    Returns its sequence, and any newer records found meanwhile. Raises Moved when the subject has moved on, Refused for
+    any other rejection. An unknown outcome is resolved here, however long the server is unavailable.
     """
     fence = {**headers, "Nats-Expected-Last-Subject-Sequence": str(after)}
     mark = record_id.encode()
@@ -35,7 +36,7 @@ async def append(
             refused = False
             await asyncio.sleep(_RETRY_S)
         tail = await (await bus.reader(stream)).read(subject, after + 1)
-        # The fence lets my record in only as the very next one, so it stands first or nowhere.
+        # The guard admits this record only as the next one, so it is the first of the tail or not stored.
         if tail and mark in tail[0][1]:
             return tail[0][0], tail[1:]
         if tail or refused:

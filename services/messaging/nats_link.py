@@ -1,6 +1,7 @@
-"""A service's connection to NATS, as the process sees it: connect and provision, announce, say what is wrong.
+"""A service's connection to NATS as a process sees it: connect, provision, announce, report problems.
 
-FastStream's broker and the bus share one connection: request handlers use the broker, what a run depends on uses nats-py.
+FastStream's broker and the bus share one connection. Request handlers use the broker; the paths on which a run depends
+use nats-py.
 """
 
 import asyncio
@@ -25,27 +26,27 @@ from services.runtime.settings import BusSettings
 logger = structlog.get_logger(__name__)
 
 _QUIET_CONNECT_S = 2.0
-"""NATS may take so long to be there before the log says that it is waited for."""
+"""Seconds without NATS before the log says that the service waits for it."""
 
 
 class Broker(NatsBroker):
-    """FastStream's broker on a bus, under a name that a service may use without knowing FastStream."""
+    """FastStream's broker on a bus, under a name that services can use without importing FastStream."""
 
     def __init__(self, bus: Bus) -> None:
         options, login = bus.client_options(), bus.login()
         for name in login:
             del options[name]
-        # FastStream has a form of its own for user and password, and takes them in no other.
+        # FastStream accepts user and password only in its own form.
         security = NatsUserPassword(login["user"], login["password"]) if login else None
         super().__init__(**options, security=security, graceful_timeout=bus.settings.graceful_timeout_s, logger=None)
         self._bus = bus
 
     def _log_connection_broken(self, error_cb: Any = None) -> Any:
-        """Leave errors to the bus: FastStream would give up for good, with a traceback, once a login was refused."""
+        """Leave errors to the bus: after a refused login FastStream would give up with a traceback."""
         return error_cb
 
     async def stop(self, *reason: Any) -> None:
-        """Stop as FastStream does, and without NATS too: draining needs a server that is there."""
+        """Stop like FastStream, but also without NATS: draining needs a reachable server."""
         try:
             await super().stop(*reason)
         except (NatsError, TimeoutError, OSError) as error:
@@ -55,7 +56,7 @@ class Broker(NatsBroker):
 
 
 class NatsLink:
-    """The connection of one service, from its start to its end."""
+    """The connection of one service, from start to end."""
 
     def __init__(self, bus: Bus) -> None:
         """Compose it; nothing connects yet."""
@@ -68,7 +69,7 @@ class NatsLink:
         self._watching: asyncio.Task[None] | None = None
 
     async def connect(self) -> None:
-        """Wait for NATS as long as it takes."""
+        """Wait for NATS without a time limit."""
         connecting = asyncio.ensure_future(self.broker.connect())
         done, _ = await asyncio.wait({connecting}, timeout=_QUIET_CONNECT_S)
         if not done:
@@ -76,19 +77,19 @@ class NatsLink:
         self.bus.attach(await connecting)
 
     async def provision(self) -> None:
-        """See that all streams and consumers are there, and keep watching that what is written is stored."""
+        """Create missing streams and consumers, and start to watch that writes are stored."""
         await provision(self.bus)
         self._watching = self.bus.tasks.keep("storage_probe", self.bus.storage.watch())
 
     async def announce(self) -> None:
-        """Make the service visible to `nats micro ls` and `$SRV.PING`, with the subjects of its requests, which FastStream serves."""
+        """Announce the service to `nats micro ls` and `$SRV.PING`, with the request subjects that FastStream serves."""
         subjects = sorted(cast("Any", each).subject.template for each in self.broker.subscribers)
         about = {"subjects": " ".join(subjects)} if subjects else None
         config = ServiceConfig(name=f"runwire-{self.name}", version=VERSION, description=f"Runwire {self.name}", metadata=about)
         self._micro = await nats.micro.add_service(self.bus.nc, config)
 
     async def withdraw(self) -> None:
-        """Take the announcement back, as far as NATS is still there to be told."""
+        """Withdraw the announcement, if NATS is still reachable."""
         if self._watching is not None:
             self._watching.cancel()
         if self._micro is not None:
@@ -96,7 +97,7 @@ class NatsLink:
                 await self._micro.stop()
 
     def problems(self) -> list[str]:
-        """Return why nothing can be done with the connection, and which background tasks have died; empty when all is well."""
+        """Return problems of the connection and background tasks that have died; empty when all is well."""
         found = [] if self.bus.is_connected else ["NATS is not connected"]
         if self.bus.denied:
             found.append(f"NATS denied a right: {self.bus.denied}")
@@ -114,5 +115,5 @@ def run_on_nats(name: str, settings: BusSettings, work: Work) -> None:
 
 
 def _places(nats_url: str) -> list[str]:
-    """Where the servers are, without what a URL may say of users and passwords."""
+    """Return the addresses of the servers, without users and passwords."""
     return [urlsplit(url if "://" in url else f"nats://{url}").netloc.rpartition("@")[2] for url in nats_url.split(",")]

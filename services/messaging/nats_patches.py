@@ -1,17 +1,18 @@
-"""Send heavy payloads as they are: nats-py copies them twice into its command, a millisecond of CPU per megabyte.
+"""Send large payloads without copies: nats-py copies them twice, which takes a millisecond of CPU per megabyte.
 
-What reaches the server is the same; `tests/messaging/test_nats_patches.py` compares, and fails when nats-py no longer has what is replaced.
+The bytes on the wire are the same: `tests/messaging/test_nats_patches.py` compares them, and fails when nats-py no
+longer has what is replaced.
 """
 
 from nats.aio.client import _CRLF_, _HEADER_KEY_RE, _HEADER_VALUE_NEWLINES, NATS_HDR_LINE, Client
 from nats.errors import BadHeaderError
 
 _LARGE_PAYLOAD_BYTES = 64 << 10
-"""Below that a copy costs less than a second buffer to write."""
+"""For smaller payloads, a copy costs less than writing a second buffer."""
 
 
 def send_large_uncopied(client: Client) -> None:
-    """Have this connection send heavy payloads without a copy."""
+    """Send large payloads of this connection without a copy."""
     send_copied = client._send_publish  # noqa: SLF001, nats-py has no place to say so
 
     async def send(subject: str, reply: str, payload: bytes, payload_size: int, headers: dict[str, str] | None) -> None:
@@ -31,7 +32,7 @@ def send_large_uncopied(client: Client) -> None:
 
 
 def _command(subject: str, reply: str, size: int, headers: dict[str, str] | None) -> bytes:
-    """Everything that comes before the payload."""
+    """Return the bytes before the payload."""
     if headers is None:
         return f"PUB {subject} {reply} {size}\r\n".encode()
     block = _header_block(headers)

@@ -1,12 +1,13 @@
-"""Take work from a durable consumer: a standing pull that never asks for more than its free slots.
+"""Process messages of a durable consumer: a standing pull that never requests more than the free slots.
 
-Rule 1: the handler's verdict decides: True acknowledges, False goes silent (somebody else owns the message now: neither ack, nor nak,
-nor heartbeat). An exception leaves the message alone too; it comes back after the acknowledgement time.
-Rule 2: every held message gets a heartbeat. A message that is redelivered to the very process that still works on it joins that work
-and shares its verdict.
-Rule 3: where slots are shared (`sharer`), nobody takes more than a share of them; what is above it goes back to the server for a while.
-Rule 4: `fetch()` hangs after a reconnect and batches hoard; this pull is renewed at once on reconnect, and idle heartbeats of the server
-catch what the reconnect callback misses.
+Rule 1: the handler's result decides. True acknowledges. False abandons the message, because another process owns it
+now: no ack, no nak, no heartbeat. An exception abandons it too; it is redelivered after the acknowledgement time.
+Rule 2: each message in progress gets heartbeats. If it is redelivered to the same process, the delivery joins the
+running handling and shares its result.
+Rule 3: where slots are shared (`sharer`), no tenant takes more than its share; further messages are returned to the
+server for a while.
+Rule 4: `fetch()` hangs after a reconnect, and batches hold messages that other instances could process. This pull is
+renewed on reconnect, and the server's idle heartbeats detect what the reconnect callback misses.
 """
 
 import asyncio
@@ -33,16 +34,16 @@ _NS_PER_S = 1_000_000_000
 _SHORT_ACK_TOKENS = 9
 _RETRY_S = 0.1
 _RETURN_DELAY_S = 1.0
-"""About so long a message stays away that was returned because its share of the slots is taken."""
+"""Seconds after which a message returns that was sent back because its share of the slots is taken."""
 _HEARTBEAT_GROUPS = 10
-"""Heartbeats are sent in so many groups, one after another: thousands at once would hold up other work."""
+"""Heartbeats are sent in this many groups, one after another: thousands at once would block other work."""
 
 
 class Delivery:
-    """One delivery of one message. `owner` names the message itself; `number` is an estimate of how often it was delivered.
+    """One delivery of one message. `owner` identifies the message; `number` estimates how often it was delivered.
 
-    How often anybody began with it is another matter (`handlings`). `stored_ns` is when the stream stored it, Unix time in nanoseconds by
-    the server's clock.
+    How often its handling was started is counted in `handlings`. `stored_ns`: when the stream stored it, Unix ns by the
+    server's clock.
     """
 
     __slots__ = ("data", "headers", "number", "owner", "reply", "sequence", "stored_ns", "stream", "subject")
@@ -63,7 +64,7 @@ class Delivery:
 
     @classmethod
     def stored(cls, message: Msg, stream: str) -> "Delivery":
-        """Take a message that was read back from a stream for one that was delivered before. It cannot be acknowledged."""
+        """Build a repeated delivery from a message that was read back from a stream. It cannot be acknowledged."""
         headers = dict(message.headers or {})
         at_ns = int(unix_seconds(headers["Nats-Time-Stamp"]) * 1e9)
         tokens = f"$JS.ACK.{stream}.none.2.{headers['Nats-Sequence']}.0.{at_ns}.0"
@@ -74,7 +75,10 @@ Handler = Callable[[Delivery], Awaitable[bool]]
 
 
 class PullConsumer:
-    """Runs `handler` for each message of a consumer, at most `slots` at once. `sharer`: in whose share of them a subject belongs."""
+    """Runs `handler` for each message of a consumer, at most `slots` at once.
+
+    `sharer`: maps a subject to the share that it counts for.
+    """
 
     def __init__(
         self, bus: Bus, stream: str, consumer: str, handler: Handler, slots: int, sharer: Callable[[str], str] = lambda _: ""
@@ -98,11 +102,11 @@ class PullConsumer:
 
     @property
     def busy(self) -> int:
-        """Messages in work."""
+        """Messages in progress."""
         return self._busy
 
     async def start(self) -> "PullConsumer":
-        """Subscribe and ask for work."""
+        """Subscribe and request messages."""
         self._inbox = self._bus.nc.new_inbox()
         self._subscription = await self._bus.nc.subscribe(f"{self._inbox}.*", cb=self._on_message)
         self._bus.on_reconnect.append(self._renew)
@@ -114,7 +118,10 @@ class PullConsumer:
         return self
 
     async def stop(self, grace_s: float) -> None:
-        """Take no more work; give what is in work `grace_s` seconds, then abandon it: others will get it."""
+        """Request no more messages.
+
+        Wait `grace_s` seconds for those in progress, then abandon them: they are redelivered.
+        """
         self._stopping = True
         if self._renew in self._bus.on_reconnect:
             self._bus.on_reconnect.remove(self._renew)
@@ -143,7 +150,7 @@ class PullConsumer:
         try:
             await self._bus.nc.publish(self._api, orjson.dumps(body), reply=f"{self._inbox}.{self._epoch}")
         except (NatsError, ConnectionError, OSError):
-            self._requested = 0  # Disconnected: _renew asks again.
+            self._requested = 0  # Disconnected: _renew requests again.
 
     async def _on_message(self, message: Msg) -> None:
         self._last_message_at = time.monotonic()
@@ -152,7 +159,7 @@ class PullConsumer:
             await self._on_status(message, status)
             return
         if self._stopping:
-            await self._bus.tell(message.reply, b"-NAK")  # Not begun: others get it at once.
+            await self._bus.tell(message.reply, b"-NAK")  # Not started: others get it at once.
             return
         self._requested = max(0, self._requested - 1)
         delivery = Delivery(message)
@@ -166,7 +173,7 @@ class PullConsumer:
         task.add_done_callback(self._tasks.discard)
 
     async def _return(self, delivery: Delivery) -> None:
-        """Hand a message back that nobody has begun; the times differ, so that not all come back at once."""
+        """Send a message back that was not started, with a random delay, so that not all return at once."""
         delay_s = _RETURN_DELAY_S * random.uniform(0.75, 1.25)  # noqa: S311, a spread, not a secret
         await self._bus.tell(delivery.reply, b"-NAK " + orjson.dumps({"delay": int(delay_s * _NS_PER_S)}))
         await self._request_when_low()
@@ -177,12 +184,12 @@ class PullConsumer:
             return
         unused = (message.headers or {}).get("Nats-Pending-Messages")
         self._requested = max(0, self._requested - int(unused)) if unused else 0
-        if status != "408":  # 408 is the ordinary end of a pull; anything else (409, 503) must not be asked again in a hot loop.
+        if status != "408":  # 408 is the normal end of a pull; after others (409, 503) a pause avoids a busy loop.
             await asyncio.sleep(_RETRY_S)
         await self._request()
 
     async def _work(self, delivery: Delivery, who: str) -> None:
-        """Handle a delivery; `who`: the share that it takes, empty for none."""
+        """Handle a delivery; `who`: the share that it counts for, empty for none."""
         try:
             self._held[delivery.sequence] = delivery
             running = self._running.get(delivery.sequence)
@@ -196,7 +203,7 @@ class PullConsumer:
             await self._request_when_low()
 
     async def _request_when_low(self) -> None:
-        """Ask for more once less than half of what is free is asked for: that keeps the number of pull requests down."""
+        """Request more once less than half of the free slots is requested, which limits the number of pull requests."""
         if self._requested <= (self._slots - self._busy) // 2:
             await self._request()
 
@@ -206,7 +213,7 @@ class PullConsumer:
         try:
             verdict = await self._handler(delivery)
         except Exception:
-            # The message comes back after the acknowledgement time; its reader counts the handlings that were begun (`handlings`).
+            # The message is redelivered after the acknowledgement time; its reader counts starts (`handlings`).
             logger.exception("handling_failed", subject=delivery.subject, deliveries=delivery.number)
         finally:
             del self._running[delivery.sequence], self._held[delivery.sequence]

@@ -1,7 +1,7 @@
-"""Ask and await the answer, over one subscription for all questions of a connection.
+"""Request and reply, over one subscription for all requests of a connection.
 
-It does what nats-py's own `request` does in four fifths of the time, and every durable write and every read is one of these: no random
-token per question, since a number tells them apart, no task per time-out, no second check of the subject.
+It does what nats-py's `request` does in four fifths of the time, and each durable write and each read is such a
+request: a number instead of a random token per request, no task per time-out, no second check of the subject.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from nats.errors import NoRespondersError
 
 
 class RequestReply:
-    """The questions of one connection that wait for their answer; any number at once."""
+    """The requests of one connection that wait for a reply; any number at once."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -23,12 +23,15 @@ class RequestReply:
         self._waiting: dict[str, asyncio.Future[Msg]] = {}
 
     async def start(self) -> "RequestReply":
-        """Listen for answers. Whatever is asked later on the same connection reaches the server after this subscription."""
+        """Subscribe to replies. Later requests on this connection reach the server after the subscription."""
         await self._client.subscribe(f"{self._inbox}*", cb=self._on_message)
         return self
 
     async def request(self, subject: str, data: bytes, wait_s: float, headers: dict[str, str] | None = None) -> Msg:
-        """Return the first answer. Raises TimeoutError after `wait_s`, NoRespondersError, or what the connection raises."""
+        """Return the first reply.
+
+        Raises TimeoutError after `wait_s`, NoRespondersError, or what the connection raises.
+        """
         loop = asyncio.get_running_loop()
         key = str(next(self._numbers))
         answer: asyncio.Future[Msg] = loop.create_future()
@@ -51,6 +54,9 @@ class RequestReply:
 
 
 def expire(answer: asyncio.Future[Any]) -> None:
-    """End a wait. `asyncio.wait_for` would forget that its task was cancelled when the answer comes at that very moment (Python 3.11)."""
+    """End a wait with TimeoutError.
+
+    `asyncio.wait_for` can lose a cancellation when the reply comes at the same moment (Python 3.11).
+    """
     if not answer.done():
         answer.set_exception(TimeoutError())

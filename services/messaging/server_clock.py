@@ -1,4 +1,4 @@
-"""What time it is for NATS, which says of every message when it stored it: ages are told by one clock, whatever ours says."""
+"""The time by the clock of NATS, which stamps every message: ages are computed with one clock, independent of ours."""
 
 import time
 from datetime import datetime
@@ -13,7 +13,7 @@ _REFRESH_S = 60.0
 
 
 class ServerClock:
-    """The server's clock, asked once in a while; in between our monotonic one counts on."""
+    """The server's clock, read once a minute; in between our monotonic clock counts on."""
 
     def __init__(self, bus: "Bus") -> None:
         self._bus = bus
@@ -21,11 +21,11 @@ class ServerClock:
         self._read_at = float("-inf")
 
     def forget(self) -> None:
-        """Ask again: it may be another server."""
+        """Read the clock again: it may be another server."""
         self._read_at = float("-inf")
 
     async def now(self) -> float:
-        """Return Unix seconds, never later than it is there. Raises BusError."""
+        """Return Unix seconds, never later than the server's clock. Raises BusError."""
         if time.monotonic() - self._read_at > _REFRESH_S:
             answer = await self._bus.api(f"STREAM.INFO.KV_{subjects.CATALOGUE_BUCKET}", {})
             self._read_at = time.monotonic()
@@ -34,5 +34,5 @@ class ServerClock:
 
 
 def unix_seconds(text: str) -> float:
-    """Read a time as NATS writes it, `2026-11-22T10:39:38.587724217Z`."""
+    """Parse a time as NATS writes it, `2026-11-22T10:39:38.587724217Z`."""
     return datetime.fromisoformat(text).timestamp()

@@ -1,11 +1,12 @@
-"""Notice that NATS does not store what it is given, and that it does again.
+"""Detect streams that do not store writes, and their recovery.
 
-With a full disk nats-server goes on answering reads and gives writes no answer, and it remembers the error: a stream that failed once takes
-nothing before the server is started again, however much room there is by then.
+With a full disk nats-server still answers reads, but does not answer writes, and it remembers the error: a stream that
+failed once accepts nothing before the server is restarted, whatever room there is by then.
 
-Rule 1: a stream is suspected once a write to it had no answer although the connection stands, or was refused for want of room. A write of
-our own (`probe.<stream>`, which nobody reads and which is removed again) settles it, at once and then every two seconds.
-Rule 2: nothing is written by way of trial while all other writes succeed.
+Rule 1: a stream is suspected when a write has no answer although NATS is connected, or is rejected for lack of space. A
+probe of our own (`probe.<stream>`, which nobody reads and which is deleted again) decides, at once and then every two
+seconds.
+Rule 2: nothing is probed while all other writes succeed.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ _NO_ANSWER = "no answer to a write; is the disk of NATS full?"
 
 
 class Storage:
-    """What is known of the streams that one service writes to."""
+    """The state of the streams that one service writes to."""
 
     def __init__(self, bus: "Bus") -> None:
         self._bus = bus
@@ -39,28 +40,28 @@ class Storage:
         self._wake = asyncio.Event()
 
     def problems(self) -> list[str]:
-        """Return why writes fail, in words; empty when they do not."""
+        """Return why writes fail, as sentences; empty when they do not."""
         return [f"{NOT_STORED}: {stream}: {reason}" for stream, reason in sorted(self._problems.items())]
 
     def on_silence(self, subject: str) -> None:
-        """A write had no answer."""
+        """Note a write without an answer."""
         stream = subjects.stream_of(subject)
         if stream is not None and self._bus.is_connected and stream not in self._suspected:
             self._suspected.add(stream)
             self._wake.set()
 
     def on_refusal(self, subject: str, refusal: Refused) -> None:
-        """A write was refused."""
+        """Note a write that was rejected."""
         if refusal.code in NO_ROOM or "no space" in refusal.text:
             self.on_silence(subject)
 
     def on_stored(self, subject: str) -> None:
-        """A write was stored."""
+        """Note a write that was stored."""
         if self._suspected and (stream := subjects.stream_of(subject)) in self._suspected:
             self._settle(str(stream), None)
 
     async def watch(self) -> None:
-        """Try the streams that are suspected, until cancelled."""
+        """Probe suspected streams until cancelled."""
         self._bus.on_reconnect.append(self._on_reconnect)
         while True:
             await self._wake.wait()
@@ -87,7 +88,7 @@ class Storage:
                 self._settle(stream, _NO_ANSWER)
             return
         error = orjson.loads(answer.data).get("error") or {}
-        # A queue that has reached its own limit stores what it has; that is another matter, which its writers are told.
+        # A queue at its own limit still works; its writers get the error.
         full = error.get("err_code") == FULL and "no space" not in error.get("description", "")
         self._settle(stream, None if not error or full else str(error.get("description")))
         await self._remove(stream, subject)

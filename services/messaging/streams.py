@@ -1,7 +1,8 @@
-"""Every stream, consumer and bucket, with its settings; and the one provisioner that creates and checks them.
+"""Every stream, consumer and bucket with its settings, and the provisioner that creates and checks them.
 
-The settings carry promises (docs/operations.md says which): nothing expires under a run, a full queue refuses instead of dropping,
-`max_deliver` never leaves a corpse, `max_ack_pending` never stops the system. So a difference on the server is an error, not a detail.
+The settings implement promises (docs/operations.md lists them): nothing expires during a run, a full queue rejects
+instead of dropping, unlimited `max_deliver` leaves no undeliverable message, a large `max_ack_pending` never blocks the
+system. So a different setting on the server is an error.
 """
 
 import asyncio
@@ -38,7 +39,7 @@ STREAMS: tuple[dict[str, Any], ...] = (
         **_QUEUE,
         "name": subjects.REQUESTS,
         "subjects": [subjects.ALL_REQUESTS],
-        # Full is a 503 at the edge; the one place where the system pushes back.
+        # A full queue is a 503 at the gateway: the one place with back-pressure.
         "max_msgs": 200_000,
         "max_bytes": 2048 * _MIB_BYTES,
         "max_msgs_per_subject": 1,
@@ -110,7 +111,7 @@ STREAMS: tuple[dict[str, Any], ...] = (
         "storage": "file",
         "discard": "old",
         "max_msgs_per_subject": 1,
-        # Longer than any handling; a message that nobody has begun for so long is as good as new.
+        # Longer than any handling; a message that was not started for so long counts as new.
         "max_age": 86_400 * _NS_PER_S,
         "max_msgs": 1_000_000,
         "duplicate_window": _DEDUP_NS,
@@ -125,7 +126,7 @@ PLANNER_REQUESTS, PLANNER_INBOX, PLANNER_CONTROL = "planner", "planner", "planne
 
 
 def bucket(name: str) -> dict[str, Any]:
-    """The stream behind a KV bucket: newest value per key, single keys may expire."""
+    """Return the stream of a KV bucket: the newest value per key; single keys may expire."""
     return {
         **_UNBOUNDED,
         "name": f"KV_{name}",
@@ -145,7 +146,10 @@ def bucket(name: str) -> dict[str, Any]:
 
 
 def consumer(name: str, subject: str, ack_wait_s: float, max_ack_pending: int = 50_000) -> dict[str, Any]:
-    """A durable work queue consumer. `max_deliver` is unlimited on purpose: the reader counts and buries (`runtime.dead`)."""
+    """Return a durable work queue consumer.
+
+    `max_deliver` is unlimited: the reader counts starts and dead-letters (`dead_letters`).
+    """
     return {
         "durable_name": name,
         "name": name,
@@ -160,9 +164,10 @@ def consumer(name: str, subject: str, ack_wait_s: float, max_ack_pending: int = 
 
 
 async def provision(bus: Bus) -> None:
-    """Create what is missing and check what exists. Any service may do it at any time; several at once do no harm.
+    """Create what is missing and check what exists. Any service may do it at any time, several at once too.
 
-    Raises Misconfigured when something exists with settings that cannot be changed in place. Waits while JetStream is not there yet.
+    Raises Misconfigured when something exists with settings that cannot be changed in place. Waits while JetStream is
+    unavailable.
     """
     replicas = {"num_replicas": bus.settings.replicas}
     for config in [*STREAMS, *map(bucket, BUCKETS)]:
@@ -229,7 +234,10 @@ async def _apply(bus: Bus, subject: str, name: str, config: dict[str, Any]) -> d
 
 
 def differing(wanted: dict[str, Any], found: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the settings of `wanted` that the server has otherwise: name -> (wanted, found). A false or zero setting may be absent."""
+    """Return the settings of `wanted` that differ on the server: name -> (wanted, found).
+
+    A false or zero setting may be absent.
+    """
     return {key: (value, found.get(key)) for key, value in wanted.items() if not _same(value, found.get(key))}
 
 

@@ -1,11 +1,12 @@
-"""Turns at what a process has one of, its CPU above all, fair by tenant.
+"""Fair turns per tenant at a process's scarce resource, above all its CPU.
 
-Work that waits, for a model say, costs next to nothing, and a process holds thousands of pieces of it. But a thousand requests of one
-tenant that are all begun at once hold up everybody else. So only a few pieces are worked on at a time, and while several tenants have work,
-one of each. Those that wait stand in a line of their tenant's; the lines take turns, and in a line what has begun goes before what is new.
+Work that waits, for example for a model, costs almost nothing, and a process holds thousands of such items. But a
+thousand requests of one tenant that start at once delay everybody else. So only a few items run at a time, and one per
+tenant while several tenants have work. Waiting items queue per tenant. The queues take turns, and within a queue
+started items go before new ones.
 
-Beside others, a tenant whose line does not end rests after each turn for as long as that was: it takes half of what there is, and others
-find the other half free at once, instead of one half of each moment.
+While other tenants have work, a tenant whose queue does not empty pauses after each turn for as long as the turn took.
+It uses half of the capacity, and the others find the other half free at once.
 """
 
 import asyncio
@@ -14,25 +15,25 @@ from collections import Counter, OrderedDict, deque
 from dataclasses import dataclass, field
 
 _MAX_TURNS = 16
-"""Enough to use the CPU while some wait for NATS."""
+"""Enough turns at once to use the CPU while some wait for NATS."""
 _SHARING_WINDOW_S = 10.0
-"""Tenants that had work within so many seconds share."""
+"""Tenants that had work within this many seconds share."""
 _MAX_TURN_S = 0.25
 _MODEL_REQUEST_S = 0.05
-"""To send a request to a model takes some milliseconds of CPU."""
+"""Sending a request to a model takes some milliseconds of CPU."""
 _TIMER_PARTS = 5
-"""A turn is timed in so many parts, one after another: where the loop is late, each is late, and the turn as much longer."""
+"""A turn is timed in this many parts. If the event loop is late, each part is late, and the turn lasts longer."""
 
 
 @dataclass(slots=True)
 class _Line:
-    """Work of one tenant that waits for a turn."""
+    """Waiting work of one tenant."""
 
     begun: deque[asyncio.Future[None]] = field(default_factory=deque)
     new: deque[asyncio.Future[None]] = field(default_factory=deque)
 
     def next(self) -> asyncio.Future[None] | None:
-        """Take out the first that still waits."""
+        """Remove and return the first item that still waits."""
         while self.begun or self.new:
             place = (self.begun or self.new).popleft()
             if not place.done():
@@ -41,19 +42,19 @@ class _Line:
 
 
 class Turns:
-    """Gives out turns to the tenants one after another."""
+    """Gives turns to tenants one after another."""
 
     def __init__(self, places: int = _MAX_TURNS) -> None:
         self._places = self._free = places
         self._held: Counter[str] = Counter()
         self._lines: OrderedDict[str, _Line] = OrderedDict()
         self._seen: OrderedDict[str, float] = OrderedDict()
-        """When each tenant had work last, the latest at the end."""
+        """Tenant -> when it last had work, the latest at the end."""
         self._began: dict[str, float] = {}
         self._resting: set[str] = set()
 
     async def take(self, tenant: str, *, is_new: bool) -> None:
-        """Return when it is the tenant's turn. `is_new`: it stands behind what has begun."""
+        """Return when it is the tenant's turn. `is_new`: the item queues behind started ones."""
         self._see(tenant)
         if tenant not in self._lines and self._may_begin(tenant):
             self._begin(tenant)
@@ -69,7 +70,7 @@ class Turns:
             raise
 
     def give_back(self, tenant: str) -> None:
-        """End a turn, and begin those that may begin now."""
+        """End a turn, and start waiting items that may start now."""
         self._free += 1
         self._held[tenant] -= 1
         if not self._held[tenant]:
@@ -114,9 +115,9 @@ class Turns:
 
 
 class Turn:
-    """The turn of one piece of work, which it may take, end and take again.
+    """The turn of one item of work, which can take it, end it and take it again.
 
-    It ends by itself after `_MAX_TURN_S`: work that takes so long waits for something else than the CPU.
+    It ends by itself after `_MAX_TURN_S`: work that takes so long waits for something other than the CPU.
     """
 
     def __init__(self, turns: Turns, tenant: str, *, is_new: bool) -> None:
@@ -127,7 +128,7 @@ class Turn:
         self._taking = asyncio.Lock()
 
     async def take(self) -> None:
-        """Return when it is this work's turn; at once if it is still."""
+        """Return when it is this item's turn; at once if it still has it."""
         async with self._taking:
             if self._ending is None:
                 await self._turns.take(self._tenant, is_new=self._is_new)
@@ -135,7 +136,7 @@ class Turn:
                 self._end_in(_MAX_TURN_S)
 
     def end_soon(self) -> None:
-        """End the turn as soon as a model can have been asked."""
+        """End the turn once there was time to send a request to a model."""
         if self._ending is not None:
             self._end_in(_MODEL_REQUEST_S)
 

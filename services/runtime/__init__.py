@@ -1,1 +1,4 @@
-"""Plumbing that every service shares. No business word in here: it knows subjects and streams, not runs."""
+"""A service as a process: settings, logs, health, HTTP, background tasks.
+
+Knows neither NATS subjects nor runs and tools.
+"""

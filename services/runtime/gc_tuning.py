@@ -1,8 +1,8 @@
-"""Keep Python's garbage collector from stopping a service for a tenth of a second.
+"""Keep Python's garbage collector from pausing a service for a tenth of a second.
 
-A service allocates much and leaves few cycles behind: reference counts free nearly everything. By default the collector looks every 700
-allocations, and every now and then at all objects of the process: at a busy planner that took a quarter of its CPU, in pauses above 100 ms
-in which no token of any run moved.
+A service allocates much and creates few cycles: reference counts free nearly everything. By default the collector runs
+every 700 allocations, and sometimes over all objects of the process. At a busy planner that took a quarter of its CPU,
+in pauses above 100 ms.
 """
 
 import gc
@@ -12,7 +12,7 @@ _YOUNG, _MIDDLE, _OLD = 20_000, 20, 50
 
 
 def tune() -> None:
-    """Leave what was imported alone from now on, and look seldom at the rest. Call it once a service has everything that it needs."""
+    """Exclude imported objects from collection, and collect the rest rarely. Call it once a service is composed."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(_YOUNG, _MIDDLE, _OLD)

@@ -1,4 +1,4 @@
-"""Whether a service lives and is ready, over HTTP: `/livez` and `/readyz`."""
+"""Liveness and readiness of a service over HTTP: `/livez` and `/readyz`."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ VERSION = "0.1.0"
 
 @dataclass
 class Health:
-    """What `/readyz` looks at. `checks` are names with a function that returns a problem in words, or None."""
+    """The state behind `/readyz`. `checks`: name -> a function that returns a problem as a sentence, or None."""
 
     name: str
     """The service's."""
@@ -30,20 +30,20 @@ class Health:
     """Called when the service is told to stop, before it waits for the requests that are open."""
 
     def stop(self) -> None:
-        """Take no further work: the service was told to stop."""
+        """Take no further work: the service is stopping."""
         self.started = False
         for end in self.on_stop:
             end()
 
     def problems(self) -> list[str]:
-        """Return why the service is not ready, in words; empty when it is."""
+        """Return why the service is not ready, as sentences; empty when it is."""
         found = [] if self.started else ["still starting"]
         found += self.link_problems()
         found += [f"{name}: {problem}" for name, check in self.checks.items() if (problem := check())]
         return found
 
     async def livez(self, _scope: Scope, _receive: Receive, send: Send) -> None:
-        """ASGI: 200 as long as the event loop turns."""
+        """ASGI: 200 as long as the event loop runs."""
         await _respond(send, 200, {"status": "alive", "service": self.name})
 
     async def readyz(self, _scope: Scope, _receive: Receive, send: Send) -> None:

@@ -1,8 +1,9 @@
-"""Serve HTTP in front of a service: its own routes beside /livez and /readyz, on one port.
+"""Serve HTTP for a service: its own routes, /livez and /readyz on one port.
 
-Rule 1: HTTP is answered from the start, NATS or not: `/livez` shows that the process lives, everything else says 503.
-Rule 2: told to stop, it ends what would hold it up (`Health.on_stop`) before it waits for open requests.
-Rule 3: a service that cannot begin its work ends with that error instead of answering 503 for ever.
+Rule 1: HTTP is served from the start, even without NATS: `/livez` shows that the process is alive, everything else
+returns 503.
+Rule 2: on shutdown, long responses are ended (`Health.on_stop`) before open requests are awaited.
+Rule 3: a service that cannot start its work ends with that error instead of returning 503 for ever.
 """
 
 import logging
@@ -25,12 +26,12 @@ AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class HttpServer(uvicorn.Server):
-    """One listening socket for a service and the HTTP application in front of it."""
+    """One listening socket for a service and its HTTP application."""
 
     def __init__(self, link: Link, health: Health, work: Work, http: AsgiApp, *, host: str, port: int, connections: Any = "h11") -> None:
-        """Compose the service around `work`; nothing connects and nothing listens before `serve`.
+        """Compose the service around `work`; nothing connects or listens before `serve`.
 
-        `connections`: uvicorn's protocol for a connection, or what makes one in its place.
+        `connections`: uvicorn's protocol for a connection, or a factory of one.
         """
         service: AsgiFastStream = build_service(link, work, health, serves_first=True)
         self._service: Any = service
@@ -39,7 +40,7 @@ class HttpServer(uvicorn.Server):
         self.settings = link.settings
         self._own = {path for path, _ in service.routes}
         self.failure: BaseException | None = None
-        """Why the work could not begin, or broke down as a whole."""
+        """Why the work could not start, or failed as a whole."""
         super().__init__(
             uvicorn.Config(
                 self._answer,
@@ -59,7 +60,7 @@ class HttpServer(uvicorn.Server):
 
     @property
     def port(self) -> int:
-        """Where it listens, once started."""
+        """The port that it listens on, once started."""
         return int(self.servers[0].sockets[0].getsockname()[1])
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -75,19 +76,19 @@ class HttpServer(uvicorn.Server):
             await self._http(scope, receive, send)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, and say where."""
+        """Listen, and log the address."""
         await super().startup(sockets)
         if self.started:
             logger.info("http_served", host=self.config.host, port=self.port)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End what is open, then stop."""
+        """End long responses, then stop."""
         self.health.stop()
         await super().shutdown(sockets)
 
 
 def run_with_http(server: HttpServer) -> None:
-    """Run a service with HTTP in front of it until SIGTERM or SIGINT. Raises what kept its work from beginning."""
+    """Run a service with HTTP until SIGTERM or SIGINT. Raises the error that kept its work from starting."""
     server.health.watchdog = Watchdog(server.settings.stall_exit_s)
     uvloop.run(server.serve())
     if server.failure is not None:

@@ -10,23 +10,26 @@ import structlog
 from .settings import BusSettings
 
 _QUIET = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "openai", "httpx", "httpcore", "urllib3", "faststream", "uvicorn.access")
-"""Loggers that print prompts, image bytes or every request below WARNING. They stay there, whatever our own level is."""
+"""Loggers that print prompts, image bytes or every request below WARNING.
+
+They stay at WARNING, whatever our own level is.
+"""
 
 
 class Harmless:
-    """A stream that may fail without consequences: where logs go to a disk that is full, work must not end over a line of them."""
+    """A stream whose write errors are ignored: a full disk for logs must not end the service."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write as far as that goes."""
+        """Write, and ignore errors."""
         with suppress(OSError):
             self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Flush as far as that goes."""
+        """Flush, and ignore errors."""
         with suppress(OSError):
             self._stream.flush()
 

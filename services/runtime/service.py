@@ -1,7 +1,8 @@
 """Run a service as a FastStream application.
 
-FastStream owns start-up, shutdown, health over HTTP and request handlers; the paths on which a run depends use nats-py on the same
-connection. Its AsyncAPI page stays off: it lets anybody publish with the rights of the service. contracts/asyncapi.json is the document.
+FastStream provides start-up, shutdown, health over HTTP and request handlers. The paths on which a run depends use
+nats-py on the same connection. Its AsyncAPI page is off: it lets anybody publish with the rights of the service.
+contracts/asyncapi.json is the document.
 """
 
 import asyncio
@@ -32,41 +33,41 @@ _MAX_OPEN_FILES = 65_536
 
 
 class Link(Protocol):
-    """The connection on which a service works. `broker` is FastStream's."""
+    """The connection of a service to its message bus. `broker`: FastStream's."""
 
     @property
     def name(self) -> str:
-        """The service's."""
+        """The service's name."""
         ...
 
     @property
     def settings(self) -> BusSettings:
-        """The service's."""
+        """The service's settings."""
         ...
 
     @property
     def broker(self) -> Any:
-        """FastStream's, on the same connection."""
+        """FastStream's broker on the same connection."""
         ...
 
     async def connect(self) -> None:
-        """Wait for the server as long as it takes."""
+        """Wait for the server without a time limit."""
         ...
 
     async def provision(self) -> None:
-        """See that all that the service needs of the server is there."""
+        """Create what the service needs on the server."""
         ...
 
     async def announce(self) -> None:
-        """Make the service visible."""
+        """Announce the service."""
         ...
 
     async def withdraw(self) -> None:
-        """Take the announcement back."""
+        """Withdraw the announcement."""
         ...
 
     def problems(self) -> list[str]:
-        """Return what is wrong with the connection, in words."""
+        """Return problems of the connection, as sentences."""
         ...
 
 
@@ -77,7 +78,7 @@ Work = Callable[[Health], AbstractAsyncContextManager[None]]
 def build_service(link: Link, work: Work, health: Health, *, serves_first: bool = False) -> AsgiFastStream:
     """Compose the application; nothing connects yet.
 
-    `serves_first`: HTTP is answered at once and the work begins when NATS is there, instead of the other way round.
+    `serves_first`: HTTP is served at once and the work starts when NATS is reachable, instead of the other way round.
     """
     stack = AsyncExitStack()
 
@@ -118,7 +119,7 @@ def run_service(link: Link, work: Work) -> None:
 
 
 def _open_many_files() -> None:
-    """Take as many open files as the system gives: each silent model, and each listener, is a connection; 1,024 are the usual start."""
+    """Raise the limit of open files: each waiting model request and each listener is a connection, and the default is 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(_MAX_OPEN_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -128,7 +129,7 @@ def _open_many_files() -> None:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGINT end the process at once: uvicorn only notes them while the application starts, and nothing has begun yet."""
+    """Let SIGTERM and SIGINT end the process at once: uvicorn only notes them during start-up, and nothing has started yet."""
     loop, kept = asyncio.get_running_loop(), {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     for number in kept:
         loop.add_signal_handler(number, _end)
@@ -141,6 +142,6 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 def _end() -> None:
-    logger.info("service_stopped", before="NATS was there")
+    logger.info("service_stopped", before="NATS was reachable")
     sys.stderr.flush()
-    os._exit(0)  # an exception would go through FastStream and uvicorn, which take it for a failure and print it
+    os._exit(0)  # FastStream and uvicorn would print an exception as a failure

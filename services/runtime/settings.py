@@ -10,7 +10,7 @@ _FIELD = re.compile(r'field "(\w+)"')
 
 
 class BusSettings(BaseSettings):
-    """How a service reaches NATS, logs and reports its health."""
+    """How a service reaches NATS, logs, and reports its health."""
 
     model_config = SettingsConfigDict(env_prefix="RUNWIRE_", extra="ignore", env_ignore_empty=True)
 
@@ -46,7 +46,7 @@ Settings = TypeVar("Settings", bound=BusSettings)
 
 
 def read_settings(kind: type[Settings]) -> Settings:
-    """Read the settings of a service. Raises SystemExit with a sentence for each variable that is wrong; none shows a value."""
+    """Read the settings of a service. Raises SystemExit with a sentence per wrong variable, without any value."""
     try:
         return kind()
     except ValidationError as error:

@@ -1,8 +1,8 @@
-"""Background tasks of a service, none of which may die unnoticed.
+"""Background tasks of a service. None of them may die unnoticed.
 
-Rule 1: a task that was kept here and ends, although nobody has cancelled it, is logged with its error, and `/readyz` names it until the
-service is restarted.
-Rule 2: the log names the kind of the error and where it came from, not its text, which may hold what users wrote.
+Rule 1: a task that ends without being cancelled is logged with its error, and `/readyz` names it until the service is
+restarted.
+Rule 2: the log names the type of the error and where it was raised, not its text, which may contain user data.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ class Tasks:
         self._dead: dict[str, str] = {}
 
     def keep(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Start what is meant to run until the returned task is cancelled; `name` is what people are told should it end before."""
+        """Start a task that is meant to run until it is cancelled. `name` identifies it in problems and logs."""
         task = asyncio.create_task(work, name=name)
         self._kept.add(task)
         task.add_done_callback(self._on_end)
@@ -39,7 +39,7 @@ class Tasks:
         self._kept.discard(task)
         if task.cancelling():
             return
-        # A task can end cancelled without anybody having cancelled it: by a future that it shares with somebody else.
+        # A task can end as cancelled without a call of `cancel`, by a future that it shares.
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         reason = "it came to an end" if error is None else type(error).__name__
         self._dead[task.get_name()] = reason
@@ -47,7 +47,7 @@ class Tasks:
 
 
 async def cancelled(*tasks: asyncio.Task[None] | None) -> None:
-    """Cancel tasks and return once they have ended."""
+    """Cancel tasks, and return once they have ended."""
     found = [task for task in tasks if task is not None]
     for task in found:
         task.cancel()
@@ -56,6 +56,9 @@ async def cancelled(*tasks: asyncio.Task[None] | None) -> None:
 
 
 def places(error: BaseException) -> list[str]:
-    """Where an error comes from, as `file:line`, the innermost last: its text, or a traceback with values, may show what users wrote."""
+    """Return where an error was raised, as `file:line`, the innermost last.
+
+    Its text or a traceback may contain user data.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     return [f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in frames][-_MAX_FRAMES:]

@@ -1,12 +1,13 @@
-"""Notice that a service's event loop stands still, say what holds it, and end the process when it stands still for too long.
+"""Detect a blocked event loop, log what blocks it, and end the process when it is blocked for too long.
 
-While the loop stands still the service answers nobody, `/livez` included, and holds the work of others; its supervisor starts it again.
+While the loop is blocked the service answers nobody, `/livez` included, and holds messages of others. Its supervisor
+restarts it.
 
-Rule 1: time counts only as far as this thread ran meanwhile, or the process used the processor: one that was stopped as a whole (SIGSTOP, a
-frozen machine) has not stood still.
+Rule 1: time counts only while this thread runs or the process uses CPU: a process that is suspended (SIGSTOP, a frozen
+machine) is not blocked.
 Rule 2: the log names functions and lines, never values.
-Rule 3: what holds the interpreter too (a regular expression over megabytes) also holds this thread up, so the kernel watches as well: a
-timer that every turn of the loop winds up again ends the process after twice the limit in time of the processor.
+Rule 3: code that holds the interpreter lock (a regular expression over megabytes) blocks this thread too, so the kernel
+watches as well. A timer that each turn of the loop restarts ends the process after twice the limit in CPU time.
 """
 
 import asyncio
@@ -25,19 +26,19 @@ logger = structlog.get_logger(__name__)
 
 TICK_S = 0.05
 BLOCKED_S = 0.1
-"""A loop that stands still for longer is worth a line in the log."""
+"""A longer block is logged."""
 STUCK_S = 5.0
-"""From here on it is not a delay any more: those who ask `/livez` take the service for dead."""
+"""From here on, callers of `/livez` treat the service as dead."""
 EXIT_CODE = 70
 _QUIET_S = 10.0
 _STEADY_TICKS = 20
-"""This thread must have run so many times in a row before the process is ended: a loop that was just let go gets its chance to turn."""
+"""Consecutive ticks of this thread before the process is ended: a loop that was just unblocked gets a chance to run."""
 _SHOWN_FRAMES = 12
 _LOOP = "asyncio.runners."
 
 
 class Watchdog:
-    """Watches the loop in which it is started. `exit_s`: the process is ended after so many seconds of standing still; 0: never."""
+    """Watches the loop in which it is started. `exit_s`: seconds of blocking after which the process ends; 0: never."""
 
     def __init__(self, exit_s: float) -> None:
         self._exit_s = exit_s
@@ -48,7 +49,7 @@ class Watchdog:
         self._stopped = threading.Event()
 
     def start(self) -> None:
-        """Watch the running loop, from its own thread."""
+        """Watch the running loop from a separate thread."""
         self._loop, self._thread_id = asyncio.get_running_loop(), threading.get_ident()
         if self._exit_s:
             # Without Python's help: says where the process is, then lets the signal do what it does by default, which is to end it.
@@ -58,7 +59,7 @@ class Watchdog:
         threading.Thread(target=work, args=(self._watch,), name="watchdog", daemon=True).start()
 
     def stop(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         self._stopped.set()
         if self._timer is not None:
             self._timer.cancel()
@@ -107,7 +108,7 @@ class Watchdog:
 
 
 class Standing:
-    """One time of standing still."""
+    """One period in which the loop was blocked."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -117,18 +118,21 @@ class Standing:
 
     @property
     def is_worth_a_line(self) -> bool:
-        """Whether something of ours held the loop; otherwise the machine was busy with others, which counts only when it takes long."""
+        """Whether our own code blocked the loop.
+
+        Otherwise the machine was busy, which counts only when it takes long.
+        """
         return self.seconds > BLOCKED_S and (bool(self.stack) or self.seconds > 10 * BLOCKED_S)
 
     def add(self, passed_s: float, used_s: float) -> None:
-        """Count a tick that took `passed_s`, in which the process used `used_s` of the processor."""
+        """Count a tick that took `passed_s`, in which the process used `used_s` of CPU."""
         on_time = passed_s <= 3 * TICK_S
         self.steady_ticks = self.steady_ticks + 1 if on_time else 0
         self.seconds += passed_s if on_time else min(passed_s, max(2 * TICK_S, used_s))
 
 
 def stack_of(frame: FrameType | None) -> list[str]:
-    """Name the functions in which a thread is, the innermost last, without those that run the loop; empty: it waits for events."""
+    """Return the functions of a thread, the innermost last, without those of the event loop; empty while it waits for events."""
     names: list[str] = []
     while frame is not None:
         module = frame.f_globals.get("__name__", "?")

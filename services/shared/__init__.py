@@ -1,1 +1,1 @@
-"""What two services or more know about runs and tools: the catalogue, the follower of a run, artifacts, redaction."""
+"""What several services know about runs and tools: the tool catalogue, the run follower, artifacts, redaction."""

@@ -1,7 +1,7 @@
-"""The tool that Runwire has itself: `read_artifact`, by which a model reads on in an observation that was too large for it.
+"""The built-in tool `read_artifact`, with which a model reads more of an observation that was too large for it.
 
-Rule 1: it gives observations alone. What a tool marks for people never enters a model's context, whoever asks for it.
-Rule 2: it is called as any tool is: a step of the run, settled once, in its log.
+Rule 1: it returns only observations. Values annotated for people never enter a model's context.
+Rule 2: it is called like any tool: as a step of the run, with one outcome in its log.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from services.shared.redaction import as_reference
 
 READ_ARTIFACT = "read_artifact"
 OBSERVATION = "$observation"
-"""The name under which an observation is kept where the result as a whole (`$`) holds more than the model may see."""
+"""The name of a stored observation, if the complete result (`$`) holds more than the model may see."""
 
 _SCHEMA = {
     "type": "object",
@@ -36,9 +36,10 @@ READ_ARTIFACT_DIGEST = READ_ARTIFACT_SPEC.digest()
 
 
 def readable_in(observation: Any, artifacts: Mapping[str, Any]) -> str | None:
-    """Return the artifact that holds the whole of an observation that was cut; None of any other.
+    """Return the artifact that holds the complete observation, if it was shortened; None otherwise.
 
-    A tool may answer what looks like a cut observation. What the tool runner has kept beside it tells.
+    A tool may return a value that looks like a shortened observation. The artifacts that the tool runner stored tell
+    the difference.
     """
     if not isinstance(observation, Mapping) or "head" not in observation:
         return None

@@ -1,4 +1,4 @@
-"""Which images models take, told by their first bytes."""
+"""Detect the image types that models accept, from the first bytes."""
 
 import base64
 import binascii
@@ -6,7 +6,7 @@ import binascii
 from contracts.images import ImageType
 
 HEAD_BYTES = 12
-"""So many are enough."""
+"""Bytes that are enough to detect a type."""
 _SIGNATURES: tuple[tuple[bytes, ImageType], ...] = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -16,14 +16,14 @@ _SIGNATURES: tuple[tuple[bytes, ImageType], ...] = (
 
 
 def image_type(data: bytes) -> ImageType | None:
-    """The type of an image that begins like this; None: no image that models take."""
+    """Return the type of an image from its first bytes; None if models do not accept it."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for signature, kind in _SIGNATURES if data.startswith(signature)), None)
 
 
 def image_in(text: str) -> bytes:
-    """The bytes of an image that a text holds as base64; empty where it is none."""
+    """Return the bytes of an image that a text holds as base64; empty if it holds none."""
     try:
         if image_type(base64.b64decode(text[: HEAD_BYTES // 3 * 4], validate=True)) is None:
             return b""

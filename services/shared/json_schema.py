@@ -1,8 +1,8 @@
-"""Check values against JSON Schemas that others wrote. Offline: a reference to another document is refused, never fetched.
+"""Check values against JSON Schemas of others. Offline: a reference to another document is refused, never fetched.
 
-Rule 1: what a schema may be, and what one check may cost, is bounded before anything is done with it (`schema_bounds`): a schema of
-3 KB can expand to more subschemas than can ever be gone through.
-Rule 2: the bounds count work, not time, so that all processes come to the same result.
+Rule 1: the size of a schema and the cost of a check are bounded before any work (`schema_bounds`): a schema of 3 KB can
+expand to more subschemas than can be checked.
+Rule 2: the bounds count work, not time, so that all processes get the same result.
 """
 
 import json
@@ -22,13 +22,13 @@ __all__ = ["InvalidSchema", "check_schema", "complaints"]
 _MAX_COMPLAINTS = 5
 _MAX_MESSAGE_CHARACTERS = 300
 _MAX_COUNTED_PAIRS = 50_000
-"""Pairs of a subschema and a part of a value that are counted before a check, and one more for each byte of the value."""
+"""Pairs of a subschema and a part of a value that are counted before a check, plus one per byte of the value."""
 _MAX_EXPLAINED_PAIRS = 20_000
-"""The same, where a value does not fit and the question is only what can be said about it."""
+"""The same limit for explaining why a value does not fit."""
 _MAX_LISTED_STEPS = 20_000
-"""Steps of a check up to which the checker may list all faults: it makes the whole list before it gives the first one."""
+"""Steps of a check up to which all faults are listed: the checker builds the complete list before it returns the first."""
 _MAX_ALTERNATIVE_STEPS = 2_000
-"""Steps inside alternatives that complaints may describe."""
+"""Steps inside alternatives that an explanation may describe."""
 _NO_DETAILS = "the value does not fit, and it or the schema is too large to say in which way"
 
 
@@ -37,7 +37,7 @@ def _refuse(uri: str) -> Any:
 
 
 class _Checker:
-    """A schema that is within the bounds, compiled."""
+    """A compiled schema within the bounds."""
 
     def __init__(self, text: bytes, mask: str | None) -> None:
         schema = json.loads(text)
@@ -53,7 +53,7 @@ class _Checker:
         return [] if self._validator.is_valid(value) else self._explained(value, size)
 
     def _explained(self, value: Any, size: int) -> list[str]:
-        """Say what is wrong, as far as that takes no longer than to find out that something is."""
+        """Describe why a value does not fit, as far as that costs no more than the check."""
         try:
             work = work_of(self._graph, value, _MAX_EXPLAINED_PAIRS) if self._size.expanded * size > _MAX_ALTERNATIVE_STEPS else Work(0)
         except TooMuchWork:
@@ -81,7 +81,7 @@ def _checker(text: bytes, mask: str | None = None) -> _Checker:
 
 
 def check_schema(schema: dict[str, Any]) -> None:
-    """Raise InvalidSchema when `schema` is no usable JSON Schema (draft 2020-12), or beyond the bounds."""
+    """Raise InvalidSchema if `schema` is not a usable JSON Schema (draft 2020-12), or exceeds the bounds."""
     _checker(_packed(schema))
 
 
@@ -97,12 +97,11 @@ def _packed(schema: dict[str, Any]) -> bytes:
 
 
 def complaints(value: Any, schema: dict[str, Any], *, masked: bool = False) -> list[str]:
-    """Return what is wrong with `value`, one sentence per fault with its path, at most five; empty when it fits.
+    """Return one sentence per fault of `value` with its path, at most five; empty when it fits.
 
     Raises InvalidSchema for a schema that cannot be used, or with which checking this value would take too long.
 
-    `masked`: the sentences quote no values. Ask for it where the value did not come from the reader: a result may hold what the
-    model may not see.
+    `masked`: the sentences quote no values. Use it for tool results, which may hold values that the model may not see.
     """
     return _checker(_packed(schema), "the value" if masked else None).complaints(value)
 

@@ -1,13 +1,15 @@
-"""Follow a run: everything that is stored, in order and once, then live, until it ends. No consumer, no state on the server.
+"""Follow a run: every stored record in order and once, then live records, until it ends.
 
-Rule 1: live copies come from the republished subjects, so nothing is shown that is not stored.
-Rule 2: the two subjects of a run have a cursor each. One sequence over both is not enough: a live message that is lost on one subject
-shows only at that subject's next message, when later sequences of the other are already out.
-Rule 3: a gap (`Nats-Last-Sequence`) is read back before anything after it is passed on; a reconnect, a full buffer and a check every
-few seconds, rarer where a run is quiet, read back both tails, since a lost last message has no successor that would show it; and so does
-the end of the run.
-Rule 4: a listener that takes nothing costs little: what waits for it is bounded in bytes, and what is stored is read back in pages, of
-which few are under way at once (`Bus.catch_ups`), so that hundreds of listeners that come together do not hold up other requests.
+No consumer, no state on the server.
+
+Rule 1: live records come from the republished subjects, so only stored records are shown.
+Rule 2: each of the two subjects of a run has its own cursor. One cursor is not enough: a live message that is lost on
+one subject is noticed only at that subject's next message, after later sequences of the other subject were shown.
+Rule 3: a gap (`Nats-Last-Sequence`) is read back before later records are shown. A lost last message causes no gap, so
+both tails are read back after a reconnect, after a full buffer, at the end of the run, and every few seconds, less
+often while a run is quiet.
+Rule 4: a slow listener costs little: its buffer is bounded in bytes, stored records are read in pages, and few pages
+are read at once (`Bus.catch_ups`), so hundreds of new listeners do not delay other requests.
 """
 
 import asyncio
@@ -29,16 +31,16 @@ from services.messaging.errors import Unsure
 Kind = Literal["log", "stream"]
 _KINDS: tuple[Kind, Kind] = ("log", "stream")
 _FIRST_CHECK_S, _MAX_CHECK_S = 3.0, 12.0
-"""A check costs two reads; a thousand listeners of quiet runs would keep a core busy with them."""
+"""Longest pause between checks. Each costs two reads; a thousand listeners of quiet runs would keep a core busy."""
 _MAX_BUFFERED_MESSAGES, _MAX_BUFFERED_BYTES = 4096, 1 << 20
-"""Live messages that wait for a slow listener; beyond it they are dropped and read back later."""
+"""Live messages that wait for a slow listener; further ones are dropped and read back later."""
 _PAGE_BYTES = 128 << 10
 _RETRY_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One record as it is stored. `log` and `stream` are the cursors after it."""
+    """One stored record. `log` and `stream`: the cursors after it."""
 
     kind: Kind
     sequence: int
@@ -62,12 +64,15 @@ class RunFollower:
         self._buffer: asyncio.Queue[Msg] = asyncio.Queue()
         self._buffered_bytes = 0
         self._stale = True
-        """Messages may have been missed: read back both tails before going on."""
+        """Messages may have been missed: read back both tails first."""
         self._ended = False
         self._pause_s = _FIRST_CHECK_S
 
     async def records(self, idle_s: float = 15.0) -> AsyncGenerator[Stored | None, None]:
-        """Yield every record after the cursors, and None whenever nothing has come for `idle_s` seconds. Ends after the terminal record."""
+        """Yield every record after the cursors, and None after `idle_s` seconds without one.
+
+        Ends after the terminal record.
+        """
         subscription = await self._bus.nc.subscribe(self._live, cb=self._on_message)
         self._bus.on_reconnect.append(self._on_reconnect)
         try:
@@ -105,7 +110,7 @@ class RunFollower:
         self._stale = True
 
     async def _next(self) -> list[Stored]:
-        """Return what comes next, in order; empty after a quiet while."""
+        """Return the next records in order; empty after a quiet period."""
         if self._stale:
             self._stale = False
             return await self._catch_up()
@@ -126,9 +131,11 @@ class RunFollower:
         return self._pass([(sequence, kind, message.data, terminal)])
 
     async def _catch_up(self, upto: int | None = None) -> list[Stored]:
-        """Read back both subjects and merge them with what came live meanwhile. `upto`: the run's end, which is stored already.
+        """Read back both subjects and merge them with buffered live records.
 
-        Of a long backlog one page: as far as both subjects are known.
+        `upto`: the terminal record, which is already stored.
+
+        Of a long backlog it returns one page: as far as both subjects are known.
         """
         found: dict[int, _Found] = {}
         known_to: list[int] = []
@@ -149,7 +156,10 @@ class RunFollower:
         return self._pass([found[sequence] for sequence in sorted(found)])
 
     async def _page(self, kind: Kind) -> tuple[dict[int, _Found], bool]:
-        """Return what follows the cursor of a subject, and whether that is all. Repeats until the server answers."""
+        """Return the records after the cursor of a subject, and whether these are all.
+
+        Retries until the server answers.
+        """
         reader = await self._bus.reader(subjects.RUNS)
         while True:
             try:
@@ -167,7 +177,7 @@ class RunFollower:
         return max((each[0] for each in found.values() if each[1] == kind), default=self._at[kind])
 
     def _merge(self, found: dict[int, _Found]) -> None:
-        """Add what came live, up to the first gap: what is behind that waits until the gap has been read back."""
+        """Add buffered live records up to the first gap. Later ones wait until the gap was read back."""
         last = {kind: self._newest(found, kind) for kind in _KINDS}
         waiting: list[Msg] = []
         while not self._buffer.empty():
@@ -199,7 +209,7 @@ def _found(kind: Kind, messages: list[Msg]) -> dict[int, _Found]:
 
 
 def _place(message: Msg) -> tuple[int, int] | None:
-    """Where a republished copy is stored, and where its predecessor; None for what somebody wrote to the live subject directly."""
+    """Return the sequences of a republished record and its predecessor; None for a message published to the live subject directly."""
     headers = message.headers or {}
     try:
         return int(headers["Nats-Sequence"]), int(headers["Nats-Last-Sequence"])

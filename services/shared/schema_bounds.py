@@ -1,7 +1,7 @@
-"""How large a schema may be, and how much work checking one value may be. Pure; the same for every process, whatever its speed.
+"""Bounds of a schema's size, and of the work of checking one value. Pure, and independent of a machine's speed.
 
-A schema is refused by what it expands to: each reference counts as all that it leads to. A recursive one has no such size, so for it,
-and for values that are many times larger than usual, the steps of checking this very value are counted before any is made.
+A schema is refused by its expanded size, in which each reference counts as everything it leads to. A recursive schema
+has no such size. For it, and for unusually large values, the steps of checking this value are counted before the check.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,22 +11,22 @@ from services.shared.schema_graph import Graph, InvalidSchema, Subschema
 
 MAX_SCHEMA_BYTES = 128 << 10
 MAX_SCHEMA_DEPTH = 100
-"""Levels of JSON inside each other."""
-MAX_EXPANDED = 50_000
+"""Levels of nested JSON."""
+MAX_EXPANDED_SUBSCHEMAS = 50_000
 """Subschemas, with each reference counted as all that it leads to."""
 MAX_PATTERNS = 100
 MAX_PATTERN_CHARACTERS = 1_000
 
 MAX_STEPS = 5_000_000
-"""Subschemas that are held against a value, or a part of one, in one check: some 60 ms."""
+"""Comparisons of a subschema with a value or a part of it in one check: some 60 ms."""
 
 
 class TooMuchWork(InvalidSchema):
-    """Checking this value by this schema would take too long."""
+    """Checking this value against this schema would take too long."""
 
 
 def check_text(size: int, schema: Any) -> None:
-    """Raise InvalidSchema where a schema is too large or too deep to be read. `size`: its bytes as JSON."""
+    """Raise InvalidSchema if a schema is too large or too deep to parse. `size`: its bytes as JSON."""
     if size > MAX_SCHEMA_BYTES:
         raise InvalidSchema(f"it has {size:,} bytes, and at most {MAX_SCHEMA_BYTES:,} are taken")
     level = [schema]
@@ -42,14 +42,14 @@ def _inside(place: Any) -> Any:
 
 
 class Size(NamedTuple):
-    """What a schema expands to. `counts`: whether its values have to be counted one by one."""
+    """The expanded size of a schema. `counts`: whether the steps of each value have to be counted."""
 
     expanded: int
     counts: bool
 
 
 def size_of(graph: Graph) -> Size:
-    """Return what a schema expands to. Raises InvalidSchema above the bounds."""
+    """Return the expanded size of a schema. Raises InvalidSchema above the bounds."""
     if len(graph.patterns) > MAX_PATTERNS:
         raise InvalidSchema(f"it has {len(graph.patterns)} regular expressions, and at most {MAX_PATTERNS} are taken")
     if (longest := max(map(len, graph.patterns), default=0)) > MAX_PATTERN_CHARACTERS:
@@ -59,8 +59,10 @@ def size_of(graph: Graph) -> Size:
     for component in components:  # Those come first to which others lead.
         total = sum(_of_node(node, expanded) for node in component)
         expanded |= dict.fromkeys(component, total)
-        if total > MAX_EXPANDED:
-            raise InvalidSchema(f"with its references it expands to more than {MAX_EXPANDED:,} subschemas; use fewer alternatives")
+        if total > MAX_EXPANDED_SUBSCHEMAS:
+            raise InvalidSchema(
+                f"with its references it expands to more than {MAX_EXPANDED_SUBSCHEMAS:,} subschemas; use fewer alternatives"
+            )
     _check_in_place(graph)
     recursive = any(len(component) > 1 for component in components) or any(node in node.parts() for node in graph.nodes)
     return Size(expanded[graph.root], recursive or any(node.revisits for node in graph.nodes))
@@ -71,7 +73,10 @@ def _of_node(node: Subschema, expanded: Mapping[Subschema, int]) -> int:
 
 
 def _check_in_place(graph: Graph) -> None:
-    """The same for what applies to one and the same value. A recursion has to go deeper into the value, else it never ends."""
+    """Apply the bound to subschemas of one and the same value.
+
+    A recursion that does not go deeper into the value never ends.
+    """
     expanded: dict[Subschema, int] = {}
     begun: set[Subschema] = set()
     for start in graph.nodes:
@@ -82,8 +87,10 @@ def _check_in_place(graph: Graph) -> None:
                 todo.pop()
             elif node in begun and all(part in expanded for part in node.in_place()):
                 expanded[node] = 1 + (1 + node.revisits) * sum(expanded[part] for part in node.in_place())
-                if expanded[node] > MAX_EXPANDED:
-                    raise InvalidSchema(f"with its references it expands to more than {MAX_EXPANDED:,} subschemas; use fewer alternatives")
+                if expanded[node] > MAX_EXPANDED_SUBSCHEMAS:
+                    raise InvalidSchema(
+                        f"with its references it expands to more than {MAX_EXPANDED_SUBSCHEMAS:,} subschemas; use fewer alternatives"
+                    )
             elif node in begun:
                 raise InvalidSchema("a part of it refers to itself without going deeper into the value")
             else:
@@ -92,7 +99,7 @@ def _check_in_place(graph: Graph) -> None:
 
 
 def _components(graph: Graph) -> list[list[Subschema]]:
-    """Return the groups of subschemas that lead to each other, those first to which others lead (Tarjan's algorithm, without recursion)."""
+    """Return the strongly connected subschemas, referenced ones first (Tarjan's algorithm, without recursion)."""
     number: dict[Subschema, int] = {}
     low: dict[Subschema, int] = {}
     waiting: list[Subschema] = []
@@ -124,7 +131,7 @@ def _components(graph: Graph) -> list[list[Subschema]]:
 
 
 class Work(NamedTuple):
-    """What checking a value takes, at most."""
+    """The upper bound of the work of checking a value."""
 
     steps: int
     alternatives: int = 0
@@ -137,7 +144,7 @@ _LEAF = Work(1)
 
 
 class _Counter:
-    """Counts the steps of checking one value; every pair of a subschema and a part of the value is looked at once."""
+    """Counts the steps of checking one value; each pair of a subschema and a part of the value is counted once."""
 
     def __init__(self, most: int) -> None:
         self._left = most
@@ -164,7 +171,7 @@ class _Counter:
 
 
 def _parts(node: Subschema, value: Any) -> Iterator[tuple[Subschema, Any]]:
-    """Yield what else applies to a value, and to which part of it."""
+    """Yield the other subschemas that apply to a value, each with the part of the value."""
     yield from ((part, value) for part in node.same)
     if isinstance(value, Mapping):
         for key, item in value.items():
@@ -186,9 +193,9 @@ def _parts_of_key(node: Subschema, value: Any, key: str, item: Any) -> Iterator[
 
 
 def work_of(graph: Graph, value: Any, most: int) -> Work:
-    """Return what checking a value by a schema takes.
+    """Return the work of checking a value against a schema.
 
-    Raises TooMuchWork above `MAX_STEPS`, and where more than `most` pairs of a subschema and a part of the value have to be looked at.
+    Raises TooMuchWork above `MAX_STEPS`, and for more than `most` pairs of a subschema and a part of the value.
     """
     try:
         work = _Counter(most).work(graph.root, value)

@@ -1,8 +1,10 @@
-"""A JSON Schema (draft 2020-12) as a graph of its subschemas, for counting what checking a value may cost. Pure.
+"""A JSON Schema (draft 2020-12) as a graph of subschemas, to bound the cost of checking a value. Pure.
 
-Rule 1: a subschema is one node, however often it is referred to, so reading takes as long as the text is, not as what it expands to.
-Rule 2: nothing is left out that a checker would follow. A reference that is not local, or leads nowhere, is refused.
-Rule 3: no recursion: neither depth nor a chain of references ends the process's stack.
+Rule 1: a subschema is one node, however often it is referenced, so parsing time depends on the text, not on its
+expanded size.
+Rule 2: the graph contains everything that a checker would follow. A reference that is not local, or unresolvable, is
+refused.
+Rule 3: no recursion, so neither depth nor a chain of references exhausts the stack.
 """
 
 from collections import deque
@@ -17,7 +19,7 @@ _SHOWN_CHARACTERS = 80
 
 
 class InvalidSchema(ValueError):
-    """A JSON Schema cannot be used: it says why."""
+    """A JSON Schema cannot be used; the text says why."""
 
 
 @dataclass(slots=True, eq=False)
@@ -39,13 +41,13 @@ class Subschema:
     is_leaf: bool = False
 
     def in_place(self) -> Iterator["Subschema"]:
-        """Yield what applies to the same value."""
+        """Yield the subschemas that apply to the same value."""
         yield from self.alternatives
         yield from self.same
         yield from self.dependent.values()
 
     def parts(self) -> Iterator["Subschema"]:
-        """Yield every subschema to which this one leads in one step."""
+        """Yield every subschema that this one leads to directly."""
         yield from self.in_place()
         yield from self.properties.values()
         for several in (self.patterns, self.others, self.names, self.prefix, self.items):
@@ -54,7 +56,7 @@ class Subschema:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A schema that was read."""
+    """A parsed schema."""
 
     root: Subschema
     nodes: list[Subschema]
@@ -62,7 +64,7 @@ class Graph:
 
 
 def read_graph(schema: Any) -> Graph:
-    """Read a schema. Raises InvalidSchema for a reference that cannot be followed inside it."""
+    """Parse a schema. Raises InvalidSchema for a reference that cannot be resolved inside it."""
     reader = _Reader(schema)
     root = reader.node(schema)
     reader.read_all()
@@ -81,7 +83,7 @@ class _Reader:
         self.patterns: list[str] = []
 
     def node(self, schema: Any) -> Subschema:
-        """Return the node of a subschema, which is read later."""
+        """Return the node of a subschema, which is parsed later."""
         node = self._by_identity.get(id(schema)) if isinstance(schema, Mapping) else None
         if node is None:
             node = Subschema()

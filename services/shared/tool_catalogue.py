@@ -1,10 +1,11 @@
-"""The tools that are there right now, and every specification that a run has pinned, as the KV bucket `catalogue` holds them.
+"""The present tools, and each specification that a run has pinned, read from the KV bucket `catalogue`.
 
-Rule 1: a key `tool.<name>` lives as long as somebody refreshes it; `spec.<digest>` stays, since runs pin it.
-Rule 2: a message that is seen live is only a hint to look; what counts is what is read back, since the server may have refused it.
-Rule 3: shortly after a reconnect nothing is taken off the list: the tools reconnect too, and their keys may have expired meanwhile. Nor is
-it while NATS does not store, since nobody can refresh a key then: runs that go on after a full disk have their tools.
-Rule 4: an entry counts as long as its time to live says, also where the server has forgotten to remove it, as after a kill.
+Rule 1: a key `tool.<name>` lives as long as it is refreshed; `spec.<digest>` stays, since runs pin it.
+Rule 2: a live message is only a hint to read the bucket, since the server may have rejected it.
+Rule 3: shortly after a reconnect no tool is removed: tools reconnect too, and their keys may have expired meanwhile.
+Nor is one removed while NATS does not store, since no key can be refreshed then: runs that continue after a full disk keep
+their tools.
+Rule 4: an entry expires by its time to live, even if the server has lost the expiry, as after a kill.
 """
 
 import asyncio
@@ -37,12 +38,12 @@ _EXPIRY_SLACK_S = 5.0
 
 
 def key_subject(key: str) -> str:
-    """The subject on which a key's value is written."""
+    """Return the subject of a key."""
     return _PREFIX + key
 
 
 class Catalogue:
-    """A live view of the catalogue. It only reads; tool_runner writes."""
+    """A live view of the catalogue. It only reads; the tool runner writes."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -56,7 +57,7 @@ class Catalogue:
         self._watcher: asyncio.Task[None] | None = None
 
     async def start(self) -> "Catalogue":
-        """Return once the present tools are known; watch from then on."""
+        """Return once the present tools are known; follow changes from then on."""
         self._subscription = await self._bus.nc.subscribe(key_subject(subjects.ALL_TOOLS), cb=self._on_message)
         self._bus.on_reconnect.append(self._on_reconnect)
         while True:
@@ -69,7 +70,7 @@ class Catalogue:
         return self
 
     async def stop(self) -> None:
-        """Watch no longer; what is known stays readable."""
+        """Stop following changes. Known tools stay readable."""
         await cancelled(self._watcher)
         if self._on_reconnect in self._bus.on_reconnect:
             self._bus.on_reconnect.remove(self._on_reconnect)
@@ -78,11 +79,14 @@ class Catalogue:
                 await self._subscription.unsubscribe()
 
     def live(self) -> dict[str, ToolSpec]:
-        """Return the tools that are there, by name."""
+        """Return the present tools by name."""
         return dict(self._live)
 
     async def spec(self, digest: str) -> ToolSpec | None:
-        """Return the specification that a run has pinned, or None when nobody has ever announced it. Waits while NATS is away."""
+        """Return the specification that a run has pinned, or None if it was never announced.
+
+        Waits while NATS is unavailable.
+        """
         known = self._pinned.get(digest)
         if known is not None:
             return known
@@ -97,7 +101,7 @@ class Catalogue:
         return spec
 
     async def _on_message(self, message: Msg) -> None:
-        # A refresh repeats what is known; everything else is worth a look.
+        # A refresh repeats the known value; anything else may be a change.
         if self._raw.get(message.subject.removeprefix(_PREFIX)) != message.data:
             self._changed.set()
 
@@ -125,7 +129,7 @@ class Catalogue:
             return
         changed = {key: _announced(key, data) for key, data in raw.items() if self._raw.get(key) != data}
         kept = {subjects.tool_key(name): spec for name, spec in self._live.items()}
-        # What cannot be read hides nothing: the tool that was there is taken to be there until it says otherwise.
+        # An entry that cannot be parsed does not remove the known tool.
         specs = {key: changed.get(key) or kept.get(key) for key in raw}
         self._raw = raw
         self._live = {spec.name: spec for spec in specs.values() if spec is not None}
@@ -134,7 +138,10 @@ class Catalogue:
 
 
 async def read_entries(bus: Bus, keys: str) -> tuple[dict[str, Msg], dict[str, Msg]]:
-    """Return the entries whose keys match a pattern, by key: those that count, and those that should have expired. Raises BusError."""
+    """Return the entries whose keys match a pattern, by key: the valid ones, and those that should have expired.
+
+    Raises BusError.
+    """
     fresh: dict[str, Msg] = {}
     expired: dict[str, Msg] = {}
     messages = await (await bus.reader(STREAM)).latest(key_subject(keys))
@@ -149,12 +156,12 @@ async def read_entries(bus: Bus, keys: str) -> tuple[dict[str, Msg], dict[str, M
 
 def _has_expired(headers: dict[str, str], now: float) -> bool:
     ttl, stored = headers.get("Nats-TTL", ""), headers.get("Nats-Time-Stamp")
-    # The server itself takes its time to remove what has expired, and in a cluster its clocks differ.
+    # The server removes expired entries late, and clocks of a cluster differ.
     return ttl.isdecimal() and stored is not None and now - unix_seconds(stored) > int(ttl) + _EXPIRY_SLACK_S
 
 
 async def refused_tools(bus: Bus) -> list[RefusedTool]:
-    """Return what announces itself as a tool and cannot be used, by name, as the catalogue has it now; none while NATS is away."""
+    """Return the refused tools by name, as the catalogue has them now; none while NATS is unavailable."""
     found = {}
     with contextlib.suppress(BusError, TimeoutError):
         async with asyncio.timeout(_REFUSED_TIMEOUT_S):

@@ -1,1 +1,1 @@
-"""Takes durable calls, asks the tool services, settles each call once, and keeps the catalogue of tools."""
+"""Takes durable calls, calls tool services, writes one outcome per call, and maintains the tool catalogue."""

@@ -21,7 +21,7 @@ from .settings import ToolRunnerSettings
 
 @asynccontextmanager
 async def running(bus: Bus, settings: ToolRunnerSettings, declared: list[Announcement]) -> AsyncIterator[Discovery]:
-    """Take calls and keep the catalogue, over a connection that is there and provisioned."""
+    """Process calls and maintain the catalogue, over a connection that is provisioned."""
     catalogue = await Catalogue(bus).start()
     dispatcher = await Dispatcher(bus, settings).start()
     runner = ToolRunner(bus, settings, catalogue, dispatcher)
@@ -41,7 +41,7 @@ async def running(bus: Bus, settings: ToolRunnerSettings, declared: list[Announc
 
 @asynccontextmanager
 async def work(bus: Bus, _broker: Broker, health: Health) -> AsyncIterator[None]:
-    """Work until told to stop."""
+    """Process calls until the service stops."""
     settings = ToolRunnerSettings()
     async with running(bus, settings, declared_tools(settings)) as discovery:
         health.checks["catalogue"] = discovery.problem
@@ -49,7 +49,7 @@ async def work(bus: Bus, _broker: Broker, health: Health) -> AsyncIterator[None]
 
 
 def declared_tools(settings: ToolRunnerSettings) -> list[Announcement]:
-    """Read the tools that do not announce themselves. Raises SystemExit with a sentence when the file is wrong."""
+    """Read the tools file. Raises SystemExit with one sentence when it is invalid."""
     try:
         return read_tools_file(settings.tools_file) if settings.tools_file is not None else []
     except InvalidToolsFile as error:
@@ -57,7 +57,7 @@ def declared_tools(settings: ToolRunnerSettings) -> list[Announcement]:
 
 
 def main() -> None:
-    """Run the tool runner; a tools file that is wrong ends it with a sentence, NATS or not."""
+    """Run the tool runner. An invalid tools file ends it with one sentence, even without NATS."""
     settings = read_settings(ToolRunnerSettings)
     declared_tools(settings)
     run_on_nats("tool_runner", settings, work)

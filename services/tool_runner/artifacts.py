@@ -1,10 +1,13 @@
-"""Put artifacts away, and back where a call's arguments name them (docs/artifacts.md#where-the-bytes-are).
+"""Store the artifacts of a call, and resolve references in its arguments (docs/artifacts.md#where-the-bytes-are).
 
-Rule 1: what is above 32 KiB, and the heaviest of what is above 128 KiB together, leaves the message and becomes a reference.
-Rule 2: an artifact's id follows from its call, its place and its bytes, or for a stream the number of its pieces: whoever settles the call
-again finds what is there.
-Rule 3: a store that is away is waited for, up to the call's patience; then the call fails and says so. Nothing else of the run waits.
-Rule 4: a reference in arguments grants nothing: it is resolved only for the run or the session that the artifact belongs to.
+Rule 1: values above 32 KiB, and the largest of those that exceed 128 KiB together, are stored and replaced by
+references.
+Rule 2: an artifact id is derived from the call, the path and the bytes (for a stream, the number of pieces), so a
+repeated handling finds what the first one stored.
+Rule 3: an unavailable store is retried up to the call's patience; then the call fails. The rest of the run does not
+wait.
+Rule 4: a reference in arguments grants nothing. It is resolved only within the run or session that the artifact belongs
+to.
 """
 
 import asyncio
@@ -53,32 +56,32 @@ logger = structlog.get_logger(__name__)
 RESULT = dotted(())
 _MAX_CONCURRENT = 4
 _MAX_REFERENCES = 1000
-"""References that one outcome may hold."""
+"""References in one outcome."""
 _INLINE_ENCODE_BYTES = 256 * 1024
 _MIN_PATIENCE_S = 1.0
 _BYTES_PATIENCE_S = 2.0
-"""For bytes that may travel in the message."""
+"""Seconds to wait for the store before bytes stay in the message."""
 _HEADROOM_BYTES = 64 * 1024
-"""Bytes of a request beside its arguments."""
+"""Bytes of a request in addition to its arguments."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredResult:
-    """A result as it may travel: everything heavy is put away."""
+    """A result that fits into a message: its large values are references."""
 
     observation: Any
     artifacts: dict[str, Any]
 
 
 class Typed(NamedTuple):
-    """A value, and what it is for those who show it."""
+    """A value and its artifact type, for clients that display it."""
 
     value: Any
     artifact_type: str | None
 
 
 class CallArtifacts:
-    """The artifact store, as calls see it."""
+    """The artifacts of calls, in the artifact store."""
 
     def __init__(self, bus: Bus, run_watches: RunWatches, limits: ToolRunnerSettings) -> None:
         self._bus = bus
@@ -87,7 +90,7 @@ class CallArtifacts:
         self._images = ToolImages(limits)
 
     async def clean(self, call: CallRequested, artifacts: Mapping[str, Any], types: Mapping[str, str], until: float) -> Cleaned:
-        """Return the artifacts with clean images, values and references alike. Raises what `store` does."""
+        """Return the artifacts with cleaned images, for values and references alike. Raises what `store` raises."""
         client = self._client(call, until)
 
         async def put(path: str, data: bytes) -> ArtifactRef:
@@ -101,17 +104,19 @@ class CallArtifacts:
     async def store(
         self, call: CallRequested, artifacts: Mapping[str, Any], types: Mapping[str, str], observation: Any, value: Any, until: float
     ) -> StoredResult:
-        """Return what may travel of a result, once the rest is stored. `artifacts`: values, and references to what is stored already.
+        """Store the large values of a result, and return what travels in the message.
 
-        `types`: what the artifacts at some paths are, as their streams said; `value`: the result as a whole.
+        `artifacts`: values, and references stored before.
 
-        Raises ResultTooLarge, InvalidResult, ArtifactStoreFailed when the store does not come back `until` then, RunEnded.
+        `types`: artifact types by path, as the streams declared them; `value`: the complete result.
+
+        Raises ResultTooLarge, InvalidResult, ArtifactStoreFailed when the store is unavailable `until` then, RunEnded.
         """
         refs = {path: each for path, each in artifacts.items() if isinstance(each, ArtifactRef)}
         everything = {path: each for path, each in artifacts.items() if path not in refs}
         is_heavy = wire_size(observation) > self._limits.observation_max_bytes
         if is_heavy:
-            # The result as a whole, as tools and people may have it; and what of it the model may read, where that is less.
+            # The complete result for tools and people; and the observation for the model, if it differs.
             everything |= {RESULT: value} if observation is value else {RESULT: value, OBSERVATION: observation}
         heavy = heavy_paths(everything) | {path for path, each in everything.items() if _is_deep(each)}
         heavy |= everything.keys() & {RESULT, OBSERVATION} if is_heavy else set()
@@ -122,14 +127,17 @@ class CallArtifacts:
         refs |= await self._store_bytes(call, {path: each for path, each in values.items() if path not in heavy}, until)
         if refs:
             await self._announce(call, refs)
-        # In the order of the result, and after it what it is as a whole.
+        # In the order of the result, followed by the result itself.
         kept = {path: _as_json(refs[path]) if path in refs else _inline(everything[path]) for path in {**artifacts, **everything}}
         if is_heavy:
             observation = shortened(observation, refs.get(OBSERVATION, refs[RESULT]), self._limits.observation_shown_characters)
         return StoredResult(observation, kept)
 
     async def _store_bytes(self, call: CallRequested, values: Mapping[str, "Typed"], until: float) -> dict[str, ArtifactRef]:
-        """Return references to those values that are bytes, however light: a reference says what they are. Without a store they stay."""
+        """Store values that are bytes, whatever their size, since a reference has their type.
+
+        Without a store they stay inline.
+        """
         found = {path: each for path, each in values.items() if isinstance(each.value, bytes)}
         if not found:
             return {}
@@ -140,9 +148,9 @@ class CallArtifacts:
             return {}
 
     async def assemble(self, call: CallRequested, streams: Mapping[str, Shown], until: float) -> dict[str, Any]:
-        """Return what finished streams come to, by their paths: values, or references where they are heavy.
+        """Return the values of finished streams by path, or references where they are large.
 
-        One of which pieces have expired is left out. Raises what `store` does.
+        A stream whose pieces have expired is left out. Raises what `store` raises.
         """
         if not streams:
             return {}
@@ -156,7 +164,7 @@ class CallArtifacts:
         work: Callable[[ArtifactClient, CallRequested, str, T], Awaitable[U]],
         until: float,
     ) -> dict[str, U]:
-        """Do some work with the store for each path, some at once."""
+        """Run `work` for each path, a few at once."""
         slots = asyncio.Semaphore(_MAX_CONCURRENT)
         client = self._client(call, until)
 
@@ -181,7 +189,7 @@ class CallArtifacts:
         return ArtifactClient(self._bus, patience_s=max(left_s, _MIN_PATIENCE_S))
 
     async def _unless_ended(self, call: CallRequested, work: Awaitable[T]) -> T:
-        """Do the work, or raise RunEnded as soon as nobody needs it."""
+        """Return the result of `work`, or raise RunEnded as soon as the run ends."""
         task = asyncio.ensure_future(work)
         has_ended = False
 
@@ -202,7 +210,7 @@ class CallArtifacts:
             task.cancel()
 
     async def _announce(self, call: CallRequested, refs: Mapping[str, ArtifactRef]) -> None:
-        """Tell the run's listeners what can be fetched."""
+        """Publish the stored artifacts to the run's listeners."""
         stored = [
             ArtifactStored(
                 artifact_id=ref.artifact_id,
@@ -224,7 +232,10 @@ class CallArtifacts:
             logger.warning("artifacts_not_shown", reason=str(error))
 
     async def resolve(self, call: CallRequested, patience_s: float) -> dict[str, Any]:
-        """Return a call's arguments with values in the places of references. Raises InvalidArguments, ArtifactStoreFailed and RunEnded."""
+        """Return the call's arguments with values in place of references.
+
+        Raises InvalidArguments, ArtifactStoreFailed, RunEnded.
+        """
         if not holds_reference(call.args):
             return call.args
         found: dict[str, Any] = {}
@@ -236,12 +247,12 @@ class CallArtifacts:
                     found[ref.artifact_id], size = await self._unless_ended(call, _fetched(client, call, ref.artifact_id, room))
                     room -= size
         except ArtifactTooLarge as error:
-            raise InvalidArguments(f"the artifacts in the arguments are too heavy to be handed to a tool: {error.reason}") from error
+            raise InvalidArguments(f"the artifacts in the arguments are too large to be passed to a tool: {error.reason}") from error
         except ArtifactFailed as error:
             raise ArtifactStoreFailed(f"an artifact in the arguments of {call.tool} cannot be read: {error.reason}", error) from error
         args: dict[str, Any] = _resolved(call.args, found)
         if (size := wire_size(args)) > self._bus.nc.max_payload - _HEADROOM_BYTES:
-            raise InvalidArguments(f"the arguments weigh {size} bytes, too many to be handed to a tool")
+            raise InvalidArguments(f"the arguments have {size} bytes, too many for a tool")
         return args
 
 
@@ -289,7 +300,10 @@ def _id_of(call: CallRequested, path: str, content: str) -> str:
 
 
 async def _fetched(client: ArtifactClient, call: CallRequested, artifact_id: str, room: int) -> tuple[Any, int]:
-    """Return an artifact's value as JSON, and its bytes. Raises ArtifactFailed, and InvalidArguments for one of somebody else."""
+    """Return an artifact's value as JSON, and its size.
+
+    Raises ArtifactFailed, and InvalidArguments for a foreign artifact.
+    """
     try:
         stored = await client.head(call.tenant, artifact_id)
         if _belongs(stored, call):
@@ -301,7 +315,7 @@ async def _fetched(client: ArtifactClient, call: CallRequested, artifact_id: str
 
 
 def _belongs(stored: StoredArtifact, call: CallRequested) -> bool:
-    """Whether it is of the call's run or session; or of the tenant at large."""
+    """Whether it belongs to the call's run or session, or to the tenant as a whole."""
     if stored.run_id is None and stored.session_id is None:
         return True
     return stored.run_id == call.run_id or (stored.session_id is not None and stored.session_id == call.session_id)
@@ -332,14 +346,14 @@ def _check(call: CallRequested, values: Mapping[str, Any], heavy: frozenset[str]
             raise ResultTooLarge(f"{what} of {call.tool} has {size} bytes, and {most}; ask for less, or for a part of it")
     if (count := len(heavy) + stored) > _MAX_REFERENCES:
         raise ResultTooLarge(
-            f"the result of {call.tool} holds {count} heavy parts, and at most {_MAX_REFERENCES} can be kept; ask for fewer"
+            f"the result of {call.tool} holds {count} large values, and at most {_MAX_REFERENCES} can be stored; ask for fewer"
         )
 
 
 def _failure(call: CallRequested, error: Exception) -> Exception:
-    """What the model is told: the tool has done its work, and its result is lost."""
+    """Return the error for the model: the tool did its work, and its result is lost."""
     if isinstance(error, ArtifactTooLarge):
-        return ResultTooLarge(f"the result of {call.tool} is too large to be kept: {error.reason}")
+        return ResultTooLarge(f"the result of {call.tool} is too large to be stored: {error.reason}")
     if isinstance(error, StorageUnavailable):
         return ArtifactStoreFailed(
             f"{call.tool} has done its work, but its result is too large for a message and could not be stored", error
@@ -350,12 +364,12 @@ def _failure(call: CallRequested, error: Exception) -> Exception:
 
 
 def _inline(value: Any) -> Any:
-    """A value as it stands in a message: bytes as base64."""
+    """Return a value as it travels in a message: bytes as base64."""
     return plain(value) if isinstance(value, bytes) else value
 
 
 def _is_deep(value: Any) -> bool:
-    """Whether readers in some languages would stop at its depth."""
+    """Whether the value is nested deeper than readers in some languages accept."""
     return isinstance(value, dict | list) and plain(value) != value
 
 

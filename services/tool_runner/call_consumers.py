@@ -1,10 +1,10 @@
-"""One lane per tool: a consumer on CALLS with the tool's own concurrency, and slots of its own, so that no tool waits behind another.
+"""One consumer on CALLS per tool, with its own concurrency and slots, so that no tool waits behind another.
 
-Rule 1: a call that was accepted gets an outcome, whether its tool is there or not: a tool whose calls wait has a consumer.
-Rule 2: a tool that has been gone for a while, and of which no call waits or is in flight, loses its consumer. Several tool runners do this
-at the same time: what one removes too early, Rule 1 brings back.
-Rule 3: after a crash of the server or a disk that was full, a consumer may have lost track of calls that the stream holds: nothing waits
-and nothing is in flight, and yet there are calls. It is made anew and delivers them again.
+Rule 1: each accepted call gets an outcome, whether its tool runs or not: a tool with pending calls has a consumer.
+Rule 2: the consumer of a tool that has been gone for a while is removed, unless calls are pending or in progress.
+Several tool runners do this at the same time; Rule 1 restores a consumer that was removed too early.
+Rule 3: after a server crash or a full disk a consumer may have lost track of calls: it has none pending and none in
+progress, but the stream still holds calls. It is recreated, and delivers them again.
 """
 
 import asyncio
@@ -31,11 +31,11 @@ _PREFIX = subjects.calls_consumer("x")[:-1]
 _CHECK_S = 5.0
 _RETRY_S = 0.5
 _STOP_GRACE_S = 1.0
-"""What handlings that have acknowledged their call get to end."""
+"""Seconds for handlings that have acknowledged their call to finish."""
 
 
 class CallConsumers:
-    """Pulls from the consumer of every tool that ever had calls, whether its copies are there or not: accepted calls get an outcome."""
+    """Pulls calls from the consumers of all tools that ever had calls, whether their instances run or not."""
 
     def __init__(self, bus: Bus, handler: Handler, slots: int, live: Callable[[], dict[str, ToolSpec]], gone_s: float) -> None:
         self._bus = bus
@@ -45,13 +45,13 @@ class CallConsumers:
         self._gone_s = gone_s
         self._gone_since: dict[str, float] = {}
         self._idle_since_call: dict[str, int] = {}
-        """Tool -> sequence of its oldest call, where its consumer knew of none at the last look."""
+        """Tool -> sequence of its oldest call, if its consumer was idle at the last check."""
         self._pulling: dict[str, PullConsumer] = {}
         self._lock = asyncio.Lock()
         self._checking: asyncio.Task[None] | None = None
 
     async def start(self) -> "CallConsumers":
-        """Take the calls of all tools that have a consumer, and keep looking for new ones."""
+        """Take the calls of all tools with a consumer, and keep checking for new ones."""
         while True:
             try:
                 await self._start_all(await self._with_consumer())
@@ -62,23 +62,23 @@ class CallConsumers:
         return self
 
     async def stop(self, grace_s: float) -> None:
-        """Take no more calls; others will get what is not done after `grace_s` seconds."""
+        """Take no more calls. Others get the calls that are not done after `grace_s` seconds."""
         await cancelled(self._checking)
         await asyncio.gather(*(pull.stop(grace_s) for pull in self._pulling.values()))
 
     @property
     def tools(self) -> list[str]:
-        """The tools whose calls are taken."""
+        """The tools whose calls this process takes."""
         return sorted(self._pulling)
 
     async def open(self, spec: ToolSpec) -> None:
-        """Make sure that the tool's calls are taken, as many at once as it says. Raises Misconfigured."""
+        """Ensure that calls of the tool are taken, with the concurrency it declares. Raises Misconfigured."""
         config = consumer(subjects.calls_consumer(spec.name), subjects.calls_of(spec.name), self._bus.settings.ack_wait_s, spec.concurrency)
         await ensure_consumer(self._bus, subjects.CALLS, config)
         await self._start_pulling(spec.name)
 
     async def open_surely(self, spec: ToolSpec) -> None:
-        """The same, however long NATS is away."""
+        """Do the same, and retry while NATS is unavailable."""
         while True:
             try:
                 return await self.open(spec)
@@ -110,7 +110,7 @@ class CallConsumers:
                 return found
 
     async def _with_calls(self) -> set[str]:
-        """Return the tools whose calls the stream holds, waiting or in flight."""
+        """Return the tools whose calls are in the stream, pending or in progress."""
         found: dict[str, int] = {}
         if not (await self._bus.api(f"STREAM.INFO.{subjects.CALLS}", {}))["state"]["messages"]:
             return set()
@@ -148,7 +148,7 @@ class CallConsumers:
             await self._remove(tool)
 
     async def _lost_calls(self, tools: set[str]) -> list[str]:
-        """Return those of the tools with calls that their consumers knew nothing of at two looks."""
+        """Return the tools with calls that their idle consumers did not know at two consecutive checks."""
         reader, known = await self._bus.reader(subjects.CALLS), self._idle_since_call
         self._idle_since_call = {}
         for tool in tools:
@@ -159,7 +159,7 @@ class CallConsumers:
         return [tool for tool, sequence in self._idle_since_call.items() if known.get(tool) == sequence]
 
     async def _is_idle(self, tool: str) -> bool:
-        """Whether the consumer of a tool knows of no call that waits or is in flight."""
+        """Whether the consumer of a tool has no call pending or in progress."""
         state = await self._bus.api(f"CONSUMER.INFO.{subjects.CALLS}.{subjects.calls_consumer(tool)}", {})
         return not (state["num_pending"] or state["num_ack_pending"])
 
@@ -182,7 +182,7 @@ class CallConsumers:
 
 
 def _tools(names: Iterable[str], read: Callable[[str], str]) -> set[str]:
-    """Those of the names that a tool can have: anybody on the bus may have made up others."""
+    """Return the names that a tool can have. Others on the bus may have created other names."""
     found = set()
     for name in names:
         with contextlib.suppress(InvalidName):

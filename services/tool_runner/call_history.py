@@ -1,8 +1,10 @@
-"""What is known about a call before a tool is asked: has its run ended, is it settled, has somebody meant to ask already.
+"""What is known about a call before the tool is called: whether its run has ended, whether it has an outcome, whether it was started.
 
-Rule 1: the inbox first, then the log: the planner may take the result out of the one and into the other in between, never back.
-Rule 2: of several handlings of a call that is not safe to repeat, the one whose intent stands first on the run's stream may ask the
-tool. That is read back after writing: a process that was stopped for a while must not believe its own old view.
+Rule 1: the inbox is read first, then the log. Meanwhile the planner may move the outcome from the inbox to the log,
+never back.
+Rule 2: of several handlings of a non-idempotent call, only the one whose `call_started` record comes first on the run's
+stream may call the tool. It reads the stream back after writing, because a process that was suspended must not trust
+its old state.
 """
 
 import asyncio
@@ -24,12 +26,12 @@ _RETRY_S = 0.05
 
 
 async def run_ended(bus: Bus, call: CallRequested) -> bool:
-    """Tell whether the run has ended, or is purged. Waits while NATS is away."""
+    """Return whether the run has ended or was purged. Waits while NATS is unavailable."""
     subject = subjects.log(call.tenant, call.run_id)
     last = await bus.last(subjects.RUNS, subject)
     if last is not None:
         return is_terminal(last.headers)
-    # A replica may lag behind; the stream's leader knows.
+    # A replica may lag behind; the leader does not.
     while True:
         try:
             await bus.api(f"STREAM.MSG.GET.{subjects.RUNS}", {"last_by_subj": subject})
@@ -42,7 +44,7 @@ async def run_ended(bus: Bus, call: CallRequested) -> bool:
 
 
 async def is_settled(bus: Bus, call: CallRequested) -> bool:
-    """Tell whether the call has its outcome."""
+    """Return whether the call has an outcome."""
     if await bus.last(subjects.INBOX, subjects.inbox(call.tenant, call.run_id, call.call_id)) is not None:
         return True
     reader = await bus.reader(subjects.RUNS)
@@ -57,13 +59,13 @@ def _observes(data: bytes, call_id: str) -> bool:
 
 
 def _start(data: bytes, call_id: str) -> Record | None:
-    """The record, if it says that the call was begun."""
+    """Return the record, if it says that the call was started."""
     started = any(isinstance(event, CallStarted) and event.call_id == call_id for event in events_of(data))
     return Record.model_validate_json(data) if started else None
 
 
 def events_of(data: bytes) -> list[RunEvent]:
-    """Return the events of a stored record; none of one that cannot be read."""
+    """Return the events of a stored record; none if it cannot be parsed."""
     try:
         return Record.model_validate_json(data).events
     except ValidationError:
@@ -71,19 +73,22 @@ def events_of(data: bytes) -> list[RunEvent]:
 
 
 async def claim(bus: Bus, delivery: Delivery, call: CallRequested) -> int | None:
-    """Write that the tool is about to be asked. Return when somebody else had written so before, Unix ms; None: nobody had."""
+    """Record the start of a call before the tool is called.
+
+    Return when another handling started it, in Unix ms; None: this one is the first.
+    """
     subject = subjects.stream(call.tenant, call.run_id)
     intent = Record(events=[CallStarted(call_id=call.call_id, tool=call.tool)])
     await bus.publish_surely(
         subject, intent.model_dump_json().encode(), f"{call.run_id}.{call.call_id}.started", {EVENTS_HEADER: intent.types()}
     )
     reader = await bus.reader(subjects.RUNS)
-    # The streams of a cluster may be led by different servers, each with a clock of its own.
+    # Streams of a cluster may have different leaders, each with its own clock.
     since = delivery.stored_ns - (_MAX_CLOCK_SKEW_NS if bus.settings.replicas > 1 else 0)
     for _ in range(_REPLICA_READS):
-        # A call that is asked for again may be older than this very message.
+        # A call that was requested again may be older than this message.
         for message in await (reader.messages(subject) if call.again else reader.since(subject, since)):
             if (message.headers or {}).get(EVENTS_HEADER) == intent.types() and (found := _start(message.data, call.call_id)):
                 return None if found.id == intent.id else found.at
-        await asyncio.sleep(_RETRY_S)  # The replica that answered lags behind.
+        await asyncio.sleep(_RETRY_S)  # The replica lags behind.
     return intent.at

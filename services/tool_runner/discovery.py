@@ -1,12 +1,12 @@
-"""Find out which tools are there, and keep the catalogue.
+"""Discover tools, and maintain the catalogue.
 
-Rule 1: a tool that is found gets its consumer first and its place in the catalogue last: whoever sees it there may call it.
-Rule 2: `spec.<digest>` is written before `tool.<name>`, and stays: runs pin it.
-Rule 3: a tool that no copy has confirmed for a while is refreshed no longer, and its key expires. Where the server has forgotten that, as
-after a kill, the key is removed.
-Rule 4: what announces itself and cannot be used is listed under `refused.<name>` with the reason, as long as it does so.
-Rule 5: an announcement is read once, in a thread: its schemas are somebody else's.
-Rule 6: all tool runners do this at the same time and come to the same conclusion, so none of them has to be the one.
+Rule 1: a new tool gets its consumer first and its catalogue entry last, so every tool in the catalogue can be called.
+Rule 2: `spec.<digest>` is written before `tool.<name>` and is never removed, since runs pin it.
+Rule 3: the entry of a tool without a recent announcement is no longer refreshed, and its key expires. If the server has
+lost the expiry, as after a kill, the key is deleted.
+Rule 4: an announcement that cannot be used is listed under `refused.<name>` with the reason, as long as it is repeated.
+Rule 5: each distinct announcement is parsed once, in a thread, because its schemas come from others.
+Rule 6: all tool runners do this at the same time and reach the same result, so there is no leader.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ logger = structlog.get_logger(__name__)
 TTL_S = 15
 REFRESH_S = 5.0
 _FIRST_PAUSES_S = (0.1, 0.2, 0.4, 0.8)
-"""Pauses after the start and after a reconnect, when tools appear one by one."""
+"""Pauses between questions after a start or reconnect, when tools appear one by one."""
 _MISSED_ROUNDS = 3.5
 _MAX_DEAD_LETTERED = 1000
 _MAX_CACHED_ANNOUNCEMENTS = 4096
@@ -45,11 +45,11 @@ _MAX_REFUSED_TOOLS = 100
 _INFO_SUBJECT = "$SRV.INFO"
 
 OnTool = Callable[[Announcement], Awaitable[None]]
-"""Called once for each new specification, before it is announced; makes sure that its calls will be taken."""
+"""Called once per new specification before it is published. Ensures that calls of the tool are taken."""
 
 
 class Discovery:
-    """Asks who is there, and writes down what it hears."""
+    """Asks for announcements, and writes them to the catalogue."""
 
     def __init__(self, bus: Bus, settings: ToolRunnerSettings, on_tool: OnTool, declared: list[Announcement]) -> None:
         self._bus = bus
@@ -57,16 +57,16 @@ class Discovery:
         self._on_tool = on_tool
         self._declared = declared
         self._seen: dict[tuple[str, str], tuple[Announcement, float]] = {}
-        """(tool, instance) -> its word and when it was last heard."""
+        """(tool, instance) -> its announcement and when it was last received."""
         self._published: dict[str, tuple[str, float]] = {}
         """Tool -> digest in the catalogue and when it was last written."""
         self._published_refused: dict[str, tuple[str, float]] = {}
-        """The same of what is refused, with the reason."""
+        """Refused tool -> reason in the catalogue and when it was last written."""
         self._kept_specs: set[str] = set()
         self._refused: dict[str, tuple[str, float]] = {}
-        """Tool -> why it cannot be used, and when it last announced itself."""
+        """Tool -> why it cannot be used, and when it was last announced."""
         self._parsed: OrderedDict[str, list[Announcement] | InvalidAnnouncement] = OrderedDict()
-        """What announcements said, by the id of their content."""
+        """Parsed announcements, by the id of their content."""
         self._dead_lettered: set[str] = set()
         self._differing: set[str] = set()
         self._inbox = ""
@@ -76,7 +76,7 @@ class Discovery:
         self._problem: str | None = None
 
     async def start(self) -> "Discovery":
-        """Ask, and go on asking."""
+        """Start to ask for announcements."""
         self._inbox = self._bus.nc.new_inbox()
         await self._bus.nc.subscribe(self._inbox, cb=self._on_info)
         self._bus.on_reconnect.append(self._on_reconnect)
@@ -88,11 +88,11 @@ class Discovery:
         return self
 
     async def stop(self) -> None:
-        """Ask no longer; other tool runners keep the catalogue."""
+        """Stop asking. Other tool runners maintain the catalogue."""
         await cancelled(*self._tasks)
 
     def problem(self) -> str | None:
-        """Say why the catalogue is not kept as it should be; None when it is."""
+        """Return why the catalogue could not be written; None when it was."""
         return self._problem
 
     async def _ask(self) -> None:
@@ -118,7 +118,7 @@ class Discovery:
 
     async def _on_info(self, message: Msg) -> None:
         if message.headers and not message.data:
-            return  # 503: no service is there at all.
+            return  # 503: no service is running.
         content = content_id(message.data)
         found = self._parsed.get(content)
         if found is None:
@@ -151,7 +151,7 @@ class Discovery:
         return time.monotonic() - _MISSED_ROUNDS * self._every_s
 
     def present(self) -> dict[str, Announcement]:
-        """Return whose word counts for each tool that is there."""
+        """Return the announcement to use for each present tool."""
         oldest = self._oldest_heard()
         self._seen = {key: seen for key, seen in self._seen.items() if seen[1] >= oldest}
         candidates: dict[str, list[Announcement]] = {}
@@ -168,7 +168,7 @@ class Discovery:
             self._changed.clear()
             problem = None
             present = self.present()
-            # A tool that comes back is looked after as one that is new: its consumer may be gone.
+            # A tool that returns is treated as new: its consumer may be gone.
             self._published = {name: written for name, written in self._published.items() if name in present}
             for name, announced in present.items():
                 try:
@@ -191,7 +191,7 @@ class Discovery:
                 try:
                     _, expired = await read_entries(self._bus, keys)
                     for key, message in expired.items():
-                        # Up to this very entry: a fresh one that was written meanwhile stays.
+                        # Up to this entry, so that a newer one stays.
                         upto = {"filter": key_subject(key), "seq": sequence_of(message) + 1}
                         await self._bus.api(f"STREAM.PURGE.{STREAM}", upto)
                         logger.info("entry_expired", key=key)

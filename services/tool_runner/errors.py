@@ -1,4 +1,7 @@
-"""How a tool call can fail. Each class is one sentence; `code` and `retryable` travel to the planner, and the text to the model."""
+"""How a tool call can fail.
+
+Each class is one sentence. `code` and `retryable` go to the planner, the text goes to the model.
+"""
 
 from typing import ClassVar, get_args
 
@@ -10,11 +13,11 @@ _CODES = frozenset(get_args(Code))
 
 
 class RunEnded(Exception):
-    """The run of the call has ended: nothing more may happen in its name, and nobody waits for an outcome."""
+    """The run of the call has ended: the call must have no further effect, and its outcome is not needed."""
 
 
 class AlreadySettled(Exception):
-    """The call has its one outcome."""
+    """The call already has its outcome."""
 
 
 class CallFailed(Exception):
@@ -24,18 +27,18 @@ class CallFailed(Exception):
     retryable: ClassVar[bool] = False
 
     def fault(self) -> Fault:
-        """What the planner is told."""
+        """Return the failure as the planner receives it."""
         return Fault(code=self.code, reason=str(self), retryable=self.retryable)
 
 
 class UnknownTool(CallFailed):
-    """Nobody has ever announced the specification that the run uses."""
+    """The specification that the run uses was never announced."""
 
     code = "unknown_tool"
 
 
 class ApprovalUnavailable(CallFailed):
-    """The tool may run only with a person's approval, which nobody can give yet."""
+    """The tool requires a person's approval, which cannot be given yet."""
 
     code = "approval_unavailable"
 
@@ -50,31 +53,34 @@ class InvalidArguments(CallFailed):
 
 
 class InvalidResult(CallFailed):
-    """What the tool answered is no JSON, or not what its output schema says."""
+    """The tool's result is not JSON, or does not fit its output schema."""
 
     code = "invalid_result"
 
 
 class ResultTooLarge(CallFailed):
-    """The tool answered more than can be handled."""
+    """The tool's result is larger than the limit."""
 
     code = "result_too_large"
 
 
 class ArtifactStoreFailed(CallFailed):
-    """The artifact store is away, or would not take or give what the call needs."""
+    """The artifact store is unavailable, or refused what the call needs."""
 
     def __init__(self, reason: str, cause: ArtifactFailed) -> None:
         super().__init__(reason)
         self._cause = cause
 
     def fault(self) -> Fault:
-        """What the planner is told. What a tool has done already is not undone, so a repetition is the model's to decide."""
+        """Return the failure as the planner receives it.
+
+        It is not retryable: the tool already ran, so the model decides.
+        """
         return Fault(code=self._cause.code, reason=str(self), retryable=False)
 
 
 class ArtifactNotReadable(CallFailed):
-    """The model asked for what it may not read, or what is not there; which of the two is not told."""
+    """The model requested an artifact that it may not read, or that does not exist; the text does not say which."""
 
     code = "artifact_not_found"
 
@@ -86,21 +92,21 @@ class ArtifactNotReadable(CallFailed):
 
 
 class ToolUnavailable(CallFailed):
-    """Nobody serves the tool, or all who did died over the call."""
+    """No instance serves the tool, or every instance that did died during the call."""
 
     code = "tool_unavailable"
     retryable = True
 
 
 class ToolTimedOut(CallFailed):
-    """The tool fell silent for longer than it may."""
+    """The tool was silent for longer than allowed."""
 
     code = "tool_timed_out"
     retryable = True
 
 
 class OutcomeUnknown(CallFailed):
-    """The tool may have done its work or not, and it is not safe to ask again."""
+    """The tool may or may not have taken effect, and the call is not safe to repeat."""
 
     code = "outcome_unknown"
 
@@ -112,25 +118,25 @@ class OutcomeUnknown(CallFailed):
 
 
 class DeadlinePassed(CallFailed):
-    """There is no time left."""
+    """The deadline of the call has passed."""
 
     code = "deadline_passed"
 
 
 class Poisoned(CallFailed):
-    """The call's message was delivered too often, or cannot be read."""
+    """The call's message was delivered too often, or cannot be parsed."""
 
     code = "poisoned"
 
 
 class ToolReported(CallFailed):
-    """The tool itself said that it failed."""
+    """The tool reported a failure."""
 
     def __init__(self, failure: ToolFailure) -> None:
         super().__init__(failure.reason)
         self._failure = failure
 
     def fault(self) -> Fault:
-        """What the planner is told: the tool's own code, where it is one of ours."""
+        """Return the failure as the planner receives it, with the tool's own code if it is a known one."""
         code: Code = self._failure.code if self._failure.code in _CODES else "tool_error"  # type: ignore[assignment]  # just checked
         return Fault(code=code, reason=self._failure.reason, retryable=self._failure.retryable)

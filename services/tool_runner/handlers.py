@@ -1,10 +1,11 @@
-"""Take a call, get it done, and write its one outcome into the run's inbox.
+"""Handle a call: call the tool, and write the one outcome into the run's inbox.
 
-Rule 1: a handling is counted (`runtime.handlings`) before anything is read, since reading may be what kills.
-Rule 2: before every call the log's last record is looked at: an ended run causes nothing more.
-Rule 3: whatever may have been handled before is looked up, in the inbox first, then in the log; and of a tool that is not safe to ask
-twice the intent is written before it is asked (`evidence`).
-Rule 4: the outcome is stored, then the call is acknowledged.
+Rule 1: each handling is counted (`messaging.handlings`) before the message is parsed, since parsing may be what kills
+the process.
+Rule 2: the last record of the log is read before every call: an ended run causes no further effects.
+Rule 3: a call that may have been handled before is checked in the inbox, then in the log. For a non-idempotent tool,
+the start is recorded before the call (`call_history`).
+Rule 4: the outcome is stored before the call is acknowledged.
 """
 
 import time
@@ -39,11 +40,11 @@ _MESSAGE_ID = "Nats-Msg-Id"
 
 
 class NotACall(ValueError):
-    """The message is no call that this version understands: it says why."""
+    """The message is not a valid call; the text says why."""
 
 
 class ToolRunner:
-    """Handles calls of all tools. It keeps no state that matters: another process may take over at any point."""
+    """Handles calls of all tools. It keeps no durable state: another process may take over at any point."""
 
     def __init__(self, bus: Bus, settings: ToolRunnerSettings, catalogue: Catalogue, dispatcher: Dispatcher) -> None:
         self._bus = bus
@@ -59,9 +60,9 @@ class ToolRunner:
         self._reconnected_at = time.monotonic()
 
     async def on_call(self, delivery: Delivery) -> bool:
-        """Settle one call. True acknowledges it; it never goes silent: a second handling of a call finds what the first one wrote."""
+        """Handle one call and return True, which acknowledges it. A second handling finds what the first one wrote."""
         if (begun := await handlings.begin(self._bus, delivery)) > self._settings.max_deliveries:
-            return await self._dead_letter(delivery, f"its handling was begun {begun - 1} times and never came to an end")
+            return await self._dead_letter(delivery, f"its handling was started {begun - 1} times and never finished")
         try:
             call = _read(delivery)
         except NotACall as error:
@@ -78,17 +79,17 @@ class ToolRunner:
         return True
 
     async def _outcome(self, delivery: Delivery, call: CallRequested) -> bytes:
-        """Return the encoded outcome. Raises RunEnded or AlreadySettled when there is nothing to tell."""
+        """Return the encoded outcome. Raises RunEnded or AlreadySettled when no outcome is needed."""
         began = time.monotonic()
         if await call_history.run_ended(self._bus, call):
             raise RunEnded
         doubtful = delivery.number > 1 or call.again
-        # The count of deliveries is an estimate: it may be lost with a server that crashed.
+        # The delivery count is an estimate: a server crash may reset it.
         may_be_old = doubtful or began - self._reconnected_at < _AFTER_RECONNECT_S or self._has_waited(delivery)
         if may_be_old and await call_history.is_settled(self._bus, call):
             raise AlreadySettled
         progress = CallProgress(self._bus, call, may_have_shown=may_be_old)
-        # A call that is taken over counts from its first start. Where nobody wrote that down, it was begun soon after it was sent.
+        # A call that is taken over is timed from its first start. If that was not recorded, it began soon after it was sent.
         since = began - _ago(delivery.stored_ns) if doubtful else began
         try:
             spec = await self._spec(call)
@@ -114,9 +115,9 @@ class ToolRunner:
         return await self._outcomes.build(call, spec, result, progress, since)
 
     def _has_waited(self, delivery: Delivery) -> bool:
-        """Whether others may have got the call since: it may have lain in the socket of this process while that was stopped.
+        """Whether the call waited so long that it may have been redelivered elsewhere, as while this process was suspended.
 
-        Half of the acknowledgement time leaves room for clocks that differ.
+        Half of the acknowledgement time leaves room for clock differences.
         """
         return time.time_ns() - delivery.stored_ns > self._settings.ack_wait_s / 2 * 1e9
 
@@ -127,14 +128,14 @@ class ToolRunner:
             raise AlreadySettled
 
     async def _spec(self, call: CallRequested) -> ToolSpec:
-        """Return the specification that the run has pinned. A planner of another version may name it by a digest that nobody wrote."""
+        """Return the specification that the run has pinned. A planner of another version may use an unknown digest."""
         if call.spec == READ_ARTIFACT_DIGEST:
             return READ_ARTIFACT_SPEC
         spec = await self._catalogue.spec(call.spec) or self._catalogue.live().get(call.tool)
         if spec is None or spec.name != call.tool:
             raise UnknownTool(f"there is no tool {call.tool}")
         live = self._catalogue.live().get(call.tool)
-        # The planner sends no such call. A tool that asks for approval by now gets none by an older specification either.
+        # The planner sends no such call. A tool that requires approval by now may not be called by an older specification either.
         if spec.requires_approval or (live is not None and live.requires_approval):
             raise ApprovalUnavailable(call.tool)
         return spec
@@ -143,7 +144,7 @@ class ToolRunner:
         await self._bus.publish_surely(subjects.inbox(tenant, run, call_id), body, f"{run}.{call_id}")
 
     async def _dead_letter(self, delivery: Delivery, reason: str) -> bool:
-        """Keep the message for people. Where its name says which call it was, the run is told and goes on."""
+        """Store the message in DEAD. If its subject and id name a call, write a failure so that the run continues."""
         await dead_letters.dead_letter(self._bus, delivery, reason)
         named = _named(delivery)
         if named is not None:
@@ -166,12 +167,12 @@ def _read(delivery: Delivery) -> CallRequested:
     except (InvalidName, RecursionError) as error:
         raise NotACall(str(error)) from error
     if (address.tenant, address.run, address.name) != (call.tenant, call.run_id, call.tool):
-        raise NotACall("its body speaks of another run or tool than its subject")
+        raise NotACall("its body names another run or tool than its subject")
     return call
 
 
 def _named(delivery: Delivery) -> tuple[Address, str] | None:
-    """Tell from subject and message id, without reading the body, which call a message is."""
+    """Return the call that a message is about, from its subject and message id, without parsing the body."""
     try:
         address = subjects.parse(delivery.subject)
         run, _, call_id = delivery.headers.get(_MESSAGE_ID, "").partition(".")
@@ -181,7 +182,7 @@ def _named(delivery: Delivery) -> tuple[Address, str] | None:
 
 
 def _ago(at_ns: int) -> float:
-    """Seconds since a moment in Unix ns, by whoever's clock."""
+    """Return the seconds since a moment in Unix ns."""
     return max(0.0, (time.time_ns() - at_ns) / 1e9)
 
 

@@ -1,8 +1,8 @@
-"""Clean the images among what tools return, as the gateway cleans those of people: pixels alone, within the limits of an image.
+"""Clean the images in tool results as the gateway cleans those of users: only pixels, within the limits of an image.
 
-Rule 1: an artifact that is an image (bytes, their base64 as a text, a stream that the store has assembled) leaves the tool runner cleaned
-or not at all. What is left out is named in a warning of the run; the call succeeds.
-Rule 2: what is part of a larger JSON value stays as it is: nobody takes that for an image.
+Rule 1: an image artifact (bytes, base64 text, or an assembled stream) leaves the tool runner cleaned, or is dropped. A
+warning of the run names what was dropped; the call succeeds.
+Rule 2: images inside a larger JSON value are not changed: no reader treats them as images.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class Put(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """Artifacts without anything that images say beside their pixels."""
+    """Artifacts whose images contain nothing but pixels."""
 
     artifacts: dict[str, Any]
     warnings: list[str]
@@ -43,14 +43,14 @@ class Cleaned:
 
 
 class ToolImages:
-    """Cleans; a few images at once, for all calls together."""
+    """Cleans images; a few at once for all calls together."""
 
     def __init__(self, limits: ImageSettings) -> None:
         self._cleaner = ImageCleaner(limits)
         self._max_bytes = limits.max_image_bytes
 
     async def clean(self, tool: str, tenant: str, artifacts: Mapping[str, Any], client: ArtifactClient, put: Put) -> Cleaned:
-        """Return the artifacts of a call with clean images. Raises ArtifactFailed."""
+        """Return the artifacts of a call with cleaned images. Raises ArtifactFailed."""
         warnings: dict[str, str] = {}
 
         async def one(path: str, value: Any) -> Any:
@@ -69,7 +69,10 @@ class ToolImages:
         return Cleaned(kept, [warnings[path] for path in artifacts if path in warnings], changed)
 
     async def _one(self, path: str, value: Any, tenant: str, client: ArtifactClient, put: Put) -> Any:
-        """Return the value itself where it is no image. Raises ImageRefused, CleaningFailed and ArtifactFailed."""
+        """Return the cleaned value, or the value itself if it is not an image.
+
+        Raises ImageRefused, CleaningFailed, ArtifactFailed.
+        """
         match value:
             case bytes():
                 return value if image_type(value) is None else await self._clean(value)
@@ -81,7 +84,7 @@ class ToolImages:
         return value
 
     async def _stored(self, path: str, ref: ArtifactRef, tenant: str, client: ArtifactClient, put: Put) -> ArtifactRef:
-        """Put a clean image in the place of one that the store has assembled from pieces."""
+        """Replace a stored image by a cleaned one."""
         try:
             kept = await put(path, await self._clean(await self._fetched(tenant, ref, client)))
         except ImageRefused:
@@ -108,4 +111,4 @@ async def _forget(tenant: str, ref: ArtifactRef, client: ArtifactClient) -> None
     try:
         await client.delete(tenant, ref.artifact_id)
     except ArtifactNotFound:
-        return  # An earlier attempt at this call did it.
+        return  # An earlier handling of this call deleted it.

@@ -1,9 +1,10 @@
-"""Pass on what a tool shows while it works: progress and pieces of artifacts, onto the run's stream.
+"""Publish what a tool sends during a call, progress and pieces of artifacts, to the run's stream.
 
-Rule 1: a piece is shown once and never with a hole before it. A call that is repeated shows its pieces again: what is known is dropped.
-Rule 2: a stream of pieces that is broken (a number missing, a piece too heavy, too many) ends there. The result still counts: it may hold
-the artifact as a whole.
-Rule 3: what was dropped is said once, in one warning of the call, however much of it there was.
+Rule 1: each piece is published once, and never after a gap. A repeated call sends its pieces again; known ones are
+dropped.
+Rule 2: a stream with a missing piece, a piece that is too large, or too many pieces ends there. The result still
+counts: it may contain the complete artifact.
+Rule 3: one warning per call reports all dropped pieces.
 """
 
 import hashlib
@@ -30,7 +31,7 @@ STREAM_TTL_S = 3600
 _MAX_PIECE_BYTES = 128 * 1024 + 512
 _MAX_CALL_BYTES = 32 << 20
 _MAX_STREAMS = 100
-"""Of one call."""
+"""Streams of one call."""
 _MAX_NAMED_STREAMS = 5
 """Streams that a warning names."""
 _MAX_FAULT_CHARACTERS = 120
@@ -39,7 +40,7 @@ _PROGRESS_EVERY_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A stream whose last piece was shown: the number of its pieces, and the sequence in RUNS from which they are found."""
+    """A finished stream: the number of its pieces, and the sequence in RUNS of the first one at the earliest."""
 
     stream_id: str
     pieces: int
@@ -47,20 +48,23 @@ class Shown:
 
 
 class CallProgress:
-    """What one call has shown."""
+    """The progress and artifact streams of one call."""
 
     def __init__(self, bus: Bus, call: CallRequested, *, may_have_shown: bool) -> None:
         self._bus = bus
         self._call = call
         self._subject = subjects.stream(call.tenant, call.run_id)
         self._next: dict[str, int] | None = None if may_have_shown else {}
-        """Stream id -> number of its next piece; None: another handling of this call may have shown some, which is to be looked up."""
+        """Stream id -> number of its next piece.
+
+        None: another handling of the call may have published some; read them back first.
+        """
         self._ended: dict[str, str] = {}
-        """Stream id -> why it ends where it does; one entry for all pieces without a usable id."""
+        """Stream id -> why it ended early. One entry for all pieces without a usable id."""
         self._unnamed = 0
-        """Pieces of further streams that were dropped."""
+        """Dropped pieces of further streams."""
         self.types: dict[str, str] = {}
-        """Stream id -> what its artifact is, where the tool says so."""
+        """Stream id -> artifact type, if the tool declares one."""
         self._since: dict[str, int] = {}
         """Stream id -> sequence in RUNS of its first piece."""
         self._finished: set[str] = set()
@@ -69,12 +73,12 @@ class CallProgress:
 
     @property
     def streamed(self) -> list[str]:
-        """The ids of the streams that were shown, in the order of their first pieces."""
+        """The ids of the published streams, in the order of their first pieces."""
         return list(self._next or ())
 
     @property
     def finished(self) -> dict[str, Shown]:
-        """Those of them whose last piece was shown, by id."""
+        """The streams whose last piece was published, by id."""
         return {
             stream_id: Shown(stream_id, pieces, self._since.get(stream_id, 1))
             for stream_id, pieces in (self._next or {}).items()
@@ -82,7 +86,7 @@ class CallProgress:
         }
 
     async def on_progress(self, data: bytes) -> None:
-        """Show progress, at most twenty times a second; what cannot be read or stored is dropped."""
+        """Publish progress, at most twenty times a second. Messages that cannot be parsed or stored are dropped."""
         try:
             progress = Progress.model_validate_json(data)
         except ValidationError:
@@ -100,7 +104,7 @@ class CallProgress:
             logger.debug("progress_dropped", reason=str(error))
 
     async def on_piece(self, data: bytes) -> None:
-        """Show a piece of an artifact."""
+        """Publish a piece of an artifact."""
         try:
             piece = ArtifactPiece.model_validate_json(data)
         except ValidationError as error:
@@ -125,10 +129,10 @@ class CallProgress:
             self._unnamed += 1
 
     def warnings(self, unclaimed: Iterable[str] = (), gone: Iterable[str] = ()) -> list[str]:
-        """Return what is to be said about pieces that came to nothing: one sentence, or none.
+        """Return one warning about dropped pieces, or none.
 
-        `unclaimed`: the streams that no field of the result holds as a whole, so that one without a last piece is lost; `gone`: those of
-        which pieces had expired.
+        `unclaimed`: streams that no field of the result contains, so they are lost without a last piece; `gone`:
+        streams of which pieces have expired.
         """
         finished = self.finished
         lost = {stream_id: "its last piece never came" for stream_id in unclaimed if stream_id not in finished}
@@ -185,7 +189,7 @@ class CallProgress:
         return found
 
     async def _shown(self) -> list[tuple[int, ArtifactChunk]]:
-        """Return the pieces of this call that are stored, with their sequences."""
+        """Return the stored pieces of this call with their sequences."""
         found: list[tuple[int, ArtifactChunk]] = []
         for message in await (await self._bus.reader(subjects.RUNS)).messages(self._subject):
             if (message.headers or {}).get(EVENTS_HEADER) == "artifact_chunk":
@@ -199,6 +203,6 @@ class CallProgress:
 
 
 def _reason(error: ValidationError) -> str:
-    """What is wrong with a piece, without its content."""
+    """Describe a validation error without the content of the piece."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     return f"{'.'.join(map(str, first['loc']))}: {first['msg']}" if first["loc"] else str(first["msg"])

@@ -1,6 +1,7 @@
-"""Carry out `read_artifact`: give the model a part of an observation that was too large for it.
+"""Execute `read_artifact`: return a part of an observation that was too large for the model.
 
-Rule: whether the model may read an artifact is the planner's to say, from the run's log; that it is of this run is checked here.
+Rule: the planner decides from the run's log whether the model may read an artifact. This module checks that it belongs
+to the run.
 """
 
 import codecs
@@ -14,14 +15,17 @@ from services.shared.artifacts.errors import ArtifactFailed, ArtifactNotFound
 from services.tool_runner.errors import ArtifactNotReadable, ArtifactStoreFailed
 
 _MAX_CHARACTER_BYTES = 4
-"""Bytes of a character."""
+"""Bytes of the longest UTF-8 character."""
 _CONTINUATION_BYTES = bytes(range(0x80, 0xC0))
-"""Bytes with which no character begins."""
+"""Bytes that cannot begin a character."""
 _MIN_PATIENCE_S = 1.0
 
 
 async def read_artifact(bus: Bus, call: CallRequested, max_bytes: int, patience_s: float) -> dict[str, Any]:
-    """Return the part that a call asks for, of at most `max_bytes` bytes. Raises ArtifactNotReadable and ArtifactStoreFailed."""
+    """Return the part that a call asks for, of at most `max_bytes` bytes.
+
+    Raises ArtifactNotReadable and ArtifactStoreFailed.
+    """
     artifact_id, offset = str(call.args["artifact_id"]), int(call.args.get("offset", 0))
     length = min(int(call.args.get("length", max_bytes)), max_bytes)
     if not call.readable:
@@ -43,7 +47,7 @@ async def read_artifact(bus: Bus, call: CallRequested, max_bytes: int, patience_
 
 
 def _text(body: bytes, *, is_last: bool) -> tuple[int, str, int]:
-    """Return the whole characters in some bytes: how many bytes come before them, the text, and its bytes."""
+    """Return the complete characters in some bytes: how many bytes precede them, the text, and its size in bytes."""
     start = min(len(body) - len(body.lstrip(_CONTINUATION_BYTES)), _MAX_CHARACTER_BYTES - 1)
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     text = decoder.decode(body[start:], final=is_last)

@@ -1,7 +1,7 @@
-"""Settle a call: read its result, check it against the output schema, and take it apart for the model and for people.
+"""Build the outcome of a call: parse its result, check it against the output schema, and separate it for the model and for people.
 
-Rule 1: whatever a tool answers, exactly one CallFinished comes out of it, small enough for the inbox.
-Rule 2: heavy results are settled one at a time and in a thread, so that memory and the other calls do not feel them.
+Rule 1: each result of a tool leads to exactly one CallFinished that fits into the inbox.
+Rule 2: large results are processed one at a time, in a thread, so that memory and other calls are not affected.
 """
 
 import asyncio
@@ -30,13 +30,13 @@ T = TypeVar("T")
 
 MAX_FINISHED_BYTES = 512 * 1024
 _INLINE_WORK_BYTES = 256 * 1024
-"""A result of so few bytes is not worth a thread."""
+"""Smaller results are processed without a thread."""
 _MAX_DEPTH = 100
 _MAX_CACHED_SPECS = 1024
 
 
 class AnnotationCache:
-    """The annotations of output schemas that were read before."""
+    """The parsed annotations of output schemas."""
 
     def __init__(self) -> None:
         self._annotations: OrderedDict[str, Annotations] = OrderedDict()
@@ -52,7 +52,7 @@ class AnnotationCache:
 
 
 class OutcomeBuilder:
-    """Makes outcomes of what tools answer."""
+    """Builds outcomes from tool results."""
 
     def __init__(self, artifacts: CallArtifacts, patience_s: float) -> None:
         self._artifacts = artifacts
@@ -61,9 +61,10 @@ class OutcomeBuilder:
         self._large_results = asyncio.Lock()
 
     async def build(self, call: CallRequested, spec: ToolSpec, result: ResultBody, progress: CallProgress, began: float) -> bytes:
-        """Return the encoded outcome for what a tool answered, whatever that is; `began`: when the call did, by the monotonic clock.
+        """Return the encoded outcome of a tool's result; `began`: when the call began, by the monotonic clock.
 
-        Waits for the artifact store, up to the patience or the run's deadline. Raises RunEnded when the run ends meanwhile.
+        Waits for the artifact store, up to the patience or the run's deadline. Raises RunEnded when the run ends
+        meanwhile.
         """
         until = time.monotonic() + self._patience_s
         try:
@@ -109,12 +110,12 @@ def _separated(
 
 
 async def in_thread_if_large(size: int, work: Callable[[], T]) -> T:
-    """Do some work that takes as long as something has bytes."""
+    """Run work whose duration depends on a number of bytes: in a thread if there are many."""
     return work() if size <= _INLINE_WORK_BYTES else await asyncio.to_thread(work)
 
 
 def check_arguments(call: CallRequested, args: dict[str, Any], spec: ToolSpec) -> None:
-    """Raise InvalidArguments with the schema's complaints."""
+    """Raise InvalidArguments if the arguments do not fit the input schema."""
     try:
         found = complaints(args, spec.input_schema)
     except InvalidSchema as error:
@@ -126,7 +127,10 @@ def check_arguments(call: CallRequested, args: dict[str, Any], spec: ToolSpec) -
 
 
 def read_result(call: CallRequested, spec: ToolSpec, body: bytes) -> Any:
-    """Return the value that a tool answered. Raises InvalidResult, which repeats nothing of it: it may hold what is marked."""
+    """Parse and check a tool's result.
+
+    Raises InvalidResult, without quoting the result, which may hold hidden values.
+    """
     try:
         value = orjson.loads(body)
     except ValueError as error:
@@ -144,7 +148,7 @@ def read_result(call: CallRequested, spec: ToolSpec, body: bytes) -> Any:
 
 
 def succeeded(call: CallRequested, kept: StoredResult, sources: list[Source], warnings: list[str], latency_ms: int) -> bytes:
-    """Return the encoded outcome of a call that has a result. Raises ResultTooLarge or InvalidResult."""
+    """Return the encoded outcome of a successful call. Raises ResultTooLarge or InvalidResult."""
     try:
         finished = CallFinished(
             call_id=call.call_id,
@@ -168,7 +172,7 @@ def succeeded(call: CallRequested, kept: StoredResult, sources: list[Source], wa
 
 
 def failed(call_id: str, tool: str, fault: Fault, latency_ms: int = 0, warnings: Sequence[str] = ()) -> bytes:
-    """Return the encoded outcome of a call that has none."""
+    """Return the encoded outcome of a failed call."""
     finished = CallFinished(call_id=call_id, tool=tool, status="failed", failure=fault, latency_ms=latency_ms, warnings=list(warnings))
     return finished.model_dump_json().encode()
 

@@ -1,7 +1,8 @@
-"""Notice that a run ends while calls of it are in flight.
+"""Notice the end of a run while its calls are in progress.
 
-Rule 1: a run is watched only while something of it takes long: one subscription per run, shared by its calls.
-Rule 2: after subscribing, and after a reconnect, the log's last record is read: what ended before nobody tells again.
+Rule 1: a run is watched only during long calls, with one subscription per run that its calls share.
+Rule 2: after subscribing, and after a reconnect, the last record of the log is read: an earlier end is not announced
+again.
 """
 
 import asyncio
@@ -18,16 +19,16 @@ from services.messaging.connection import Bus
 
 OnEnd = Callable[[], None]
 _SUBSCRIBE_AFTER_S = 0.1
-"""Calls that are done sooner are not worth a subscription."""
+"""Shorter calls are not worth a subscription."""
 
 
 def is_terminal(headers: dict[str, str] | None) -> bool:
-    """Tell from a record's headers whether it ends its run."""
+    """Return whether a record ends its run, from its headers."""
     return not TERMINAL.isdisjoint((headers or {}).get(EVENTS_HEADER, "").split(","))
 
 
 class RunWatch:
-    """One call's interest in the end of its run."""
+    """One call's watch of its run."""
 
     def __init__(self, watches: "RunWatches", tenant: str, run: str, on_end: OnEnd) -> None:
         self.run = (tenant, run)
@@ -36,13 +37,13 @@ class RunWatch:
         self._timer = asyncio.get_running_loop().call_later(_SUBSCRIBE_AFTER_S, watches.begin, self)
 
     def stop(self) -> None:
-        """Be interested no longer."""
+        """Stop watching."""
         self._timer.cancel()
         self._watches.end(self)
 
 
 class RunWatches:
-    """All runs that are watched by this process."""
+    """The watched runs of this process."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -56,7 +57,7 @@ class RunWatches:
         return RunWatch(self, tenant, run, on_end)
 
     def begin(self, watch: RunWatch) -> None:
-        """Watch a run for a call that takes long."""
+        """Subscribe to the run of a call that takes long."""
         watches = self._watching.setdefault(watch.run, [])
         watches.append(watch)
         self._spawn(self._subscribe(watch.run) if len(watches) == 1 else self._check(watch.run))
@@ -109,4 +110,4 @@ class RunWatches:
         try:
             await work
         except (NatsError, ConnectionError, OSError):
-            return  # Disconnected: subscriptions are renewed by the client, and every run is looked at after the reconnect.
+            return  # Disconnected: the client renews subscriptions, and every run is checked after the reconnect.

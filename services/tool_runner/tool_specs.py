@@ -1,6 +1,6 @@
-"""Read what tools say about themselves, and choose among several who bear one name. Pure: no bus, no clock.
+"""Parse the announcements of tools, and choose among several announcements of one name. Pure: no bus, no clock.
 
-Rule: nothing that is announced can hurt. What cannot be used is refused with a reason; what is no tool of ours is none of our business.
+Rule: an announcement can do no harm. An unusable one is refused with a reason; services that are not tools are ignored.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ Rank = tuple[int, int, int, int, tuple[tuple[int, int, str], ...]]
 
 
 class InvalidAnnouncement(ValueError):
-    """Something announced itself as a tool and cannot be used as one: it says why. `tool`: its name, where that can be read."""
+    """An announced tool cannot be used; the text says why. `tool`: its name, if it can be parsed."""
 
     def __init__(self, reason: str, tool: str | None = None) -> None:
         super().__init__(reason)
@@ -33,12 +33,12 @@ class InvalidAnnouncement(ValueError):
 
 
 class InvalidToolsFile(ValueError):
-    """The file of tools cannot be used: it says why, in one sentence."""
+    """The tools file cannot be used; the text says why in one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """One copy's word about one tool."""
+    """One instance's announcement of one tool."""
 
     spec: ToolSpec
     digest: str
@@ -47,7 +47,7 @@ class Announcement:
 
 
 def read_announcement(data: bytes) -> list[Announcement]:
-    """Return the tools of one answer to `$SRV.INFO`; empty for a service that has none. Raises InvalidAnnouncement."""
+    """Return the tools in one reply to `$SRV.INFO`; empty for a service without tools. Raises InvalidAnnouncement."""
     try:
         info = orjson.loads(data)
     except ValueError as error:
@@ -77,7 +77,7 @@ def _read_spec(text: Any) -> ToolSpec:
 
 
 def _name_in(text: str) -> str | None:
-    """The name of a tool whose specification cannot be used."""
+    """Return the name of a tool whose specification cannot be used."""
     try:
         found = orjson.loads(text)
         return subjects.checked_tool(found.get("name") if isinstance(found, dict) else None)
@@ -86,7 +86,10 @@ def _name_in(text: str) -> str | None:
 
 
 def checked(spec: ToolSpec) -> ToolSpec:
-    """Return a specification in its one form, so that equal ones have equal digests. Raises ValueError, TypeError or RecursionError."""
+    """Return a specification in canonical form, so that equal ones have equal digests.
+
+    Raises ValueError, TypeError or RecursionError.
+    """
     subjects.checked_tool(spec.name)
     if spec.name == READ_ARTIFACT:
         raise ValueError(f"{READ_ARTIFACT} is a tool of Runwire itself; choose another name")
@@ -106,7 +109,10 @@ def _check(field: str, schema: dict[str, Any]) -> None:
 
 
 def read_tools_file(path: Path) -> list[Announcement]:
-    """Return the tools of a JSON or TOML file: a list of specifications, in TOML under `[[tools]]`. Raises InvalidToolsFile."""
+    """Return the tools of a JSON or TOML file: a list of specifications, in TOML under `[[tools]]`.
+
+    Raises InvalidToolsFile.
+    """
     try:
         text = path.read_text(encoding="utf-8")
         content: Any = tomllib.loads(text) if path.suffix == ".toml" else orjson.loads(text)
@@ -126,17 +132,17 @@ def read_tools_file(path: Path) -> list[Announcement]:
 
 
 def choose(candidates: list[Announcement]) -> Announcement:
-    """Return whose word counts: the highest version; among several words of one version the smallest digest.
+    """Return the announcement with the highest version; among equal versions, the one with the smallest digest.
 
-    So every tool runner chooses the same, and a rolling update changes over once, when its first new copy is there. Words from the
-    file count less than any copy's own.
+    So all tool runners choose the same one, and a rolling update takes effect once, with its first new instance.
+    Announcements of running instances take precedence over the tools file.
     """
     best = max(rank(one.version) for one in candidates)
     return min((one for one in candidates if rank(one.version) == best), key=lambda one: one.digest)
 
 
 def rank(version: str) -> Rank:
-    """Order versions as SemVer does; what is no SemVer comes before all that is."""
+    """Order versions as SemVer does. Other versions come before all of them."""
     found = _SEMVER.fullmatch(version)
     if found is None:
         return (-1, 0, 0, 0, ())
@@ -145,7 +151,7 @@ def rank(version: str) -> Rank:
 
 
 def content_id(data: bytes) -> str:
-    """Name a content, so that it is kept once."""
+    """Return an id of the content, so that it is stored once."""
     return hashlib.sha256(data).hexdigest()[:32]
 
 

@@ -1,1 +1,1 @@
-"""The artifact store, as the other services see it."""
+"""The artifact store, as the other services use it."""

@@ -1,9 +1,9 @@
-"""How services put artifacts away and get them back: the client of the artifact store.
+"""The client of the artifact store: store artifacts and read them.
 
-Rule 1: while the store, its S3 server or NATS is away, a call waits and tries again, up to its patience; then it fails with
-StorageUnavailable. Trying again is harmless: an artifact's id is made here, once per put.
-Rule 2: what does not fit into one message travels in chunks, a window of them under way, so that no service holds it as a whole.
-Rule 3: bytes are checked against their digest when all of them have come.
+Rule 1: while the store, its S3 server or NATS is unavailable, a call retries up to its patience, then raises
+StorageUnavailable. Retries are harmless: the client makes the artifact id once per put.
+Rule 2: data that does not fit into one message travels in chunks, a window at a time, so no service holds all of it.
+Rule 3: bytes are checked against their digest once all of them were received.
 """
 
 import asyncio
@@ -71,20 +71,21 @@ MessageT = TypeVar("MessageT", bound=Message)
 HeadT = TypeVar("HeadT", bound=HeadArtifact)
 
 Assembled = str | bytes | list[Any] | ArtifactRef
-"""What a stream of pieces comes to."""
+"""The value of an assembled stream."""
 
 PATIENCE_S = 60.0
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 0.1, 2.0
 _ANSWER_S = 15.0
 _CHUNK_ANSWER_S = 120.0
-"""The last chunk is answered when the S3 server has everything safe."""
+"""Seconds to wait for a chunk's reply. The last one is acknowledged when the S3 server has stored everything."""
 _PROBE_S = 2.0
 
 
 class ArtifactClient:
     """Artifacts over the bus. Any number of calls at once.
 
-    Every method raises ArtifactFailed in one of its kinds: ArtifactNotFound, ArtifactTooLarge, ArtifactInvalid, StorageUnavailable.
+    Every method raises a kind of ArtifactFailed: ArtifactNotFound, ArtifactTooLarge, ArtifactInvalid,
+    StorageUnavailable.
     """
 
     def __init__(self, bus: Bus, *, patience_s: float = PATIENCE_S) -> None:
@@ -108,10 +109,11 @@ class ArtifactClient:
         artifact_id: str | None = None,
         limit: int | None = None,
     ) -> ArtifactRef:
-        """Keep bytes and return their reference.
+        """Store bytes and return their reference.
 
-        A stream is first gathered in a temporary file, so that it can be sent again; above `limit` bytes it is ArtifactTooLarge.
-        `artifact_id`: of an earlier call that may have succeeded; the same bytes give the same reference then.
+        A stream is first copied to a temporary file, so that it can be sent again; above `limit` bytes it is
+        ArtifactTooLarge.
+        `artifact_id`: the id of an earlier call that may have succeeded; the same bytes then give the same reference.
         """
         async with _source(data, limit) as source:
             put = _message(
@@ -161,7 +163,7 @@ class ArtifactClient:
         return ref
 
     async def _send(self, opened: UploadOpened, seq: int, chunk: bytes) -> ChunkTaken:
-        """Send one chunk. While its answer is due, ask now and then whether the store still has it."""
+        """Send one chunk. While waiting for its reply, ask now and then whether the store still has it."""
         headers = {UPLOAD_HEADER: opened.upload_id, SEQ_HEADER: str(seq)}
 
         async def is_lost() -> bool:
@@ -186,7 +188,7 @@ class ArtifactClient:
         offset: int = 0,
         length: int | None = None,
     ) -> Download:
-        """Begin to read an artifact, or `length` bytes of it from `offset` on. Small ones are here when this returns."""
+        """Start to read an artifact, or `length` bytes from `offset`. A small one is complete on return."""
         asked = _lookup(GetArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, run_id=run, offset=offset)
         asked = asked.model_copy(update={"direct": length is None or length >= DIRECT_BYTES})
         ref, found = await self._range(asked, offset, CHUNK_BYTES if length is None else min(length, CHUNK_BYTES))
@@ -195,7 +197,7 @@ class ArtifactClient:
         return Download(ref, offset, length, await self._first(asked, ref, found, length), self._sources(asked))
 
     async def _first(self, asked: GetArtifact, ref: ArtifactRef, found: bytes | PresignedUrl, length: int) -> FirstBytes:
-        """The first bytes of so many: those that the store has sent, or what lies where it points to."""
+        """Return the first bytes: those that the store sent, or those behind the URL that it sent."""
         if isinstance(found, bytes):
             return FirstBytes(found)
         reads, length = s3_reads_of(self._bus), min(length, CHUNK_BYTES)
@@ -225,7 +227,7 @@ class ArtifactClient:
         return Sources(fetch, locate, s3_reads_of(self._bus))
 
     async def read(self, tenant: str, artifact_id: str, *, limit: int, session: str | None = None) -> tuple[ArtifactRef, bytes]:
-        """Return an artifact as a whole. Raises ArtifactTooLarge when it has more than `limit` bytes."""
+        """Return a complete artifact. Raises ArtifactTooLarge above `limit` bytes."""
         download = await self.get(tenant, artifact_id, session=session)
         return download.ref, await download.read(limit)
 
@@ -245,7 +247,7 @@ class ArtifactClient:
         return await self._until_answered(once)
 
     async def head(self, tenant: str, artifact_id: str, *, session: str | None = None, run: str | None = None) -> StoredArtifact:
-        """Return what is known about an artifact."""
+        """Return the metadata of an artifact."""
         asked = _lookup(HeadArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, run_id=run)
         return await self._answered(subjects.ARTIFACT_HEAD, asked, StoredArtifact)
 
@@ -259,17 +261,17 @@ class ArtifactClient:
         limit: int = 100,
         cursor: int = 0,
     ) -> ArtifactPage:
-        """Return a page of a session's or run's artifacts, the oldest first. Give both where both are known: it is faster."""
+        """Return a page of a session's or run's artifacts, the oldest first; faster with both given."""
         asked = ListArtifacts(tenant=tenant, session_id=session, run_id=run, namespace=namespace, limit=limit, cursor=cursor)
         return await self._answered(subjects.ARTIFACT_LIST, asked, ArtifactPage)
 
     async def delete(self, tenant: str, artifact_id: str, *, session: str | None = None, run: str | None = None) -> None:
-        """Forget an artifact. A repetition of a deletion that was done is ArtifactNotFound, as for any that is not there."""
+        """Delete an artifact. Repeating a finished deletion raises ArtifactNotFound."""
         asked = _lookup(DeleteArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, run_id=run)
         await self._until_answered(lambda: self._request(subjects.ARTIFACT_DELETE, asked.model_dump_json().encode()))
 
     async def presign(self, tenant: str, artifact_id: str, *, expires_s: int = 300, session: str | None = None) -> PresignedUrl:
-        """Return a URL of the S3 server that gives out the bytes. Only for callers that reach that server."""
+        """Return a URL of the S3 server, for callers that can reach that server."""
         asked = _lookup(PresignArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, expires_s=expires_s)
         return await self._answered(subjects.ARTIFACT_PRESIGN, asked, PresignedUrl)
 
@@ -286,9 +288,9 @@ class ArtifactClient:
         session: str | None = None,
         namespace: str | None = None,
     ) -> Assembled:
-        """Return what a finished stream of so many pieces comes to: its value, or the reference where that is heavy.
+        """Return the value of a finished stream of `pieces` pieces, or a reference if it is large.
 
-        `since`: where in RUNS its pieces begin, at the earliest. ArtifactNotFound: some of them have expired.
+        `since`: the sequence in RUNS of its first piece, at the earliest. ArtifactNotFound: some pieces have expired.
         """
         asked = _message(
             AssembleStream,
@@ -313,7 +315,7 @@ class ArtifactClient:
         return kind.model_validate_json(answer.data)
 
     async def _until_answered(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Try until it succeeds, fails for good, or patience is over."""
+        """Retry until it succeeds, fails permanently, or patience is over."""
         until, pause = time.monotonic() + self._patience_s, _FIRST_PAUSE_S
         while True:
             try:
@@ -333,12 +335,12 @@ class ArtifactClient:
         wait_s: float = _ANSWER_S,
         is_lost: Callable[[], Awaitable[bool]] | None = None,
     ) -> Msg:
-        """Ask once. Raises what the store says, and StorageUnavailable when it says nothing, or when its answer cannot come any more."""
+        """Send one request. Raises the store's error, or StorageUnavailable when no reply can come."""
         since = self._bus.up_since
         request = asyncio.create_task(self._send_request(subject, body, headers, wait_s))
         try:
             while not (await asyncio.wait({request}, timeout=_PROBE_S))[0]:
-                # What was under way when the connection broke is lost, and nobody says so.
+                # Requests in flight are lost silently when the connection breaks.
                 lost = self._bus.up_since != since or (is_lost is not None and await is_lost())
                 if lost and not request.done():
                     raise StorageUnavailable("the request was lost on its way")
@@ -386,7 +388,7 @@ def _message(kind: type[MessageT], **fields: Any) -> MessageT:
 
 
 def _lookup(kind: type[HeadT], **fields: Any) -> HeadT:
-    """A question about one artifact. What cannot be an artifact's id or scope names none."""
+    """Build a request about one artifact. An invalid id or scope matches no artifact."""
     try:
         return kind(**fields)
     except ValidationError:
@@ -394,5 +396,5 @@ def _lookup(kind: type[HeadT], **fields: Any) -> HeadT:
 
 
 def header_value(message: Message) -> str:
-    """A message as the value of a header: JSON in ASCII."""
+    """Return a message as the value of a header: JSON in ASCII."""
     return json.dumps(message.model_dump(mode="json", exclude_none=True))

@@ -1,7 +1,7 @@
-"""An artifact on its way to whoever reads it: from the S3 server itself where that can be reached, else in ranges from the store.
+"""Download an artifact: directly from the S3 server if it can be reached, otherwise in ranges from the store.
 
-Any copy of the store answers any range, so one that dies costs no more than its range, which is asked for again. What breaks on the
-direct way goes on from where it was: once with a new URL, then through the store.
+Any instance of the store can serve any range, so an instance that dies costs one range, which is requested again. An
+interrupted direct read continues where it stopped: once with a new URL, then through the store.
 """
 
 import asyncio
@@ -20,7 +20,10 @@ _RANGES_UNDER_WAY = 3
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """How the bytes behind the first ones come: `fetch` asks the store for a range, `locate` where to read from an offset on."""
+    """The sources of the bytes after the first ones.
+
+    `fetch` requests a range from the store, `locate` a URL to read from an offset.
+    """
 
     fetch: Callable[[int, int], Awaitable[bytes]]
     locate: Callable[[int], Awaitable[PresignedUrl | None]]
@@ -29,7 +32,10 @@ class Sources:
 
 @dataclass(slots=True)
 class FirstBytes:
-    """The first bytes. `digest`: what they were hashed to on their way, if they were; `url`: where they came from, if not the store."""
+    """The first bytes.
+
+    `digest`: their hash, if it was computed on the way; `url`: where they came from, if not from the store.
+    """
 
     data: bytes
     digest: "hashlib._Hash | None" = None
@@ -37,7 +43,7 @@ class FirstBytes:
 
 
 class Download:
-    """An artifact, or a range of it, on its way. `length` bytes will come."""
+    """An artifact, or a range of it, in transfer. `length`: the number of its bytes."""
 
     def __init__(self, ref: ArtifactRef, offset: int, length: int, first: FirstBytes, sources: Sources) -> None:
         self.ref = ref
@@ -49,7 +55,7 @@ class Download:
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """Yield the bytes in order, at most CHUNK_BYTES at a time. Close it (`aclose`) when leaving early.
 
-        Raises StorageUnavailable at the end, not retryable, when all bytes have come and they have another digest.
+        Raises StorageUnavailable, not retryable, after the last byte if the digest differs.
         """
         known = self._first.digest
         digest = hashlib.sha256() if known is None else known.copy()
@@ -87,7 +93,7 @@ class Download:
                 yield piece
 
     async def _direct(self, at: int, end: int, url: PresignedUrl | None) -> AsyncGenerator[bytes, None]:
-        """Yield what the S3 server itself gives. It ends early when that, with a URL made for the occasion, is nothing."""
+        """Yield bytes from the S3 server. Ends early if even a new URL yields none."""
         is_new = False
         while url is not None and at < end:
             start = at
@@ -103,7 +109,7 @@ class Download:
                 url, is_new = await self._sources.locate(at), True
 
     async def _ranges(self, at: int, end: int, data: bytes = b"") -> AsyncGenerator[bytes, None]:
-        """Yield `data`, and what the store gives from `at` on, a window of ranges under way."""
+        """Yield `data`, then ranges from the store from `at` on, with a window of requests in flight."""
         under_way: deque[asyncio.Future[bytes]] = deque()
         try:
             while data or at < end:
@@ -120,7 +126,7 @@ class Download:
             await asyncio.gather(*under_way, return_exceptions=True)
 
     async def read(self, limit: int) -> bytes:
-        """Return all of them. Raises ArtifactTooLarge when there are more than `limit`."""
+        """Return all bytes. Raises ArtifactTooLarge above `limit` bytes."""
         if self.length > limit:
             raise ArtifactTooLarge(f"{self.length} bytes; at most {limit} are read")
         return b"".join([chunk async for chunk in self.chunks()])

@@ -1,10 +1,10 @@
-"""What can go wrong with an artifact; the store raises these, a fault carries them, and the client raises them again."""
+"""Errors of artifacts. The store raises them, a fault carries them, and the client raises them again."""
 
 from contracts.faults import Code, Fault
 
 
 class ArtifactFailed(Exception):
-    """Base of them all. `retryable`: the same request may succeed later."""
+    """Base of all errors of artifacts. `retryable`: the same request may succeed later."""
 
     code: Code = "internal"
     retryable = False
@@ -16,12 +16,12 @@ class ArtifactFailed(Exception):
             self.retryable = retryable
 
     def fault(self) -> Fault:
-        """What travels."""
+        """Return the error as it travels."""
         return Fault(code=self.code, reason=self.reason, retryable=self.retryable)
 
 
 class ArtifactNotFound(ArtifactFailed):
-    """There is none of this id for this tenant: unknown, expired, deleted or somebody else's, which look the same."""
+    """The tenant has no artifact of this id: unknown, expired, deleted and foreign ids are not distinguished."""
 
     code: Code = "artifact_not_found"
 
@@ -30,13 +30,13 @@ class ArtifactNotFound(ArtifactFailed):
 
 
 class ArtifactTooLarge(ArtifactFailed):
-    """It exceeds a limit of the store or of the caller."""
+    """The artifact exceeds a limit of the store or of the caller."""
 
     code: Code = "artifact_too_large"
 
 
 class ArtifactInvalid(ArtifactFailed):
-    """The request, its name, its type or its digest does not stand up to the check; another try would not change it."""
+    """The request, its name, its type or its digest is invalid; a retry would not help."""
 
     code: Code = "artifact_invalid"
 
@@ -54,5 +54,5 @@ _BY_CODE: dict[str, type[ArtifactFailed]] = {
 
 
 def failure_of(fault: Fault) -> ArtifactFailed:
-    """The exception that a fault stands for."""
+    """Return the exception that a fault stands for."""
     return _BY_CODE.get(fault.code, ArtifactFailed)(fault.reason, retryable=fault.retryable)

@@ -1,11 +1,11 @@
-"""Read objects from the S3 server itself, by presigned URLs: what the artifact store vouches for, without the way through it.
+"""Read objects directly from the S3 server, by presigned URLs of the artifact store.
 
-Rule 1: it is a short cut and never needed. Where it fails (ReadFailed) the caller goes through the store, and `pause` spares everybody
-the attempt for a minute.
-Rule 2: a URL is a secret. It stands in no log and no error, and no redirection is followed.
-Rule 3: calls block, so they run in threads; one is held while bytes are awaited, not while a reader takes its time. Whoever leaves does
-not wait for the thread: it ends by itself, at the latest after the silence that is allowed.
-Rule 4: bytes are the caller's to check against the reference. Here only their number is.
+Rule 1: direct reads are an optimisation. If one fails (ReadFailed), the caller reads through the store, and `pause`
+disables direct reads for a minute.
+Rule 2: a URL is a secret. It appears in no log and no error, and redirects are not followed.
+Rule 3: calls block, so they run in threads. A thread is held while bytes are awaited, not while the reader is slow. A
+reader that leaves does not wait for the thread, which ends at the latest after the read time-out.
+Rule 4: the caller checks bytes against the reference. This module checks only their number.
 """
 
 import asyncio
@@ -30,9 +30,9 @@ logger = structlog.get_logger(__name__)
 _THREADS = 16
 _CONNECT_S, _READ_TIMEOUT_S = 2.0, 3.0
 _OPEN_S = 6.0
-"""Until the first byte, the search for the server's address included, which nothing else bounds."""
+"""Seconds until the first byte, including the name lookup, which nothing else bounds."""
 _READ_S = 15.0
-"""For all bytes of a read in one piece."""
+"""Seconds for all bytes of one `read`."""
 _PAUSE_S = 60.0
 _PIECE_BYTES = 1 << 20
 _HASH_BLOCK_BYTES = 256 << 10
@@ -40,16 +40,19 @@ _OK, _PARTIAL = 200, 206
 
 
 class ReadFailed(Exception):
-    """The S3 server cannot be reached from here, or did not answer as it should. Says no more than that: URLs are secrets."""
+    """The S3 server cannot be reached from here, or gave an unexpected answer.
+
+    Contains no more than that: URLs are secrets.
+    """
 
 
 def s3_reads_of(bus: Bus) -> "S3Reads":
-    """The way that all of a service shares: what it has learned of the server holds for the whole service."""
+    """Return the reader that a service shares, so that a failure is known to all of it."""
     return bus.shared(S3Reads, lambda: S3Reads(allowed=bus.settings.artifact_direct == "auto"))
 
 
 class S3Reads:
-    """The way from one process to the S3 server. Nothing starts before the first read."""
+    """Direct reads of one process. Nothing starts before the first read."""
 
     def __init__(self, *, allowed: bool = True) -> None:
         self._allowed = allowed
@@ -61,17 +64,20 @@ class S3Reads:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it is worth an attempt."""
+        """Whether an attempt is worthwhile."""
         return self._allowed and time.monotonic() >= self._paused_until
 
     def pause(self, reason: str) -> None:
-        """Nobody need try for a minute."""
+        """Disable direct reads for a minute."""
         if self.is_usable:
             logger.info("direct_reads_paused", reason=reason, seconds=_PAUSE_S)
         self._paused_until = time.monotonic() + _PAUSE_S
 
     async def read(self, url: str, offset: int, length: int, *, whole: bool) -> tuple[bytes, "hashlib._Hash"]:
-        """Return `length` bytes from `offset` on, and their SHA-256 so far. `whole`: there are no others. Raises ReadFailed."""
+        """Return `length` bytes from `offset`, and their SHA-256.
+
+        `whole`: they are the complete object. Raises ReadFailed.
+        """
 
         def work() -> tuple[bytes, "hashlib._Hash"]:
             answer = self._request(url, offset, length, whole=whole)
@@ -88,7 +94,7 @@ class S3Reads:
         return await self._in_thread(work, _READ_S)
 
     async def stream(self, url: str, offset: int, length: int) -> AsyncGenerator[bytes, None]:
-        """Yield `length` bytes from `offset` on, the next ones being read meanwhile. Close it (`aclose`). Raises ReadFailed."""
+        """Yield `length` bytes from `offset`, reading ahead. Close it (`aclose`). Raises ReadFailed."""
         answer = await self._in_thread(lambda: self._request(url, offset, length, whole=False), _OPEN_S, _release)
         reading: asyncio.Future[bytes] | None = None
         try:
@@ -107,23 +113,26 @@ class S3Reads:
                 reading.add_done_callback(partial(_abandon, answer))
 
     def _request(self, url: str, offset: int, length: int, *, whole: bool) -> BaseHTTPResponse:
-        """Ask for `length` bytes from `offset` on; `whole`: these are all. Raises ReadFailed unless exactly they will follow."""
+        """Request `length` bytes from `offset`; `whole`: the complete object.
+
+        Raises ReadFailed unless exactly these will follow.
+        """
         headers = {"Accept-Encoding": "identity"} | ({} if whole else {"Range": f"bytes={offset}-{offset + length - 1}"})
         request = partial(self._pool.request, "GET", url, headers=headers, preload_content=False, decode_content=False, redirect=False)
         try:
             answer: BaseHTTPResponse = request()
-        except ProtocolError:  # The server has just closed what was kept for it.
+        except ProtocolError:  # The server has just closed an idle connection.
             answer = request()
         sent_range = answer.headers.get("Content-Range")
         is_other = sent_range is not None and not sent_range.startswith(f"bytes {offset}-{offset + length - 1}/")
         # Of a range, rclone says 200 and the range's length.
         if answer.status not in {_OK, _PARTIAL} or answer.length_remaining != length or "Content-Encoding" in answer.headers or is_other:
             answer.close()
-            raise ReadFailed("another answer was expected")
+            raise ReadFailed("unexpected answer")
         return answer
 
     async def _in_thread(self, work: Callable[[], T], limit_s: float, undo: Callable[[T], object] = lambda _: None) -> T:
-        """Do what blocks. What comes after nobody waits for it any more is undone."""
+        """Run a blocking call in a thread. A result that comes too late is passed to `undo`."""
         job = asyncio.get_running_loop().run_in_executor(self._threads, work)
         try:
             async with asyncio.timeout(limit_s):
@@ -145,12 +154,12 @@ async def _reply_of(job: "asyncio.Future[T]") -> T:
 def _next(answer: BaseHTTPResponse, length: int) -> bytes:
     data = answer.read(length)
     if len(data) != length:
-        raise ReadFailed("fewer bytes came than were announced")
+        raise ReadFailed("fewer bytes than announced")
     return data
 
 
 def _release(answer: BaseHTTPResponse) -> None:
-    """Give the connection back if all of the answer was read; end it otherwise."""
+    """Return the connection to the pool if the answer was read completely; close it otherwise."""
     if answer.length_remaining:
         answer.close()
     answer.release_conn()
@@ -158,6 +167,6 @@ def _release(answer: BaseHTTPResponse) -> None:
 
 def _abandon(answer: BaseHTTPResponse, reading: "asyncio.Future[bytes]") -> None:
     if not reading.cancelled():
-        reading.exception()  # Somebody has looked.
+        reading.exception()  # Marks the exception as retrieved.
     answer.close()
     answer.release_conn()

@@ -1,4 +1,4 @@
-"""Bytes that may have to be sent more than once: in memory as they are, or from a stream, kept in a temporary file once they are many."""
+"""Bytes that may be sent more than once: in memory, or from a stream, in a temporary file once there are many."""
 
 import asyncio
 import hashlib
@@ -7,7 +7,7 @@ from typing import Protocol
 
 _MAX_MEMORY_BYTES = 4 << 20
 _INLINE_HASH_BYTES = 128 << 10
-"""Hashing less than that is not worth a thread."""
+"""Fewer bytes are hashed without a thread."""
 
 
 class Source(Protocol):
@@ -15,15 +15,15 @@ class Source(Protocol):
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """The number of bytes."""
         ...
 
     async def sha256(self) -> str:
-        """Return their digest, in hexadecimal digits."""
+        """Return their digest in hexadecimal."""
         ...
 
     async def read(self, offset: int, length: int) -> bytes:
-        """Return `length` of them."""
+        """Return `length` bytes from `offset`."""
         ...
 
 
@@ -36,7 +36,7 @@ class Bytes:
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """The number of bytes."""
         return self._view.nbytes
 
     async def sha256(self) -> str:
@@ -46,14 +46,14 @@ class Bytes:
         return (await asyncio.to_thread(hashlib.sha256, self._view)).hexdigest()
 
     async def read(self, offset: int, length: int) -> bytes:
-        """Return some: a copy, unless it is all of what cannot change."""
+        """Return some bytes: a copy, unless they are all of an immutable object."""
         if type(self._data) is bytes and length == self.size:
             return self._data
         return bytes(self._view[offset : offset + length])
 
 
 class Spool:
-    """Bytes that come in pieces. The file has no name, so it goes with the process."""
+    """Bytes that arrive in chunks. The file has no name, so it disappears with the process."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -61,7 +61,7 @@ class Spool:
         self._file = tempfile.SpooledTemporaryFile(max_size=_MAX_MEMORY_BYTES)  # noqa: SIM115, `close` is what its owner calls
 
     async def add(self, chunk: bytes) -> None:
-        """Append a piece."""
+        """Append a chunk."""
         self.size += len(chunk)
         await asyncio.to_thread(self._add, chunk)
 
@@ -70,11 +70,11 @@ class Spool:
         self._file.write(chunk)
 
     async def sha256(self) -> str:
-        """Return the digest of what has come so far."""
+        """Return the digest of the bytes so far."""
         return self._digest.hexdigest()
 
     async def read(self, offset: int, length: int) -> bytes:
-        """Return some; nobody adds any more."""
+        """Return some bytes, after the last `add`."""
         return await asyncio.to_thread(self._read, offset, length)
 
     def _read(self, offset: int, length: int) -> bytes:
@@ -82,5 +82,5 @@ class Spool:
         return self._file.read(length)
 
     async def close(self) -> None:
-        """Let them go."""
+        """Delete the bytes."""
         await asyncio.to_thread(self._file.close)

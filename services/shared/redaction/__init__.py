@@ -1,7 +1,10 @@
-"""The annotations of a tool's output schema and what they do to its result (docs/tools.md). Pure functions on JSON values.
+"""The annotations of a tool's output schema and what they do to its result (docs/tools.md).
 
-`artifact`, `stream`, `stream_id` and `source_field` annotate a property, `produces_sources` a model. The tool runner separates each result
-once (`separate`). The planner redacts again, for results that still hold annotated values. No function here raises on any value.
+Pure functions on JSON values.
+
+`artifact`, `stream`, `stream_id` and `source_field` annotate a property, `produces_sources` a model. The tool runner
+separates each result once (`separate`). The planner redacts again, for results that still hold annotated values. No
+function here raises on any value.
 """
 
 from services.shared.redaction.arguments import Arguments, arguments_of

@@ -1,4 +1,4 @@
-"""Which arguments a schema knows."""
+"""The arguments that a schema declares."""
 
 from typing import NamedTuple
 
@@ -7,14 +7,17 @@ from services.shared.redaction.views import Views
 
 
 class Arguments(NamedTuple):
-    """The names that a tool declares, and whether it takes others too."""
+    """The names that a tool declares, and whether it accepts others."""
 
     names: frozenset[str]
     others: bool
 
 
 def arguments_of(schema: Schema) -> Arguments:
-    """Return a tool's arguments. It takes others when its schema says so, or when it declares none and does not forbid any."""
+    """Return a tool's arguments.
+
+    It accepts others if its schema allows them, or if it declares none and forbids none.
+    """
     views = Views()
     view = views.of([read_annotations(schema).root], {})
     nodes = [*view.applying, *views.of(view.aside, {}).applying]

@@ -1,4 +1,4 @@
-"""How an artifact becomes bytes and bytes become an artifact again, so that `ArtifactRef.size` is the size that a placeholder shows."""
+"""Encode artifacts to bytes and decode them, so that `ArtifactRef.size` equals the size in a placeholder."""
 
 import json
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _MIME_TYPES = {"str": "text/plain; charset=utf-8", "bytes": "application/octet-s
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """The stored form of an artifact and what its reference says about it."""
+    """The stored form of an artifact, and what its reference says about it."""
 
     body: bytes
     mime_type: str
@@ -23,18 +23,24 @@ class Blob:
 
 
 def to_blob(value: Any) -> Blob:
-    """Encode an artifact. Raises ValueError for what is no JSON, and RecursionError for what is nested too deep."""
+    """Encode an artifact.
+
+    Raises ValueError for a value that is not JSON, RecursionError for one that is nested too deep.
+    """
     kind = cast("JsonType", json_type(value))
     return Blob(_encoded(value), mime_type_of(kind), kind, len(value) if kind == "list" else None)
 
 
 def mime_type_of(kind: JsonType) -> str:
-    """Return the type under which `to_blob` stores values of a kind."""
+    """Return the media type under which `to_blob` stores values of a kind."""
     return _MIME_TYPES.get(kind, "application/json")
 
 
 def from_blob(body: bytes, ref: ArtifactRef) -> Any:
-    """Decode what `to_blob` made. A file of somebody's own is bytes. Raises ValueError when the bytes are not what the reference says."""
+    """Decode the bytes of `to_blob`.
+
+    A user's own file stays bytes. Raises ValueError if the bytes contradict the reference.
+    """
     if ref.json_type in {None, "bytes"}:
         return body
     if ref.json_type == "str":

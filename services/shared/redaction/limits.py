@@ -1,4 +1,4 @@
-"""How heavy data may be, and where (docs/artifacts.md). Sizes are in bytes; "KiB" and "MB" both count in powers of 1,024."""
+"""Size limits of data, by place (docs/artifacts.md). Sizes are in bytes; KiB and MB both count in powers of 1,024."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,26 +6,26 @@ from typing import Any
 from services.shared.redaction.placeholders import wire_size
 
 INLINE_BYTES = 32 * 1024
-"""The heaviest value in a message or in the log, and the heaviest observation in the model's context; above it stands an ArtifactRef."""
+"""The largest value in a message or in the log, and the largest observation for the model; a larger one is replaced by an ArtifactRef."""
 
 EVENT_INLINE_BYTES = 128 * 1024
-"""The most that all values inside one event may weigh together."""
+"""The largest total of all values in one event."""
 
 HTTP_INLINE_BYTES = 1024 * 1024
-"""The heaviest JSON value that the gateway puts back in the place of its reference."""
+"""The largest JSON value that the gateway inlines in place of its reference."""
 
 ARTIFACT_WARNING_BYTES = 1024 * 1024
-"""An artifact above this is kept, and the run's payload carries a warning."""
+"""A larger artifact is stored, and the run's payload carries a warning."""
 
 ARTIFACT_FAILURE_BYTES = 50 * 1024 * 1024
-"""An artifact above this fails its call, with a message to the model; the run goes on."""
+"""A larger artifact fails its call with a message to the model; the run continues."""
 
 PREVIEW_CHARACTERS = 1_000
-"""What the model reads of the beginning, and of the end, of an observation that is too heavy for it; a setting may say otherwise."""
+"""Characters of the beginning and of the end of a too large observation that the model reads; a setting may change it."""
 
 
 def heavy_paths(artifacts: Mapping[str, Any]) -> frozenset[str]:
-    """Return the paths whose values must leave the message: those above 32 KiB, then the heaviest until the rest is within 128 KiB."""
+    """Return the paths whose values must leave the message: those above 32 KiB, then the largest until the rest is within 128 KiB."""
     sizes = {path: wire_size(value) for path, value in artifacts.items()}
     heavy = {path for path, size in sizes.items() if size > INLINE_BYTES}
     total = sum(size for path, size in sizes.items() if path not in heavy)

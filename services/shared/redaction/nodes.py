@@ -1,8 +1,9 @@
-"""A JSON Schema, read once into nodes that say where its annotations are.
+"""A JSON Schema, parsed once into nodes that know its annotations.
 
-Rule 1: references are local; one that leads nowhere makes its place unknown, and what is unknown is hidden.
-Rule 2: reading never recurses, so no schema is too deep, and a recursive one becomes a cycle of nodes.
-Rule 3: a node knows whether a mark can be reached from it at all; where none can, nobody has to look at the value.
+Rule 1: references are local. A reference that cannot be resolved makes its place unknown, and unknown values are
+hidden.
+Rule 2: parsing does not recurse, so no schema is too deep, and a recursive schema becomes a cycle of nodes.
+Rule 3: each node knows whether an annotation is reachable from it. If none is, its value need not be inspected.
 """
 
 from collections import deque
@@ -25,7 +26,7 @@ _DEFINITIONS = ("$defs", "definitions")
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """One subschema. Fields without a type hint of their own keyword hold what the keyword of that name says."""
+    """One subschema. A field without its own keyword holds the keyword of the same name."""
 
     artifact: bool = False
     stream: bool = False
@@ -53,7 +54,7 @@ class Node:
     cites: bool = False
 
     def parts(self) -> Iterator["Node"]:
-        """Yield every node from which a mark could apply to the value or to something inside it."""
+        """Yield each node whose annotations could apply to the value or to a part of it."""
         yield from self.properties.values()
         yield from (part for _, part in self.patterns)
         yield from self.prefix
@@ -68,14 +69,14 @@ class Node:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Annotations:
-    """A schema that was read: its root, and the stream ids that it names."""
+    """A parsed schema: its root, and the stream ids that it names."""
 
     root: Node
     stream_ids: frozenset[str]
 
 
 def read_annotations(schema: "Schema | Annotations") -> Annotations:
-    """Read a schema. Whoever redacts many values of one tool keeps the result and passes it instead of the schema."""
+    """Parse a schema. To redact many values of one tool, keep the result and pass it instead of the schema."""
     if isinstance(schema, Annotations):
         return schema
     reader = _Reader(schema)
@@ -88,7 +89,7 @@ def read_annotations(schema: "Schema | Annotations") -> Annotations:
 
 
 def _propagate(nodes: Iterable[Node], annotated: list[Node], flag: str) -> None:
-    """Set a flag on the marked nodes and on all from which they can be reached."""
+    """Set a flag on the annotated nodes and on all nodes that lead to them."""
     parents: dict[Node, list[Node]] = {}
     for node in nodes:
         for part in node.parts():
@@ -111,7 +112,7 @@ class _Reader:
         self.nodes: list[Node] = []
 
     def node(self, schema: Any) -> Node:
-        """Return the node of a subschema, which may still have to be read: a schema may contain itself."""
+        """Return the node of a subschema. It may be parsed later, since a schema may contain itself."""
         if isinstance(schema, Mapping):
             known = self._by_identity.get(id(schema))
             if known is not None:
@@ -138,7 +139,7 @@ class _Reader:
         node.source_field = _text(schema.get("source_field"))
         node.produces_sources = bool(schema.get("produces_sources"))
         node.binary = _text(schema.get("format")) in _BINARY_FORMATS or _text(schema.get("contentEncoding")) in _BINARY_FORMATS
-        # What is streamed to people is not for the model, and no model reads bytes.
+        # Streamed values are for people, and models do not read bytes.
         node.artifact = bool(schema.get("artifact") or schema.get("stream")) or node.binary
 
     def _read_shape(self, node: Node, schema: Mapping[str, Any]) -> None:
@@ -188,7 +189,7 @@ class _Reader:
         return self.node(schema[keyword]) if isinstance(schema.get(keyword), Mapping | bool) else None
 
     def _resolve(self, reference: Any) -> Any:
-        """Follow `#`, `#/a/json/pointer` or `#anchor`; None when it leads nowhere or out of the document."""
+        """Resolve `#`, `#/a/json/pointer` or `#anchor`; None if it leads nowhere or out of the document."""
         if not isinstance(reference, str) or not reference.startswith("#"):
             return None
         pointer = unquote(reference[1:])
@@ -222,7 +223,7 @@ class _Reader:
 
 
 def _matcher(pattern: str) -> Callable[[str], bool]:
-    """Return a test of property names in linear time. A pattern that cannot be tested so matches every name: in doubt, hide."""
+    """Return a test of property names in linear time. A pattern without one matches every name: in doubt, hide."""
     try:
         return SchemaValidator(core_schema.str_schema(pattern=pattern)).isinstance_python
     except (SchemaError, ValueError):

@@ -1,6 +1,6 @@
-"""Dotted paths: how a place inside a tool's result is named (`items[0].blob`).
+"""Dotted paths: the names of places in a tool's result (`items[0].blob`).
 
-A key that would make the path ambiguous is quoted as in JSON: `files["report.pdf"].blob`. The result as a whole is `$`.
+A key that would make the path ambiguous is quoted as in JSON: `files["report.pdf"].blob`. The complete result is `$`.
 """
 
 import json
@@ -13,7 +13,7 @@ _PLAIN = re.compile(r'[^.\[\]"$\s\x00-\x1f][^.\[\]"\x00-\x1f]*')
 
 
 def dotted(path: Path) -> str:
-    """Return the one name of a path."""
+    """Return the canonical name of a path."""
     text = ""
     for step in path:
         if isinstance(step, int):

@@ -1,7 +1,7 @@
-"""What stands in the model's context where an artifact was: `<artifact:dict size=42KB>`.
+"""Placeholders: the text that replaces an artifact in the model's context, `<artifact:dict size=42KB>`.
 
-A placeholder tells the type and the weight, never the content. Redacting twice changes nothing: a text that is a placeholder is
-left alone wherever a marked value may stand.
+A placeholder shows type and size, never the content. Redaction is idempotent: a placeholder in place of an annotated
+value is not changed.
 """
 
 import base64
@@ -25,24 +25,24 @@ _SCALARS = frozenset({"int", "float", "bool"})
 
 
 def placeholder(value: Any, *, stream: str | None = None) -> str:
-    """Describe a value that the model may not see. `stream`: the id under which the call has streamed it."""
+    """Return the placeholder of a hidden value. `stream`: the id of the stream that showed it."""
     kind = json_type(value)
     items = len(value) if kind == "list" else None
     return _describe(kind, items, None if kind in _SCALARS or kind == "list" or stream else stored_size(value), stream)
 
 
 def placeholder_of(ref: ArtifactRef, *, stream: str | None = None) -> str:
-    """Describe an artifact by its reference, exactly as `placeholder` describes its value."""
+    """Return the placeholder of an artifact from its reference, equal to that of its value."""
     return _describe(ref.json_type or "bytes", ref.items, ref.size, stream)
 
 
 def is_placeholder(value: Any) -> bool:
-    """Tell whether a value is nothing but a placeholder."""
+    """Return whether a value is exactly a placeholder."""
     return isinstance(value, str) and value.startswith("<artifact:") and _PLACEHOLDER.fullmatch(value) is not None
 
 
 def json_type(value: Any) -> str:
-    """Name a value's type as placeholders and `ArtifactRef.json_type` do: dict, list, str, int, float, bool, bytes."""
+    """Return a value's type as placeholders and `ArtifactRef.json_type` name it: dict, list, str, int, float, bool, bytes."""
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, Mapping):
@@ -58,7 +58,7 @@ def json_type(value: Any) -> str:
 
 
 def stored_size(value: Any) -> int:
-    """Return the bytes of a value as it is stored: text as UTF-8, bytes as they are, the rest as compact UTF-8 JSON."""
+    """Return the size of a value as it is stored, in bytes: text as UTF-8, bytes as they are, others as compact UTF-8 JSON."""
     if isinstance(value, str):
         return len(value.encode("utf-8", "surrogatepass"))
     if isinstance(value, bytes | bytearray | memoryview):
@@ -67,7 +67,7 @@ def stored_size(value: Any) -> int:
 
 
 def wire_size(value: Any) -> int:
-    """Return the bytes of a value inside a message: compact UTF-8 JSON, with bytes as base64. Never raises."""
+    """Return the size of a value in a message, in bytes: compact UTF-8 JSON, with bytes as base64. Never raises."""
     try:
         return len(orjson.dumps(value))
     except (TypeError, ValueError):  # bytes, a lone surrogate, an integer above 64 bits, or nested more than 254 deep
@@ -75,7 +75,7 @@ def wire_size(value: Any) -> int:
 
 
 def declared_bytes(text: str) -> bytes | None:
-    """Return the bytes behind a text that its schema calls binary, or None when it is no canonical base64, of either alphabet."""
+    """Return the bytes of a text that its schema calls binary, or None if it is not canonical base64 of either alphabet."""
     others = b"-_" if "-" in text or "_" in text else b"+/"
     try:
         raw = base64.b64decode(text, altchars=others, validate=True)
@@ -103,7 +103,7 @@ def _readable(size: int) -> str:
 
 
 def _counted_size(value: Any) -> int:
-    """Count instead of encoding: no recursion, so that depth cannot end the process's patience."""
+    """Compute the size without encoding and without recursion, so that no depth exhausts the stack."""
     total = 0
     open_values = [value]
     while open_values:

@@ -1,4 +1,4 @@
-"""Make values fit for the wire, whatever a model or a tool has put into them: JSON of bounded depth that every reader can parse."""
+"""Convert values of models and tools to JSON for the wire, of bounded depth, so that every reader can parse it."""
 
 import base64
 import math
@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 WIRE_DEPTH = 32
-"""Levels of nesting that are kept; readers in other languages stop at different depths, all above this."""
+"""Levels of nesting that are kept; readers in other languages accept more."""
 
 
 def well_formed(text: str) -> str:
-    """Return text that UTF-8 can carry: a surrogate pair becomes its character, a lone surrogate U+FFFD."""
+    """Return text that UTF-8 can encode: a surrogate pair becomes its character, a lone surrogate U+FFFD."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -19,7 +19,7 @@ def well_formed(text: str) -> str:
 
 
 def plain(value: Any, depth: int = WIRE_DEPTH) -> Any:
-    """Return a copy that is JSON: bytes as base64, NaN and infinities as null, what lies deeper than `depth` as null."""
+    """Return a copy as JSON: bytes as base64, NaN and infinities as null, values deeper than `depth` as null."""
     if isinstance(value, Mapping):
         return {well_formed(str(key)): plain(item, depth - 1) for key, item in value.items()} if depth else None
     if isinstance(value, list | tuple):

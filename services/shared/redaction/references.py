@@ -1,6 +1,7 @@
-"""References among plain JSON: recognising one, and what stands in the context for an observation that is too heavy.
+"""References in plain JSON: recognise one, and build the preview of a too large observation.
 
-A reference is recognised by its shape, and anybody can write that shape. So it grants nothing: the tenant is checked where it is resolved.
+A reference is recognised by its shape, which anybody can write. So it grants nothing: the tenant is checked when it is
+resolved.
 """
 
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ _NEEDED = frozenset({"artifact_id", "mime_type", "size", "sha256"})
 
 
 def as_reference(value: Any) -> ArtifactRef | None:
-    """Return the reference that `value` is, or None for any other value."""
+    """Return the reference that `value` is, or None."""
     if isinstance(value, ArtifactRef):
         return value
     if not isinstance(value, Mapping) or not value.keys() >= _NEEDED:
@@ -31,7 +32,7 @@ def as_reference(value: Any) -> ArtifactRef | None:
 
 
 def holds_reference(value: Any, depth: int = 0) -> bool:
-    """Tell whether a reference stands anywhere in `value`; deeper than 64 levels the answer is yes."""
+    """Return whether `value` contains a reference; True beyond 64 levels."""
     if not isinstance(value, Mapping | list | tuple | ArtifactRef):
         return False
     if depth > MAX_DEPTH or as_reference(value) is not None:
@@ -41,9 +42,9 @@ def holds_reference(value: Any, depth: int = 0) -> bool:
 
 
 def shortened(redacted: Any, ref: ArtifactRef, characters: int = PREVIEW_CHARACTERS) -> dict[str, Any]:
-    """Return what the model sees of a redacted observation that is too large: its placeholder, its reference, its beginning and its end.
+    """Return the preview of a redacted observation that is too large: its placeholder, its reference, its beginning and its end.
 
-    Of each end so many characters, as the observation is stored: a text as it is, anything else as JSON.
+    Each end has at most `characters` of the observation as it is stored: text as it is, anything else as JSON.
     """
     shown = {"observation": placeholder_of(ref), "artifact": ref.model_dump(mode="json", exclude_none=True)}
     text = _stored_text(redacted)
@@ -57,5 +58,5 @@ def _stored_text(redacted: Any) -> str:
         return redacted
     try:
         return to_blob(redacted).body.decode(errors="replace")
-    except (ValueError, RecursionError):  # It will not be stored either.
+    except (ValueError, RecursionError):  # It cannot be stored either.
         return ""

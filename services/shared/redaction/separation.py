@@ -1,7 +1,7 @@
-"""Take a tool's result apart: what the model may see, the artifacts, the sources.
+"""Separate a tool's result: the observation for the model, the artifacts, the sources.
 
-Value and schema are walked together. A marked value is taken out as a whole, with all that is inside it. Redaction and collection are
-the same walk, so that whatever is hidden from the model is kept for people, and nothing else is.
+Value and schema are walked together. An annotated value is taken out with everything inside it. Redaction and
+collection are the same walk, so exactly the values that are hidden from the model are kept for people.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,14 +18,15 @@ from services.shared.redaction.sources import extract_sources
 from services.shared.redaction.views import MAX_DEPTH, Views
 
 Streams = Sequence[str] | None
-"""Stream ids that a call used, in the order of their first chunk. None: not known, so a declared `stream_id` is believed."""
+"""Stream ids of a call in the order of their first chunk. None: unknown, so a declared `stream_id` is trusted."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeparatedResult:
-    """A result taken apart. `artifacts` maps dotted paths to values as they came; binary ones are bytes.
+    """A separated result. `artifacts` maps dotted paths to original values; binary ones are bytes.
 
-    `claimed`: dotted path -> id of the stream that has shown the field there; `unclaimed`: ids of streams that belong to no field.
+    `claimed`: dotted path -> id of the stream that showed the field; `unclaimed`: ids of streams that belong to no
+    field.
     """
 
     observation: Any
@@ -36,7 +37,7 @@ class SeparatedResult:
 
 
 def separate(value: Any, schema: Schema | Annotations, *, streamed: Streams = None) -> SeparatedResult:
-    """Collect artifacts and sources from the whole result, then redact it for the model."""
+    """Collect artifacts and sources from the complete result, then redact it for the model."""
     annotations = read_annotations(schema)
     names = _StreamNames(annotations, streamed)
     observation = _redacted(value, annotations, names)
@@ -44,7 +45,10 @@ def separate(value: Any, schema: Schema | Annotations, *, streamed: Streams = No
 
 
 def redact(value: Any, schema: Schema | Annotations, *, streamed: Streams = None) -> Any:
-    """Return `value` with a placeholder for every marked value; null stays null. The input is not changed, unmarked parts are shared."""
+    """Return `value` with a placeholder for each annotated value; null stays null.
+
+    The input is not changed; other parts are shared.
+    """
     annotations = read_annotations(schema)
     return _redacted(value, annotations, _StreamNames(annotations, streamed))
 
@@ -61,7 +65,10 @@ def _redacted(value: Any, annotations: Annotations, names: "_StreamNames") -> An
 
 
 def collect(value: Any, schema: Schema | Annotations) -> dict[str, Any]:
-    """Return every marked value under its dotted path; a null too, a placeholder not. Text that the schema calls binary becomes bytes."""
+    """Return each annotated value under its dotted path, including null but not placeholders.
+
+    Text declared as binary becomes bytes.
+    """
     found: dict[str, Any] = {}
 
     def keep(path: Path, marked: Any, nodes: list[Node]) -> Any:
@@ -74,7 +81,7 @@ def collect(value: Any, schema: Schema | Annotations) -> dict[str, Any]:
 
 
 def restore(observation: Any, artifacts: Mapping[str, Any]) -> Any:
-    """Put artifacts, by value or by reference, back where a redacted observation shows their placeholders."""
+    """Replace the placeholders of a redacted observation by artifacts, as values or as references."""
     return _restored(observation, artifacts, ()) if artifacts else observation
 
 
@@ -90,7 +97,7 @@ def _restored(value: Any, artifacts: Mapping[str, Any], path: Path) -> Any:
 
 
 class _Walk:
-    """Goes through one value and lets `visit` replace what is marked."""
+    """Walks through one value and lets `visit` replace annotated values."""
 
     def __init__(self, visit: Callable[[Path, Any, list[Node]], Any]) -> None:
         self._visit = visit
@@ -114,7 +121,7 @@ class _Walk:
 
 
 class _StreamNames:
-    """Which stream id belongs to which field: the declared one, else one of the call's that nobody declared or claimed yet."""
+    """The stream of each field: the declared one, otherwise one of the call's streams that no field declares or uses yet."""
 
     def __init__(self, annotations: Annotations, streamed: Streams) -> None:
         self._streamed = streamed
@@ -131,7 +138,7 @@ class _StreamNames:
         return name
 
     def unclaimed(self) -> tuple[str, ...]:
-        """The streams that belong to no field."""
+        """Return the streams that belong to no field."""
         claimed = set(self.claimed.values())
         return tuple(stream for stream in dict.fromkeys(self._streamed or ()) if stream not in claimed)
 
@@ -149,7 +156,7 @@ class _StreamNames:
 
 
 def _meant(value: Any, nodes: list[Node]) -> Any:
-    """Return the bytes that a text stands for where the schema says that it is binary."""
+    """Return the bytes of a text that its schema declares as binary; other values as they are."""
     if isinstance(value, str) and any(node.binary for node in nodes):
         raw = declared_bytes(value)
         return value if raw is None else raw

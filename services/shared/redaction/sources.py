@@ -1,7 +1,7 @@
-"""Find the sources in a tool's result: objects whose model is marked `produces_sources`, at any depth.
+"""Extract the sources from a tool's result: objects whose model is annotated `produces_sources`, at any depth.
 
-`source_field` on a property names the field of `Source` that it fills; without it equal names fill each other. A source without a title
-is none. A field of the wrong type is left out, the rest stays.
+`source_field` on a property names the field of `Source` that it fills; without it, equal names match. A source needs a
+title. A field of the wrong type is left out, the others stay.
 """
 
 import math
@@ -16,11 +16,11 @@ from services.shared.redaction.plain import well_formed
 from services.shared.redaction.views import MAX_DEPTH, View, Views
 
 TEXT_CHARACTERS = 4096
-"""The longest text of a source; a longer snippet is cut, since sources travel inside messages."""
+"""The longest text of a source. A longer snippet is cut, since sources travel in messages."""
 
 
 def extract_sources(value: Any, schema: Schema | Annotations) -> list[Source]:
-    """Return the sources of a result in reading order, each (title, url, snippet) once, together within 128 KiB."""
+    """Return the sources of a result in reading order, each (title, url, snippet) once, in total at most 128 KiB."""
     found = unique_sources(_walk(Views(), value, [read_annotations(schema).root], 0))
     room = EVENT_INLINE_BYTES
     kept = []
@@ -33,7 +33,7 @@ def extract_sources(value: Any, schema: Schema | Annotations) -> list[Source]:
 
 
 def unique_sources(sources: Iterable[Source]) -> list[Source]:
-    """Drop repetitions: of sources with the same title, url and snippet the first stays, whatever their scores."""
+    """Drop repetitions: among sources with equal title, url and snippet the first stays, whatever their scores."""
     kept: dict[tuple[str, str | None, str | None], Source] = {}
     for source in sources:
         kept.setdefault((source.title, source.url, source.snippet), source)
@@ -41,7 +41,7 @@ def unique_sources(sources: Iterable[Source]) -> list[Source]:
 
 
 def source_of(fields: Mapping[str, Any]) -> Source | None:
-    """Build a source from what a tool or the model gave; None without a title."""
+    """Build a source from fields of a tool or a model; None without a title."""
     title = _text(fields.get("title"))
     if title is None or not title.strip():
         return None
@@ -66,7 +66,10 @@ def _walk(views: Views, value: Any, nodes: list[Node], depth: int) -> Iterator[S
 
 
 def _fields(views: Views, value: Mapping[str, Any], view: View) -> dict[str, Any]:
-    """Map an object's declared properties to fields of Source; a renamed property that has a value counts before one of the same name."""
+    """Map an object's properties to fields of Source.
+
+    A property with `source_field` takes precedence over one of the same name.
+    """
     renamed: dict[str, Any] = {}
     same: dict[str, Any] = {}
     declared = dict.fromkeys(key for node in view.applying for key in node.properties)

@@ -1,8 +1,9 @@
 """Which subschemas apply to a value: all of `allOf` and `$ref`, and those members of a union that may fit.
 
-A member is excluded only when it certainly does not fit: another type, a different constant, a missing required name. Keywords that are
-not evaluated (`pattern`, `minimum`, `not` …) count as fitting, so doubt leads to more annotations, never to fewer. When no member fits,
-all of them apply. When the fitting members do not declare a name, the excluded ones decide.
+A member is excluded only when it certainly does not fit: another type, a different constant, a missing required name.
+Keywords that are not evaluated (`pattern`, `minimum`, `not` …) count as fitting, so doubt leads to more annotations,
+never to fewer. When no member fits, all of them apply. When the fitting members do not declare a name, the excluded
+ones decide.
 
 Rule: the work is linear in the value, whatever the schema is. A value beyond the bound is hidden as a whole.
 """
@@ -16,11 +17,11 @@ from services.shared.redaction.nodes import Node
 from services.shared.redaction.placeholders import is_placeholder
 
 MAX_DEPTH = 64
-"""Levels of nesting that are followed; what lies deeper is hidden as a whole where anything in it could be marked."""
+"""Levels of nesting that are followed. A deeper value is hidden as a whole if it could be annotated."""
 
 _FIRST_CHECKS = 100_000
 _CHECKS_PER_VALUE = 100
-"""How often subschemas are held against a value and its parts: so often at first, and so often for each part more."""
+"""Checks of a subschema against a value: this many at first, and this many more for each part of the value."""
 _UNKNOWN = Node(unknown=True, hides=True)
 
 _WHOLE_NUMBER = frozenset({"integer", "number"})
@@ -34,26 +35,26 @@ _TYPES: tuple[tuple[type | UnionType, frozenset[str]], ...] = (
     (Mapping, frozenset({"object"})),
     (list | tuple, frozenset({"array"})),
 )
-"""The names of a value's types; the first row that applies counts, and a value of no row may be anything."""
+"""The JSON types of a Python value. The first matching row counts; a value without a row may be anything."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The subschemas that apply to one value, and the members of unions that do not seem to."""
+    """The subschemas that apply to one value, and the union members that were excluded."""
 
     applying: list[Node]
     aside: list[Node]
 
 
 class Views:
-    """Answers for one value as a whole: judgements of its parts are remembered by identity, so make a new one for each value."""
+    """The views of one value and its parts. Results are cached by identity, so create one object per value."""
 
     def __init__(self) -> None:
         self._judged: dict[tuple[int, int], bool] = {}
         self._checks_left = _FIRST_CHECKS
 
     def of(self, nodes: list[Node], value: Any) -> View:
-        """Return what applies to `value` where `nodes` do."""
+        """Return the view of `value` for `nodes`."""
         self._checks_left += _CHECKS_PER_VALUE
         if self._checks_left < 0:
             return View([_UNKNOWN], [])
@@ -93,7 +94,7 @@ class Views:
         return found
 
     def fits(self, node: Node, value: Any, depth: int = 0) -> bool:
-        """Tell whether `value` may fit a subschema; False is certain."""
+        """Return whether `value` may fit a subschema; False is certain."""
         self._checks_left -= 1
         if node.never or not _plain_fits(node, value):
             return False

@@ -1,1 +1,1 @@
-"""One call of a tool, from its dispatch to its outcome."""
+"""One call of a tool, from its request to its outcome."""

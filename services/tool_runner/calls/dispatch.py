@@ -1,14 +1,15 @@
 """Call a tool, and return its result or raise the one reason why there is none.
 
-Rule 1: a request that may have reached the tool is repeated only if the tool is idempotent. Before the repetition all instances are asked
-who holds the call; an instance that holds it continues.
-Rule 2: silence and "no responders" count only while NATS is connected, and not shortly after a reconnect: tools reconnect too, and replies
-sent meanwhile are lost. So after a reconnect the instances are first asked who holds the call.
-Rule 3: the status of the run is checked again before each request when the last check is older than a second, because this process may
-have been suspended.
-Rule 4: a tool that announces its heartbeat interval is missed after three of them; of any other tool `timeout_s` is the longest silence.
-A tool that has not replied yet is asked early whether it holds the call: where instances answer that question and none holds it, the
-call is lost.
+Rule 1: a request that may have reached the tool is repeated only if the tool is idempotent. Before the repetition all
+instances are asked who holds the call; an instance that holds it continues.
+Rule 2: silence and "no responders" count only while NATS is connected, and not shortly after a reconnect: tools
+reconnect too, and replies sent meanwhile are lost. So after a reconnect the instances are first asked who holds the
+call.
+Rule 3: the status of the run is checked again before each request when the last check is older than a second, because
+this process may have been suspended.
+Rule 4: a tool that announces its heartbeat interval is missed after three of them; of any other tool `timeout_s` is the
+longest silence. A tool that has not replied yet is asked early whether it holds the call: where instances answer that
+question and none holds it, the call is lost.
 """
 
 import asyncio
@@ -58,7 +59,10 @@ _MIN_START_S = 10.0
 
 
 class StatusCheck:
-    """The last check of a call and its time. `check` raises RunEnded or AlreadySettled when the tool must not be called."""
+    """The last check of a call and its time.
+
+    `check` raises RunEnded or AlreadySettled when the tool must not be called.
+    """
 
     def __init__(self, check: Callable[[], Awaitable[None]], checked_at: float) -> None:
         self._check = check
@@ -95,8 +99,8 @@ class Dispatcher:
     ) -> ResultBody:
         """Return the tool's result as unparsed JSON; the caller closes it.
 
-        `find_first`: the tool may have been called before. Raises CallFailed, RunEnded when the run ended meanwhile, and what `check`
-        raises.
+        `find_first`: the tool may have been called before. Raises CallFailed, RunEnded when the run ended meanwhile,
+        and what `check` raises.
         """
         channel = self.transport.open()
         watch = self.run_watches.watch(call.tenant, call.run_id, lambda: channel.put(CallEvent("run_ended")))

@@ -1,1 +1,1 @@
-"""How a tool is reached."""
+"""Transports to tool services."""

@@ -1,8 +1,8 @@
-"""Ask tools and hear what they say, for many calls over one subscription.
+"""Call tools over NATS: requests and replies of many calls over one subscription.
 
-Rule 1: every question has a reply subject of its own, so that the parts of two answers to the same call never mix.
-Rule 2: what waits in a channel is bounded in bytes: a tool that floods fails its own call and nobody else's.
-Rule 3: what comes after a call has its outcome is counted and ignored.
+Rule 1: each request has its own reply subject, so parts of two replies to the same call never mix.
+Rule 2: unprocessed replies are bounded in bytes: a tool that floods fails only its own call.
+Rule 3: replies after the outcome of a call are counted and ignored.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from services.messaging.connection import Bus
 logger = structlog.get_logger(__name__)
 
 Kind = ReplyKind | Literal["no_responders", "service_error", "flood", "reconnected", "run_ended"]
-"""What tools say; then what happens around a call: nobody listens, a micro library's error, too much, our own connection, the run."""
+"""What tools send; then events around a call: no responders, a micro library's error, too many bytes, a reconnect, the run's end."""
 
 _KINDS = frozenset(get_args(ReplyKind))
 _ERROR_HEADER = "Nats-Service-Error"
@@ -38,7 +38,7 @@ class CallEvent:
 
 
 class CallChannel:
-    """All questions about one call, and what comes back."""
+    """The requests of one call and the events that answer them."""
 
     def __init__(self, transport: "NatsTransport", max_waiting_bytes: int) -> None:
         self._transport = transport
@@ -49,7 +49,7 @@ class CallChannel:
         self.keys: list[str] = []
 
     async def send(self, subject: str, body: bytes) -> str | None:
-        """Put a question and return its key; None when it was certainly not sent, since we are not connected."""
+        """Send a request and return its key; None when it was certainly not sent, because NATS is not connected."""
         key = self._transport.new_key(self)
         self.keys.append(key)
         return key if await self._transport.send(subject, body, key) else None
@@ -85,12 +85,12 @@ class CallChannel:
         self._has_events.set()
 
     def close(self) -> None:
-        """Hear nothing more."""
+        """Stop receiving events."""
         self._transport.forget(self)
 
 
 class NatsTransport:
-    """The one subscription behind all conversations of this process."""
+    """The subscription that all channels of this process share."""
 
     def __init__(self, bus: Bus, max_waiting_bytes: int) -> None:
         self._bus = bus
@@ -99,10 +99,10 @@ class NatsTransport:
         self._channels: dict[str, CallChannel] = {}
         self._inbox = ""
         self.late = 0
-        """Replies that came after their call had its outcome."""
+        """Replies that came after the outcome of their call."""
 
     async def start(self) -> "NatsTransport":
-        """Listen."""
+        """Subscribe."""
         self._inbox = self._bus.nc.new_inbox() + "."
         await self._bus.nc.subscribe(self._inbox + "*", cb=self._on_message)
         self._bus.on_reconnect.append(self._on_reconnect)
@@ -113,7 +113,7 @@ class NatsTransport:
         return CallChannel(self, self._max_waiting_bytes)
 
     def new_key(self, channel: CallChannel) -> str:
-        """Give a question its key."""
+        """Return a new key for a request of the channel."""
         key = str(next(self._numbers))
         self._channels[key] = channel
         return key
@@ -124,7 +124,7 @@ class NatsTransport:
             self._channels.pop(key, None)
 
     async def send(self, subject: str, body: bytes, key: str) -> bool:
-        """Send one question; False when it was certainly not sent."""
+        """Send one request; False when it was certainly not sent."""
         try:
             await self._bus.nc.publish(subject, body, reply=self._inbox + key)
         except (NatsError, ConnectionError, OSError):
@@ -157,5 +157,5 @@ def _event_of(message: Msg, key: str) -> CallEvent:
     kind = headers.get(REPLY_HEADER, "result")
     if kind not in _KINDS:
         logger.debug("reply_of_unknown_kind", kind=kind[:40])
-        return CallEvent("heartbeat", b"{}", key)  # A newer tool says something that we do not know: at least it lives.
+        return CallEvent("heartbeat", b"{}", key)  # A newer tool sent an unknown kind: it is alive at least.
     return CallEvent(cast("Kind", kind), message.data, key, headers.get(PARTS_HEADER))

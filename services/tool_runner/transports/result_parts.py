@@ -1,6 +1,6 @@
-"""Put together what a tool ended its call with: a result in one piece or in parts, or a failure in its own words.
+"""Read the final reply of a call: a result in one message or in parts, or a failure in any form.
 
-Rule: parts beyond a few megabytes wait in a temporary file, so that memory does not grow with the results that are on their way.
+Rule: parts beyond a few megabytes are held in a temporary file, so memory does not grow with results in transit.
 """
 
 import tempfile
@@ -17,7 +17,7 @@ _MAX_MEMORY_BYTES = 4 << 20
 
 
 class ResultBody:
-    """What a tool answered, JSON still to be read. `size` counts its bytes; whoever has it closes it."""
+    """A tool's result as unparsed JSON. `size`: its bytes. The caller closes it."""
 
     def __init__(self, data: bytes = b"") -> None:
         self.size = len(data)
@@ -34,21 +34,21 @@ class ResultBody:
         self.count += 1
 
     def read(self) -> bytes:
-        """Return all of it."""
+        """Return all bytes."""
         if self._file is None:
             return self._data
         self._file.seek(0)
         return self._file.read()
 
     def close(self) -> None:
-        """Let it go."""
+        """Release the bytes."""
         self._data = b""
         if self._file is not None:
             self._file.close()
 
 
 class ResultParts:
-    """The parts of one call's result, apart for each question: two copies that answer do not mix."""
+    """The parts of one call's result, by request, so that replies of two instances do not mix."""
 
     def __init__(self, tool: str, max_bytes: int) -> None:
         self._tool = tool
@@ -56,13 +56,13 @@ class ResultParts:
         self._parts: dict[str, ResultBody] = {}
 
     def add(self, event: CallEvent) -> None:
-        """Keep a part. Raises ResultTooLarge."""
+        """Append a part. Raises ResultTooLarge."""
         result = self._parts.setdefault(event.key, ResultBody())
         self._check(result.size + len(event.data))
         result.add(event.data)
 
     def joined(self, event: CallEvent) -> ResultBody | None:
-        """Return the result that `event` ends, or None when parts of it are missing. Raises ResultTooLarge."""
+        """Return the result that `event` completes, or None when parts are missing. Raises ResultTooLarge."""
         if event.parts is None:
             self._check(len(event.data))
             return ResultBody(event.data)
@@ -73,7 +73,7 @@ class ResultParts:
         return None
 
     def close(self) -> None:
-        """Close results that never became complete."""
+        """Close incomplete results."""
         for result in self._parts.values():
             result.close()
 
@@ -83,7 +83,7 @@ class ResultParts:
 
 
 def failure_of(event: CallEvent) -> ToolFailure:
-    """Read a failure, whatever its form: ours, an error of a micro library, or just words."""
+    """Parse a failure in any form: ours, a micro library's error, or plain text."""
     if event.kind == "service_error":
         return ToolFailure(reason=event.data.decode(errors="replace")[:_MAX_REASON_CHARACTERS])
     try:
