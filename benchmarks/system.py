@@ -22,7 +22,7 @@ from nats.aio.msg import Msg
 
 from benchmarks import bare
 from benchmarks.script import Script
-from contracts import subjects
+from contracts import keys, subjects
 from contracts.events import RunStarted, Step, Terminal
 from contracts.ids import new_id
 from contracts.records import Record
@@ -61,7 +61,7 @@ class System:
 
     async def start(self) -> "System":
         """Hear of the end of runs from their index: one message per run, so that listening costs next to nothing."""
-        await self.bus.nc.subscribe(f"$KV.{subjects.RUNS_BUCKET}.{subjects.runs_of(TENANT)}", cb=self._on_status)
+        await self.bus.nc.subscribe(f"$KV.{keys.RUNS_BUCKET}.{keys.runs_of(TENANT)}", cb=self._on_status)
         await self.bus.barrier()
         return self
 
@@ -165,7 +165,7 @@ async def _until_tools_are_known(system: System) -> None:
     """Runs pin the tools that are there when they are opened."""
     async with asyncio.timeout(_WAIT_S):
         for tool in ("instant", "once", PLAIN):
-            while (await system.bus.last(f"KV_{subjects.CATALOGUE_BUCKET}", f"$KV.{subjects.CATALOGUE_BUCKET}.tool.{tool}")) is None:  # noqa: ASYNC110
+            while (await system.bus.last(f"KV_{keys.CATALOGUE_BUCKET}", f"$KV.{keys.CATALOGUE_BUCKET}.tool.{tool}")) is None:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         while True:
             try:

@@ -5,7 +5,7 @@ or `failure` with a `Fault` as body; an artifact that is unknown and one of some
 
 | subject | request | answer |
 | --- | --- | --- |
-| artifact.put | the bytes, at most INLINE_BYTES; header ARTIFACT_HEADER: PutArtifact | ArtifactRef |
+| artifact.put | the bytes, at most MAX_PUT_BYTES; header ARTIFACT_HEADER: PutArtifact | ArtifactRef |
 | artifact.open | PutArtifact | UploadOpened: where the bytes go, or the reference if it is stored already |
 | artifact.chunk.<copy> | the next CHUNK_BYTES; headers UPLOAD_HEADER, SEQ_HEADER (from 0) | ChunkTaken; the last one brings the reference |
 | artifact.get | GetArtifact | the bytes asked for, at most CHUNK_BYTES; header ARTIFACT_HEADER: ArtifactRef |
@@ -26,16 +26,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from .base import Message
+from .limits import CHUNK_BYTES, MAX_PIECES
 
 ARTIFACT_HEADER, UPLOAD_HEADER, SEQ_HEADER, DIRECT_HEADER = "Runwire-Artifact", "Runwire-Upload", "Runwire-Seq", "Runwire-Direct"
-INLINE_BYTES = 2 << 20
-"""What is not larger travels in the request itself."""
-CHUNK_BYTES = 2 << 20
-"""Every chunk of an upload but its last, and the longest range of one get. docs/decisions/0007 says why."""
-DIRECT_BYTES = 128 << 10
-"""Fewer are not worth the way to the S3 server itself. docs/decisions/0007 says why."""
-MAX_PIECES = 10_000
-"""A stream of pieces breaks beyond them."""
 
 JsonType = Literal["dict", "list", "str", "int", "float", "bool", "bytes"]
 ArtifactId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", description="UUIDv7, 32 lower-case hexadecimal digits")]
@@ -116,7 +109,7 @@ class GetArtifact(HeadArtifact):
 
     offset: int = Field(default=0, ge=0)
     length: int = Field(default=CHUNK_BYTES, ge=0, le=CHUNK_BYTES)
-    direct: bool = Field(default=False, description="the caller would read DIRECT_BYTES or more from the S3 server itself")
+    direct: bool = Field(default=False, description="the caller would read MIN_DIRECT_BYTES or more from the S3 server itself")
 
 
 class StoredArtifact(Message):

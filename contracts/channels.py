@@ -1,6 +1,6 @@
 """Every subject as a description: its address, who sends and who receives there, and what. `contracts/asyncapi.json` is made from it.
 
-Rule 1: everything that `subjects` builds is described here, or named in `NO_SUBJECTS`; a test compares.
+Rule 1: everything that `subjects` and `keys` build is described here, or named in `NO_SUBJECTS`; a test compares.
 Rule 2: this is data: it builds no subject and is imported by no service.
 """
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from . import artifacts, images, inbox, records, runs, subjects, tools
+from . import artifacts, images, inbox, keys, records, runs, subjects, tools
 from .faults import Fault
 
 PLANNER, TOOL_RUNNER, GATEWAY, STORE = "planner", "tool_runner", "gateway", "artifact_store"
@@ -28,10 +28,6 @@ NO_SUBJECTS = frozenset(
     {
         "called_tool",
         "calls_consumer",
-        "checked_id",
-        "checked_message",
-        "checked_tenant",
-        "checked_tool",
         "object_key",
         "of_run",
         "place",
@@ -39,7 +35,7 @@ NO_SUBJECTS = frozenset(
         "tenant_of",
     }
 )
-"""What else `subjects` gives out: the name of a consumer, names that it has checked, keys of the S3 bucket, and lists of the below."""
+"""What else `subjects` and `keys` return: the name of a consumer, keys of the S3 bucket, and lists of subjects described below."""
 
 PARAMETERS = {
     "artifact": "id of an artifact: 32 lower-case hexadecimal digits",
@@ -80,8 +76,8 @@ class Body:
 class Channel:
     """One family of subjects.
 
-    `built_by` names the functions and constants of `subjects` that give it, or a pattern over it. `kept_in` is a stream or the stream of a
-    bucket; `queue` is then the consumer that receives in turn, else the queue group.
+    `built_by` names the functions and constants of `subjects` and `keys` that return it, or a pattern over it. `kept_in` is a stream, or
+    that of a bucket; `queue` is then the consumer that receives in turn, else the queue group.
     """
 
     name: str
@@ -245,7 +241,7 @@ OF_ARTIFACTS = (
     _asks("assemble", "ARTIFACT_ASSEMBLE", (TOOL_RUNNER,), _model(artifacts.AssembleStream), _model(artifacts.AssembledStream)),
 )  # fmt: skip
 
-_CATALOGUE, _RUNS, _ARTIFACTS = subjects.CATALOGUE_BUCKET, subjects.RUNS_BUCKET, subjects.ARTIFACTS_BUCKET
+_CATALOGUE, _RUNS, _ARTIFACTS = keys.CATALOGUE_BUCKET, keys.RUNS_BUCKET, keys.ARTIFACTS_BUCKET
 _LIVES = {"Nats-TTL": "seconds; the entry is gone unless it is written again"}
 _SPEC, _LIVE_SPEC = _model(tools.ToolSpec), Body("LiveToolSpec", tools.ToolSpec, headers=_LIVES)
 _REFUSED, _PROFILE = Body("RefusedTool", tools.RefusedTool, headers=_LIVES), Body("ModelProfile", images.ModelProfile, headers=_LIVES)

@@ -8,7 +8,7 @@ import hashlib
 import os
 import time
 
-from .subjects import InvalidName, checked_id
+from .names import InvalidName, checked_id
 
 __all__ = ["InvalidName", "checked_id", "image_id", "new_id", "run_id_for_key"]
 

@@ -1,34 +1,26 @@
-"""Every subject and every key, built and parsed in one place.
+"""Every NATS subject, built and parsed here and nowhere else. Keys of buckets are in `keys`.
 
-Rule 1: nobody else writes or splits a subject. A name that comes from outside is checked here, or it does not reach the server.
+Rule 1: no other module writes or splits a subject. A name from outside is checked (`names`) before it reaches the server.
 Rule 2: what is not well-formed is refused with `InvalidName`: wildcards, dots, spaces, control characters, empty, too long, not ASCII.
-Rule 3: what is built here is described in `channels`, from which `asyncapi.json` is made.
+Rule 3: what is built here is described in `channels`, from which `asyncapi.json` is generated.
 Rule 4: two exact subjects per run (`log`, `stream`), never one per event type: an exact read costs the same at a million messages.
 
-Who writes each of them and who reads it, and which stream keeps it: docs/architecture.md#subjects-and-streams.
+Who writes each of them and who reads it, and which stream stores it: docs/architecture.md#subjects-and-streams.
 """
 
-import hashlib
 import re
 from dataclasses import dataclass
 
-_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
-_TENANT = re.compile(r"[a-z0-9_-]{1,64}", re.ASCII)
-_TOOL = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
-_MESSAGE = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
-_DIGEST = re.compile(r"[0-9a-f]{24}", re.ASCII)
+from .names import InvalidName, checked, checked_id, checked_message, checked_tenant, checked_tool, shortened
+
 _STREAM = re.compile(r"[A-Z]{1,32}", re.ASCII)
 _ANY_STREAM = re.compile(r"[A-Z]{1,32}|KV_[a-z]{1,32}", re.ASCII)
-_PLACE = re.compile(r"([0-9a-f]{32}|-)\.([0-9a-f]{32}|-)", re.ASCII)
-_BLOB = re.compile(r"[0-9a-f]{64}(-[1-9][0-9]{0,8})?", re.ASCII)
-_SHOWN = 40
 
 DEFAULT_TENANT = "default"
 """The tenant of a caller on loopback who shows no key."""
 
 REQUESTS, INBOX, RUNS, CALLS, TIMERS, DEAD = "REQUESTS", "INBOX", "RUNS", "CALLS", "TIMERS", "DEAD"
 HANDLINGS = "HANDLINGS"
-CATALOGUE_BUCKET, RUNS_BUCKET, ARTIFACTS_BUCKET = "catalogue", "runs", "artifacts"
 
 _STREAMS = {
     "request": REQUESTS,
@@ -56,47 +48,10 @@ DUE_IN_INBOX = "inbox.{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}"
 """Where INBOX puts what it takes from ALL_DUE."""
 ALL_DEAD = "dead.>"
 ALL_HANDLINGS = "handling.*.*"
-ALL_SPECS, ALL_TOOLS, ALL_REFUSED, ALL_MODELS = "spec.*", "tool.*", "refused.*", "model.*"
-ALL_DELETIONS = "deleted.*.*"
 
 ARTIFACT_PUT, ARTIFACT_OPEN, ARTIFACT_GET, ARTIFACT_HEAD = "artifact.put", "artifact.open", "artifact.get", "artifact.head"
 ARTIFACT_LIST, ARTIFACT_DELETE, ARTIFACT_PRESIGN = "artifact.list", "artifact.delete", "artifact.presign"
 ARTIFACT_ASSEMBLE = "artifact.assemble"
-ARTIFACT_OWNER_KEY = "owner"
-"""The key, in the bucket of artifacts, of the mark that lies in the S3 bucket too."""
-
-
-class InvalidName(ValueError):
-    """A name cannot be part of a subject or key: it says which name, and what form is expected."""
-
-
-def _checked(pattern: re.Pattern[str], what: str, value: object) -> str:
-    if isinstance(value, str) and pattern.fullmatch(value):
-        return value
-    shown = repr(value)
-    if len(shown) > _SHOWN:
-        shown = shown[:_SHOWN] + "…"
-    raise InvalidName(f"{shown} is not a {what}: expected {pattern.pattern}")
-
-
-def checked_id(value: object) -> str:
-    """Return `value` if it is the id of a run or artifact, else raise InvalidName."""
-    return _checked(_ID, "valid id", value)
-
-
-def checked_tenant(value: object) -> str:
-    """Return `value` if it is a tenant's name, else raise InvalidName."""
-    return _checked(_TENANT, "tenant name", value)
-
-
-def checked_tool(value: object) -> str:
-    """Return `value` if it is a tool's name, else raise InvalidName."""
-    return _checked(_TOOL, "tool name", value)
-
-
-def checked_message(value: object) -> str:
-    """Return `value` if it may name a message of a run (a call id, a timer), else raise InvalidName."""
-    return _checked(_MESSAGE, "message name", value)
 
 
 def request(tenant: str, run: str) -> str:
@@ -211,74 +166,23 @@ def due(tenant: str, run: str, message: str) -> str:
 
 def dead(stream_name: str) -> str:
     """Where messages of a stream are kept that could not be processed."""
-    return f"dead.{_checked(_STREAM, 'stream name', stream_name)}"
+    return f"dead.{checked(_STREAM, 'stream name', stream_name)}"
 
 
 def handlings(stream_name: str, sequence: int) -> str:
     """Where it is counted how often the handling of a message of a stream was begun."""
-    return f"handling.{_checked(_STREAM, 'stream name', stream_name)}.{int(sequence)}"
+    return f"handling.{checked(_STREAM, 'stream name', stream_name)}.{int(sequence)}"
 
 
 def probe(stream_name: str) -> str:
     """Where a service tries whether a stream or bucket stores; nobody reads it."""
-    return f"probe.{_checked(_ANY_STREAM, 'stream name', stream_name)}"
+    return f"probe.{checked(_ANY_STREAM, 'stream name', stream_name)}"
 
 
 def stream_of(subject_name: str) -> str | None:
     """The stream or bucket that keeps what is published on a subject; None where none does."""
     kind, _, rest = subject_name.partition(".")
     return f"KV_{rest.partition('.')[0]}" if kind == "$KV" else _STREAMS.get(kind)
-
-
-def tool_key(name: str) -> str:
-    """The catalogue's key of a live tool; it expires when the tool is gone."""
-    return f"tool.{checked_tool(name)}"
-
-
-def refused_key(name: str) -> str:
-    """The catalogue's key of a tool that announces itself and is not taken; it expires when it does so no longer."""
-    return f"refused.{checked_tool(name)}"
-
-
-def spec_key(digest: str) -> str:
-    """The catalogue's key of a tool's specification; runs pin it, so it stays."""
-    return f"spec.{_checked(_DIGEST, 'digest', digest)}"
-
-
-def model_key(name: str) -> str:
-    """The catalogue's key of a model's profile: its name, with `=XX` for each byte that keys do not take."""
-    return "model." + re.sub(rb"[^A-Za-z0-9_/-]", lambda found: b"=%02X" % found[0][0], name.encode("utf-8", "surrogatepass")).decode()
-
-
-def run_key(tenant: str, requested_at: int, run: str) -> str:
-    """The run's key in the index; keys of a tenant sort by the time of the request (`requested_at` in Unix ms)."""
-    return f"{checked_tenant(tenant)}.{requested_at:012x}{checked_id(run)}"
-
-
-def parse_run_key(key: str) -> tuple[str, str]:
-    """Return tenant and run of a key in the index, or raise InvalidName."""
-    tenant, _, rest = key.partition(".")
-    if not re.fullmatch(r"[0-9a-f]{12}", rest[:12], re.ASCII):
-        raise InvalidName(f"{key[:_SHOWN]!r} is not the key of a run")
-    return checked_tenant(tenant), checked_id(rest[12:])
-
-
-def runs_of(tenant: str) -> str:
-    """All keys of a tenant in the index of runs."""
-    return f"{checked_tenant(tenant)}.*"
-
-
-def deletion_key(tenant: str, run: str) -> str:
-    """The key, in the index of runs, of a run's deletion; three tokens, so it is none of a tenant's runs."""
-    return f"deleted.{checked_tenant(tenant)}.{checked_id(run)}"
-
-
-def parse_deletion(subject: str) -> tuple[str, str]:
-    """Return tenant and run of a deletion's subject in the bucket, or raise InvalidName."""
-    tenant, _, run = subject.removeprefix(f"$KV.{RUNS_BUCKET}.deleted.").partition(".")
-    if subject != f"$KV.{RUNS_BUCKET}.{deletion_key(tenant, run)}":
-        raise InvalidName(f"{subject[:_SHOWN]!r} is not the subject of a deletion")
-    return tenant, run
 
 
 def everything_of(tenant: str, run: str) -> list[tuple[str, str]]:
@@ -299,73 +203,6 @@ def everything_of(tenant: str, run: str) -> list[tuple[str, str]]:
 def artifact_chunk(copy: str) -> str:
     """Where one copy of the artifact store takes the chunks of uploads that it has opened."""
     return f"artifact.chunk.{checked_id(copy)}"
-
-
-def reference_key(tenant: str, artifact: str) -> str:
-    """The reference to an artifact, in the bucket of artifacts."""
-    return f"ref.{checked_tenant(tenant)}.{checked_id(artifact)}"
-
-
-def blob_key(tenant: str, name: str) -> str:
-    """Who holds the blob `name`: its SHA-256, with a number where the same bytes are kept more than once."""
-    return f"blob.{checked_tenant(tenant)}.{_checked(_BLOB, 'blob name', name)}"
-
-
-def parse_blob_key(key: str) -> tuple[str, str]:
-    """Return tenant and name of a blob from its record's key, or raise InvalidName."""
-    _, tenant, name = (*key.split("."), "", "")[:3]
-    if key != blob_key(tenant, name):
-        raise InvalidName(f"{key[:_SHOWN]!r} is not the key of a blob's record")
-    return tenant, name
-
-
-def is_blob_key(key: str) -> bool:
-    """Whether a key of the bucket of artifacts is that of a blob's record."""
-    return key.startswith("blob.")
-
-
-def is_place_key(key: str) -> bool:
-    """Whether a key of the bucket of artifacts is an entry of a session or run."""
-    return key.startswith("list.")
-
-
-def object_key(tenant: str, name: str) -> str:
-    """Where the bytes of a blob lie in the S3 bucket: of [a-z0-9/_-] only, since servers differ on everything else."""
-    return f"{checked_tenant(tenant)}/{_checked(_BLOB, 'blob name', name)[:2]}/{name}"
-
-
-def parse_object_key(key: str) -> tuple[str, str]:
-    """Return tenant and name of a blob, or raise InvalidName."""
-    tenant, _, rest = key.partition("/")
-    name = rest.partition("/")[2]
-    if key != object_key(tenant, name):
-        raise InvalidName(f"{key[:_SHOWN]!r} is not the key of a blob")
-    return tenant, name
-
-
-def place(session: str | None, run: str | None) -> str:
-    """Where an artifact belongs, as two tokens. A session's name is the caller's own text, so its digest stands for it."""
-    in_session = "-" if session is None else hashlib.sha256(session.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-    return f"{in_session}.{checked_id(run) if run else '-'}"
-
-
-def place_key(tenant: str, where: str, artifact: str) -> str:
-    """An artifact's entry among those of its session and run; `where` comes from `place`."""
-    return f"list.{checked_tenant(tenant)}.{_checked(_PLACE, 'place', where)}.{checked_id(artifact)}"
-
-
-def parse_place_key(key: str) -> tuple[str, str]:
-    """Return tenant and artifact of an entry, or raise InvalidName."""
-    _, tenant, session, run, artifact = (*key.split("."), "", "", "", "", "")[:5]
-    if key != place_key(tenant, f"{session}.{run}", artifact):
-        raise InvalidName(f"{key[:_SHOWN]!r} is not the key of an entry")
-    return tenant, artifact
-
-
-def places_of(tenant: str, session: str | None, run: str | None) -> str:
-    """The pattern of all entries of a session, of a run, or of a run in a session (the fastest); of the tenant if neither is given."""
-    in_session, in_run = place(session, run).split(".")
-    return f"list.{checked_tenant(tenant)}.{in_session if session is not None else '*'}.{in_run if run else '*'}.*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,4 +233,4 @@ def parse(subject: str) -> Address:
             return Address(kind, checked_tenant(tenant), checked_id(run), checked_tool(name))
         case "emit" | "run", [tenant, run, "log" | "stream" as name]:
             return Address(kind, checked_tenant(tenant), checked_id(run), name)
-    raise InvalidName(f"{subject[:_SHOWN]!r} is not a subject of a run")
+    raise InvalidName(f"{shortened(subject)!r} is not a subject of a run")

@@ -8,9 +8,41 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING or find_spec("runwire._contracts") is None:
-    from contracts import actions, artifacts, events, faults, health, ids, images, inbox, payload, records, runs, subjects, tools
+    from contracts import (
+        actions,
+        artifacts,
+        events,
+        faults,
+        health,
+        ids,
+        images,
+        inbox,
+        limits,
+        names,
+        payload,
+        records,
+        runs,
+        subjects,
+        tools,
+    )
 else:
-    from runwire._contracts import actions, artifacts, events, faults, health, ids, images, inbox, payload, records, runs, subjects, tools
+    from runwire._contracts import (
+        actions,
+        artifacts,
+        events,
+        faults,
+        health,
+        ids,
+        images,
+        inbox,
+        limits,
+        names,
+        payload,
+        records,
+        runs,
+        subjects,
+        tools,
+    )
 
 __all__ = [
     "actions",
@@ -21,6 +53,8 @@ __all__ = [
     "ids",
     "images",
     "inbox",
+    "limits",
+    "names",
     "payload",
     "records",
     "runs",

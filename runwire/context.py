@@ -11,14 +11,13 @@ from typing import Any, Protocol
 from pydantic import ValidationError
 from pydantic_core import to_json
 
+from ._vocabulary import limits
 from ._vocabulary import tools as wire
 
 _FORMS = {
     "stream_id": "it is up to 128 letters, digits, `_`, `-` and `.`, the last two not first",
     "artifact_type": "it is a word such as `echarts`, or a media type such as `audio/wav`",
 }
-MAX_PIECE_BYTES = 128 * 1024
-"""The most that one artifact chunk may weigh, as JSON."""
 
 
 class ToolError(Exception):
@@ -81,6 +80,8 @@ def encode_piece(stream_id: str, seq: int, chunk: Any, *, done: bool, artifact_t
         body = to_json(piece, inf_nan_mode="constants")
     except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"a chunk of {stream_id!r} is no JSON: {error}") from error
-    if len(body) > MAX_PIECE_BYTES:
-        raise ValueError(f"a chunk of {stream_id!r} weighs {len(body)} bytes; at most {MAX_PIECE_BYTES} go at once, so emit smaller pieces")
+    if len(body) > limits.MAX_PIECE_BYTES:
+        raise ValueError(
+            f"a chunk of {stream_id!r} weighs {len(body)} bytes; at most {limits.MAX_PIECE_BYTES} go at once, so emit smaller pieces"
+        )
     return body

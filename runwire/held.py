@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, MutableMapping
 from typing import Any
 
+from ._vocabulary import limits
 from ._vocabulary import tools as wire
 from .context import encode_piece
 
@@ -23,7 +24,6 @@ Send = Callable[[str, Reply], Awaitable[None]]
 """Sends one reply to a reply subject; never raises."""
 
 _MAX_REPLAYED_BYTES = 4 << 20
-_PART_BYTES = 1 << 20
 _HEADROOM = 4096
 _FINISHED_S = 600
 _MAX_FINISHED = 1000
@@ -38,7 +38,7 @@ def reply_of(kind: wire.ReplyKind, body: bytes = b"", **headers: str) -> Reply:
 
 def result_replies(body: bytes, max_payload: int) -> list[Reply]:
     """Return the replies that carry a result: one, or parts of raw bytes and an empty result that counts them."""
-    size = min(_PART_BYTES, max_payload - _HEADROOM)
+    size = min(limits.PART_BYTES, max_payload - _HEADROOM)
     if len(body) <= size:
         return [reply_of("result", body)]
     parts = [reply_of("part", body[start : start + size]) for start in range(0, len(body), size)]

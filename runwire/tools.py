@@ -14,7 +14,7 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from ._vocabulary import subjects
+from ._vocabulary import names
 from ._vocabulary import tools as wire
 from .context import ToolContext, ToolError
 from .signatures import Signature, Undescribable, complaint
@@ -149,7 +149,7 @@ def tool(
     def decorate(function: Callable[..., Any]) -> Tool[..., Any]:
         signature = Signature(function)
         spec = wire.ToolSpec(
-            name=subjects.checked_tool(name or getattr(function, "__name__", "")),
+            name=names.checked_tool(name or getattr(function, "__name__", "")),
             description=desc if desc is not None else inspect.getdoc(function) or "",
             input_schema=signature.input_schema,
             output_schema=signature.output_schema,

@@ -21,7 +21,7 @@ from itertools import count
 
 from pydantic import Field, ValidationError
 
-from contracts import subjects
+from contracts import keys
 from contracts.base import Message
 from services.artifact_store.errors import EntryChanged, UnknownVersion
 from services.artifact_store.kv import KeyValueStore
@@ -62,12 +62,12 @@ class Claim:
     @property
     def key(self) -> str:
         """The record's key."""
-        return subjects.blob_key(self.tenant, self.name)
+        return keys.blob_key(self.tenant, self.name)
 
     @property
     def object_key(self) -> str:
         """The key of the bytes in the bucket."""
-        return subjects.object_key(self.tenant, self.name)
+        return keys.object_key(self.tenant, self.name)
 
 
 class Blobs:
@@ -118,7 +118,7 @@ class Blobs:
 
         Without a record: the sequence of its removal, or 0. Raises UnknownVersion.
         """
-        entry = await self._kv.read_from_leader(subjects.blob_key(tenant, name))
+        entry = await self._kv.read_from_leader(keys.blob_key(tenant, name))
         record = blob_record(entry.data)
         if entry.data and record is None:
             raise UnknownVersion
@@ -126,11 +126,11 @@ class Blobs:
 
     async def write(self, tenant: str, name: str, record: BlobRecord, *, after: int) -> int:
         """Write a record if `after` is its sequence, and return the new one. Raises EntryChanged."""
-        return await self._kv.write(subjects.blob_key(tenant, name), record.model_dump_json(by_alias=True).encode(), after=after)
+        return await self._kv.write(keys.blob_key(tenant, name), record.model_dump_json(by_alias=True).encode(), after=after)
 
     async def delete(self, tenant: str, name: str, *, after: int) -> None:
         """Delete a record if `after` is its sequence. Raises EntryChanged."""
-        await self._kv.delete(subjects.blob_key(tenant, name), after=after)
+        await self._kv.delete(keys.blob_key(tenant, name), after=after)
 
 
 def blob_record(data: bytes) -> BlobRecord | None:

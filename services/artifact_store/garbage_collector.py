@@ -16,8 +16,8 @@ from collections.abc import Callable
 
 import structlog
 
-from contracts import subjects
-from contracts.subjects import InvalidName
+from contracts import keys, subjects
+from contracts.names import InvalidName
 from services.artifact_store.blobs import BlobRecord, Blobs, BlobUser, blob_record, now
 from services.artifact_store.bucket import Bucket
 from services.artifact_store.bucket_owner import is_ours
@@ -81,7 +81,7 @@ class GarbageCollector:
         """Check every record once, and return how many blobs were deleted."""
         removed = 0
         async for entries in self._kv.pages():
-            records = [entry for entry in entries if entry.data and subjects.is_blob_key(entry.key)]
+            records = [entry for entry in entries if entry.data and keys.is_blob_key(entry.key)]
             for tenant, name, record, sequence, gone in await self._candidates(records):
                 with contextlib.suppress(EntryChanged):
                     removed += await self.release(tenant, name, record, sequence, gone)
@@ -91,7 +91,7 @@ class GarbageCollector:
     async def _candidates(self, entries: list[Entry]) -> list[tuple[str, str, BlobRecord, int, list[str]]]:
         """Return the records that seem to have users without a reference, with the ids of those users."""
         parsed = [(entry, record) for entry in entries if (record := blob_record(entry.data)) is not None]
-        found_records = [(*subjects.parse_blob_key(entry.key), record, entry.sequence) for entry, record in parsed]
+        found_records = [(*keys.parse_blob_key(entry.key), record, entry.sequence) for entry, record in parsed]
         due = [
             (tenant, artifact) for tenant, _, record, _ in found_records for artifact, user in record.users.items() if self._is_old(user)
         ]
@@ -160,7 +160,7 @@ class GarbageCollector:
 
         If the deletion fails, it may still happen later. So the record stays, and nobody may use the name again.
         """
-        await self._bucket.remove(subjects.object_key(tenant, name))
+        await self._bucket.remove(keys.object_key(tenant, name))
         await self._blobs.delete(tenant, name, after=sequence)
         logger.info("blob_removed", tenant=tenant, blob=name)
         return 1
@@ -179,7 +179,7 @@ class GarbageCollector:
             after = objects[-1].key
             for each in objects:
                 with contextlib.suppress(InvalidName, EntryChanged, UnknownVersion):
-                    tenant, name = subjects.parse_object_key(each.key)
+                    tenant, name = keys.parse_object_key(each.key)
                     if each.modified_at < now() - older_ms:
                         removed += await self._remove_orphan(tenant, name)
         return removed
@@ -188,7 +188,7 @@ class GarbageCollector:
         """Delete list entries without a reference that no blob record leads to."""
         async for entries in self._kv.pages():
             await self._references.remove_stale_listings(
-                [entry for entry in entries if entry.data and subjects.is_place_key(entry.key)], older_ms
+                [entry for entry in entries if entry.data and keys.is_place_key(entry.key)], older_ms
             )
             await asyncio.sleep(_PAUSE_S)
 

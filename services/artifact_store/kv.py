@@ -11,15 +11,15 @@ import base64
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from contracts import subjects
+from contracts import keys
 from services.artifact_store.errors import EntryChanged
 from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
 from services.messaging.errors import NOT_FOUND, WRONG_LAST_SEQUENCE, BusError, Refused, Unsure
 from services.shared.artifacts.errors import StorageUnavailable
 
-_STREAM = f"KV_{subjects.ARTIFACTS_BUCKET}"
-_PREFIX = f"$KV.{subjects.ARTIFACTS_BUCKET}."
+_STREAM = f"KV_{keys.ARTIFACTS_BUCKET}"
+_PREFIX = f"$KV.{keys.ARTIFACTS_BUCKET}."
 _ATTEMPTS = 3
 _RETRY_S = 0.1
 _DELETE_MARKER_TTL_S = 3600

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from contracts.artifacts import (
-    DIRECT_BYTES,
     ArtifactDeleted,
     ArtifactPage,
     ArtifactRef,
@@ -28,7 +27,8 @@ from contracts.artifacts import (
     PutArtifact,
     StoredArtifact,
 )
-from contracts.subjects import object_key, place
+from contracts.keys import object_key, place
+from contracts.limits import MIN_DIRECT_BYTES
 from services.artifact_store.blobs import Blobs, Claim, now
 from services.artifact_store.bucket import Bucket
 from services.artifact_store.errors import BytesMissing, EntryChanged
@@ -167,7 +167,7 @@ class ArtifactStore:
         """
         reference = await self._references.resolve(asked)
         left = reference.ref.size - asked.offset
-        if asked.direct and left >= DIRECT_BYTES and self._settings.artifact_direct == "auto":
+        if asked.direct and left >= MIN_DIRECT_BYTES and self._settings.artifact_direct == "auto":
             url, seconds = self._bucket.inner_url(object_key(asked.tenant, reference.blob), _valid(reference.ref, _DIRECT_URL_S)[1])
             return reference.ref, PresignedUrl(url=url, expires_at=now() + seconds * 1000)
         length = min(asked.length, left)

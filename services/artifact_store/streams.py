@@ -18,9 +18,9 @@ from nats.aio.msg import Msg
 from pydantic import ValidationError
 
 from contracts import subjects
-from contracts.artifacts import INLINE_BYTES as REQUEST_BYTES
 from contracts.artifacts import ArtifactRef, AssembledStream, AssembleStream, HeadArtifact, PutArtifact
 from contracts.events import ArtifactChunk
+from contracts.limits import MAX_ARTIFACT_BYTES, MAX_INLINE_BYTES, MAX_PUT_BYTES
 from contracts.records import EVENTS_HEADER, Record
 from services.artifact_store.mime_types import HEAD_BYTES
 from services.artifact_store.store import ArtifactStore
@@ -29,7 +29,7 @@ from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
 from services.messaging.errors import Unsure
 from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge, StorageUnavailable
-from services.shared.redaction import ARTIFACT_FAILURE_BYTES, INLINE_BYTES, mime_type_of
+from services.shared.redaction import mime_type_of
 
 MAX_STREAMS = 32
 """Streams that are assembled at once. Further requests are refused with a retryable error."""
@@ -75,7 +75,7 @@ class Assembler:
         try:
             async with self._reading:
                 await self._gather(asked, buffer)
-                if buffer.wire_size <= INLINE_BYTES:
+                if buffer.wire_size <= MAX_INLINE_BYTES:
                     return await asyncio.to_thread(_inline, buffer)
             async with self._writing:
                 self._check_running()
@@ -134,7 +134,7 @@ class Assembler:
             artifact_type=buffer.artifact_type or None,
             ttl_s=asked.ttl_s,
         )
-        if put.size <= REQUEST_BYTES:
+        if put.size <= MAX_PUT_BYTES:
             return await self._store.put(put, await asyncio.to_thread(lambda: b"".join(buffer.chunks())))
         return await self._stream(put, buffer)
 
@@ -171,8 +171,8 @@ def _add(buffer: StreamBuffer, page: list[Msg], asked: AssembleStream) -> None:
             if piece.seq > buffer.count:
                 raise _missing(buffer)
             buffer.add(piece)
-            if buffer.size > ARTIFACT_FAILURE_BYTES:
-                raise ArtifactTooLarge(f"its pieces have more than {ARTIFACT_FAILURE_BYTES} bytes")
+            if buffer.size > MAX_ARTIFACT_BYTES:
+                raise ArtifactTooLarge(f"its pieces have more than {MAX_ARTIFACT_BYTES} bytes")
             if buffer.count == asked.pieces:
                 return
 

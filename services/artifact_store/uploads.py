@@ -16,8 +16,9 @@ from collections.abc import Iterator
 import structlog
 
 from contracts import subjects
-from contracts.artifacts import CHUNK_BYTES, ArtifactRef, ChunkTaken, PutArtifact, UploadOpened
+from contracts.artifacts import ArtifactRef, ChunkTaken, PutArtifact, UploadOpened
 from contracts.ids import new_id
+from contracts.limits import CHUNK_BYTES
 from services.artifact_store.blobs import Claim
 from services.artifact_store.mime_types import HEAD_BYTES
 from services.artifact_store.store import ArtifactStore

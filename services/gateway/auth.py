@@ -17,7 +17,7 @@ import secrets
 import sys
 from collections.abc import Mapping
 
-from contracts import subjects
+from contracts import names, subjects
 
 from .errors import Forbidden, KeyMissing, StartRefused
 from .settings import GatewaySettings
@@ -32,7 +32,7 @@ _PREFIX = "rw_"
 def new_key(tenant: str) -> tuple[str, str]:
     """Make a key: the key itself, for the caller, and the line `tenant sha256hex`, for the gateway. Raises InvalidName."""
     key = _PREFIX + secrets.token_urlsafe(32)
-    return key, f"{subjects.checked_tenant(tenant)} {_digest(key)}"
+    return key, f"{names.checked_tenant(tenant)} {_digest(key)}"
 
 
 def _digest(key: str) -> str:
@@ -111,8 +111,8 @@ def _parsed(line: str) -> tuple[str, str]:
     """Take a line apart. The complaints quote no value: somebody may have put the key itself there."""
     tenant, _, digest = line.partition(" ")
     try:
-        subjects.checked_tenant(tenant)
-    except subjects.InvalidName as error:
+        names.checked_tenant(tenant)
+    except names.InvalidName as error:
         raise StartRefused("A line of the API keys does not begin with a tenant's name: expected `tenant sha256hex`.") from error
     if not _DIGEST.fullmatch(digest.strip()):
         raise StartRefused(f"The API key of tenant {tenant} is not the SHA-256 of a key: expected 64 lower-case hexadecimal digits.")

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import structlog
 
-from contracts import subjects
+from contracts import keys
 from contracts.runs import RunDeletion
 from services.messaging.connection import Bus
 from services.messaging.errors import Refused, Unsure
@@ -17,8 +17,8 @@ from .errors import TryAgain
 
 logger = structlog.get_logger(__name__)
 
-_BUCKET = f"KV_{subjects.RUNS_BUCKET}"
-_PREFIX = f"$KV.{subjects.RUNS_BUCKET}."
+_BUCKET = f"KV_{keys.RUNS_BUCKET}"
+_PREFIX = f"$KV.{keys.RUNS_BUCKET}."
 
 
 class Deletions:
@@ -31,15 +31,15 @@ class Deletions:
         """Have a run deleted. Raises TryAgain when nobody knows whether it will be; repeating it is harmless."""
         data = RunDeletion(at=time.time_ns() // 1_000_000, requested_at=requested_at).model_dump_json().encode()
         try:
-            await self._bus.publish(_PREFIX + subjects.deletion_key(tenant, run), data)
+            await self._bus.publish(_PREFIX + keys.deletion_key(tenant, run), data)
         except (Refused, Unsure) as error:
             raise TryAgain("The message bus does not answer.") from error
         logger.info("run_deletion_requested", run_id=run, tenant=tenant)
 
     async def among(self, tenant: str, runs: Iterable[str]) -> frozenset[str]:
         """Return those of at most 1,024 runs that were deleted. Raises Unsure."""
-        keys = {_PREFIX + subjects.deletion_key(tenant, run): run for run in runs}
-        if not keys:
+        asked = {_PREFIX + keys.deletion_key(tenant, run): run for run in runs}
+        if not asked:
             return frozenset()
-        found = await (await self._bus.reader(_BUCKET)).latest(*keys)
-        return frozenset(keys[name] for each in found if each.data and (name := (each.headers or {}).get("Nats-Subject", "")) in keys)
+        found = await (await self._bus.reader(_BUCKET)).latest(*asked)
+        return frozenset(asked[name] for each in found if each.data and (name := (each.headers or {}).get("Nats-Subject", "")) in asked)

@@ -13,10 +13,11 @@ import orjson
 import structlog
 
 from contracts.artifacts import ArtifactRef
+from contracts.limits import MAX_HTTP_INLINE_BYTES
 from contracts.payload import FinalPayload
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed, StorageUnavailable
-from services.shared.redaction import HTTP_INLINE_BYTES, as_reference, from_blob
+from services.shared.redaction import as_reference, from_blob
 
 logger = structlog.get_logger(__name__)
 
@@ -78,7 +79,7 @@ def _wanted(artifacts: Mapping[str, Mapping[str, Any]], room: int) -> _Wanted:
     for tool, fields in artifacts.items():
         for path, value in fields.items():
             ref = as_reference(value)
-            if ref is not None and ref.json_type not in {None, "bytes"} and ref.size <= min(HTTP_INLINE_BYTES, room):
+            if ref is not None and ref.json_type not in {None, "bytes"} and ref.size <= min(MAX_HTTP_INLINE_BYTES, room):
                 wanted[tool, path] = ref
                 room -= ref.size
     return wanted
@@ -96,7 +97,7 @@ async def _with_values(
             try:
                 if is_away:
                     raise StorageUnavailable("it was not there for another one")
-                stored, body = await client.read(tenant, ref.artifact_id, limit=HTTP_INLINE_BYTES)
+                stored, body = await client.read(tenant, ref.artifact_id, limit=MAX_HTTP_INLINE_BYTES)
                 value = from_blob(body, stored)
                 orjson.dumps(value)
             except (ArtifactFailed, ValueError, TypeError) as error:

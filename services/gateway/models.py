@@ -5,7 +5,7 @@ A description stands there as long as a planner refreshes it. While there is non
 
 from pydantic import ValidationError
 
-from contracts import subjects
+from contracts import keys
 from contracts.images import ModelProfile
 from services.messaging.connection import Bus
 from services.shared.tool_catalogue import read_entries
@@ -24,7 +24,7 @@ class Models:
 
     async def known(self) -> list[ModelProfile]:
         """All profiles. Raises Unsure or Unavailable without NATS."""
-        entries, _ = await read_entries(self._bus, subjects.ALL_MODELS)
+        entries, _ = await read_entries(self._bus, keys.ALL_MODELS)
         found = [_parsed(message.data) for message in entries.values()]
         return [profile for profile in found if profile is not None]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from contracts import subjects
+from contracts import keys, names
 from contracts.runs import RunStatus, State
 from services.messaging.connection import Bus
 
@@ -23,7 +23,7 @@ from .errors import InvalidInput
 PAGE_CURSOR = r"^[A-Za-z0-9_-]{30}$"
 """A key's 22 bytes in base64url."""
 _KEY = re.compile(r"[0-9a-f]{44}", re.ASCII)
-_BUCKET = f"KV_{subjects.RUNS_BUCKET}"
+_BUCKET = f"KV_{keys.RUNS_BUCKET}"
 _READ_AT_ONCE = 100
 _MOST_READ = 1000
 """Values that one request looks at: with a filter that matches little the page is short, and its cursor goes on."""
@@ -49,10 +49,10 @@ class RunIndex:
         """Return up to `limit` runs after `cursor`. Raises InvalidInput and BusError."""
         before = _decoded(cursor) if cursor else None
         known = await self._keys(tenant)
-        keys = heapq.nlargest(_MOST_READ + 1, (key for key in known if (before is None or key < before) and _KEY.fullmatch(key)))
+        newest = heapq.nlargest(_MOST_READ + 1, (key for key in known if (before is None or key < before) and _KEY.fullmatch(key)))
         found: list[RunStatus] = []
-        for start in range(0, min(len(keys), _MOST_READ), _READ_AT_ONCE):
-            part = keys[start : start + _READ_AT_ONCE]
+        for start in range(0, min(len(newest), _MOST_READ), _READ_AT_ONCE):
+            part = newest[start : start + _READ_AT_ONCE]
             read = await asyncio.gather(*(self._read(tenant, key) for key in part))
             deleted = await self._deletions.among(tenant, [run.run_id for run in read if run is not None])
             for number, run in enumerate(read):
@@ -60,22 +60,22 @@ class RunIndex:
                     found.append(run)
                 if len(found) == limit:
                     at = start + number
-                    return Page(found, _encoded(keys[at]) if at + 1 < len(keys) else None)
-        return Page(found, _encoded(keys[_MOST_READ - 1]) if len(keys) > _MOST_READ else None)
+                    return Page(found, _encoded(newest[at]) if at + 1 < len(newest) else None)
+        return Page(found, _encoded(newest[_MOST_READ - 1]) if len(newest) > _MOST_READ else None)
 
     async def _keys(self, tenant: str) -> list[str]:
-        wanted = f"$KV.{subjects.RUNS_BUCKET}.{subjects.runs_of(tenant)}"
+        wanted = f"$KV.{keys.RUNS_BUCKET}.{keys.runs_of(tenant)}"
         prefix = wanted.removesuffix("*")
-        keys: list[str] = []
+        found: list[str] = []
         while True:
-            answer = await self._bus.api(f"STREAM.INFO.{_BUCKET}", {"subjects_filter": wanted, "offset": len(keys)})
+            answer = await self._bus.api(f"STREAM.INFO.{_BUCKET}", {"subjects_filter": wanted, "offset": len(found)})
             part = answer["state"].get("subjects") or {}
-            keys += [subject[len(prefix) :] for subject in part]
-            if not part or len(keys) >= answer.get("total", 0):
-                return keys
+            found += [subject[len(prefix) :] for subject in part]
+            if not part or len(found) >= answer.get("total", 0):
+                return found
 
     async def _read(self, tenant: str, key: str) -> RunStatus | None:
-        subject = f"$KV.{subjects.RUNS_BUCKET}.{subjects.checked_tenant(tenant)}.{key}"
+        subject = f"$KV.{keys.RUNS_BUCKET}.{names.checked_tenant(tenant)}.{key}"
         message = await self._bus.last(_BUCKET, subject, _ATTEMPTS)
         try:
             return RunStatus.model_validate_json(message.data) if message and message.data else None

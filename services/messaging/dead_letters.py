@@ -6,6 +6,7 @@ People read it; services never do.
 import structlog
 
 from contracts import subjects
+from contracts.limits import MAX_MESSAGE_BYTES
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery
 
@@ -13,7 +14,6 @@ logger = structlog.get_logger(__name__)
 
 REASON, SUBJECT, DELIVERIES = "Runwire-Dead-Reason", "Runwire-Dead-Subject", "Runwire-Dead-Deliveries"
 _MAX_REASON_CHARACTERS = 500
-_MAX_BODY_BYTES = 1 << 20
 
 
 def _header(text: str) -> str:
@@ -30,5 +30,5 @@ async def dead_letter(bus: Bus, delivery: Delivery, reason: str) -> None:
 async def dead_letter_bytes(bus: Bus, stream: str, subject: str, data: bytes, reason: str, message_id: str) -> None:
     """Store data in DEAD that was not delivered by a consumer: a log record, an announcement. Cut to 1 MiB."""
     headers = {REASON: _header(reason), SUBJECT: _header(subject)}
-    await bus.publish_surely(subjects.dead(stream), data[:_MAX_BODY_BYTES], message_id, headers)
+    await bus.publish_surely(subjects.dead(stream), data[:MAX_MESSAGE_BYTES], message_id, headers)
     logger.warning("message_dead_lettered", subject=subject, reason=reason)

@@ -10,7 +10,8 @@ from typing import Any
 
 import structlog
 
-from contracts import subjects
+from contracts import keys, subjects
+from contracts.limits import MAX_MESSAGE_BYTES
 from services.messaging.connection import Bus
 from services.messaging.errors import NOT_FOUND, Misconfigured, Refused, Unavailable
 
@@ -19,7 +20,6 @@ logger = structlog.get_logger(__name__)
 _NS_PER_S = 1_000_000_000
 _MIB_BYTES = 1 << 20
 _DEDUP_NS = 120 * _NS_PER_S
-_MAX_MESSAGE_BYTES = _MIB_BYTES
 _MAX_CALL_CONSUMERS = 1000
 
 # Named although they are the server's defaults: nothing may expire or be dropped under a run, so another value is an error.
@@ -29,7 +29,7 @@ _QUEUE = {
     "retention": "workqueue",
     "storage": "file",
     "discard": "new",
-    "max_msg_size": _MAX_MESSAGE_BYTES,
+    "max_msg_size": MAX_MESSAGE_BYTES,
     "duplicate_window": _DEDUP_NS,
     "allow_direct": True,
 }
@@ -82,7 +82,7 @@ STREAMS: tuple[dict[str, Any], ...] = (
         "retention": "limits",
         "storage": "file",
         "discard": "new",
-        "max_msg_size": _MAX_MESSAGE_BYTES,
+        "max_msg_size": MAX_MESSAGE_BYTES,
         "duplicate_window": 10 * _NS_PER_S,
         "allow_direct": True,
         "allow_msg_ttl": True,
@@ -120,7 +120,7 @@ STREAMS: tuple[dict[str, Any], ...] = (
     },
 )
 
-BUCKETS: tuple[str, ...] = (subjects.CATALOGUE_BUCKET, subjects.RUNS_BUCKET, subjects.ARTIFACTS_BUCKET)
+BUCKETS: tuple[str, ...] = (keys.CATALOGUE_BUCKET, keys.RUNS_BUCKET, keys.ARTIFACTS_BUCKET)
 
 PLANNER_REQUESTS, PLANNER_INBOX, PLANNER_CONTROL = "planner", "planner", "planner_control"
 
@@ -135,7 +135,7 @@ def bucket(name: str) -> dict[str, Any]:
         "storage": "file",
         "discard": "new",
         "max_msgs_per_subject": 1,
-        "max_msg_size": _MAX_MESSAGE_BYTES,
+        "max_msg_size": MAX_MESSAGE_BYTES,
         "duplicate_window": 10 * _NS_PER_S,
         "allow_direct": True,
         "allow_msg_ttl": True,

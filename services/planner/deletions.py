@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 import structlog
 from pydantic import ValidationError
 
-from contracts import subjects
+from contracts import keys, names, subjects
 from contracts.events import TERMINAL, Deleted
 from contracts.inbox import CancelRequested
 from contracts.records import EVENTS_HEADER, Record
@@ -33,8 +33,8 @@ from services.shared.artifacts.errors import ArtifactFailed, ArtifactNotFound
 
 logger = structlog.get_logger(__name__)
 
-_BUCKET = f"KV_{subjects.RUNS_BUCKET}"
-_PREFIX = f"$KV.{subjects.RUNS_BUCKET}."
+_BUCKET = f"KV_{keys.RUNS_BUCKET}"
+_PREFIX = f"$KV.{keys.RUNS_BUCKET}."
 CHECK_S = 1.0
 SECOND_PURGE_AFTER_S = 30.0
 LAST_PURGE_AFTER_S = 86_400.0
@@ -93,11 +93,11 @@ class Deletions:
     async def _find(self) -> None:
         reader = await self._bus.reader(_BUCKET)
         while True:
-            page, _ = await reader.page(_PREFIX + subjects.ALL_DELETIONS, self._seen + 1, MESSAGES_PER_PAGE)
+            page, _ = await reader.page(_PREFIX + keys.ALL_DELETIONS, self._seen + 1, MESSAGES_PER_PAGE)
             for message in page:
                 self._seen = sequence_of(message)
-                with suppress(ValidationError, subjects.InvalidName):  # The delete marker of a removed key is no deletion.
-                    tenant, run = subjects.parse_deletion((message.headers or {}).get("Nats-Subject", ""))
+                with suppress(ValidationError, names.InvalidName):  # The delete marker of a removed key is no deletion.
+                    tenant, run = keys.parse_deletion((message.headers or {}).get("Nats-Subject", ""))
                     heapq.heappush(self._due, _Due(0.0, tenant, run, RunDeletion.model_validate_json(message.data)))
             if not page:
                 return
@@ -107,7 +107,7 @@ class Deletions:
 
         Raises BusError and ArtifactFailed.
         """
-        if due.purges and await self._bus.last(_BUCKET, _PREFIX + subjects.deletion_key(due.tenant, due.run), 2) is None:
+        if due.purges and await self._bus.last(_BUCKET, _PREFIX + keys.deletion_key(due.tenant, due.run), 2) is None:
             return None  # Another planner completed the deletion.
         if not await self._is_ended(due.tenant, due.run):
             await self._cancel(due.tenant, due.run)
@@ -121,7 +121,7 @@ class Deletions:
         if left_s > 0:
             return left_s
         await self._purge(subjects.RUNS, subjects.log(due.tenant, due.run))
-        await self._purge(_BUCKET, _PREFIX + subjects.deletion_key(due.tenant, due.run))
+        await self._purge(_BUCKET, _PREFIX + keys.deletion_key(due.tenant, due.run))
         return None
 
     async def _is_ended(self, tenant: str, run: str) -> bool:
@@ -143,7 +143,7 @@ class Deletions:
         for stream, pattern in subjects.everything_of(tenant, run):
             await self._purge(stream, pattern)
         if requested_at is not None:
-            await self._purge(_BUCKET, _PREFIX + subjects.run_key(tenant, requested_at, run))
+            await self._purge(_BUCKET, _PREFIX + keys.run_key(tenant, requested_at, run))
         await forget_artifacts(self._artifacts, tenant, run)
 
     async def _purge(self, stream: str, pattern: str, *, keep: int = 0) -> None:

@@ -20,8 +20,8 @@ from nats.aio.msg import Msg
 
 from contracts import subjects
 from contracts.events import TERMINAL
+from contracts.names import InvalidName
 from contracts.records import EVENTS_HEADER
-from contracts.subjects import InvalidName
 from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
 from services.messaging.errors import BusError

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from contracts import subjects
 from contracts.ids import new_id
 from contracts.inbox import INBOX_MESSAGE, CallFinished, CancelRequested, TimerFired, TopUpRequested
+from contracts.names import InvalidName
 from contracts.runs import RunRequested
-from contracts.subjects import InvalidName
 from services.messaging import dead_letters, handlings
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery

@@ -18,7 +18,7 @@ from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
-from contracts import subjects
+from contracts import keys
 from contracts.tools import RefusedTool, ToolSpec
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
@@ -27,8 +27,8 @@ from services.runtime.tasks import cancelled
 
 logger = structlog.get_logger(__name__)
 
-STREAM = f"KV_{subjects.CATALOGUE_BUCKET}"
-_PREFIX = f"$KV.{subjects.CATALOGUE_BUCKET}."
+STREAM = f"KV_{keys.CATALOGUE_BUCKET}"
+_PREFIX = f"$KV.{keys.CATALOGUE_BUCKET}."
 _READ_BACK_S = 3.0
 _RETRY_S = 0.2
 _SETTLING_S = 10.0
@@ -58,7 +58,7 @@ class Catalogue:
 
     async def start(self) -> "Catalogue":
         """Return once the present tools are known; follow changes from then on."""
-        self._subscription = await self._bus.nc.subscribe(key_subject(subjects.ALL_TOOLS), cb=self._on_message)
+        self._subscription = await self._bus.nc.subscribe(key_subject(keys.ALL_TOOLS), cb=self._on_message)
         self._bus.on_reconnect.append(self._on_reconnect)
         while True:
             try:
@@ -90,7 +90,7 @@ class Catalogue:
         known = self._pinned.get(digest)
         if known is not None:
             return known
-        message = await self._bus.last(STREAM, key_subject(subjects.spec_key(digest)))
+        message = await self._bus.last(STREAM, key_subject(keys.spec_key(digest)))
         if message is None or not message.data:
             return None
         spec = _parsed(digest, message.data)
@@ -122,13 +122,13 @@ class Catalogue:
                 await asyncio.sleep(_RETRY_S)
 
     async def _read_back(self, *, forget: bool) -> None:
-        entries, _ = await read_entries(self._bus, subjects.ALL_TOOLS)
+        entries, _ = await read_entries(self._bus, keys.ALL_TOOLS)
         found = {key: message.data for key, message in entries.items()}
         raw = found if forget else {**self._raw, **found}
         if raw == self._raw:
             return
         changed = {key: _announced(key, data) for key, data in raw.items() if self._raw.get(key) != data}
-        kept = {subjects.tool_key(name): spec for name, spec in self._live.items()}
+        kept = {keys.tool_key(name): spec for name, spec in self._live.items()}
         # An entry that cannot be parsed does not remove the known tool.
         specs = {key: changed.get(key) or kept.get(key) for key in raw}
         self._raw = raw
@@ -165,7 +165,7 @@ async def refused_tools(bus: Bus) -> list[RefusedTool]:
     found = {}
     with contextlib.suppress(BusError, TimeoutError):
         async with asyncio.timeout(_REFUSED_TIMEOUT_S):
-            entries, _ = await read_entries(bus, subjects.ALL_REFUSED)
+            entries, _ = await read_entries(bus, keys.ALL_REFUSED)
             for message in entries.values():
                 with contextlib.suppress(ValidationError):
                     refused = RefusedTool.model_validate_json(message.data)
@@ -175,7 +175,7 @@ async def refused_tools(bus: Bus) -> list[RefusedTool]:
 
 def _announced(key: str, data: bytes) -> ToolSpec | None:
     spec = _parsed(key, data)
-    return spec if spec is not None and subjects.tool_key(spec.name) == key else None
+    return spec if spec is not None and keys.tool_key(spec.name) == key else None
 
 
 def _parsed(key: str, data: bytes) -> ToolSpec | None:

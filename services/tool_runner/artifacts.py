@@ -23,6 +23,7 @@ import structlog
 from contracts import subjects
 from contracts.artifacts import ArtifactRef, StoredArtifact
 from contracts.events import ArtifactStored
+from contracts.limits import MAX_ARTIFACT_BYTES
 from contracts.records import EVENTS_HEADER, Record
 from contracts.tools import CallRequested
 from services.messaging.connection import Bus
@@ -31,7 +32,6 @@ from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactNotFound, ArtifactTooLarge, StorageUnavailable
 from services.shared.builtin_tools import OBSERVATION
 from services.shared.redaction import (
-    ARTIFACT_FAILURE_BYTES,
     as_reference,
     dotted,
     from_blob,
@@ -340,9 +340,9 @@ def _resolved(value: Any, found: Mapping[str, Any]) -> Any:
 
 def _check(call: CallRequested, values: Mapping[str, Any], heavy: frozenset[str], stored: int) -> None:
     for path in heavy:
-        if (size := stored_size(values[path])) > ARTIFACT_FAILURE_BYTES:
+        if (size := stored_size(values[path])) > MAX_ARTIFACT_BYTES:
             what = "the result" if path == RESULT else f"`{path}` in the result"
-            most = f"at most {ARTIFACT_FAILURE_BYTES} can be kept"
+            most = f"at most {MAX_ARTIFACT_BYTES} can be kept"
             raise ResultTooLarge(f"{what} of {call.tool} has {size} bytes, and {most}; ask for less, or for a part of it")
     if (count := len(heavy) + stored) > _MAX_REFERENCES:
         raise ResultTooLarge(

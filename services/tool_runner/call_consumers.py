@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable
 import structlog
 from nats.errors import Error as NatsError
 
-from contracts import subjects
-from contracts.subjects import InvalidName
+from contracts import names, subjects
+from contracts.names import InvalidName
 from contracts.tools import ToolSpec
 from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
@@ -97,16 +97,16 @@ class CallConsumers:
 
     async def _with_consumer(self) -> set[str]:
         """Return the tools that have a consumer."""
-        names = (name.removeprefix(_PREFIX) for name in await self._consumers() if name.startswith(_PREFIX))
-        return _tools(names, subjects.checked_tool)
+        found = (name.removeprefix(_PREFIX) for name in await self._consumers() if name.startswith(_PREFIX))
+        return _tools(found, names.checked_tool)
 
     async def _consumers(self) -> list[str]:
         found: list[str] = []
         while True:
             answer = await self._bus.api(f"CONSUMER.NAMES.{subjects.CALLS}", {"offset": len(found)})
-            names = answer.get("consumers") or []
-            found += names
-            if not names or len(found) >= answer.get("total", 0):
+            listed = answer.get("consumers") or []
+            found += listed
+            if not listed or len(found) >= answer.get("total", 0):
                 return found
 
     async def _with_calls(self) -> set[str]:

@@ -21,7 +21,7 @@ import structlog
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from contracts import subjects
+from contracts import keys
 from contracts.tools import RefusedTool
 from services.messaging import dead_letters
 from services.messaging.connection import Bus
@@ -187,9 +187,9 @@ class Discovery:
     async def _expire(self) -> None:
         while True:
             await asyncio.sleep(REFRESH_S)
-            for keys in (subjects.ALL_TOOLS, subjects.ALL_REFUSED, subjects.ALL_MODELS):
+            for pattern in (keys.ALL_TOOLS, keys.ALL_REFUSED, keys.ALL_MODELS):
                 try:
-                    _, expired = await read_entries(self._bus, keys)
+                    _, expired = await read_entries(self._bus, pattern)
                     for key, message in expired.items():
                         # Up to this entry, so that a newer one stays.
                         upto = {"filter": key_subject(key), "seq": sequence_of(message) + 1}
@@ -207,7 +207,7 @@ class Discovery:
                 continue
             body = RefusedTool(name=name, reason=reason).model_dump_json().encode()
             with contextlib.suppress(BusError, NatsError, ConnectionError, OSError):
-                await self._bus.publish(key_subject(subjects.refused_key(name)), body, {"Nats-TTL": str(TTL_S)})
+                await self._bus.publish(key_subject(keys.refused_key(name)), body, {"Nats-TTL": str(TTL_S)})
                 self._published_refused[name] = (reason, time.monotonic())
         self._published_refused = {name: written for name, written in self._published_refused.items() if name in self._refused}
 
@@ -220,9 +220,9 @@ class Discovery:
         if digest != announced.digest:
             await self._on_tool(announced)
         if announced.digest not in self._kept_specs:
-            await self._bus.publish(key_subject(subjects.spec_key(announced.digest)), body)
+            await self._bus.publish(key_subject(keys.spec_key(announced.digest)), body)
             self._kept_specs.add(announced.digest)
-        await self._bus.publish(key_subject(subjects.tool_key(name)), body, {"Nats-TTL": str(TTL_S)})
+        await self._bus.publish(key_subject(keys.tool_key(name)), body, {"Nats-TTL": str(TTL_S)})
         self._published[name] = (announced.digest, now)
         if digest != announced.digest:
             logger.info("tool_announced", tool=name, version=announced.version, digest=announced.digest)

@@ -13,9 +13,10 @@ import time
 import structlog
 from pydantic import ValidationError
 
-from contracts import subjects
+from contracts import names, subjects
 from contracts.faults import Fault
-from contracts.subjects import Address, InvalidName
+from contracts.names import InvalidName
+from contracts.subjects import Address
 from contracts.tools import CallRequested, ToolSpec
 from services.messaging import dead_letters, handlings
 from services.messaging.connection import Bus
@@ -160,7 +161,7 @@ def _read(delivery: Delivery) -> CallRequested:
     try:
         address = subjects.parse(delivery.subject)
         call = CallRequested.model_validate_json(delivery.data)
-        subjects.checked_message(call.call_id)
+        names.checked_message(call.call_id)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         raise NotACall(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
@@ -176,7 +177,7 @@ def _named(delivery: Delivery) -> tuple[Address, str] | None:
     try:
         address = subjects.parse(delivery.subject)
         run, _, call_id = delivery.headers.get(_MESSAGE_ID, "").partition(".")
-        return (address, subjects.checked_message(call_id)) if run == address.run else None
+        return (address, names.checked_message(call_id)) if run == address.run else None
     except InvalidName:
         return None
 

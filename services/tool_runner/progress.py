@@ -16,8 +16,8 @@ import structlog
 from pydantic import ValidationError
 
 from contracts import subjects
-from contracts.artifacts import MAX_PIECES
 from contracts.events import ArtifactChunk, ToolProgress
+from contracts.limits import MAX_PIECE_BYTES, MAX_PIECES
 from contracts.records import EVENTS_HEADER, Record
 from contracts.tools import ArtifactPiece, CallRequested, Progress
 from services.messaging.connection import Bus
@@ -28,7 +28,7 @@ from services.tool_runner.call_history import events_of
 logger = structlog.get_logger(__name__)
 
 STREAM_TTL_S = 3600
-_MAX_PIECE_BYTES = 128 * 1024 + 512
+_MAX_ENCODED_PIECE_BYTES = MAX_PIECE_BYTES + 512
 _MAX_CALL_BYTES = 32 << 20
 _MAX_STREAMS = 100
 """Streams of one call."""
@@ -151,8 +151,8 @@ class CallProgress:
         expected = known.get(piece.stream_id, 0)
         if piece.seq > expected:
             return f"piece {expected} is missing"
-        if size > _MAX_PIECE_BYTES:
-            return f"piece {piece.seq} has {size:,} bytes, and at most {_MAX_PIECE_BYTES:,} are taken"
+        if size > _MAX_ENCODED_PIECE_BYTES:
+            return f"piece {piece.seq} has {size:,} bytes, and at most {_MAX_ENCODED_PIECE_BYTES:,} are taken"
         if piece.stream_id not in known and len(known) >= _MAX_STREAMS:
             return f"a call may have {_MAX_STREAMS} streams"
         return "there are too many pieces" if max(self._pieces, expected + 1) > MAX_PIECES or self._bytes > _MAX_CALL_BYTES else None

@@ -15,6 +15,7 @@ import structlog
 
 from contracts.faults import Fault
 from contracts.inbox import CallFinished
+from contracts.limits import MAX_OUTCOME_BYTES
 from contracts.payload import Source
 from contracts.tools import CallRequested, ToolSpec
 from services.shared.json_schema import InvalidSchema, complaints
@@ -28,7 +29,6 @@ from .errors import CallFailed, InvalidArguments, InvalidResult, ResultTooLarge
 logger = structlog.get_logger(__name__)
 T = TypeVar("T")
 
-MAX_FINISHED_BYTES = 512 * 1024
 _INLINE_WORK_BYTES = 256 * 1024
 """Smaller results are processed without a thread."""
 _MAX_DEPTH = 100
@@ -163,9 +163,9 @@ def succeeded(call: CallRequested, kept: StoredResult, sources: list[Source], wa
         body = finished.model_dump_json().encode()
     except (ValueError, RecursionError) as error:
         raise InvalidResult(f"what {call.tool} answered cannot be passed on: {type(error).__name__}") from error
-    if len(body) > MAX_FINISHED_BYTES:
+    if len(body) > MAX_OUTCOME_BYTES:
         raise ResultTooLarge(
-            f"the result of {call.tool} takes {len(body)} bytes, and at most {MAX_FINISHED_BYTES} can be kept;"
+            f"the result of {call.tool} takes {len(body)} bytes, and at most {MAX_OUTCOME_BYTES} can be kept;"
             " ask for less, or for a part of it"
         )
     return body

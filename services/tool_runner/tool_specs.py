@@ -13,12 +13,12 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from contracts import subjects
+from contracts import names, subjects
+from contracts.limits import MAX_SPEC_BYTES
 from contracts.tools import SPEC_METADATA, ToolSpec
 from services.shared.builtin_tools import READ_ARTIFACT
 from services.shared.json_schema import InvalidSchema, check_schema
 
-_MAX_SPEC_BYTES = 256 * 1024
 _SEMVER = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?", re.ASCII)
 
 Rank = tuple[int, int, int, int, tuple[tuple[int, int, str], ...]]
@@ -68,8 +68,8 @@ def read_announcement(data: bytes) -> list[Announcement]:
 
 
 def _read_spec(text: Any) -> ToolSpec:
-    if not isinstance(text, str) or len(text) > _MAX_SPEC_BYTES:
-        raise InvalidAnnouncement(f"{SPEC_METADATA} is no text of at most {_MAX_SPEC_BYTES} characters")
+    if not isinstance(text, str) or len(text) > MAX_SPEC_BYTES:
+        raise InvalidAnnouncement(f"{SPEC_METADATA} is no text of at most {MAX_SPEC_BYTES} characters")
     try:
         return checked(ToolSpec.model_validate_json(text))
     except (ValueError, TypeError, RecursionError) as error:
@@ -80,7 +80,7 @@ def _name_in(text: str) -> str | None:
     """Return the name of a tool whose specification cannot be used."""
     try:
         found = orjson.loads(text)
-        return subjects.checked_tool(found.get("name") if isinstance(found, dict) else None)
+        return names.checked_tool(found.get("name") if isinstance(found, dict) else None)
     except ValueError:
         return None
 
@@ -90,7 +90,7 @@ def checked(spec: ToolSpec) -> ToolSpec:
 
     Raises ValueError, TypeError or RecursionError.
     """
-    subjects.checked_tool(spec.name)
+    names.checked_tool(spec.name)
     if spec.name == READ_ARTIFACT:
         raise ValueError(f"{READ_ARTIFACT} is a tool of Runwire itself; choose another name")
     _check("input_schema", spec.input_schema)

@@ -14,8 +14,9 @@ import pytest
 from nats.aio.msg import Msg
 
 from contracts import subjects
-from contracts.artifacts import CHUNK_BYTES, DIRECT_BYTES, DIRECT_HEADER, ArtifactRef, GetArtifact, PresignedUrl
+from contracts.artifacts import DIRECT_HEADER, ArtifactRef, GetArtifact, PresignedUrl
 from contracts.ids import new_id
+from contracts.limits import CHUNK_BYTES, MIN_DIRECT_BYTES
 from contracts.tools import REPLY_HEADER
 from runwire.launch_s3 import Keys
 from services.shared.artifacts.client import ArtifactClient
@@ -72,7 +73,7 @@ async def behind(rclone: S3Server, server: NatsServer) -> AsyncIterator[tuple[St
         yield found, relay
 
 
-@pytest.mark.parametrize("size", [DIRECT_BYTES, MIB, CHUNK_BYTES, CHUNK_BYTES + 1, SIZE])
+@pytest.mark.parametrize("size", [MIN_DIRECT_BYTES, MIB, CHUNK_BYTES, CHUNK_BYTES + 1, SIZE])
 async def test_large_ones_cross_nats_as_a_url(store: Store, size: int) -> None:
     """One request, whatever the size, and the bytes come from every S3 server."""
     ref, body = await put(store, size)
@@ -84,7 +85,7 @@ async def test_large_ones_cross_nats_as_a_url(store: Store, size: int) -> None:
 
 async def test_small_ones_come_with_the_answer(store: Store) -> None:
     """And so do short ranges, and short ends."""
-    ref, body = await put(store, DIRECT_BYTES - 1)
+    ref, body = await put(store, MIN_DIRECT_BYTES - 1)
     answer = await location(store, ref)
     assert (answer.data, DIRECT_HEADER in (answer.headers or {})) == (body, False)
     ref, body = await put(store)

@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
-from contracts import subjects
+from contracts import keys, subjects
 from contracts.artifacts import DeleteArtifact, GetArtifact
 from contracts.events import RunStarted
 from contracts.ids import new_id
+from contracts.keys import object_key
 from contracts.records import Record
 from contracts.runs import RunLimits, RunRequested
-from contracts.subjects import object_key
 from services.artifact_store.blobs import MAX_BLOB_USERS, Blobs
 from services.artifact_store.bucket import Bucket
 from services.artifact_store.garbage_collector import GarbageCollector
@@ -163,9 +163,9 @@ async def test_objects_without_a_record_go_from_our_own_bucket_alone(embedded: S
 async def test_what_a_later_version_has_written_is_left_alone(embedded: Store, inside: Inside) -> None:
     """After a downgrade its references hold their bytes, and its records theirs; puts of the same bytes say why they fail."""
     kept = await embedded.client.put(embedded.tenant, b"a reference of tomorrow")
-    await inside.kv.put(subjects.reference_key(embedded.tenant, kept.artifact_id), b'{"v": 9, "points": "elsewhere"}')
+    await inside.kv.put(keys.reference_key(embedded.tenant, kept.artifact_id), b'{"v": 9, "points": "elsewhere"}')
     other = await embedded.client.put(embedded.tenant, b"a record of tomorrow")
-    await inside.kv.put(subjects.blob_key(embedded.tenant, other.sha256), b'{"v": 9, "holders": "elsewhere"}')
+    await inside.kv.put(keys.blob_key(embedded.tenant, other.sha256), b'{"v": 9, "holders": "elsewhere"}')
     before = embedded.objects()
     await inside.collector.sweep()
     await inside.collector.sweep_orphans(-_HOUR_S * 1000)
@@ -181,7 +181,7 @@ async def test_entries_of_lists_without_a_reference_go_after_a_day(embedded: Sto
     kept = await embedded.client.put(embedded.tenant, b"kept", session="s")
     lost = embedded.put_of(b"lost", session_id="s")
     await inside.store.add_listing(lost)
-    pattern = subjects.places_of(embedded.tenant, "s", None)
+    pattern = keys.places_of(embedded.tenant, "s", None)
     await inside.collector.sweep_lists(_HOUR_S * 1000)
     assert len(await inside.kv.matching(pattern, 0, 10)) == 2
     await inside.collector.sweep_lists(-_HOUR_S * 1000)

@@ -8,22 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts import subjects
+from contracts import keys, subjects
 from contracts.ids import new_id
-from contracts.subjects import InvalidName
+from contracts.names import InvalidName
 
 RUN = new_id()
 DIGEST = hashlib.sha256(b"a blob").hexdigest()
 BUILDERS: dict[str, Callable[[str], str]] = {
     "artifact_chunk": subjects.artifact_chunk,
-    "reference_key": lambda name: subjects.reference_key("default", name),
-    "reference_key of tenant": lambda name: subjects.reference_key(name, RUN),
-    "blob_key": lambda name: subjects.blob_key("default", name),
-    "object_key": lambda name: subjects.object_key("default", name),
-    "object_key of tenant": lambda name: subjects.object_key(name, DIGEST),
-    "place": lambda name: subjects.place(None, name),
-    "place_key": lambda name: subjects.place_key("default", name, RUN),
-    "places_of": lambda name: subjects.places_of(name, "any session", RUN),
+    "reference_key": lambda name: keys.reference_key("default", name),
+    "reference_key of tenant": lambda name: keys.reference_key(name, RUN),
+    "blob_key": lambda name: keys.blob_key("default", name),
+    "object_key": lambda name: keys.object_key("default", name),
+    "object_key of tenant": lambda name: keys.object_key(name, DIGEST),
+    "place": lambda name: keys.place(None, name),
+    "place_key": lambda name: keys.place_key("default", name, RUN),
+    "places_of": lambda name: keys.places_of(name, "any session", RUN),
 }
 
 
@@ -41,9 +41,9 @@ def test_no_key_is_built_from_a_hostile_name(builder: str, name: str) -> None:
 def test_object_keys_are_plain_and_can_be_read_back(tenant: str, number: int) -> None:
     """Of [a-z0-9/_-], with segments below 128 characters."""
     name = f"{DIGEST}-{number}" if number else DIGEST
-    key = subjects.object_key(tenant, name)
+    key = keys.object_key(tenant, name)
     assert re.fullmatch(r"[a-z0-9_-]+/[0-9a-f]{2}/[a-z0-9-]{64,127}", key)
-    assert subjects.parse_object_key(key) == (tenant, name)
+    assert keys.parse_object_key(key) == (tenant, name)
 
 
 @pytest.mark.parametrize(
@@ -52,14 +52,14 @@ def test_object_keys_are_plain_and_can_be_read_back(tenant: str, number: int) ->
 def test_what_is_no_key_of_a_blob_is_left_alone(key: str) -> None:
     """The bucket may hold other things."""
     with pytest.raises(InvalidName):
-        subjects.parse_object_key(key)
+        keys.parse_object_key(key)
 
 
 @given(st.text(min_size=1, max_size=200))
 def test_any_session_has_a_place(session: str) -> None:
     """Its name is the caller's own text; the place is a digest of it, two tokens with the run."""
-    where = subjects.place(session, RUN)
+    where = keys.place(session, RUN)
     assert re.fullmatch(rf"[0-9a-f]{{32}}\.{RUN}", where)
-    key = subjects.place_key("default", where, RUN)
-    for pattern in (subjects.places_of("default", session, RUN), subjects.places_of("default", session, None)):
+    key = keys.place_key("default", where, RUN)
+    for pattern in (keys.places_of("default", session, RUN), keys.places_of("default", session, None)):
         assert re.fullmatch(pattern.replace(".", r"\.").replace("*", r"[^.]+"), key)

@@ -9,9 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
-from contracts import subjects
-from contracts.artifacts import ARTIFACT_HEADER, CHUNK_BYTES, PutArtifact
+from contracts import keys, subjects
+from contracts.artifacts import ARTIFACT_HEADER, PutArtifact
 from contracts.ids import new_id
+from contracts.limits import CHUNK_BYTES
 from contracts.tools import REPLY_HEADER
 from services.shared.artifacts.client import header_value
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge
@@ -159,8 +160,8 @@ async def test_lists_of_sessions_and_runs(embedded: Store) -> None:
 @pytest.mark.parametrize(("removed", "wanted"), [(0, 3), (700, 1)])
 async def test_long_lists_are_paged_too(embedded: Store, removed: int, wanted: int) -> None:
     """Above the 1,024 entries that the server gives at once; the marks of what was removed are among those, and no end of the list."""
-    place = subjects.place("crowded", None)
-    entries = [f"$KV.artifacts.{subjects.place_key(embedded.tenant, place, new_id())}" for _ in range(1100)]
+    place = keys.place("crowded", None)
+    entries = [f"$KV.artifacts.{keys.place_key(embedded.tenant, place, new_id())}" for _ in range(1100)]
     await asyncio.gather(*(embedded.bus.publish(entry, b"0") for entry in entries[removed:]))
     await asyncio.gather(*(embedded.bus.publish(entry, b"", {"KV-Operation": "DEL"}) for entry in entries[:removed]))
     refs = [await embedded.client.put(embedded.tenant, f"{number}".encode(), session="crowded") for number in range(3)]

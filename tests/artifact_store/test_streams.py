@@ -15,16 +15,17 @@ from typing import Any
 import pytest
 from nats.aio.msg import Msg
 
-from contracts import subjects
-from contracts.artifacts import MAX_PIECES, ArtifactRef
+from contracts import keys, subjects
+from contracts.artifacts import ArtifactRef
 from contracts.events import ArtifactChunk, ToolProgress
 from contracts.ids import new_id
+from contracts.limits import MAX_INLINE_BYTES, MAX_PIECES
 from contracts.records import EVENTS_HEADER, Record
 from services.artifact_store import streams
 from services.messaging.connection import Bus
 from services.shared.artifacts.client import ArtifactClient, Assembled
 from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge, StorageUnavailable
-from services.shared.redaction import INLINE_BYTES, from_blob, to_blob
+from services.shared.redaction import from_blob, to_blob
 from tests.artifact_store.test_losses import NAME, Deployment, deployed
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
@@ -166,7 +167,7 @@ async def test_light_ends_where_a_value_weighs_32_kib_in_a_message(run: Run, kin
     light = await run.assembled(await run.pieces(chunks, kind))
     heavy = await run.assembled(await run.pieces([*chunks, more], kind, stream="t"), stream="t")
     size = len(to_blob([base64.b64encode(light).decode() if isinstance(light, bytes) else light]).body[1:-1])
-    assert INLINE_BYTES - 3 <= size <= INLINE_BYTES
+    assert MAX_INLINE_BYTES - 3 <= size <= MAX_INLINE_BYTES
     assert isinstance(heavy, ArtifactRef)
 
 
@@ -231,7 +232,7 @@ async def test_what_is_no_stream_or_too_much_is_refused(run: Run, monkeypatch: p
     ):
         with pytest.raises(ArtifactInvalid):
             await run.assembled(**wrong)
-    monkeypatch.setattr(streams, "ARTIFACT_FAILURE_BYTES", 150_000)
+    monkeypatch.setattr(streams, "MAX_ARTIFACT_BYTES", 150_000)
     await run.pieces(points(3), stream="big")
     with pytest.raises(ArtifactTooLarge):
         await run.assembled(3, stream="big")
@@ -280,8 +281,8 @@ async def deployment(server: NatsServer, rclone: S3Server, tmp_path: Path) -> As
 
 async def claimed(run: Run, value: Any) -> None:
     """Return once the store is about to write the bytes."""
-    key = subjects.blob_key(run.tenant, hashlib.sha256(to_blob(value).body).hexdigest())
-    bucket = subjects.ARTIFACTS_BUCKET
+    key = keys.blob_key(run.tenant, hashlib.sha256(to_blob(value).body).hexdigest())
+    bucket = keys.ARTIFACTS_BUCKET
 
     async def is_there() -> bool:
         return await run.bus.last(f"KV_{bucket}", f"$KV.{bucket}.{key}") is not None

@@ -14,8 +14,6 @@ SERVICES = {"artifact_store", "gateway", "planner", "tool_runner"}
 COMMON = {"messaging", "runtime", "shared"}
 #: Every service provisions the streams; that is neither writing nor reading.
 PROVISIONING = "services.messaging.streams"
-#: Keys begin with words that subjects begin with too.
-KEYS = re.compile(r"_key$|^ALL_(?:TOOLS|SPECS|MODELS|REFUSED)$")
 
 
 def section(heading: str) -> str:
@@ -74,7 +72,7 @@ def builders() -> dict[str, set[str]]:
     for name, value in vars(subjects).items():
         if name.isupper() and isinstance(value, str) and "." in value:
             found[value.partition(".")[0]].add(name)
-    return {word: {name for name in names if not KEYS.search(name)} for word, names in found.items() if word != "probe"}
+    return {word: names for word, names in found.items() if word != "probe"}
 
 
 def imports(text: str, module: str) -> bool:
@@ -85,13 +83,13 @@ def imports(text: str, module: str) -> bool:
 
 @cache
 def users(name: str) -> frozenset[str]:
-    """The services whose code names something of `contracts.subjects`, or imports a module that services share and that does."""
+    """The services whose code names this of `contracts.subjects` or `contracts.keys`, or imports a shared module that does."""
     direct: set[str] = set()
     through: set[str] = set()
     for path in (ROOT / "services").rglob("*.py"):
         owner = path.relative_to(ROOT / "services").parts[0]
         text = path.read_text(encoding="utf-8")
-        if re.search(rf"\bsubjects\.{name}\b", text):
+        if re.search(rf"\b(?:subjects|keys)\.{name}\b", text):
             if owner in COMMON:
                 through.add(".".join(path.relative_to(ROOT).with_suffix("").parts))
             else:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from contracts import subjects
+from contracts import keys, subjects
 from contracts.__main__ import ASYNCAPI, stale
 from contracts.asyncapi import document
 from contracts.base import Message
@@ -45,14 +45,16 @@ SENDERS, RECEIVERS = attrgetter("senders"), attrgetter("receivers")
 
 
 def builders() -> dict[str, Any]:
-    """The public functions of `subjects` that return one text, and its constants that hold a subject or a pattern."""
+    """The public functions of `subjects` and `keys` that return one text, and their constants that hold a subject or a pattern."""
     found = {
         name: value
-        for name, value in vars(subjects).items()
-        if not name.startswith("_") and name not in NO_SUBJECTS and getattr(value, "__module__", "") == subjects.__name__
+        for module in (subjects, keys)
+        for name, value in vars(module).items()
+        if not name.startswith("_") and name not in NO_SUBJECTS and getattr(value, "__module__", "") == module.__name__
         if inspect.isfunction(value) and inspect.signature(value).return_annotation is str
     }
-    return found | {name: value for name, value in vars(subjects).items() if name.startswith(("ALL_", "ARTIFACT_"))}
+    constants = {**vars(subjects), **vars(keys)}
+    return found | {name: value for name, value in constants.items() if name.startswith(("ALL_", "ARTIFACT_"))}
 
 
 def built(name: str) -> str:
@@ -80,7 +82,7 @@ def test_every_builder_is_described() -> None:
     """A new subject is added to `contracts/channels.py`, or to the names there that are none; and nothing is described that is gone."""
     described = {name for channel in CHANNELS for name in channel.built_by}
     assert described == builders().keys()
-    assert all(hasattr(subjects, name) for name in NO_SUBJECTS)
+    assert all(hasattr(subjects, name) or hasattr(keys, name) for name in NO_SUBJECTS)
 
 
 @pytest.mark.parametrize("channel", CHANNELS, ids=lambda channel: channel.name)

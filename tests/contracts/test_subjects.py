@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts import ids, subjects
-from contracts.subjects import InvalidName
+from contracts import ids, keys, names, subjects
+from contracts.names import InvalidName
 
 RUN = "0192f0c1a2b37c4d8e5f60718293a4b5"
 BUILDERS = {
@@ -28,10 +28,10 @@ BUILDERS = {
     "timer": lambda name: subjects.timer("default", RUN, name),
     "due": lambda name: subjects.due("default", RUN, name),
     "dead": subjects.dead,
-    "tool_key": subjects.tool_key,
-    "spec_key": subjects.spec_key,
-    "run_key": lambda name: subjects.run_key("default", 1, name),
-    "runs_of": subjects.runs_of,
+    "tool_key": keys.tool_key,
+    "spec_key": keys.spec_key,
+    "run_key": lambda name: keys.run_key("default", 1, name),
+    "runs_of": keys.runs_of,
 }
 HOSTILE = [
     "",
@@ -115,11 +115,11 @@ def test_foreign_subjects_are_refused(subject: str) -> None:
 
 def test_keys_parse_back() -> None:
     """Those of the index, of blobs and of the entries of sessions and runs; no other key is taken for one."""
-    assert subjects.parse_run_key(subjects.run_key("acme", 1_700_000_000_000, RUN)) == ("acme", RUN)
-    assert subjects.parse_blob_key(subjects.blob_key("acme", "a" * 64 + "-2")) == ("acme", "a" * 64 + "-2")
-    for where in (subjects.place("s", RUN), subjects.place(None, RUN), subjects.place("s", None)):
-        assert subjects.parse_place_key(subjects.place_key("acme", where, RUN)) == ("acme", RUN)
-    for parse in (subjects.parse_run_key, subjects.parse_blob_key, subjects.parse_place_key):
+    assert keys.parse_run_key(keys.run_key("acme", 1_700_000_000_000, RUN)) == ("acme", RUN)
+    assert keys.parse_blob_key(keys.blob_key("acme", "a" * 64 + "-2")) == ("acme", "a" * 64 + "-2")
+    for where in (keys.place("s", RUN), keys.place(None, RUN), keys.place("s", None)):
+        assert keys.parse_place_key(keys.place_key("acme", where, RUN)) == ("acme", RUN)
+    for parse in (keys.parse_run_key, keys.parse_blob_key, keys.parse_place_key):
         for key in ("", "a", "a.b", "list.acme", f"acme.{RUN}", f"blob.acme.{RUN}", f"list.acme.-.-.{RUN}.x", f"{'x' * 99}.{RUN}"):
             with pytest.raises(InvalidName):
                 parse(key)
@@ -128,7 +128,7 @@ def test_keys_parse_back() -> None:
 def test_ids_are_time_ordered_and_well_formed() -> None:
     """New ids are UUIDv7: version and variant are set, and later ids sort later."""
     made = [ids.new_id() for _ in range(200)]
-    assert all(subjects.checked_id(one) == one and one[12] == "7" and one[16] in "89ab" for one in made)
+    assert all(names.checked_id(one) == one and one[12] == "7" and one[16] in "89ab" for one in made)
     assert [one[:12] for one in made] == sorted(one[:12] for one in made)
     assert len(set(made)) == len(made)
 
@@ -136,4 +136,4 @@ def test_ids_are_time_ordered_and_well_formed() -> None:
 def test_an_idempotency_key_names_one_run_per_tenant() -> None:
     """The same key of the same tenant gives the same id; another tenant's gives another."""
     assert ids.run_id_for_key("a", "k") == ids.run_id_for_key("a", "k") != ids.run_id_for_key("b", "k")
-    assert subjects.checked_id(ids.run_id_for_key("a", "k"))
+    assert names.checked_id(ids.run_id_for_key("a", "k"))

@@ -7,7 +7,7 @@ from typing import Any
 import nats
 import pytest
 
-from contracts import subjects
+from contracts import keys, subjects
 from contracts.events import Asked as ModelAsked
 from contracts.ids import new_id
 from contracts.inbox import CallFinished
@@ -43,7 +43,7 @@ async def settled(bus: Bus, tool: str, args: dict[str, Any]) -> tuple[CallFinish
     """Call a tool as a planner does; the outcome, and the types of what listeners of the run were shown meanwhile."""
 
     async def found() -> ToolSpec | None:
-        message = await bus.last(f"KV_{subjects.CATALOGUE_BUCKET}", f"$KV.{subjects.CATALOGUE_BUCKET}.{subjects.tool_key(tool)}")
+        message = await bus.last(f"KV_{keys.CATALOGUE_BUCKET}", f"$KV.{keys.CATALOGUE_BUCKET}.{keys.tool_key(tool)}")
         return ToolSpec.model_validate_json(message.data) if message else None
 
     spec = await wait_until(found, timeout=30, what=f"{tool} was in the catalogue")

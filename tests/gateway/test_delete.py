@@ -4,7 +4,7 @@ from typing import Any
 
 import httpx
 
-from contracts import subjects
+from contracts import keys
 from contracts.ids import new_id
 from contracts.runs import RunDeletion, RunStatus
 from services.gateway.auth import new_key
@@ -37,7 +37,7 @@ async def test_it_is_not_found_from_then_on(served: Served, bus: Bus, store: Sto
         at = (await _opened(each)).requested_at
         await each.done()
         status = RunStatus(run_id=each.run, status="done", requested_at=at, ended_at=2)
-        await bus.publish(f"$KV.runs.{subjects.run_key('default', at, each.run)}", status.model_dump_json().encode())
+        await bus.publish(f"$KV.runs.{keys.run_key('default', at, each.run)}", status.model_dump_json().encode())
         refs[each.run] = await store.client.put("default", b"x" * 50, session=session, run=each.run)
     nobodys = await served.http.get(f"/v1/runs/{new_id()}")
     assert (await served.http.delete(f"/v1/runs/{writer.run}")).status_code == 202
@@ -63,7 +63,7 @@ async def test_a_run_that_waits_is_deleted_too(served: Served, bus: Bus) -> None
     requested_at = (await served.http.get(f"/v1/runs/{run}")).json()["requested_at"]
     assert (await served.http.delete(f"/v1/runs/{run}")).status_code == 202
     assert (await served.http.get(f"/v1/runs/{run}")).status_code == 404
-    message = await bus.last("KV_runs", f"$KV.runs.{subjects.deletion_key('default', run)}")
+    message = await bus.last("KV_runs", f"$KV.runs.{keys.deletion_key('default', run)}")
     assert message is not None
     assert RunDeletion.model_validate_json(message.data).requested_at == requested_at
 
@@ -80,11 +80,11 @@ async def test_its_key_does_not_bring_it_back(served: Served) -> None:
 
 async def test_another_tenants_run_cannot_be_deleted(shared_nats: NatsServer, bus: Bus) -> None:
     """404, with the same bytes as for one that never was; and nothing happens to it."""
-    keys = {tenant: new_key(tenant) for tenant in ("owner", "stranger")}
+    issued = {tenant: new_key(tenant) for tenant in ("owner", "stranger")}
     writer = Writer(bus, tenant="owner")
     await writer.open()
-    async with serving(shared_nats.url, api_keys=",".join(line for _, line in keys.values())) as served:
-        mine, theirs = ({"Authorization": f"Bearer {keys[tenant][0]}"} for tenant in ("owner", "stranger"))
+    async with serving(shared_nats.url, api_keys=",".join(line for _, line in issued.values())) as served:
+        mine, theirs = ({"Authorization": f"Bearer {issued[tenant][0]}"} for tenant in ("owner", "stranger"))
         refused = await served.http.delete(f"/v1/runs/{writer.run}", headers=theirs)
         nobodys = await served.http.delete(f"/v1/runs/{new_id()}", headers=theirs)
         assert (refused.status_code, refused.content) == (404, nobodys.content)

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from PIL import Image, PngImagePlugin
 
-from contracts import subjects
+from contracts import keys, subjects
 from contracts.artifacts import ArtifactRef
 from contracts.ids import image_id, new_id, run_id_for_key
 from contracts.images import INPUT_IMAGE, ImageInput, ImageRef, ModelProfile
@@ -181,9 +181,9 @@ async def test_questions_without_images_keep_their_digest(served: Served, bus: B
 @pytest.mark.usefixtures("store")
 async def test_somebody_elses_image_is_unknown(shared_nats: NatsServer) -> None:
     """As one that never was, in the same bytes."""
-    keys = [new_key(tenant) for tenant in ("seer", "stranger")]
-    async with serving(shared_nats.url, api_keys=",".join(line for _, line in keys)) as served:
-        seer, stranger = ({"Authorization": f"Bearer {key}"} for key, _ in keys)
+    issued = [new_key(tenant) for tenant in ("seer", "stranger")]
+    async with serving(shared_nats.url, api_keys=",".join(line for _, line in issued)) as served:
+        seer, stranger = ({"Authorization": f"Bearer {key}"} for key, _ in issued)
         ref = ArtifactRef.model_validate_json((await served.http.post("/v1/artifacts", content=talkative("png"), headers=seer)).content)
 
         async def asked(artifact: str, headers: dict[str, str]) -> httpx.Response:
@@ -233,7 +233,7 @@ async def test_a_deleted_image_is_gone_for_who_has_it_in_a_cache(served: Served)
 async def profile(bus: Bus, **fields: Any) -> None:
     """What a planner says of a model."""
     said = ModelProfile(**fields)
-    await bus.publish(key_subject(subjects.model_key(said.model)), said.model_dump_json().encode(), {"Nats-TTL": "60s"})
+    await bus.publish(key_subject(keys.model_key(said.model)), said.model_dump_json().encode(), {"Nats-TTL": "60s"})
 
 
 @pytest.mark.usefixtures("store")
@@ -271,7 +271,7 @@ async def test_images_for_a_model_that_does_not_see_them(served: Served, bus: Bu
     first = await ask(served.http, image, key=key, model="x/seeing")
     await profile(bus, model="x/seeing", images="refused")
     assert (await ask(served.http, image, key=key, model="x/seeing")).content == first.content
-    await bus.publish(key_subject(subjects.model_key("x/blind:1")), b"", {"KV-Operation": "DEL"})
+    await bus.publish(key_subject(keys.model_key("x/blind:1")), b"", {"KV-Operation": "DEL"})
     assert (await ask(served.http, image, agent="reader")).status_code == 202, "its planner is gone"
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from contracts import subjects
+from contracts import keys
 from contracts.ids import new_id
 from contracts.images import ModelProfile
 from services.messaging.connection import Bus
@@ -13,7 +13,7 @@ from tests.gateway.serving import Served
 async def profile(bus: Bus, model: str) -> None:
     """What a planner says of a model."""
     said = ModelProfile(model=model, images="seen")
-    await bus.publish(key_subject(subjects.model_key(model)), said.model_dump_json().encode(), {"Nats-TTL": "60s"})
+    await bus.publish(key_subject(keys.model_key(model)), said.model_dump_json().encode(), {"Nats-TTL": "60s"})
 
 
 @pytest.mark.parametrize("path", ["/v1/runs", "/chat"])
@@ -43,7 +43,7 @@ async def test_a_known_model_is_taken(served: Served, bus: Bus) -> None:
     first = await served.http.post("/v1/runs", json={"query": "?", "model": name}, headers=key)
     assert first.status_code == 202
     await profile(bus, "openai/other")
-    await bus.publish(key_subject(subjects.model_key(name)), b"", {"KV-Operation": "DEL"})
+    await bus.publish(key_subject(keys.model_key(name)), b"", {"KV-Operation": "DEL"})
     again = await served.http.post("/v1/runs", json={"query": "?", "model": name}, headers=key)
     assert (again.status_code, again.json()["run_id"]) == (202, first.json()["run_id"])
     assert (await served.http.post("/v1/runs", json={"query": "?", "model": name})).status_code == 422
@@ -55,4 +55,4 @@ async def test_a_planner_may_open_all(served: Served, bus: Bus) -> None:
     try:
         assert (await served.http.post("/v1/runs", json={"query": "?", "model": "openai/whatever"})).status_code == 202
     finally:
-        await bus.publish(key_subject(subjects.model_key("*")), b"", {"KV-Operation": "DEL"})
+        await bus.publish(key_subject(keys.model_key("*")), b"", {"KV-Operation": "DEL"})

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from contracts import subjects
+from contracts import keys, subjects
 from contracts.events import Asked
 from contracts.ids import new_id
 from contracts.inbox import INBOX_MESSAGE, CancelRequested
@@ -211,7 +211,7 @@ async def index(bus: Bus, tenant: str, count: int) -> list[str]:
         run = new_id()
         state = "running" if number % 3 == 0 else "done"
         entry = RunStatus(run_id=run, status=state, query=f"q{number}", requested_at=1_700_000_000_000 + number)
-        subject = f"$KV.{subjects.RUNS_BUCKET}.{subjects.run_key(tenant, entry.requested_at, run)}"
+        subject = f"$KV.{keys.RUNS_BUCKET}.{keys.run_key(tenant, entry.requested_at, run)}"
         await bus.publish(subject, entry.model_dump_json().encode())
         made.append(run)
     return made
@@ -252,7 +252,7 @@ async def test_a_run_that_comes_while_somebody_turns_pages_moves_nothing(served:
     made = await index(bus, "pager", 6)
     first = await gateway_index.page("pager", 3)
     entry = RunStatus(run_id=new_id(), status="running", requested_at=1_800_000_000_000)
-    await bus.publish(f"$KV.runs.{subjects.run_key('pager', entry.requested_at, entry.run_id)}", entry.model_dump_json().encode())
+    await bus.publish(f"$KV.runs.{keys.run_key('pager', entry.requested_at, entry.run_id)}", entry.model_dump_json().encode())
     second = await gateway_index.page("pager", 3, first.next_cursor)
     assert [run.run_id for run in (*first.runs, *second.runs)] == made[::-1]
     assert second.next_cursor is None
@@ -262,8 +262,8 @@ async def test_a_run_that_comes_while_somebody_turns_pages_moves_nothing(served:
 async def test_what_is_no_entry_is_left_out(bus: Bus) -> None:
     """A marker of a deleted key, and what another version wrote."""
     made = await index(bus, "odd", 2)
-    await bus.publish(f"$KV.runs.{subjects.run_key('odd', 1, new_id())}", b"{}")
-    await bus.publish(f"$KV.runs.{subjects.run_key('odd', 2, new_id())}", b"", {"KV-Operation": "DEL"})
+    await bus.publish(f"$KV.runs.{keys.run_key('odd', 1, new_id())}", b"{}")
+    await bus.publish(f"$KV.runs.{keys.run_key('odd', 2, new_id())}", b"", {"KV-Operation": "DEL"})
     await bus.publish("$KV.runs.odd.not-a-key", b"{}")
     page = await RunIndex(bus, Deletions(bus)).page("odd", 10)
     assert ([run.run_id for run in page.runs], page.next_cursor) == (made[::-1], None)

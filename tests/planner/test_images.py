@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from contracts import subjects
+from contracts import keys
 from contracts.ids import new_id
 from contracts.images import ImageRef, ModelProfile
 from contracts.tools import ToolSpec
@@ -382,7 +382,7 @@ async def test_profiles_stand_in_the_catalogue(plan: Plan, tmp_path: Path) -> No
     try:
 
         async def is_there() -> bool:
-            kept = await planner.bus.last("KV_catalogue", key_subject(subjects.model_key(name)))
+            kept = await planner.bus.last("KV_catalogue", key_subject(keys.model_key(name)))
             return kept is not None and ModelProfile.model_validate_json(kept.data).images == "dropped"
 
         await wait_until(is_there, what="the profile is in the catalogue")

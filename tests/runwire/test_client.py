@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from contracts import subjects
+from contracts import keys, subjects
 from contracts.events import Asked, Chunk, Done, RunEvent, ToolProgress, UnknownEvent
 from contracts.ids import new_id
 from contracts.tools import RefusedTool, ToolSpec
@@ -127,7 +127,7 @@ async def test_chat_waits_for_the_end(client: Client, bus: Bus) -> None:
 async def test_tools(client: Client, bus: Bus) -> None:
     """What is in the catalogue."""
     spec = ToolSpec(name="search", description="Find things.")
-    await bus.publish(f"$KV.catalogue.{subjects.tool_key('search')}", spec.model_dump_json().encode(), {"Nats-TTL": "60"})
+    await bus.publish(f"$KV.catalogue.{keys.tool_key('search')}", spec.model_dump_json().encode(), {"Nats-TTL": "60"})
 
     async def found() -> list[ToolSpec]:
         return await client.tools()
@@ -138,7 +138,7 @@ async def test_tools(client: Client, bus: Bus) -> None:
 async def test_a_tool_that_is_refused_is_listed_with_the_reason(client: Client, served: Served, bus: Bus) -> None:
     """By the client, and by `runwire doctor`."""
     refused = RefusedTool(name="endless", reason="input_schema: it is too large")
-    await bus.publish(key_subject(subjects.refused_key("endless")), refused.model_dump_json().encode())
+    await bus.publish(key_subject(keys.refused_key("endless")), refused.model_dump_json().encode())
     assert await client.refused_tools() == [refused]
     found = [check for check in await doctor.examine(served.url, None, {}) if check.name == "tools"]
     assert ("warning", "endless is refused: input_schema: it is too large") in [(check.status, check.finding) for check in found]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from nats.aio.msg import Msg
 
-from contracts import subjects
+from contracts import keys, subjects
 from services.messaging.connection import Bus
 from services.shared.redaction import to_blob
 from tests.support.model_server import action, answer
@@ -148,11 +148,11 @@ async def test_a_long_stream_without_a_field_ends_as_a_reference(whole: Whole) -
 async def test_a_kill_while_a_stream_is_assembled_leaves_no_reference_without_bytes(whole: Whole) -> None:
     """The call asks again once the store is back, and there is one reference, with all its bytes."""
     body = to_blob(frames(100)).body
-    claim = subjects.blob_key(subjects.DEFAULT_TENANT, hashlib.sha256(body).hexdigest())
+    claim = keys.blob_key(subjects.DEFAULT_TENANT, hashlib.sha256(body).hexdigest())
     bus = await evidence.connect(whole.nats.url)
 
     async def is_claimed() -> bool:
-        bucket = subjects.ARTIFACTS_BUCKET
+        bucket = keys.ARTIFACTS_BUCKET
         return await bus.last(f"KV_{bucket}", f"$KV.{bucket}.{claim}") is not None
 
     whole.s3.freeze()

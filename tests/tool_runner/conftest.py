@@ -15,7 +15,7 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from contracts import subjects
+from contracts import keys, subjects
 from contracts.events import Cancelled, RunEvent, RunStarted
 from contracts.ids import new_id
 from contracts.inbox import CallFinished
@@ -131,7 +131,7 @@ class Planner:
     async def declare(self, spec: ToolSpec) -> str:
         """Put a specification into the catalogue by hand, as if a run had pinned it; return its digest."""
         spec = ToolSpec.model_validate_json(spec.model_dump_json())
-        await self.bus.publish(key_subject(subjects.spec_key(spec.digest())), spec.model_dump_json().encode())
+        await self.bus.publish(key_subject(keys.spec_key(spec.digest())), spec.model_dump_json().encode())
         return spec.digest()
 
 

@@ -8,7 +8,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.micro.request import Request
 
-from contracts import subjects
+from contracts import keys, subjects
 from contracts.tools import ToolSpec
 from runwire import tool
 from services.shared.tool_catalogue import STREAM, key_subject
@@ -62,8 +62,8 @@ async def test_the_specification_stays_and_the_tool_expires(planner: Planner, st
 
     spec = await planner.spec("mayfly")
 
-    pinned = await planner.bus.last(STREAM, key_subject(subjects.spec_key(spec.digest())))
-    alive = await planner.bus.last(STREAM, key_subject(subjects.tool_key("mayfly")))
+    pinned = await planner.bus.last(STREAM, key_subject(keys.spec_key(spec.digest())))
+    alive = await planner.bus.last(STREAM, key_subject(keys.tool_key("mayfly")))
     assert pinned is not None
     assert alive is not None
     assert "Nats-TTL" not in (pinned.headers or {})

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from contracts import subjects
+from contracts import keys, subjects
 from contracts.tools import ToolSpec
 from runwire import tool
 from runwire.serving import serve
@@ -111,7 +111,7 @@ async def test_a_consumer_stays_while_a_call_of_it_is_open(planner: Planner, sta
 async def test_an_entry_that_the_server_forgot_is_removed(own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tools that are there keep theirs."""
     monkeypatch.setattr(reading, "_EXPIRY_SLACK_S", 0.0)
-    key = key_subject(subjects.tool_key("dead"))
+    key = key_subject(keys.tool_key("dead"))
     settings = ToolRunnerSettings(nats_url=own_nats_server.url, discover_s=0.3, graceful_timeout_s=0.1)
     async with connected(own_nats_server.url) as bus, connected(own_nats_server.url, "tool_runner", settings) as runner:
         await provision(bus)

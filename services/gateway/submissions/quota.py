@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
-from contracts import subjects
+from contracts import names, subjects
 from services.gateway.errors import TooManyRuns, TryAgain
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
@@ -66,6 +66,6 @@ class OpenRuns:
             except BusError as error:
                 raise TryAgain("The message bus does not answer.") from error
             for subject in state.get("subjects") or ():
-                with suppress(subjects.InvalidName):  # Somebody else's: no planner begins a run with it.
+                with suppress(names.InvalidName):  # Somebody else's: no planner begins a run with it.
                     found.add(subjects.parse(subject).run)
         return len(found)

@@ -12,10 +12,11 @@ from typing import Any
 
 import structlog
 
-from contracts import subjects
+from contracts import names, subjects
 from contracts.ids import new_id, run_id_for_key
 from contracts.images import ImageInput, ImageRef
 from contracts.inbox import CancelRequested, TopUpRequested
+from contracts.limits import MAX_REQUEST_BYTES
 from contracts.runs import LimitsInput, RunInput, RunRequested
 from services.gateway.errors import BodyTooLarge, IdempotencyConflict, InvalidInput, TryAgain
 from services.gateway.runs import Runs
@@ -27,8 +28,6 @@ from services.messaging.tenant_turns import Turns
 
 logger = structlog.get_logger(__name__)
 
-_MAX_REQUEST = (1 << 20) - (128 << 10)
-"""Bytes of a request as stored. The record that opens the run holds it again, beside the digests of all tools, within 1 MiB."""
 _TRY_S = 1.0
 _PAUSE_S = 0.1
 _ALREADY = "per subject"
@@ -129,8 +128,8 @@ class Intake:
 
 def _encoded(request: RunRequested) -> bytes:
     data = request.model_dump_json().encode()
-    if len(data) > _MAX_REQUEST:
-        raise BodyTooLarge(_MAX_REQUEST, "The request as it is stored")
+    if len(data) > MAX_REQUEST_BYTES:
+        raise BodyTooLarge(MAX_REQUEST_BYTES, "The request as it is stored")
     return data
 
 
@@ -146,8 +145,8 @@ def _digests(images: list[ImageInput]) -> list[dict[str, Any]]:
 def _request(tenant: str, run: str, asked: RunInput, trace: str | None, images: list[dict[str, Any]]) -> RunRequested:
     for number, name in enumerate(asked.tools or ()):
         try:
-            subjects.checked_tool(name)
-        except subjects.InvalidName as error:
+            names.checked_tool(name)
+        except names.InvalidName as error:
             raise InvalidInput(f"tools.{number}", str(error)) from error
     # Defaults do not count, so that a version with a new field still knows the requests of this one.
     content = {**asked.model_dump(exclude={"limits", "images"}, exclude_defaults=True), "limits": _set(asked.limits)}

@@ -11,11 +11,12 @@ from typing import Any
 import structlog
 
 from contracts.events import Cancelled, Done, Error
+from contracts.limits import MAX_EVENT_INLINE_BYTES
 from contracts.records import Record
 from services.messaging.connection import Bus
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed
-from services.shared.redaction import EVENT_INLINE_BYTES, as_reference, heavy_paths, to_blob, wire_size
+from services.shared.redaction import as_reference, heavy_paths, to_blob, wire_size
 
 logger = structlog.get_logger(__name__)
 Artifacts = dict[str, dict[str, Any]]
@@ -35,7 +36,7 @@ class Offloader:
         if not isinstance(end, Done | Error | Cancelled):
             return record
         artifacts = end.artifacts if isinstance(end, Done) else end.payload.artifacts
-        if not artifacts or wire_size(artifacts) <= EVENT_INLINE_BYTES:
+        if not artifacts or wire_size(artifacts) <= MAX_EVENT_INLINE_BYTES:
             return record
         offloaded = await self._store(artifacts, tenant, run, session)
         if isinstance(end, Done):

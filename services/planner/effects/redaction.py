@@ -7,8 +7,9 @@ enters the log: light values stay as artifacts for people, heavy ones go.
 from collections import OrderedDict
 
 from contracts.inbox import CallFinished
+from contracts.limits import MAX_INLINE_BYTES
 from contracts.tools import ToolSpec
-from services.shared.redaction import INLINE_BYTES, Annotations, plain, read_annotations, separate, wire_size
+from services.shared.redaction import Annotations, plain, read_annotations, separate, wire_size
 
 MAX_CACHED_SPECS = 1024
 
@@ -33,5 +34,7 @@ class Redactor:
         parts = separate(finished.observation, annotations)
         if parts.observation == finished.observation:
             return finished
-        light = {path: plain(value) for path, value in parts.artifacts.items() if value is not None and wire_size(value) <= INLINE_BYTES}
+        light = {
+            path: plain(value) for path, value in parts.artifacts.items() if value is not None and wire_size(value) <= MAX_INLINE_BYTES
+        }
         return finished.model_copy(update={"observation": parts.observation, "artifacts": {**light, **finished.artifacts}})

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import structlog
 from pydantic import ValidationError
 
-from contracts import subjects
+from contracts import keys, names, subjects
 from contracts.events import Done, Error, RunStarted
 from contracts.inbox import TimerFired
 from contracts.runs import RunStatus, State
@@ -35,7 +35,7 @@ YEAR_MS = 31_536_000_000
 
 def _key(started: RunStarted) -> str:
     request = started.request
-    return f"$KV.{subjects.RUNS_BUCKET}.{subjects.run_key(request.tenant, request.requested_at, request.run_id)}"
+    return f"$KV.{keys.RUNS_BUCKET}.{keys.run_key(request.tenant, request.requested_at, request.run_id)}"
 
 
 def status_of(run: Run, started: RunStarted) -> RunStatus:
@@ -126,17 +126,17 @@ async def sweep_once(bus: Bus, artifacts: ArtifactClient, before: int) -> int:
     The index is read in the order of its last changes. The entry is purged last, so that a failed purge is repeated.
     Raises BusError and ArtifactFailed.
     """
-    reader = await bus.reader(f"KV_{subjects.RUNS_BUCKET}")
+    reader = await bus.reader(f"KV_{keys.RUNS_BUCKET}")
     purged, start = 0, 1
     while True:
-        page, _ = await reader.page(f"$KV.{subjects.RUNS_BUCKET}.>", start, ENTRIES_PER_PAGE)
+        page, _ = await reader.page(f"$KV.{keys.RUNS_BUCKET}.>", start, ENTRIES_PER_PAGE)
         for message in page:
             headers = message.headers or {}
             start = int(headers["Nats-Sequence"]) + 1
             try:
                 status = RunStatus.model_validate_json(message.data)
-                tenant, _ = subjects.parse_run_key(headers["Nats-Subject"].removeprefix(f"$KV.{subjects.RUNS_BUCKET}."))
-            except (ValidationError, subjects.InvalidName):
+                tenant, _ = keys.parse_run_key(headers["Nats-Subject"].removeprefix(f"$KV.{keys.RUNS_BUCKET}."))
+            except (ValidationError, names.InvalidName):
                 continue
             if status.ended_at is None:
                 continue
@@ -148,7 +148,7 @@ async def sweep_once(bus: Bus, artifacts: ArtifactClient, before: int) -> int:
             for stream, subject in places:
                 await bus.api(f"STREAM.PURGE.{stream}", {"filter": subject})
             await forget_artifacts(artifacts, tenant, status.run_id)
-            await bus.api(f"STREAM.PURGE.KV_{subjects.RUNS_BUCKET}", {"filter": headers["Nats-Subject"]})
+            await bus.api(f"STREAM.PURGE.KV_{keys.RUNS_BUCKET}", {"filter": headers["Nats-Subject"]})
             purged += 1
         if not page:
             return purged

@@ -12,7 +12,7 @@ from typing import Literal
 import structlog
 from nats.errors import Error as NatsError
 
-from contracts import subjects
+from contracts import keys
 from contracts.images import ImageRef, ModelProfile, VisionContextPolicy, VisionMode
 from contracts.runs import RunRequested
 from contracts.tools import ToolSpec
@@ -115,7 +115,7 @@ async def publish(bus: Bus, wanted: list[ModelProfile]) -> None:
         pause_s = _REFRESH_S
         try:
             for profile in wanted:
-                key = key_subject(subjects.model_key(profile.model))
+                key = key_subject(keys.model_key(profile.model))
                 await bus.publish(key, profile.model_dump_json().encode(), {"Nats-TTL": str(PROFILE_TTL_S)})
         except (BusError, NatsError, ConnectionError, OSError) as error:
             logger.debug("profiles_not_published", reason=type(error).__name__)

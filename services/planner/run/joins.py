@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from contracts.actions import Join
 from contracts.events import Observed, PlannedCall
 from contracts.faults import Fault
+from contracts.limits import MAX_ARGUMENT_BYTES
 from contracts.tools import ToolSpec
 from services.shared.builtin_tools import READ_ARTIFACT
 from services.shared.json_schema import complaints
@@ -27,8 +28,6 @@ JoinCode = Literal["unknown_node", "unknown_source", "invalid_join", "invalid_ar
 Specs = Mapping[str, ToolSpec]
 
 WHOLE_OUTPUT = dotted(())
-MAX_ARGUMENT_BYTES = 512 * 1024
-"""Of a recorded call. Only the results of very many branches exceed it: a large single result is a reference."""
 MAX_NAMES_LISTED = 20
 MAX_NAME_CHARACTERS = 80
 

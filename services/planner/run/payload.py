@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from contracts.base import Message
+from contracts.limits import ARTIFACT_WARNING_BYTES
 from contracts.payload import FinalPayload, Reason, Source, SuggestedAction
 from services.planner.run.answer_fallback import known_text, remark_in, rendered, text_in
-from services.shared.redaction import ARTIFACT_WARNING_BYTES, as_reference, plain, source_of, unique_sources
+from services.shared.redaction import as_reference, plain, source_of, unique_sources
 
 NO_ANSWER = "No answer produced."
 ROUTES: dict[Reason, str] = {"budget_exhausted": "partial", "error": "error"}

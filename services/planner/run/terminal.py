@@ -7,13 +7,12 @@ import orjson
 from contracts.actions import FINAL_RESPONSE
 from contracts.events import Cancelled, Chunk, Done, Error, Observed, Repaired, Step
 from contracts.faults import Fault
+from contracts.limits import MAX_RECORD_BYTES
 from contracts.payload import FinalPayload, Reason
 from contracts.records import Record
 from services.planner.run import payload
 from services.planner.run.state import Event, Run
 
-MAX_RECORD_BYTES = (1 << 20) - 8192
-"""Bytes of a record as stored: the stream's limit less headers."""
 MAX_ANSWER_BYTES = 600_000
 """Bytes of an answer as JSON; the rest of a record is for what stands beside it."""
 MAX_SHOWN_ANSWER_BYTES = 430_000

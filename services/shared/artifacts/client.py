@@ -24,10 +24,7 @@ from pydantic import ValidationError
 from contracts import subjects
 from contracts.artifacts import (
     ARTIFACT_HEADER,
-    CHUNK_BYTES,
-    DIRECT_BYTES,
     DIRECT_HEADER,
-    INLINE_BYTES,
     SEQ_HEADER,
     UPLOAD_HEADER,
     ArtifactPage,
@@ -49,6 +46,7 @@ from contracts.artifacts import (
 from contracts.base import Message
 from contracts.faults import Fault
 from contracts.ids import new_id
+from contracts.limits import CHUNK_BYTES, MAX_PUT_BYTES, MIN_DIRECT_BYTES
 from contracts.tools import REPLY_HEADER
 from services.messaging.connection import Bus
 from services.messaging.errors import Unavailable
@@ -132,7 +130,7 @@ class ArtifactClient:
                 artifact_type=artifact_type,
                 ttl_s=ttl_s,
             )
-            if put.size <= INLINE_BYTES:
+            if put.size <= MAX_PUT_BYTES:
                 body, headers = await source.read(0, put.size), {ARTIFACT_HEADER: header_value(put)}
                 answer = await self._until_answered(lambda: self._request(subjects.ARTIFACT_PUT, body, headers))
                 return ArtifactRef.model_validate_json(answer.data)
@@ -190,7 +188,7 @@ class ArtifactClient:
     ) -> Download:
         """Start to read an artifact, or `length` bytes from `offset`. A small one is complete on return."""
         asked = _lookup(GetArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, run_id=run, offset=offset)
-        asked = asked.model_copy(update={"direct": length is None or length >= DIRECT_BYTES})
+        asked = asked.model_copy(update={"direct": length is None or length >= MIN_DIRECT_BYTES})
         ref, found = await self._range(asked, offset, CHUNK_BYTES if length is None else min(length, CHUNK_BYTES))
         left = max(0, ref.size - offset)
         length = left if length is None else min(length, left)

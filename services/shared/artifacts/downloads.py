@@ -11,7 +11,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from contracts.artifacts import CHUNK_BYTES, ArtifactRef, PresignedUrl
+from contracts.artifacts import ArtifactRef, PresignedUrl
+from contracts.limits import CHUNK_BYTES
 from services.shared.artifacts.errors import ArtifactTooLarge, StorageUnavailable
 from services.shared.artifacts.s3_reads import ReadFailed, S3Reads
 

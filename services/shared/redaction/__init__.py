@@ -10,11 +10,6 @@ function here raises on any value.
 from services.shared.redaction.arguments import Arguments, arguments_of
 from services.shared.redaction.blobs import Blob, from_blob, mime_type_of, to_blob
 from services.shared.redaction.limits import (
-    ARTIFACT_FAILURE_BYTES,
-    ARTIFACT_WARNING_BYTES,
-    EVENT_INLINE_BYTES,
-    HTTP_INLINE_BYTES,
-    INLINE_BYTES,
     PREVIEW_CHARACTERS,
     heavy_paths,
 )
@@ -27,11 +22,6 @@ from services.shared.redaction.separation import SeparatedResult, Streams, colle
 from services.shared.redaction.sources import extract_sources, source_of, unique_sources
 
 __all__ = [
-    "ARTIFACT_FAILURE_BYTES",
-    "ARTIFACT_WARNING_BYTES",
-    "EVENT_INLINE_BYTES",
-    "HTTP_INLINE_BYTES",
-    "INLINE_BYTES",
     "PREVIEW_CHARACTERS",
     "Annotations",
     "Arguments",

@@ -8,8 +8,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from contracts.limits import MAX_EVENT_INLINE_BYTES
 from contracts.payload import Source
-from services.shared.redaction.limits import EVENT_INLINE_BYTES
 from services.shared.redaction.nodes import Annotations, Node, Schema, read_annotations
 from services.shared.redaction.placeholders import is_placeholder, wire_size
 from services.shared.redaction.plain import well_formed
@@ -22,7 +22,7 @@ TEXT_CHARACTERS = 4096
 def extract_sources(value: Any, schema: Schema | Annotations) -> list[Source]:
     """Return the sources of a result in reading order, each (title, url, snippet) once, in total at most 128 KiB."""
     found = unique_sources(_walk(Views(), value, [read_annotations(schema).root], 0))
-    room = EVENT_INLINE_BYTES
+    room = MAX_EVENT_INLINE_BYTES
     kept = []
     for source in found:
         room -= wire_size(source.model_dump())

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import nats
 import pytest
 
-from contracts import subjects
+from contracts import keys, subjects
 from contracts.events import Cancelled, RunStarted
 from contracts.ids import new_id
 from contracts.inbox import INBOX_MESSAGE, TimerFired
@@ -50,7 +50,7 @@ def folded(opening: RunStarted, ended_at: int | None = None) -> Run:
 
 async def entry(bus: Bus, opening: RunStarted) -> RunStatus | None:
     """What the index says."""
-    key = subjects.run_key("default", opening.request.requested_at, opening.run_id)
+    key = keys.run_key("default", opening.request.requested_at, opening.run_id)
     found = await bus.last("KV_runs", f"$KV.runs.{key}")
     return None if found is None or not found.data else RunStatus.model_validate_json(found.data)
 

@@ -7,6 +7,7 @@ import pytest
 
 from contracts.artifacts import ArtifactRef
 from contracts.ids import new_id
+from contracts.limits import MAX_EVENT_INLINE_BYTES, MAX_INLINE_BYTES
 from services.shared.redaction import (
     from_blob,
     heavy_paths,
@@ -18,7 +19,7 @@ from services.shared.redaction import (
     to_blob,
     wire_size,
 )
-from services.shared.redaction.limits import EVENT_INLINE_BYTES, INLINE_BYTES, PREVIEW_CHARACTERS
+from services.shared.redaction.limits import PREVIEW_CHARACTERS
 
 DESCRIPTIONS = [
     ({}, "<artifact:dict size=2B>"),
@@ -117,11 +118,11 @@ def test_every_value_has_a_size_on_the_wire(value: Any, size: int) -> None:
 
 def test_values_above_the_limit_leave_the_message_then_the_heaviest_until_the_rest_fits() -> None:
     """32 KiB each, 128 KiB together."""
-    values = {"huge": "x" * INLINE_BYTES} | {f"v{size}": "x" * (size * 1024) for size in (31, 30, 29, 28, 27, 1)}
+    values = {"huge": "x" * MAX_INLINE_BYTES} | {f"v{size}": "x" * (size * 1024) for size in (31, 30, 29, 28, 27, 1)}
     heavy = heavy_paths(values)
     assert heavy == {"huge", "v31"}
-    assert sum(wire_size(value) for path, value in values.items() if path not in heavy) <= EVENT_INLINE_BYTES
-    assert heavy_paths({"a": "x" * (INLINE_BYTES - 2), "b": None}) == frozenset()
+    assert sum(wire_size(value) for path, value in values.items() if path not in heavy) <= MAX_EVENT_INLINE_BYTES
+    assert heavy_paths({"a": "x" * (MAX_INLINE_BYTES - 2), "b": None}) == frozenset()
 
 
 def test_a_heavy_observation_is_shown_as_a_reference_with_both_ends() -> None:

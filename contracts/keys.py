@@ -1,0 +1,143 @@
+"""Every key of the KV buckets and of the S3 bucket, built and parsed here and nowhere else. Subjects are in `subjects`.
+
+Rule 1: a name that comes from outside is checked (`names`), or refused with `InvalidName`.
+Rule 2: keys of KV buckets are described in `channels`, as `$KV.<bucket>.<key>`; those of the S3 bucket are not subjects.
+"""
+
+import hashlib
+import re
+
+from .names import InvalidName, checked, checked_id, checked_tenant, checked_tool, shortened
+
+CATALOGUE_BUCKET, RUNS_BUCKET, ARTIFACTS_BUCKET = "catalogue", "runs", "artifacts"
+
+ALL_SPECS = "spec.*"
+ALL_TOOLS = "tool.*"
+ALL_REFUSED = "refused.*"
+ALL_MODELS = "model.*"
+ALL_DELETIONS = "deleted.*.*"
+
+ARTIFACT_OWNER_KEY = "owner"
+"""The key, in the bucket of artifacts, of the mark that lies in the S3 bucket too."""
+
+_DIGEST = re.compile(r"[0-9a-f]{24}", re.ASCII)
+_PLACE = re.compile(r"([0-9a-f]{32}|-)\.([0-9a-f]{32}|-)", re.ASCII)
+_BLOB = re.compile(r"[0-9a-f]{64}(-[1-9][0-9]{0,8})?", re.ASCII)
+
+
+def tool_key(name: str) -> str:
+    """The catalogue's key of a live tool; it expires when the tool is gone."""
+    return f"tool.{checked_tool(name)}"
+
+
+def refused_key(name: str) -> str:
+    """The catalogue's key of a tool that announces itself and is not taken; it expires when it does so no longer."""
+    return f"refused.{checked_tool(name)}"
+
+
+def spec_key(digest: str) -> str:
+    """The catalogue's key of a tool's specification; runs pin it, so it stays."""
+    return f"spec.{checked(_DIGEST, 'digest', digest)}"
+
+
+def model_key(name: str) -> str:
+    """The catalogue's key of a model's profile: its name, with `=XX` for each byte that keys do not take."""
+    return "model." + re.sub(rb"[^A-Za-z0-9_/-]", lambda found: b"=%02X" % found[0][0], name.encode("utf-8", "surrogatepass")).decode()
+
+
+def run_key(tenant: str, requested_at: int, run: str) -> str:
+    """The run's key in the index; keys of a tenant sort by the time of the request (`requested_at` in Unix ms)."""
+    return f"{checked_tenant(tenant)}.{requested_at:012x}{checked_id(run)}"
+
+
+def parse_run_key(key: str) -> tuple[str, str]:
+    """Return tenant and run of a key in the index, or raise InvalidName."""
+    tenant, _, rest = key.partition(".")
+    if not re.fullmatch(r"[0-9a-f]{12}", rest[:12], re.ASCII):
+        raise InvalidName(f"{shortened(key)!r} is not the key of a run")
+    return checked_tenant(tenant), checked_id(rest[12:])
+
+
+def runs_of(tenant: str) -> str:
+    """All keys of a tenant in the index of runs."""
+    return f"{checked_tenant(tenant)}.*"
+
+
+def deletion_key(tenant: str, run: str) -> str:
+    """The key, in the index of runs, of a run's deletion; three tokens, so it is none of a tenant's runs."""
+    return f"deleted.{checked_tenant(tenant)}.{checked_id(run)}"
+
+
+def parse_deletion(subject: str) -> tuple[str, str]:
+    """Return tenant and run of a deletion's subject in the bucket, or raise InvalidName."""
+    tenant, _, run = subject.removeprefix(f"$KV.{RUNS_BUCKET}.deleted.").partition(".")
+    if subject != f"$KV.{RUNS_BUCKET}.{deletion_key(tenant, run)}":
+        raise InvalidName(f"{shortened(subject)!r} is not the subject of a deletion")
+    return tenant, run
+
+
+def reference_key(tenant: str, artifact: str) -> str:
+    """The reference to an artifact, in the bucket of artifacts."""
+    return f"ref.{checked_tenant(tenant)}.{checked_id(artifact)}"
+
+
+def blob_key(tenant: str, name: str) -> str:
+    """Who holds the blob `name`: its SHA-256, with a number where the same bytes are kept more than once."""
+    return f"blob.{checked_tenant(tenant)}.{checked(_BLOB, 'blob name', name)}"
+
+
+def parse_blob_key(key: str) -> tuple[str, str]:
+    """Return tenant and name of a blob from its record's key, or raise InvalidName."""
+    _, tenant, name = (*key.split("."), "", "")[:3]
+    if key != blob_key(tenant, name):
+        raise InvalidName(f"{shortened(key)!r} is not the key of a blob's record")
+    return tenant, name
+
+
+def is_blob_key(key: str) -> bool:
+    """Whether a key of the bucket of artifacts is that of a blob's record."""
+    return key.startswith("blob.")
+
+
+def is_place_key(key: str) -> bool:
+    """Whether a key of the bucket of artifacts is an entry of a session or run."""
+    return key.startswith("list.")
+
+
+def object_key(tenant: str, name: str) -> str:
+    """Where the bytes of a blob lie in the S3 bucket: of [a-z0-9/_-] only, since servers differ on everything else."""
+    return f"{checked_tenant(tenant)}/{checked(_BLOB, 'blob name', name)[:2]}/{name}"
+
+
+def parse_object_key(key: str) -> tuple[str, str]:
+    """Return tenant and name of a blob, or raise InvalidName."""
+    tenant, _, rest = key.partition("/")
+    name = rest.partition("/")[2]
+    if key != object_key(tenant, name):
+        raise InvalidName(f"{shortened(key)!r} is not the key of a blob")
+    return tenant, name
+
+
+def place(session: str | None, run: str | None) -> str:
+    """Where an artifact belongs, as two tokens. A session's name is the caller's own text, so its digest stands for it."""
+    in_session = "-" if session is None else hashlib.sha256(session.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return f"{in_session}.{checked_id(run) if run else '-'}"
+
+
+def place_key(tenant: str, where: str, artifact: str) -> str:
+    """An artifact's entry among those of its session and run; `where` comes from `place`."""
+    return f"list.{checked_tenant(tenant)}.{checked(_PLACE, 'place', where)}.{checked_id(artifact)}"
+
+
+def parse_place_key(key: str) -> tuple[str, str]:
+    """Return tenant and artifact of an entry, or raise InvalidName."""
+    _, tenant, session, run, artifact = (*key.split("."), "", "", "", "", "")[:5]
+    if key != place_key(tenant, f"{session}.{run}", artifact):
+        raise InvalidName(f"{shortened(key)!r} is not the key of an entry")
+    return tenant, artifact
+
+
+def places_of(tenant: str, session: str | None, run: str | None) -> str:
+    """The pattern of all entries of a session, of a run, or of a run in a session (the fastest); of the tenant if neither is given."""
+    in_session, in_run = place(session, run).split(".")
+    return f"list.{checked_tenant(tenant)}.{in_session if session is not None else '*'}.{in_run if run else '*'}.*"

@@ -1,0 +1,51 @@
+"""The names that subjects and keys are built from: ids, tenants, tools, messages; each with the one form that is accepted.
+
+Rule: a name that comes from outside is checked here before it becomes part of a subject or key.
+"""
+
+import re
+
+_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
+_TENANT = re.compile(r"[a-z0-9_-]{1,64}", re.ASCII)
+_TOOL = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+_MESSAGE = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+_SHOWN_CHARACTERS = 40
+
+
+class InvalidName(ValueError):
+    """A name cannot be part of a subject or key: it says which name, and what form is expected."""
+
+
+def checked(pattern: re.Pattern[str], what: str, value: object) -> str:
+    """Return `value` if the whole of it matches, else raise InvalidName, which calls it a `what`."""
+    if isinstance(value, str) and pattern.fullmatch(value):
+        return value
+    shown = repr(value)
+    if len(shown) > _SHOWN_CHARACTERS:
+        shown = shown[:_SHOWN_CHARACTERS] + "…"
+    raise InvalidName(f"{shown} is not a {what}: expected {pattern.pattern}")
+
+
+def checked_id(value: object) -> str:
+    """Return `value` if it is the id of a run or artifact, else raise InvalidName."""
+    return checked(_ID, "valid id", value)
+
+
+def checked_tenant(value: object) -> str:
+    """Return `value` if it is a tenant's name, else raise InvalidName."""
+    return checked(_TENANT, "tenant name", value)
+
+
+def checked_tool(value: object) -> str:
+    """Return `value` if it is a tool's name, else raise InvalidName."""
+    return checked(_TOOL, "tool name", value)
+
+
+def checked_message(value: object) -> str:
+    """Return `value` if it may name a message of a run (a call id, a timer), else raise InvalidName."""
+    return checked(_MESSAGE, "message name", value)
+
+
+def shortened(name: str) -> str:
+    """The beginning of a name, for an error text."""
+    return name[:_SHOWN_CHARACTERS]
