@@ -4,6 +4,7 @@ A schema is refused by its expanded size, in which each reference counts as ever
 has no such size. For it, and for unusually large values, the steps of checking this value are counted before the check.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -16,6 +17,8 @@ MAX_EXPANDED_SUBSCHEMAS = 50_000
 """Subschemas, with each reference counted as all that it leads to."""
 MAX_PATTERNS = 100
 MAX_PATTERN_CHARACTERS = 1_000
+MAX_PATTERN_PLACES = 20_000
+"""Of all regular expressions together: their characters, each as often as the counts around it repeat it."""
 
 MAX_STEPS = 5_000_000
 """Comparisons of a subschema with a value or a part of it in one check: some 60 ms."""
@@ -54,6 +57,8 @@ def size_of(graph: Graph) -> Size:
         raise InvalidSchema(f"it has {len(graph.patterns)} regular expressions, and at most {MAX_PATTERNS} are taken")
     if (longest := max(map(len, graph.patterns), default=0)) > MAX_PATTERN_CHARACTERS:
         raise InvalidSchema(f"a regular expression has {longest:,} characters, and at most {MAX_PATTERN_CHARACTERS:,} are taken")
+    if sum(map(places_of, graph.patterns)) > MAX_PATTERN_PLACES:
+        raise InvalidSchema(f"its regular expressions repeat more than {MAX_PATTERN_PLACES:,} places; use smaller counts")
     components = _components(graph)
     expanded: dict[Subschema, int] = {}
     for component in components:  # Those come first to which others lead.
@@ -68,8 +73,35 @@ def size_of(graph: Graph) -> Size:
     return Size(expanded[graph.root], recursive or any(node.revisits for node in graph.nodes))
 
 
+_PATTERN_PART = re.compile(r"\\.|\[(?:\\.|[^\]\\])*+\]|\{(\d+)(?:,(\d*))?\}|.", re.DOTALL)
+
+
+def places_of(pattern: str) -> int:
+    """Return how large a regular expression becomes when its counts, such as `{3,90}`, are written out; capped at the bound."""
+    totals, lasts = [0], [0]
+    for part in _PATTERN_PART.finditer(pattern):
+        text = part.group()
+        if part.group(1) is not None:
+            times = min(max(int(part.group(1)[:6]), int((part.group(2) or "0")[:6])), MAX_PATTERN_PLACES + 1)
+            added = min(lasts[-1] * times, MAX_PATTERN_PLACES + 1) - lasts[-1]
+            totals[-1] += max(0, added)
+            lasts[-1] += max(0, added)
+        elif text == "(":
+            totals.append(0)
+            lasts.append(0)
+        elif text == ")" and len(totals) > 1:
+            group = totals.pop()
+            lasts.pop()
+            totals[-1] += group
+            lasts[-1] = group
+        else:
+            totals[-1] += 1
+            lasts[-1] = 1
+    return sum(totals)
+
+
 def _of_node(node: Subschema, expanded: Mapping[Subschema, int]) -> int:
-    return 1 + (1 + node.revisits) * sum(expanded.get(part, 1) for part in node.parts())
+    return node.steps + (1 + node.revisits) * sum(expanded.get(part, part.steps) for part in node.parts())
 
 
 def _check_in_place(graph: Graph) -> None:
@@ -151,18 +183,18 @@ class _Counter:
         self._known: dict[tuple[int, int], Work] = {}
 
     def work(self, node: Subschema, value: Any) -> Work:
-        if node.is_leaf:
+        if node.is_leaf and node.steps == 1:
             return _LEAF
         pair = (id(node), id(value))
         known = self._known.get(pair)
         if known is not None:
             return known
-        self._left -= 1
+        self._left -= node.steps
         if self._left < 0:
             raise TooMuchWork("the value is too large for a schema of so many parts")
         inside = sum(self.work(part, value).steps for part in node.alternatives)
         others = [self.work(part, item) for part, item in _parts(node, value)]
-        steps = 1 + inside + sum(each.steps for each in others)
+        steps = node.steps + inside + sum(each.steps for each in others)
         if node.revisits:
             steps *= 1 + (len(value) if isinstance(value, Mapping | list) else 1)
         alternatives = inside + sum(each.alternatives for each in others)

@@ -16,6 +16,11 @@ from urllib.parse import unquote
 _REFERENCES = ("$ref", "$dynamicRef")
 _ANCHORS = ("$anchor", "$dynamicAnchor")
 _SHOWN_CHARACTERS = 80
+_SCALARS_PER_STEP = 10
+"""Scalars of an `enum` that are compared in the time of one step."""
+_FINE_MULTIPLE = 1e-9
+_FINE_MULTIPLE_STEPS = 500
+"""Of a division by a number that small, which is done in exact fractions."""
 
 
 class InvalidSchema(ValueError):
@@ -39,6 +44,8 @@ class Subschema:
     revisits: bool = False
     """`unevaluated…`: what applies to the value is gone through again for each of its parts."""
     is_leaf: bool = False
+    steps: int = 1
+    """Of checking a value against the keywords of this subschema alone."""
 
     def in_place(self) -> Iterator["Subschema"]:
         """Yield the subschemas that apply to the same value."""
@@ -73,6 +80,24 @@ def read_graph(schema: Any) -> Graph:
     return Graph(root, reader.nodes, reader.patterns)
 
 
+def _own_steps(schema: Mapping[str, Any]) -> int:
+    """Count what is compared as a whole: the values of `const` and `enum`, and exact divisions."""
+    scalars = containers = 0
+    todo: list[Any] = [schema.get("const"), *(values if isinstance(values := schema.get("enum"), list) else ())]
+    inside = 0
+    while todo:
+        value = todo.pop()
+        if isinstance(value, dict | list):
+            containers += 1
+            inside += len(value)
+            todo += value.values() if isinstance(value, dict) else value
+        else:
+            scalars += 1
+    multiple = schema.get("multipleOf")
+    is_fine = isinstance(multiple, int | float) and 0 < abs(multiple) < _FINE_MULTIPLE
+    return 1 + containers + inside + scalars // _SCALARS_PER_STEP + is_fine * _FINE_MULTIPLE_STEPS
+
+
 class _Reader:
     def __init__(self, root: Any) -> None:
         self._root = root
@@ -101,6 +126,7 @@ class _Reader:
             self._read_in_place(node, schema)
             self._read_object(node, schema)
             self._read_array(node, schema)
+            node.steps = _own_steps(schema)
             if isinstance(pattern := schema.get("pattern"), str):
                 self.patterns.append(pattern)
 

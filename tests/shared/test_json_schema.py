@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from services.shared.json_schema import InvalidSchema, check_schema, complaints
 from services.shared.redaction import collect, redact
+from services.shared.schema_bounds import places_of
 from tests.support.schemas import chained
 
 EXPRESSION = {
@@ -55,8 +56,34 @@ def test_a_schema_that_doubles_at_each_level_is_refused(by: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("pattern", "places"),
+    [
+        ("^[0-9a-f]{8}-[0-9a-f]{4}$", 15),
+        ("(ab|c){90}", 360),
+        (r"(?:\(a{3}\)){2}x", 15),
+        ("((a{100}){100}){100}", 20_001),
+        ("a{99999999999}", 20_001),
+        ("[(){5}]{2}", 2),
+    ],
+)
+def test_the_counts_of_a_regular_expression_are_written_out(pattern: str, places: int) -> None:
+    """Those of a group count for all that is in it."""
+    assert places_of(pattern) == places
+
+
+def test_values_that_are_compared_as_a_whole_count() -> None:
+    """A large `const` for each item of a long list, and divisions in exact fractions: both took seconds."""
+    constant = {"type": "array", "items": {"const": list(range(9_000))}}
+    assert "TooMuchWork" in said([list(range(9_000))[:-1]] * 1_000, constant)
+    assert "TooMuchWork" in said(list(range(50_000)), {"items": {"multipleOf": 1e-300}})
+    words = [f"word{number}" for number in range(2_000)]
+    assert said(words, {"items": {"enum": words}}) == ""
+
+
+@pytest.mark.parametrize(
     ("schema", "reason"),
     [
+        ({"pattern": f"({'|'.join(f'ab{n}' for n in range(150))}){{90}}"}, "repeat more than 20,000 places"),
         ({"description": "x" * 200_000}, "200,018 bytes, and at most 131,072"),
         ({"properties": {f"p{number}": {"pattern": "^a+$"} for number in range(101)}}, "101 regular expressions"),
         ({"pattern": "a" * 1_001}, "1,001 characters"),
