@@ -7,7 +7,7 @@ CODE = $(foreach folder,contracts runwire services tests benchmarks examples,$(i
 UV_VERSION := 0.13.9
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format bench chaos schemas lock clean
+.PHONY: help run test unit check lint format bench chaos schemas lock clean
 
 help: ## List the jobs.
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -18,12 +18,17 @@ run: $(VENV)/ready ## Start everything here and put one question through; ONCE=1
 test: $(VENV)/ready ## Run the tests; ARGS="-k name" goes to pytest.
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
-lint: $(VENV)/ready ## Check style, types, import rules, schemas and the rules of the house.
+unit: $(VENV)/ready ## Run the tests that need no server; ARGS as for test.
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m unit $(ARGS)
+
+check: $(VENV)/ready ## Check style, types, import rules and schemas.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(CODE)
 	NO_COLOR=1 $(BIN)/lint-imports --no-logo
 	$(BIN)/python -m contracts --check
+
+lint: check ## Check all of that and the rules of the house.
 	$(BIN)/python -m pytest -q -p no:randomly tests/test_house.py
 
 format: $(VENV)/ready ## Format the code and sort its imports.

@@ -7,10 +7,45 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.nats_server import NatsServer
+from tests.unit_tests import FEW_EXAMPLES, Guard, is_unit, try_few_examples
 
 # Other work shares the cores: a slow example says nothing about the code.
 settings.register_profile("shared-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", settings.get_profile("shared-machine"), max_examples=FEW_EXAMPLES)
 settings.load_profile("shared-machine")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Of `make unit`, which is run after every change, properties try few examples; of everything else, all."""
+    if config.option.markexpr == "unit":
+        settings.load_profile("quick")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests that need no server, before pytest selects by marker."""
+    for item in items:
+        if is_unit(item):
+            item.add_marker("unit")
+        if config.option.markexpr == "unit":
+            try_few_examples(item)
+
+
+@pytest.fixture(scope="session")
+def _guard() -> Guard:
+    return Guard()
+
+
+@pytest.fixture(autouse=True)
+def _no_server(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Under `-m unit`: fail what starts a process."""
+    if request.config.option.markexpr != "unit":
+        yield
+        return
+    guard: Guard = request.getfixturevalue("_guard")
+    guard.on = True
+    yield
+    guard.on = False
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -225,6 +225,13 @@ def test_what_is_pointed_to_is_there() -> None:
     assert not lost
 
 
+def test_every_decision_is_in_the_index() -> None:
+    """With its number and a link."""
+    folder = ROOT / "docs" / "decisions"
+    listed = re.findall(r"^\| \[(\d{4})\]\((\1-[\w-]+\.md)\)", (folder / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(name for _, name in listed) == sorted(path.name for path in folder.glob("[0-9]*.md"))
+
+
 @cache
 def sections(path: Path) -> frozenset[str]:
     """The anchors of a file's headings, as GitHub makes them."""
