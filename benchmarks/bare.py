@@ -112,7 +112,7 @@ class Parts:
         await self.client.subscribe(f"{self.family}.tool", cb=answer)
 
     async def speaker(self) -> None:
-        """Publishes moments when told to: `{subject, tokens, pace_s}`, one stream of tokens per message."""
+        """Publishes moments on request: `{subject, tokens, pace_s}`, one stream of tokens per message."""
 
         async def speak(subject: str, tokens: int, pace_s: float) -> None:
             due = asyncio.get_running_loop().time()
@@ -217,8 +217,8 @@ class Bare(Parts):
         subscription = await self.client.subscribe(f"{box}.*", cb=on_token)
         await self.barrier()
         for number in range(streams):
-            wish = {"subject": f"{box}.{number}", "tokens": tokens, "pace_s": pace_s}
-            await self.client.publish(f"{self.family}.speak", orjson.dumps(wish))
+            request = {"subject": f"{box}.{number}", "tokens": tokens, "pace_s": pace_s}
+            await self.client.publish(f"{self.family}.speak", orjson.dumps(request))
             await asyncio.sleep(pace_s / streams)
         async with asyncio.timeout(_WAIT_S + tokens * pace_s):
             await complete.wait()

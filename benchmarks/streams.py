@@ -13,7 +13,7 @@ from benchmarks.system import TENANT, System
 _MS = 1e3
 _WAIT_S = 120
 _RUNS = 40
-"""Runs over which the clients of (d) are spread, so that not all of them hear of one token at the same moment."""
+"""Runs over which the clients of (d) are spread, so that not all of them receive one token at the same moment."""
 _PACE_S = 0.5
 
 

@@ -149,7 +149,7 @@ class ArtifactDeleted(Message):
 
 
 class PresignArtifact(HeadArtifact):
-    """Give a URL under which the S3 server hands out the bytes to whoever has it. Only for callers that reach that server."""
+    """Give a URL under which the S3 server returns the bytes to any client. Only for callers that reach that server."""
 
     expires_s: int = Field(default=300, ge=1, le=604_800)
 

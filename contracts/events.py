@@ -68,8 +68,8 @@ AskedCause = Literal["turn", "lost", "repair", "provider", "compacted", "restate
 class Asked(Message):
     """The model is being asked.
 
-    `by` is the message that owns the call, as `<stream>:<sequence>`; `holder` names the one handling of it that streams. Another
-    handling of the same message may ask again; every other message leaves the call alone.
+    `by` is the message that owns the call, as `<stream>:<sequence>`; `holder` is the token of the attempt that streams.
+    Another handling of the same message may call the model again; every other message leaves the call alone.
     """
 
     type: Literal["asked"] = "asked"
@@ -150,7 +150,7 @@ class Observed(Message):
 
 
 class Repaired(Message):
-    """A reply of the model could not stand; it was told why and asked again.
+    """A reply of the model was invalid; the model got the reason and was called again.
 
     `repair`: it was no action, or an invalid one. `answer`: a final response without its text, which is asked for alone; `args` are its
     other fields. `revision`: the critique found the answer wanting.
@@ -190,7 +190,7 @@ class Paused(Message):
 
 
 class ToppedUp(Message):
-    """The run may spend more. `limits` are those that hold from now on, in all; `by` is the id of the wish."""
+    """The run may spend more. `limits` are those that hold from now on, in all; `by` is the id of the request."""
 
     type: Literal["topped_up"] = "topped_up"
     limits: RunLimits
@@ -314,7 +314,7 @@ class ArtifactChunk(Message):
 
 
 class ArtifactStored(Message):
-    """A heavy part of a tool's result was put away: The gateway gives it. `field` is its dotted path in the result."""
+    """A large part of a tool's result was stored as an artifact; fetch it from the gateway. `field` is its dotted path in the result."""
 
     type: Literal["artifact_stored"] = "artifact_stored"
     artifact_id: str

@@ -1,4 +1,4 @@
-"""What a run is told while it goes on: results and timers in its inbox, people's wishes on its control subject."""
+"""The messages to a run: results and timers on its inbox subject, requests of people on its control subject."""
 
 from typing import Annotated, Any, Literal
 
@@ -52,7 +52,7 @@ class TopUpRequested(Message):
 
 
 class RunResumed(Message):
-    """A paused run may go on: from the lane on which people are heard to the one on which models are asked."""
+    """A paused run may go on: sent to the inbox consumer, since the control consumer never calls models."""
 
     v: Literal[1] = 1
     kind: Literal["resumed"] = "resumed"

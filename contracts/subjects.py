@@ -125,17 +125,17 @@ def calls_consumer(tool: str) -> str:
 
 
 def tool(name: str) -> str:
-    """Where copies of a tool take calls, as one queue group."""
+    """Where the instances of a tool receive calls, as one queue group."""
     return f"tool.{checked_tool(name)}"
 
 
 def tool_status(name: str) -> str:
-    """Where every copy of a tool is asked whether it holds a call."""
+    """Where every instance of a tool is asked whether it works on a call."""
     return f"tool.{checked_tool(name)}.status"
 
 
 def tool_cancel(name: str) -> str:
-    """Where every copy of a tool is told to stop a call."""
+    """Where every instance of a tool is asked to cancel a call."""
     return f"tool.{checked_tool(name)}.cancel"
 
 

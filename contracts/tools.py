@@ -96,7 +96,7 @@ class CallQuestion(Message):
 
 
 class Heartbeat(Message):
-    """The call is alive. A tool that states `every_s` promises the next beat within that time, so that its death is noticed early."""
+    """The call is alive. A tool that states `every_s` promises the next heartbeat within that time, so that a crash is noticed early."""
 
     every_s: float | None = Field(default=None, gt=0)
 

@@ -2,7 +2,7 @@
 
 Rule 1: a child that dies is started again, at once the first times and then after a growing pause, and the others go on. It is reported at
 the first, second, fourth, eighth time, with the last line that it wrote.
-Rule 2: a child that dies again and again before it was ever ready will not get ready: whoever waits for it is told why.
+Rule 2: a child that dies again and again before it was ever ready will not get ready: waiting for it raises an error with the reason.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ class Child:
 
 
 class Launcher:
-    """Keeps children running until told to stop. Their output goes to `<data>/logs/<name>.log`."""
+    """Keeps children running until it is stopped. Their output goes to `<data>/logs/<name>.log`."""
 
     def __init__(self, data: Path, report: Callable[[str], None]) -> None:
         self._data = data

@@ -2,7 +2,7 @@
 
 Rule 1: a request is repeated only where that is harmless: a question carries an idempotency key, made here unless the caller has one.
 Rule 2: following survives gateways that stop, crash or are replaced: it comes back with the last id, and gives every event once.
-Rule 3: whoever does not come back within `patience_s` is told so; the run goes on without its listener.
+Rule 3: a stream that cannot be resumed within `patience_s` raises; the run goes on without its listener.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What a tool's function is told about the call that it works on, and how it says that it cannot.
+"""What a tool's function gets to know of its call (`ToolContext`), and how it fails one (`ToolError`).
 
 Rule: `progress` and `emit_artifact` act when they are called. A coroutine awaits what they return, so that it is not faster than the
 wire; a plain function, which runs in a thread, just calls them.

@@ -49,7 +49,7 @@ class Announcement:
         self._subscriptions: list[Subscription] = []
 
     async def start(self) -> None:
-        """Answer from now on. To be called once the tool takes calls, since whoever hears of it may call it."""
+        """Answer from now on. To be called once the tool takes calls, since a runner that discovers it may call it."""
         for verb, answer in {"PING": self._ping, "INFO": self._info, "STATS": self._stats}.items():
             for subject in (f"$SRV.{verb}", f"$SRV.{verb}.{self._tool.name}", f"$SRV.{verb}.{self._tool.name}.{self._identity['id']}"):
                 self._subscriptions.append(await self._client.subscribe(subject, cb=_answering(self._client, answer)))
@@ -93,6 +93,6 @@ def _answering(client: Client, answer: Any) -> Any:
             try:
                 await client.publish(message.reply, json.dumps(answer()).encode())
             except (NatsError, ConnectionError, OSError):
-                return  # Disconnected: whoever asked will ask again.
+                return  # Disconnected: the client repeats its request.
 
     return on_question

@@ -1,6 +1,6 @@
 """One tool of a process, on the bus.
 
-Rule 1: calls run at the same time; how many, over all copies, is bounded by whoever sends them.
+Rule 1: calls run at the same time; how many, over all instances, is bounded by the sender.
 Rule 2: heartbeats say that the process is alive, the function's own signs that it gets on: without any for `timeout_s` it is given up.
 Rule 3: nothing is started that nobody waits for: a process that was stopped finds old requests in its socket when it wakes up. Those
 behind which a cancel stands, or that came over a connection that is lost, are not started (`waking`).
@@ -105,7 +105,7 @@ class ServedTool:
             return
         if self._waking.just_woke and (of_lost_connection or await self._is_stale(call.idempotency_key)):
             logger.warning("%s: call %s was called off while this process was stopped", self._tool.name, call.idempotency_key)
-            return  # Whoever still waits for it will ask who holds it, and hear that nobody does.
+            return  # A caller that still waits asks for its status, and every instance answers that it does not have it.
         if time.time() * 1000 > min(call.deadline_at, call.start_by or call.deadline_at):
             logger.warning("%s: call %s came too late and was not started", self._tool.name, call.idempotency_key)
             reason = "the call reached the tool after the time until which it may start; it was not started"

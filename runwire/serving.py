@@ -126,7 +126,7 @@ async def _connect(url: str | None, user: str | None, password: str | None, leav
 
     async def on_error(error: Exception) -> None:
         leaving.check()
-        # While the server is away the same error comes with every attempt.
+        # While the server is unavailable the same error comes with every attempt.
         if (text := repr(error)) not in seen:
             seen.add(text)
             logger.warning("NATS at %s: %s%s", places, text, _hint(error))

@@ -1,4 +1,4 @@
-"""Test a tool without a server: call the function with a context that remembers what it was told."""
+"""Test a tool without a server: call the function with a context that records what the function reported."""
 
 import logging
 from collections.abc import Awaitable, Generator, Mapping

@@ -79,7 +79,7 @@ def build_app(settings: GatewaySettings, bus: Bus, tools: Callable[[], Mapping[s
 
 
 async def _welcome() -> PlainTextResponse:
-    """Tell whoever opens this in a browser that it is the right place."""
+    """Answer a browser that opens the address of the gateway itself."""
     return PlainTextResponse(_WELCOME)
 
 

@@ -105,13 +105,13 @@ async def list_artifacts(
     limit: Limit = 100,
     cursor: Position = None,
 ) -> ArtifactList:
-    """List what a session has: uploads, and what its runs have put away; the oldest first."""
+    """List what a session has: uploads, and what its runs have stored; the oldest first."""
     return await _page(here, tenant, session_id, None, limit, cursor)
 
 
 @router.get("/v1/runs/{run_id}/artifacts")
 async def list_artifacts_of_a_run(run_id: str, here: Here, tenant: Tenant, limit: Limit = 100, cursor: Position = None) -> ArtifactList:
-    """List what the tools of a run have put away, and the images that it was shown; the oldest first."""
+    """List what the tools of a run have stored, and the images that it was shown; the oldest first."""
     request = (await here.find(tenant, run_id)).request()
     return await _page(here, tenant, request.session_id if request else None, run_id, limit, cursor)
 

@@ -226,7 +226,7 @@ class TooManyStreams(Problem):
 
 
 class TryAgain(Problem):
-    """NATS is away, or the queue of new runs is full; nothing is lost, but nothing was accepted either."""
+    """NATS is unavailable, or the queue of new runs is full; nothing is lost, but nothing was accepted either."""
 
     status, code, default = 503, "unavailable", "The service cannot take this right now."
 

@@ -2,7 +2,7 @@
 
 Rule 1: the path of a record is short: bytes from NATS, split into events, frames to the socket; no model is built.
 Rule 2: a client that leaves is noticed at once, not at the next event; nothing of it stays behind.
-Rule 3: silence is filled with comments, also while NATS is away; so a client can tell a slow run from a dead connection.
+Rule 3: silence is filled with comments, also while NATS is unavailable; so a client can tell a slow run from a dead connection.
 Rule 4: connections that wait for runs are limited, of one tenant and in all. One that takes nothing is cut off (`connections`).
 """
 

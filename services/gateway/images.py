@@ -1,6 +1,6 @@
 """Images on their way in: from what a caller sends to references that a run can keep.
 
-Rule 1: what a run refers to was decoded, cleaned and put away before the run exists. A reference always leads to an image.
+Rule 1: what a run refers to was decoded, cleaned and stored before the run exists. A reference always leads to an image.
 Rule 2: an image's id follows from its run, its place and its bytes. So a request that is repeated stores nothing twice.
 Rule 3: an artifact among the input images has been through this; it is taken as it is.
 Rule 4: nothing of an image is in what is logged or said about it.

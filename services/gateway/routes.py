@@ -216,12 +216,12 @@ def _cursor(text: str | None) -> Cursor:
 async def cancel_run(run_id: str, request: Request, response: Response, here: Here, tenant: Tenant) -> RunStatus:
     """End a run now. 202: it will end, though it may just have ended another way; 200: it had ended before."""
     body = await read_body(request, here.settings.max_body_bytes)
-    wish = parse(CancelInput, body) if body else CancelInput()
+    asked = parse(CancelInput, body) if body else CancelInput()
     found = await here.find(tenant, run_id)
     if found.ended:
         response.status_code = 200
     else:
-        await here.intake.cancel(tenant, run_id, wish.reason)
+        await here.intake.cancel(tenant, run_id, asked.reason)
     return found.status()
 
 
@@ -234,13 +234,13 @@ async def delete_run(run_id: str, here: Here, tenant: Tenant) -> None:
 
 @router.post("/v1/runs/{run_id}/top-up", status_code=202, openapi_extra=body_of(TopUpInput, keyed=True), tags=["runs"])
 async def top_up_run(run_id: str, request: Request, here: Here, tenant: Tenant) -> RunStatus:
-    """Let a run spend more, counted from now on. One that waits for it goes on. With an `Idempotency-Key` the same wish counts once."""
-    wish = parse(TopUpInput, await read_body(request, here.settings.max_body_bytes))
+    """Let a run spend more, counted from now on. One that waits for it goes on. With an `Idempotency-Key` the same request counts once."""
+    asked = parse(TopUpInput, await read_body(request, here.settings.max_body_bytes))
     key = idempotency_key(request)
     found = await here.find(tenant, run_id)
     if found.ended or found.first is None:
         raise NotRunning
-    await here.intake.top_up(tenant, run_id, wish.limits, key)
+    await here.intake.top_up(tenant, run_id, asked.limits, key)
     return found.status()
 
 

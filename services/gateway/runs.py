@@ -198,5 +198,5 @@ class Runs:
                 if (payload := found.status().payload) is not None:
                     return payload
             except (NatsError, Unavailable, Unsure, ConnectionError, OSError):
-                pass  # NATS is away: the run waits, and so does its caller.
+                pass  # NATS is unavailable: the run waits, and so does its caller.
             await asyncio.sleep(_RETRY_S)

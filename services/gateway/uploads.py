@@ -17,7 +17,7 @@ _FORM_BYTES = 64 << 10
 """What a form may weigh beside its file."""
 _MOST_TYPE = 200
 _SAYS_NOTHING = frozenset({"", "application/octet-stream", "application/x-www-form-urlencoded"})
-"""Types that programs send when nobody told them one; the last is what curl says."""
+"""Types that programs send when none was given to them; the last is what curl says."""
 
 
 _IN_THE_QUERY = ("session_id", "filename", "namespace", "ttl_s")

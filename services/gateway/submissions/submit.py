@@ -1,6 +1,6 @@
-"""What the gateway writes: the request for a run, and the wish to end one. Both durable before the caller hears of it.
+"""What the gateway writes: requests for runs, cancellations and top-ups. Each is stored before its caller gets an answer.
 
-Rule 1: a message id makes repeated writes one; writes are repeated for a few seconds, then the caller is told to try again.
+Rule 1: a message id makes repeated writes one; writes are repeated for a few seconds, then the caller gets 503 with `Retry-After`.
 Rule 2: the server cannot say whether a repeated write had the same body, so a keyed request is looked up before and after it is written.
 """
 
@@ -34,7 +34,7 @@ _ALREADY = "per subject"
 _NEVER_NONE = frozenset({"max_steps", "max_parallel", "grace_s"})
 
 TakeImages = Callable[[str], Awaitable[list[ImageRef]]]
-"""Puts the images of a question away, for the run that it is given."""
+"""Stores the images of a question, for the run with the given id."""
 
 
 class Intake:
@@ -103,9 +103,9 @@ class Intake:
 
     async def top_up(self, tenant: str, run: str, limits: LimitsInput, key: str | None) -> None:
         """Ask the planner to let a run spend more; the same key counts once. Raises TryAgain."""
-        wish = TopUpRequested(id=run_id_for_key(tenant, f"{run}\n{key}") if key else new_id(), limits=_set(limits))
-        subject = subjects.control(tenant, run, f"top_up-{wish.id}")
-        await self._store(subject, wish.model_dump_json().encode(), f"{run}-top_up-{wish.id}")
+        top_up = TopUpRequested(id=run_id_for_key(tenant, f"{run}\n{key}") if key else new_id(), limits=_set(limits))
+        subject = subjects.control(tenant, run, f"top_up-{top_up.id}")
+        await self._store(subject, top_up.model_dump_json().encode(), f"{run}-top_up-{top_up.id}")
         logger.info("top_up_requested", run_id=run, tenant=tenant)
 
     async def _store(self, subject: str, data: bytes, message_id: str) -> None:
