@@ -70,7 +70,7 @@ async def main(effort: Effort, only: str, syncs: tuple[str, ...]) -> None:
     if "g" in only:
         print(reading(effort.rounds, effort.megabytes).text(), flush=True)
         print(repeated(effort.searched_s).text(), flush=True)
-        print(long_replies(effort.megabytes * 2, effort.searched_s).text(), flush=True)
+        print((await long_replies(effort.megabytes * 2, effort.searched_s)).text(), flush=True)
     for sync in syncs if set(only) - {"g"} else ():
         async with started(sync) as system:
             async for table in measure(system, effort, only):

@@ -82,16 +82,16 @@ async def _measured(text: str) -> tuple[float, float, float, float]:
     return coming, whole, lag.worst_s, idle.worst_s
 
 
-def long_replies(megabytes: float, searched_s: float, seed: int = 0) -> Table:
+async def long_replies(megabytes: float, searched_s: float, seed: int = 0) -> Table:
     """(g) The known shapes, and the slowest of as many made at random as fit into some seconds."""
     table = Table("(g) replies of a megabyte", COLUMNS, f"{megabytes:g} MB, read in parts and then in a thread.")
     for name, make in SHAPES.items():
-        _add(table, name, asyncio.run(_measured(make(int(megabytes * MB)))))
+        _add(table, name, await _measured(make(int(megabytes * MB))))
     chance, until = random.Random(seed), time.monotonic() + searched_s
     tried, slowest, what = 0, (0.0,) * 4, ""
     while time.monotonic() < until:
         unit, before, behind = "".join(chance.choices(PIECES, k=2)), chance.choice(BEFORE), chance.choice(BEHIND)
-        found = asyncio.run(_measured(_repeated(unit, before, behind)(int(megabytes * MB))))
+        found = await _measured(_repeated(unit, before, behind)(int(megabytes * MB)))
         tried += 1
         if found[0] + found[1] > slowest[0] + slowest[1]:
             slowest, what = found, repr((before, unit, behind))

@@ -32,7 +32,7 @@ async def test_every_question_is_answered() -> None:
     async with started("2m") as system:
         tables = [
             reading(1, SMALLEST.megabytes),
-            long_replies(SMALLEST.megabytes, 0.2),
+            await long_replies(SMALLEST.megabytes, 0.2),
             *[table async for table in measure(system, SMALLEST)],
         ]
     assert sorted({table.title[1] for table in tables}) == sorted(ALL)
