@@ -200,3 +200,10 @@ def frames_of(writer: Writer, after: tuple[int, int] = (0, 0)) -> list[tuple[str
             ids = [""] * (len(record.events) - 1) + [f"{max(at['log'], after[0])}-{max(at['stream'], after[1])}"]
             expected += [(event.type, sent) for event, sent in zip(record.events, ids, strict=True)]
     return expected
+
+
+async def hang_up(writer: asyncio.StreamWriter) -> None:
+    """End a connection of a test's own, whatever was not sent; one that is only closed may outlive its event loop."""
+    writer.transport.abort()
+    with contextlib.suppress(ConnectionError):
+        await writer.wait_closed()

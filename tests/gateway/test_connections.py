@@ -14,7 +14,7 @@ from services.gateway.auth import new_key
 from services.gateway.connections import Connection
 from services.gateway.errors import MEDIA_TYPE
 from services.messaging.connection import Bus
-from tests.gateway.serving import Served, Writer, frames_of, serving
+from tests.gateway.serving import Served, Writer, frames_of, hang_up, serving
 from tests.support.loop_lag import loop_lag
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
@@ -30,7 +30,7 @@ async def answer_to(served: Served, *sent: bytes) -> tuple[int, dict[str, str]]:
         writer.write(piece)
         await writer.drain()
     head, _, body = (await asyncio.wait_for(reader.read(), 10)).partition(b"\r\n\r\n")
-    writer.close()
+    await hang_up(writer)
     if not head:
         return 0, {}
     assert f"content-type: {MEDIA_TYPE}".encode() in head.lower()
@@ -91,7 +91,7 @@ async def test_a_body_in_crumbs_holds_up_nobody(served: Served, path: bytes) -> 
     async with loop_lag() as lag:
         writer.write(head + b"1\r\n \r\n" * 170_000)
         assert b"HTTP/1.1 4" in await asyncio.wait_for(reader.read(64), 10)
-        writer.close()
+        await hang_up(writer)
     assert lag.worst_s < STALL_S
 
 
@@ -102,7 +102,7 @@ async def test_a_body_in_small_chunks_is_taken(served: Served) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
     writer.write(b"POST /v1/runs HTTP/1.1\r\n" + HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + pieces + b"0\r\n\r\n")
     assert (await asyncio.wait_for(reader.readline(), 10)).startswith(b"HTTP/1.1 202 ")
-    writer.close()
+    await hang_up(writer)
 
 
 async def test_half_a_request_is_not_awaited_for_ever(shared_nats: NatsServer) -> None:
@@ -119,7 +119,7 @@ async def test_half_a_request_is_not_awaited_for_ever(shared_nats: NatsServer) -
         assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 200 ")
         writer.write(half)
         assert b"request_too_slow" in await asyncio.wait_for(reader.read(), 10)
-        writer.close()
+        await hang_up(writer)
 
 
 async def test_one_byte_at_a_time_does_not_prolong_it(shared_nats: NatsServer) -> None:
@@ -132,7 +132,7 @@ async def test_one_byte_at_a_time_does_not_prolong_it(shared_nats: NatsServer) -
             writer.write(b"x")
             await asyncio.sleep(0.05)
         assert b"request_too_slow" in await reading
-        writer.close()
+        await hang_up(writer)
 
 
 async def test_an_answer_that_takes_long_is_not_cut_short(shared_nats: NatsServer, writer: Writer) -> None:
@@ -163,7 +163,7 @@ async def test_a_client_that_does_not_read_is_cut_off_and_may_resume(shared_nats
             with contextlib.suppress(ConnectionError):
                 while piece := await reader.read(1 << 20):
                     received += piece
-            connection.close()
+            await hang_up(connection)
         assert b"event: chunk" in received
         cursor = received.rpartition(b"\nid: ")[2].split(b"\n")[0].decode()
         await writer.done()

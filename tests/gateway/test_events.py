@@ -16,7 +16,7 @@ from runwire.sse import ServerSentEvent, SseDecoder
 from services.gateway.auth import new_key
 from services.messaging.connection import Bus
 from services.shared.run_follower import RunFollower
-from tests.gateway.serving import Served, Writer, connected, frames_of, serving
+from tests.gateway.serving import Served, Writer, connected, frames_of, hang_up, serving
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
@@ -244,7 +244,7 @@ async def test_a_client_that_reads_slowly_gets_everything_and_holds_up_nobody(se
         piece = await reader.read(65_536)
         assert piece, "the stream ended early"
         text = text[-20:] + piece if b"event: done" not in piece else piece
-    connection.close()
+    await hang_up(connection)
     await wait_until(lambda: not served.gateway.streams, what="nothing is left")
 
 

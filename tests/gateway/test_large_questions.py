@@ -14,7 +14,7 @@ from services.gateway.errors import BodyTooLarge, InvalidInput
 from services.gateway.submissions import request_body
 from services.gateway.submissions.request_body import parse
 from tests.gateway.pictures import data_url, drawn, encoded
-from tests.gateway.serving import Served, serving
+from tests.gateway.serving import Served, hang_up, serving
 from tests.gateway.test_images import ask
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
@@ -32,9 +32,7 @@ async def half_a_body(served: Served, size: int) -> AsyncIterator[asyncio.Stream
     try:
         yield reader
     finally:
-        writer.close()
-        with contextlib.suppress(ConnectionError):
-            await writer.wait_closed()
+        await hang_up(writer)
 
 
 async def test_few_large_bodies_are_held_at_once(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

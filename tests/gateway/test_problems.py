@@ -12,7 +12,7 @@ import pytest
 from contracts.ids import new_id
 from services.gateway.errors import MEDIA_TYPE
 from services.gateway.routes import router
-from tests.gateway.serving import Served, serving
+from tests.gateway.serving import Served, hang_up, serving
 from tests.support.nats_server import NatsServer
 
 
@@ -239,7 +239,7 @@ async def test_a_slow_body_is_not_awaited_for_ever(served: Served, monkeypatch: 
     writer.write(b"POST /v1/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n{")
     await writer.drain()
     text = (await reader.read()).decode()
-    writer.close()
+    await hang_up(writer)
     assert text.startswith("HTTP/1.1 408 ")
     assert '"code":"body_too_slow"' in text
 
