@@ -1,8 +1,8 @@
 """`make bench`: what a token, a step, a run and a listener cost, as ratios beside the raw NATS parts in the same run.
 
-`--quick` takes two minutes instead of ten, `--only abcdeg` chooses questions, `--sync always|default|both` the durability. Artifacts (f)
-need an S3 server and are measured by `python -m benchmarks.artifacts`; `python -m benchmarks.beside_penguiflow` sets the planner beside the
-best-known one.
+`--quick` takes two minutes instead of ten, `--only abcdeg` chooses questions, `--sync always|default|both` the
+durability. Artifacts (f) need an S3 server and are measured by `python -m benchmarks.artifacts`; `python -m
+benchmarks.beside_penguiflow` sets the planner beside the best-known one.
 """
 
 import argparse
@@ -30,7 +30,8 @@ ALL = "abcdeg"
 class Effort:
     """How much is measured.
 
-    `tokens` per run of (a), `runs` per round of (c), `clients` of (d) and tokens to each, steps, megabytes, seconds of search.
+    `tokens` per run of (a), `runs` per round of (c), `clients` of (d) and tokens to each, steps, megabytes, seconds of
+    search.
     """
 
     rounds: int
@@ -44,9 +45,23 @@ class Effort:
     searched_s: float
 
 
-FULL = Effort(rounds=5, tokens=150, runs=400, clients=1000, tokens_to_each=12, steps=200, longest=1000, megabytes=0.5, searched_s=60)
-QUICK = Effort(rounds=3, tokens=40, runs=60, clients=100, tokens_to_each=8, steps=60, longest=200, megabytes=0.25, searched_s=10)
-SMALLEST = Effort(rounds=1, tokens=5, runs=10, clients=20, tokens_to_each=2, steps=5, longest=100, megabytes=0.01, searched_s=0.2)
+FULL = Effort(
+    rounds=5,
+    tokens=150,
+    runs=400,
+    clients=1000,
+    tokens_to_each=12,
+    steps=200,
+    longest=1000,
+    megabytes=0.5,
+    searched_s=60,
+)
+QUICK = Effort(
+    rounds=3, tokens=40, runs=60, clients=100, tokens_to_each=8, steps=60, longest=200, megabytes=0.25, searched_s=10
+)
+SMALLEST = Effort(
+    rounds=1, tokens=5, runs=10, clients=20, tokens_to_each=2, steps=5, longest=100, megabytes=0.01, searched_s=0.2
+)
 
 
 async def measure(system: System, effort: Effort, only: str = ALL) -> AsyncIterator[Table]:
@@ -78,7 +93,9 @@ async def main(effort: Effort, only: str, syncs: tuple[str, ...]) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", default=ALL)
     parser.add_argument("--sync", choices=_SYNC, default="both")

@@ -1,8 +1,9 @@
 """What showing an answer while it is written costs: seconds per megabyte of reply, and microseconds per chunk.
 
-Beside it, the obvious alternative: parse everything received so far, leniently, once per chunk, and show what the answer grew by. That is
-`pydantic_core.from_json(..., allow_partial="trailing-strings")`, the fastest such parser at hand. It is run on short replies only, since
-its work grows with the square of the reply. Run: python -m benchmarks.answer_stream
+Beside it, the obvious alternative: parse everything received so far, leniently, once per chunk, and show what the
+answer grew by. That is `pydantic_core.from_json(..., allow_partial="trailing-strings")`, the fastest such parser at
+hand. It is run on short replies only, since its work grows with the square of the reply. Run: python -m
+benchmarks.answer_stream
 """
 
 import time
@@ -18,7 +19,9 @@ REPLIES: dict[str, Callable[[int], str]] = {
     "an answer": lambda size: HEAD + "word " * (size // 5) + '"}}',
     "a Markdown answer": lambda size: HEAD + "- a point of some length, in words\\n" * (size // 36) + '"}}',
     "an answer all in escapes": lambda size: HEAD + "\\u00e9" * (size // 6) + '"}}',
-    "args before the node": lambda size: '{"args": {"answer": "' + "word " * (size // 5) + '"}, "next_node": "final_response"}',
+    "args before the node": lambda size: (
+        '{"args": {"answer": "' + "word " * (size // 5) + '"}, "next_node": "final_response"}'
+    ),
     "a tool call": lambda size: '{"next_node": "save", "args": {"text": "' + "word " * (size // 5) + '"}}',
 }
 CHUNKS = (4, 64, 4096)
@@ -62,7 +65,9 @@ def main() -> None:
             once = AnswerStream()
             once.feed(text)
             per_chunk = took / (len(text) / chunk) * 1e6
-            print(f"{name:<26}{chunk:>7}{took * MB / len(text):>9.3f}{per_chunk:>10.2f}{once.characters_examined / len(text):>10.2f}x")
+            print(
+                f"{name:<26}{chunk:>7}{took * MB / len(text):>9.3f}{per_chunk:>10.2f}{once.characters_examined / len(text):>10.2f}x"
+            )
     print(f"\n{'an answer, chunks of 16':<26}{'KB':>7}{'stream s':>10}{'again s':>10}{'again/stream':>14}")
     for size in COMPARED:
         text = REPLIES["an answer"](size)

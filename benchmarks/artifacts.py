@@ -2,11 +2,12 @@
 
 Run: python -m benchmarks.artifacts
 
-The raw client is minio-py as anybody would call it, in a thread of the measuring process. The bytes of a put also cross NATS, are hashed
-on both sides, and come with three acknowledged, synced entries. Those of a get come from the S3 server, once the store has said where
-they are; with `--direct never` they cross NATS too. So there is a second thing to compare with: the raw parts one after the other, which
-are the raw client and a bare hop, the same bytes in requests of a megabyte between two processes, four under way.
-Ratios are speeds divided round by round. `--server weed`: on SeaweedFS; `--folder`: where the servers keep their files.
+The raw client is minio-py as anybody would call it, in a thread of the measuring process. The bytes of a put also cross
+NATS, are hashed on both sides, and come with three acknowledged, synced entries. Those of a get come from the S3
+server, once the store has said where they are; with `--direct never` they cross NATS too. So there is a second thing to
+compare with: the raw parts one after the other, which are the raw client and a bare hop, the same bytes in requests of
+a megabyte between two processes, four under way. Ratios are speeds divided round by round. `--server weed`: on
+SeaweedFS; `--folder`: where the servers keep their files.
 """
 
 import argparse
@@ -165,7 +166,9 @@ async def hopping(url: str) -> AsyncIterator[Hop]:
 
 
 @asynccontextmanager
-async def everything(kind: str, folder: Path, direct: Literal["auto", "never"] = "auto") -> AsyncIterator[tuple[Raw, Hop, Through]]:
+async def everything(
+    kind: str, folder: Path, direct: Literal["auto", "never"] = "auto"
+) -> AsyncIterator[tuple[Raw, Hop, Through]]:
     """A NATS server, an S3 server and a store, each a process."""
     server = NatsServer(folder / "nats")
     server.start()
@@ -210,11 +213,20 @@ async def measure(kind: str, folder: Path, rounds: int, direct: Literal["auto", 
             kept = [await way.put(fresh(body)) for way in ways]
             for verb in ("put", "get"):
                 moving = partial(moved, verb, body, at_once, count)
-                found = await alternate(rounds, {str(place): partial(moving, way, kept[place]) for place, way in enumerate(ways)})
+                found = await alternate(
+                    rounds, {str(place): partial(moving, way, kept[place]) for place, way in enumerate(ways)}
+                )
                 raw, hop, store = (found[str(place)] for place in range(3))
                 parts = [1 / (1 / a + 1 / b) for a, b in zip(raw, hop, strict=True)]
                 what = f"{verb} {size // MB} MB, {at_once} at a time"
-                table.add(what, spread(raw, 0), spread(hop, 0), spread(store, 0), spread(ratios(store, raw)), spread(ratios(store, parts)))
+                table.add(
+                    what,
+                    spread(raw, 0),
+                    spread(hop, 0),
+                    spread(store, 0),
+                    spread(ratios(store, raw)),
+                    spread(ratios(store, parts)),
+                )
     return table
 
 
@@ -232,7 +244,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", type=Path, help="for the servers' files; default: the temporary folder")
     parser.add_argument(
-        "--direct", choices=("auto", "never"), default="auto", help="whether large artifacts are read from the S3 server itself"
+        "--direct",
+        choices=("auto", "never"),
+        default="auto",
+        help="whether large artifacts are read from the S3 server itself",
     )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:

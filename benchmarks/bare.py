@@ -1,10 +1,12 @@
 """The raw parts: what NATS alone takes for the same durable steps, on streams of the same settings, in nats-py without a line of ours.
 
-One tool step needs: two guarded appends to a republished log, a call published to a work queue and delivered, a request to the tool,
-its result published to the inbox and delivered, two acknowledgements. A token needs one publish and one delivery.
+One tool step needs: two guarded appends to a republished log, a call published to a work queue and delivered, a request
+to the tool, its result published to the inbox and delivered, two acknowledgements. A token needs one publish and one
+delivery.
 
-The planner's side runs in the measuring process. The tool runner's side and the tool run there too (`together`: no switching between
-processes, the least that it can take), or as processes of their own, as in the system (`apart`): `python -m benchmarks.bare runner`.
+The planner's side runs in the measuring process. The tool runner's side and the tool run there too (`together`: no
+switching between processes, the least that it can take), or as processes of their own, as in the system (`apart`):
+`python -m benchmarks.bare runner`.
 """
 
 import asyncio
@@ -25,7 +27,11 @@ from services.messaging.streams import STREAMS, consumer
 
 SIGN = b"bare part ready"
 TOGETHER, APART = "together", "apart"
-_SUBJECTS = {subjects.INBOX: ["inbox.*.*"], subjects.CALLS: ["call.*.*"], subjects.RUNS: ["emit.*.log", "emit.*.stream"]}
+_SUBJECTS = {
+    subjects.INBOX: ["inbox.*.*"],
+    subjects.CALLS: ["call.*.*"],
+    subjects.RUNS: ["emit.*.log", "emit.*.stream"],
+}
 _PULL_AT_ONCE = 1_000_000
 _PULL_S = 3600
 _WAIT_S = 30
@@ -52,7 +58,11 @@ class Parts:
         """Create the streams and consumers, or find them there."""
         for name, filters in _SUBJECTS.items():
             (config,) = [dict(stream) for stream in STREAMS if stream["name"] == name]
-            config |= {"name": self._stream(name), "subjects": [f"{self.family}.{each}" for each in filters], "num_replicas": 1}
+            config |= {
+                "name": self._stream(name),
+                "subjects": [f"{self.family}.{each}" for each in filters],
+                "num_replicas": 1,
+            }
             config.pop("sources", None)
             if "republish" in config:
                 live = f"{self.family}.run.{{{{wildcard(1)}}}}.{{{{wildcard(2)}}}}"
@@ -67,13 +77,17 @@ class Parts:
         return f"{self.family}_{like}"
 
     async def _api(self, subject: str, body: dict[str, Any]) -> None:
-        answer = orjson.loads((await self.client.request(f"$JS.API.{subject}", orjson.dumps(body), timeout=_WAIT_S)).data)
+        answer = orjson.loads(
+            (await self.client.request(f"$JS.API.{subject}", orjson.dumps(body), timeout=_WAIT_S)).data
+        )
         if "error" in answer:
             raise RuntimeError(f"{subject}: {answer['error']}")
 
     async def store(self, subject: str, body: bytes, headers: dict[str, str]) -> int:
         """One durable write; its sequence."""
-        answer = orjson.loads((await self.client.request(f"{self.family}.{subject}", body, timeout=_WAIT_S, headers=headers)).data)
+        answer = orjson.loads(
+            (await self.client.request(f"{self.family}.{subject}", body, timeout=_WAIT_S, headers=headers)).data
+        )
         if "error" in answer:
             raise RuntimeError(f"{subject}: {answer['error']}")
         return int(answer["seq"])

@@ -1,8 +1,8 @@
 """What reading a reply and deciding a step cost, beside PenguiFlow's published package: `python -m benchmarks.beside_penguiflow`.
 
-The package lives in an environment of its own under build/, made at the first run, and works in a process of its own; both sides get the
-same replies and measure their own CPU time. `--quick` takes one minute instead of five, `--only abc` chooses tables, `--no-bus` leaves out
-the rows that need a nats-server.
+The package lives in an environment of its own under build/, made at the first run, and works in a process of its own;
+both sides get the same replies and measure their own CPU time. `--quick` takes one minute instead of five, `--only abc`
+chooses tables, `--no-bus` leaves out the rows that need a nats-server.
 """
 
 import argparse
@@ -115,7 +115,9 @@ def theirs() -> Iterator[Theirs]:
         ready.touch()
     script = str(Path(__file__).with_name("penguiflow_side.py"))
     # -P: what lies beside the script are our modules, not theirs.
-    with subprocess.Popen([str(python), "-P", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=_HOME) as process:
+    with subprocess.Popen(
+        [str(python), "-P", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=_HOME
+    ) as process:
         try:
             yield Theirs(process)
         finally:
@@ -151,7 +153,9 @@ def replies(other: Theirs, rounds: int) -> Table:
     )
     for name, text in REPLIES.items():
         times = max(1, round(_LEAST_S / max(1e-6, normalise(text, 3)["seconds"])))
-        found = _alternate(rounds, lambda text=text, times=times: normalise(text, times), other, "normalise", text=text, times=times)
+        found = _alternate(
+            rounds, lambda text=text, times=times: normalise(text, times), other, "normalise", text=text, times=times
+        )
         mine, its = ([each["seconds"] * _US for each in side] for side in found)
         outcomes = (side[-1]["outcome"] for side in found)
         table.add(name, str(len(text)), spread(mine, 1), spread(its, 1), spread(ratios(mine, its)), *outcomes)
@@ -162,14 +166,25 @@ def chunks(other: Theirs, rounds: int) -> Table:
     """(b) From the pieces of a reply to the characters of its answer."""
     table = Table(
         "(b) an answer, as it comes in",
-        ("answer", "chunk", "ours µs/chunk", "theirs µs/chunk", "ours / theirs", "theirs as run", "ours ms/reply", "theirs ms/reply"),
+        (
+            "answer",
+            "chunk",
+            "ours µs/chunk",
+            "theirs µs/chunk",
+            "ours / theirs",
+            "theirs as run",
+            "ours ms/reply",
+            "theirs ms/reply",
+        ),
         "CPU time. `as run`: its planner also searches each chunk for a thought, whose time grows with the reply (not above 100 KB here).",
     )
     for name, text in ANSWERS.items():
         for size in CHUNKS:
             times, count = max(1, 20_000 // len(text)), -(-len(text) // size)
             given = {"text": text, "size": size, "times": times}
-            mine_of, theirs_of = _alternate(rounds, lambda given=given: extract(**given), other, "extract", **given, as_run=False)
+            mine_of, theirs_of = _alternate(
+                rounds, lambda given=given: extract(**given), other, "extract", **given, as_run=False
+            )
             if mine_of[-1]["shown"] != theirs_of[-1]["shown"]:
                 raise RuntimeError("the two sides show different answers")
             mine, its = ([each["seconds"] for each in side] for side in (mine_of, theirs_of))
@@ -188,7 +203,9 @@ def chunks(other: Theirs, rounds: int) -> Table:
     return table
 
 
-def _alternate(rounds: int, ours: Any, other: Theirs, job: str, **given: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _alternate(
+    rounds: int, ours: Any, other: Theirs, job: str, **given: Any
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Both sides once a round, in turned order every second round."""
     mine, its = [], []
     for number in range(rounds):
@@ -218,7 +235,9 @@ async def steps(other: Theirs, rounds: int, *, bus: bool) -> Table:
     for number in range(rounds):
         order = list(found) if number % 2 else list(found)[::-1]
         for name in order:
-            took = other.ask("steps", count=STEPS[-1])["seconds"] if name.startswith("theirs") else Alone(STEPS[-1]).play()
+            took = (
+                other.ask("steps", count=STEPS[-1])["seconds"] if name.startswith("theirs") else Alone(STEPS[-1]).play()
+            )
             found[name].append([around(took, step) for step in STEPS])
     if bus:
         async with started("2m") as system:
@@ -236,7 +255,9 @@ async def steps(other: Theirs, rounds: int, *, bus: bool) -> Table:
 async def main(rounds: int, only: str, *, bus: bool) -> None:
     """Print the tables."""
     with theirs() as other:
-        print(f"Python {platform.python_version()}, PenguiFlow {other.version}; medians over {rounds} rounds [lowest..highest].")
+        print(
+            f"Python {platform.python_version()}, PenguiFlow {other.version}; medians over {rounds} rounds [lowest..highest]."
+        )
         if "a" in only:
             print(replies(other, rounds).text(), flush=True)
         if "b" in only:

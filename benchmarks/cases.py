@@ -22,7 +22,17 @@ async def steps(system: System, rounds: int, longest: int) -> Table:
     """(b) One tool step: from the model's reply to the moment at which it is asked again."""
     table = Table(
         f"(b) tool step, sync {system.sync}",
-        ("steps", "runs at once", "tool", "p50 ms", "p99 ms", "bare p50 ms", "ratio p50", "ratio p99", "p50 to one process"),
+        (
+            "steps",
+            "runs at once",
+            "tool",
+            "p50 ms",
+            "p99 ms",
+            "bare p50 ms",
+            "ratio p50",
+            "ratio p99",
+            "p50 to one process",
+        ),
         "Bare: two guarded appends, a call stored and delivered, a core request, a result stored and delivered, two acknowledgements,\n"
         "between as many processes as ours; last column: the same within one process. `plain` is a tool without the SDK; `once` may not\n"
         "be repeated, so its intent is stored and read back: two round trips more.",
@@ -47,7 +57,10 @@ async def steps(system: System, rounds: int, longest: int) -> Table:
             return await _often(times, width, lambda: system.together.steps(count))
 
         found: dict[str, list[list[float]]] = await alternate(rounds, {"ours": ours, "bare": bare, "in one": in_one})
-        p50, p99 = ({name: [quantile(values, share) * _MS for values in each] for name, each in found.items()} for share in (0.5, 0.99))
+        p50, p99 = (
+            {name: [quantile(values, share) * _MS for values in each] for name, each in found.items()}
+            for share in (0.5, 0.99)
+        )
         table.add(
             str(count),
             str(width),

@@ -2,9 +2,10 @@
 
 Run: python -m benchmarks.fairness
 
-Tenant B asks a question of one word over `POST /chat` in a loop, alone and while tenant A opens its runs and keeps them: at a model that
-says nothing until their deadline, or with calls of a slow tool, which B calls too. Everything is real but the model, an HTTP server that
-follows a script. Rest and flood alternate round by round; ratios compare a flood with the rest before it.
+Tenant B asks a question of one word over `POST /chat` in a loop, alone and while tenant A opens its runs and keeps
+them: at a model that says nothing until their deadline, or with calls of a slow tool, which B calls too. Everything is
+real but the model, an HTTP server that follows a script. Rest and flood alternate round by round; ratios compare a
+flood with the rest before it.
 """
 
 import argparse
@@ -116,14 +117,20 @@ async def place(planners: int, sync: str) -> AsyncIterator[Place]:
         env = {
             "RUNWIRE_MODEL": "openai/scripted",
             "RUNWIRE_MODEL_API_BASE": f"http://127.0.0.1:{port}/v1",
-            "RUNWIRE_API_KEYS": ",".join(f"{tenant} {hashlib.sha256(tenant.encode()).hexdigest()}" for tenant in ("a", "b")),
+            "RUNWIRE_API_KEYS": ",".join(
+                f"{tenant} {hashlib.sha256(tenant.encode()).hexdigest()}" for tenant in ("a", "b")
+            ),
         }
         try:
-            stack = Stack(nats.url, Path(name) / "stack", env, planners=planners, tool_runners=1, tools=_TOOLS, tool_copies=1)
+            stack = Stack(
+                nats.url, Path(name) / "stack", env, planners=planners, tool_runners=1, tools=_TOOLS, tool_copies=1
+            )
             stack.add("model-1", "-m", "tests.support.model_server", "--port", str(port))
             stack.parts["model-1"].port = port
             with stack:
-                async with httpx.AsyncClient(base_url=stack.url, timeout=_WAIT_S, limits=httpx.Limits(max_connections=None)) as http:
+                async with httpx.AsyncClient(
+                    base_url=stack.url, timeout=_WAIT_S, limits=httpx.Limits(max_connections=None)
+                ) as http:
                     await _ready(http, port)
                     yield Place(http)
         finally:
@@ -186,7 +193,11 @@ COLUMNS = (
 
 async def main(cases: list[Case], planners: list[int], sync: str, rounds: int, for_s: float) -> None:
     """Print the table."""
-    table = Table(f"(h) one tenant beside another that floods, sync {sync}", COLUMNS, "B's questions over `POST /chat`, one after another.")
+    table = Table(
+        f"(h) one tenant beside another that floods, sync {sync}",
+        COLUMNS,
+        "B's questions over `POST /chat`, one after another.",
+    )
     for case in cases:
         for count in planners:
             await measure(case, count, sync, rounds, for_s, table)

@@ -65,6 +65,9 @@ class Table:
         """The table as Markdown, aligned for a terminal."""
         lines = [self.columns, *self.rows]
         widths = [max(len(line[column]) for line in lines) for column in range(len(self.columns))]
-        shown = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines]
+        shown = [
+            "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |"
+            for line in lines
+        ]
         shown.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
         return "\n".join(["", f"### {self.title}", *([self.note] if self.note else []), "", *shown])

@@ -1,7 +1,7 @@
 """What a reply of a megabyte costs the other runs of a planner: (g) CPU time, and how long the loop stood still meanwhile.
 
-A reply is read as the planner reads it: in parts while it comes in, as a whole in a thread. Beside it, in the same row, an idle loop: on a
-machine that does other work a loop is late without standing still.
+A reply is read as the planner reads it: in parts while it comes in, as a whole in a thread. Beside it, in the same row,
+an idle loop: on a machine that does other work a loop is late without standing still.
 """
 
 import asyncio
@@ -53,7 +53,9 @@ SHAPES: dict[str, Callable[[int], str]] = {
     "escaped halves": _repeated("\\ud83d", _FINAL, '"}}'),
     "an answer": _repeated("word ", _FINAL, '"}}'),
     "an answer, then {": _repeated("{", _FINAL + 'x"}}'),
-    "unknown fields": lambda size: '{"next_node": null, "args": {' + ",".join(f'"k{n}":1' for n in range(size // 12)) + "}}",
+    "unknown fields": lambda size: (
+        '{"next_node": null, "args": {' + ",".join(f'"k{n}":1' for n in range(size // 12)) + "}}"
+    ),
     "10,000 sources, 10,000 suggested actions": lambda _: json.dumps(
         {"next_node": "final_response", "args": {"answer": "x", "sources": _SOURCES, "suggested_actions": _ACTIONS}}
     ),

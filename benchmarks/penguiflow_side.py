@@ -1,6 +1,7 @@
 """PenguiFlow's side of `benchmarks.beside_penguiflow`: run by the Python of an environment that holds it, never imported by ours.
 
-Answers jobs, one JSON object a line: `{"job": "normalise" | "extract" | "steps", …}`. Times are seconds of this process's CPU.
+Answers jobs, one JSON object a line: `{"job": "normalise" | "extract" | "steps", …}`. Times are seconds of this
+process's CPU.
 """
 
 import asyncio
@@ -82,7 +83,9 @@ def steps(count: int) -> dict[str, Any]:
     tool = catalog.tool(desc="Return at once; may be repeated.", side_effects="read")(instant)
     model = Scripted(count)
     planner = importlib.import_module("penguiflow.planner").ReactPlanner(
-        llm_client=model, catalog=catalog.build_catalog([node.Node(tool, name="instant")], registry), max_iters=count + 10
+        llm_client=model,
+        catalog=catalog.build_catalog([node.Node(tool, name="instant")], registry),
+        max_iters=count + 10,
     )
     finish = asyncio.run(planner.run("a question"))
     if finish.reason != "answer_complete":

@@ -1,6 +1,7 @@
 """What reading a reply costs: (g) seconds per megabyte, of the answer's stream and of the whole parse, and how they grow.
 
-Tests count the characters that are looked at; what a regular expression or a library does in between shows only here, in CPU time.
+Tests count the characters that are looked at; what a regular expression or a library does in between shows only here,
+in CPU time.
 """
 
 import json
@@ -54,7 +55,14 @@ PIECES = (
     ),
     *('{"a":', '"next_node":', '{"next_node": "x", "args": {', '{"next_node": "final_response", "args": {"answer": "'),
 )
-BEFORE = ("", "text ", "<think>", "```json\n", '{"next_node": "x", "args": {"q": "', '{"next_node": "final_response", "args": {"answer": "')
+BEFORE = (
+    "",
+    "text ",
+    "<think>",
+    "```json\n",
+    '{"next_node": "x", "args": {"q": "',
+    '{"next_node": "final_response", "args": {"answer": "',
+)
 BEHIND = ("", "}", '"}}', "```", '</think>{"next_node": "x", "args": {}}')
 _REPEATED, _SLOW_S = 30_000, 0.2
 

@@ -64,8 +64,12 @@ class Alone:
                 case Dispatch(calls, _):
                     handling.dispatched.update(call.call_id for call in calls)
                     for call in calls:
-                        finished = CallFinished(call_id=call.call_id, tool=call.tool, status="succeeded", observation=call.args)
-                        self._waiting.append(Handling(f"INBOX:{call.call_id}", "call_finished", "h", 0, finished=finished))
+                        finished = CallFinished(
+                            call_id=call.call_id, tool=call.tool, status="succeeded", observation=call.args
+                        )
+                        self._waiting.append(
+                            Handling(f"INBOX:{call.call_id}", "call_finished", "h", 0, finished=finished)
+                        )
                 case Open():
                     handling.opened = True
                 case Close():

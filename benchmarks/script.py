@@ -1,8 +1,9 @@
 """What the instant model is to reply, as JSON in the question of a run: it answers at once and costs nothing.
 
-It decides by the length of the conversation alone, so any planner may ask it at any point of a run. Every reply holds the moment at which
-it was made (`time.monotonic_ns()`, one clock for all processes of a Linux machine), so the log tells when each decision was taken; or, with
-the clock `cpu`, the CPU time that the planner's process had used until then.
+It decides by the length of the conversation alone, so any planner may ask it at any point of a run. Every reply holds
+the moment at which it was made (`time.monotonic_ns()`, one clock for all processes of a Linux machine), so the log
+tells when each decision was taken; or, with the clock `cpu`, the CPU time that the planner's process had used until
+then.
 """
 
 import asyncio

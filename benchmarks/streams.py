@@ -34,7 +34,10 @@ async def chunks(system: System, rounds: int, tokens: int) -> Table:
             return await system.apart.hops(runs, tokens, pace_s)
 
         found = await alternate(rounds, {"ours": ours, "bare": bare})
-        p50, p99 = ({name: [quantile(values, share) * _MS for values in each] for name, each in found.items()} for share in (0.5, 0.99))
+        p50, p99 = (
+            {name: [quantile(values, share) * _MS for values in each] for name, each in found.items()}
+            for share in (0.5, 0.99)
+        )
         table.add(
             str(runs),
             f"{1 / pace_s:.0f}",
@@ -51,7 +54,16 @@ async def fan_out(system: System, clients: int, tokens: int) -> Table:
     """(d) Many SSE clients of one gateway process."""
     table = Table(
         f"(d) SSE clients of one gateway, sync {system.sync}",
-        ("clients", "tokens/s", "delivered", "p50 ms", "p99 ms", "KiB per client", "CPU µs per token", "CPU while silent"),
+        (
+            "clients",
+            "tokens/s",
+            "delivered",
+            "p50 ms",
+            "p99 ms",
+            "KiB per client",
+            "CPU µs per token",
+            "CPU while silent",
+        ),
         f"Spread over {_RUNS} runs. The clients live in the measuring process, whose work is part of the latency.",
     )
     # What the first clients cost once is not counted.

@@ -1,7 +1,7 @@
 """The system under measurement: real processes on a nats-server of their own, beside the raw parts on the same server.
 
-One planner, one tool runner, one gateway and one process of tools, as `runwire up` starts them; two cores are not worth more. The model
-is `benchmarks.script.InstantModel` inside the planner's process.
+One planner, one tool runner, one gateway and one process of tools, as `runwire up` starts them; two cores are not worth
+more. The model is `benchmarks.script.InstantModel` inside the planner's process.
 """
 
 import asyncio
@@ -40,7 +40,12 @@ _TOOLS = Path(__file__).parent / "tools.py"
 _PLAIN_SPEC = {
     "name": PLAIN,
     "description": "Return at once; a plain subscriber without the SDK.",
-    "input_schema": {"type": "object", "properties": {"at": {"type": "integer"}}, "required": ["at"], "additionalProperties": False},
+    "input_schema": {
+        "type": "object",
+        "properties": {"at": {"type": "integer"}},
+        "required": ["at"],
+        "additionalProperties": False,
+    },
     "output_schema": {"type": "object", "properties": {"at": {"type": "integer"}}, "required": ["at"]},
     "idempotent": True,
     "concurrency": 1000,
@@ -71,7 +76,10 @@ class System:
             self._ends.pop(run).set_result(RunStatus.model_validate_json(message.data))
 
     async def ask(self, script: Script, **fields: Any) -> str:
-        """Ask for a run past the gateway and wait for its end; its id. Raises RuntimeError when it does not end in an answer."""
+        """Ask for a run past the gateway and wait for its end; its id.
+
+        Raises RuntimeError when it does not end in an answer.
+        """
         run = new_id()
         ended = self._ends[run] = asyncio.get_running_loop().create_future()
         limits = {"max_steps": 10_000, "deadline_s": 3600}
@@ -100,7 +108,12 @@ class System:
     async def steps(self, script: Script) -> list[float]:
         """Seconds of each tool step of one run: from a reply of the model to the moment at which it is asked again."""
         log = await self.log(await self.ask(script))
-        moments = [event.calls[0].args["at"] for record in log for event in record.events if isinstance(event, Step) and event.calls]
+        moments = [
+            event.calls[0].args["at"]
+            for record in log
+            for event in record.events
+            if isinstance(event, Step) and event.calls
+        ]
         end = log[-1].events[-1]
         if not isinstance(log[0].events[0], RunStarted) or not isinstance(end, Terminal):
             raise RuntimeError("the log does not begin and end as it should")  # noqa: TRY004, a matter of the run, not of a type
@@ -139,7 +152,8 @@ async def started(sync: str, *, env: dict[str, str] | None = None) -> AsyncItera
                 bus = Bus("bench", BusSettings(nats_url=server.url))
                 bus.attach(await nats.connect(**bus.client_options()))
                 together, apart = [
-                    await bare.Bare(await bare.connect(server.url), family).start() for family in (bare.TOGETHER, bare.APART)
+                    await bare.Bare(await bare.connect(server.url), family).start()
+                    for family in (bare.TOGETHER, bare.APART)
                 ]
                 system = await System(server, stack, bus, together, apart, sync).start()
                 await _until_tools_are_known(system)
@@ -165,7 +179,8 @@ async def _until_tools_are_known(system: System) -> None:
     """Runs pin the tools that are there when they are opened."""
     async with asyncio.timeout(_WAIT_S):
         for tool in ("instant", "once", PLAIN):
-            while (await system.bus.last(f"KV_{keys.CATALOGUE_BUCKET}", f"$KV.{keys.CATALOGUE_BUCKET}.tool.{tool}")) is None:  # noqa: ASYNC110
+            entry = f"$KV.{keys.CATALOGUE_BUCKET}.tool.{tool}"
+            while await system.bus.last(f"KV_{keys.CATALOGUE_BUCKET}", entry) is None:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         while True:
             try:

@@ -32,7 +32,10 @@ def schemas() -> dict[str, str]:
 
 
 def _text(schema: dict[str, Any]) -> str:
-    return json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}, indent=2, ensure_ascii=False) + "\n"
+    return (
+        json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}, indent=2, ensure_ascii=False)
+        + "\n"
+    )
 
 
 def stale() -> list[str]:

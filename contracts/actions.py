@@ -1,7 +1,8 @@
 """What the planner may decide: one action, two fields.
 
-`next_node` is a tool's name or one of the opcodes below; `args` is a JSON object whose shape depends on it. Model output in any
-other form is turned into this one by `services.planner.replies.actions.normalize_action` and by nothing else.
+`next_node` is a tool's name or one of the opcodes below; `args` is a JSON object whose shape depends on it. Model
+output in any other form is turned into this one by `services.planner.replies.actions.normalize_action` and by nothing
+else.
 """
 
 from typing import Any, Literal
@@ -83,8 +84,9 @@ class PlanStep(Message):
 class Join(Message):
     """The tool that receives the results of a plan's branches.
 
-    `inject` maps argument names to sources (`$results`, `$all`, `$branches`, `$failures`, `$success_count`, `$failure_count`,
-    `$expect`); None fills the arguments that bear those well-known names, an empty mapping fills nothing.
+    `inject` maps argument names to sources (`$results`, `$all`, `$branches`, `$failures`, `$success_count`,
+    `$failure_count`, `$expect`); None fills the arguments that bear those well-known names, an empty mapping fills
+    nothing.
     """
 
     node: str
@@ -117,7 +119,10 @@ class TaskArgs(Message):
 
 
 class FinalResponseArgs(Message):
-    """`args` of `final_response`. Optional fields are checked one by one when the payload is assembled, so they are untyped here."""
+    """`args` of `final_response`.
+
+    Optional fields are checked one by one when the payload is assembled, so they are untyped here.
+    """
 
     answer: str
     confidence: Any = None

@@ -1,7 +1,8 @@
 """References to bytes that travel apart from messages, and the words between a service and the artifact store.
 
-Requests go to `artifact.<verb>`, each with the tenant on whose behalf it is made. The header `Runwire-Reply` of an answer says `result`,
-or `failure` with a `Fault` as body; an artifact that is unknown and one of somebody else are the same fault, `artifact_not_found`.
+Requests go to `artifact.<verb>`, each with the tenant on whose behalf it is made. The header `Runwire-Reply` of an
+answer says `result`, or `failure` with a `Fault` as body; an artifact that is unknown and one of somebody else are the
+same fault, `artifact_not_found`.
 
 | subject | request | answer |
 | --- | --- | --- |
@@ -16,9 +17,9 @@ or `failure` with a `Fault` as body; an artifact that is unknown and one of some
 | artifact.presign | PresignArtifact | PresignedUrl |
 | artifact.assemble | AssembleStream | AssembledStream: the value, or above 32 KiB the reference |
 
-A chunk without bytes is a question: is the one with this number here and not answered yet? Otherwise it was lost, or its answer was, and
-the upload has to begin again. A header's value is the message as JSON in ASCII. A put may be repeated under the same `artifact_id`: the
-answer is the same reference.
+A chunk without bytes is a question: is the one with this number here and not answered yet? Otherwise it was lost, or
+its answer was, and the upload has to begin again. A header's value is the message as JSON in ASCII. A put may be
+repeated under the same `artifact_id`: the answer is the same reference.
 """
 
 from typing import Annotated, Any, Literal
@@ -28,11 +29,18 @@ from pydantic import Field
 from .base import Message
 from .limits import CHUNK_BYTES, MAX_PIECES
 
-ARTIFACT_HEADER, UPLOAD_HEADER, SEQ_HEADER, DIRECT_HEADER = "Runwire-Artifact", "Runwire-Upload", "Runwire-Seq", "Runwire-Direct"
+ARTIFACT_HEADER, UPLOAD_HEADER, SEQ_HEADER, DIRECT_HEADER = (
+    "Runwire-Artifact",
+    "Runwire-Upload",
+    "Runwire-Seq",
+    "Runwire-Direct",
+)
 
 JsonType = Literal["dict", "list", "str", "int", "float", "bool", "bytes"]
 ArtifactId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", description="UUIDv7, 32 lower-case hexadecimal digits")]
-Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the stored bytes, lower-case hexadecimal")]
+Digest = Annotated[
+    str, Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the stored bytes, lower-case hexadecimal")
+]
 Tenant = Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,64}$")]
 Session = Annotated[str, Field(min_length=1, max_length=200)]
 Run = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
@@ -41,8 +49,9 @@ Run = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 class ArtifactRef(Message):
     """Names an artifact of the caller's tenant. Whoever resolves it checks the tenant: the fields below prove nothing.
 
-    `json_type` and `items` say what the bytes stand for, so that a placeholder can be made without fetching them. A `str` is stored
-    as its UTF-8 text, `bytes` as they are, everything else as compact UTF-8 JSON; `size` counts these stored bytes.
+    `json_type` and `items` say what the bytes stand for, so that a placeholder can be made without fetching them. A
+    `str` is stored as its UTF-8 text, `bytes` as they are, everything else as compact UTF-8 JSON; `size` counts these
+    stored bytes.
     """
 
     artifact_id: ArtifactId
@@ -69,13 +78,21 @@ class PutArtifact(Message):
     sha256: Digest
     session_id: Session | None = None
     run_id: Run | None = None
-    namespace: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="what it is for, as `input_image`")
-    filename: str | None = Field(default=None, max_length=1000, description="for people; folders and control characters are dropped")
-    mime_type: str | None = Field(default=None, max_length=200, description="checked against the bytes; None: found out from them")
+    namespace: str | None = Field(
+        default=None, pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="what it is for, as `input_image`"
+    )
+    filename: str | None = Field(
+        default=None, max_length=1000, description="for people; folders and control characters are dropped"
+    )
+    mime_type: str | None = Field(
+        default=None, max_length=200, description="checked against the bytes; None: found out from them"
+    )
     json_type: JsonType | None = None
     items: int | None = Field(default=None, ge=0)
     artifact_type: str | None = Field(default=None, max_length=200)
-    ttl_s: int | None = Field(default=None, ge=1, le=315_360_000, description="seconds; None: as long as its run, or the store's default")
+    ttl_s: int | None = Field(
+        default=None, ge=1, le=315_360_000, description="seconds; None: as long as its run, or the store's default"
+    )
 
 
 class UploadOpened(Message):
@@ -109,7 +126,9 @@ class GetArtifact(HeadArtifact):
 
     offset: int = Field(default=0, ge=0)
     length: int = Field(default=CHUNK_BYTES, ge=0, le=CHUNK_BYTES)
-    direct: bool = Field(default=False, description="the caller would read MIN_DIRECT_BYTES or more from the S3 server itself")
+    direct: bool = Field(
+        default=False, description="the caller would read MIN_DIRECT_BYTES or more from the S3 server itself"
+    )
 
 
 class StoredArtifact(Message):
@@ -164,7 +183,8 @@ class PresignedUrl(Message):
 class AssembleStream(Message):
     """Put a finished stream of pieces together, from what stands on the run's stream subject.
 
-    Repeating it is harmless: what is kept under `artifact_id` is the answer. Where pieces are missing, it is `artifact_not_found`.
+    Repeating it is harmless: what is kept under `artifact_id` is the answer. Where pieces are missing, it is
+    `artifact_not_found`.
     """
 
     tenant: Tenant
@@ -175,7 +195,9 @@ class AssembleStream(Message):
     since: int = Field(default=1, ge=1, description="sequence of the first piece in the stream RUNS, or any before it")
     artifact_id: ArtifactId = Field(description="made by the caller, once per stream")
     session_id: Session | None = None
-    namespace: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="as of PutArtifact; so are the next two")
+    namespace: str | None = Field(
+        default=None, pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="as of PutArtifact; so are the next two"
+    )
     filename: str | None = Field(default=None, max_length=1000)
     ttl_s: int | None = Field(default=None, ge=1, le=315_360_000)
 
@@ -183,6 +205,8 @@ class AssembleStream(Message):
 class AssembledStream(Message):
     """What a stream comes to: its value, with bytes as base64, or the reference under which it is kept."""
 
-    json_type: Literal["list", "str", "bytes"] | None = Field(default=None, description="of `value`; None: there is a reference")
+    json_type: Literal["list", "str", "bytes"] | None = Field(
+        default=None, description="of `value`; None: there is a reference"
+    )
     value: Any = None
     ref: ArtifactRef | None = None

@@ -1,7 +1,7 @@
 """The AsyncAPI 3 document of every subject, as plain data, made from `channels` and the messages' own schemas.
 
-It describes the whole system, not one application: an operation is what one service (its tag) sends or receives on a channel. A request's
-replies are a channel of their own, whose address is known at run time alone.
+It describes the whole system, not one application: an operation is what one service (its tag) sends or receives on a
+channel. A request's replies are a channel of their own, whose address is known at run time alone.
 """
 
 import json
@@ -31,16 +31,29 @@ def document() -> dict[str, Any]:
         operations |= _operations(channel)
     return {
         "asyncapi": "3.0.0",
-        "info": {"title": "Runwire", "version": f"{VERSION}.0.0", "description": _ABOUT, "license": {"name": "Apache-2.0"}},
+        "info": {
+            "title": "Runwire",
+            "version": f"{VERSION}.0.0",
+            "description": _ABOUT,
+            "license": {"name": "Apache-2.0"},
+        },
         "defaultContentType": "application/json",
-        "servers": {"nats": {"host": "127.0.0.1:4222", "protocol": "nats", "security": [{"$ref": "#/components/securitySchemes/login"}]}},
+        "servers": {
+            "nats": {
+                "host": "127.0.0.1:4222",
+                "protocol": "nats",
+                "security": [{"$ref": "#/components/securitySchemes/login"}],
+            }
+        },
         "channels": channels,
         "operations": operations,
         "components": {
             "messages": {name: _message(body) for name, body in sorted(bodies.items())},
             "schemas": _schemas([body.schema for body in bodies.values() if isinstance(body.schema, type)]),
             "parameters": {name: {"description": text} for name, text in PARAMETERS.items()},
-            "securitySchemes": {"login": {"type": "userPassword", "description": "RUNWIRE_NATS_USER and RUNWIRE_NATS_PASSWORD"}},
+            "securitySchemes": {
+                "login": {"type": "userPassword", "description": "RUNWIRE_NATS_USER and RUNWIRE_NATS_PASSWORD"}
+            },
             "tags": {name: {"name": name, "description": text} for name, text in ROLES.items()},
         },
     }
@@ -57,7 +70,11 @@ def _reply_name(channel: Channel) -> str:
 
 def _channel(channel: Channel) -> dict[str, Any]:
     names = [part[1:-1] for part in channel.address.split(".") if part.startswith("{")]
-    made: dict[str, Any] = {"address": channel.address, "description": channel.meaning, "messages": _messages(channel.bodies)}
+    made: dict[str, Any] = {
+        "address": channel.address,
+        "description": channel.meaning,
+        "messages": _messages(channel.bodies),
+    }
     if names:
         made["parameters"] = {name: {"$ref": f"#/components/parameters/{name}"} for name in names}
     if channel.kept_in:
@@ -91,7 +108,10 @@ def _operations(channel: Channel) -> dict[str, Any]:
                 operation["bindings"] = {"nats": {"queue": channel.queue, "bindingVersion": "0.1.0"}}
             if channel.replies:
                 reply = _reply_name(channel)
-                operation["reply"] = {"channel": {"$ref": f"#/channels/{reply}"}, "messages": _named(reply, channel.replies)}
+                operation["reply"] = {
+                    "channel": {"$ref": f"#/channels/{reply}"},
+                    "messages": _named(reply, channel.replies),
+                }
             made[f"{role.replace('-', '_')}_{verb}_{channel.name}"] = operation
     return made
 

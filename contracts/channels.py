@@ -1,4 +1,6 @@
-"""Every subject as a description: its address, who sends and who receives there, and what. `contracts/asyncapi.json` is made from it.
+"""Every subject as a description: its address, who sends and who receives there, and what.
+
+`contracts/asyncapi.json` is made from it.
 
 Rule 1: everything that `subjects` and `keys` build is described here, or named in `NO_SUBJECTS`; a test compares.
 Rule 2: this is data: it builds no subject and is imported by no service.
@@ -35,7 +37,8 @@ NO_SUBJECTS = frozenset(
         "tenant_of",
     }
 )
-"""What else `subjects` and `keys` return: the name of a consumer, keys of the S3 bucket, and lists of subjects described below."""
+"""What else `subjects` and `keys` return: the name of a consumer, keys of the S3 bucket, and lists of subjects
+described below."""
 
 PARAMETERS = {
     "artifact": "id of an artifact: 32 lower-case hexadecimal digits",
@@ -76,8 +79,9 @@ class Body:
 class Channel:
     """One family of subjects.
 
-    `built_by` names the functions and constants of `subjects` and `keys` that return it, or a pattern over it. `kept_in` is a stream, or
-    that of a bucket; `queue` is then the consumer that receives in turn, else the queue group.
+    `built_by` names the functions and constants of `subjects` and `keys` that return it, or a pattern over it.
+    `kept_in` is a stream, or that of a bucket; `queue` is then the consumer that receives in turn, else the queue
+    group.
     """
 
     name: str
@@ -103,9 +107,23 @@ def _kinds(reply: str) -> dict[str, str]:
 ANY_BYTES = Body("Bytes", RAW, "The message as it came.", BYTES)
 EMPTY = Body("Empty", RAW, "No bytes: the question is the subject.", BYTES)
 FAULT = Body("Failure", Fault, "What went wrong.", headers=_kinds("failure"))
-RECORD = Body("Record", records.Record, "All events of one transition, in order.", headers={records.EVENTS_HEADER: "types of its events"})
-RESULT = Body("Result", {}, "Any JSON that the tool's output schema allows; ends the call.", headers=_kinds("result, or no such header"))
-MICRO = Body("MicroAnswer", {"type": "object"}, "As NATS micro services answer; a tool's endpoint holds its ToolSpec in `runwire.spec`.")
+RECORD = Body(
+    "Record",
+    records.Record,
+    "All events of one transition, in order.",
+    headers={records.EVENTS_HEADER: "types of its events"},
+)
+RESULT = Body(
+    "Result",
+    {},
+    "Any JSON that the tool's output schema allows; ends the call.",
+    headers=_kinds("result, or no such header"),
+)
+MICRO = Body(
+    "MicroAnswer",
+    {"type": "object"},
+    "As NATS micro services answer; a tool's endpoint holds its ToolSpec in `runwire.spec`.",
+)
 TOOL_REPLIES = (
     RESULT,
     Body("ToolFailure", tools.ToolFailure, "Ends the call; the model reads the reason.", headers=_kinds("failure")),
@@ -118,17 +136,30 @@ TOOL_REPLIES = (
 
 def _asks(verb: str, built_by: str, senders: tuple[str, ...], body: Body, *replies: Body) -> Channel:
     """A request to the artifact store."""
-    answers = tuple(Body(each.name, each.schema, each.summary, each.content, {**each.headers, **_kinds("result")}) for each in replies)
+    answers = tuple(
+        Body(each.name, each.schema, each.summary, each.content, {**each.headers, **_kinds("result")})
+        for each in replies
+    )
     meaning = f"Artifacts: {verb}. contracts/artifacts.py says what is asked and answered."
     name, address = f"artifact_{verb}", f"artifact.{verb}"
-    return Channel(name, address, meaning, (built_by,), (body,), senders, (STORE,), queue=STORE, replies=(*answers, FAULT))
+    return Channel(
+        name, address, meaning, (built_by,), (body,), senders, (STORE,), queue=STORE, replies=(*answers, FAULT)
+    )
 
 
 def _entry(
-    name: str, bucket: str, key: str, built_by: tuple[str, ...], body: Body, senders: tuple[str, ...], receivers: tuple[str, ...]
+    name: str,
+    bucket: str,
+    key: str,
+    built_by: tuple[str, ...],
+    body: Body,
+    senders: tuple[str, ...],
+    receivers: tuple[str, ...],
 ) -> Channel:
     """An entry of a bucket."""
-    meaning = f"An entry of the bucket `{bucket}`: the newest value counts, and an empty one with KV-Operation removes it."
+    meaning = (
+        f"An entry of the bucket `{bucket}`: the newest value counts, and an empty one with KV-Operation removes it."
+    )
     return Channel(name, f"$KV.{bucket}.{key}", meaning, built_by, (body,), senders, receivers, f"KV_{bucket}")
 
 
@@ -220,7 +251,9 @@ OF_TOOLS = (
 )  # fmt: skip
 
 _PUT = Body("ArtifactBytes", RAW, "At most 2 MiB.", BYTES, {artifacts.ARTIFACT_HEADER: "PutArtifact as JSON"})
-_CHUNK = Body("UploadChunk", RAW, "2 MiB, or less.", BYTES, {artifacts.UPLOAD_HEADER: "upload_id", artifacts.SEQ_HEADER: "from 0"})
+_CHUNK = Body(
+    "UploadChunk", RAW, "2 MiB, or less.", BYTES, {artifacts.UPLOAD_HEADER: "upload_id", artifacts.SEQ_HEADER: "from 0"}
+)
 _RANGE = Body(
     "ArtifactRange", RAW, "The bytes; with the direct header a PresignedUrl as JSON.", BYTES,
     {artifacts.ARTIFACT_HEADER: "ArtifactRef as JSON", artifacts.DIRECT_HEADER: "`url`, where the bytes are read elsewhere"},
@@ -244,7 +277,10 @@ OF_ARTIFACTS = (
 _CATALOGUE, _RUNS, _ARTIFACTS = keys.CATALOGUE_BUCKET, keys.RUNS_BUCKET, keys.ARTIFACTS_BUCKET
 _LIVES = {"Nats-TTL": "seconds; the entry is gone unless it is written again"}
 _SPEC, _LIVE_SPEC = _model(tools.ToolSpec), Body("LiveToolSpec", tools.ToolSpec, headers=_LIVES)
-_REFUSED, _PROFILE = Body("RefusedTool", tools.RefusedTool, headers=_LIVES), Body("ModelProfile", images.ModelProfile, headers=_LIVES)
+_REFUSED, _PROFILE = (
+    Body("RefusedTool", tools.RefusedTool, headers=_LIVES),
+    Body("ModelProfile", images.ModelProfile, headers=_LIVES),
+)
 _DELETED_BY = ("deletion_key", "ALL_DELETIONS")
 IN_BUCKETS = (
     _entry("live_tool", _CATALOGUE, "tool.{tool}", ("tool_key", "ALL_TOOLS"), _LIVE_SPEC, (TOOL_RUNNER,), (PLANNER, GATEWAY)),
@@ -267,7 +303,11 @@ IN_BUCKETS = (
     ),
 )  # fmt: skip
 
-_DEAD = {"Runwire-Dead-Reason": "why", "Runwire-Dead-Subject": "where it was", "Runwire-Dead-Deliveries": "how often it was delivered"}
+_DEAD = {
+    "Runwire-Dead-Reason": "why",
+    "Runwire-Dead-Subject": "where it was",
+    "Runwire-Dead-Deliveries": "how often it was delivered",
+}
 _COUNT = Body("Handlings", {"type": "integer", "minimum": 1}, "How often.")
 ASIDE = (
     Channel(

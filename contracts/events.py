@@ -1,7 +1,7 @@
 """What happens in a run, as its listeners see it: the union that the gateway streams.
 
-Facts live on the run's log and decide its state; tokens and progress live on its stream and may expire. Both are on the wire.
-A type that this version does not know is an `UnknownEvent`: it is passed on and changes nothing.
+Facts live on the run's log and decide its state; tokens and progress live on its stream and may expire. Both are on the
+wire. A type that this version does not know is an `UnknownEvent`: it is passed on and changes nothing.
 """
 
 from typing import Annotated, Any, Literal, get_args
@@ -36,19 +36,35 @@ class RunStarted(Message):
     tenant: str
     request: RunRequested
     limits: RunLimits
-    tools: dict[str, str] = Field(default_factory=dict, description="tool name -> digest of the specification that the run uses to its end")
-    has_tool_context: bool = Field(default=False, description="the request's `tool_context` is kept beside the log, for tools alone")
-    approvals: list[str] = Field(default_factory=list, description="tools whose calls need a person's approval: they end without running")
+    tools: dict[str, str] = Field(
+        default_factory=dict, description="tool name -> digest of the specification that the run uses to its end"
+    )
+    has_tool_context: bool = Field(
+        default=False, description="the request's `tool_context` is kept beside the log, for tools alone"
+    )
+    approvals: list[str] = Field(
+        default_factory=list, description="tools whose calls need a person's approval: they end without running"
+    )
     model: str = Field(default="", description="as configured or asked for; a fallback shows in `model_failed`")
     models: list[str] = Field(default_factory=list, description="main models among which a triage may choose")
-    fallbacks: list[str] = Field(default_factory=list, description="models that are asked, in this order, where the model fails")
-    effort: Literal["low", "medium", "high", "auto"] | None = Field(default=None, description="reasoning effort; `auto`: a triage picks it")
+    fallbacks: list[str] = Field(
+        default_factory=list, description="models that are asked, in this order, where the model fails"
+    )
+    effort: Literal["low", "medium", "high", "auto"] | None = Field(
+        default=None, description="reasoning effort; `auto`: a triage picks it"
+    )
     triage_model: str | None = None
     reflection: Reflection | None = None
-    action_format: ActionFormat = Field(default="auto", description="in which the model is asked for its decisions, and what is taken")
-    action_transport: ActionTransport = Field(default="json", description="decisions as JSON in the reply, or as native tool calls")
+    action_format: ActionFormat = Field(
+        default="auto", description="in which the model is asked for its decisions, and what is taken"
+    )
+    action_transport: ActionTransport = Field(
+        default="json", description="decisions as JSON in the reply, or as native tool calls"
+    )
     images: list[ImageRef] = Field(default_factory=list, description="those of the request that the model is shown")
-    vision_context: VisionContextPolicy | None = Field(default=None, description="which images of tools it is shown; null: none")
+    vision_context: VisionContextPolicy | None = Field(
+        default=None, description="which images of tools it is shown; null: none"
+    )
     warnings: list[str] = Field(default_factory=list)
     deadline_at: int | None = Field(default=None, description="Unix ms")
 
@@ -84,9 +100,10 @@ class Asked(Message):
     cause: AskedCause = "turn"
     """Why this attempt.
 
-    `lost`: the one before died with its process; `repair`: see the `repaired` beside it; `provider`: see the `model_failed` beside it;
-    `compacted`: the conversation was too long; `restated`: the answer is not as its beginning had been shown, so it is shown again,
-    without asking the model; `resumed`: the run was paused meanwhile.
+    `lost`: the one before died with its process; `repair`: see the `repaired` beside it; `provider`: see the
+    `model_failed` beside it;
+    `compacted`: the conversation was too long; `restated`: the answer is not as its beginning had been shown, so it is
+    shown again, without asking the model; `resumed`: the run was paused meanwhile.
     """
 
 
@@ -101,8 +118,8 @@ class PlannedCall(Message):
 class Step(Message):
     """A decision: `started` when it is taken, another status with `latency_ms` when it has ended.
 
-    The latency of a step with calls is from the decision to its last outcome; that of any other from the first time that the model was
-    asked for it. `failed`: a call has failed, or an answer has no text.
+    The latency of a step with calls is from the decision to its last outcome; that of any other from the first time
+    that the model was asked for it. `failed`: a call has failed, or an answer has no text.
 
     The first form carries what was decided. `answer` is set only where the run goes on after an answer.
     """
@@ -113,7 +130,9 @@ class Step(Message):
     status: StepStatus
     latency_ms: int | None = None
     thought: str | None = None
-    reasoning: str | None = Field(default=None, description="native reasoning of the model, for people; no later step needs it")
+    reasoning: str | None = Field(
+        default=None, description="native reasoning of the model, for people; no later step needs it"
+    )
     calls: list[PlannedCall] = Field(default_factory=list)
     join: Join | None = None
     note: str | None = Field(default=None, description="one line for the model, such as why a join did not run")
@@ -152,8 +171,8 @@ class Observed(Message):
 class Repaired(Message):
     """A reply of the model was invalid; the model got the reason and was called again.
 
-    `repair`: it was no action, or an invalid one. `answer`: a final response without its text, which is asked for alone; `args` are its
-    other fields. `revision`: the critique found the answer wanting.
+    `repair`: it was no action, or an invalid one. `answer`: a final response without its text, which is asked for
+    alone; `args` are its other fields. `revision`: the critique found the answer wanting.
     """
 
     type: Literal["repaired"] = "repaired"
@@ -167,7 +186,10 @@ class Repaired(Message):
 
 
 class ModelFailed(Message):
-    """A request to a model failed. `then` says what is done about it: the same model is asked again after `wait_s`, or the next one."""
+    """A request to a model failed.
+
+    `then` says what is done about it: the same model is asked again after `wait_s`, or the next one.
+    """
 
     type: Literal["model_failed"] = "model_failed"
     turn: int
@@ -177,11 +199,16 @@ class ModelFailed(Message):
     then: Literal["retry", "fallback"]
     next_model: str
     wait_s: float = 0.0
-    usage: Usage | None = Field(default=None, description="of requests that broke off; those made up for count with the reply that came")
+    usage: Usage | None = Field(
+        default=None, description="of requests that broke off; those made up for count with the reply that came"
+    )
 
 
 class Paused(Message):
-    """The run waits for a person or program until `until`, and then ends. `reason` budget: for a top-up of the budget named."""
+    """The run waits for a person or program until `until`, and then ends.
+
+    `reason` budget: for a top-up of the budget named.
+    """
 
     type: Literal["paused"] = "paused"
     reason: Literal["budget"] = "budget"
@@ -214,7 +241,10 @@ class Compacted(Message):
 
 
 class Stopping(Message):
-    """The run is being cancelled while a model is asked: nothing more of its reply is stored. `cancelled` follows, with what was shown."""
+    """The run is being cancelled while a model is asked: nothing more of its reply is stored.
+
+    `cancelled` follows, with what was shown.
+    """
 
     type: Literal["stopping"] = "stopping"
     reason: str = ""
@@ -255,7 +285,10 @@ class Deleted(Message):
 
 
 class Chunk(Message):
-    """Characters of the answer, in reading order. Of several attempts the newest counts; `seq` counts from 0 in each."""
+    """Characters of the answer, in reading order.
+
+    Of several attempts the newest counts; `seq` counts from 0 in each.
+    """
 
     type: Literal["chunk"] = "chunk"
     stream_id: str = "answer"
@@ -314,7 +347,10 @@ class ArtifactChunk(Message):
 
 
 class ArtifactStored(Message):
-    """A large part of a tool's result was stored as an artifact; fetch it from the gateway. `field` is its dotted path in the result."""
+    """A large part of a tool's result was stored as an artifact; fetch it from the gateway.
+
+    `field` is its dotted path in the result.
+    """
 
     type: Literal["artifact_stored"] = "artifact_stored"
     artifact_id: str

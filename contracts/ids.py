@@ -1,7 +1,8 @@
 """Ids: made here, never taken from outside without `checked_id`.
 
-A run, an artifact and a trace have an id of 32 lower-case hexadecimal digits. `new_id` makes a UUIDv7 (RFC 9562), so ids sort by
-the time at which they were made; `run_id_for_key` derives one from an idempotency key, `image_id` one from a run and what it shows.
+A run, an artifact and a trace have an id of 32 lower-case hexadecimal digits. `new_id` makes a UUIDv7 (RFC 9562), so
+ids sort by the time at which they were made; `run_id_for_key` derives one from an idempotency key, `image_id` one from
+a run and what it shows.
 """
 
 import hashlib

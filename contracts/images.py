@@ -19,7 +19,11 @@ class ImageInput(HttpInput):
     """An image of a question: one that is stored already, or its bytes as a data URL (`data:image/png;base64,…`)."""
 
     model_config = ConfigDict(
-        json_schema_extra={"oneOf": [{"required": [name], "properties": {name: {"type": "string"}}} for name in ("artifact_id", "data")]}
+        json_schema_extra={
+            "oneOf": [
+                {"required": [name], "properties": {name: {"type": "string"}}} for name in ("artifact_id", "data")
+            ]
+        }
     )
 
     artifact_id: ArtifactId | None = None
@@ -50,26 +54,39 @@ class ImageRef(Message):
 
 
 VisionMode = Literal["strict", "lenient"]
-"""What becomes of a run with images where no model that would answer takes them: it is refused, or goes on without them."""
+"""What becomes of a run with images where no model that would answer takes them: it is refused, or goes on without
+them."""
 
 
 class VisionContextPolicy(Message):
-    """Whether images among the results of tools are shown to the model in its later calls. Off unless an agent's entry enables it."""
+    """Whether images among the results of tools are shown to the model in its later calls.
+
+    Off unless an agent's entry enables it.
+    """
 
     enabled: bool = False
     max_images: int = Field(default=4, ge=0, le=100, description="of all tools of a run together")
     max_total_bytes: int = Field(default=8 << 20, ge=0, description="of all of them")
-    allowed_sources: tuple[str, ...] = Field(default=(), description="names and tags of the tools whose images may be shown; `*`: all")
+    allowed_sources: tuple[str, ...] = Field(
+        default=(), description="names and tags of the tools whose images may be shown; `*`: all"
+    )
     allow_mime_types: tuple[ImageType, ...] = ("image/png", "image/jpeg", "image/webp", "image/gif")
 
 
 class ModelProfile(Message):
-    """What a planner knows of a model that it uses. It stands in the catalogue, so that the gateway can answer before a run exists."""
+    """What a planner knows of a model that it uses.
+
+    It stands in the catalogue, so that the gateway can answer before a run exists.
+    """
 
     model: Annotated[str, Field(min_length=1, max_length=200, description="its name; `*`: callers may name any model")]
     images: Literal["seen", "refused", "dropped"] = Field(
         description="`refused`: it does not see, and a run with images ends; `dropped`: it does not see, and the run goes on without them; "
         "so where neither the request nor `vision` says otherwise"
     )
-    agents: list[str] = Field(default_factory=list, description="whose runs it answers where the request names no model")
-    vision: dict[str, VisionMode] = Field(default_factory=dict, description="of the agents that do not leave it to the deployment")
+    agents: list[str] = Field(
+        default_factory=list, description="whose runs it answers where the request names no model"
+    )
+    vision: dict[str, VisionMode] = Field(
+        default_factory=dict, description="of the agents that do not leave it to the deployment"
+    )

@@ -19,9 +19,13 @@ class CallFinished(Message):
     status: Literal["succeeded", "failed"]
     observation: Any = Field(default=None, description="what the model may see of the result")
     failure: Fault | None = None
-    artifacts: dict[str, Any] = Field(default_factory=dict, description="dotted path in the result -> JSON value or ArtifactRef")
+    artifacts: dict[str, Any] = Field(
+        default_factory=dict, description="dotted path in the result -> JSON value or ArtifactRef"
+    )
     sources: list[Source] = Field(default_factory=list)
-    warnings: list[str] = Field(default_factory=list, description="what of the result was left out, for the run's payload")
+    warnings: list[str] = Field(
+        default_factory=list, description="what of the result was left out, for the run's payload"
+    )
     latency_ms: int = 0
 
 
@@ -31,7 +35,9 @@ class TimerFired(Message):
     v: Literal[1] = 1
     kind: Literal["timer"] = "timer"
     timer: Literal["deadline", "pause"]
-    at: int | None = Field(default=None, description="for when it was set, Unix ms: a timer that was set anew meanwhile counts no more")
+    at: int | None = Field(
+        default=None, description="for when it was set, Unix ms: a timer that was set anew meanwhile counts no more"
+    )
 
 
 class CancelRequested(Message):
@@ -43,7 +49,10 @@ class CancelRequested(Message):
 
 
 class TopUpRequested(Message):
-    """Somebody lets the run spend more: `limits` are fields of RunLimits, counted from now on. Each `id` counts once."""
+    """Somebody lets the run spend more: `limits` are fields of RunLimits, counted from now on.
+
+    Each `id` counts once.
+    """
 
     v: Literal[1] = 1
     kind: Literal["top_up"] = "top_up"
@@ -58,5 +67,9 @@ class RunResumed(Message):
     kind: Literal["resumed"] = "resumed"
 
 
-InboxMessage = Annotated[CallFinished | TimerFired | CancelRequested | TopUpRequested | RunResumed, Field(discriminator="kind")]
-INBOX_MESSAGE: TypeAdapter[CallFinished | TimerFired | CancelRequested | TopUpRequested | RunResumed] = TypeAdapter(InboxMessage)
+InboxMessage = Annotated[
+    CallFinished | TimerFired | CancelRequested | TopUpRequested | RunResumed, Field(discriminator="kind")
+]
+INBOX_MESSAGE: TypeAdapter[CallFinished | TimerFired | CancelRequested | TopUpRequested | RunResumed] = TypeAdapter(
+    InboxMessage
+)

@@ -1,7 +1,8 @@
 """Every key of the KV buckets and of the S3 bucket, built and parsed here and nowhere else. Subjects are in `subjects`.
 
 Rule 1: a name that comes from outside is checked (`names`), or refused with `InvalidName`.
-Rule 2: keys of KV buckets are described in `channels`, as `$KV.<bucket>.<key>`; those of the S3 bucket are not subjects.
+Rule 2: keys of KV buckets are described in `channels`, as `$KV.<bucket>.<key>`; those of the S3 bucket are not
+subjects.
 """
 
 import hashlib
@@ -42,7 +43,12 @@ def spec_key(digest: str) -> str:
 
 def model_key(name: str) -> str:
     """The catalogue's key of a model's profile: its name, with `=XX` for each byte that keys do not take."""
-    return "model." + re.sub(rb"[^A-Za-z0-9_/-]", lambda found: b"=%02X" % found[0][0], name.encode("utf-8", "surrogatepass")).decode()
+    return (
+        "model."
+        + re.sub(
+            rb"[^A-Za-z0-9_/-]", lambda found: b"=%02X" % found[0][0], name.encode("utf-8", "surrogatepass")
+        ).decode()
+    )
 
 
 def run_key(tenant: str, requested_at: int, run: str) -> str:
@@ -119,7 +125,10 @@ def parse_object_key(key: str) -> tuple[str, str]:
 
 
 def place(session: str | None, run: str | None) -> str:
-    """Where an artifact belongs, as two tokens. A session's name is the caller's own text, so its digest stands for it."""
+    """Where an artifact belongs, as two tokens.
+
+    A session's name is the caller's own text, so its digest stands for it.
+    """
     in_session = "-" if session is None else hashlib.sha256(session.encode("utf-8", "surrogatepass")).hexdigest()[:32]
     return f"{in_session}.{checked_id(run) if run else '-'}"
 

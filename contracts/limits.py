@@ -1,7 +1,10 @@
-"""How large messages, and the values inside them, may be. Each size once, in bytes; "KiB" and "MB" both count in powers of 1,024.
+"""How large messages, and the values inside them, may be.
+
+Each size once, in bytes; "KiB" and "MB" both count in powers of 1,024.
 
 Rule 1: the sender and the receiver use the same constant, so a message that was accepted can be stored.
-Rule 2: a value above its inline size travels as an `ArtifactRef` (docs/artifacts.md). Sizes of values are those of their compact JSON.
+Rule 2: a value above its inline size travels as an `ArtifactRef` (docs/artifacts.md). Sizes of values are those of
+their compact JSON.
 """
 
 MAX_MESSAGE_BYTES = 1 << 20
@@ -13,7 +16,8 @@ MAX_REQUEST_BYTES = MAX_MESSAGE_BYTES - (128 << 10)
 MAX_OUTCOME_BYTES = 512 << 10
 """Of a call's outcome, so that a record has room for it and for what comes with it."""
 MAX_ARGUMENT_BYTES = 512 << 10
-"""Of a call's arguments as the log holds them. Only the results of very many branches exceed it: a large result of one is a reference."""
+"""Of a call's arguments as the log holds them. Only the results of very many branches exceed it: a large result of one
+is a reference."""
 MAX_SPEC_BYTES = 256 << 10
 """Of a tool's announced specification, counted in characters."""
 

@@ -35,7 +35,9 @@ class FinalPayload(Message):
     )
     confidence: float | None = Field(default=None, ge=0, le=1)
     sources: list[Source] = Field(default_factory=list)
-    route: str | None = Field(default=None, description="`partial` when a budget stopped the run, `error` when it failed")
+    route: str | None = Field(
+        default=None, description="`partial` when a budget stopped the run, `error` when it failed"
+    )
     suggested_actions: list[SuggestedAction] = Field(default_factory=list)
     requires_followup: bool = False
     warnings: list[str] = Field(default_factory=list)

@@ -21,8 +21,12 @@ class Record(Message):
     """One message on a run's log or stream."""
 
     v: Literal[1] = VERSION
-    id: str = Field(default_factory=new_id, description="made by the writer; settles whether an unsure write was stored")
-    at: int = Field(default_factory=lambda: time.time_ns() // 1_000_000, description="the writer's clock, Unix ms; for people")
+    id: str = Field(
+        default_factory=new_id, description="made by the writer; settles whether an unsure write was stored"
+    )
+    at: int = Field(
+        default_factory=lambda: time.time_ns() // 1_000_000, description="the writer's clock, Unix ms; for people"
+    )
     events: list[RunEvent] = Field(min_length=1)
 
     def types(self) -> str:

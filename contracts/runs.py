@@ -32,7 +32,9 @@ class RunLimits(Message):
     """What a run may spend. A budget is checked before spending and may be exceeded by at most one call."""
 
     max_steps: int = Field(default=16, ge=1, le=10_000, description="decisions of the model, the answer included")
-    deadline_s: float | None = Field(default=600, gt=0, le=31_536_000, description="seconds from the request to the end; null: none")
+    deadline_s: float | None = Field(
+        default=600, gt=0, le=31_536_000, description="seconds from the request to the end; null: none"
+    )
     max_tool_calls: int | None = Field(default=None, ge=0)
     max_tokens: int | None = Field(default=None, ge=1, description="prompt and completion tokens of all model calls")
     max_cost_usd: float | None = Field(default=None, ge=0)
@@ -67,23 +69,36 @@ class RunInput(HttpInput):
     """The body of `POST /v1/runs`."""
 
     query: Question = Field(
-        min_length=1, max_length=200_000, description="the question, as the user put it", json_schema_extra={"pattern": _SAYS_SOMETHING}
+        min_length=1,
+        max_length=200_000,
+        description="the question, as the user put it",
+        json_schema_extra={"pattern": _SAYS_SOMETHING},
     )
-    images: list[ImageInput] = Field(default_factory=list, max_length=64, description="shown to the model beside the question")
+    images: list[ImageInput] = Field(
+        default_factory=list, max_length=64, description="shown to the model beside the question"
+    )
     vision: VisionMode | None = Field(
-        default=None, description="images for a model that takes none: the run is refused, or goes on without; null: as its agent says"
+        default=None,
+        description="images for a model that takes none: the run is refused, or goes on without; null: as its agent says",
     )
     agent: str = Field(default="default", pattern=r"^[A-Za-z0-9_-]{1,64}$", description="an entry of the agents file")
     strategy: Literal["react"] | None = None
     model: str | None = Field(
-        default=None, max_length=200, pattern=MODEL_NAME, description="one of those that the deployment names; null: the agent's"
+        default=None,
+        max_length=200,
+        pattern=MODEL_NAME,
+        description="one of those that the deployment names; null: the agent's",
     )
     reasoning_effort: Literal["low", "medium", "high", "auto"] | None = None
     session_id: str | None = Field(default=None, max_length=200)
     user_id: str | None = Field(default=None, max_length=200)
     llm_context: dict[str, Any] = Field(default_factory=dict, description="shown to the model")
-    tool_context: dict[str, Any] = Field(default_factory=dict, description="handed to tools, never shown to the model or to listeners")
-    tools: list[ToolName] | None = Field(default=None, max_length=1000, description="names of the tools that the run may use; null: all")
+    tool_context: dict[str, Any] = Field(
+        default_factory=dict, description="handed to tools, never shown to the model or to listeners"
+    )
+    tools: list[ToolName] | None = Field(
+        default=None, max_length=1000, description="names of the tools that the run may use; null: all"
+    )
     limits: LimitsInput = Field(default_factory=LimitsInput)
 
 
@@ -108,7 +123,9 @@ class RunRequested(Message):
     tool_context: dict[str, Any] = Field(default_factory=dict, description="not in `run_started`, which listeners see")
     tools: list[str] | None = None
     limits: dict[str, Any] = Field(default_factory=dict, description="fields of RunLimits that the caller set")
-    body_sha256: str = Field(default="", description="of the caller's body, so that a reused idempotency key is noticed")
+    body_sha256: str = Field(
+        default="", description="of the caller's body, so that a reused idempotency key is noticed"
+    )
 
 
 class KeptContext(Message):
@@ -144,7 +161,9 @@ class RunDeletion(Message):
 
     v: Literal[1] = 1
     at: int = Field(description="Unix time in ms")
-    requested_at: int | None = Field(default=None, description="of the run, which its key in the index begins with; null: not known")
+    requested_at: int | None = Field(
+        default=None, description="of the run, which its key in the index begins with; null: not known"
+    )
 
 
 class RunAccepted(Message):

@@ -1,9 +1,12 @@
 """Every NATS subject, built and parsed here and nowhere else. Keys of buckets are in `keys`.
 
-Rule 1: no other module writes or splits a subject. A name from outside is checked (`names`) before it reaches the server.
-Rule 2: what is not well-formed is refused with `InvalidName`: wildcards, dots, spaces, control characters, empty, too long, not ASCII.
+Rule 1: no other module writes or splits a subject. A name from outside is checked (`names`) before it reaches the
+server.
+Rule 2: what is not well-formed is refused with `InvalidName`: wildcards, dots, spaces, control characters, empty, too
+long, not ASCII.
 Rule 3: what is built here is described in `channels`, from which `asyncapi.json` is generated.
-Rule 4: two exact subjects per run (`log`, `stream`), never one per event type: an exact read costs the same at a million messages.
+Rule 4: two exact subjects per run (`log`, `stream`), never one per event type: an exact read costs the same at a
+million messages.
 
 Who writes each of them and who reads it, and which stream stores it: docs/architecture.md#subjects-and-streams.
 """
@@ -49,7 +52,12 @@ DUE_IN_INBOX = "inbox.{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}"
 ALL_DEAD = "dead.>"
 ALL_HANDLINGS = "handling.*.*"
 
-ARTIFACT_PUT, ARTIFACT_OPEN, ARTIFACT_GET, ARTIFACT_HEAD = "artifact.put", "artifact.open", "artifact.get", "artifact.head"
+ARTIFACT_PUT, ARTIFACT_OPEN, ARTIFACT_GET, ARTIFACT_HEAD = (
+    "artifact.put",
+    "artifact.open",
+    "artifact.get",
+    "artifact.head",
+)
 ARTIFACT_LIST, ARTIFACT_DELETE, ARTIFACT_PRESIGN = "artifact.list", "artifact.delete", "artifact.presign"
 ARTIFACT_ASSEMBLE = "artifact.assemble"
 
@@ -110,7 +118,10 @@ def calls_of(tool: str) -> str:
 
 
 def called_tool(subject: str) -> str:
-    """The tool of a call's subject, whatever else that names: what is not well-formed has to be read too. Raises InvalidName."""
+    """The tool of a call's subject, whatever else that names: what is not well-formed has to be read too.
+
+    Raises InvalidName.
+    """
     return checked_tool(subject.rpartition(".")[2])
 
 
@@ -216,7 +227,10 @@ class Address:
 
 
 def tenant_of(subject: str) -> str:
-    """The tenant that a subject of a run names, unchecked: good for sharing out, not for addressing. Empty where it names none."""
+    """The tenant that a subject of a run names, unchecked: good for sharing out, not for addressing.
+
+    Empty where it names none.
+    """
     _, _, rest = subject.partition(".")
     return rest.partition(".")[0]
 

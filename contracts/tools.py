@@ -1,8 +1,8 @@
 """The words between tool_runner and a tool, which may be written in any language.
 
-A tool answers a request on `tool.<name>` with any number of replies to the request's inbox, the last of which is a `result` or a
-`failure`. The header `Runwire-Reply` names the kind; a reply without it is a bare result. The body of `part` is raw bytes, of
-`result` any JSON, of the others the models below.
+A tool answers a request on `tool.<name>` with any number of replies to the request's inbox, the last of which is a
+`result` or a `failure`. The header `Runwire-Reply` names the kind; a reply without it is a bare result. The body of
+`part` is raw bytes, of `result` any JSON, of the others the models below.
 """
 
 import hashlib
@@ -20,10 +20,12 @@ SPEC_METADATA = "runwire.spec"
 StreamId = Annotated[
     str,
     Field(
-        pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$", description="up to 128 letters, digits, `_`, `-` and `.`, the last two not first"
+        pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$",
+        description="up to 128 letters, digits, `_`, `-` and `.`, the last two not first",
     ),
 ]
-"""Names a stream of pieces within its call. It stands in events, in payloads and where files are named, so it is nothing but a name."""
+"""Names a stream of pieces within its call. It stands in events, in payloads and where files are named, so it is
+nothing but a name."""
 ArtifactType = Annotated[
     str,
     Field(
@@ -47,14 +49,19 @@ class ToolSpec(Message):
     output_schema: dict[str, Any] | None = Field(default=None, description="JSON Schema of the result; None: anything")
     idempotent: bool = Field(default=False, description="True: a call may be repeated under the same idempotency key")
     side_effects: Literal["none", "read", "write", "external"] = "none"
-    timeout_s: float = Field(default=30.0, gt=0, le=86400, description="longest silence, in seconds; every reply restarts it")
+    timeout_s: float = Field(
+        default=30.0, gt=0, le=86400, description="longest silence, in seconds; every reply restarts it"
+    )
     heartbeat_s: float | None = Field(
-        default=None, gt=0, description="of each call, from its start, a sign comes at least so often; and `.status` is answered"
+        default=None,
+        gt=0,
+        description="of each call, from its start, a sign comes at least so often; and `.status` is answered",
     )
     concurrency: int = Field(default=64, ge=1, le=10_000, description="calls at once over all copies")
     tags: list[str] = Field(default_factory=list)
     requires_approval: bool = Field(
-        default=False, description="no call without a person's approval; until that can be given, calls end as `approval_unavailable`"
+        default=False,
+        description="no call without a person's approval; until that can be given, calls end as `approval_unavailable`",
     )
 
     def digest(self) -> str:
@@ -70,7 +77,10 @@ class RefusedTool(Message):
 
 
 class ToolCall(Message):
-    """A request on `tool.<name>`. A repeated `call_key` (run and call) joins the call in flight or gets its finished result."""
+    """A request on `tool.<name>`.
+
+    A repeated `call_key` (run and call) joins the call in flight or gets its finished result.
+    """
 
     call_id: str
     run_id: str
@@ -80,23 +90,32 @@ class ToolCall(Message):
     idempotency_key: str = Field(description="the same on every repetition of this call; unique over all runs")
     deadline_at: int = Field(description="Unix time in ms; the call ends then, whatever it has reached")
     start_by: int | None = Field(
-        default=None, description="Unix time in ms; nobody waits for a copy that has not shown itself by then, so do not start after it"
+        default=None,
+        description="Unix time in ms; nobody waits for a copy that has not shown itself by then, so do not start after it",
     )
     session_id: str | None = None
     request_id: str | None = None
     trace_id: str | None = None
     user_id: str | None = None
-    context: dict[str, Any] = Field(default_factory=dict, description="the caller's `tool_context`; never shown to the model")
+    context: dict[str, Any] = Field(
+        default_factory=dict, description="the caller's `tool_context`; never shown to the model"
+    )
 
 
 class CallQuestion(Message):
-    """A request on `tool.<name>.status` or `.cancel`, to all copies. The copy that holds the call answers; others stay silent."""
+    """A request on `tool.<name>.status` or `.cancel`, to all copies.
+
+    The copy that holds the call answers; others stay silent.
+    """
 
     idempotency_key: str
 
 
 class Heartbeat(Message):
-    """The call is alive. A tool that states `every_s` promises the next heartbeat within that time, so that a crash is noticed early."""
+    """The call is alive.
+
+    A tool that states `every_s` promises the next heartbeat within that time, so that a crash is noticed early.
+    """
 
     every_s: float | None = Field(default=None, gt=0)
 
@@ -119,7 +138,10 @@ class ArtifactPiece(Message):
 
 
 class ToolFailure(Message):
-    """The tool ends the call without a result. `reason` is shown to the model, so it should say what to do differently."""
+    """The tool ends the call without a result.
+
+    `reason` is shown to the model, so it should say what to do differently.
+    """
 
     reason: str
     code: str = "tool_error"
@@ -140,7 +162,8 @@ class CallRequested(Message):
     deadline_at: int | None = Field(default=None, description="the run's deadline, Unix ms")
     again: bool = Field(default=False, description="may have been sent before: look whether it is settled")
     readable: bool = Field(
-        default=False, description="of `read_artifact`: the artifact is an observation of this run that the model may read"
+        default=False,
+        description="of `read_artifact`: the artifact is an observation of this run that the model may read",
     )
     session_id: str | None = None
     trace_id: str | None = None

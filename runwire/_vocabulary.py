@@ -1,7 +1,7 @@
 """The one place from which `runwire` takes the contracts.
 
-The wheel carries them inside, as `runwire._contracts`: a top-level `contracts` of ours would collide with packages of that name that
-authors have. In a checkout there is no copy, and `runwire` and the services share the same classes.
+The wheel carries them inside, as `runwire._contracts`: a top-level `contracts` of ours would collide with packages of
+that name that authors have. In a checkout there is no copy, and `runwire` and the services share the same classes.
 """
 
 from importlib.util import find_spec

@@ -1,8 +1,9 @@
 """Processes that are kept running.
 
-Rule 1: a child that dies is started again, at once the first times and then after a growing pause, and the others go on. It is reported at
-the first, second, fourth, eighth time, with the last line that it wrote.
-Rule 2: a child that dies again and again before it was ever ready will not get ready: waiting for it raises an error with the reason.
+Rule 1: a child that dies is started again, at once the first times and then after a growing pause, and the others go
+on. It is reported at the first, second, fourth, eighth time, with the last line that it wrote.
+Rule 2: a child that dies again and again before it was ever ready will not get ready: waiting for it raises an error
+with the reason.
 """
 
 import asyncio
@@ -45,8 +46,8 @@ class CannotLaunch(Exception):
 class Child:
     """One process to keep running, with `env` as its whole environment.
 
-    `ready` is polled after each start; None: ready at once. `health_port` is where a service answers `/livez`. `use` says what else to look
-    at until its end, made anew for each start.
+    `ready` is polled after each start; None: ready at once. `health_port` is where a service answers `/livez`. `use`
+    says what else to look at until its end, made anew for each start.
     """
 
     name: str
@@ -71,7 +72,10 @@ class Launcher:
         self._stopping = False
 
     async def start(self, child: Child) -> None:
-        """Start a child and wait until it is ready. Raises CannotLaunch when it is not within a minute, or dies again and again."""
+        """Start a child and wait until it is ready.
+
+        Raises CannotLaunch when it is not within a minute, or dies again and again.
+        """
         log = self.log_of(child.name)
         child.logged_from = log.stat().st_size if log.exists() else 0
         self._children.append(child)
@@ -135,7 +139,11 @@ class Launcher:
         """The last line that the child has written, since it was first started here."""
         with self.log_of(child.name).open("rb") as log:
             log.seek(max(child.logged_from, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            lines = [line for read in log.read().decode(errors="replace").splitlines() if (line := read.strip()) and _NO_NEWS not in line]
+            lines = [
+                line
+                for read in log.read().decode(errors="replace").splitlines()
+                if (line := read.strip()) and _NO_NEWS not in line
+            ]
         return f": {lines[-1][:_SHOWN]}" if lines else ""
 
     async def stop(self) -> None:

@@ -11,8 +11,8 @@
 | 6 | the gateway cannot be reached, or refused the request |
 | 130 | interrupted |
 
-`-o json` prints one JSON document, `-o jsonl` one event per line, both on stdout and nothing else there. These shapes and codes are kept
-stable between versions.
+`-o json` prints one JSON document, `-o jsonl` one event per line, both on stdout and nothing else there. These shapes
+and codes are kept stable between versions.
 """
 
 import asyncio
@@ -39,7 +39,12 @@ from .images import image_inputs
 from .rendering import Screen
 from .variables import misspelt
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Run LLM agents on your own machines.")
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Run LLM agents on your own machines.",
+)
 
 EXIT_ERROR, EXIT_INCOMPLETE, EXIT_CANCELLED, EXIT_UNREACHABLE, EXIT_INTERRUPTED = 3, 4, 5, 6, 130
 DEMO = "Which region grew most in sales.csv? Draw a chart."
@@ -47,9 +52,15 @@ _PATIENCE_S = 10.0
 """For a gateway that does not answer, in seconds; a script may ask again."""
 _DEFAULT_URL = "http://127.0.0.1:8080"
 
-Url = Annotated[str | None, typer.Option("--url", envvar="RUNWIRE_URL", help="The gateway; by default the one that `runwire up` started.")]
+Url = Annotated[
+    str | None,
+    typer.Option("--url", envvar="RUNWIRE_URL", help="The gateway; by default the one that `runwire up` started."),
+]
 Key = Annotated[
-    str | None, typer.Option("--api-key", envvar="RUNWIRE_API_KEY", help="Needed unless the gateway is on this machine without keys.")
+    str | None,
+    typer.Option(
+        "--api-key", envvar="RUNWIRE_API_KEY", help="Needed unless the gateway is on this machine without keys."
+    ),
 ]
 
 
@@ -68,7 +79,9 @@ class Vision(StrEnum):
     lenient = "lenient"
 
 
-Format = Annotated[Output, typer.Option("-o", "--output", help="text for people, json for the result, jsonl for every event.")]
+Format = Annotated[
+    Output, typer.Option("-o", "--output", help="text for people, json for the result, jsonl for every event.")
+]
 
 
 def _url(given: str | None) -> str:
@@ -80,7 +93,11 @@ def _finish(work: Coroutine[Any, Any, int]) -> None:
     try:
         code = asyncio.run(work)
     except RunwireError as error:
-        _complain(f"{error}. Start one with `{_command()} up`, or give --url" if isinstance(error, Unreachable) else str(error))
+        _complain(
+            f"{error}. Start one with `{_command()} up`, or give --url"
+            if isinstance(error, Unreachable)
+            else str(error)
+        )
         code = EXIT_UNREACHABLE
     except launch.CannotLaunch as error:
         _complain(str(error))
@@ -99,7 +116,9 @@ def up(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Of the gateway on loopback; 0: any free one.")] = 8080,
     tools: Annotated[
         list[Path] | None,
-        typer.Option(exists=True, dir_okay=False, help="A Python file with tools; may be repeated. Default: the examples."),
+        typer.Option(
+            exists=True, dir_okay=False, help="A Python file with tools; may be repeated. Default: the examples."
+        ),
     ] = None,
     no_tools: Annotated[bool, typer.Option("--no-tools", help="Serve no tools.")] = False,
     copies: Annotated[int, typer.Option(min=1, max=16, help="Planners and tool runners to start.")] = 1,
@@ -117,9 +136,13 @@ async def _up(plan: launch.Plan, *, demo: bool, once: bool) -> int:
     stop = launch.stop_event()
     for sentence in misspelt(os.environ):
         _note(console, sentence)
-    console.print("[dim]starting nats-server, an S3 server, planner, tool_runner, artifact_store, gateway and tools …[/dim]")
+    console.print(
+        "[dim]starting nats-server, an S3 server, planner, tool_runner, artifact_store, gateway and tools …[/dim]"
+    )
     async with launch.running(plan, lambda text: _note(console, text), stop) as endpoints:
-        where = f"gateway [bold]{endpoints['url']}[/bold] · NATS {endpoints['nats_url']} · data {escape(str(plan.data))}"
+        where = (
+            f"gateway [bold]{endpoints['url']}[/bold] · NATS {endpoints['nats_url']} · data {escape(str(plan.data))}"
+        )
         console.print(where, highlight=False, soft_wrap=True)
         code = 0
         if demo:
@@ -130,7 +153,8 @@ async def _up(plan: launch.Plan, *, demo: bool, once: bool) -> int:
             code = asking.result() if asking.done() else EXIT_INTERRUPTED
         if not once:
             console.print(
-                f'\n[dim]Ctrl-C stops everything. In another terminal:[/dim] {escape(_command())} run "What is 17*23?"', soft_wrap=True
+                f'\n[dim]Ctrl-C stops everything. In another terminal:[/dim] {escape(_command())} run "What is 17*23?"',
+                soft_wrap=True,
             )
             await stop.wait()
             code = 0
@@ -159,24 +183,43 @@ def run(
     output: Format = Output.text,
     agent: Annotated[str | None, typer.Option(help="An entry of the agents file.")] = None,
     model: Annotated[str | None, typer.Option(help="LiteLLM's name of a model.")] = None,
-    tool: Annotated[list[str] | None, typer.Option(help="A tool that the run may use; may be repeated. Default: all.")] = None,
+    tool: Annotated[
+        list[str] | None, typer.Option(help="A tool that the run may use; may be repeated. Default: all.")
+    ] = None,
     image: Annotated[
-        list[Path] | None, typer.Option(exists=True, dir_okay=False, help="A png, jpeg, webp or gif to show to the model; may be repeated.")
+        list[Path] | None,
+        typer.Option(
+            exists=True, dir_okay=False, help="A png, jpeg, webp or gif to show to the model; may be repeated."
+        ),
     ] = None,
     vision: Annotated[
-        Vision | None, typer.Option(help="Images for a model that takes none: strict refuses the run, lenient drops them with a warning.")
+        Vision | None,
+        typer.Option(
+            help="Images for a model that takes none: strict refuses the run, lenient drops them with a warning."
+        ),
     ] = None,
     max_steps: Annotated[int | None, typer.Option(min=1)] = None,
     deadline_s: Annotated[float | None, typer.Option(min=0.001)] = None,
 ) -> None:
     """Ask a question and show how it is answered."""
-    limits = {name: value for name, value in (("max_steps", max_steps), ("deadline_s", deadline_s)) if value is not None}
+    limits = {
+        name: value for name, value in (("max_steps", max_steps), ("deadline_s", deadline_s)) if value is not None
+    }
     try:
         images = image_inputs(image or ())
     except (OSError, ValueError) as error:
         raise typer.BadParameter(str(error), param_hint="--image") from None
-    given = {"agent": agent, "model": model, "tools": tool, "limits": limits or None, "images": images or None, "vision": vision}
-    _finish(_ask(_url(url), api_key, question, {name: value for name, value in given.items() if value is not None}, output))
+    given = {
+        "agent": agent,
+        "model": model,
+        "tools": tool,
+        "limits": limits or None,
+        "images": images or None,
+        "vision": vision,
+    }
+    _finish(
+        _ask(_url(url), api_key, question, {name: value for name, value in given.items() if value is not None}, output)
+    )
 
 
 async def _ask(url: str, api_key: str | None, question: str, options: dict[str, Any], output: Output) -> int:
@@ -204,8 +247,16 @@ async def _show(client: Client, run_id: str, output: Output) -> int:
         _complain(f"the run goes on: `{_command()} tail {run_id}` shows it, `{_command()} cancel {run_id}` stops it")
         raise
     if output is Output.json:
-        payload = end.get("payload") or {name: value for name, value in end.items() if name not in {"type", "reason", "usage"}}
-        document = {"run_id": run_id, "status": end.get("type"), "reason": end.get("reason"), "code": end.get("code"), "payload": payload}
+        payload = end.get("payload") or {
+            name: value for name, value in end.items() if name not in {"type", "reason", "usage"}
+        }
+        document = {
+            "run_id": run_id,
+            "status": end.get("type"),
+            "reason": end.get("reason"),
+            "code": end.get("code"),
+            "payload": payload,
+        }
         sys.stdout.write(json.dumps({**document, "usage": end.get("usage")}, ensure_ascii=False) + "\n")
     return _exit_code(end)
 
@@ -299,7 +350,9 @@ def tools(url: Url = None, api_key: Key = None, output: Format = Output.text) ->
             table.add_row(spec["name"], spec.get("description") or "", arguments, " ".join(flags))
         Console().print(table)
         for tool in refused:
-            Console(stderr=True).print(f"{escape(tool.name)} is refused: {escape(tool.reason)}", highlight=False, soft_wrap=True)
+            Console(stderr=True).print(
+                f"{escape(tool.name)} is refused: {escape(tool.reason)}", highlight=False, soft_wrap=True
+            )
         return 0
 
     _finish(work())
@@ -308,7 +361,9 @@ def tools(url: Url = None, api_key: Key = None, output: Format = Output.text) ->
 @app.command()
 def serve(
     files: list[Path],
-    nats_url: Annotated[str | None, typer.Option(envvar="RUNWIRE_NATS_URL", help="By default the server that `runwire up` starts.")] = None,
+    nats_url: Annotated[
+        str | None, typer.Option(envvar="RUNWIRE_NATS_URL", help="By default the server that `runwire up` starts.")
+    ] = None,
 ) -> None:
     """Serve the tools of Python files over NATS."""
     from . import serving  # noqa: PLC0415, the other commands need no NATS client
@@ -343,7 +398,9 @@ def doctor_(url: Url = None, api_key: Key = None, output: Format = Output.text) 
         else:
             console = Console()
             for check in checks:
-                mark = {"ok": "[green]✓[/green]", "warning": "[yellow]![/yellow]", "failed": "[red]✗[/red]"}[check.status]
+                mark = {"ok": "[green]✓[/green]", "warning": "[yellow]![/yellow]", "failed": "[red]✗[/red]"}[
+                    check.status
+                ]
                 console.print(f"{mark} {check.name}: {escape(check.finding)}", highlight=False, soft_wrap=True)
                 if check.mend:
                     console.print(f"  [dim]{escape(check.mend)}[/dim]", highlight=False, soft_wrap=True)

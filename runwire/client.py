@@ -1,7 +1,9 @@
 """Ask a gateway for runs, watch them, stop them.
 
-Rule 1: a request is repeated only where that is harmless: a question carries an idempotency key, made here unless the caller has one.
-Rule 2: following survives gateways that stop, crash or are replaced: it comes back with the last id, and gives every event once.
+Rule 1: a request is repeated only where that is harmless: a question carries an idempotency key, made here unless the
+caller has one.
+Rule 2: following survives gateways that stop, crash or are replaced: it comes back with the last id, and gives every
+event once.
 Rule 3: a stream that cannot be resumed within `patience_s` raises; the run goes on without its listener.
 """
 
@@ -49,7 +51,10 @@ class _Patience:
         self._since: float | None = None
 
     async def wait(self, reason: Exception | None) -> None:
-        """Pause before the next attempt. Raises Unreachable, or the gateway's own refusal, when that would be too late."""
+        """Pause before the next attempt.
+
+        Raises Unreachable, or the gateway's own refusal, when that would be too late.
+        """
         now = time.monotonic()
         self._since = self._since if self._since is not None else now
         ceiling = min(_MAX_PAUSE_S, _PAUSE_S * 2**self._attempt)
@@ -59,36 +64,48 @@ class _Patience:
         if now + pause - self._since > self._limit_s:
             if isinstance(reason, RunwireError):
                 raise reason
-            raise Unreachable("unreachable", f"no gateway answered at {self._place} for {self._limit_s:g} s: {reason!r}") from reason
+            raise Unreachable(
+                "unreachable", f"no gateway answered at {self._place} for {self._limit_s:g} s: {reason!r}"
+            ) from reason
         self._attempt += 1
         await asyncio.sleep(pause)
 
 
 class Client:
-    """A gateway and, where it wants one, the caller's API key. Use it as `async with Client(...) as client`, or `aclose` it."""
+    """A gateway and, where it wants one, the caller's API key.
+
+    Use it as `async with Client(...) as client`, or `aclose` it.
+    """
 
     def __init__(self, url: str = "http://127.0.0.1:8080", key: str | None = None, *, patience_s: float = 60.0) -> None:
         _check_address(url)
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
-        self._http = httpx.AsyncClient(base_url=url, headers=headers, timeout=httpx.Timeout(30, connect=5), limits=limits)
+        self._http = httpx.AsyncClient(
+            base_url=url, headers=headers, timeout=httpx.Timeout(30, connect=5), limits=limits
+        )
         self._patience_s = patience_s
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:
         """Close all connections."""
         await self._http.aclose()
 
-    async def start(self, query: str, *, images: Iterable[Image] = (), idempotency_key: str | None = None, **options: Any) -> str:
+    async def start(
+        self, query: str, *, images: Iterable[Image] = (), idempotency_key: str | None = None, **options: Any
+    ) -> str:
         """Ask a question and return the run's id; `options` are fields of `RunInput`, as `agent`, `session_id`, `limits`.
 
         `images` are shown to the model: paths of files, bytes, ids of artifacts, or `ImageInput`s. Raises RunwireError;
-        IdempotencyConflict when the key was used for another question; OSError and ValueError for images that cannot be sent.
+        IdempotencyConflict when the key was used for another question; OSError and ValueError for images that cannot be
+        sent.
         """
         headers, more = {"Idempotency-Key": idempotency_key or ids.new_id()}, dict[str, Any]()
         if shown := await asyncio.to_thread(image_inputs, images):
@@ -96,7 +113,9 @@ class Client:
         answer = await self._ask("POST", "/v1/runs", json={"query": query, **options}, headers=headers, **more)
         return runs.RunAccepted.model_validate_json(answer.content).run_id
 
-    def follow(self, run_id: str, after: str | None = None, *, artifacts: Literal["values", "refs"] = "values") -> "RunStream":
+    def follow(
+        self, run_id: str, after: str | None = None, *, artifacts: Literal["values", "refs"] = "values"
+    ) -> "RunStream":
         """Watch a run: `async for event in client.follow(run_id)` gives its events to the last one; `after` is an earlier `cursor`.
 
         The last one holds JSON artifacts up to 1 MiB as values, or with `artifacts="refs"` as references.
@@ -115,7 +134,10 @@ class Client:
         return await self.status(run_id)
 
     async def chat(self, query: str, **options: Any) -> runs.RunStatus:
-        """Ask a question and wait for the end of its run: `.payload.raw_answer` is the answer. As `start`, then `result`."""
+        """Ask a question and wait for the end of its run: `.payload.raw_answer` is the answer.
+
+        As `start`, then `result`.
+        """
         return await self.result(await self.start(query, **options))
 
     async def cancel(self, run_id: str, reason: str = "") -> runs.RunStatus:
@@ -124,7 +146,10 @@ class Client:
         return runs.RunStatus.model_validate_json(answer.content)
 
     async def delete(self, run_id: str) -> None:
-        """Delete a run with its events, artifacts and images; one that goes on is cancelled first. Raises NotFound, also the next time."""
+        """Delete a run with its events, artifacts and images; one that goes on is cancelled first.
+
+        Raises NotFound, also the next time.
+        """
         await self._ask("DELETE", f"/v1/runs/{_checked(run_id)}")
 
     async def list_runs(self, status: runs.State | None = None) -> AsyncIterator[runs.RunStatus]:
@@ -147,8 +172,16 @@ class Client:
         return _SPECS.validate_python((await self._ask("GET", "/v1/tools")).json()["tools"])
 
     async def fetch(self, artifact_id: str) -> AsyncIterator[bytes]:
-        """Give an artifact's bytes, piece by piece; a connection that breaks is taken up where it broke. Raises NotFound."""
-        path, patience, at, tag = f"/v1/artifacts/{_checked(artifact_id)}", _Patience(self._patience_s, self._http.base_url), 0, ""
+        """Give an artifact's bytes, piece by piece; a connection that breaks is taken up where it broke.
+
+        Raises NotFound.
+        """
+        path, patience, at, tag = (
+            f"/v1/artifacts/{_checked(artifact_id)}",
+            _Patience(self._patience_s, self._http.base_url),
+            0,
+            "",
+        )
         while True:
             # An artifact never changes; the tag makes sure.
             headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={at}-", "If-Range": tag} if at else {})
@@ -207,7 +240,9 @@ class RunStream:
     Raises NotFound for an unknown run, Unreachable when no gateway came back in time, RunwireError for other refusals.
     """
 
-    def __init__(self, http: httpx.AsyncClient, run_id: str, after: str | None, patience_s: float, artifacts: str = "values") -> None:
+    def __init__(
+        self, http: httpx.AsyncClient, run_id: str, after: str | None, patience_s: float, artifacts: str = "values"
+    ) -> None:
         self.run_id = run_id
         self._query = "" if artifacts == "values" else f"?artifacts={artifacts}"
         self.cursor = after or ""
@@ -223,7 +258,9 @@ class RunStream:
             opened = time.monotonic()
             try:
                 headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": self.cursor} if self.cursor else {})
-                async with self._http.stream("GET", path, headers=headers, timeout=httpx.Timeout(_SILENCE_S, connect=5)) as response:
+                async with self._http.stream(
+                    "GET", path, headers=headers, timeout=httpx.Timeout(_SILENCE_S, connect=5)
+                ) as response:
                     async for event in self._events_of(response):
                         yield event
             except (httpx.TransportError, EventTooLarge) as error:
@@ -245,7 +282,8 @@ class RunStream:
             await response.aread()
             raise _error(response)
         decoder = SseDecoder()
-        # A record's events are given together: its id stands on the last one, and a stream that breaks off before it starts with the first.
+        # A record's events are given together: its id stands on the last one, and a stream that breaks off before it
+        # starts with the first.
         record: list[events.RunEvent] = []
         async for piece in response.aiter_bytes():
             for sent in decoder.feed(piece):

@@ -6,8 +6,8 @@ from typing import Any
 class RunwireError(Exception):
     """The gateway said no. `code` is for programs (docs/http.md lists them), `detail` for people.
 
-    `status` is that of HTTP, None when no answer came; `retry_after` seconds, when the gateway named them; `errors` the fields that were
-    wrong, as `{field, message}`; `run_id` the run that was accepted all the same, if any.
+    `status` is that of HTTP, None when no answer came; `retry_after` seconds, when the gateway named them; `errors` the
+    fields that were wrong, as `{field, message}`; `run_id` the run that was accepted all the same, if any.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """What a tool's function gets to know of its call (`ToolContext`), and how it fails one (`ToolError`).
 
-Rule: `progress` and `emit_artifact` act when they are called. A coroutine awaits what they return, so that it is not faster than the
-wire; a plain function, which runs in a thread, just calls them.
+Rule: `progress` and `emit_artifact` act when they are called. A coroutine awaits what they return, so that it is not
+faster than the wire; a plain function, which runs in a thread, just calls them.
 """
 
 import base64
@@ -36,8 +36,8 @@ class ToolError(Exception):
 class ToolContext(Protocol):
     """One call, as the function that works on it sees it.
 
-    `idempotency_key` is the same on every repetition of the call and unique over all runs: hand it to whatever must not happen twice.
-    `deadline_at` is Unix time in ms. `context` is the caller's `tool_context`; the model never sees it.
+    `idempotency_key` is the same on every repetition of the call and unique over all runs: hand it to whatever must not
+    happen twice. `deadline_at` is Unix time in ms. `context` is the caller's `tool_context`; the model never sees it.
     """
 
     call_id: str
@@ -53,12 +53,17 @@ class ToolContext(Protocol):
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody waits for the result any more. A coroutine is cancelled as well; a plain function should look now and then."""
+        """Whether nobody waits for the result any more.
+
+        A coroutine is cancelled as well; a plain function should look now and then.
+        """
 
     def progress(self, message: str = "", fraction: float | None = None) -> Awaitable[None]:
         """Show how far the work is: a text for people, a fraction from 0 to 1. Restarts the tool's `timeout_s`."""
 
-    def emit_artifact(self, *, stream_id: str, chunk: Any, done: bool = False, artifact_type: str | None = None) -> Awaitable[None]:
+    def emit_artifact(
+        self, *, stream_id: str, chunk: Any, done: bool = False, artifact_type: str | None = None
+    ) -> Awaitable[None]:
         """Show a piece of an artifact while it grows: any JSON value up to 128 KiB. Restarts the tool's `timeout_s`.
 
         Bytes travel as base64; their `artifact_type` is `bytes` unless it is a media type such as `audio/wav`.
@@ -67,7 +72,10 @@ class ToolContext(Protocol):
 
 
 def encode_piece(stream_id: str, seq: int, chunk: Any, *, done: bool, artifact_type: str | None) -> bytes:
-    """Return a piece as it travels. Raises ValueError when it is no JSON, above 128 KiB, or its stream or type has no usable name."""
+    """Return a piece as it travels.
+
+    Raises ValueError when it is no JSON, above 128 KiB, or its stream or type has no usable name.
+    """
     if isinstance(chunk, bytes | bytearray | memoryview):
         chunk = base64.b64encode(chunk).decode()
         artifact_type = artifact_type if artifact_type and "/" in artifact_type else "bytes"

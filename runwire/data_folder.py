@@ -1,7 +1,7 @@
 """The data folder of `runwire up`: what runs from it now, and the secrets that it keeps.
 
-Rule 1: `endpoints.json` names what runs: it is written once everything is ready and removed before anything stops. A launcher that was
-killed leaves it behind, but not its lock, so it is not believed.
+Rule 1: `endpoints.json` names what runs: it is written once everything is ready and removed before anything stops. A
+launcher that was killed leaves it behind, but not its lock, so it is not believed.
 Rule 2: a secret is in a file that only its owner reads, never in an argument, a log or `endpoints.json`.
 Rule 3: the login of the embedded NATS server is shown to that server alone.
 """

@@ -21,7 +21,14 @@ from .variables import misspelt
 _LITTLE_SPACE = 2 << 30
 _NO_SPACE = 16 << 20
 _MAKE_ROOM = "make room; `runwire up` starts NATS again by itself then, docs/operations.md says what else does"
-_KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "MISTRAL_API_KEY", "GROQ_API_KEY", "OPENROUTER_API_KEY")
+_KEYS = (
+    "OPENAI_API_KEY",
+    "ANTHROPIC_API_KEY",
+    "GEMINI_API_KEY",
+    "MISTRAL_API_KEY",
+    "GROQ_API_KEY",
+    "OPENROUTER_API_KEY",
+)
 
 
 @dataclass(frozen=True)
@@ -47,7 +54,8 @@ def _python() -> Check:
 def _nats_server() -> Check:
     try:
         binary = launch.find_nats_server()
-        version = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=10, check=True).stdout.strip()  # noqa: S603
+        command = [binary, "--version"]
+        version = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()  # noqa: S603
     except (launch.CannotLaunch, OSError, subprocess.SubprocessError) as error:
         return Check("nats-server", "warning", str(error), "needed by `runwire up` only")
     return Check("nats-server", "ok", version)
@@ -62,7 +70,9 @@ def _data() -> Check:
     if free < _NO_SPACE:
         return Check("data", "failed", f"the disk of {folder} is full: {free >> 10} KiB free", _MAKE_ROOM)
     if free < _LITTLE_SPACE:
-        return Check("data", "warning", f"{folder}: {free >> 20} MiB free", "runs are kept 30 days; see RUNWIRE_RETENTION_DAYS")
+        return Check(
+            "data", "warning", f"{folder}: {free >> 20} MiB free", "runs are kept 30 days; see RUNWIRE_RETENTION_DAYS"
+        )
     return Check("data", "ok", f"{folder}: {free >> 30} GiB free")
 
 
@@ -75,12 +85,18 @@ def _model(env: Mapping[str, str]) -> Check:
     if launch.listens(11434):
         return Check("model", "ok", "a local Ollama answers on port 11434")
     return Check(
-        "model", "warning", "none configured; builtin/rehearsal stands in", "set RUNWIRE_MODEL, or a provider's key, then `runwire up`"
+        "model",
+        "warning",
+        "none configured; builtin/rehearsal stands in",
+        "set RUNWIRE_MODEL, or a provider's key, then `runwire up`",
     )
 
 
 def _settings(env: Mapping[str, str]) -> list[Check]:
-    return [Check("settings", "warning", sentence, "correct its name; docs/operations.md names the settings") for sentence in misspelt(env)]
+    return [
+        Check("settings", "warning", sentence, "correct its name; docs/operations.md names the settings")
+        for sentence in misspelt(env)
+    ]
 
 
 async def _gateway(url: str, api_key: str | None) -> list[Check]:
@@ -88,9 +104,20 @@ async def _gateway(url: str, api_key: str | None) -> list[Check]:
         async with httpx.AsyncClient(base_url=url, timeout=5) as http:
             ready = await http.get("/readyz")
     except httpx.HTTPError as error:
-        return [Check("gateway", "failed", f"{url} does not answer ({type(error).__name__})", "start it with `runwire up`, or give --url")]
+        return [
+            Check(
+                "gateway",
+                "failed",
+                f"{url} does not answer ({type(error).__name__})",
+                "start it with `runwire up`, or give --url",
+            )
+        ]
     if ready.status_code != httpx.codes.OK:
-        problems = "; ".join(ready.json().get("problems", [])) if "json" in ready.headers.get("content-type", "") else ready.text[:200]
+        problems = (
+            "; ".join(ready.json().get("problems", []))
+            if "json" in ready.headers.get("content-type", "")
+            else ready.text[:200]
+        )
         mend = _MAKE_ROOM if health.NOT_STORED in problems else "see the logs under the data folder"
         return [Check("gateway", "failed", f"{url} is not ready: {problems}", mend)]
     checks = [Check("gateway", "ok", f"{url} is ready")]
@@ -100,7 +127,10 @@ async def _gateway(url: str, api_key: str | None) -> list[Check]:
             refused = await client.refused_tools()
     except RunwireError as error:
         return [*checks, Check("tools", "failed", str(error), "give --api-key" if error.status in {401, 403} else "")]
-    checks += [Check("tools", "warning", f"{tool.name} is refused: {tool.reason}", "correct its specification") for tool in refused]
+    checks += [
+        Check("tools", "warning", f"{tool.name} is refused: {tool.reason}", "correct its specification")
+        for tool in refused
+    ]
     if not names:
         return [*checks, Check("tools", "warning", "none are there", "serve some: runwire serve my_tools.py")]
     return [*checks, Check("tools", "ok", ", ".join(names))]

@@ -7,8 +7,8 @@
 | planner | everything but secrets of other services: LiteLLM reads hundreds of names |
 | tools | everything but secrets of services and of providers of models |
 
-Tools have settings of their own, so theirs is a list of what they do not get. Who wants a tool to have a provider's key serves it with
-`runwire serve` in a shell that holds the key.
+Tools have settings of their own, so theirs is a list of what they do not get. Who wants a tool to have a provider's key
+serves it with `runwire serve` in a shell that holds the key.
 """
 
 from collections.abc import Callable, Mapping
@@ -49,7 +49,8 @@ TENCENT TENSORMESH_INFERENCE TOGETHER TOGETHERAI TOGETHER_AI TOPAZ V0 VENICE_AI 
 WANDB WATSONX WX XAI XIAOMI_MIMO XINFERENCE ZAI
 """.split()  # noqa: SIM905, see above
 )
-"""Whose `<name>_API_KEY` LiteLLM reads for models; `tests/runwire/test_environments.py` compares with LiteLLM's sources."""
+"""Whose `<name>_API_KEY` LiteLLM reads for models; `tests/runwire/test_environments.py` compares with LiteLLM's
+sources."""
 _PROVIDER_SECRETS = frozenset(
     """
 AICORE_SERVICE_KEY AIMLAPI_KEY ANTHROPIC_AUTH_TOKEN AWS_ACCESS_KEY_ID AWS_BEARER_TOKEN_BEDROCK AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN
@@ -60,7 +61,8 @@ RUNWAYML_API_SECRET SCW_SECRET_KEY SNOWFLAKE_JWT TOGETHER_AI_TOKEN VERCEL_OIDC_T
 VOYAGE_AI_TOKEN WATSONX_APIKEY WATSONX_TOKEN WATSONX_ZENAPIKEY
 """.split()  # noqa: SIM905, see above
 )
-"""What providers call otherwise. Amazon's, Microsoft's and Google's variables open their clouds too: a model's key is worth no less."""
+"""What providers call otherwise. Amazon's, Microsoft's and Google's variables open their clouds too: a model's key is
+worth no less."""
 
 
 def of_server(shell: Shell) -> dict[str, str]:

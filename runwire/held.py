@@ -1,9 +1,11 @@
 """The calls that a process holds: those in flight, and those that ended a short while ago.
 
-Rule 1: a call is known by its idempotency key. Whoever asks again, with the same request or with a question, joins the call in flight:
-it is shown all pieces of artifacts from the start, then the end. A call that has ended is answered again, never done again.
+Rule 1: a call is known by its idempotency key. Whoever asks again, with the same request or with a question, joins the
+call in flight: it is shown all pieces of artifacts from the start, then the end. A call that has ended is answered
+again, never done again.
 Rule 2: what is remembered is bounded, in number, bytes and time.
-Rule 3: `HeldCall` belongs to the loop that serves; `CallContext` is used by the function's thread and hands everything over.
+Rule 3: `HeldCall` belongs to the loop that serves; `CallContext` is used by the function's thread and hands everything
+over.
 """
 
 import asyncio
@@ -177,7 +179,9 @@ class CallContext:
         self.session_id, self.user_id, self.trace_id = call.session_id, call.user_id, call.trace_id
         self.idempotency_key, self.deadline_at = call.idempotency_key, call.deadline_at
         self.context: Mapping[str, Any] = call.context
-        self.logger: Any = _CallLogger(logging.getLogger(f"runwire.tool.{call.tool}"), {"run_id": call.run_id, "call_id": call.call_id})
+        self.logger: Any = _CallLogger(
+            logging.getLogger(f"runwire.tool.{call.tool}"), {"run_id": call.run_id, "call_id": call.call_id}
+        )
         self._held = held
         self._loop = loop
         self._numbers: dict[str, int] = {}
@@ -193,7 +197,9 @@ class CallContext:
         body = wire.Progress(message=message[:2000], fraction=fraction).model_dump_json().encode()
         return self._hand_over(reply_of("progress", body))
 
-    def emit_artifact(self, *, stream_id: str, chunk: Any, done: bool = False, artifact_type: str | None = None) -> Awaitable[None]:
+    def emit_artifact(
+        self, *, stream_id: str, chunk: Any, done: bool = False, artifact_type: str | None = None
+    ) -> Awaitable[None]:
         """Show a piece of an artifact. Raises ValueError when it is no JSON or above 128 KiB."""
         with self._numbering:
             number = self._numbers.get(stream_id, 0)

@@ -13,7 +13,8 @@ Image = str | bytes | os.PathLike[str] | Mapping[str, Any] | vocabulary.ImageInp
 """A file, the bytes of one, an artifact's id (or a file's name), or an `ImageInput` with all that it may say."""
 
 MOST_BYTES = 64 << 20
-"""Of all images of a question together. A gateway takes less unless its operator has said otherwise; this much it answers."""
+"""Of all images of a question together. A gateway takes less unless its operator has said otherwise; this much it
+answers."""
 
 _SIGNATURES = (
     (re.compile(rb"\x89PNG\r\n\x1a\n"), "image/png"),
@@ -27,7 +28,8 @@ _ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
 def image_inputs(images: Iterable[Image]) -> list[dict[str, Any]]:
     """Return the images as fields of `ImageInput`.
 
-    Raises OSError for a file that cannot be read, ValueError for one that is no png, jpeg, webp or gif, and for too many bytes.
+    Raises OSError for a file that cannot be read, ValueError for one that is no png, jpeg, webp or gif, and for too
+    many bytes.
     """
     room, found = MOST_BYTES, []
     for image in images:
@@ -52,7 +54,10 @@ def _input(image: Image, room: int) -> dict[str, Any]:
     path = Path(image)
     # Looked at first: what is too large is not read.
     _check_size(path.stat().st_size, path.name, room)
-    return {"data": _data_url(path.read_bytes(), path.name, room), "filename": path.name.encode(errors="replace").decode()}
+    return {
+        "data": _data_url(path.read_bytes(), path.name, room),
+        "filename": path.name.encode(errors="replace").decode(),
+    }
 
 
 def _check_size(size: int, name: str, room: int) -> None:

@@ -1,6 +1,7 @@
 """Start everything on one machine: nats-server, the services and the example tools as supervised child processes.
 
-Rule 1: stopping goes from the edge inwards: tools and gateway first, nats-server last, so that nothing in flight is cut off.
+Rule 1: stopping goes from the edge inwards: tools and gateway first, nats-server last, so that nothing in flight is cut
+off.
 Rule 2: all state is under one folder, which one launcher at a time may use.
 Rule 3: every process is given its environment (`environments`); none inherits the launcher's.
 """
@@ -34,12 +35,16 @@ def locked(data: Path) -> Any:
         (data / "logs").mkdir(parents=True, exist_ok=True)
         opened = (data / "lock").open("w")
     except OSError as error:
-        raise CannotLaunch(f"{data} cannot be used: {error.strerror}; set RUNWIRE_DATA_DIR to a folder of yours") from error
+        raise CannotLaunch(
+            f"{data} cannot be used: {error.strerror}; set RUNWIRE_DATA_DIR to a folder of yours"
+        ) from error
     with opened as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise CannotLaunch(f"another `runwire up` uses {data}; stop it, or set RUNWIRE_DATA_DIR to another folder") from error
+            raise CannotLaunch(
+                f"another `runwire up` uses {data}; stop it, or set RUNWIRE_DATA_DIR to another folder"
+            ) from error
         yield
 
 
@@ -73,7 +78,10 @@ def is_ready(port: int) -> bool:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to start. `tools` are files for `runwire serve`; `copies` is the number of planner and tool_runner processes."""
+    """What to start.
+
+    `tools` are files for `runwire serve`; `copies` is the number of planner and tool_runner processes.
+    """
 
     data: Path
     port: int
@@ -88,7 +96,10 @@ class Stopped(Exception):
 
 @contextlib.asynccontextmanager
 async def running(plan: Plan, report: Callable[[str], None], stop: asyncio.Event) -> AsyncIterator[dict[str, Any]]:
-    """Everything started and ready; yields the endpoints (`url`, `nats_url`). Raises CannotLaunch; Stopped when `stop` is set before."""
+    """Everything started and ready; yields the endpoints (`url`, `nats_url`).
+
+    Raises CannotLaunch; Stopped when `stop` is set before.
+    """
     with locked(plan.data):
         withdraw(plan.data)  # by a launcher that was killed
         launcher = Launcher(plan.data, report)
@@ -113,7 +124,9 @@ async def _start_all(plan: Plan, launcher: Launcher) -> dict[str, Any]:
     login = launch_nats.login_of(plan.data)
     command = launch_nats.configure(plan.data, nats_port, plan.sync, login)
     used = functools.partial(of_nats, plan.data / "jetstream", launcher.health_ports)
-    await launcher.start(Child("nats-server", command, environments.of_server(os.environ), lambda: listens(nats_port), use=used))
+    await launcher.start(
+        Child("nats-server", command, environments.of_server(os.environ), lambda: listens(nats_port), use=used)
+    )
     env = {**launch_nats.client_environment(nats_port, login), "RUNWIRE_PORT": str(port), "PYTHONUNBUFFERED": "1"}
     store = await _start_s3(plan.data, launcher)
     workers = [(service, f"{service}-{n}") for service in ("planner", "tool_runner") for n in range(1, plan.copies + 1)]
@@ -123,7 +136,10 @@ async def _start_all(plan: Plan, launcher: Launcher) -> dict[str, Any]:
         *(launcher.start(_service(service, name, env)) for service, name in workers),
         launcher.start(_service("artifact_store", "artifact_store", {**env, **store})),
         launcher.start(Child("gateway", _module("services.gateway"), gateway, lambda: is_ready(port), port)),
-        *(launcher.start(Child(f"tools-{path.stem}", _module("runwire", "serve", str(path)), tools)) for path in plan.tools),
+        *(
+            launcher.start(Child(f"tools-{path.stem}", _module("runwire", "serve", str(path)), tools))
+            for path in plan.tools
+        ),
     )
     return {"url": f"http://127.0.0.1:{port}", "nats_url": launch_nats.url_of(nats_port), "nats_port": nats_port}
 
@@ -162,9 +178,14 @@ def stop_event() -> asyncio.Event:
 
 
 def example_tools() -> list[Path]:
-    """The tools that ship with a checkout. Raises CannotLaunch outside one: the services run from a checkout or from images."""
+    """The tools that ship with a checkout.
+
+    Raises CannotLaunch outside one: the services run from a checkout or from images.
+    """
     folder = Path(__file__).parent.parent / "examples" / "python"
     files = [folder / f"{name}.py" for name in ("calculator", "search", "table")]
     if not all(file.is_file() for file in files):
-        raise CannotLaunch("`runwire up` runs the services from a checkout of the repository; elsewhere use docker compose")
+        raise CannotLaunch(
+            "`runwire up` runs the services from a checkout of the repository; elsewhere use docker compose"
+        )
     return files

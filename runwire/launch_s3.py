@@ -2,7 +2,8 @@
 
 Rule 1: it never runs without keys (it would be open to everybody), and they are not on its command line.
 Rule 2: it reads no configuration of the machine's owner, whose remotes are no business of ours.
-Rule 3: what a killed server leaves half written (`.rclone_temp_*`, never listed, never acknowledged) goes before the next start.
+Rule 3: what a killed server leaves half written (`.rclone_temp_*`, never listed, never acknowledged) goes before the
+next start.
 """
 
 import os
@@ -39,10 +40,21 @@ def keys_of(file: Path) -> Keys:
 def rclone_command(rclone: str, folder: Path, port: int) -> list[str]:
     """The command that serves `folder` on a loopback port.
 
-    Caching of writes stays off: it acknowledges what is not there yet. And no MD5 for ETags, which nobody reads: the server would
-    go through a whole object when it is first looked at, 80 ms for 50 MB.
+    Caching of writes stays off: it acknowledges what is not there yet. And no MD5 for ETags, which nobody reads: the
+    server would go through a whole object when it is first looked at, 80 ms for 50 MB.
     """
-    return [rclone, "serve", "s3", str(folder), "--addr", f"127.0.0.1:{port}", "--vfs-cache-mode", "off", "--etag-hash", ""]
+    return [
+        rclone,
+        "serve",
+        "s3",
+        str(folder),
+        "--addr",
+        f"127.0.0.1:{port}",
+        "--vfs-cache-mode",
+        "off",
+        "--etag-hash",
+        "",
+    ]
 
 
 def rclone_environment(keys: Keys) -> Mapping[str, str]:

@@ -1,8 +1,9 @@
 """Whether a child of the launcher is of use. One that runs and is not is ended, and its keeper starts it again.
 
 Rule 1: looks are counted, not seconds: a machine that was frozen has not kept anybody from answering.
-Rule 2: a service is of use while it answers `/livez`, once it ever has. nats-server is of no use when a service says that it does not store
-although its disk has room: it remembers an error of a disk that was full until it is started again.
+Rule 2: a service is of use while it answers `/livez`, once it ever has. nats-server is of no use when a service says
+that it does not store although its disk has room: it remembers an error of a disk that was full until it is started
+again.
 """
 
 import asyncio

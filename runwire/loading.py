@@ -18,10 +18,12 @@ class ToolsNotLoaded(ValueError):
 
 
 def load_tools(path: str | Path) -> list[Tool[..., Any]]:
-    """Run a Python file and return its tools, by name. The file's folder is importable, so it may be split into modules.
+    """Run a Python file and return its tools, by name.
 
-    Raises ToolsNotLoaded for what is no such file, holds no tool, or would hide a package that this process needs. What the file itself
-    raises passes through.
+    The file's folder is importable, so it may be split into modules.
+
+    Raises ToolsNotLoaded for what is no such file, holds no tool, or would hide a package that this process needs. What
+    the file itself raises passes through.
     """
     file = Path(path).expanduser().resolve()
     if file.suffix != ".py" or not file.is_file():

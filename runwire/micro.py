@@ -1,6 +1,7 @@
 """Make a tool visible as a NATS micro service (ADR-32): `nats micro ls`, `$SRV.PING`, `$SRV.INFO`, `$SRV.STATS`.
 
-Only announcing is done here. The calls themselves are served elsewhere, since endpoints of the micro library take one call at a time.
+Only announcing is done here. The calls themselves are served elsewhere, since endpoints of the micro library take one
+call at a time.
 """
 
 import json
@@ -51,7 +52,11 @@ class Announcement:
     async def start(self) -> None:
         """Answer from now on. To be called once the tool takes calls, since a runner that discovers it may call it."""
         for verb, answer in {"PING": self._ping, "INFO": self._info, "STATS": self._stats}.items():
-            for subject in (f"$SRV.{verb}", f"$SRV.{verb}.{self._tool.name}", f"$SRV.{verb}.{self._tool.name}.{self._identity['id']}"):
+            for subject in (
+                f"$SRV.{verb}",
+                f"$SRV.{verb}.{self._tool.name}",
+                f"$SRV.{verb}.{self._tool.name}.{self._identity['id']}",
+            ):
                 self._subscriptions.append(await self._client.subscribe(subject, cb=_answering(self._client, answer)))
 
     async def stop(self) -> None:
@@ -69,7 +74,12 @@ class Announcement:
     def _info(self) -> dict[str, Any]:
         endpoint = {**self._endpoint(), "metadata": {wire.SPEC_METADATA: self._tool.spec.model_dump_json()}}
         description = self._tool.spec.description
-        return {"type": "io.nats.micro.v1.info_response", **self._identity, "description": description, "endpoints": [endpoint]}
+        return {
+            "type": "io.nats.micro.v1.info_response",
+            **self._identity,
+            "description": description,
+            "endpoints": [endpoint],
+        }
 
     def _stats(self) -> dict[str, Any]:
         stats = self.stats
@@ -81,7 +91,12 @@ class Announcement:
             "average_processing_time": stats.processing_ns // max(stats.requests, 1),
         }
         started = stats.started.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        return {"type": "io.nats.micro.v1.stats_response", **self._identity, "started": started, "endpoints": [endpoint]}
+        return {
+            "type": "io.nats.micro.v1.stats_response",
+            **self._identity,
+            "started": started,
+            "endpoints": [endpoint],
+        }
 
     def _endpoint(self) -> dict[str, Any]:
         return {"name": self._tool.name, "subject": subjects.tool(self._tool.name), "queue_group": self._tool.name}

@@ -42,7 +42,9 @@ class Screen:
         self._console.print(Text(text, style=style), end="", soft_wrap=True)
 
     def _on_run_started(self, event: dict[str, Any]) -> None:
-        self._line(f"[dim]run {event['run_id']} · model {escape(event.get('model') or '?')} · {len(event.get('tools') or {})} tools[/dim]")
+        self._line(
+            f"[dim]run {event['run_id']} · model {escape(event.get('model') or '?')} · {len(event.get('tools') or {})} tools[/dim]"
+        )
 
     def _on_thinking(self, event: dict[str, Any]) -> None:
         if self._thinking and event.get("text"):
@@ -67,10 +69,14 @@ class Screen:
     def _on_observed(self, event: dict[str, Any]) -> None:
         if event["status"] == "succeeded":
             shown = json.dumps(event.get("observation"), ensure_ascii=False)
-            self._line(f"[green]← {escape(event['tool'])}[/green] [dim]{event.get('latency_ms', 0)} ms · {escape(_short(shown))}[/dim]")
+            self._line(
+                f"[green]← {escape(event['tool'])}[/green] [dim]{event.get('latency_ms', 0)} ms · {escape(_short(shown))}[/dim]"
+            )
         else:
             failure = event.get("failure") or {}
-            self._line(f"[red]✗ {escape(event['tool'])}: {escape(failure.get('reason', ''))} ({failure.get('code')})[/red]")
+            self._line(
+                f"[red]✗ {escape(event['tool'])}: {escape(failure.get('reason', ''))} ({failure.get('code')})[/red]"
+            )
 
     def _on_tool_progress(self, event: dict[str, Any]) -> None:
         fraction = event.get("fraction")
@@ -82,7 +88,9 @@ class Screen:
         self._artifacts[stream] = self._artifacts.get(stream, 0) + 1
         if event.get("done"):
             kind = event.get("artifact_type") or "artifact"
-            self._line(f"[magenta]  {escape(kind)} “{escape(stream)}” complete after {self._artifacts[stream]} pieces[/magenta]")
+            self._line(
+                f"[magenta]  {escape(kind)} “{escape(stream)}” complete after {self._artifacts[stream]} pieces[/magenta]"
+            )
 
     def _on_repaired(self, event: dict[str, Any]) -> None:
         self._line(f"[yellow]  reply repaired: {escape(_short(event.get('reason', '')))}[/yellow]")
@@ -94,7 +102,9 @@ class Screen:
         for tool, fields in (event.get("artifacts") or {}).items():
             self._line(f"[magenta]  artifacts of {escape(tool)}: {escape(', '.join(fields))}[/magenta]")
         for source in event.get("sources") or []:
-            self._line(f"[blue]  source: {escape(source.get('title', ''))} [dim]{escape(source.get('url') or '')}[/dim][/blue]")
+            self._line(
+                f"[blue]  source: {escape(source.get('title', ''))} [dim]{escape(source.get('url') or '')}[/dim][/blue]"
+            )
         usage = event.get("usage") or {}
         spent = f"{usage.get('model_calls', 0)} model calls, {usage.get('tool_calls', 0)} tool calls"
         self._line(f"[dim]{event['reason']} · {spent}[/dim]")

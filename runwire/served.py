@@ -1,11 +1,13 @@
 """One tool of a process, on the bus.
 
 Rule 1: calls run at the same time; how many, over all instances, is bounded by the sender.
-Rule 2: heartbeats say that the process is alive, the function's own signs that it gets on: without any for `timeout_s` it is given up.
-Rule 3: nothing is started that nobody waits for: a process that was stopped finds old requests in its socket when it wakes up. Those
-behind which a cancel stands, or that came over a connection that is lost, are not started (`waking`).
+Rule 2: heartbeats say that the process is alive, the function's own signs that it gets on: without any for `timeout_s`
+it is given up.
+Rule 3: nothing is started that nobody waits for: a process that was stopped finds old requests in its socket when it
+wakes up. Those behind which a cancel stands, or that came over a connection that is lost, are not started (`waking`).
 Rule 4: the function runs once per idempotency key; who asks again joins (`held`).
-Rule 5: nothing needs rights beyond `tool.<name>`, its `.status` and `.cancel`, `$SRV` and answering: there is no request of our own.
+Rule 5: nothing needs rights beyond `tool.<name>`, its `.status` and `.cancel`, `$SRV` and answering: there is no
+request of our own.
 """
 
 import asyncio
@@ -104,8 +106,11 @@ class ServedTool:
             await held.join(message.reply, _BEAT)
             return
         if self._waking.just_woke and (of_lost_connection or await self._is_stale(call.idempotency_key)):
-            logger.warning("%s: call %s was called off while this process was stopped", self._tool.name, call.idempotency_key)
-            return  # A caller that still waits asks for its status, and every instance answers that it does not have it.
+            logger.warning(
+                "%s: call %s was called off while this process was stopped", self._tool.name, call.idempotency_key
+            )
+            # A caller that still waits asks for its status, and every instance answers that it does not have it.
+            return
         if time.time() * 1000 > min(call.deadline_at, call.start_by or call.deadline_at):
             logger.warning("%s: call %s came too late and was not started", self._tool.name, call.idempotency_key)
             reason = "the call reached the tool after the time until which it may start; it was not started"
@@ -182,7 +187,9 @@ class ServedTool:
                 raise ToolError("the call's deadline passed", code="deadline_passed")
             if time.monotonic() - held.signed_at >= self._tool.spec.timeout_s:
                 held.cancel()
-                raise ToolError(f"no sign of the tool's function for {self._tool.spec.timeout_s:g} s", code="tool_timed_out")
+                raise ToolError(
+                    f"no sign of the tool's function for {self._tool.spec.timeout_s:g} s", code="tool_timed_out"
+                )
 
     async def _send(self, subject: str, reply: Reply) -> None:
         headers, body = reply

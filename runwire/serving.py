@@ -42,8 +42,8 @@ async def serve(
 
     Args:
         tools: what to serve; names must differ.
-        url: of NATS, several separated by commas; default: RUNWIRE_NATS_URL, else the server that `runwire up` starts from the data folder
-            (RUNWIRE_DATA_DIR, else .runwire), where it is or was last, else nats://127.0.0.1:4222.
+        url: of NATS, several separated by commas; default: RUNWIRE_NATS_URL, else the server that `runwire up` starts
+            from the data folder (RUNWIRE_DATA_DIR, else .runwire), where it is or was last, else nats://127.0.0.1:4222.
         user: of NATS; default: RUNWIRE_NATS_USER, else what the data folder says of its own server.
         password: of NATS; default: RUNWIRE_NATS_PASSWORD, else as above.
         grace_s: for calls in flight when it is time to stop.
@@ -87,7 +87,8 @@ async def _beat(served: Sequence[ServedTool], waking: Waking) -> None:
 class _Leaving:
     """Closes the connection, whatever its state.
 
-    nats-py cancels its reconnecting once, and `wait_for` of Python 3.11 may swallow that: its next error ends it instead.
+    nats-py cancels its reconnecting once, and `wait_for` of Python 3.11 may swallow that: its next error ends it
+    instead.
     """
 
     def __init__(self) -> None:
@@ -115,8 +116,15 @@ async def _connected(connecting: Coroutine[Any, Any, Client], stop: asyncio.Even
         connection.cancel()
 
 
-async def _connect(url: str | None, user: str | None, password: str | None, leaving: _Leaving, served: Sequence[ServedTool]) -> Client:
-    url = url or os.environ.get("RUNWIRE_NATS_URL") or remembered(data_dir()).get("nats_url") or url_of(last_port(data_dir()))
+async def _connect(
+    url: str | None, user: str | None, password: str | None, leaving: _Leaving, served: Sequence[ServedTool]
+) -> Client:
+    url = (
+        url
+        or os.environ.get("RUNWIRE_NATS_URL")
+        or remembered(data_dir()).get("nats_url")
+        or url_of(last_port(data_dir()))
+    )
     user = user or os.environ.get("RUNWIRE_NATS_USER")
     password = password or os.environ.get("RUNWIRE_NATS_PASSWORD")
     if bool(user) != bool(password):
@@ -174,8 +182,13 @@ def _hint(error: Exception) -> str:
     return ""
 
 
-def main(paths: Sequence[str | Path], url: str | None = None, *, grace_s: float = _GRACE_S, log_level: str = "INFO") -> None:
-    """Serve the tools of Python files until SIGTERM or SIGINT. Ends the process with a sentence when a file cannot be served."""
+def main(
+    paths: Sequence[str | Path], url: str | None = None, *, grace_s: float = _GRACE_S, log_level: str = "INFO"
+) -> None:
+    """Serve the tools of Python files until SIGTERM or SIGINT.
+
+    Ends the process with a sentence when a file cannot be served.
+    """
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("nats").setLevel(logging.ERROR)
     try:

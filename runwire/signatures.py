@@ -5,7 +5,15 @@ import typing
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError, create_model
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    PydanticSchemaGenerationError,
+    PydanticUserError,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+)
 
 from .context import ToolContext
 
@@ -29,13 +37,21 @@ class Signature:
             if hint is ToolContext:
                 self.context = parameter.name
             elif parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY}:
-                raise Undescribable(f"{self._name}: parameter {parameter.name!r} has no name in the arguments, so it cannot be described")
+                raise Undescribable(
+                    f"{self._name}: parameter {parameter.name!r} has no name in the arguments, so it cannot be described"
+                )
             else:
                 fields[parameter.name] = (hint, ... if parameter.default is parameter.empty else parameter.default)
         self._whole, self._model = self._arguments(fields)
-        self.result: TypeAdapter[Any] = self._described("result", lambda: TypeAdapter(_awaited(hints.get("return", Any))))
-        self.input_schema: dict[str, Any] = self._described("arguments", lambda: self._model.model_json_schema(mode="validation"))
-        self.output_schema: dict[str, Any] | None = self._described("result", lambda: self.result.json_schema(mode="serialization")) or None
+        self.result: TypeAdapter[Any] = self._described(
+            "result", lambda: TypeAdapter(_awaited(hints.get("return", Any)))
+        )
+        self.input_schema: dict[str, Any] = self._described(
+            "arguments", lambda: self._model.model_json_schema(mode="validation")
+        )
+        self.output_schema: dict[str, Any] | None = (
+            self._described("result", lambda: self.result.json_schema(mode="serialization")) or None
+        )
         self.has_bytes = _has_bytes(self.output_schema)
 
     def bind(self, args: Mapping[str, Any]) -> dict[str, Any]:
@@ -49,7 +65,9 @@ class Signature:
         try:
             return typing.get_type_hints(function, include_extras=True)
         except NameError as error:
-            raise Undescribable(f"{self._name}: the annotation {error.name!r} is not defined at the top of its module") from error
+            raise Undescribable(
+                f"{self._name}: the annotation {error.name!r} is not defined at the top of its module"
+            ) from error
 
     def _arguments(self, fields: dict[str, tuple[Any, Any]]) -> tuple[str | None, type[BaseModel]]:
         """One model takes the arguments as a whole; plain parameters become the fields of a model that takes no others."""
@@ -58,7 +76,9 @@ class Signature:
             if isinstance(hint, type) and issubclass(hint, BaseModel) and default is ...:
                 return name, hint
         definitions: dict[str, Any] = dict(fields)
-        model = self._described("arguments", lambda: create_model(self._name, __config__=ConfigDict(extra="forbid"), **definitions))
+        model = self._described(
+            "arguments", lambda: create_model(self._name, __config__=ConfigDict(extra="forbid"), **definitions)
+        )
         return None, model
 
     def _described(self, what: str, make: Callable[[], Any]) -> Any:
@@ -72,7 +92,9 @@ class Signature:
 def _has_bytes(schema: Any) -> bool:
     """Whether pydantic would write bytes as text: `ser_json_bytes` set to anything else gives another format."""
     if isinstance(schema, dict):
-        return (schema.get("format") == "binary" and schema.get("type") == "string") or any(map(_has_bytes, schema.values()))
+        return (schema.get("format") == "binary" and schema.get("type") == "string") or any(
+            map(_has_bytes, schema.values())
+        )
     return isinstance(schema, list) and any(map(_has_bytes, schema))
 
 

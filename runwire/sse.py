@@ -1,7 +1,8 @@
 """Decode Server-Sent Events from bytes as they arrive. Pure: no I/O, no clock.
 
-Follows the event stream format of the WHATWG HTML standard (9.2.6), whatever the cuts between pieces: lines end with CR, LF or CRLF, a
-byte order mark may stand at the start, an event ends with an empty line, what has not ended is no event.
+Follows the event stream format of the WHATWG HTML standard (9.2.6), whatever the cuts between pieces: lines end with
+CR, LF or CRLF, a byte order mark may stand at the start, an event ends with an empty line, what has not ended is no
+event.
 """
 
 import codecs
@@ -17,7 +18,10 @@ class EventTooLarge(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ServerSentEvent:
-    """One event. `id` is what stood in this event, None when nothing did; `last_id` is what `Last-Event-ID` should say after it."""
+    """One event.
+
+    `id` is what stood in this event, None when nothing did; `last_id` is what `Last-Event-ID` should say after it.
+    """
 
     type: str
     data: str
@@ -29,13 +33,16 @@ class ServerSentEvent:
 class SseDecoder:
     """Feed it the pieces of one response in order.
 
-    `last_id` is the cursor so far (an id may stand in a block without data), `retry_ms` what the server asked for, None until it does.
+    `last_id` is the cursor so far (an id may stand in a block without data), `retry_ms` what the server asked for, None
+    until it does.
     """
 
     last_id: str = ""
     retry_ms: int | None = None
     limit: int = _MAX_EVENT
-    _text: codecs.IncrementalDecoder = field(default_factory=lambda: codecs.getincrementaldecoder("utf-8")(errors="replace"))
+    _text: codecs.IncrementalDecoder = field(
+        default_factory=lambda: codecs.getincrementaldecoder("utf-8")(errors="replace")
+    )
     _begun: bool = False
     _after_cr: bool = False
     _rest: list[str] = field(default_factory=list)

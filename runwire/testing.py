@@ -13,7 +13,8 @@ from .context import encode_piece
 class RecordingContext:
     """A ToolContext for tests: `await my_tool(args, RecordingContext())`.
 
-    `progressed` holds (message, fraction), `pieces` the artifact chunks by stream id, `finished` the streams that said `done`.
+    `progressed` holds (message, fraction), `pieces` the artifact chunks by stream id, `finished` the streams that said
+    `done`.
     """
 
     call_id: str = "1-0"
@@ -39,7 +40,9 @@ class RecordingContext:
         self.progressed.append((message, fraction))
         return _Done()
 
-    def emit_artifact(self, *, stream_id: str, chunk: Any, done: bool = False, artifact_type: str | None = None) -> Awaitable[None]:
+    def emit_artifact(
+        self, *, stream_id: str, chunk: Any, done: bool = False, artifact_type: str | None = None
+    ) -> Awaitable[None]:
         """Remember a piece, checked as a server checks it: raises ValueError when it is no JSON or above 128 KiB."""
         pieces = self.pieces.setdefault(stream_id, [])
         encode_piece(stream_id, len(pieces), chunk, done=done, artifact_type=artifact_type)

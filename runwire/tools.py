@@ -1,8 +1,10 @@
 """Tools in Python: a function with typed arguments and a typed result.
 
 Rule 1: `@tool` describes a function and changes nothing about it: it is called as before, so its tests need no server.
-Rule 2: the specification is made from the types, once, at import; what cannot be described is refused there, in one sentence.
-Rule 3: what a tool raises on purpose is a `ToolError`, whose text the model reads; of every other exception only type and text travel.
+Rule 2: the specification is made from the types, once, at import; what cannot be described is refused there, in one
+sentence.
+Rule 3: what a tool raises on purpose is a `ToolError`, whose text the model reads; of every other exception only type
+and text travel.
 """
 
 import asyncio
@@ -62,7 +64,10 @@ class Tool(Generic[P, R]):
         return inspect.iscoroutinefunction(self._function)
 
     def check(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Return keyword arguments for the function. Raises ToolError, code `invalid_args`, which says what is wrong with which."""
+        """Return keyword arguments for the function.
+
+        Raises ToolError, code `invalid_args`, which says what is wrong with which.
+        """
         try:
             return self._signature.bind(args)
         except ValidationError as error:
@@ -75,23 +80,32 @@ class Tool(Generic[P, R]):
         return self._function(**arguments)
 
     def encode(self, value: Any) -> bytes:
-        """Return a result as JSON, bytes as base64. Raises ToolError, code `invalid_result`, when it is not what the annotation says."""
+        """Return a result as JSON, bytes as base64.
+
+        Raises ToolError, code `invalid_result`, when it is not what the annotation says.
+        """
         adapter = self._signature.result
         try:
             checked = adapter.validate_python(value)
-            # A model that was changed after it was checked is found out by tool_runner; pydantic would warn, and show the value in the log.
+            # A model that was changed after it was checked is found out by tool_runner; pydantic would warn, and show
+            # the value in the log.
             if self._signature.has_bytes:  # pydantic by itself takes them for text, and fails where they are none.
                 raw = adapter.dump_python(checked, by_alias=True, warnings=False)
                 return to_json(raw, bytes_mode="base64", inf_nan_mode="null")
             return adapter.dump_json(checked, by_alias=True, warnings=False)
         except ValidationError as error:
-            raise ToolError(f"the tool returned what its own type does not allow: {complaint(error)}", code="invalid_result") from error
+            raise ToolError(
+                f"the tool returned what its own type does not allow: {complaint(error)}", code="invalid_result"
+            ) from error
         except (ValueError, TypeError, RecursionError) as error:
             hint = "; bytes travel where the function's result type says `bytes`" if _UTF8 in str(error) else ""
             raise ToolError(f"the tool returned what is no JSON: {error}{hint}", code="invalid_result") from error
 
     async def run(self, args: Mapping[str, Any], ctx: ToolContext) -> bytes:
-        """Check the arguments, run the function, encode its result. A plain function runs in a thread. Raises ToolError."""
+        """Check the arguments, run the function, encode its result.
+
+        A plain function runs in a thread. Raises ToolError.
+        """
         arguments = self.check(args)
         value = self.start(arguments, ctx) if self.is_async else await asyncio.to_thread(self.start, arguments, ctx)
         return self.encode(await value if inspect.isawaitable(value) else value)
@@ -124,8 +138,8 @@ def tool(
 ) -> Any:
     """Make a function a tool.
 
-    Its arguments are one pydantic model, or plain annotated parameters; a parameter annotated `ToolContext` gets the call's context.
-    The return annotation becomes the output schema, with its marks.
+    Its arguments are one pydantic model, or plain annotated parameters; a parameter annotated `ToolContext` gets the
+    call's context. The return annotation becomes the output schema, with its marks.
 
     Args:
         function: the function, where the decorator stands without parentheses.
@@ -133,10 +147,11 @@ def tool(
         name: the tool's name on the bus, `[A-Za-z0-9_-]{1,64}`; default: the function's name.
         tags: words to find it by.
         version: of the service (SemVer); where several are served, the highest is used.
-        **flags: `idempotent`: a call may be repeated under the same key, so that a crash in its middle is made good by another copy.
-            `side_effects`: none, read, write or external. `timeout_s`: seconds without any sign of the function after which the call
-            is given up. `concurrency`: calls at once over all copies. `requires_approval`: no call without a person's approval; there is
-            no way to give one yet, so every call ends as `approval_unavailable`.
+        **flags: `idempotent`: a call may be repeated under the same key, so that a crash in its middle is made good by
+            another copy.
+            `side_effects`: none, read, write or external. `timeout_s`: seconds without any sign of the function after
+            which the call is given up. `concurrency`: calls at once over all copies. `requires_approval`: no call
+            without a person's approval; there is no way to give one yet, so every call ends as `approval_unavailable`.
 
     Raises:
         Undescribable: the signature cannot be described.

@@ -31,7 +31,9 @@ OF_COMMANDS = frozenset({"url", "api_key", "data_dir", "data"})
 def misspelt(environment: Mapping[str, str]) -> list[str]:
     """Return a sentence for each variable `RUNWIRE_*` that nobody reads; none holds its value."""
     known = {f"{_PREFIX}{name.upper()}" for name in OF_SERVICES | OF_COMMANDS}
-    unread = sorted(name for name in environment if name.startswith(_PREFIX) and not name.startswith(_TESTING) and name not in known)
+    unread = sorted(
+        name for name in environment if name.startswith(_PREFIX) and not name.startswith(_TESTING) and name not in known
+    )
     return [f"{name} is no setting: nothing reads it{_meant(name, known)}" for name in unread]
 
 

@@ -1,6 +1,7 @@
 """Notice that this process was stopped for a while: what it then finds in its socket may be old, and may have been called off since.
 
-Rule 1: no clock of another machine is trusted for this: what was said later stands later in the socket, so all of it is read first.
+Rule 1: no clock of another machine is trusted for this: what was said later stands later in the socket, so all of it is
+read first.
 Rule 2: an awake process pays one comparison per request.
 """
 
@@ -8,7 +9,8 @@ import asyncio
 import time
 
 STALL_S = 1.0
-"""A gap between two ticks, which come every half second, that only a stop explains; shorter than anybody's patience with a silent copy."""
+"""A gap between two ticks, which come every half second, that only a stop explains; shorter than anybody's patience
+with a silent copy."""
 _READ_S = 0.2
 """Enough to read what waits in the socket."""
 _DOUBT_S = 1.0

@@ -1,7 +1,8 @@
 """Where authors' functions run: coroutines on an event loop of their own, plain functions in a thread each.
 
-So nothing that an author's code does, a blocking request inside a coroutine for instance, stops the heartbeats that tell tool_runner
-that the call is alive. All threads are daemons: a function that never returns does not keep the process from ending.
+So nothing that an author's code does, a blocking request inside a coroutine for instance, stops the heartbeats that
+tell tool_runner that the call is alive. All threads are daemons: a function that never returns does not keep the
+process from ending.
 """
 
 import asyncio
@@ -30,11 +31,16 @@ class Workers:
         self._thread.start()
 
     def start(self, tool: Tool[..., Any], arguments: Mapping[str, Any], ctx: ToolContext) -> Outcome:
-        """Start the function; the future gives the encoded result or the function's exception. Cancelling it cancels a coroutine."""
+        """Start the function; the future gives the encoded result or the function's exception.
+
+        Cancelling it cancels a coroutine.
+        """
         if tool.is_async:
             return asyncio.run_coroutine_threadsafe(_coroutine(tool, arguments, ctx), self._loop)
         outcome: Outcome = concurrent.futures.Future()
-        threading.Thread(target=self._plain, args=(outcome, tool, arguments, ctx), name=f"runwire-{tool.name}", daemon=True).start()
+        threading.Thread(
+            target=self._plain, args=(outcome, tool, arguments, ctx), name=f"runwire-{tool.name}", daemon=True
+        ).start()
         return outcome
 
     def close(self) -> None:

@@ -1,4 +1,7 @@
-"""What every test may ask for. Servers are real: they come with the development environment, and each worker of a run has its own."""
+"""What every test may ask for.
+
+Servers are real: they come with the development environment, and each worker of a run has its own.
+"""
 
 import os
 from collections.abc import Iterator
@@ -60,7 +63,10 @@ def _clean_environment() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
-    """A running server that all tests of this worker share. Who stops it must start it again; who leaves a stream must remove it."""
+    """A running server that all tests of this worker share.
+
+    Who stops it must start it again; who leaves a stream must remove it.
+    """
     server = NatsServer(tmp_path_factory.mktemp("nats"))
     server.start()
     yield server

@@ -29,7 +29,9 @@ SPOOLING = ("gateway", "tool_runner", "artifact_store")
 @pytest.fixture(scope="module")
 def compose() -> dict[str, Any]:
     """The compose file."""
-    loaded: dict[str, Any] = pytest.importorskip("yaml").safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+    loaded: dict[str, Any] = pytest.importorskip("yaml").safe_load(
+        (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+    )
     return loaded
 
 
@@ -47,7 +49,9 @@ def test_large_bodies_wait_on_a_disk(compose: dict[str, Any], name: str) -> None
     assert folder not in service["tmpfs"]
     assert mounts(service)[folder] in compose["volumes"]
     made = re.search(
-        rf"^RUN .*install -d -o runwire .*{folder}\b", (ROOT / "infra/docker/Dockerfile").read_text(encoding="utf-8"), re.MULTILINE
+        rf"^RUN .*install -d -o runwire .*{folder}\b",
+        (ROOT / "infra/docker/Dockerfile").read_text(encoding="utf-8"),
+        re.MULTILINE,
     )
     assert made, "a volume belongs to root unless its folder in the image belongs to somebody"
 
@@ -56,7 +60,11 @@ def test_the_keys_of_the_s3_server_are_with_the_store_alone(compose: dict[str, A
     """Who takes requests from outside cannot even read them."""
     services = compose["services"]
     (volume,) = {name for where, name in mounts(services["artifact_store"]).items() if "secret" in where}
-    assert {name for name, service in services.items() if volume in mounts(service).values()} == {"secrets", "minio", "artifact_store"}
+    assert {name for name, service in services.items() if volume in mounts(service).values()} == {
+        "secrets",
+        "minio",
+        "artifact_store",
+    }
     for name in ("minio", "artifact_store"):
         files = [text for text in services[name]["environment"].values() if "secret" in text]
         assert len(files) == 2
@@ -84,7 +92,11 @@ def test_secrets_are_made_once(tmp_path: Path, compose: dict[str, Any]) -> None:
     kept: list[dict[str, str]] = []
     for _ in range(2):
         ran = subprocess.run([sys.executable, "-c", text], capture_output=True, check=True, text=True)
-        found = {str(path.relative_to(tmp_path)): path.read_text(encoding="utf-8") for path in tmp_path.rglob("*") if path.is_file()}
+        found = {
+            str(path.relative_to(tmp_path)): path.read_text(encoding="utf-8")
+            for path in tmp_path.rglob("*")
+            if path.is_file()
+        }
         assert not any(secret.strip() in ran.stdout for secret in found.values())
         kept.append(found)
     assert kept[0] == kept[1]
@@ -129,7 +141,14 @@ async def test_the_health_check_of_nats_ends_a_server_that_remembers_a_full_disk
         server.start()
 
         def check() -> subprocess.CompletedProcess[str]:
-            command = ["/bin/sh", str(ROOT / "infra/nats/healthy.sh"), "127.0.0.1", str(port), str(disk.folder), str(server.pid)]
+            command = [
+                "/bin/sh",
+                str(ROOT / "infra/nats/healthy.sh"),
+                "127.0.0.1",
+                str(port),
+                str(disk.folder),
+                str(server.pid),
+            ]
             env = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
             return subprocess.run(command, env=env, capture_output=True, text=True, timeout=30, check=False)
 

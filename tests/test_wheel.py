@@ -27,7 +27,12 @@ def run(code: str, *path: Path) -> subprocess.CompletedProcess[str]:
     """Run `code` where the folders of `path` come first."""
     arranged = f"import sys; sys.path[:0] = {[str(folder) for folder in path]!r}\n{code}"
     return subprocess.run(
-        [sys.executable, "-c", arranged], capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd=path[0], check=False
+        [sys.executable, "-c", arranged],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        cwd=path[0],
+        check=False,
     )
 
 
@@ -60,5 +65,9 @@ def test_it_lives_beside_packages_of_the_same_names(installed: Path, tmp_path: P
 def test_it_says_which_extras_there_are(installed: Path) -> None:
     """One per service, so that an image holds only what its service needs."""
     (metadata,) = installed.glob("*.dist-info/METADATA")
-    extras = {line.removeprefix("Provides-Extra: ") for line in metadata.read_text().splitlines() if line.startswith("Provides-Extra: ")}
+    extras = {
+        line.removeprefix("Provides-Extra: ")
+        for line in metadata.read_text().splitlines()
+        if line.startswith("Provides-Extra: ")
+    }
     assert {"client", "cli", "gateway", "planner", "tool-runner", "artifact-store", "all"} <= extras

@@ -1,7 +1,8 @@
 """Which tests need no server and start no process: they get the marker `unit`, by themselves, and `make unit` runs them alone.
 
-Rule 1: a test is marked unless its module, or one that defines a fixture it uses, imports something that starts or reaches a server
-(`STARTERS`), directly or through other modules of `tests/`. So a new test is in the right set without a mark that could be forgotten.
+Rule 1: a test is marked unless its module, or one that defines a fixture it uses, imports something that starts or
+reaches a server (`STARTERS`), directly or through other modules of `tests/`. So a new test is in the right set without
+a mark that could be forgotten.
 Rule 2: under `-m unit` a marked test that starts a process after all fails.
 """
 
@@ -17,7 +18,8 @@ from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
-#: What a module imports when it starts processes or speaks with servers; or, with importlib, modules that are not known here.
+# : What a module imports when it starts processes or speaks with servers; or, with importlib, modules that are not
+# known here.
 STARTERS = ("benchmarks", "httpx", "importlib", "multiprocessing", "nats", "socket", "subprocess", "uvicorn")
 
 #: Of each property, under `make unit`.
@@ -85,4 +87,6 @@ class Guard:
 
     def _audit(self, event: str, args: tuple[Any, ...]) -> None:
         if self.on and event in {"subprocess.Popen", "os.posix_spawn", "os.fork"}:
-            raise RuntimeError(f"a unit test does not cause `{event}`: {args!r:.200}; import what starts the process or server at the top")
+            raise RuntimeError(
+                f"a unit test does not cause `{event}`: {args!r:.200}; import what starts the process or server at the top"
+            )

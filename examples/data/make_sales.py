@@ -1,7 +1,7 @@
 """Write sales.csv again: three years of monthly sales by region and product, always the same.
 
-Regions grow at different rates, some products are seasonal, and the file has the flaws that exported tables have: blank cells and
-thousands separators. Run it by path: `python examples/data/make_sales.py`.
+Regions grow at different rates, some products are seasonal, and the file has the flaws that exported tables have: blank
+cells and thousands separators. Run it by path: `python examples/data/make_sales.py`.
 """
 
 import csv
@@ -13,7 +13,13 @@ from pathlib import Path
 SEED = 20_250_401
 YEARS = (2022, 2023, 2024)
 # region -> its share of sales at the start, and its yearly growth
-REGIONS = {"North": (1.0, 0.04), "South": (0.8, 0.11), "East": (0.55, 0.27), "West": (1.2, -0.03), "Overseas": (0.35, 0.16)}
+REGIONS = {
+    "North": (1.0, 0.04),
+    "South": (0.8, 0.11),
+    "East": (0.55, 0.27),
+    "West": (1.2, -0.03),
+    "Overseas": (0.35, 0.16),
+}
 # product -> units a month at the start, price, how strongly its sales follow the season (negative: a winter product)
 PRODUCTS = {
     "Bicycles": (52, 640.00, 0.55),

@@ -1,10 +1,11 @@
 """A tool that computes: `calculate {expression: "15% of 80 + 2^10"}`.
 
-Exact where arithmetic is exact: numbers are fractions, so 0.1 + 0.2 is 0.3 and 1/3*3 is 1. Roots that do not come out even, logarithms
-and angles are floating point, and the result says so.
+Exact where arithmetic is exact: numbers are fractions, so 0.1 + 0.2 is 0.3 and 1/3*3 is 1. Roots that do not come out
+even, logarithms and angles are floating point, and the result says so.
 
-The expression comes from a model, so it is hostile until shown otherwise. It is parsed and never executed: only the nodes, operators,
-functions and constants named below exist. Length, nesting and the size of every number on the way are bounded, which bounds the time.
+The expression comes from a model, so it is hostile until shown otherwise. It is parsed and never executed: only the
+nodes, operators, functions and constants named below exist. Length, nesting and the size of every number on the way are
+bounded, which bounds the time.
 """
 
 import ast
@@ -60,7 +61,8 @@ def evaluate(expression: str) -> Number:
 
 def _parsed(text: str) -> ast.expr:
     with warnings.catch_warnings():
-        # Of code that looks like a slip, as `1if x`: it would be refused anyway, and a log line is no place for what a model wrote.
+        # Of code that looks like a slip, as `1if x`: it would be refused anyway, and a log line is no place for what a
+        # model wrote.
         warnings.simplefilter("ignore")
         return ast.parse(text.replace("\0", "?"), mode="eval").body
 

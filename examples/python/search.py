@@ -1,9 +1,11 @@
 """A tool that finds passages: `search_documents {query: "how long is a finished run kept"}`.
 
-Markdown and text files of a folder are cut into sections, and the sections are ranked by BM25 (Robertson and Zaragoza 2009), with words
-of a heading counted twice. What it finds are sources: the marks on `Passage` make them the citations of the run's answer.
+Markdown and text files of a folder are cut into sections, and the sections are ranked by BM25 (Robertson and Zaragoza
+2009), with words of a heading counted twice. What it finds are sources: the marks on `Passage` make them the citations
+of the run's answer.
 
-Documents are read from the data folder only: RUNWIRE_DATA, else examples/data. They are read again when a file has changed.
+Documents are read from the data folder only: RUNWIRE_DATA, else examples/data. They are read again when a file has
+changed.
 """
 
 import asyncio
@@ -94,7 +96,9 @@ def sections_of(path: str, text: str) -> Iterator[Section]:
 def _section(path: str, title: str, heading: str, lines: list[str]) -> Iterator[Section]:
     text = " ".join(" ".join(lines).split())
     if text:
-        yield Section(f"{title}: {heading}" if heading else title, f"{path}#{_fragment(heading)}" if heading else path, text)
+        yield Section(
+            f"{title}: {heading}" if heading else title, f"{path}#{_fragment(heading)}" if heading else path, text
+        )
 
 
 def _fragment(heading: str) -> str:
@@ -120,7 +124,11 @@ def ranked(index: Index, query: str) -> list[tuple[float, Section]]:
     scores = []
     for section, counts in zip(index.sections, index.terms, strict=True):
         length = _K1 * (1 - _B + _B * counts.total() / index.mean_length)
-        score = sum(_rarity(index, term) * counts[term] * (_K1 + 1) / (counts[term] + length) for term in wanted if term in counts)
+        score = sum(
+            _rarity(index, term) * counts[term] * (_K1 + 1) / (counts[term] + length)
+            for term in wanted
+            if term in counts
+        )
         if score > 0:
             scores.append((score, section))
     return sorted(scores, key=lambda found: (-found[0], found[1].place))
@@ -195,7 +203,9 @@ class Passage(BaseModel):
     title: str
     url: str
     snippet: str
-    relevance: float = Field(description="1 for the best passage", json_schema_extra={"source_field": "relevance_score"})
+    relevance: float = Field(
+        description="1 for the best passage", json_schema_extra={"source_field": "relevance_score"}
+    )
 
 
 class SearchResult(BaseModel):
@@ -212,7 +222,12 @@ def search(query: str, index: Index, limit: int = 5) -> SearchResult:
         return SearchResult(answer=f"Nothing about {query!r} was found in {len(index.sections)} sections.", passages=[])
     best = found[0][0]
     passages = [
-        Passage(title=section.title, url=section.place, snippet=snippet_of(section.text, query), relevance=round(score / best, 3))
+        Passage(
+            title=section.title,
+            url=section.place,
+            snippet=snippet_of(section.text, query),
+            relevance=round(score / best, 3),
+        )
         for score, section in found[:limit]
     ]
     return SearchResult(answer=f"{passages[0].title}: {passages[0].snippet}", passages=passages)

@@ -1,10 +1,11 @@
 """A tool that computes over a table: `analyze_table {file: "sales.csv", question: "Which region grew most?"}`.
 
-What to compute is given by name (group_by, value, period, measure) or read from the question's words: names of columns, values that
-stand in them, years, and words as "grew", "average", "most". Everything is computed here, in decimals, from the file; nothing is guessed
-by a model. Blank cells are left out and counted.
+What to compute is given by name (group_by, value, period, measure) or read from the question's words: names of columns,
+values that stand in them, years, and words as "grew", "average", "most". Everything is computed here, in decimals, from
+the file; nothing is guessed by a model. Blank cells are left out and counted.
 
-Files are read from the data folder only: RUNWIRE_DATA, else examples/data. Periods are ISO: 2024, 2024-Q3, 2024-07, 2024-07-31.
+Files are read from the data folder only: RUNWIRE_DATA, else examples/data. Periods are ISO: 2024, 2024-Q3, 2024-07,
+2024-07-31.
 """
 
 import asyncio
@@ -38,7 +39,10 @@ _ENGLISH = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
 _PLAIN = re.compile(r"[-+]?\d+(\.\d+)?")
 # The first measure of which a word is in the question counts.
 _MEASURE_WORDS: tuple[tuple[Measure, str], ...] = (
-    ("growth", r"gr[eo]w\w*|increas\w+|decreas\w+|declin\w+|rose|rise\w*|f[ae]ll\w*|shr[aiu]nk\w*|chang\w+|trend\w*|develop\w*"),
+    (
+        "growth",
+        r"gr[eo]w\w*|increas\w+|decreas\w+|declin\w+|rose|rise\w*|f[ae]ll\w*|shr[aiu]nk\w*|chang\w+|trend\w*|develop\w*",
+    ),
     ("mean", r"average\w*|mean|typical\w*"),
     ("count", r"how many (rows|records|entries|lines)|count|number of (rows|records|entries|lines)"),
     ("top", r"most|top|best|highest|largest|biggest|least|lowest|worst|smallest|weakest|strongest|fewest"),
@@ -63,7 +67,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is computed. `where` keeps only rows with one of the values; `years` only the years from the first to the last."""
+    """What is computed.
+
+    `where` keeps only rows with one of the values; `years` only the years from the first to the last.
+    """
 
     measure: Measure
     group_by: str | None = None
@@ -104,12 +111,18 @@ def read_table(file: str, folder: Path) -> dict[str, Column]:
     """Read a CSV or TSV file of the folder into typed columns. Raises Unclear."""
     try:
         path = (folder / file).resolve()  # Follows symbolic links, so that none leads out.
-        size = path.stat().st_size if path.is_relative_to(folder) and path.suffix.lower() in {".csv", ".tsv"} and path.is_file() else None
+        size = (
+            path.stat().st_size
+            if path.is_relative_to(folder) and path.suffix.lower() in {".csv", ".tsv"} and path.is_file()
+            else None
+        )
     except (OSError, ValueError):  # A name too long, with a NUL, or of a loop of links.
         size = None
     if size is None or size > MAX_BYTES:
         there = ", ".join(sorted(str(p.relative_to(folder)) for p in folder.rglob("*.[ct]sv")))
-        raise Unclear(f"{file[:80]!r} is no CSV or TSV file of the data folder below {MAX_BYTES // 1_000_000} MB; there are: {there}")
+        raise Unclear(
+            f"{file[:80]!r} is no CSV or TSV file of the data folder below {MAX_BYTES // 1_000_000} MB; there are: {there}"
+        )
     try:
         rows = list(_rows(path))
     except csv.Error as error:
@@ -117,7 +130,11 @@ def read_table(file: str, folder: Path) -> dict[str, Column]:
     if len(rows) < 2:
         raise Unclear(f"{file!r} has no rows")
     names = [name.strip() for name in rows[0]]
-    return {name: _column(name, [row[at].strip() if at < len(row) else "" for row in rows[1:]]) for at, name in enumerate(names) if name}
+    return {
+        name: _column(name, [row[at].strip() if at < len(row) else "" for row in rows[1:]])
+        for at, name in enumerate(names)
+        if name
+    }
 
 
 def _rows(path: Path) -> Iterator[list[str]]:
@@ -187,7 +204,8 @@ def _value_of(table: dict[str, Column], question: str) -> str | None:
 
 def _group_of(table: dict[str, Column], question: str, measure: Measure, period: str | None) -> str | None:
     groups = [c for c in table.values() if c.kind == "text" and len(set(c.cells)) <= MAX_DISTINCT]
-    # Of a column with one value in the question only its rows are meant ("in the North region"); with two they are compared.
+    # Of a column with one value in the question only its rows are meant ("in the North region"); with two they are
+    # compared.
     values = {c.name: len(_named_values(c, question)) for c in groups}
     named = [c.name for c in groups if values[c.name] != 1 and _names(question, c.name)]
     named += [c.name for c in groups if values[c.name] > 1]
@@ -272,11 +290,16 @@ def _growth(values: Values, plan: Plan, limit: int) -> Outcome:
     if first == last:
         raise Unclear(f"growth needs two periods, there is only {first}")
     sums = {group: {label: sum(found, ZERO) for label, found in by.items()} for group, by in values.items()}
-    changes = {g: (by[last] - by[first]) / by[first] * 100 for g, by in sums.items() if by.get(first, ZERO) > 0 and last in by}
+    changes = {
+        g: (by[last] - by[first]) / by[first] * 100 for g, by in sums.items() if by.get(first, ZERO) > 0 and last in by
+    }
     if not changes:
         raise Unclear(f"no group has a value above zero in {first} and one in {last}")
     order = _ordered(changes, ascending=plan.ascending)[:limit]
-    rows = [{plan.group_name: g, **{at: plain(sums[g][at]) for at in (first, last)}, "change_percent": plain(changes[g], 1)} for g in order]
+    rows = [
+        {plan.group_name: g, **{at: plain(sums[g][at]) for at in (first, last)}, "change_percent": plain(changes[g], 1)}
+        for g in order
+    ]
     best = order[0]
     moved = f"{'rose' if changes[best] >= 0 else 'fell'} by {shown(abs(changes[best]), 1)}%"
     course = f"{moved} from {shown(sums[best][first])} in {first} to {shown(sums[best][last])} in {last}"
@@ -284,7 +307,9 @@ def _growth(values: Values, plan: Plan, limit: int) -> Outcome:
         answer = f"{plan.value} {course}."
     else:
         what = "fell most" if plan.ascending and changes[best] < 0 else "grew least" if plan.ascending else "grew most"
-        others = ", ".join(f"{group} {'+' if changes[group] > 0 else ''}{shown(changes[group], 1)}%" for group in order[1:])
+        others = ", ".join(
+            f"{group} {'+' if changes[group] > 0 else ''}{shown(changes[group], 1)}%" for group in order[1:]
+        )
         answer = f"{best} {what}: its {plan.value} {course}." + (f" The others: {others}." if others else "")
     return Outcome(rows, answer, labels, {g: [sums[g].get(label) for label in labels] for g in order})
 
@@ -345,7 +370,10 @@ def chart_of(outcome: Outcome, plan: Plan) -> Option:
 
 
 def pieces(chart: Option) -> Sequence[Option]:
-    """The chart as it grows: the frame, then a series at a time. Merging them in order (`setOption` does) gives the whole."""
+    """The chart as it grows: the frame, then a series at a time.
+
+    Merging them in order (`setOption` does) gives the whole.
+    """
     return [{**chart, "series": []}, *({"series": [series]} for series in chart["series"])]
 
 
@@ -353,11 +381,15 @@ class TableQuestion(BaseModel):
     """What to compute; what is not given is read from the question."""
 
     file: str = Field(default="sales.csv", description="a CSV or TSV file in the data folder")
-    question: str = Field(default="", max_length=1000, description="in words, as: Which region grew most? Average units in 2024?")
+    question: str = Field(
+        default="", max_length=1000, description="in words, as: Which region grew most? Average units in 2024?"
+    )
     group_by: str | None = Field(default=None, description="column whose values are compared")
     value: str | None = Field(default=None, description="column of numbers")
     period: str | None = Field(default=None, description="column of periods, as 2024-07")
-    measure: Measure | None = Field(default=None, description="growth: first against last period; top: the largest sums")
+    measure: Measure | None = Field(
+        default=None, description="growth: first against last period; top: the largest sums"
+    )
     grain: Grain | None = Field(default=None, description="width of a period")
     limit: int = Field(default=12, ge=1, le=50, description="rows in the answer, at most")
 

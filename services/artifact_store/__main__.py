@@ -70,7 +70,9 @@ async def work(bus: Bus, broker: Broker, health: Health) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def running(settings: ArtifactStoreSettings, bus: Bus, broker: Broker, health: Health) -> AsyncIterator[GarbageCollector]:
+async def running(
+    settings: ArtifactStoreSettings, bus: Bus, broker: Broker, health: Health
+) -> AsyncIterator[GarbageCollector]:
     """Compose the store and register its handlers.
 
     An unavailable S3 server makes the service unready; it does not end it.

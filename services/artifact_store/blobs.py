@@ -89,7 +89,9 @@ class Blobs:
         found: tuple[BlobRecord | None, int] = (None, 0)  # Most bytes are new, so nothing is read before the first try.
         while True:
             record, sequence = found
-            if record is not None and (record.to_delete or (artifact not in record.users and len(record.users) >= MAX_BLOB_USERS)):
+            if record is not None and (
+                record.to_delete or (artifact not in record.users and len(record.users) >= MAX_BLOB_USERS)
+            ):
                 return None
             user = record.users.get(artifact) if record is not None else None
             if user is not None and not user.void:
@@ -126,7 +128,9 @@ class Blobs:
 
     async def write(self, tenant: str, name: str, record: BlobRecord, *, after: int) -> int:
         """Write a record if `after` is its sequence, and return the new one. Raises EntryChanged."""
-        return await self._kv.write(keys.blob_key(tenant, name), record.model_dump_json(by_alias=True).encode(), after=after)
+        return await self._kv.write(
+            keys.blob_key(tenant, name), record.model_dump_json(by_alias=True).encode(), after=after
+        )
 
     async def delete(self, tenant: str, name: str, *, after: int) -> None:
         """Delete a record if `after` is its sequence. Raises EntryChanged."""

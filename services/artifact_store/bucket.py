@@ -49,7 +49,9 @@ class S3Pool(urllib3.PoolManager):
     def urlopen(self, method: str, url: str, redirect: bool = True, **kw: Any) -> urllib3.BaseHTTPResponse:  # type: ignore[override]  # noqa: FBT001, FBT002, the parent's own signature
         """Send one request, and relabel an error body of type text/xml as application/xml."""
         response = super().urlopen(method, url, redirect=redirect, **kw)
-        if response.status >= HTTPStatus.MULTIPLE_CHOICES and response.headers.get("content-type", "").startswith("text/xml"):
+        if response.status >= HTTPStatus.MULTIPLE_CHOICES and response.headers.get("content-type", "").startswith(
+            "text/xml"
+        ):
             response.headers["content-type"] = "application/xml"
         return response
 
@@ -75,9 +77,17 @@ class Bucket:
         logging.getLogger("urllib3").setLevel(logging.ERROR)
         # Enough for a short failure or an idle connection that was closed. Callers retry for longer.
         retries = urllib3.Retry(
-            2, connect=1, read=1, status=2, backoff_factor=0.1, status_forcelist=[500, 502, 503, 504], raise_on_status=False
+            2,
+            connect=1,
+            read=1,
+            status=2,
+            backoff_factor=0.1,
+            status_forcelist=[500, 502, 503, 504],
+            raise_on_status=False,
         )
-        self._pool = S3Pool(timeout=urllib3.Timeout(connect=_CONNECT_S, read=_READ_S), maxsize=_MAX_THREADS, retries=retries)
+        self._pool = S3Pool(
+            timeout=urllib3.Timeout(connect=_CONNECT_S, read=_READ_S), maxsize=_MAX_THREADS, retries=retries
+        )
         self._client = _client(settings, self._pool, public=False)
         self._public = _client(settings, self._pool, public=True)
         self._threads = ThreadPoolExecutor(_MAX_THREADS, "s3")
@@ -177,7 +187,9 @@ class Bucket:
             "response-content-type": shown if shown in _INLINE_TYPES else _BINARY_TYPE,
             "response-content-disposition": f"{'inline' if shown in _INLINE_TYPES else 'attachment'}{name}",
         }
-        return self._public.presigned_get_object(self._name, key, expires=timedelta(seconds=seconds), response_headers=dict(headers))
+        return self._public.presigned_get_object(
+            self._name, key, expires=timedelta(seconds=seconds), response_headers=dict(headers)
+        )
 
     def inner_url(self, key: str, seconds: int) -> tuple[str, int]:
         """Return a URL that serves an object to services on this network, and for how many seconds it is still valid.

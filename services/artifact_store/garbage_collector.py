@@ -39,7 +39,9 @@ _RUNS_PER_READ = 500
 class GarbageCollector:
     """Checks all records from time to time, and single records on request."""
 
-    def __init__(self, bus: Bus, kv: KeyValueStore, bucket: Bucket, blobs: Blobs, references: References, grace_s: float) -> None:
+    def __init__(
+        self, bus: Bus, kv: KeyValueStore, bucket: Bucket, blobs: Blobs, references: References, grace_s: float
+    ) -> None:
         self._bus = bus
         self._kv = kv
         self._bucket = bucket
@@ -93,7 +95,10 @@ class GarbageCollector:
         parsed = [(entry, record) for entry in entries if (record := blob_record(entry.data)) is not None]
         found_records = [(*keys.parse_blob_key(entry.key), record, entry.sequence) for entry, record in parsed]
         due = [
-            (tenant, artifact) for tenant, _, record, _ in found_records for artifact, user in record.users.items() if self._is_old(user)
+            (tenant, artifact)
+            for tenant, _, record, _ in found_records
+            for artifact, user in record.users.items()
+            if self._is_old(user)
         ]
         found = await self._references.read_many(due)
         purged = await self._purged(found)
@@ -103,7 +108,11 @@ class GarbageCollector:
                 artifact
                 for artifact, user in record.users.items()
                 if self._is_old(user)
-                and ((tenant, artifact) in purged or (reference := found.get((tenant, artifact))) is None or reference.blob != name)
+                and (
+                    (tenant, artifact) in purged
+                    or (reference := found.get((tenant, artifact))) is None
+                    or reference.blob != name
+                )
             ]
             if gone or (not record.users and record.at < now() - self._grace_ms):
                 candidates.append((tenant, name, record, sequence, gone))
@@ -117,13 +126,17 @@ class GarbageCollector:
         old = {who: each for who, each in found.items() if _follows_run(each)}
         runs = sorted({(tenant, each.run_id) for (tenant, _), each in old.items() if each.run_id})
         # Requests first: a run that starts meanwhile has a log by then.
-        there = await self._existing(subjects.REQUESTS, runs, subjects.request) | await self._existing(subjects.RUNS, runs, subjects.log)
+        there = await self._existing(subjects.REQUESTS, runs, subjects.request) | await self._existing(
+            subjects.RUNS, runs, subjects.log
+        )
         purged = {who for who, each in old.items() if each.run_id and (who[0], each.run_id) not in there}
         for tenant, artifact in purged:
             await self._references.delete(tenant, artifact)
         return purged
 
-    async def _existing(self, stream: str, runs: list[tuple[str, str]], subject: Callable[[str, str], str]) -> set[tuple[str, str]]:
+    async def _existing(
+        self, stream: str, runs: list[tuple[str, str]], subject: Callable[[str, str], str]
+    ) -> set[tuple[str, str]]:
         """Return the runs of which the stream still holds a message."""
         subjects_of, found = {subject(*run): run for run in runs}, set()
         reader = await self._bus.reader(stream)
@@ -141,16 +154,26 @@ class GarbageCollector:
         """
         if record.to_delete:
             return await self._finish_deletion(tenant, name, record, sequence)
-        revisions = {artifact: await self._references.listing_revision(tenant, record.users[artifact].place, artifact) for artifact in gone}
-        voided = {
-            artifact: user.model_copy(update={"void": True}) if artifact in revisions else user for artifact, user in record.users.items()
+        revisions = {
+            artifact: await self._references.listing_revision(tenant, record.users[artifact].place, artifact)
+            for artifact in gone
         }
-        sequence = await self._blobs.write(tenant, name, record.model_copy(update={"users": voided, "at": now()}), after=sequence)
+        voided = {
+            artifact: user.model_copy(update={"void": True}) if artifact in revisions else user
+            for artifact, user in record.users.items()
+        }
+        sequence = await self._blobs.write(
+            tenant, name, record.model_copy(update={"users": voided, "at": now()}), after=sequence
+        )
         # Claims made before this write are refused from now on, so the following reads are final.
         alive = {artifact for artifact in gone if await self._references.exists(tenant, artifact, name)}
         for artifact in revisions.keys() - alive:
-            await self._references.remove_listing(tenant, record.users[artifact].place, artifact, revision=revisions[artifact])
-        left = {artifact: user for artifact, user in record.users.items() if artifact not in revisions or artifact in alive}
+            await self._references.remove_listing(
+                tenant, record.users[artifact].place, artifact, revision=revisions[artifact]
+            )
+        left = {
+            artifact: user for artifact, user in record.users.items() if artifact not in revisions or artifact in alive
+        }
         rest = BlobRecord(size=record.size, users=left, to_delete=not left, at=now())
         sequence = await self._blobs.write(tenant, name, rest, after=sequence)
         return await self._remove(tenant, name, sequence) if rest.to_delete else 0
@@ -172,7 +195,10 @@ class GarbageCollector:
     async def sweep_orphans(self, older_ms: int) -> int:
         """Delete objects without a record, which a late put can leave behind. Returns how many."""
         if not await is_ours(self._kv, self._bucket):
-            logger.warning("bucket_not_ours", advice="objects without a record are left alone: the bucket was filled under another NATS")
+            logger.warning(
+                "bucket_not_ours",
+                advice="objects without a record are left alone: the bucket was filled under another NATS",
+            )
             return 0
         removed, after = 0, None
         while objects := await self._bucket.listed(after, _PAGE_OBJECTS):

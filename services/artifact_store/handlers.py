@@ -104,7 +104,9 @@ class Handlers:
 
     async def chunk(self, sent: Bytes) -> ChunkTaken:
         """Forward the next bytes of an upload."""
-        return await self._uploads.take(sent.headers.get(UPLOAD_HEADER, ""), _number(sent.headers.get(SEQ_HEADER)), sent.data)
+        return await self._uploads.take(
+            sent.headers.get(UPLOAD_HEADER, ""), _number(sent.headers.get(SEQ_HEADER)), sent.data
+        )
 
     async def get(self, asked: GetArtifact) -> Response:
         """Return a range of bytes, or a URL to read them from. The reference is in a header."""
@@ -148,7 +150,9 @@ class ReplyHeaders(BaseMiddleware[Any, Any]):
         except ArtifactFailed as error:
             return _failure(error)
         except Exception as error:  # noqa: BLE001, the caller waits for an answer
-            cause = getattr(error, "original_error", error)  # FastStream wraps the error in one that contains the request.
+            cause = getattr(
+                error, "original_error", error
+            )  # FastStream wraps the error in one that contains the request.
             if isinstance(cause, ValidationError):
                 return _failure(ArtifactInvalid(_reason(cause)))
             logger.error("request_failed", error=type(error).__name__, places=places(error))  # noqa: TRY400, a traceback may show bytes

@@ -76,7 +76,10 @@ class KeyValueStore:
 
     async def write_if_unchanged(self, key: str, data: bytes, *, other: str, at: int, ttl_s: int | None = None) -> int:
         """Write an entry if the sequence of *another* key is still `at`. Raises EntryChanged."""
-        guard = {"Nats-Expected-Last-Subject-Sequence": str(at), "Nats-Expected-Last-Subject-Sequence-Subject": _PREFIX + other}
+        guard = {
+            "Nats-Expected-Last-Subject-Sequence": str(at),
+            "Nats-Expected-Last-Subject-Sequence-Subject": _PREFIX + other,
+        }
         return await self._publish(key, data, {**guard, **_ttl(ttl_s)})
 
     async def delete(self, key: str, *, after: int | None = None) -> None:
@@ -159,7 +162,9 @@ class KeyValueStore:
             return await self._scan(limit, _PREFIX + pattern, after)
         except BusError as error:
             raise StorageUnavailable("NATS does not answer") from error
-        entries = [Entry(_key_of(message.headers), sequence_of(message), message.data) for message in found if message.data]
+        entries = [
+            Entry(_key_of(message.headers), sequence_of(message), message.data) for message in found if message.data
+        ]
         return sorted((entry for entry in entries if entry.sequence > after), key=lambda entry: entry.sequence)[:limit]
 
     async def _scan(self, limit: int, subject: str, after: int) -> list[Entry]:

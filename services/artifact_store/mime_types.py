@@ -35,7 +35,12 @@ _SIGNATURES: tuple[tuple[re.Pattern[bytes], str], ...] = (
     (re.compile(rb"\x1f\x8b\x08"), "application/gzip"),
 )
 _SIGNED = frozenset(kind for _, kind in _SIGNATURES)
-_ALIASES = {"image/jpg": "image/jpeg", "image/pjpeg": "image/jpeg", "application/x-gzip": "application/gzip", "text/json": _JSON}
+_ALIASES = {
+    "image/jpg": "image/jpeg",
+    "image/pjpeg": "image/jpeg",
+    "application/x-gzip": "application/gzip",
+    "text/json": _JSON,
+}
 _CONTAINERS = {"application/zip": ("application/",), "application/gzip": ("application/",)}
 """Type prefixes that are allowed for a shared signature: documents, packages and notebooks are zip files."""
 
@@ -106,6 +111,7 @@ def clean_filename(given: str | None) -> str | None:
     if not given:
         return None
     last = re.split(r"[/\\]", given)[-1]
-    # Categories C*: control and format characters (a right-to-left mark turns `gpj.exe` around), surrogates, unassigned.
+    # Categories C*: control and format characters (a right-to-left mark turns `gpj.exe` around), surrogates,
+    # unassigned.
     shown = "".join(character for character in last if not unicodedata.category(character).startswith("C")).strip(" .")
     return shown[:_FILENAME_CHARACTERS] or None

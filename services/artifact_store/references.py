@@ -63,7 +63,9 @@ class References:
     async def write(self, claim: Claim, reference: Reference, ttl_s: int | None) -> None:
         """Write a reference under its claim. Raises EntryChanged when the claim was lost."""
         key = keys.reference_key(claim.tenant, reference.ref.artifact_id)
-        await self._blobs.write_under(claim, reference.ref.artifact_id, key, reference.model_dump_json().encode(), ttl_s)
+        await self._blobs.write_under(
+            claim, reference.ref.artifact_id, key, reference.model_dump_json().encode(), ttl_s
+        )
 
     async def exists(self, tenant: str, artifact: str, blob: str) -> bool:
         """Whether a reference to this blob exists on the leader. One of an unknown version counts as existing."""
@@ -76,7 +78,11 @@ class References:
         """Return the references that exist, by tenant and id, from any replica."""
         by_key = {keys.reference_key(*who): who for who in wanted}
         found = await self._kv.read_many(list(by_key))
-        return {by_key[key]: reference for key, data in found.items() if key in by_key and (reference := _read(data)) is not None}
+        return {
+            by_key[key]: reference
+            for key, data in found.items()
+            if key in by_key and (reference := _read(data)) is not None
+        }
 
     async def delete(self, tenant: str, artifact: str) -> None:
         """Delete a reference. Its list entry is deleted when the blob is collected."""
@@ -99,7 +105,9 @@ class References:
         who = {keys.parse_place_key(entry.key): entry for entry in entries if int(entry.data) < now() - older_ms}
         found = await self.read_many(list(who))
         for (tenant, artifact), entry in who.items():
-            if (tenant, artifact) not in found and not (await self._kv.read_from_leader(keys.reference_key(tenant, artifact))).data:
+            if (tenant, artifact) not in found and not (
+                await self._kv.read_from_leader(keys.reference_key(tenant, artifact))
+            ).data:
                 with suppress(EntryChanged):
                     await self._kv.delete(entry.key, after=entry.sequence)
 
@@ -112,7 +120,9 @@ class References:
         found = await self.read_many(who)
         references = [found[one] for one in who if one in found]
         return ArtifactPage(
-            artifacts=[each.stored() for each in references if asked.namespace is None or each.ref.namespace == asked.namespace],
+            artifacts=[
+                each.stored() for each in references if asked.namespace is None or each.ref.namespace == asked.namespace
+            ],
             next_cursor=shown[-1].sequence if more else None,
         )
 

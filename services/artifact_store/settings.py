@@ -15,17 +15,27 @@ class ArtifactStoreSettings(BusSettings):
 
     model_config = SettingsConfigDict(hide_input_in_errors=True)
 
-    s3_endpoint: str = Field(default="127.0.0.1:9000", description="host:port, or a URL, whose scheme then decides on TLS")
+    s3_endpoint: str = Field(
+        default="127.0.0.1:9000", description="host:port, or a URL, whose scheme then decides on TLS"
+    )
     s3_access_key: SecretStr = SecretStr("")
     s3_access_key_file: Path | None = Field(default=None, description="a secret's file, instead of the key itself")
     s3_secret_key: SecretStr = SecretStr("")
     s3_secret_key_file: Path | None = None
-    s3_bucket: str = Field(default="runwire", pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$", description="of this deployment alone")
+    s3_bucket: str = Field(
+        default="runwire", pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$", description="of this deployment alone"
+    )
     s3_secure: bool = Field(default=False, description="TLS to the S3 server")
     s3_region: str = "us-east-1"
-    s3_public_endpoint: str | None = Field(default=None, description="how callers of presigned URLs reach the S3 server")
-    artifact_max_bytes: int = Field(default=2 << 30, ge=1, description="of one artifact; at most 5 GB, the limit of one S3 put")
-    artifact_default_days: float = Field(default=30, gt=0, description="of artifacts that belong to no run and name no time of their own")
+    s3_public_endpoint: str | None = Field(
+        default=None, description="how callers of presigned URLs reach the S3 server"
+    )
+    artifact_max_bytes: int = Field(
+        default=2 << 30, ge=1, description="of one artifact; at most 5 GB, the limit of one S3 put"
+    )
+    artifact_default_days: float = Field(
+        default=30, gt=0, description="of artifacts that belong to no run and name no time of their own"
+    )
     artifact_grace_s: float = Field(default=3600, gt=0, description="how long bytes without a reference are left alone")
     artifact_sweep_s: float = Field(default=3600, gt=0, description="between two sweeps for bytes without a reference")
     artifact_uploads: int = Field(default=16, ge=1, le=256, description="large uploads at once; more are asked to wait")

@@ -75,7 +75,12 @@ class ArtifactStore:
         found = await self._references.find(put.tenant, put.artifact_id)
         if found is None:
             return None
-        if (found.ref.sha256, found.ref.size, found.session_id, found.run_id) != (put.sha256, put.size, put.session_id, put.run_id):
+        if (found.ref.sha256, found.ref.size, found.session_id, found.run_id) != (
+            put.sha256,
+            put.size,
+            put.session_id,
+            put.run_id,
+        ):
             raise ArtifactInvalid("another artifact has this id")
         return found.ref
 
@@ -109,7 +114,9 @@ class ArtifactStore:
 
     async def add_listing(self, put: PutArtifact) -> None:
         """Write the list entry of the reference that is about to be written."""
-        await self._references.add_listing(put.tenant, place(put.session_id, put.run_id), put.artifact_id, self._ttl_s(put))
+        await self._references.add_listing(
+            put.tenant, place(put.session_id, put.run_id), put.artifact_id, self._ttl_s(put)
+        )
 
     async def has_bytes(self, claim: Claim, size: int) -> bool:
         """Whether the bytes of a claim are already stored."""
@@ -146,7 +153,14 @@ class ArtifactStore:
             await self._references.write(claim, reference, ttl_s)
         except EntryChanged:
             raise StorageUnavailable("the put took so long that its bytes may have been deleted") from None
-        logger.info("artifact_stored", tenant=put.tenant, artifact_id=put.artifact_id, run_id=put.run_id, size=put.size, blob=claim.name)
+        logger.info(
+            "artifact_stored",
+            tenant=put.tenant,
+            artifact_id=put.artifact_id,
+            run_id=put.run_id,
+            size=put.size,
+            blob=claim.name,
+        )
         return ref
 
     def _ttl_s(self, put: PutArtifact) -> int | None:
@@ -168,7 +182,9 @@ class ArtifactStore:
         reference = await self._references.resolve(asked)
         left = reference.ref.size - asked.offset
         if asked.direct and left >= MIN_DIRECT_BYTES and self._settings.artifact_direct == "auto":
-            url, seconds = self._bucket.inner_url(object_key(asked.tenant, reference.blob), _valid(reference.ref, _DIRECT_URL_S)[1])
+            url, seconds = self._bucket.inner_url(
+                object_key(asked.tenant, reference.blob), _valid(reference.ref, _DIRECT_URL_S)[1]
+            )
             return reference.ref, PresignedUrl(url=url, expires_at=now() + seconds * 1000)
         length = min(asked.length, left)
         if length <= 0:

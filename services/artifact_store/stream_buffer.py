@@ -65,7 +65,9 @@ class StreamBuffer:
         """The kind of the assembled value."""
         if not self._is_text:
             return "list"
-        is_binary = self.artifact_type in _BINARY_TYPES or ("/" in self.artifact_type and not self.artifact_type.startswith(_TEXT_TYPES))
+        is_binary = self.artifact_type in _BINARY_TYPES or (
+            "/" in self.artifact_type and not self.artifact_type.startswith(_TEXT_TYPES)
+        )
         return "bytes" if is_binary and self._is_base64 else "str"
 
     @property

@@ -87,7 +87,9 @@ class Assembler:
         """Return the reference if the stream was assembled before."""
         place = {"session_id": asked.session_id, "run_id": asked.run_id}
         try:
-            return (await self._store.head(HeadArtifact(tenant=asked.tenant, artifact_id=asked.artifact_id, **place))).ref
+            return (
+                await self._store.head(HeadArtifact(tenant=asked.tenant, artifact_id=asked.artifact_id, **place))
+            ).ref
         except ArtifactNotFound:
             return None
 
@@ -190,4 +192,6 @@ def _missing(buffer: StreamBuffer) -> ArtifactNotFound:
 
 def _inline(buffer: StreamBuffer) -> AssembledStream:
     value = buffer.value()
-    return AssembledStream(json_type=buffer.json_type, value=base64.b64encode(value).decode() if isinstance(value, bytes) else value)
+    return AssembledStream(
+        json_type=buffer.json_type, value=base64.b64encode(value).decode() if isinstance(value, bytes) else value
+    )

@@ -43,7 +43,8 @@ Ask something:
 
 def build_app(settings: GatewaySettings, bus: Bus, tools: Callable[[], Mapping[str, ToolSpec]]) -> FastAPI:
     """Return the application; `app.state.gateway` holds its parts. Raises StartRefused."""
-    # The interactive documents that FastAPI offers load scripts from elsewhere, which would run beside the caller's key.
+    # The interactive documents that FastAPI offers load scripts from elsewhere, which would run beside the caller's
+    # key.
     app = FastAPI(
         title="Runwire",
         version=VERSION,
@@ -99,4 +100,6 @@ def build_server(settings: GatewaySettings) -> HttpServer:
         finally:
             await catalogue.stop()
 
-    return HttpServer(link, health, work, app, host=settings.host, port=settings.port, connections=connections(settings))
+    return HttpServer(
+        link, health, work, app, host=settings.host, port=settings.port, connections=connections(settings)
+    )

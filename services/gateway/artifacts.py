@@ -1,4 +1,7 @@
-"""Artifacts over HTTP: fetch, upload, list, forget. The bytes pass through in chunks; nothing of them is kept or logged here."""
+"""Artifacts over HTTP: fetch, upload, list, forget.
+
+The bytes pass through in chunks; nothing of them is kept or logged here.
+"""
 
 from typing import Annotated
 
@@ -31,7 +34,11 @@ FORM = {
 @router.get(
     "/v1/artifacts/{artifact_id}",
     response_model=None,
-    responses={200: BYTES, 206: {"description": "The range that was asked for."}, 304: {"description": "You have them."}},
+    responses={
+        200: BYTES,
+        206: {"description": "The range that was asked for."},
+        304: {"description": "You have them."},
+    },
 )
 async def get_artifact(artifact_id: str, request: Request, here: Here, tenant: Tenant) -> Response:
     """Fetch an artifact, or a range of it."""
@@ -78,7 +85,9 @@ async def upload_artifact(
 ) -> Response:
     """Keep a file, as the body or as the file of a form, and return its reference."""
     if namespace == INPUT_IMAGE:
-        raise InvalidInput("namespace", f"{INPUT_IMAGE} is kept for images that were checked with a question; leave it out")
+        raise InvalidInput(
+            "namespace", f"{INPUT_IMAGE} is kept for images that were checked with a question; leave it out"
+        )
     limit = here.settings.max_upload_bytes
     async with incoming(request, limit) as file:
         try:
@@ -110,13 +119,17 @@ async def list_artifacts(
 
 
 @router.get("/v1/runs/{run_id}/artifacts")
-async def list_artifacts_of_a_run(run_id: str, here: Here, tenant: Tenant, limit: Limit = 100, cursor: Position = None) -> ArtifactList:
+async def list_artifacts_of_a_run(
+    run_id: str, here: Here, tenant: Tenant, limit: Limit = 100, cursor: Position = None
+) -> ArtifactList:
     """List what the tools of a run have stored, and the images that it was shown; the oldest first."""
     request = (await here.find(tenant, run_id)).request()
     return await _page(here, tenant, request.session_id if request else None, run_id, limit, cursor)
 
 
-async def _page(here: Gateway, tenant: str, session: str | None, run: str | None, limit: int, cursor: str | None) -> ArtifactList:
+async def _page(
+    here: Gateway, tenant: str, session: str | None, run: str | None, limit: int, cursor: str | None
+) -> ArtifactList:
     page = await here.artifacts.list(tenant, session=session, run=run, limit=limit, cursor=int(cursor or 0))
     deleted = await here.deletions.among(tenant, {each.run_id for each in page.artifacts if each.run_id})
     shown = [each for each in page.artifacts if each.run_id not in deleted]

@@ -2,8 +2,8 @@
 
 Rule 1: keys are random, 32 bytes; only their SHA-256 is stored, and a check looks at every entry in constant time.
 Rule 2: without keys the gateway listens on loopback only and everybody there is the tenant `default`.
-Rule 3: a web page must not reach a keyless gateway through its reader's browser: the Host must be a loopback name (DNS rebinding) and
-an Origin, where there is one, the gateway's own (cross-site requests).
+Rule 3: a web page must not reach a keyless gateway through its reader's browser: the Host must be a loopback name (DNS
+rebinding) and an Origin, where there is one, the gateway's own (cross-site requests).
 Rule 4: a path is closed unless `OPEN_PATHS` names it, also one whose route forgets to ask for the tenant.
 
 `python -m services.gateway.auth <tenant>` makes a key.
@@ -30,7 +30,10 @@ _PREFIX = "rw_"
 
 
 def new_key(tenant: str) -> tuple[str, str]:
-    """Make a key: the key itself, for the caller, and the line `tenant sha256hex`, for the gateway. Raises InvalidName."""
+    """Make a key: the key itself, for the caller, and the line `tenant sha256hex`, for the gateway.
+
+    Raises InvalidName.
+    """
     key = _PREFIX + secrets.token_urlsafe(32)
     return key, f"{names.checked_tenant(tenant)} {_digest(key)}"
 
@@ -75,7 +78,9 @@ class Guard:
 def _check_local(headers: Mapping[str, str]) -> None:
     host = headers.get("host", "")
     if not is_loopback(_name(host)):
-        raise Forbidden("Without API keys this gateway is reached under a loopback name only, such as 127.0.0.1 or localhost.")
+        raise Forbidden(
+            "Without API keys this gateway is reached under a loopback name only, such as 127.0.0.1 or localhost."
+        )
     origin = headers.get("origin")
     if origin is not None and origin.partition("://")[2] != host:
         raise Forbidden("Without API keys this gateway takes no requests from other web pages.")
@@ -113,9 +118,13 @@ def _parsed(line: str) -> tuple[str, str]:
     try:
         names.checked_tenant(tenant)
     except names.InvalidName as error:
-        raise StartRefused("A line of the API keys does not begin with a tenant's name: expected `tenant sha256hex`.") from error
+        raise StartRefused(
+            "A line of the API keys does not begin with a tenant's name: expected `tenant sha256hex`."
+        ) from error
     if not _DIGEST.fullmatch(digest.strip()):
-        raise StartRefused(f"The API key of tenant {tenant} is not the SHA-256 of a key: expected 64 lower-case hexadecimal digits.")
+        raise StartRefused(
+            f"The API key of tenant {tenant} is not the SHA-256 of a key: expected 64 lower-case hexadecimal digits."
+        )
     return tenant, digest.strip()
 
 

@@ -1,12 +1,13 @@
 """One connection of a client: what uvicorn leaves open. No route is reached before this lets a request through.
 
-Rule 1: a request's head comes within `head_s`, or the connection is closed; bodies have limits of their own (`bodies`, `uploads`).
-Rule 2: a client that does not read is cut off when `stalled_s` have passed and nothing of what waits for it went out. All that waits is
-what one write brought. Whoever watched a run comes back with the last id.
-Rule 3: what is no HTTP gets a problem, and so does a request whose length is said twice: between two servers that count differently,
-a part of its body becomes a request of somebody else (RFC 9112 6.1).
-Rule 4: a body does not come in crumbs. Each chunk costs some 50 µs however short it is, all that have come are read in one go, and nobody
-has been asked for a key by then.
+Rule 1: a request's head comes within `head_s`, or the connection is closed; bodies have limits of their own (`bodies`,
+`uploads`).
+Rule 2: a client that does not read is cut off when `stalled_s` have passed and nothing of what waits for it went out.
+All that waits is what one write brought. Whoever watched a run comes back with the last id.
+Rule 3: what is no HTTP gets a problem, and so does a request whose length is said twice: between two servers that count
+differently, a part of its body becomes a request of somebody else (RFC 9112 6.1).
+Rule 4: a body does not come in crumbs. Each chunk costs some 50 µs however short it is, all that have come are read in
+one go, and nobody has been asked for a key by then.
 """
 
 import asyncio
@@ -46,7 +47,9 @@ class _Requests(h11.Connection):
             self._chunks += 1
             self._body_bytes += len(event.data)
             if self._chunks > _FREE_CHUNKS + self._body_bytes // _LEAST_CHUNK_BYTES:
-                self.refusal = f"The chunks of a body have {_LEAST_CHUNK_BYTES} bytes or more, but for the first {_FREE_CHUNKS}."
+                self.refusal = (
+                    f"The chunks of a body have {_LEAST_CHUNK_BYTES} bytes or more, but for the first {_FREE_CHUNKS}."
+                )
         elif isinstance(event, h11.Request):
             self._chunks = self._body_bytes = 0
             if {name for name, _ in event.headers} >= _LENGTHS:

@@ -42,4 +42,8 @@ class Deletions:
         if not asked:
             return frozenset()
         found = await (await self._bus.reader(_BUCKET)).latest(*asked)
-        return frozenset(asked[name] for each in found if each.data and (name := (each.headers or {}).get("Nats-Subject", "")) in asked)
+        return frozenset(
+            asked[name]
+            for each in found
+            if each.data and (name := (each.headers or {}).get("Nats-Subject", "")) in asked
+        )

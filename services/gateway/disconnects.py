@@ -12,7 +12,9 @@ from services.gateway.event_stream import OpenStreams
 T = TypeVar("T")
 
 
-async def while_connected(request: Request, streams: OpenStreams, work: Coroutine[Any, Any, T], said: str, **more: Any) -> T:
+async def while_connected(
+    request: Request, streams: OpenStreams, work: Coroutine[Any, Any, T], said: str, **more: Any
+) -> T:
     """Return what `work` gives; it is cancelled when the client leaves or the gateway stops, and TryAgain is raised with `said`.
 
     The request's body must have been read.

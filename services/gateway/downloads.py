@@ -1,6 +1,7 @@
 """Give out an artifact's bytes: whole, in part, or not at all when the caller has them. No I/O but the download itself.
 
-Rule 1: nobody's bytes become a page of ours: attachment unless they are a raster image, no sniffing, a sandbox without anything in it.
+Rule 1: nobody's bytes become a page of ours: attachment unless they are a raster image, no sniffing, a sandbox without
+anything in it.
 Rule 2: an artifact never changes, so its digest is its entity tag, and a range that is asked for later fits.
 Rule 3: bytes are passed on as they are stored. Only JSON as a whole is compressed, for callers who take that.
 """
@@ -108,7 +109,9 @@ def headers_of(ref: ArtifactRef, span: Span | None = None, *, compressed: bool =
 def streamed(download: Download, span: Span | None, *, compressed: bool) -> StreamingResponse:
     """The response that passes on a download. What fails in its middle breaks the connection off."""
     chunks = _gzipped(download) if compressed else _closed(download)
-    return StreamingResponse(chunks, 200 if span is None else 206, headers_of(download.ref, span, compressed=compressed))
+    return StreamingResponse(
+        chunks, 200 if span is None else 206, headers_of(download.ref, span, compressed=compressed)
+    )
 
 
 async def _closed(download: Download) -> AsyncIterator[bytes]:

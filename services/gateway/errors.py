@@ -49,7 +49,9 @@ class ProblemBody(BaseModel):
     code: str
     detail: str
     errors: list[FieldError] = Field(default_factory=list)
-    run_id: str | None = Field(default=None, description="the run that the request started, where it was accepted all the same")
+    run_id: str | None = Field(
+        default=None, description="the run that the request started, where it was accepted all the same"
+    )
 
 
 class Problem(Exception):
@@ -82,14 +84,17 @@ class InvalidInput(Problem):
     def unknown(cls, names: Iterable[str]) -> "InvalidInput":
         """These fields are not among those that are taken."""
         problem = cls("", "")
-        problem.more = {"errors": [{"field": _shown(name), "message": _in_words("extra_forbidden", "")} for name in names]}
+        problem.more = {
+            "errors": [{"field": _shown(name), "message": _in_words("extra_forbidden", "")} for name in names]
+        }
         return problem
 
     @classmethod
     def of(cls, error: ValidationError | RequestValidationError, prefix_length: int = 0) -> "InvalidInput":
         """From what pydantic says, without the values themselves."""
         found = [
-            {"field": ".".join(map(_shown, e["loc"][prefix_length:])), "message": _in_words(e["type"], e["msg"])} for e in error.errors()
+            {"field": ".".join(map(_shown, e["loc"][prefix_length:])), "message": _in_words(e["type"], e["msg"])}
+            for e in error.errors()
         ]
         problem = cls("", "")
         problem.more = {"errors": found}
@@ -97,7 +102,10 @@ class InvalidInput(Problem):
 
 
 class ImageInvalid(Problem):
-    """An image is damaged, or not what it is said to be. `reason` is a sentence of ours, with nothing of the image in it."""
+    """An image is damaged, or not what it is said to be.
+
+    `reason` is a sentence of ours, with nothing of the image in it.
+    """
 
     status, code = 422, "image_invalid"
 
@@ -136,7 +144,11 @@ class BodyTooLarge(Problem):
 class BadRequest(Problem):
     """What came cannot be read as an HTTP request."""
 
-    status, code, default = 400, "bad_request", "This is no HTTP/1.1 request that can be read, or its head exceeds 64 KiB."
+    status, code, default = (
+        400,
+        "bad_request",
+        "This is no HTTP/1.1 request that can be read, or its head exceeds 64 KiB.",
+    )
 
 
 class RequestTooSlow(Problem):
@@ -212,7 +224,8 @@ class TooManyRuns(Problem):
 
     def __init__(self, limit: int) -> None:
         super().__init__(
-            f"{limit} runs are open, and no more are allowed; wait for one to end, or cancel one.", headers={"Retry-After": "2"}
+            f"{limit} runs are open, and no more are allowed; wait for one to end, or cancel one.",
+            headers={"Retry-After": "2"},
         )
 
 
@@ -222,7 +235,11 @@ class TooManyStreams(Problem):
     status, code = 429, "too_many_streams"
 
     def __init__(self, limit: int, **more: Any) -> None:
-        super().__init__(f"{limit} connections wait for runs, and no more are allowed; close one.", headers={"Retry-After": "5"}, **more)
+        super().__init__(
+            f"{limit} connections wait for runs, and no more are allowed; close one.",
+            headers={"Retry-After": "5"},
+            **more,
+        )
 
 
 class TryAgain(Problem):
@@ -251,7 +268,13 @@ def _shown(name: object) -> str:
 
 
 def _response(status: int, code: str, detail: str, headers: Mapping[str, str], more: Mapping[str, Any]) -> Response:
-    body = {"type": f"urn:runwire:problem:{code}", "title": HTTPStatus(status).phrase, "status": status, "code": code, "detail": detail}
+    body = {
+        "type": f"urn:runwire:problem:{code}",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "code": code,
+        "detail": detail,
+    }
     return Response(orjson.dumps({**body, **more}), status, {**headers, "Cache-Control": "no-store"}, MEDIA_TYPE)
 
 
@@ -279,7 +302,9 @@ def _on_http(request: Request, error: Exception) -> Response:
 def _allowed(request: Request) -> str:
     """The methods of an address. A route for each says no more than its own."""
     routes, scope = request.app.routes, request.scope
-    return ", ".join(name for name in _METHODS if any(route.matches({**scope, "method": name})[0] is Match.FULL for route in routes))
+    return ", ".join(
+        name for name in _METHODS if any(route.matches({**scope, "method": name})[0] is Match.FULL for route in routes)
+    )
 
 
 def _on_bus(_request: Request, _error: Exception) -> Response:

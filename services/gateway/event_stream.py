@@ -2,8 +2,10 @@
 
 Rule 1: the path of a record is short: bytes from NATS, split into events, frames to the socket; no model is built.
 Rule 2: a client that leaves is noticed at once, not at the next event; nothing of it stays behind.
-Rule 3: silence is filled with comments, also while NATS is unavailable; so a client can tell a slow run from a dead connection.
-Rule 4: connections that wait for runs are limited, of one tenant and in all. One that takes nothing is cut off (`connections`).
+Rule 3: silence is filled with comments, also while NATS is unavailable; so a client can tell a slow run from a dead
+connection.
+Rule 4: connections that wait for runs are limited, of one tenant and in all. One that takes nothing is cut off
+(`connections`).
 """
 
 import asyncio
@@ -44,7 +46,10 @@ class OpenStreams:
         return len(self._tasks)
 
     def check(self, tenant: str, **more: Any) -> None:
-        """Return if one more connection may wait. Raises TooManyStreams and TryAgain; `more` is said beside the problem."""
+        """Return if one more connection may wait.
+
+        Raises TooManyStreams and TryAgain; `more` is said beside the problem.
+        """
         if self._places[tenant] >= self._limit_of_a_tenant:
             raise TooManyStreams(self._limit_of_a_tenant, **more)
         if self._places.total() >= self._limit:
@@ -77,7 +82,8 @@ class OpenStreams:
 
 
 Finish = Callable[[bytes, ExitStack], Awaitable[bytes]]
-"""What is done with the record that ends a run before it is shown; the stack ends when the client has it, or is gone."""
+"""What is done with the record that ends a run before it is shown; the stack ends when the client has it, or is
+gone."""
 
 
 class EventStream(Response):
@@ -86,7 +92,13 @@ class EventStream(Response):
     media_type = "text/event-stream"
 
     def __init__(
-        self, follower: RunFollower, open_streams: OpenStreams, heartbeat_s: float, tenant: str, run: str, finish: Finish | None = None
+        self,
+        follower: RunFollower,
+        open_streams: OpenStreams,
+        heartbeat_s: float,
+        tenant: str,
+        run: str,
+        finish: Finish | None = None,
     ) -> None:
         self.status_code = 200
         self.background = None
@@ -132,7 +144,9 @@ class EventStream(Response):
         """Return True when the stream is over, False after a silence."""
         clock = asyncio.get_running_loop().time
         while (quiet_s := clock() - self._sent_at) < self._heartbeat_s:
-            done, _ = await asyncio.wait({pump, gone}, timeout=self._heartbeat_s - quiet_s, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(
+                {pump, gone}, timeout=self._heartbeat_s - quiet_s, return_when=asyncio.FIRST_COMPLETED
+            )
             if done:
                 return True
         return False

@@ -1,8 +1,8 @@
 """The frames of a run's event stream (Server-Sent Events). Pure.
 
 Rule 1: one frame per event: `event` is its type, `data` the event as JSON.
-Rule 2: the id stands on the last event of a record only, so that a client which comes back gets a record whole or not at all. It is
-`<log sequence>-<stream sequence>`, since the run's two subjects resume each at its own.
+Rule 2: the id stands on the last event of a record only, so that a client which comes back gets a record whole or not
+at all. It is `<log sequence>-<stream sequence>`, since the run's two subjects resume each at its own.
 Rule 3: a caller's `tool_context` is for tools: no listener sees it.
 """
 

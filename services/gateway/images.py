@@ -1,10 +1,12 @@
 """Images on their way in: from what a caller sends to references that a run can keep.
 
-Rule 1: what a run refers to was decoded, cleaned and stored before the run exists. A reference always leads to an image.
+Rule 1: what a run refers to was decoded, cleaned and stored before the run exists. A reference always leads to an
+image.
 Rule 2: an image's id follows from its run, its place and its bytes. So a request that is repeated stores nothing twice.
 Rule 3: an artifact among the input images has been through this; it is taken as it is.
 Rule 4: nothing of an image is in what is logged or said about it.
-Rule 5: an artifact of a session is shown in that session alone. One of no session may be shown in every run of its tenant.
+Rule 5: an artifact of a session is shown in that session alone. One of no session may be shown in every run of its
+tenant.
 """
 
 import asyncio
@@ -51,8 +53,13 @@ class Images:
         """
         if len(asked.images) > self._settings.max_images:
             raise InvalidInput("images", f"at most {self._settings.max_images} images are taken")
-        stored = [await self._stored(tenant, asked.session_id or None, number, image) for number, image in enumerate(asked.images)]
-        self._check_sizes([ref.size if ref else _size_of(image) for image, ref in zip(asked.images, stored, strict=True)])
+        stored = [
+            await self._stored(tenant, asked.session_id or None, number, image)
+            for number, image in enumerate(asked.images)
+        ]
+        self._check_sizes(
+            [ref.size if ref else _size_of(image) for image, ref in zip(asked.images, stored, strict=True)]
+        )
         return [
             await self._taken(tenant, run, asked.session_id, number, image, ref)
             for number, (image, ref) in enumerate(zip(asked.images, stored, strict=True))
@@ -82,7 +89,8 @@ class Images:
             if sum(sizes[: number + 1]) > self._settings.max_images_bytes:
                 limit = self._settings.max_images_bytes
                 raise ImageTooLarge(
-                    number, f"with it the images have more than {limit} bytes together; leave some out or make them smaller"
+                    number,
+                    f"with it the images have more than {limit} bytes together; leave some out or make them smaller",
                 )
 
     async def _taken(
@@ -100,7 +108,9 @@ class Images:
                 stored = await self._put(tenant, run, session, number, clean, name)
         logger.debug("image_taken", run_id=run, number=number, image=f"<image {stored.mime_type} {stored.size} bytes>")
         mime_type = cast("ImageType", stored.mime_type)
-        return ImageRef(artifact_id=stored.artifact_id, mime_type=mime_type, filename=stored.filename, detail=image.detail)
+        return ImageRef(
+            artifact_id=stored.artifact_id, mime_type=mime_type, filename=stored.filename, detail=image.detail
+        )
 
     async def _fetched(self, tenant: str, number: int, stored: ArtifactRef) -> bytes:
         try:
@@ -117,12 +127,18 @@ class Images:
         try:
             return await self._cleaner.clean(data, kind)
         except ImageRefused as refusal:
-            logger.info("image_refused", number=number, reason=refusal.reason, image=f"<image {kind} {len(data)} bytes>")
+            logger.info(
+                "image_refused", number=number, reason=refusal.reason, image=f"<image {kind} {len(data)} bytes>"
+            )
             raise (ImageTooLarge if refusal.too_large else ImageInvalid)(number, refusal.reason) from None
         except CleaningFailed as failure:
-            raise (TryAgain("The gateway cannot start a process for the image.") if failure.retryable else Problem()) from None
+            raise (
+                TryAgain("The gateway cannot start a process for the image.") if failure.retryable else Problem()
+            ) from None
 
-    async def _put(self, tenant: str, run: str, session: str | None, number: int, clean: CleanImage, name: str | None) -> ArtifactRef:
+    async def _put(
+        self, tenant: str, run: str, session: str | None, number: int, clean: CleanImage, name: str | None
+    ) -> ArtifactRef:
         digest = await asyncio.to_thread(lambda: hashlib.sha256(clean.data).hexdigest())
         return await self._artifacts.put(
             tenant,
@@ -169,4 +185,6 @@ def _decoded(number: int, data: str) -> bytes:
     try:
         return binascii.a2b_base64(data[prefix.end() if prefix else 0 :], strict_mode=True)
     except ValueError:
-        raise ImageInvalid(number, "`data` is not base64 as RFC 4648 4 has it: its alphabet, its padding, no line breaks") from None
+        raise ImageInvalid(
+            number, "`data` is not base64 as RFC 4648 4 has it: its alphabet, its padding, no line breaks"
+        ) from None

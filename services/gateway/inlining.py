@@ -1,7 +1,7 @@
 """Put JSON values up to 1 MiB back in the place of their references, for callers who read a payload over HTTP.
 
-Rule: what cannot be had right now, or any more, stays a reference. An answer never fails over an artifact, and waits for a store that is
-away no longer than one artifact would.
+Rule: what cannot be had right now, or any more, stays a reference. An answer never fails over an artifact, and waits
+for a store that is away no longer than one artifact would.
 """
 
 import asyncio
@@ -79,7 +79,11 @@ def _wanted(artifacts: Mapping[str, Mapping[str, Any]], room: int) -> _Wanted:
     for tool, fields in artifacts.items():
         for path, value in fields.items():
             ref = as_reference(value)
-            if ref is not None and ref.json_type not in {None, "bytes"} and ref.size <= min(MAX_HTTP_INLINE_BYTES, room):
+            if (
+                ref is not None
+                and ref.json_type not in {None, "bytes"}
+                and ref.size <= min(MAX_HTTP_INLINE_BYTES, room)
+            ):
                 wanted[tool, path] = ref
                 room -= ref.size
     return wanted

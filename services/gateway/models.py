@@ -1,6 +1,7 @@
 """The models that planners know, as they describe them in the catalogue.
 
-A description stands there as long as a planner refreshes it. While there is none, nobody knows, and a run's planner decides alone.
+A description stands there as long as a planner refreshes it. While there is none, nobody knows, and a run's planner
+decides alone.
 """
 
 from pydantic import ValidationError

@@ -1,4 +1,7 @@
-"""Who is answered how: one route per thing that a client may do. Routes check, call one function, and give its answer."""
+"""Who is answered how: one route per thing that a client may do.
+
+Routes check, call one function, and give its answer.
+"""
 
 import asyncio
 import gzip
@@ -85,7 +88,8 @@ class Gateway:
 
 
 async def _gateway(request: Request) -> Gateway:
-    # A coroutine, as below: FastAPI calls plain functions in another thread, and each request would wait for two of them.
+    # A coroutine, as below: FastAPI calls plain functions in another thread, and each request would wait for two of
+    # them.
     gateway: Gateway = request.app.state.gateway
     return gateway
 
@@ -154,7 +158,10 @@ async def list_runs(
     cursor: Annotated[str | None, Query(max_length=100, pattern=PAGE_CURSOR)] = None,
     status: State | None = None,
 ) -> RunPage:
-    """List runs that a planner has opened, newest first. With a filter a page may be short: go on while there is a `next_cursor`."""
+    """List runs that a planner has opened, newest first.
+
+    With a filter a page may be short: go on while there is a `next_cursor`.
+    """
     page = await here.index.page(tenant, limit, cursor, status)
     return RunPage(runs=page.runs, next_cursor=page.next_cursor)
 
@@ -182,7 +189,10 @@ async def run_events(
     after: Annotated[str | None, Query(alias="last_event_id", json_schema_extra=EVENT_ID)] = None,
     artifacts: Form = "values",
 ) -> Response:
-    """Stream a run: what happened so far, then live, until it ends. `Last-Event-ID` resumes; 204 when nothing more will come."""
+    """Stream a run: what happened so far, then live, until it ends.
+
+    `Last-Event-ID` resumes; 204 when nothing more will come.
+    """
     here.streams.check(tenant)
     found = await here.find(tenant, run_id)
     cursor = _cursor(last_event_id or after)
@@ -227,14 +237,20 @@ async def cancel_run(run_id: str, request: Request, response: Response, here: He
 
 @router.delete("/v1/runs/{run_id}", status_code=202, response_class=Response, tags=["runs"])
 async def delete_run(run_id: str, here: Here, tenant: Tenant) -> None:
-    """Delete a run with its events, artifacts and images. From now on it is not found; one that has not ended is cancelled first."""
+    """Delete a run with its events, artifacts and images.
+
+    From now on it is not found; one that has not ended is cancelled first.
+    """
     request = (await here.find(tenant, run_id)).request()
     await here.deletions.delete(tenant, run_id, request.requested_at if request else None)
 
 
 @router.post("/v1/runs/{run_id}/top-up", status_code=202, openapi_extra=body_of(TopUpInput, keyed=True), tags=["runs"])
 async def top_up_run(run_id: str, request: Request, here: Here, tenant: Tenant) -> RunStatus:
-    """Let a run spend more, counted from now on. One that waits for it goes on. With an `Idempotency-Key` the same request counts once."""
+    """Let a run spend more, counted from now on.
+
+    One that waits for it goes on. With an `Idempotency-Key` the same request counts once.
+    """
     asked = parse(TopUpInput, await read_body(request, here.settings.max_body_bytes))
     key = idempotency_key(request)
     found = await here.find(tenant, run_id)
@@ -250,7 +266,9 @@ async def chat(request: Request, here: Here, tenant: Tenant, artifacts: Form = "
     with here.streams.place(tenant):
         run = await here.asking.accept(request, tenant, ChatInput)
         result = here.runs.result(tenant, run)
-        payload = await while_connected(request, here.streams, result, "The gateway is stopping; the run goes on.", run_id=run)
+        payload = await while_connected(
+            request, here.streams, result, "The gateway is stopping; the run goes on.", run_id=run
+        )
     if artifacts == "values":
         payload = await inlined(here.artifacts, tenant, payload)
     return await _json(request, ChatAnswer(run_id=run, payload=payload))

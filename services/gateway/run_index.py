@@ -1,7 +1,7 @@
 """List a tenant's runs, newest first, from the index that the planner keeps (KV `runs`).
 
-A key is the time of the request and the run's id, so sorted keys are pages: a cursor is the last key shown. Runs that no planner has
-opened yet are not in the index.
+A key is the time of the request and the run's id, so sorted keys are pages: a cursor is the last key shown. Runs that
+no planner has opened yet are not in the index.
 """
 
 import asyncio
@@ -49,7 +49,9 @@ class RunIndex:
         """Return up to `limit` runs after `cursor`. Raises InvalidInput and BusError."""
         before = _decoded(cursor) if cursor else None
         known = await self._keys(tenant)
-        newest = heapq.nlargest(_MOST_READ + 1, (key for key in known if (before is None or key < before) and _KEY.fullmatch(key)))
+        newest = heapq.nlargest(
+            _MOST_READ + 1, (key for key in known if (before is None or key < before) and _KEY.fullmatch(key))
+        )
         found: list[RunStatus] = []
         for start in range(0, min(len(newest), _MOST_READ), _READ_AT_ONCE):
             part = newest[start : start + _READ_AT_ONCE]

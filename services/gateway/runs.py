@@ -1,8 +1,9 @@
 """Where a run stands, read back from REQUESTS and its log.
 
-Rule 1: REQUESTS first, then the log. A planner opens the log before it takes the request away, so a run is always in one of them, and
-an accepted run is never unknown.
-Rule 2: direct gets may be answered by a copy that lags behind. So "there is no such run" is said only after asking the leaders.
+Rule 1: REQUESTS first, then the log. A planner opens the log before it takes the request away, so a run is always in
+one of them, and an accepted run is never unknown.
+Rule 2: direct gets may be answered by a copy that lags behind. So "there is no such run" is said only after asking the
+leaders.
 Rule 3: what is no record of ours, or no request, counts for nothing: it hides neither the run's beginning nor its end.
 """
 
@@ -75,7 +76,13 @@ class FoundRun:
             requested_at=request.requested_at if request else first.at if first else 0,
             started_at=first.at if first and isinstance(first.events[0], RunStarted) else None,
             ended_at=last.at if last and end else None,
-            reason=end.reason if isinstance(end, Done) else "error" if isinstance(end, Error) else "cancelled" if end else None,
+            reason=end.reason
+            if isinstance(end, Done)
+            else "error"
+            if isinstance(end, Error)
+            else "cancelled"
+            if end
+            else None,
             code=end.code if isinstance(end, Error) else None,
             paused=last.events[-1].budget if last and isinstance(last.events[-1], Paused) else None,
             payload=payload_of(end) if end else None,
@@ -105,7 +112,10 @@ class Runs:
         self._deletions = deletions
 
     async def find(self, tenant: str, run: str) -> FoundRun | None:
-        """Return what is stored of a run, None for one that never was, was deleted or purged. Raises BusError and InvalidName."""
+        """Return what is stored of a run, None for one that never was, was deleted or purged.
+
+        Raises BusError and InvalidName.
+        """
         if await self.is_deleted(tenant, run):
             return None
         return await self._look(tenant, run, self._direct) or await self._look(tenant, run, self._leader)
@@ -121,13 +131,19 @@ class Runs:
             return True
         if at is not None or found.last_sequence == 0 or stream < found.first_sequence:
             return False
-        last = found.last_sequence if found.ended else int((await self._bus.api(f"STREAM.INFO.{subjects.RUNS}", {}))["state"]["last_seq"])
+        last = (
+            found.last_sequence
+            if found.ended
+            else int((await self._bus.api(f"STREAM.INFO.{subjects.RUNS}", {}))["state"]["last_seq"])
+        )
         return stream <= last
 
     async def _subject_at(self, sequence: int) -> str | None:
         """The subject of a stored message; None for one that is gone, or never was."""
         try:
-            answer = await self._bus.request(f"$JS.API.DIRECT.GET.{subjects.RUNS}", orjson.dumps({"seq": sequence}), _WAIT_S)
+            answer = await self._bus.request(
+                f"$JS.API.DIRECT.GET.{subjects.RUNS}", orjson.dumps({"seq": sequence}), _WAIT_S
+            )
         except (NatsError, TimeoutError, ConnectionError, OSError) as error:
             raise Unavailable("NATS did not answer") from error
         return (answer.headers or {}).get("Nats-Subject")
@@ -185,7 +201,10 @@ class Runs:
         return int(message["seq"]), base64.b64decode(message.get("data", ""))
 
     async def result(self, tenant: str, run: str) -> FinalPayload:
-        """Return the result of an accepted run once it has ended, however long that takes. Raises NotFound for one that was deleted."""
+        """Return the result of an accepted run once it has ended, however long that takes.
+
+        Raises NotFound for one that was deleted.
+        """
         while True:
             try:
                 async with aclosing(RunFollower(self._bus, tenant, run).records()) as records:

@@ -16,7 +16,10 @@ class CancelInput(HttpInput):
 
 
 class TopUpInput(HttpInput):
-    """The body of `POST /v1/runs/{run_id}/top-up`: what the run may spend from now on. What is left out stays as it is."""
+    """The body of `POST /v1/runs/{run_id}/top-up`: what the run may spend from now on.
+
+    What is left out stays as it is.
+    """
 
     limits: LimitsInput = Field(json_schema_extra={"minProperties": 1})
 
@@ -59,4 +62,6 @@ class ToolList(BaseModel):
     """The tools that are there right now."""
 
     tools: list[ToolSpec]
-    refused: list[RefusedTool] = Field(default_factory=list, description="those that announce themselves and cannot be used")
+    refused: list[RefusedTool] = Field(
+        default_factory=list, description="those that announce themselves and cannot be used"
+    )

@@ -21,9 +21,15 @@ class GatewaySettings(ImageSettings):
     max_images: int = Field(default=8, ge=1, le=64, description="of one question")
     max_images_bytes: int = Field(default=20 << 20, ge=1024, description="of all images of a question")
     max_open_runs: int = Field(default=1000, ge=1, description="runs of one tenant that have not ended; more is 429")
-    max_streams: int = Field(default=2000, ge=1, description="connections that wait for runs (event streams, /chat); more is 503")
+    max_streams: int = Field(
+        default=2000, ge=1, description="connections that wait for runs (event streams, /chat); more is 503"
+    )
     max_streams_per_tenant: int = Field(default=500, ge=1, description="the same, of one tenant; more is 429")
-    stalled_client_s: float = Field(default=30, gt=0, description="how long a client may take nothing of what is sent to it")
-    request_head_s: float = Field(default=10, gt=0, description="how long the first line and the headers of a request may take")
+    stalled_client_s: float = Field(
+        default=30, gt=0, description="how long a client may take nothing of what is sent to it"
+    )
+    request_head_s: float = Field(
+        default=10, gt=0, description="how long the first line and the headers of a request may take"
+    )
     heartbeat_s: float = Field(default=15, gt=0, description="longest silence on an event stream")
     accept_wait_s: float = Field(default=3, gt=0, description="how long a write is tried before the caller gets 503")

@@ -37,14 +37,21 @@ class Incoming:
 
 @asynccontextmanager
 async def incoming(request: Request, limit: int) -> AsyncIterator[Incoming]:
-    """The file that a request brings. Raises BodyTooLarge, BodyTooSlow and InvalidInput, some of them while it is read."""
+    """The file that a request brings.
+
+    Raises BodyTooLarge, BodyTooSlow and InvalidInput, some of them while it is read.
+    """
     kind = request.headers.get("content-type", "")
     if kind.partition(";")[0].strip().lower() != "multipart/form-data":
         yield Incoming(_bounded(request, limit), _type_of(kind), None)
         return
     try:
         parser = MultiPartParser(
-            request.headers, _bounded(request, limit + _FORM_BYTES), max_files=1, max_fields=8, max_part_size=_FORM_BYTES
+            request.headers,
+            _bounded(request, limit + _FORM_BYTES),
+            max_files=1,
+            max_fields=8,
+            max_part_size=_FORM_BYTES,
         )
         form = await parser.parse()
     except (MultiPartException, KeyError, UnicodeError) as error:  # A form chooses how its texts are decoded.
@@ -54,7 +61,9 @@ async def incoming(request: Request, limit: int) -> AsyncIterator[Incoming]:
         if file is None:
             raise InvalidInput("file", "the form holds no file")
         for name in form.keys() - {each for each, value in form.items() if value is file}:
-            told = f"stands in the address, not in the form: /v1/artifacts?{name}=…" if name in _IN_THE_QUERY else _ALONE
+            told = (
+                f"stands in the address, not in the form: /v1/artifacts?{name}=…" if name in _IN_THE_QUERY else _ALONE
+            )
             raise InvalidInput(name[:_LONGEST_NAME], told)
         yield Incoming(_pieces(file), _type_of(file.content_type or ""), file.filename or None)
     finally:

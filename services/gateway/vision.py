@@ -1,7 +1,7 @@
 """Say no to images for a model that does not see them, before a run exists.
 
-What models make of images is in the planners' profiles, in the catalogue. They stand there as long as a planner refreshes them. A model
-of which nobody says anything is let through: its run tells.
+What models make of images is in the planners' profiles, in the catalogue. They stand there as long as a planner
+refreshes them. A model of which nobody says anything is let through: its run tells.
 """
 
 from contracts.images import ModelProfile, VisionMode
@@ -18,7 +18,11 @@ class Vision:
 
     async def check(self, model: str | None, agent: str, mode: VisionMode | None) -> None:
         """Raises VisionUnsupported when no model that would answer takes images, and Unsure or Unavailable without NATS."""
-        asked = [profile for profile in await self._models.known() if (profile.model == model if model else agent in profile.agents)]
+        asked = [
+            profile
+            for profile in await self._models.known()
+            if (profile.model == model if model else agent in profile.agents)
+        ]
         if asked and all(_refuses(profile, agent, mode) for profile in asked):
             raise VisionUnsupported(sorted(profile.model for profile in asked))
 

@@ -85,7 +85,9 @@ class ImageCleaner:
             async with asyncio.timeout(self._timeout_s):
                 code, out = await self._run(data, kind)
         except TimeoutError:
-            raise ImageRefused(f"it could not be decoded within {self._timeout_s:g} s; make it smaller", too_large=True) from None
+            raise ImageRefused(
+                f"it could not be decoded within {self._timeout_s:g} s; make it smaller", too_large=True
+            ) from None
         except OSError as error:
             logger.error("image_worker_not_started", error=repr(error))  # noqa: TRY400, its number says all
             raise CleaningFailed(retryable=True) from None
@@ -104,7 +106,9 @@ class ImageCleaner:
     async def _run(self, data: bytes, kind: ImageType) -> tuple[int, bytes]:
         """Return exit code and output of a worker."""
         # It gets none of our settings, which contain secrets.
-        environment = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT") if name in os.environ}
+        environment = {
+            name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT") if name in os.environ
+        }
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", _WORKER, _FORMATS[kind], *self._limits),
             env={**environment, "PYTHONPATH": str(_REPOSITORY)},
@@ -144,5 +148,7 @@ async def _read(process: asyncio.subprocess.Process, most: int) -> bytes:
     while process.stdout is not None and (piece := await process.stdout.read(1 << 20)):
         out += piece
         if len(out) > most:
-            raise ImageRefused("it grows too much when it is written again; save it with another program", too_large=True)
+            raise ImageRefused(
+                "it grows too much when it is written again; save it with another program", too_large=True
+            )
     return bytes(out)

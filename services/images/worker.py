@@ -99,9 +99,14 @@ def _check_size(size: tuple[int, int], limits: Limits) -> None:
     if width < 1 or height < 1:
         raise Refused("invalid", "it has no pixels")
     if max(size) > limits.side:
-        raise Refused("too_large", f"it measures {width} × {height}; no side may have more than {limits.side} pixels; make it smaller")
+        raise Refused(
+            "too_large",
+            f"it measures {width} × {height}; no side may have more than {limits.side} pixels; make it smaller",
+        )
     if width * height > limits.pixels:
-        raise Refused("too_large", f"it measures {width} × {height}; at most {limits.pixels} pixels are taken; make it smaller")
+        raise Refused(
+            "too_large", f"it measures {width} × {height}; at most {limits.pixels} pixels are taken; make it smaller"
+        )
 
 
 def _orientation(image: Image.Image) -> int:
@@ -129,7 +134,10 @@ def _written(image: Image.Image, format_: str, ways: list[dict[str, Any]]) -> by
         with suppress(ValueError):  # So says WebP's encoder when the image is too much for it.
             image.save(target, format_, **way)
             return target.getvalue()
-    raise Refused("too_large", "it cannot be written again at its size; make it smaller, or save it upright and without an animation")
+    raise Refused(
+        "too_large",
+        "it cannot be written again at its size; make it smaller, or save it upright and without an animation",
+    )
 
 
 def _webp_chunks(data: bytes) -> list[tuple[bytes, bytes]]:
@@ -169,7 +177,9 @@ def _webp_still(data: bytes) -> bytes | None:
     alpha = next((chunk for chunk in chunks if chunk[0] == b"ALPH"), None)
     if alpha is not None and frame[0] == b"VP8 ":
         kept = [(b"VP8X", bytes([_WEBP_ALPHA, 0, 0, 0]) + data[24:30]), alpha, frame]
-    body = b"WEBP" + b"".join(name + struct.pack("<I", len(payload)) + payload + b"\0" * (len(payload) % 2) for name, payload in kept)
+    body = b"WEBP" + b"".join(
+        name + struct.pack("<I", len(payload)) + payload + b"\0" * (len(payload) % 2) for name, payload in kept
+    )
     return b"RIFF" + struct.pack("<I", len(body)) + body
 
 
@@ -209,7 +219,10 @@ def main() -> None:
     except MemoryError:
         answer = {"refused": "too_large", "reason": "it needs too much memory; make it smaller"}
     except Exception:  # noqa: BLE001, a decoder raises whatever it likes (rule 5)
-        answer = {"refused": "invalid", "reason": "it is damaged, cut short, or not what it begins as; save it again with another program"}
+        answer = {
+            "refused": "invalid",
+            "reason": "it is damaged, cut short, or not what it begins as; save it again with another program",
+        }
     with suppress(BrokenPipeError):
         sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n")
         sys.stdout.buffer.write(body)

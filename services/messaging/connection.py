@@ -53,7 +53,8 @@ class Bus:
         self.denied: str | None = None
         """The last permission error. It fails readiness until the service is restarted with other permissions."""
         self.catch_ups = asyncio.Semaphore(_MAX_CATCH_UPS)
-        """Bounds the followers that read back stored messages at once, since other requests of this connection wait behind them."""
+        """Bounds the followers that read back stored messages at once, since other requests of this connection wait
+        behind them."""
         self.storage = Storage(self)
         self.clock = ServerClock(self)
         self.tasks = Tasks()
@@ -133,7 +134,8 @@ class Bus:
 
     async def _failed(self, error: Exception) -> None:
         if self._leaving not in (None, asyncio.current_task()):
-            # nats-py cancels its reconnecting once, and `wait_for` of Python 3.11 may swallow that: it would go on for ever.
+            # nats-py cancels its reconnecting once, and `wait_for` of Python 3.11 may swallow that: it would go on for
+            # ever.
             raise asyncio.CancelledError
         text = str(error)
         if "permissions violation" in text.lower():
@@ -150,7 +152,9 @@ class Bus:
         else:
             logger.debug("nats_client_error", error=repr(error))
 
-    async def request(self, subject: str, data: bytes = b"", wait_s: float = 2.0, headers: dict[str, str] | None = None) -> Msg:
+    async def request(
+        self, subject: str, data: bytes = b"", wait_s: float = 2.0, headers: dict[str, str] | None = None
+    ) -> Msg:
         """Return the first reply to a message.
 
         Raises NatsError, TimeoutError, ConnectionError, OSError or Unavailable without one.
@@ -160,7 +164,9 @@ class Bus:
             requests = self._requests = await RequestReply(self.nc).start()
         return await requests.request(subject, data, wait_s, headers)
 
-    async def publish(self, subject: str, data: bytes, headers: dict[str, str] | None = None, wait_s: float = 2.0) -> int:
+    async def publish(
+        self, subject: str, data: bytes, headers: dict[str, str] | None = None, wait_s: float = 2.0
+    ) -> int:
         """Write one message to the stream of `subject`, and return its sequence.
 
         Raises Refused when the server rejected it; Unsure without an answer, without a stream, or during another
@@ -181,7 +187,9 @@ class Bus:
         self.storage.on_stored(subject)
         return int(body["seq"])
 
-    async def publish_surely(self, subject: str, data: bytes, message_id: str, headers: dict[str, str] | None = None) -> int:
+    async def publish_surely(
+        self, subject: str, data: bytes, message_id: str, headers: dict[str, str] | None = None
+    ) -> int:
         """Write with a message id until it is stored. For writes without a guard. Raises Refused."""
         while True:
             try:

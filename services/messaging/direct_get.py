@@ -54,7 +54,9 @@ class DirectReader:
         else:
             messages.append(message)
 
-    async def page(self, subject: str, start: int, size: int = _PAGE_MESSAGES, *, max_bytes: int = _PAGE_BYTES) -> tuple[list[Msg], int]:
+    async def page(
+        self, subject: str, start: int, size: int = _PAGE_MESSAGES, *, max_bytes: int = _PAGE_BYTES
+    ) -> tuple[list[Msg], int]:
         """Return up to `size` messages of `subject` from sequence `start` on, and how many more there are.
 
         Raises Unsure.
@@ -128,7 +130,9 @@ class DirectReader:
 
     async def read(self, subject: str, start: int = 1, *, attempts: int | None = None) -> list[Stored]:
         """Return sequence and body of every message on `subject` from sequence `start` on, as `messages` does."""
-        return [(sequence_of(message), message.data) for message in await self.messages(subject, start, attempts=attempts)]
+        return [
+            (sequence_of(message), message.data) for message in await self.messages(subject, start, attempts=attempts)
+        ]
 
 
 def sequence_of(message: Msg) -> int:

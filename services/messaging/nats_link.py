@@ -63,7 +63,8 @@ class NatsLink:
         self.bus = bus
         self.name = bus.name
         self.settings = bus.settings
-        # apply_types and declare are FastStream's to keep out of our streams: every subscriber of ours says declare=False.
+        # apply_types and declare are FastStream's to keep out of our streams: every subscriber of ours says
+        # declare=False.
         self.broker = Broker(bus)
         self._micro: Service | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -85,7 +86,9 @@ class NatsLink:
         """Announce the service to `nats micro ls` and `$SRV.PING`, with the request subjects that FastStream serves."""
         subjects = sorted(cast("Any", each).subject.template for each in self.broker.subscribers)
         about = {"subjects": " ".join(subjects)} if subjects else None
-        config = ServiceConfig(name=f"runwire-{self.name}", version=VERSION, description=f"Runwire {self.name}", metadata=about)
+        config = ServiceConfig(
+            name=f"runwire-{self.name}", version=VERSION, description=f"Runwire {self.name}", metadata=about
+        )
         self._micro = await nats.micro.add_service(self.bus.nc, config)
 
     async def withdraw(self) -> None:

@@ -49,7 +49,8 @@ class Delivery:
     __slots__ = ("data", "headers", "number", "owner", "reply", "sequence", "stored_ns", "stream", "subject")
 
     def __init__(self, message: Msg) -> None:
-        # $JS.ACK.[<domain>.<account>.]<stream>.<consumer>.<deliveries>.<stream seq>.<consumer seq>.<time>.<pending>[.<token>]
+        # $JS.ACK.[<domain>.<account>.]<stream>.<consumer>.<deliveries>.<stream seq>.<consumer
+        # seq>.<time>.<pending>[.<token>]
         tokens = message.reply.split(".")
         offset = 2 if len(tokens) == _SHORT_ACK_TOKENS else 4
         self.reply = message.reply
@@ -68,7 +69,8 @@ class Delivery:
         headers = dict(message.headers or {})
         at_ns = int(unix_seconds(headers["Nats-Time-Stamp"]) * 1e9)
         tokens = f"$JS.ACK.{stream}.none.2.{headers['Nats-Sequence']}.0.{at_ns}.0"
-        return cls(Msg(message._client, subject=headers["Nats-Subject"], reply=tokens, data=message.data, headers=headers))  # noqa: SLF001, it takes no other
+        client = message._client  # noqa: SLF001, it takes no other
+        return cls(Msg(client, subject=headers["Nats-Subject"], reply=tokens, data=message.data, headers=headers))
 
 
 Handler = Callable[[Delivery], Awaitable[bool]]
@@ -81,7 +83,13 @@ class PullConsumer:
     """
 
     def __init__(
-        self, bus: Bus, stream: str, consumer: str, handler: Handler, slots: int, sharer: Callable[[str], str] = lambda _: ""
+        self,
+        bus: Bus,
+        stream: str,
+        consumer: str,
+        handler: Handler,
+        slots: int,
+        sharer: Callable[[str], str] = lambda _: "",
     ) -> None:
         self._bus = bus
         self._handler = handler
@@ -146,7 +154,11 @@ class PullConsumer:
         if want <= 0 or self._stopping:
             return
         self._requested += want
-        body = {"batch": want, "expires": int(_PULL_EXPIRES_S * _NS_PER_S), "idle_heartbeat": int(_IDLE_HEARTBEAT_S * _NS_PER_S)}
+        body = {
+            "batch": want,
+            "expires": int(_PULL_EXPIRES_S * _NS_PER_S),
+            "idle_heartbeat": int(_IDLE_HEARTBEAT_S * _NS_PER_S),
+        }
         try:
             await self._bus.nc.publish(self._api, orjson.dumps(body), reply=f"{self._inbox}.{self._epoch}")
         except (NatsError, ConnectionError, OSError):

@@ -22,7 +22,8 @@ _MIB_BYTES = 1 << 20
 _DEDUP_NS = 120 * _NS_PER_S
 _MAX_CALL_CONSUMERS = 1000
 
-# Named although they are the server's defaults: nothing may expire or be dropped under a run, so another value is an error.
+# Named although they are the server's defaults: nothing may expire or be dropped under a run, so another value is an
+# error.
 _UNBOUNDED = {"max_age": 0, "max_msgs": -1, "max_bytes": -1}
 _QUEUE = {
     **_UNBOUNDED,
@@ -88,7 +89,8 @@ STREAMS: tuple[dict[str, Any], ...] = (
         "allow_msg_ttl": True,
         "deny_delete": True,
         "max_consumers": 16,
-        # Listeners get the copy that exists only once it is stored: subscribers of the stream's own subjects also see refused writes.
+        # Listeners get the copy that exists only once it is stored: subscribers of the stream's own subjects also see
+        # refused writes.
         "republish": {"src": subjects.ALL_OF_RUNS, "dest": subjects.LIVE_OF_RUNS},
     },
     {**_QUEUE, "name": subjects.CALLS, "subjects": [subjects.ALL_CALLS], "max_consumers": _MAX_CALL_CONSUMERS},

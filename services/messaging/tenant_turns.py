@@ -151,6 +151,8 @@ class Turn:
         if self._ending is not None:
             self._ending.cancel()
         if parts:
-            self._ending = asyncio.get_running_loop().call_later(seconds / _TIMER_PARTS, self._end_in, seconds, parts - 1)
+            self._ending = asyncio.get_running_loop().call_later(
+                seconds / _TIMER_PARTS, self._end_in, seconds, parts - 1
+            )
         else:
             self.end()

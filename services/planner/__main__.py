@@ -66,7 +66,9 @@ def build_planner(
         max_provider_failures=settings.max_provider_failures,
         max_characters=settings.max_context_tokens * CHARACTERS_PER_TOKEN,
     )
-    return Planner(bus, model_requests, rules, cached_runs=settings.planner_cached_runs, chunk_ttl_s=settings.chunk_ttl_s)
+    return Planner(
+        bus, model_requests, rules, cached_runs=settings.planner_cached_runs, chunk_ttl_s=settings.chunk_ttl_s
+    )
 
 
 def _defaults(settings: PlannerSettings, default_model: str, vision_support: vision.VisionSupport) -> Defaults:
@@ -82,10 +84,14 @@ def _defaults(settings: PlannerSettings, default_model: str, vision_support: vis
     )
 
 
-def profiles_of(settings: PlannerSettings, default_model: str, vision_support: vision.VisionSupport) -> list[ModelProfile]:
+def profiles_of(
+    settings: PlannerSettings, default_model: str, vision_support: vision.VisionSupport
+) -> list[ModelProfile]:
     """Describe all models that runs may use, for the gateway."""
     agents = load_agents(settings.agents_file)
-    return vision.profiles(vision_support, agents, default_model, named_models(agents, _defaults(settings, default_model, vision_support)))
+    return vision.profiles(
+        vision_support, agents, default_model, named_models(agents, _defaults(settings, default_model, vision_support))
+    )
 
 
 def vision_support_of(settings: PlannerSettings, known: Callable[[str], bool]) -> vision.VisionSupport:
@@ -94,7 +100,10 @@ def vision_support_of(settings: PlannerSettings, known: Callable[[str], bool]) -
 
 
 def pullers(bus: Bus, planner: Planner, settings: PlannerSettings) -> list[PullConsumer]:
-    """Who hears what. Each consumer has slots of its own, so that people never wait behind a model; tenants share the slots of each."""
+    """Who hears what.
+
+    Each consumer has slots of its own, so that people never wait behind a model; tenants share the slots of each.
+    """
     return [
         PullConsumer(bus, stream, consumer, planner.on_message, slots, subjects.tenant_of)
         for stream, consumer, slots in (
@@ -111,7 +120,9 @@ async def work(bus: Bus, _broker: Broker, _health: Health) -> AsyncIterator[None
     settings = PlannerSettings()
     key = settings.model_api_key
     limits = Limits(reply=settings.model_reply_bytes)
-    litellm = LiteLLMModel(api_base=settings.model_api_base, api_key=key.get_secret_value() if key else None, limits=limits)
+    litellm = LiteLLMModel(
+        api_base=settings.model_api_base, api_key=key.get_secret_value() if key else None, limits=limits
+    )
     chosen = await find_model(settings.model, os.environ)
     logger.info("model_chosen", model=chosen.model, because=chosen.because)
     await litellm.warm()

@@ -1,4 +1,7 @@
-"""The agents file: names, prompts, tools, models and limits of agents. Read at start; an error names entry and field."""
+"""The agents file: names, prompts, tools, models and limits of agents.
+
+Read at start; an error names entry and field.
+"""
 
 import tomllib
 from collections.abc import Mapping
@@ -29,18 +32,30 @@ class Agent(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    system_prompt: str = Field(default="", max_length=200_000, description="the caller's guidance, a section of the prompt of its own")
+    system_prompt: str = Field(
+        default="", max_length=200_000, description="the caller's guidance, a section of the prompt of its own"
+    )
     skills: list[str] = Field(default_factory=list, description="short instructions, each shown under the guidance")
     tools: list[ToolName] | None = Field(default=None, description="names of the tools that it may use; None: all")
     strategy: Literal["react"] = "react"
     model: ModelName | None = None
-    fallbacks: list[ModelName] | None = Field(default=None, description="asked in this order when the model fails; None: the deployment's")
-    models: list[ModelName] = Field(default_factory=list, description="main models among which a triage chooses; empty: `model` alone")
+    fallbacks: list[ModelName] | None = Field(
+        default=None, description="asked in this order when the model fails; None: the deployment's"
+    )
+    models: list[ModelName] = Field(
+        default_factory=list, description="main models among which a triage chooses; empty: `model` alone"
+    )
     reasoning_effort: Literal["low", "medium", "high", "auto"] | None = None
     reflection: Reflection | None = None
-    action_format: ActionFormat | None = Field(default=None, description="in which the model is asked for actions; None: the deployment's")
-    action_transport: ActionTransport | None = Field(default=None, description="actions as JSON or as native tool calls; None: see before")
-    vision: VisionMode | None = Field(default=None, description="images for a model that takes none; the request's own wins")
+    action_format: ActionFormat | None = Field(
+        default=None, description="in which the model is asked for actions; None: the deployment's"
+    )
+    action_transport: ActionTransport | None = Field(
+        default=None, description="actions as JSON or as native tool calls; None: see before"
+    )
+    vision: VisionMode | None = Field(
+        default=None, description="images for a model that takes none; the request's own wins"
+    )
     vision_context: VisionContextPolicy | None = Field(
         default=None, description="images of tools that the model is shown; None: see before"
     )
@@ -58,10 +73,13 @@ _AGENTS: TypeAdapter[dict[str, Agent]] = TypeAdapter(dict[AgentName, Agent])
 
 
 def load_agents(file: Path | None = None) -> dict[str, Agent]:
-    """Read the agents of a TOML or JSON file (by its suffix): a table per agent, by name. Without a file there is `default` alone.
+    """Read the agents of a TOML or JSON file (by its suffix): a table per agent, by name.
+
+    Without a file there is `default` alone.
 
     Raises:
-        InvalidAgents: the file is missing, is no TOML or JSON, or has an entry that is wrong; all faults are in the message.
+        InvalidAgents: the file is missing, is no TOML or JSON, or has an entry that is wrong; all faults are in the
+            message.
     """
     if file is None:
         return {DEFAULT_AGENT: Agent()}

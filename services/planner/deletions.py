@@ -131,14 +131,18 @@ class Deletions:
     async def _cancel(self, tenant: str, run: str) -> None:
         """Publish a cancel of the run. Its message id makes repetitions harmless."""
         message = CancelRequested(reason="deleted").model_dump_json().encode()
-        await self._bus.publish(subjects.control(tenant, run, "cancel"), message, {"Nats-Msg-Id": f"{run}-cancel-to-delete"})
+        await self._bus.publish(
+            subjects.control(tenant, run, "cancel"), message, {"Nats-Msg-Id": f"{run}-cancel-to-delete"}
+        )
 
     async def _purge_all(self, due: _Due) -> None:
         tenant, run, requested_at = due.tenant, due.run, due.deletion.requested_at
         log, fact = subjects.log(tenant, run), Record(events=[Deleted()])
         last = await self._bus.last(subjects.RUNS, log, 2)
         if last is None or (last.headers or {}).get(EVENTS_HEADER) != fact.types():
-            await self._bus.publish(log, fact.model_dump_json().encode(), {EVENTS_HEADER: fact.types(), "Nats-Msg-Id": f"{run}-deleted"})
+            await self._bus.publish(
+                log, fact.model_dump_json().encode(), {EVENTS_HEADER: fact.types(), "Nats-Msg-Id": f"{run}-deleted"}
+            )
         await self._purge(subjects.RUNS, log, keep=1)
         for stream, pattern in subjects.everything_of(tenant, run):
             await self._purge(stream, pattern)

@@ -1,8 +1,8 @@
 """Finds messages that a stream holds but its consumer never delivers again, and handles them.
 
-After a full disk, or a crash of nats-server, a consumer may count a message as acknowledged that is still in its stream.
-The message is below the consumer's acknowledgement floor, so it is never delivered again. These messages are called
-forgotten here. An accepted run must end nevertheless.
+After a full disk, or a crash of nats-server, a consumer may count a message as acknowledged that is still in its
+stream. The message is below the consumer's acknowledgement floor, so it is never delivered again. These messages are
+called forgotten here. An accepted run must end nevertheless.
 
 Rule 1: a message is forgotten if two checks find it below the floor. One that is just being acknowledged is gone at the
 second check.

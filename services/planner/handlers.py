@@ -31,7 +31,9 @@ logger = structlog.get_logger(__name__)
 class Planner:
     """Handles the messages of all runs, over one bus."""
 
-    def __init__(self, bus: Bus, model_requests: ModelRequests, rules: Rules, *, cached_runs: int, chunk_ttl_s: int) -> None:
+    def __init__(
+        self, bus: Bus, model_requests: ModelRequests, rules: Rules, *, cached_runs: int, chunk_ttl_s: int
+    ) -> None:
         self._bus = bus
         self._model_requests = model_requests
         self._rules = rules
@@ -41,7 +43,10 @@ class Planner:
         self._places = CallPlaces(bus)
 
     async def on_message(self, delivery: Delivery) -> bool:
-        """Handle a request, an inbox message or a control message. True: acknowledge it; False: another handling owns it."""
+        """Handle a request, an inbox message or a control message.
+
+        True: acknowledge it; False: another handling owns it.
+        """
         try:
             address = subjects.parse(delivery.subject)
             where = Address(address.tenant, address.run)
@@ -58,7 +63,9 @@ class Planner:
     async def _begin(self, delivery: Delivery, where: Address, turn: Turn) -> bool:
         # Counted before parsing, since parsing may be what crashes the process.
         if await handlings.begin(self._bus, delivery) > self._bus.settings.max_deliveries:
-            await dead_letters.dead_letter(self._bus, delivery, "its handling was begun too often and never came to an end")
+            await dead_letters.dead_letter(
+                self._bus, delivery, "its handling was begun too often and never came to an end"
+            )
             return await self._handle(where, Handling(delivery.owner, "poisoned", new_id(), now()), turn)
         try:
             handling = self._read(delivery, where)
@@ -74,7 +81,9 @@ class Planner:
             request = RunRequested.model_validate_json(delivery.data)
             handling.request, handling.context = request, request.tool_context
             if (request.tenant, request.run_id) != (where.tenant, where.run):
-                raise InvalidName(f"the request is for run {request.run_id[:40]!r} of {request.tenant[:40]!r}, which is not its subject's")
+                raise InvalidName(
+                    f"the request is for run {request.run_id[:40]!r} of {request.tenant[:40]!r}, which is not its subject's"
+                )
             handling.started, handling.refusal = self._model_requests.open(request)
             handling.waited = not self._model_requests.lacks_tools(request)
             return handling
@@ -91,7 +100,17 @@ class Planner:
         return handling
 
     async def _handle(self, where: Address, handling: Handling, turn: Turn) -> bool:
-        effects = Effects(self._bus, self._logs, self._model_requests, self._rules, self._chunk_ttl_s, where, handling, turn, self._places)
+        effects = Effects(
+            self._bus,
+            self._logs,
+            self._model_requests,
+            self._rules,
+            self._chunk_ttl_s,
+            where,
+            handling,
+            turn,
+            self._places,
+        )
         if handling.finished is not None:
             self._places.give_back(where.tenant, handling.finished.tool)
         fresh, redacted = True, False
@@ -101,8 +120,16 @@ class Planner:
                 async with lock:
                     run = await self._logs.load(where, fresh=fresh)
                     if handling.finished is not None and run.started is not None and not redacted:
-                        handling.finished, redacted = await self._model_requests.redacted(run.started, handling.finished), True
-                    if run.started is not None and run.step is not None and run.step.join is not None and not run.concluded:
+                        handling.finished, redacted = (
+                            await self._model_requests.redacted(run.started, handling.finished),
+                            True,
+                        )
+                    if (
+                        run.started is not None
+                        and run.step is not None
+                        and run.step.join is not None
+                        and not run.concluded
+                    ):
                         handling.specs = await self._model_requests.specs(run.started)
                     command = advance(run, handling, self._rules)
                     if isinstance(command, Append):

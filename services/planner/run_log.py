@@ -35,7 +35,10 @@ FENCE_HEADER = "Nats-Expected-Last-Subject-Sequence"
 
 @dataclass(slots=True)
 class _Lock:
-    """Serialises the handlings of one run in this process. Held over load, advance and append, never over a model call."""
+    """Serialises the handlings of one run in this process.
+
+    Held over load, advance and append, never over a model call.
+    """
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     users: int = 0
@@ -70,7 +73,9 @@ class RunLogs:
             run, fresh = Run(), True
         if fresh:
             await self._take_in(
-                where, run, await (await self._bus.reader(subjects.RUNS)).read(subjects.log(where.tenant, where.run), run.seq + 1)
+                where,
+                run,
+                await (await self._bus.reader(subjects.RUNS)).read(subjects.log(where.tenant, where.run), run.seq + 1),
             )
         self._runs[where] = run
         self._runs.move_to_end(where)
@@ -97,7 +102,9 @@ class RunLogs:
         subject = subjects.log(where.tenant, where.run)
         headers = {EVENTS_HEADER: record.types()}
         try:
-            sequence, later = await guarded_write.append(self._bus, subjects.RUNS, subject, data, record.id, after=run.seq, headers=headers)
+            sequence, later = await guarded_write.append(
+                self._bus, subjects.RUNS, subject, data, record.id, after=run.seq, headers=headers
+            )
         except Moved as moved:
             if not moved.tail:
                 # The log was purged meanwhile, so the cached run is invalid.
@@ -173,7 +180,11 @@ def _text_shown(turn: int, stored: list[bytes]) -> str:
     chunks = []
     for data in stored:
         if CHUNK_TYPE in data:
-            chunks += [event for event in Record.model_validate_json(data).events if isinstance(event, Chunk) and event.action_seq == turn]
+            chunks += [
+                event
+                for event in Record.model_validate_json(data).events
+                if isinstance(event, Chunk) and event.action_seq == turn
+            ]
     last = max((chunk.attempt for chunk in chunks), default=0)
     return "".join(chunk.text for chunk in chunks if chunk.attempt == last)
 

@@ -16,33 +16,58 @@ from .agents import ModelName
 class PlannerSettings(BusSettings):
     """What a deployment sets for all its runs."""
 
-    model: str | None = Field(default=None, description="LiteLLM's name of the model; none: found, or the embedded demo model")
+    model: str | None = Field(
+        default=None, description="LiteLLM's name of the model; none: found, or the embedded demo model"
+    )
     models: Annotated[list[ModelName], NoDecode] = Field(
         default_factory=list,
         description="further models that requests may name, separated by commas or as JSON; `*`: any, which lets every caller choose the "
         "price, and send prompts to any address that the planner reaches",
     )
-    model_api_base: str | None = Field(default=None, description="of a server that speaks OpenAI's protocol, for models `openai/…`")
-    model_api_key: SecretStr | None = Field(default=None, description="of that server; providers' keys are read from their own variables")
+    model_api_base: str | None = Field(
+        default=None, description="of a server that speaks OpenAI's protocol, for models `openai/…`"
+    )
+    model_api_key: SecretStr | None = Field(
+        default=None, description="of that server; providers' keys are read from their own variables"
+    )
     fallback_models: list[str] = Field(default_factory=list)
     reasoning_effort: Literal["low", "medium", "high", "auto"] | None = None
-    triage_model: str | None = Field(default=None, description="picks the effort where it is `auto`; none: the run's own model")
-    use_native_reasoning: bool = Field(default=True, description="false: native reasoning is neither asked for nor shown")
-    action_format: Literal["auto", "unified", "legacy"] = Field(default="auto", description="in which the model is asked for its actions")
-    action_transport: Literal["json", "tools"] = Field(default="json", description="actions as JSON in the reply, or as native tool calls")
-    vision: VisionMode = Field(
-        default="strict", description="images for a model that takes none: the run is refused, or goes on without; agents and requests win"
+    triage_model: str | None = Field(
+        default=None, description="picks the effort where it is `auto`; none: the run's own model"
     )
-    model_vision: dict[str, bool] = Field(default_factory=dict, description="whether a model takes images; others: LiteLLM's table")
-    vision_context: VisionContextPolicy | None = Field(default=None, description="images of tools that models are shown; none: no such")
+    use_native_reasoning: bool = Field(
+        default=True, description="false: native reasoning is neither asked for nor shown"
+    )
+    action_format: Literal["auto", "unified", "legacy"] = Field(
+        default="auto", description="in which the model is asked for its actions"
+    )
+    action_transport: Literal["json", "tools"] = Field(
+        default="json", description="actions as JSON in the reply, or as native tool calls"
+    )
+    vision: VisionMode = Field(
+        default="strict",
+        description="images for a model that takes none: the run is refused, or goes on without; agents and requests win",
+    )
+    model_vision: dict[str, bool] = Field(
+        default_factory=dict, description="whether a model takes images; others: LiteLLM's table"
+    )
+    vision_context: VisionContextPolicy | None = Field(
+        default=None, description="images of tools that models are shown; none: no such"
+    )
     agents_file: Path | None = None
     model_idle_s: float = Field(default=120, gt=0, description="longest silence of a model")
     model_total_s: float = Field(default=900, gt=0, description="longest reply of a model")
-    model_reply_bytes: int = Field(default=8 << 20, ge=64 << 10, description="of one reply as a provider sends it; more ends it")
+    model_reply_bytes: int = Field(
+        default=8 << 20, ge=64 << 10, description="of one reply as a provider sends it; more ends it"
+    )
     max_repairs: int = Field(default=2, ge=0)
     max_provider_failures: int = Field(default=2, ge=0)
-    max_context_tokens: int = Field(default=100_000, ge=1000, description="of a conversation, estimated, before older lines are shortened")
-    planner_slots: int = Field(default=2048, ge=1, description="messages of running runs in work at once; one tenant alone gets half")
+    max_context_tokens: int = Field(
+        default=100_000, ge=1000, description="of a conversation, estimated, before older lines are shortened"
+    )
+    planner_slots: int = Field(
+        default=2048, ge=1, description="messages of running runs in work at once; one tenant alone gets half"
+    )
     planner_request_slots: int = Field(
         default=2048, ge=1, description="new runs in work at once; half of it should be more than RUNWIRE_MAX_OPEN_RUNS"
     )
@@ -56,4 +81,8 @@ class PlannerSettings(BusSettings):
     def _separated(cls, value: object) -> object:
         if not isinstance(value, str):
             return value
-        return orjson.loads(value) if value.lstrip().startswith("[") else [name.strip() for name in value.split(",") if name.strip()]
+        return (
+            orjson.loads(value)
+            if value.lstrip().startswith("[")
+            else [name.strip() for name in value.split(",") if name.strip()]
+        )

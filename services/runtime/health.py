@@ -25,7 +25,8 @@ class Health:
     started: bool = False
     checks: dict[str, Callable[[], str | None]] = field(default_factory=dict)
     watchdog: Watchdog | None = None
-    """Watches the event loop from the start of the work to its end; None where the loop is not the service's own, as in tests."""
+    """Watches the event loop from the start of the work to its end; None where the loop is not the service's own, as in
+    tests."""
     on_stop: list[Callable[[], None]] = field(default_factory=list)
     """Called when the service is told to stop, before it waits for the requests that are open."""
 
@@ -49,7 +50,9 @@ class Health:
     async def readyz(self, _scope: Scope, _receive: Receive, send: Send) -> None:
         """ASGI: 200 when work can be taken, else 503 with the reasons."""
         problems = self.problems()
-        await _respond(send, 503 if problems else 200, {"status": "not ready" if problems else "ready", "problems": problems})
+        await _respond(
+            send, 503 if problems else 200, {"status": "not ready" if problems else "ready", "problems": problems}
+        )
 
 
 async def _respond(send: Send, status: int, body: dict[str, object]) -> None:

@@ -28,7 +28,9 @@ AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 class HttpServer(uvicorn.Server):
     """One listening socket for a service and its HTTP application."""
 
-    def __init__(self, link: Link, health: Health, work: Work, http: AsgiApp, *, host: str, port: int, connections: Any = "h11") -> None:
+    def __init__(
+        self, link: Link, health: Health, work: Work, http: AsgiApp, *, host: str, port: int, connections: Any = "h11"
+    ) -> None:
         """Compose the service around `work`; nothing connects or listens before `serve`.
 
         `connections`: uvicorn's protocol for a connection, or a factory of one.

@@ -9,7 +9,17 @@ import structlog
 
 from .settings import BusSettings
 
-_QUIET = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "openai", "httpx", "httpcore", "urllib3", "faststream", "uvicorn.access")
+_QUIET = (
+    "LiteLLM",
+    "LiteLLM Router",
+    "LiteLLM Proxy",
+    "openai",
+    "httpx",
+    "httpcore",
+    "urllib3",
+    "faststream",
+    "uvicorn.access",
+)
 """Loggers that print prompts, image bytes or every request below WARNING.
 
 They stay at WARNING, whatever our own level is.
@@ -37,7 +47,9 @@ class Harmless:
 def configure_logging(service: str, settings: BusSettings) -> None:
     """Send structlog and the standard library's loggers to stderr at the chosen level."""
     level = getattr(logging, settings.log_level.upper())
-    renderer = structlog.dev.ConsoleRenderer() if settings.log_format == "console" else structlog.processors.JSONRenderer()
+    renderer = (
+        structlog.dev.ConsoleRenderer() if settings.log_format == "console" else structlog.processors.JSONRenderer()
+    )
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -51,6 +63,8 @@ def configure_logging(service: str, settings: BusSettings) -> None:
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(service=service)
-    logging.basicConfig(level=max(level, logging.WARNING), stream=sys.stderr, format="%(name)s: %(message)s", force=True)
+    logging.basicConfig(
+        level=max(level, logging.WARNING), stream=sys.stderr, format="%(name)s: %(message)s", force=True
+    )
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)

@@ -130,7 +130,10 @@ def _open_many_files() -> None:
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
     """Let SIGTERM and SIGINT end the process at once: uvicorn only notes them during start-up, and nothing has started yet."""
-    loop, kept = asyncio.get_running_loop(), {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    loop, kept = (
+        asyncio.get_running_loop(),
+        {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)},
+    )
     for number in kept:
         loop.add_signal_handler(number, _end)
     try:

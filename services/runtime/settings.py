@@ -18,17 +18,29 @@ class BusSettings(BaseSettings):
     nats_user: str | None = Field(default=None, description="with nats_password; wins over what the URL says")
     nats_password: SecretStr | None = None
     replicas: int = Field(default=1, ge=1, le=5, description="copies of every stream; 3 on a cluster")
-    ack_wait_s: float = Field(default=2.0, gt=0, description="2 on a single server, 10 on a cluster (a leader change takes 5 to 8)")
+    ack_wait_s: float = Field(
+        default=2.0, gt=0, description="2 on a single server, 10 on a cluster (a leader change takes 5 to 8)"
+    )
     health_host: str = "127.0.0.1"
-    health_port: int = Field(default=0, ge=0, le=65535, description="of /livez and /readyz; 0: the kernel chooses, see the log")
+    health_port: int = Field(
+        default=0, ge=0, le=65535, description="of /livez and /readyz; 0: the kernel chooses, see the log"
+    )
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["json", "console"] = "json"
-    graceful_timeout_s: float = Field(default=5.0, ge=0, description="for work in flight when the service is told to stop")
-    stall_exit_s: float = Field(
-        default=10.0, ge=0, description="a process ends itself when its event loop has stood still for so long; 0: never"
+    graceful_timeout_s: float = Field(
+        default=5.0, ge=0, description="for work in flight when the service is told to stop"
     )
-    artifact_direct: Literal["auto", "never"] = Field(default="auto", description="large artifacts from the S3 server, where it is reached")
-    max_deliveries: int = Field(default=20, ge=2, description="of one message that were begun, before it is kept in DEAD as poison")
+    stall_exit_s: float = Field(
+        default=10.0,
+        ge=0,
+        description="a process ends itself when its event loop has stood still for so long; 0: never",
+    )
+    artifact_direct: Literal["auto", "never"] = Field(
+        default="auto", description="large artifacts from the S3 server, where it is reached"
+    )
+    max_deliveries: int = Field(
+        default=20, ge=2, description="of one message that were begun, before it is kept in DEAD as poison"
+    )
 
     @model_validator(mode="after")
     def _login_is_whole(self) -> Self:
@@ -50,7 +62,10 @@ def read_settings(kind: type[Settings]) -> Settings:
     try:
         return kind()
     except ValidationError as error:
-        faults = [f"{_variable(fault['loc'])}: {fault['msg']}" for fault in error.errors(include_input=False, include_url=False)]
+        faults = [
+            f"{_variable(fault['loc'])}: {fault['msg']}"
+            for fault in error.errors(include_input=False, include_url=False)
+        ]
     except SettingsError as error:
         field = _FIELD.search(str(error))
         faults = [

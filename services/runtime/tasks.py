@@ -43,7 +43,12 @@ class Tasks:
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         reason = "it came to an end" if error is None else type(error).__name__
         self._dead[task.get_name()] = reason
-        logger.error("background_task_died", task=task.get_name(), error=reason, places=places(error) if error is not None else [])
+        logger.error(
+            "background_task_died",
+            task=task.get_name(),
+            error=reason,
+            places=places(error) if error is not None else [],
+        )
 
 
 async def cancelled(*tasks: asyncio.Task[None] | None) -> None:

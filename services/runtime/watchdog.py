@@ -52,7 +52,8 @@ class Watchdog:
         """Watch the running loop from a separate thread."""
         self._loop, self._thread_id = asyncio.get_running_loop(), threading.get_ident()
         if self._exit_s:
-            # Without Python's help: says where the process is, then lets the signal do what it does by default, which is to end it.
+            # Without Python's help: says where the process is, then lets the signal do what it does by default, which
+            # is to end it.
             faulthandler.register(signal.SIGVTALRM, all_threads=False, chain=True)
         self._turn()
         work = contextvars.copy_context().run
@@ -86,7 +87,9 @@ class Watchdog:
             turns = self._turns
             if standing.is_worth_a_line:
                 if at >= quiet_until:
-                    logger.warning("event_loop_blocked", ms=round(standing.seconds * 1000), by=standing.stack, unsaid=unsaid)
+                    logger.warning(
+                        "event_loop_blocked", ms=round(standing.seconds * 1000), by=standing.stack, unsaid=unsaid
+                    )
                     quiet_until, unsaid = at + _QUIET_S, 0
                 else:
                     unsaid += 1
@@ -101,8 +104,18 @@ class Watchdog:
         if standing.seconds > STUCK_S and not standing.was_told:
             standing.was_told = True
             logger.error("event_loop_stuck", seconds=round(standing.seconds, 1), by=standing.stack)
-        if self._exit_s and standing.seconds > self._exit_s and standing.steady_ticks >= _STEADY_TICKS and not self._stopped.is_set():
-            logger.critical("process_ended", because="its event loop stands still", seconds=round(standing.seconds, 1), by=standing.stack)
+        if (
+            self._exit_s
+            and standing.seconds > self._exit_s
+            and standing.steady_ticks >= _STEADY_TICKS
+            and not self._stopped.is_set()
+        ):
+            logger.critical(
+                "process_ended",
+                because="its event loop stands still",
+                seconds=round(standing.seconds, 1),
+                by=standing.stack,
+            )
             sys.stderr.flush()
             os._exit(EXIT_CODE)
 

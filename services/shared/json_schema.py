@@ -26,7 +26,8 @@ _MAX_COUNTED_PAIRS = 50_000
 _MAX_EXPLAINED_PAIRS = 20_000
 """The same limit for explaining why a value does not fit."""
 _MAX_LISTED_STEPS = 20_000
-"""Steps of a check up to which all faults are listed: the checker builds the complete list before it returns the first."""
+"""Steps of a check up to which all faults are listed: the checker builds the complete list before it returns the
+first."""
 _MAX_ALTERNATIVE_STEPS = 2_000
 """Steps inside alternatives that an explanation may describe."""
 _NO_DETAILS = "the value does not fit, and it or the schema is too large to say in which way"
@@ -44,7 +45,9 @@ class _Checker:
         check_text(len(text), schema)
         self._graph: Graph = read_graph(schema)
         self._size = size_of(self._graph)
-        self._validator = jsonschema_rs.Draft202012Validator(schema, retriever=_refuse, validate_formats=False, mask=mask)
+        self._validator = jsonschema_rs.Draft202012Validator(
+            schema, retriever=_refuse, validate_formats=False, mask=mask
+        )
 
     def complaints(self, value: Any) -> list[str]:
         size = wire_size(value)
@@ -55,7 +58,11 @@ class _Checker:
     def _explained(self, value: Any, size: int) -> list[str]:
         """Describe why a value does not fit, as far as that costs no more than the check."""
         try:
-            work = work_of(self._graph, value, _MAX_EXPLAINED_PAIRS) if self._size.expanded * size > _MAX_ALTERNATIVE_STEPS else Work(0)
+            work = (
+                work_of(self._graph, value, _MAX_EXPLAINED_PAIRS)
+                if self._size.expanded * size > _MAX_ALTERNATIVE_STEPS
+                else Work(0)
+            )
         except TooMuchWork:
             return [_NO_DETAILS]
         if work.steps <= _MAX_LISTED_STEPS and work.alternatives <= _MAX_ALTERNATIVE_STEPS:
@@ -108,5 +115,9 @@ def complaints(value: Any, schema: dict[str, Any], *, masked: bool = False) -> l
 
 def _sentence(error: Any) -> str:
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path).lstrip(".")
-    message = error.message if len(error.message) <= _MAX_MESSAGE_CHARACTERS else error.message[:_MAX_MESSAGE_CHARACTERS] + "…"
+    message = (
+        error.message
+        if len(error.message) <= _MAX_MESSAGE_CHARACTERS
+        else error.message[:_MAX_MESSAGE_CHARACTERS] + "…"
+    )
     return f"{path}: {message}" if path else message

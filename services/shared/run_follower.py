@@ -83,13 +83,19 @@ class RunFollower:
                 for record in found:
                     yield record
                 quiet_s = 0.0 if found else quiet_s + self._pause_s
-                self._pause_s = _FIRST_CHECK_S if found else min(2 * self._pause_s, _MAX_CHECK_S, max(idle_s - quiet_s, _FIRST_CHECK_S))
+                self._pause_s = (
+                    _FIRST_CHECK_S
+                    if found
+                    else min(2 * self._pause_s, _MAX_CHECK_S, max(idle_s - quiet_s, _FIRST_CHECK_S))
+                )
                 if quiet_s >= idle_s:
                     quiet_s = 0.0
                     yield None
         finally:
             self._bus.on_reconnect.remove(self._on_reconnect)
-            with suppress(NatsError, ConnectionError, OSError):  # Disconnected: the subscription is gone with the connection.
+            with suppress(
+                NatsError, ConnectionError, OSError
+            ):  # Disconnected: the subscription is gone with the connection.
                 await subscription.unsubscribe()
 
     async def _on_message(self, message: Msg) -> None:
@@ -139,7 +145,9 @@ class RunFollower:
         """
         found: dict[int, _Found] = {}
         known_to: list[int] = []
-        for kind, (part, is_whole) in zip(_KINDS, await asyncio.gather(*(self._page(kind) for kind in _KINDS)), strict=True):
+        for kind, (part, is_whole) in zip(
+            _KINDS, await asyncio.gather(*(self._page(kind) for kind in _KINDS)), strict=True
+        ):
             found |= part
             if not is_whole:
                 known_to.append(self._newest(part, kind))
@@ -147,7 +155,8 @@ class RunFollower:
             self._stale = True
             return self._pass([found[sequence] for sequence in sorted(found) if sequence <= min(known_to)])
         if upto is None:
-            # What was stored before the slower of the two reads has arrived live by now; without it the merge could be out of order.
+            # What was stored before the slower of the two reads has arrived live by now; without it the merge could be
+            # out of order.
             await self._bus.barrier()
             self._merge(found)
             if any(each[3] for each in found.values()):
@@ -205,7 +214,9 @@ class RunFollower:
 
 
 def _found(kind: Kind, messages: list[Msg]) -> dict[int, _Found]:
-    return {sequence_of(each): (sequence_of(each), kind, each.data, _is_terminal(each.headers or {})) for each in messages}
+    return {
+        sequence_of(each): (sequence_of(each), kind, each.data, _is_terminal(each.headers or {})) for each in messages
+    }
 
 
 def _place(message: Msg) -> tuple[int, int] | None:

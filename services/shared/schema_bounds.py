@@ -56,9 +56,13 @@ def size_of(graph: Graph) -> Size:
     if len(graph.patterns) > MAX_PATTERNS:
         raise InvalidSchema(f"it has {len(graph.patterns)} regular expressions, and at most {MAX_PATTERNS} are taken")
     if (longest := max(map(len, graph.patterns), default=0)) > MAX_PATTERN_CHARACTERS:
-        raise InvalidSchema(f"a regular expression has {longest:,} characters, and at most {MAX_PATTERN_CHARACTERS:,} are taken")
+        raise InvalidSchema(
+            f"a regular expression has {longest:,} characters, and at most {MAX_PATTERN_CHARACTERS:,} are taken"
+        )
     if sum(map(places_of, graph.patterns)) > MAX_PATTERN_PLACES:
-        raise InvalidSchema(f"its regular expressions repeat more than {MAX_PATTERN_PLACES:,} places; use smaller counts")
+        raise InvalidSchema(
+            f"its regular expressions repeat more than {MAX_PATTERN_PLACES:,} places; use smaller counts"
+        )
     components = _components(graph)
     expanded: dict[Subschema, int] = {}
     for component in components:  # Those come first to which others lead.
@@ -167,7 +171,8 @@ class Work(NamedTuple):
 
     steps: int
     alternatives: int = 0
-    """Of the steps, those inside anyOf and oneOf: where no member fits, the complaint describes all that was found inside them."""
+    """Of the steps, those inside anyOf and oneOf: where no member fits, the complaint describes all that was found
+    inside them."""
     worst: int = 0
     """The most of them at one place of the value."""
 
@@ -198,7 +203,9 @@ class _Counter:
         if node.revisits:
             steps *= 1 + (len(value) if isinstance(value, Mapping | list) else 1)
         alternatives = inside + sum(each.alternatives for each in others)
-        found = self._known[pair] = Work(steps, alternatives, max(inside, max((each.worst for each in others), default=0)))
+        found = self._known[pair] = Work(
+            steps, alternatives, max(inside, max((each.worst for each in others), default=0))
+        )
         return found
 
 

@@ -137,7 +137,9 @@ class _Reader:
             node.same += self._one(schema, keyword)
         node.same += [self.node(self._resolved(schema[keyword])) for keyword in _REFERENCES if keyword in schema]
         for keyword in ("dependentSchemas", "dependencies"):
-            node.dependent |= {key: part for key, part in self._mapped(schema, keyword).items() if key not in node.dependent}
+            node.dependent |= {
+                key: part for key, part in self._mapped(schema, keyword).items() if key not in node.dependent
+            }
 
     def _read_object(self, node: Subschema, schema: Mapping[str, Any]) -> None:
         node.properties = self._mapped(schema, "properties")
@@ -162,7 +164,11 @@ class _Reader:
 
     def _mapped(self, schema: Mapping[str, Any], keyword: str) -> dict[str, Subschema]:
         parts = schema.get(keyword)
-        return {key: self.node(part) for key, part in parts.items() if not isinstance(part, list)} if isinstance(parts, Mapping) else {}
+        return (
+            {key: self.node(part) for key, part in parts.items() if not isinstance(part, list)}
+            if isinstance(parts, Mapping)
+            else {}
+        )
 
     def _resolved(self, reference: Any) -> Any:
         name = str(reference)[:_SHOWN_CHARACTERS]
@@ -185,7 +191,12 @@ class _Reader:
             key = step.replace("~1", "/").replace("~0", "~")
             if isinstance(place, Mapping):
                 place = place.get(key)
-            elif isinstance(place, list) and key.isdecimal() and len(key) < len(str(len(place))) + 1 and int(key) < len(place):
+            elif (
+                isinstance(place, list)
+                and key.isdecimal()
+                and len(key) < len(str(len(place))) + 1
+                and int(key) < len(place)
+            ):
                 place = place[int(key)]
             else:
                 return None
@@ -198,7 +209,10 @@ class _Reader:
             while todo:
                 place = todo.pop()
                 for keyword in _ANCHORS if isinstance(place, Mapping) else ():
-                    if isinstance(anchor := place.get(keyword), str) and self._anchors.setdefault(anchor, place) is not place:
+                    if (
+                        isinstance(anchor := place.get(keyword), str)
+                        and self._anchors.setdefault(anchor, place) is not place
+                    ):
                         raise InvalidSchema(f"the anchor {anchor[:_SHOWN_CHARACTERS]!r} stands in two places")
                 todo.extend(place.values() if isinstance(place, Mapping) else place if isinstance(place, list) else ())
         return self._anchors.get(name)

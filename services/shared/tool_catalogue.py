@@ -3,8 +3,8 @@
 Rule 1: a key `tool.<name>` lives as long as it is refreshed; `spec.<digest>` stays, since runs pin it.
 Rule 2: a live message is only a hint to read the bucket, since the server may have rejected it.
 Rule 3: shortly after a reconnect no tool is removed: tools reconnect too, and their keys may have expired meanwhile.
-Nor is one removed while NATS does not store, since no key can be refreshed then: runs that continue after a full disk keep
-their tools.
+Nor is one removed while NATS does not store, since no key can be refreshed then: runs that continue after a full disk
+keep their tools.
 Rule 4: an entry expires by its time to live, even if the server has lost the expiry, as after a kill.
 """
 

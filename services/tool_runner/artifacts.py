@@ -89,7 +89,9 @@ class CallArtifacts:
         self._limits = limits
         self._images = ToolImages(limits)
 
-    async def clean(self, call: CallRequested, artifacts: Mapping[str, Any], types: Mapping[str, str], until: float) -> Cleaned:
+    async def clean(
+        self, call: CallRequested, artifacts: Mapping[str, Any], types: Mapping[str, str], until: float
+    ) -> Cleaned:
         """Return the artifacts with cleaned images, for values and references alike. Raises what `store` raises."""
         client = self._client(call, until)
 
@@ -102,7 +104,13 @@ class CallArtifacts:
             raise _failure(call, error) from error
 
     async def store(
-        self, call: CallRequested, artifacts: Mapping[str, Any], types: Mapping[str, str], observation: Any, value: Any, until: float
+        self,
+        call: CallRequested,
+        artifacts: Mapping[str, Any],
+        types: Mapping[str, str],
+        observation: Any,
+        value: Any,
+        until: float,
     ) -> StoredResult:
         """Store the large values of a result, and return what travels in the message.
 
@@ -123,17 +131,26 @@ class CallArtifacts:
         _check(call, everything, heavy, len(refs))
         values = {path: Typed(each, types.get(path)) for path, each in everything.items()}
         if heavy:
-            refs |= await self._unless_ended(call, self._for_each(call, {path: values[path] for path in heavy}, _store, until))
+            refs |= await self._unless_ended(
+                call, self._for_each(call, {path: values[path] for path in heavy}, _store, until)
+            )
         refs |= await self._store_bytes(call, {path: each for path, each in values.items() if path not in heavy}, until)
         if refs:
             await self._announce(call, refs)
         # In the order of the result, followed by the result itself.
-        kept = {path: _as_json(refs[path]) if path in refs else _inline(everything[path]) for path in {**artifacts, **everything}}
+        kept = {
+            path: _as_json(refs[path]) if path in refs else _inline(everything[path])
+            for path in {**artifacts, **everything}
+        }
         if is_heavy:
-            observation = shortened(observation, refs.get(OBSERVATION, refs[RESULT]), self._limits.observation_shown_characters)
+            observation = shortened(
+                observation, refs.get(OBSERVATION, refs[RESULT]), self._limits.observation_shown_characters
+            )
         return StoredResult(observation, kept)
 
-    async def _store_bytes(self, call: CallRequested, values: Mapping[str, "Typed"], until: float) -> dict[str, ArtifactRef]:
+    async def _store_bytes(
+        self, call: CallRequested, values: Mapping[str, "Typed"], until: float
+    ) -> dict[str, ArtifactRef]:
         """Store values that are bytes, whatever their size, since a reference has their type.
 
         Without a store they stay inline.
@@ -142,7 +159,9 @@ class CallArtifacts:
         if not found:
             return {}
         try:
-            return await self._unless_ended(call, self._for_each(call, found, _store, min(until, time.monotonic() + _BYTES_PATIENCE_S)))
+            return await self._unless_ended(
+                call, self._for_each(call, found, _store, min(until, time.monotonic() + _BYTES_PATIENCE_S))
+            )
         except ArtifactStoreFailed as failure:
             logger.info("bytes_kept_inline", reason=str(failure))
             return {}
@@ -244,12 +263,18 @@ class CallArtifacts:
         try:
             for ref in _references(call.args):
                 if ref.artifact_id not in found:
-                    found[ref.artifact_id], size = await self._unless_ended(call, _fetched(client, call, ref.artifact_id, room))
+                    found[ref.artifact_id], size = await self._unless_ended(
+                        call, _fetched(client, call, ref.artifact_id, room)
+                    )
                     room -= size
         except ArtifactTooLarge as error:
-            raise InvalidArguments(f"the artifacts in the arguments are too large to be passed to a tool: {error.reason}") from error
+            raise InvalidArguments(
+                f"the artifacts in the arguments are too large to be passed to a tool: {error.reason}"
+            ) from error
         except ArtifactFailed as error:
-            raise ArtifactStoreFailed(f"an artifact in the arguments of {call.tool} cannot be read: {error.reason}", error) from error
+            raise ArtifactStoreFailed(
+                f"an artifact in the arguments of {call.tool} cannot be read: {error.reason}", error
+            ) from error
         args: dict[str, Any] = _resolved(call.args, found)
         if (size := wire_size(args)) > self._bus.nc.max_payload - _HEADROOM_BYTES:
             raise InvalidArguments(f"the arguments have {size} bytes, too many for a tool")
@@ -343,7 +368,9 @@ def _check(call: CallRequested, values: Mapping[str, Any], heavy: frozenset[str]
         if (size := stored_size(values[path])) > MAX_ARTIFACT_BYTES:
             what = "the result" if path == RESULT else f"`{path}` in the result"
             most = f"at most {MAX_ARTIFACT_BYTES} can be kept"
-            raise ResultTooLarge(f"{what} of {call.tool} has {size} bytes, and {most}; ask for less, or for a part of it")
+            raise ResultTooLarge(
+                f"{what} of {call.tool} has {size} bytes, and {most}; ask for less, or for a part of it"
+            )
     if (count := len(heavy) + stored) > _MAX_REFERENCES:
         raise ResultTooLarge(
             f"the result of {call.tool} holds {count} large values, and at most {_MAX_REFERENCES} can be stored; ask for fewer"
@@ -359,7 +386,9 @@ def _failure(call: CallRequested, error: Exception) -> Exception:
             f"{call.tool} has done its work, but its result is too large for a message and could not be stored", error
         )
     if isinstance(error, ArtifactFailed):
-        return ArtifactStoreFailed(f"{call.tool} has done its work, but its result could not be stored: {error.reason}", error)
+        return ArtifactStoreFailed(
+            f"{call.tool} has done its work, but its result could not be stored: {error.reason}", error
+        )
     return InvalidResult(f"what {call.tool} answered cannot be stored: {type(error).__name__}")
 
 

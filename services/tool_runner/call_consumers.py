@@ -37,7 +37,9 @@ _STOP_GRACE_S = 1.0
 class CallConsumers:
     """Pulls calls from the consumers of all tools that ever had calls, whether their instances run or not."""
 
-    def __init__(self, bus: Bus, handler: Handler, slots: int, live: Callable[[], dict[str, ToolSpec]], gone_s: float) -> None:
+    def __init__(
+        self, bus: Bus, handler: Handler, slots: int, live: Callable[[], dict[str, ToolSpec]], gone_s: float
+    ) -> None:
         self._bus = bus
         self._handler = handler
         self._slots = slots
@@ -73,7 +75,12 @@ class CallConsumers:
 
     async def open(self, spec: ToolSpec) -> None:
         """Ensure that calls of the tool are taken, with the concurrency it declares. Raises Misconfigured."""
-        config = consumer(subjects.calls_consumer(spec.name), subjects.calls_of(spec.name), self._bus.settings.ack_wait_s, spec.concurrency)
+        config = consumer(
+            subjects.calls_consumer(spec.name),
+            subjects.calls_of(spec.name),
+            self._bus.settings.ack_wait_s,
+            spec.concurrency,
+        )
         await ensure_consumer(self._bus, subjects.CALLS, config)
         await self._start_pulling(spec.name)
 
@@ -88,7 +95,9 @@ class CallConsumers:
     async def _start_pulling(self, tool: str) -> None:
         async with self._lock:
             if tool not in self._pulling:
-                pull = PullConsumer(self._bus, subjects.CALLS, subjects.calls_consumer(tool), self._handler, self._slots)
+                pull = PullConsumer(
+                    self._bus, subjects.CALLS, subjects.calls_consumer(tool), self._handler, self._slots
+                )
                 self._pulling[tool] = await pull.start()
 
     async def _start_all(self, tools: set[str]) -> None:

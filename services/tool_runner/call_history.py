@@ -80,7 +80,10 @@ async def claim(bus: Bus, delivery: Delivery, call: CallRequested) -> int | None
     subject = subjects.stream(call.tenant, call.run_id)
     intent = Record(events=[CallStarted(call_id=call.call_id, tool=call.tool)])
     await bus.publish_surely(
-        subject, intent.model_dump_json().encode(), f"{call.run_id}.{call.call_id}.started", {EVENTS_HEADER: intent.types()}
+        subject,
+        intent.model_dump_json().encode(),
+        f"{call.run_id}.{call.call_id}.started",
+        {EVENTS_HEADER: intent.types()},
     )
     reader = await bus.reader(subjects.RUNS)
     # Streams of a cluster may have different leaders, each with its own clock.
@@ -88,7 +91,9 @@ async def claim(bus: Bus, delivery: Delivery, call: CallRequested) -> int | None
     for _ in range(_REPLICA_READS):
         # A call that was requested again may be older than this message.
         for message in await (reader.messages(subject) if call.again else reader.since(subject, since)):
-            if (message.headers or {}).get(EVENTS_HEADER) == intent.types() and (found := _start(message.data, call.call_id)):
+            if (message.headers or {}).get(EVENTS_HEADER) == intent.types() and (
+                found := _start(message.data, call.call_id)
+            ):
                 return None if found.id == intent.id else found.at
         await asyncio.sleep(_RETRY_S)  # The replica lags behind.
     return intent.at

@@ -145,7 +145,9 @@ class Discovery:
                 self._changed.set()
         if content not in self._dead_lettered and len(self._dead_lettered) < _MAX_DEAD_LETTERED:
             self._dead_lettered.add(content)
-            await dead_letters.dead_letter_bytes(self._bus, "ANNOUNCED", _INFO_SUBJECT, data, str(error), f"dead-announced-{content}")
+            await dead_letters.dead_letter_bytes(
+                self._bus, "ANNOUNCED", _INFO_SUBJECT, data, str(error), f"dead-announced-{content}"
+            )
 
     def _oldest_heard(self) -> float:
         return time.monotonic() - _MISSED_ROUNDS * self._every_s
@@ -160,7 +162,9 @@ class Discovery:
         for name, several in candidates.items():
             if len({one.digest for one in several}) > 1 and name not in self._differing:
                 self._differing.add(name)
-                logger.warning("tool_specifications_differ", tool=name, versions=sorted({one.version for one in several}))
+                logger.warning(
+                    "tool_specifications_differ", tool=name, versions=sorted({one.version for one in several})
+                )
         return {name: choose(several) for name, several in candidates.items()}
 
     async def _write(self) -> None:
@@ -209,7 +213,9 @@ class Discovery:
             with contextlib.suppress(BusError, NatsError, ConnectionError, OSError):
                 await self._bus.publish(key_subject(keys.refused_key(name)), body, {"Nats-TTL": str(TTL_S)})
                 self._published_refused[name] = (reason, time.monotonic())
-        self._published_refused = {name: written for name, written in self._published_refused.items() if name in self._refused}
+        self._published_refused = {
+            name: written for name, written in self._published_refused.items() if name in self._refused
+        }
 
     async def _announce(self, name: str, announced: Announcement) -> None:
         digest, at = self._published.get(name, ("", 0.0))

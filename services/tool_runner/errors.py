@@ -43,7 +43,9 @@ class ApprovalUnavailable(CallFailed):
     code = "approval_unavailable"
 
     def __init__(self, tool: str) -> None:
-        super().__init__(f"{tool} may run only with a person's approval, and there is no way to give it yet, so it did not run.")
+        super().__init__(
+            f"{tool} may run only with a person's approval, and there is no way to give it yet, so it did not run."
+        )
 
 
 class InvalidArguments(CallFailed):

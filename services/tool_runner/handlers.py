@@ -90,14 +90,17 @@ class ToolRunner:
         if may_be_old and await call_history.is_settled(self._bus, call):
             raise AlreadySettled
         progress = CallProgress(self._bus, call, may_have_shown=may_be_old)
-        # A call that is taken over is timed from its first start. If that was not recorded, it began soon after it was sent.
+        # A call that is taken over is timed from its first start. If that was not recorded, it began soon after it was
+        # sent.
         since = began - _ago(delivery.stored_ns) if doubtful else began
         try:
             spec = await self._spec(call)
             args = await self._artifacts.resolve(call, self._settings.artifact_patience_s)
             await in_thread_if_large(wire_size(args), lambda: check_arguments(call, args, spec))
             if spec is READ_ARTIFACT_SPEC:
-                part = await read_artifact(self._bus, call, self._settings.read_artifact_max_bytes, self._settings.artifact_patience_s)
+                part = await read_artifact(
+                    self._bus, call, self._settings.read_artifact_max_bytes, self._settings.artifact_patience_s
+                )
                 return succeeded(call, StoredResult(part, {}), [], [], _since(since))
             find_first = doubtful
             if not spec.idempotent:
@@ -136,7 +139,8 @@ class ToolRunner:
         if spec is None or spec.name != call.tool:
             raise UnknownTool(f"there is no tool {call.tool}")
         live = self._catalogue.live().get(call.tool)
-        # The planner sends no such call. A tool that requires approval by now may not be called by an older specification either.
+        # The planner sends no such call. A tool that requires approval by now may not be called by an older
+        # specification either.
         if spec.requires_approval or (live is not None and live.requires_approval):
             raise ApprovalUnavailable(call.tool)
         return spec

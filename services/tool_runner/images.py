@@ -49,7 +49,9 @@ class ToolImages:
         self._cleaner = ImageCleaner(limits)
         self._max_bytes = limits.max_image_bytes
 
-    async def clean(self, tool: str, tenant: str, artifacts: Mapping[str, Any], client: ArtifactClient, put: Put) -> Cleaned:
+    async def clean(
+        self, tool: str, tenant: str, artifacts: Mapping[str, Any], client: ArtifactClient, put: Put
+    ) -> Cleaned:
         """Return the artifacts of a call with cleaned images. Raises ArtifactFailed."""
         warnings: dict[str, str] = {}
 
@@ -63,7 +65,9 @@ class ToolImages:
                 warnings[path] = f"image_dropped: {path} of {tool}: {failure}"
             return None
 
-        found = dict(zip(artifacts, await asyncio.gather(*(one(path, value) for path, value in artifacts.items())), strict=True))
+        found = dict(
+            zip(artifacts, await asyncio.gather(*(one(path, value) for path, value in artifacts.items())), strict=True)
+        )
         kept = {path: value for path, value in found.items() if path not in warnings}
         changed = any(found[path] is not value for path, value in artifacts.items())
         return Cleaned(kept, [warnings[path] for path in artifacts if path in warnings], changed)

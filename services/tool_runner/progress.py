@@ -96,7 +96,9 @@ class CallProgress:
             return
         self._last_progress_at = now
         call = self._call
-        event = ToolProgress(call_id=call.call_id, tool=call.tool, message=progress.message[:2000], fraction=progress.fraction)
+        event = ToolProgress(
+            call_id=call.call_id, tool=call.tool, message=progress.message[:2000], fraction=progress.fraction
+        )
         record = Record(events=[event])
         try:
             await self._bus.publish(self._subject, record.model_dump_json().encode(), self._headers(record))
@@ -140,7 +142,11 @@ class CallProgress:
         if not lost:
             return []
         named = [f"{stream_id or 'a piece'} ({fault})" for stream_id, fault in list(lost.items())[:_MAX_NAMED_STREAMS]]
-        rest = [f"{count:,} more {what}" for count, what in ((len(lost) - len(named), "streams"), (self._unnamed, "pieces")) if count]
+        rest = [
+            f"{count:,} more {what}"
+            for count, what in ((len(lost) - len(named), "streams"), (self._unnamed, "pieces"))
+            if count
+        ]
         logger.warning("artifact_pieces_dropped", streams=len(lost), pieces=self._unnamed, reasons=named)
         return [f"pieces of artifacts of {self._call.tool} were dropped: {'; '.join([*named, *rest])}"]
 
@@ -155,7 +161,11 @@ class CallProgress:
             return f"piece {piece.seq} has {size:,} bytes, and at most {_MAX_ENCODED_PIECE_BYTES:,} are taken"
         if piece.stream_id not in known and len(known) >= _MAX_STREAMS:
             return f"a call may have {_MAX_STREAMS} streams"
-        return "there are too many pieces" if max(self._pieces, expected + 1) > MAX_PIECES or self._bytes > _MAX_CALL_BYTES else None
+        return (
+            "there are too many pieces"
+            if max(self._pieces, expected + 1) > MAX_PIECES or self._bytes > _MAX_CALL_BYTES
+            else None
+        )
 
     async def _publish(self, piece: ArtifactPiece) -> str | None:
         call = self._call
@@ -163,7 +173,9 @@ class CallProgress:
         try:
             record = Record(events=[ArtifactChunk(**dict(piece), tool=call.tool, call_id=call.call_id)])
             body = record.model_dump_json().encode()
-            sequence = await self._bus.publish_surely(self._subject, body, f"{call.run_id}.{call.call_id}.{mark}", self._headers(record))
+            sequence = await self._bus.publish_surely(
+                self._subject, body, f"{call.run_id}.{call.call_id}.{mark}", self._headers(record)
+            )
         except (ValueError, RecursionError, Refused) as error:
             return str(error)[:200]
         if self._next is not None:

@@ -33,8 +33,11 @@ async def read_artifact(bus: Bus, call: CallRequested, max_bytes: int, patience_
     left_s = patience_s if call.deadline_at is None else min(patience_s, call.deadline_at / 1000 - time.time())
     client = ArtifactClient(bus, patience_s=max(left_s, _MIN_PATIENCE_S))
     try:
-        # A character that the end would cut in two belongs to this part, one that the beginning cuts to the part before.
-        download = await client.get(call.tenant, artifact_id, run=call.run_id, offset=offset, length=max(length, _MAX_CHARACTER_BYTES))
+        # A character that the end would cut in two belongs to this part, one that the beginning cuts to the part
+        # before.
+        download = await client.get(
+            call.tenant, artifact_id, run=call.run_id, offset=offset, length=max(length, _MAX_CHARACTER_BYTES)
+        )
         body = await download.read(max(length, _MAX_CHARACTER_BYTES))
     except ArtifactNotFound as error:
         raise ArtifactNotReadable(artifact_id) from error

@@ -60,7 +60,9 @@ class OutcomeBuilder:
         self._annotations = AnnotationCache()
         self._large_results = asyncio.Lock()
 
-    async def build(self, call: CallRequested, spec: ToolSpec, result: ResultBody, progress: CallProgress, began: float) -> bytes:
+    async def build(
+        self, call: CallRequested, spec: ToolSpec, result: ResultBody, progress: CallProgress, began: float
+    ) -> bytes:
         """Return the encoded outcome of a tool's result; `began`: when the call began, by the monotonic clock.
 
         Waits for the artifact store, up to the patience or the run's deadline. Raises RunEnded when the run ends
@@ -79,10 +81,18 @@ class OutcomeBuilder:
             result.close()
 
     async def _build(
-        self, call: CallRequested, spec: ToolSpec, result: ResultBody, progress: CallProgress, began: float, until: float
+        self,
+        call: CallRequested,
+        spec: ToolSpec,
+        result: ResultBody,
+        progress: CallProgress,
+        began: float,
+        until: float,
     ) -> bytes:
         annotations = self._annotations.of(call.spec, spec)
-        value, parts = await in_thread_if_large(result.size, lambda: _separated(call, spec, annotations, result, progress.streamed))
+        value, parts = await in_thread_if_large(
+            result.size, lambda: _separated(call, spec, annotations, result, progress.streamed)
+        )
         artifacts = dict(parts.artifacts)
         # A stream that no field of the result holds is an artifact by itself.
         finished = progress.finished
@@ -90,9 +100,15 @@ class OutcomeBuilder:
         streams = {path: each for path, each in streams.items() if path not in artifacts}
         assembled = await self._artifacts.assemble(call, streams, until)
         artifacts |= assembled
-        dropped = progress.warnings(parts.unclaimed, [shown.stream_id for path, shown in streams.items() if path not in assembled])
+        dropped = progress.warnings(
+            parts.unclaimed, [shown.stream_id for path, shown in streams.items() if path not in assembled]
+        )
         types = {path: progress.types[name] for path, name in parts.claimed.items() if name in progress.types}
-        types |= {path: progress.types[shown.stream_id] for path, shown in streams.items() if shown.stream_id in progress.types}
+        types |= {
+            path: progress.types[shown.stream_id]
+            for path, shown in streams.items()
+            if shown.stream_id in progress.types
+        }
         clean = await self._artifacts.clean(call, artifacts, types, until)
         if clean.changed:
             # The stored result says no more of an image than the artifact does.
@@ -147,7 +163,9 @@ def read_result(call: CallRequested, spec: ToolSpec, body: bytes) -> Any:
     return value
 
 
-def succeeded(call: CallRequested, kept: StoredResult, sources: list[Source], warnings: list[str], latency_ms: int) -> bytes:
+def succeeded(
+    call: CallRequested, kept: StoredResult, sources: list[Source], warnings: list[str], latency_ms: int
+) -> bytes:
     """Return the encoded outcome of a successful call. Raises ResultTooLarge or InvalidResult."""
     try:
         finished = CallFinished(
@@ -173,7 +191,9 @@ def succeeded(call: CallRequested, kept: StoredResult, sources: list[Source], wa
 
 def failed(call_id: str, tool: str, fault: Fault, latency_ms: int = 0, warnings: Sequence[str] = ()) -> bytes:
     """Return the encoded outcome of a failed call."""
-    finished = CallFinished(call_id=call_id, tool=tool, status="failed", failure=fault, latency_ms=latency_ms, warnings=list(warnings))
+    finished = CallFinished(
+        call_id=call_id, tool=tool, status="failed", failure=fault, latency_ms=latency_ms, warnings=list(warnings)
+    )
     return finished.model_dump_json().encode()
 
 

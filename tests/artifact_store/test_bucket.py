@@ -147,7 +147,12 @@ async def test_wrong_keys_and_a_missing_server_are_one_kind_of_failure(s3: S3Ser
     for change in ({"s3_secret_key": SecretStr("wrong-secret")}, {"s3_endpoint": "127.0.0.1:1"}):
         bucket = Bucket(right.model_copy(update=change))
         try:
-            for call in (bucket.ensure(), bucket.size(new_key()), bucket.write(new_key(), b"x"), bucket.read(new_key(), 0, 1)):
+            for call in (
+                bucket.ensure(),
+                bucket.size(new_key()),
+                bucket.write(new_key(), b"x"),
+                bucket.read(new_key(), 0, 1),
+            ):
                 with pytest.raises(StorageUnavailable) as failure:
                     await call
                 assert failure.value.retryable

@@ -49,7 +49,9 @@ class Diary:
     def judge(self) -> None:
         """Fail with everything if something was wrong."""
         if self.wrong:
-            pytest.fail("\n".join([f"CHAOS_SEED={self.seed}", *self.wrong, "--- what happened", *self.lines]), pytrace=False)
+            pytest.fail(
+                "\n".join([f"CHAOS_SEED={self.seed}", *self.wrong, "--- what happened", *self.lines]), pytrace=False
+            )
 
 
 class Worker:
@@ -66,7 +68,11 @@ class Worker:
     async def work(self, until: float) -> None:
         """Go on until it is time."""
         while time.monotonic() < until:
-            body = self._chance.choice(self._bodies) if self._chance.random() < 0.3 else secrets.token_bytes(self._chance.choice(SIZES))
+            body = (
+                self._chance.choice(self._bodies)
+                if self._chance.random() < 0.3
+                else secrets.token_bytes(self._chance.choice(SIZES))
+            )
             try:
                 ref = await self._there.client.put(self._there.tenant, body, session="s")
             except ArtifactFailed as failure:
@@ -125,7 +131,9 @@ async def test_nothing_is_lost_and_nothing_is_half(own_nats_server: NatsServer, 
                 diary.accuse(f"{artifact} is on no list")
             for artifact in listed & {artifact for worker in workers for artifact in worker.gone}:
                 diary.accuse(f"{artifact} was deleted and is listed")
-            sys.stdout.write(f"CHAOS_SEED={diary.seed}: {len(held)} held, {len(listed)} listed, {len(diary.lines)} events\n")
+            sys.stdout.write(
+                f"CHAOS_SEED={diary.seed}: {len(held)} held, {len(listed)} listed, {len(diary.lines)} events\n"
+            )
     diary.judge()
     assert len(held) > 20, "hardly anything was done"
 

@@ -94,7 +94,9 @@ async def test_small_ones_come_with_the_answer(store: Store) -> None:
     assert await download.read(1000) == body[100:1100]
 
 
-@pytest.mark.parametrize(("offset", "length"), [(1, None), (MIB, 300_000), (MIB, CHUNK_BYTES), (7, 5 * MIB), (SIZE - MIB, 2 * MIB)])
+@pytest.mark.parametrize(
+    ("offset", "length"), [(1, None), (MIB, 300_000), (MIB, CHUNK_BYTES), (7, 5 * MIB), (SIZE - MIB, 2 * MIB)]
+)
 async def test_ranges(store: Store, offset: int, length: int | None) -> None:
     """Of any length, on every S3 server."""
     ref, body = await put(store)
@@ -202,7 +204,11 @@ async def test_a_server_out_of_reach_is_forgotten_for_a_minute(behind: tuple[Sto
 
 async def test_a_name_that_is_unknown_here_is_out_of_reach(embedded: Store) -> None:
     """As that of the S3 server in another network."""
-    for url in ("http://storage.invalid:9000/a?b", "https://127.0.0.1:1/a?b", f"https://127.0.0.1:{embedded.s3.port}/a?b"):
+    for url in (
+        "http://storage.invalid:9000/a?b",
+        "https://127.0.0.1:1/a?b",
+        f"https://127.0.0.1:{embedded.s3.port}/a?b",
+    ):
         with pytest.raises(ReadFailed):
             await s3_reads_of(embedded.bus).read(url, 0, 10, whole=True)
 

@@ -33,7 +33,11 @@ class Inside:
     """The parts of a store, to do by hand what a process does in one go."""
 
     def __init__(
-        self, bus: Bus, settings: ArtifactStoreSettings, grace_s: float = 0.0, bucket: Callable[[ArtifactStoreSettings], Bucket] = Bucket
+        self,
+        bus: Bus,
+        settings: ArtifactStoreSettings,
+        grace_s: float = 0.0,
+        bucket: Callable[[ArtifactStoreSettings], Bucket] = Bucket,
     ) -> None:
         self.kv = KeyValueStore(bus)
         self.bucket = bucket(settings)
@@ -49,7 +53,9 @@ def inside(embedded: Store) -> Inside:
     return Inside(embedded.bus, embedded.settings)
 
 
-async def test_a_put_that_died_before_its_reference_is_collected_after_the_grace(embedded: Store, inside: Inside) -> None:
+async def test_a_put_that_died_before_its_reference_is_collected_after_the_grace(
+    embedded: Store, inside: Inside
+) -> None:
     """The claim says who was about to come; its bytes and its entry in the lists go with it."""
     put = embedded.put_of(b"half done", session_id="s")
     claim = await inside.store.claim(put)
@@ -121,7 +127,9 @@ async def test_a_blob_with_many_holders_gets_a_second_name(embedded: Store, insi
     await wait_until(lambda: len(embedded.objects()) == 1, what="the second name is gone")
 
 
-async def test_what_belonged_to_a_purged_run_goes(embedded: Store, inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_belonged_to_a_purged_run_goes(
+    embedded: Store, inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An artifact without a time of its own is kept as long as its run's log, and a day at least."""
     kept, purged = new_id(), new_id()
     request = RunRequested(run_id=kept, tenant=embedded.tenant, requested_at=0, trace_id=kept, query="?")

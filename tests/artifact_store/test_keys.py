@@ -47,7 +47,8 @@ def test_object_keys_are_plain_and_can_be_read_back(tenant: str, number: int) ->
 
 
 @pytest.mark.parametrize(
-    "key", ["", "a", "a/b", f"t/00/{DIGEST}x", f"t/{DIGEST[:2]}/{DIGEST}/more", f"/{DIGEST[:2]}/{DIGEST}", "t/zz/" + DIGEST]
+    "key",
+    ["", "a", "a/b", f"t/00/{DIGEST}x", f"t/{DIGEST[:2]}/{DIGEST}/more", f"/{DIGEST[:2]}/{DIGEST}", "t/zz/" + DIGEST],
 )
 def test_what_is_no_key_of_a_blob_is_left_alone(key: str) -> None:
     """The bucket may hold other things."""

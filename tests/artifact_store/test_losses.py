@@ -45,12 +45,20 @@ class Deployment:
 
     async def references(self) -> list[str]:
         """The ids of what the store says it has."""
-        return [each.ref.artifact_id for each in (await self.client.list(self.tenant, session="s", limit=500)).artifacts]
+        return [
+            each.ref.artifact_id for each in (await self.client.list(self.tenant, session="s", limit=500)).artifacts
+        ]
 
 
 @contextlib.asynccontextmanager
 async def deployed(
-    nats_server: NatsServer, s3: S3Server, folder: Path, *, stores: int = 1, patience_s: float = 60, env: Mapping[str, str] | None = None
+    nats_server: NatsServer,
+    s3: S3Server,
+    folder: Path,
+    *,
+    stores: int = 1,
+    patience_s: float = 60,
+    env: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Deployment]:
     """Everything up and ready."""
     every = {**s3.settings, "RUNWIRE_LOG_LEVEL": "debug", **(env or {})}
@@ -186,7 +194,9 @@ async def test_the_s3_server_goes_in_mid_read(
         read = [await anext(chunks) for _ in range(4)]
         leave()
         reading = asyncio.create_task(gathered(chunks))
-        await wait_until(lambda: not reads.is_usable and not deployment.stack.is_ready(NAME), what="reader and store have noticed")
+        await wait_until(
+            lambda: not reads.is_usable and not deployment.stack.is_ready(NAME), what="reader and store have noticed"
+        )
         assert not reading.done()
         come_back()
         assert b"".join(read) + await reading == body
@@ -248,7 +258,9 @@ async def stream(block: bytes, times: int) -> AsyncIterator[bytes]:
 @pytest.mark.system
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("mib", [64, pytest.param(500, marks=[pytest.mark.chaos, pytest.mark.timeout(600)])])
-async def test_memory_stays_flat_however_large_the_artifact(server: NatsServer, rclone: S3Server, tmp_path: Path, mib: int) -> None:
+async def test_memory_stays_flat_however_large_the_artifact(
+    server: NatsServer, rclone: S3Server, tmp_path: Path, mib: int
+) -> None:
     """It passes through the store and its client in a window of chunks."""
     async with deployed(server, rclone, tmp_path, patience_s=120) as deployment:
         await deployment.client.put(deployment.tenant, secrets.token_bytes(9 * MIB))
@@ -288,7 +300,12 @@ async def test_no_bytes_in_logs_errors_or_references(server: NatsServer, rclone:
         client, said = deployment.client, []
         said.append((await client.put(deployment.tenant, canary, filename="a.txt", session="s")).model_dump_json())
         said.append((await client.put(deployment.tenant, large, session="s")).model_dump_json())
-        for body, claimed in ((canary, "image/png"), (large, "image/png"), (b"%PDF-" + large, "text/plain"), (large, "")):
+        for body, claimed in (
+            (canary, "image/png"),
+            (large, "image/png"),
+            (b"%PDF-" + large, "text/plain"),
+            (large, ""),
+        ):
             with contextlib.suppress(Exception):
                 await client.put(deployment.tenant, body, mime_type=claimed or "?")
         raw = deployment.client._bus.nc

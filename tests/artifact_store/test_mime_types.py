@@ -79,7 +79,8 @@ def test_what_does_not_contradict_the_bytes_is_kept(declared: str, head: bytes, 
 
 
 @pytest.mark.parametrize(
-    "declared", ["text", "text/", "/plain", "text/plain\r\nX-Evil: 1", "a/b/c", "text/plain; charset", "té/xt", "*/*; q"]
+    "declared",
+    ["text", "text/", "/plain", "text/plain\r\nX-Evil: 1", "a/b/c", "text/plain; charset", "té/xt", "*/*; q"],
 )
 def test_what_is_no_media_type_is_refused(declared: str) -> None:
     """It would end up in a header."""
@@ -117,7 +118,11 @@ def test_any_bytes_have_a_type(head: bytes, whole: bool) -> None:  # noqa: FBT00
     assert checked_mime_type(kind, head, whole=whole) == kind
 
 
-@given(st.recursive(st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+    )
+)
 def test_any_json_may_be_called_so(value: object) -> None:
     """However it begins."""
     assert checked_mime_type("application/json", json.dumps(value).encode(), whole=True) == "application/json"

@@ -26,7 +26,9 @@ KEY_NAMES = ("RUNWIRE_S3_ACCESS_KEY", "RUNWIRE_S3_SECRET_KEY")
 
 
 @pytest.mark.system
-async def test_keys_come_from_files_and_every_subject_is_announced(server: NatsServer, rclone: S3Server, tmp_path: Path) -> None:
+async def test_keys_come_from_files_and_every_subject_is_announced(
+    server: NatsServer, rclone: S3Server, tmp_path: Path
+) -> None:
     """As a deployment with secrets starts it."""
     env = {name: value for name, value in rclone.settings.items() if name not in KEY_NAMES}
     for name, secret in zip(KEY_NAMES, (KEYS.access, KEYS.secret), strict=True):
@@ -73,7 +75,9 @@ async def test_without_keys_it_does_not_start(server: NatsServer) -> None:
     """Some servers take no keys for an invitation."""
     command = [sys.executable, "-P", "-m", "services.artifact_store"]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "RUNWIRE_NATS_URL": server.url, "RUNWIRE_S3_SECRET_KEY": "half-of-it"}
-    ended = await asyncio.to_thread(subprocess.run, command, env=env, capture_output=True, text=True, timeout=50, check=False)
+    ended = await asyncio.to_thread(
+        subprocess.run, command, env=env, capture_output=True, text=True, timeout=50, check=False
+    )
     assert ended.returncode != 0
     assert "RUNWIRE_S3_ACCESS_KEY" in ended.stderr
     assert "half-of-it" not in ended.stderr

@@ -48,7 +48,8 @@ async def test_keys_are_made_of_tenant_and_digest(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("offset", "length"), [(0, 10), (10, 1), (CHUNK_BYTES - 5, 10), (0, None), (MIB, None), (5 * MIB + 100, None), (9 * MIB, 5)]
+    ("offset", "length"),
+    [(0, 10), (10, 1), (CHUNK_BYTES - 5, 10), (0, None), (MIB, None), (5 * MIB + 100, None), (9 * MIB, 5)],
 )
 async def test_ranges(store: Store, offset: int, length: int | None) -> None:
     """Any part can be read; beyond the end there is nothing."""
@@ -151,7 +152,10 @@ async def test_lists_of_sessions_and_runs(embedded: Store) -> None:
         cursor = page.next_cursor
     assert found == wanted
     assert [each.ref for each in (await ask.list(embedded.tenant, run=run)).artifacts] == [stored[1], stored[5]]
-    assert [each.ref for each in (await ask.list(embedded.tenant, session="long", run=run)).artifacts] == [stored[1], stored[5]]
+    assert [each.ref for each in (await ask.list(embedded.tenant, session="long", run=run)).artifacts] == [
+        stored[1],
+        stored[5],
+    ]
     even = await ask.list(embedded.tenant, session="long", namespace="even")
     assert [each.ref for each in even.artifacts] == [stored[0], stored[2], stored[4], stored[6]]
     assert not (await ask.list(embedded.tenant, run=new_id())).artifacts
@@ -224,7 +228,9 @@ async def test_bytes_that_are_not_what_was_announced_leave_nothing(embedded: Sto
     body = secrets.token_bytes(CHUNK_BYTES + 5)
     put = PutArtifact(tenant=embedded.tenant, artifact_id=new_id(), size=3, sha256=hashlib.sha256(b"abc").hexdigest())
     for wrong in (b"abd", b"ab", b"abcd"):
-        answer = await embedded.bus.nc.request(subjects.ARTIFACT_PUT, wrong, headers={ARTIFACT_HEADER: header_value(put)})
+        answer = await embedded.bus.nc.request(
+            subjects.ARTIFACT_PUT, wrong, headers={ARTIFACT_HEADER: header_value(put)}
+        )
         assert (answer.headers or {})[REPLY_HEADER] == "failure"
         assert b"artifact_invalid" in answer.data
     wrong_digest = put.model_copy(update={"size": len(body), "sha256": hashlib.sha256(b"other").hexdigest()})
@@ -249,7 +255,9 @@ class _Fixed:
         return self._body[offset : offset + length]
 
 
-@pytest.mark.parametrize("body", [b"", b"{}", b"not json", b"[1, 2]", b'{"tenant": "../x", "artifact_id": "*"}', b"\xff\xfe", b'"text"'])
+@pytest.mark.parametrize(
+    "body", [b"", b"{}", b"not json", b"[1, 2]", b'{"tenant": "../x", "artifact_id": "*"}', b"\xff\xfe", b'"text"']
+)
 async def test_requests_that_are_none_get_a_fault(embedded: Store, body: bytes) -> None:
     """On every verb, in a moment, without their own words."""
     verbs = ("GET", "HEAD", "LIST", "DELETE", "PRESIGN", "OPEN", "PUT")

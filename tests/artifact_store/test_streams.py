@@ -46,7 +46,9 @@ def base64_of(body: bytes, size: int = 60_000) -> list[str]:
 def points(count: int, seed: int = 1) -> list[dict[str, Any]]:
     """Pieces of a chart, of some 100 KB each."""
     chance = random.Random(seed)
-    return [{"series": [{"data": [round(chance.random(), 9) for _ in range(9_000)], "name": "größe"}]} for _ in range(count)]
+    return [
+        {"series": [{"data": [round(chance.random(), 9) for _ in range(9_000)], "name": "größe"}]} for _ in range(count)
+    ]
 
 
 @dataclass
@@ -66,11 +68,17 @@ class Run:
     async def show(self, event: ArtifactChunk | ToolProgress, **headers: str) -> int:
         """Store one event and return its sequence."""
         record = Record(events=[event])
-        return await self.bus.publish(self.subject, record.model_dump_json().encode(), {EVENTS_HEADER: record.types(), **headers})
+        return await self.bus.publish(
+            self.subject, record.model_dump_json().encode(), {EVENTS_HEADER: record.types(), **headers}
+        )
 
-    async def piece(self, seq: int, chunk: Any, *, done: bool = False, call: str = "1-0", stream: str = "s", kind: str = "") -> int:
+    async def piece(
+        self, seq: int, chunk: Any, *, done: bool = False, call: str = "1-0", stream: str = "s", kind: str = ""
+    ) -> int:
         """Store one piece."""
-        piece = ArtifactChunk(stream_id=stream, seq=seq, chunk=chunk, done=done, artifact_type=kind or None, tool="t", call_id=call)
+        piece = ArtifactChunk(
+            stream_id=stream, seq=seq, chunk=chunk, done=done, artifact_type=kind or None, tool="t", call_id=call
+        )
         return await self.show(piece)
 
     async def pieces(self, chunks: Sequence[Any], kind: str = "", stream: str = "s") -> int:
@@ -79,12 +87,16 @@ class Run:
             await self.piece(seq, chunk, done=seq == len(chunks) - 1, stream=stream, kind=kind if seq == 0 else "")
         return len(chunks)
 
-    async def assembled(self, pieces: int, *, call: str = "1-0", stream: str = "s", artifact_id: str = "", **more: Any) -> Assembled:
+    async def assembled(
+        self, pieces: int, *, call: str = "1-0", stream: str = "s", artifact_id: str = "", **more: Any
+    ) -> Assembled:
         """Have a stream put together."""
         artifact_id = artifact_id or new_id()
         asked = {"run": self.run, "session": "s", "namespace": "t", **more}
         tenant = asked.pop("tenant", self.tenant)
-        return await self.client.assemble(tenant, asked.pop("run"), call, stream, pieces=pieces, artifact_id=artifact_id, **asked)
+        return await self.client.assemble(
+            tenant, asked.pop("run"), call, stream, pieces=pieces, artifact_id=artifact_id, **asked
+        )
 
     async def purge(self) -> None:
         """Let everything expire."""
@@ -111,7 +123,9 @@ LIGHT: list[tuple[str, list[Any], str, Any]] = [
 
 
 @pytest.mark.parametrize(("chunks", "kind", "value"), [case[1:] for case in LIGHT], ids=[case[0] for case in LIGHT])
-async def test_what_is_light_is_answered_as_it_is(run: Run, embedded: Store, chunks: list[Any], kind: str, value: Any) -> None:
+async def test_what_is_light_is_answered_as_it_is(
+    run: Run, embedded: Store, chunks: list[Any], kind: str, value: Any
+) -> None:
     """Texts are joined, base64 of a binary type is bytes, any other JSON the list of the pieces; nothing is kept."""
     found = await run.assembled(await run.pieces(chunks, kind))
     assert (type(found), found) == (type(value), value)
@@ -162,7 +176,9 @@ async def test_what_is_heavy_is_kept_as_if_it_had_been_put(store: Store, name: s
     ],
     ids=["text", "bytes", "list"],
 )
-async def test_light_ends_where_a_value_weighs_32_kib_in_a_message(run: Run, kind: str, chunks: list[Any], more: Any) -> None:
+async def test_light_ends_where_a_value_weighs_32_kib_in_a_message(
+    run: Run, kind: str, chunks: list[Any], more: Any
+) -> None:
     """As for a field of a result, whatever number of pieces it came in."""
     light = await run.assembled(await run.pieces(chunks, kind))
     heavy = await run.assembled(await run.pieces([*chunks, more], kind, stream="t"), stream="t")
@@ -263,7 +279,9 @@ async def test_whoever_asks_again_gets_the_same_reference(run: Run, embedded: St
             await run.assembled(pieces, artifact_id=artifact_id, **stranger)
 
 
-async def test_slow_senders_of_uploads_do_not_hold_up_what_fits_into_a_request(rclone: S3Server, server: NatsServer) -> None:
+async def test_slow_senders_of_uploads_do_not_hold_up_what_fits_into_a_request(
+    rclone: S3Server, server: NatsServer
+) -> None:
     """Streams to the S3 server have threads of their own, and here there is one."""
     async with serving(rclone, server.url, artifact_uploads=1) as store:
         run, put = Run(store.bus, store.client, store.tenant), store.put_of(bytes(3 * MIB))
@@ -340,7 +358,9 @@ async def test_what_is_light_does_not_wait_behind_what_is_heavy(deployment: Depl
         heavy = [await run.pieces(points(2, seed=seed), stream=f"heavy{seed}") for seed in range(9)]
         deployment.s3.freeze()
         try:
-            asking = [asyncio.create_task(run.assembled(pieces, stream=f"heavy{seed}")) for seed, pieces in enumerate(heavy)]
+            asking = [
+                asyncio.create_task(run.assembled(pieces, stream=f"heavy{seed}")) for seed, pieces in enumerate(heavy)
+            ]
             for seed in range(4):
                 await claimed(run, points(2, seed=seed))
             assert await asyncio.wait_for(run.assembled(light), 10) == "ab"

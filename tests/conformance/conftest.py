@@ -1,4 +1,7 @@
-"""Turns files of vectors into tests: `pytest tests/conformance --vectors DIR`. The README tells what a file and an adapter look like."""
+"""Turns files of vectors into tests: `pytest tests/conformance --vectors DIR`.
+
+The README tells what a file and an adapter look like.
+"""
 
 import importlib
 import json
@@ -20,7 +23,10 @@ OWN_VECTORS = HERE / "vectors"
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Offer another folder of vectors; it may hold any of the topics."""
     parser.addoption(
-        "--vectors", metavar="DIR", default=None, help=f"folder of <topic>.json files (default: {OWN_VECTORS.name} beside the tests)"
+        "--vectors",
+        metavar="DIR",
+        default=None,
+        help=f"folder of <topic>.json files (default: {OWN_VECTORS.name} beside the tests)",
     )
 
 
@@ -46,7 +52,10 @@ def pytest_unconfigure() -> None:
 
 
 def vectors_folder(config: pytest.Config) -> Path:
-    """The folder asked for. Where this file was read too late for options (`pytest` without a path), the vectors of the repository."""
+    """The folder asked for.
+
+    Where this file was read too late for options (`pytest` without a path), the vectors of the repository.
+    """
     asked = config.getoption("--vectors", default=None)
     folder = Path(asked) if asked else OWN_VECTORS
     if not folder.is_dir():
@@ -61,7 +70,10 @@ def files(folder: Path) -> list[Path]:
 
 @cache
 def topic_of(path: Path) -> str:
-    """What a file is about: its name where that is a topic, else what it says itself. So a topic may have several files."""
+    """What a file is about: its name where that is a topic, else what it says itself.
+
+    So a topic may have several files.
+    """
     if adapter(path.stem):
         return path.stem
     try:
@@ -73,7 +85,10 @@ def topic_of(path: Path) -> str:
 
 @cache
 def adapter(topic: str) -> ModuleType | None:
-    """The module that checks a topic; None where there is none. Only files in `adapters` count, so no topic can name another module."""
+    """The module that checks a topic; None where there is none.
+
+    Only files in `adapters` count, so no topic can name another module.
+    """
     known = {path.stem for path in ADAPTERS.glob("*.py") if not path.stem.startswith("_")}
     return importlib.import_module(f"tests.conformance.adapters.{topic}") if topic in known else None
 

@@ -34,7 +34,9 @@ def run(folder: Path) -> str:
         "-p",
         "no:cacheprovider",
     ]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False).stdout
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+    ).stdout
 
 
 def write(folder: Path, topic: str, *vectors: object) -> None:
@@ -74,7 +76,11 @@ def test_several_files_of_one_topic(tmp_path: Path) -> None:
         ("streaming_extraction", {"chunks": ["{"], "tools": None}, {"text": "", "per_chunk": None}),
         ("final_payload", {"args": {"answer": "x", "sources": [{"title": "T"}]}}, {"sources": [{"title": "T"}]}),
         ("final_payload", {"args": None, "artifacts": None, "sources": None, "reason": None}, {"raw_answer": "$any"}),
-        ("join_injection", {"steps": [{"node": "a", "result": 1, "error": None}], "join_error": None}, {"results": [1]}),
+        (
+            "join_injection",
+            {"steps": [{"node": "a", "result": 1, "error": None}], "join_error": None},
+            {"results": [1]},
+        ),
         ("redaction", {"observation": {"a": 1}, "emitted_streams": None}, {"redacted": {"a": 1}}),
         ("artifact_collection", {"events": [{"tool": "a", "error": None, "observation": 1}]}, {"artifacts": {}}),
         ("source_extraction", {"events": [{"tool": "a", "observation": 1}], "llm_sources": None}, {"sources": []}),

@@ -36,7 +36,12 @@ def patterns_of(cell: str) -> set[str]:
 
 def test_every_subject_of_a_stream_is_in_the_table() -> None:
     """With the stream that keeps it; and no other."""
-    kept = {(pattern, row[1]) for row in rows("Subjects and streams") for pattern in patterns_of(row[0]) if row[1] != "no stream"}
+    kept = {
+        (pattern, row[1])
+        for row in rows("Subjects and streams")
+        for pattern in patterns_of(row[0])
+        if row[1] != "no stream"
+    }
     wanted = {(subject.replace(">", "*"), stream["name"]) for stream in STREAMS for subject in stream["subjects"]}
     wanted |= {(f"$KV.{bucket}.*", f"bucket `{bucket}`") for bucket in BUCKETS}
     assert kept == wanted | {("probe.*", "each stream its own")}
@@ -51,11 +56,17 @@ def test_who_writes_and_reads_is_in_the_table() -> None:
             named[pattern.partition(".")[0]] |= SERVICES if "every service" in writers else words & SERVICES
     named.pop("$KV")
     using: dict[str, set[str]] = {
-        word: {service for name in names for service in users(name)} for word, names in builders().items() if word in named
+        word: {service for name in names for service in users(name)}
+        for word, names in builders().items()
+        if word in named
     }
     using["due"] = set()  # The planner names it to TIMERS, and writes nothing there.
     assert {word: found for word, found in named.items() if word != "probe"} == using
-    buckets = {"catalogue": users("CATALOGUE_BUCKET"), "runs": users("RUNS_BUCKET"), "artifacts": users("ARTIFACTS_BUCKET")}
+    buckets = {
+        "catalogue": users("CATALOGUE_BUCKET"),
+        "runs": users("RUNS_BUCKET"),
+        "artifacts": users("ARTIFACTS_BUCKET"),
+    }
     for subject, _, writers, readers in rows("Subjects and streams"):
         if subject.startswith("`$KV."):
             assert set(re.findall(r"\w+", f"{writers} {readers}")) & SERVICES == buckets[subject.split(".")[1]], subject
@@ -78,7 +89,10 @@ def builders() -> dict[str, set[str]]:
 def imports(text: str, module: str) -> bool:
     """Whether a module is imported, whole or in part."""
     package, _, name = module.rpartition(".")
-    return re.search(rf"from {re.escape(module)} import|from {re.escape(package)} import [\w, ]*\b{name}\b", text) is not None
+    return (
+        re.search(rf"from {re.escape(module)} import|from {re.escape(package)} import [\w, ]*\b{name}\b", text)
+        is not None
+    )
 
 
 @cache
@@ -96,7 +110,9 @@ def users(name: str) -> frozenset[str]:
                 direct.add(owner)
     for path in (ROOT / "services").rglob("*.py"):
         owner = path.relative_to(ROOT / "services").parts[0]
-        if owner in SERVICES and any(imports(path.read_text(encoding="utf-8"), module) for module in through - {PROVISIONING}):
+        if owner in SERVICES and any(
+            imports(path.read_text(encoding="utf-8"), module) for module in through - {PROVISIONING}
+        ):
             direct.add(owner)
     return frozenset(direct & SERVICES)
 
@@ -110,7 +126,9 @@ def test_what_the_walk_names_is_there() -> None:
         body: list[ast.stmt] = ast.parse((ROOT / path).read_text(encoding="utf-8")).body
         for part in name.split(".") if name else ():
             inside = [
-                node for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.name == part
+                node
+                for node in body
+                if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.name == part
             ]
             assert inside, f"{path}: {name}"
             body = inside[0].body

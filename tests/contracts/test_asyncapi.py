@@ -74,7 +74,8 @@ def fits(address: str, subject: str) -> bool:
     if found[-1] == ">":
         found = found[:-1] + ["*"] * (len(wanted) - len(found) + 1)
     return len(found) == len(wanted) and all(
-        theirs == "*" or (ours.startswith("{") and bool(theirs)) or theirs == ours for theirs, ours in zip(found, wanted, strict=True)
+        theirs == "*" or (ours.startswith("{") and bool(theirs)) or theirs == ours
+        for theirs, ours in zip(found, wanted, strict=True)
     )
 
 
@@ -99,13 +100,21 @@ def test_what_a_stream_keeps_is_described(stream: dict[str, Any]) -> None:
     kept = [channel.address for channel in CHANNELS if channel.kept_in == stream["name"]]
     for pattern in stream["subjects"]:
         start = pattern.removesuffix(">")
-        assert any(fits(address, pattern) or (pattern.startswith("$KV") and address.startswith(start)) for address in kept), pattern
+        assert any(
+            fits(address, pattern) or (pattern.startswith("$KV") and address.startswith(start)) for address in kept
+        ), pattern
 
 
 def written_table() -> dict[str, tuple[str, str]]:
     """The table of docs/architecture.md: pattern over subjects -> who writes, who reads."""
-    rows = re.findall(r"^\| (`[^|]+) \| [^|]+ \| ([^|]+) \| ([^|]+) \|$", ARCHITECTURE.read_text(encoding="utf-8"), re.MULTILINE)
-    return {re.sub(r"<\w+>", "*", subject): (writes, reads) for row, writes, reads in rows for subject in re.findall(r"`([^`]+)`", row)}
+    rows = re.findall(
+        r"^\| (`[^|]+) \| [^|]+ \| ([^|]+) \| ([^|]+) \|$", ARCHITECTURE.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    return {
+        re.sub(r"<\w+>", "*", subject): (writes, reads)
+        for row, writes, reads in rows
+        for subject in re.findall(r"`([^`]+)`", row)
+    }
 
 
 def services_in(cell: str) -> set[str]:
@@ -117,9 +126,13 @@ def services_in(cell: str) -> set[str]:
 def test_the_table_of_the_documents_says_the_same(cells: tuple[str, str]) -> None:
     """Of each of its rows, all subjects together: which services write, which read."""
     patterns = [pattern for pattern, found in written_table().items() if found == cells]
-    channels = [each for each in CHANNELS if any(fits(each.address, one) or _in_bucket(each.address, one) for one in patterns)]
+    channels = [
+        each for each in CHANNELS if any(fits(each.address, one) or _in_bucket(each.address, one) for one in patterns)
+    ]
     assert channels, patterns
-    writes, reads = ({role for each in channels for role in roles(each)} & set(SERVICES) for roles in (SENDERS, RECEIVERS))
+    writes, reads = (
+        {role for each in channels for role in roles(each)} & set(SERVICES) for roles in (SENDERS, RECEIVERS)
+    )
     assert (writes, reads) == (services_in(cells[0]), services_in(cells[1])), patterns
 
 
@@ -146,7 +159,9 @@ def test_one_name_means_one_message() -> None:
     for channel in CHANNELS:
         for body in (*channel.bodies, *channel.replies):
             assert bodies.setdefault(body.name, body) == body
-    assert {body.name for body in bodies.values() if isinstance(body.schema, type) and not issubclass(body.schema, Message)} == set()
+    assert {
+        body.name for body in bodies.values() if isinstance(body.schema, type) and not issubclass(body.schema, Message)
+    } == set()
 
 
 def test_the_file_is_what_the_contracts_say(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

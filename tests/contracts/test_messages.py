@@ -18,7 +18,10 @@ def test_a_record_keeps_events_of_a_newer_version() -> None:
                 "id": "x",
                 "at": 1,
                 "new": 1,
-                "events": [{"type": "teleported", "to": "b"}, {"type": "cancelled", "payload": {"raw_answer": ""}, "new": 1}],
+                "events": [
+                    {"type": "teleported", "to": "b"},
+                    {"type": "cancelled", "payload": {"raw_answer": ""}, "new": 1},
+                ],
             }
         )
     )
@@ -30,7 +33,15 @@ def test_a_record_keeps_events_of_a_newer_version() -> None:
 
 
 @pytest.mark.parametrize(
-    "body", ['{"v": 2, "id": "x", "at": 1, "events": [{"type": "z"}]}', '{"id": "x", "at": 1, "events": []}', "[]", "{", '"x"', "null"]
+    "body",
+    [
+        '{"v": 2, "id": "x", "at": 1, "events": [{"type": "z"}]}',
+        '{"id": "x", "at": 1, "events": []}',
+        "[]",
+        "{",
+        '"x"',
+        "null",
+    ],
 )
 def test_a_record_of_another_version_or_shape_is_refused(body: str) -> None:
     """An unknown version, no events, or something else altogether is an error."""

@@ -26,7 +26,10 @@ def test_each_file_is_a_json_schema(name: str) -> None:
 
 
 def test_every_kind_of_message_has_its_file() -> None:
-    """Messages, what people send, and the unions; their bases are no messages. A new module is found here before it is forgotten."""
+    """Messages, what people send, and the unions; their bases are no messages.
+
+    A new module is found here before it is forgotten.
+    """
     messages = {
         f"{name}.json"
         for found in pkgutil.iter_modules(contracts.__path__)

@@ -105,7 +105,16 @@ def test_what_is_built_parses_back(subject: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "subject", ["", "inbox", f"inbox.acme.{RUN}", f"emit.acme.{RUN}.other", "inbox.a.b.c", f"x.acme.{RUN}", f"call.acme.{RUN}.a.b"]
+    "subject",
+    [
+        "",
+        "inbox",
+        f"inbox.acme.{RUN}",
+        f"emit.acme.{RUN}.other",
+        "inbox.a.b.c",
+        f"x.acme.{RUN}",
+        f"call.acme.{RUN}.a.b",
+    ],
 )
 def test_foreign_subjects_are_refused(subject: str) -> None:
     """A subject of no known form is refused."""
@@ -120,7 +129,16 @@ def test_keys_parse_back() -> None:
     for where in (keys.place("s", RUN), keys.place(None, RUN), keys.place("s", None)):
         assert keys.parse_place_key(keys.place_key("acme", where, RUN)) == ("acme", RUN)
     for parse in (keys.parse_run_key, keys.parse_blob_key, keys.parse_place_key):
-        for key in ("", "a", "a.b", "list.acme", f"acme.{RUN}", f"blob.acme.{RUN}", f"list.acme.-.-.{RUN}.x", f"{'x' * 99}.{RUN}"):
+        for key in (
+            "",
+            "a",
+            "a.b",
+            "list.acme",
+            f"acme.{RUN}",
+            f"blob.acme.{RUN}",
+            f"list.acme.-.-.{RUN}.x",
+            f"{'x' * 99}.{RUN}",
+        ):
             with pytest.raises(InvalidName):
                 parse(key)
 

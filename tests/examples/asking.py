@@ -73,12 +73,16 @@ async def ask(client: Client, call: ToolCall) -> Asked:
 
 async def ask_for(client: Client, tool: str, key: str, asked: Asked | None = None) -> Asked:
     """Ask all copies for a call."""
-    return await _send(client, subjects.tool_status(tool), CallQuestion(idempotency_key=key).model_dump_json().encode(), asked)
+    return await _send(
+        client, subjects.tool_status(tool), CallQuestion(idempotency_key=key).model_dump_json().encode(), asked
+    )
 
 
 async def cancel(client: Client, call: ToolCall) -> None:
     """Tell all copies to stop a call."""
-    await client.publish(subjects.tool_cancel(call.tool), CallQuestion(idempotency_key=call.idempotency_key).model_dump_json().encode())
+    await client.publish(
+        subjects.tool_cancel(call.tool), CallQuestion(idempotency_key=call.idempotency_key).model_dump_json().encode()
+    )
 
 
 async def send_raw(client: Client, tool: str, data: bytes) -> Asked:
@@ -103,7 +107,10 @@ async def discover(client: Client, tool: str) -> ToolSpec:
         except (NatsError, TimeoutError):  # Not there yet.
             return None
         # A micro service is there a moment before its endpoint.
-        return next((found for found in json.loads(info.data)["endpoints"] if SPEC_METADATA in (found.get("metadata") or {})), None)
+        return next(
+            (found for found in json.loads(info.data)["endpoints"] if SPEC_METADATA in (found.get("metadata") or {})),
+            None,
+        )
 
     found = await wait_until(endpoint, timeout=LONG, what=f"{tool} was discovered")
     assert found is not None

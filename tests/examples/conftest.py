@@ -61,7 +61,9 @@ Start = Callable[..., Awaitable[Running]]
 
 def build(command: list[str], folder: Path) -> None:
     """Run a step of a build. Without a network it skips on a laptop; everything else fails."""
-    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=BUILD_LIMIT, stdin=subprocess.DEVNULL)
+    ran = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, timeout=BUILD_LIMIT, stdin=subprocess.DEVNULL
+    )
     if ran.returncode:
         said = (ran.stdout + ran.stderr)[-3_000:]
         if os.environ.get("CI") != "true" and any(sign in said for sign in NO_NETWORK):
@@ -88,7 +90,12 @@ def typescript(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     node, npm = needs_program("node"), needs_program("npm")
     with built_once(tmp_path_factory, "typescript") as (folder, to_do):
         if to_do:
-            shutil.copytree(EXAMPLES / "typescript", folder, ignore=shutil.ignore_patterns("node_modules", "dist"), dirs_exist_ok=True)
+            shutil.copytree(
+                EXAMPLES / "typescript",
+                folder,
+                ignore=shutil.ignore_patterns("node_modules", "dist"),
+                dirs_exist_ok=True,
+            )
             build([str(npm), "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline"], folder)
             build([str(node), "node_modules/typescript/bin/tsc"], folder)
     return [str(node), str(folder / "dist")]

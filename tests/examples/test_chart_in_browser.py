@@ -59,7 +59,14 @@ def gateway(own_nats_server: NatsServer, tmp_path: Path) -> Iterator[str]:
     with S3Server("rclone", tmp_path / "s3") as s3:
         tools = EXAMPLES / "python" / "table.py"
         with Stack(
-            own_nats_server.url, tmp_path, s3.settings, planners=1, tool_runners=1, artifact_stores=1, tools=tools, tool_copies=1
+            own_nats_server.url,
+            tmp_path,
+            s3.settings,
+            planners=1,
+            tool_runners=1,
+            artifact_stores=1,
+            tools=tools,
+            tool_copies=1,
         ) as stack:
             yield stack.url
 
@@ -80,7 +87,9 @@ def site(gateway: str, echarts: Path) -> Iterator[str]:
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            answer = httpx.post(gateway + self.path, content=body, headers={"Content-Type": self.headers["Content-Type"]}, timeout=60)
+            answer = httpx.post(
+                gateway + self.path, content=body, headers={"Content-Type": self.headers["Content-Type"]}, timeout=60
+            )
             self._give(answer.status_code, answer.headers["Content-Type"], answer.content)
 
         def _give(self, status: int, kind: str, body: bytes) -> None:
@@ -103,7 +112,14 @@ def test_the_snippet_draws_the_chart_of_a_run(site: str, tmp_path: Path) -> None
     """Lines with a value per period, and not a blank canvas."""
     chromium = needs_program("chromium")
     picture = tmp_path / "chart.png"
-    command = [str(chromium), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking"]
+    command = [
+        str(chromium),
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--disable-background-networking",
+    ]
     command += [f"--user-data-dir={tmp_path / 'profile'}", "--window-size=820,540", f"--screenshot={picture}"]
     command += ["--virtual-time-budget=60000", "--dump-dom", site]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)

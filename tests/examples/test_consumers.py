@@ -35,7 +35,9 @@ class Run:
     async def write(self, subject: str, *events: RunEvent) -> None:
         """Append one record."""
         record = Record(events=list(events))
-        stored = await self.client.request(subject, record.model_dump_json().encode(), headers={EVENTS_HEADER: record.types()})
+        stored = await self.client.request(
+            subject, record.model_dump_json().encode(), headers={EVENTS_HEADER: record.types()}
+        )
         sequence = json.loads(stored.data)["seq"]
         kind = subject.rsplit(".", 1)[1]
         self.expected += [f"{kind} {sequence} {event.type}" for event in events]
@@ -61,7 +63,9 @@ def shown(watching: Running) -> list[str]:
 
 async def shows(watching: Running, run: Run) -> None:
     """Wait until all of the run and nothing else is shown."""
-    await wait_until(lambda: len(watching.lines) >= len(run.expected), timeout=30, what=f"{len(run.expected)} events were shown")
+    await wait_until(
+        lambda: len(watching.lines) >= len(run.expected), timeout=30, what=f"{len(run.expected)} events were shown"
+    )
     assert shown(watching) == run.expected
 
 
@@ -81,7 +85,9 @@ async def writer(own_nats_server: NatsServer) -> AsyncIterator[Client]:
 
 async def api(client: Client, verb: str, config: dict[str, Any]) -> None:
     """Create or update the stream of runs."""
-    answer = json.loads((await client.request(f"$JS.API.STREAM.{verb}.RUNS", json.dumps(config).encode(), timeout=5)).data)
+    answer = json.loads(
+        (await client.request(f"$JS.API.STREAM.{verb}.RUNS", json.dumps(config).encode(), timeout=5)).data
+    )
     assert "error" not in answer
 
 
@@ -99,7 +105,9 @@ def watch(request: pytest.FixtureRequest) -> list[str]:
     return program(request.getfixturevalue(request.param), "watch")
 
 
-async def test_the_past_and_the_present_of_a_run(watch: list[str], writer: Client, own_nats_server: NatsServer, start: Start) -> None:
+async def test_the_past_and_the_present_of_a_run(
+    watch: list[str], writer: Client, own_nats_server: NatsServer, start: Start
+) -> None:
     """More than a page of stored events, then live ones, in the order of the whole stream; other runs are not shown."""
     run, other = Run(writer), Run(writer)
     for n in range(60):
@@ -138,7 +146,9 @@ async def test_a_gap_is_read_back(watch: list[str], writer: Client, own_nats_ser
     await ends(watching, run)
 
 
-async def test_a_lost_last_event_is_found(watch: list[str], writer: Client, own_nats_server: NatsServer, start: Start) -> None:
+async def test_a_lost_last_event_is_found(
+    watch: list[str], writer: Client, own_nats_server: NatsServer, start: Start
+) -> None:
     """It has no successor that would show the gap: the consumer looks by itself."""
     run = Run(writer)
     await run.ask(1)
@@ -148,7 +158,9 @@ async def test_a_lost_last_event_is_found(watch: list[str], writer: Client, own_
     await ends(watching, run)
 
 
-async def test_a_restarted_server_costs_no_event(watch: list[str], writer: Client, own_nats_server: NatsServer, start: Start) -> None:
+async def test_a_restarted_server_costs_no_event(
+    watch: list[str], writer: Client, own_nats_server: NatsServer, start: Start
+) -> None:
     """The consumer comes back and reads what it missed."""
     run = Run(writer)
     await run.ask(1)
@@ -165,7 +177,9 @@ async def test_a_restarted_server_costs_no_event(watch: list[str], writer: Clien
         await ends(watching, run)
 
 
-async def test_what_is_not_stored_is_not_shown(watch: list[str], writer: Client, own_nats_server: NatsServer, start: Start) -> None:
+async def test_what_is_not_stored_is_not_shown(
+    watch: list[str], writer: Client, own_nats_server: NatsServer, start: Start
+) -> None:
     """Somebody writes to the live subject directly."""
     run = Run(writer)
     await run.ask(1)
@@ -179,7 +193,9 @@ async def test_what_is_not_stored_is_not_shown(watch: list[str], writer: Client,
 
 
 @pytest.mark.parametrize("arguments", [[], ["*"], ["0" * 31], ["0" * 32, "Not.A.Tenant"]])
-async def test_wildcards_are_refused(watch: list[str], arguments: list[str], start: Start, nats_server: NatsServer) -> None:
+async def test_wildcards_are_refused(
+    watch: list[str], arguments: list[str], start: Start, nats_server: NatsServer
+) -> None:
     """Nobody can be made to follow more than one run."""
     refused = await start([*watch, *arguments], nats_server)
     assert await refused.ended() == 2

@@ -59,7 +59,9 @@ async def test_the_data_folder_is_a_setting(
     (folder / "mine.csv").write_text("city,people\nA,3\nB,4\n")
     await start(served("table.py"), nats_server, RUNWIRE_DATA=str(folder))
     await discover(client, "analyze_table")
-    _, result = await (await ask(client, call_of("analyze_table", {"file": "mine.csv", "question": "total people"}))).end()
+    _, result = await (
+        await ask(client, call_of("analyze_table", {"file": "mine.csv", "question": "total people"}))
+    ).end()
     assert result["answer"] == "The sum of people is 7."
     kind, failure = await (await ask(client, call_of("analyze_table", {"file": "sales.csv"}))).end()
     assert (kind, failure["code"]) == ("failure", "tool_error")
@@ -72,7 +74,10 @@ async def test_a_tool_without_an_sdk(client: Client, start: Start, nats_server: 
     spec = await discover(client, "weekday")
     check_schema(spec.input_schema)
 
-    assert await (await ask(client, call_of("weekday", {"date": "2026-02-28"}))).end() == ("result", {"answer": "2026-02-28 is a Saturday"})
+    assert await (await ask(client, call_of("weekday", {"date": "2026-02-28"}))).end() == (
+        "result",
+        {"answer": "2026-02-28 is a Saturday"},
+    )
     kind, failure = await (await ask(client, call_of("weekday", {"date": "tomorrow"}))).end()
     assert kind == "failure"
     assert "give a date as" in failure["reason"]

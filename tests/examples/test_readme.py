@@ -16,7 +16,9 @@ READMES = sorted(path for path in EXAMPLES.rglob("README.md") if "node_modules" 
 
 
 @pytest.mark.parametrize("block", [0, 1], ids=["plain", "sdk"])
-async def test_the_tool_in_ten_lines(client: Client, start: Start, nats_server: NatsServer, tmp_path: Path, block: int) -> None:
+async def test_the_tool_in_ten_lines(
+    client: Client, start: Start, nats_server: NatsServer, tmp_path: Path, block: int
+) -> None:
     """Both forms of the same tool are discovered and answer."""
     program = tmp_path / "weekday.py"
     program.write_text(BLOCKS[block].replace("nats://127.0.0.1:4222", nats_server.url))

@@ -4,7 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from examples.python.search import SNIPPET, Passage, index_of, load, ranked, search, search_documents, sections_of, snippet_of, terms_of
+from examples.python.search import (
+    SNIPPET,
+    Passage,
+    index_of,
+    load,
+    ranked,
+    search,
+    search_documents,
+    sections_of,
+    snippet_of,
+    terms_of,
+)
 from runwire import ToolError
 from runwire.testing import RecordingContext
 from services.shared.redaction import extract_sources
@@ -102,7 +113,9 @@ async def test_nothing_found_is_said() -> None:
     assert result.answer.startswith("Nothing about 'zeppelin'")
 
 
-@pytest.mark.parametrize("folder", ["..", "../..", "/etc", "docs/../..", "no-such-folder", "a\0b", "x" * 5_000, "out", "."])
+@pytest.mark.parametrize(
+    "folder", ["..", "../..", "/etc", "docs/../..", "no-such-folder", "a\0b", "x" * 5_000, "out", "."]
+)
 def test_documents_come_from_the_data_folder_only(tmp_path: Path, folder: str) -> None:
     """Links do not lead out either."""
     data = tmp_path / "data"

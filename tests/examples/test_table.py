@@ -64,7 +64,9 @@ def test_which_region_grew_most() -> None:
         assert row["2022"] == pytest.approx(float(sums[row["region"]]["2022"]))
         assert row["2024"] == pytest.approx(float(sums[row["region"]]["2024"]))
         assert row["change_percent"] == pytest.approx(float(growth[row["region"]]), abs=0.05)
-    assert found.answer.startswith("East grew most: its revenue rose by 51.9% from 522,886.21 in 2022 to 794,008.90 in 2024.")
+    assert found.answer.startswith(
+        "East grew most: its revenue rose by 51.9% from 522,886.21 in 2022 to 794,008.90 in 2024."
+    )
     assert "22 blank cells were left out" in found.answer
     assert found.rows_read == 1080
     assert found.chart["xAxis"]["data"] == ["2022", "2023", "2024"]
@@ -78,7 +80,11 @@ def test_which_region_grew_most() -> None:
         ("Which region declined the most?", {"region": "West"}, "West fell most"),
         ("Which region grew fastest between the first and the last month?", {"region": "East"}, "in 2022-01 to"),
         ("Which product sold most in the North region?", {"product": "Lights"}, "(Only North.)"),
-        ("average revenue per product in 2024", {"product": "Bicycles"}, "average revenue by product: Bicycles 30,975.51"),
+        (
+            "average revenue per product in 2024",
+            {"product": "Bicycles"},
+            "average revenue by product: Bicycles 30,975.51",
+        ),
         ("What is the total revenue?", {"revenue": 11178855.82}, "The sum of revenue is 11,178,855.82."),
         ("How many rows are there per region?", {"region": "East", "rows": 216}, "rows by region: East 216"),
         ("Which month had the highest revenue in 2023?", {"month": "2023-06"}, "2023-06 has the highest revenue"),

@@ -1,4 +1,7 @@
-"""The example tools in TypeScript and Go, as processes on a real server, asked as tool_runner asks. Both keep the same promises."""
+"""The example tools in TypeScript and Go, as processes on a real server, asked as tool_runner asks.
+
+Both keep the same promises.
+"""
 
 import itertools
 import math
@@ -31,7 +34,9 @@ CITIES = {
     "Paris": (48.857, 2.352),
     "Warsaw": (52.23, 21.012),
 }
-PLACES = [{"name": name, "latitude": latitude, "longitude": longitude} for name, (latitude, longitude) in CITIES.items()]
+PLACES = [
+    {"name": name, "latitude": latitude, "longitude": longitude} for name, (latitude, longitude) in CITIES.items()
+]
 MANY = [{"name": str(n), "latitude": (n * 37) % 80, "longitude": (n * 101) % 180} for n in range(40)]
 BANK: dict[str, Any] = {"arrivals_per_s": 1.8, "service_s": 1, "servers": 2, "seed": 7}
 
@@ -266,7 +271,9 @@ def test_the_go_example_is_vetted_and_its_own_tests_pass(go: list[str]) -> None:
     command = str(needs_program("go"))
     build([command, "vet", "./..."], EXAMPLES / "go")
     build([command, "test", "./..."], EXAMPLES / "go")
-    formatted = subprocess.run([str(needs_program("gofmt")), "-l", "."], cwd=EXAMPLES / "go", capture_output=True, text=True, check=True)
+    formatted = subprocess.run(
+        [str(needs_program("gofmt")), "-l", "."], cwd=EXAMPLES / "go", capture_output=True, text=True, check=True
+    )
     assert formatted.stdout == ""
 
 

@@ -23,7 +23,9 @@ async def test_a_side_effect_happens_once_though_the_tool_runner_dies(client: Cl
     """The next tool runner asks the tool whether it holds the call, instead of calling it again."""
     run_id = await client.start("Post a postcard to the recipient 'archive'")
     book = stack.folder / "postcards"
-    await wait_until(lambda: book.exists() and run_id in book.read_text(encoding="utf-8"), what="the postcard to be posted")
+    await wait_until(
+        lambda: book.exists() and run_id in book.read_text(encoding="utf-8"), what="the postcard to be posted"
+    )
     stack.kill("tool_runner-1")
     stack.spawn("tool_runner-1")
     run = await client.result(run_id)

@@ -52,7 +52,9 @@ def talkative(kind: str, orientation: int | None = None) -> bytes:
             info.add(b"tIME", struct.pack(">HBBBBB", 2026, 1, 1, 1, 1, 1))
             return encoded(drawn(), kind, pnginfo=info, exif=exif(orientation), icc_profile=icc, dpi=(72, 72))
         case "jpeg":
-            return encoded(drawn(), kind, exif=exif(orientation), xmp=xmp, icc_profile=icc, comment=TEXTS[3].encode(), quality=90)
+            return encoded(
+                drawn(), kind, exif=exif(orientation), xmp=xmp, icc_profile=icc, comment=TEXTS[3].encode(), quality=90
+            )
         case "webp":
             return encoded(drawn(), kind, exif=exif(orientation), xmp=xmp, icc_profile=icc, quality=90)
     frames = [drawn(), drawn().transpose(Image.Transpose.ROTATE_180)]

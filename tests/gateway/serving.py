@@ -104,7 +104,9 @@ class GatewayProcess:
         """Start it; it may not listen yet."""
         with self.log.open("ab") as log:
             command = [sys.executable, "-P", "-m", "services.gateway"]
-            self.process = subprocess.Popen(command, env=self._environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=ROOT)
+            self.process = subprocess.Popen(
+                command, env=self._environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=ROOT
+            )
 
     async def until_answering(self, path: str = "/readyz", status: int = 200) -> None:
         """Wait until it answers `path` with `status`."""
@@ -167,8 +169,16 @@ class Writer:
 
     def started(self, **request: Any) -> RunStarted:
         """The fact that opens the run."""
-        known = {"run_id": self.run, "tenant": self.tenant, "requested_at": 1_700_000_000_000, "trace_id": new_id(), "query": "why?"}
-        return RunStarted(run_id=self.run, tenant=self.tenant, request=RunRequested(**{**known, **request}), limits=RunLimits())
+        known = {
+            "run_id": self.run,
+            "tenant": self.tenant,
+            "requested_at": 1_700_000_000_000,
+            "trace_id": new_id(),
+            "query": "why?",
+        }
+        return RunStarted(
+            run_id=self.run, tenant=self.tenant, request=RunRequested(**{**known, **request}), limits=RunLimits()
+        )
 
     async def chunk(self, text: str) -> int:
         """A piece of the answer."""

@@ -39,7 +39,9 @@ def ref_of(size: int, mime_type: str = "application/pdf", **more: Any) -> Artifa
 
 async def upload(http: httpx.AsyncClient, body: bytes, mime_type: str | None = None, **query: str) -> ArtifactRef:
     """Keep a file."""
-    answer = await http.post("/v1/artifacts", content=body, params=query, headers={"Content-Type": mime_type} if mime_type else {})
+    answer = await http.post(
+        "/v1/artifacts", content=body, params=query, headers={"Content-Type": mime_type} if mime_type else {}
+    )
     assert answer.status_code == 201, answer.text
     return ArtifactRef.model_validate_json(answer.content)
 
@@ -104,7 +106,10 @@ def test_who_takes_gzip(accepted: str, *, taken: bool) -> None:
     [
         (ref_of(1, "image/png", filename="a.png"), "inline; filename=\"a.png\"; filename*=UTF-8''a.png"),
         (ref_of(1, "image/svg+xml", filename="a.svg"), "attachment; filename=\"a.svg\"; filename*=UTF-8''a.svg"),
-        (ref_of(1, "text/html", filename='ü";\r\n.html'), "attachment; filename=\"___;__.html\"; filename*=UTF-8''%C3%BC%22%3B%0D%0A.html"),
+        (
+            ref_of(1, "text/html", filename='ü";\r\n.html'),
+            "attachment; filename=\"___;__.html\"; filename*=UTF-8''%C3%BC%22%3B%0D%0A.html",
+        ),
     ],
 )
 def test_nothing_but_a_raster_image_is_shown_in_place(ref: ArtifactRef, disposition: str) -> None:
@@ -119,7 +124,11 @@ def test_nothing_but_a_raster_image_is_shown_in_place(ref: ArtifactRef, disposit
 async def test_a_file_comes_back_byte_for_byte(served: Served) -> None:
     """As a whole, in ranges, not at all when it is known; with the type that its bytes have."""
     ref = await upload(served.http, PDF, filename="report.pdf", session_id="s")
-    assert (ref.mime_type, ref.filename, ref.sha256) == ("application/pdf", "report.pdf", hashlib.sha256(PDF).hexdigest())
+    assert (ref.mime_type, ref.filename, ref.sha256) == (
+        "application/pdf",
+        "report.pdf",
+        hashlib.sha256(PDF).hexdigest(),
+    )
     url = f"/v1/artifacts/{ref.artifact_id}"
 
     whole = await served.http.get(url)
@@ -153,7 +162,9 @@ async def test_who_has_the_compressed_bytes_is_told_so(served: Served, kind: str
     url = f"/v1/artifacts/{ref.artifact_id}"
     for accepted in ("gzip", "identity"):
         whole = await served.http.get(url, headers={"Accept-Encoding": accepted})
-        known = await served.http.get(url, headers={"Accept-Encoding": accepted, "If-None-Match": whole.headers["etag"]})
+        known = await served.http.get(
+            url, headers={"Accept-Encoding": accepted, "If-None-Match": whole.headers["etag"]}
+        )
         assert whole.headers.get("content-encoding", "identity") == accepted
         assert (known.status_code, known.headers["etag"]) == (304, whole.headers["etag"])
 
@@ -216,7 +227,9 @@ async def test_a_form_brings_a_file(served: Served) -> None:
     without = await served.http.post("/v1/artifacts", files={"note": (None, b"x")})
     assert (without.status_code, without.json()["errors"][0]["field"]) == (422, "file")
     for field, said in (("session_id", "/v1/artifacts?session_id="), ("note", "nothing else")):
-        astray = await served.http.post("/v1/artifacts", files={"file": ("dot.png", PNG, "image/png")}, data={field: "s"})
+        astray = await served.http.post(
+            "/v1/artifacts", files={"file": ("dot.png", PNG, "image/png")}, data={field: "s"}
+        )
         assert (astray.status_code, astray.json()["errors"][0]["field"]) == (422, field)
         assert said in astray.json()["errors"][0]["message"]
     form = b'--B\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nx\r\n--B--\r\n'
@@ -248,7 +261,9 @@ async def test_lists_and_forgetting(served: Served, store: Store, writer: Writer
     own = await store.client.put("default", b"own", session=session, run=writer.run)
 
     first = (await served.http.get("/v1/artifacts", params={"session_id": session, "limit": 2})).json()
-    rest = (await served.http.get("/v1/artifacts", params={"session_id": session, "cursor": first["next_cursor"]})).json()
+    rest = (
+        await served.http.get("/v1/artifacts", params={"session_id": session, "cursor": first["next_cursor"]})
+    ).json()
     of_run = (await served.http.get(f"/v1/runs/{writer.run}/artifacts")).json()
     listed = [each["ref"]["artifact_id"] for each in first["artifacts"] + rest["artifacts"]]
     assert listed == [ref.artifact_id for ref in [*refs, own]]
@@ -267,9 +282,14 @@ async def test_somebody_elses_does_not_exist(shared_nats: NatsServer) -> None:
     keys = [new_key(tenant) for tenant in ("acme", "other")]
     async with serving(shared_nats.url, api_keys=",".join(line for _, line in keys)) as served:
         acme, other = ({"Authorization": f"Bearer {key}"} for key, _ in keys)
-        ref = ArtifactRef.model_validate_json((await served.http.post("/v1/artifacts", content=PDF, headers=acme)).content)
+        ref = ArtifactRef.model_validate_json(
+            (await served.http.post("/v1/artifacts", content=PDF, headers=acme)).content
+        )
         mine = await served.http.get(f"/v1/artifacts/{ref.artifact_id}", headers=acme)
-        answers = [await served.http.get(f"/v1/artifacts/{name}", headers=other) for name in (ref.artifact_id, new_id(), "../x", "no-id")]
+        answers = [
+            await served.http.get(f"/v1/artifacts/{name}", headers=other)
+            for name in (ref.artifact_id, new_id(), "../x", "no-id")
+        ]
         gone = await served.http.delete(f"/v1/artifacts/{ref.artifact_id}", headers=other)
         nobody = await served.http.get(f"/v1/artifacts/{ref.artifact_id}")
     assert (mine.content, nobody.status_code) == (PDF, 401)
@@ -295,7 +315,9 @@ async def test_values_up_to_a_mebibyte_stand_in_the_payload(served: Served, stor
     await ended(writer, store, chart=chart, text="x" * 40_000, long=["y" * 1000] * 1100, pdf=PDF)
 
     values = (await served.http.get(f"/v1/runs/{writer.run}")).json()["payload"]["artifacts"]["draw"]
-    refs = (await served.http.get(f"/v1/runs/{writer.run}", params={"artifacts": "refs"})).json()["payload"]["artifacts"]["draw"]
+    refs = (await served.http.get(f"/v1/runs/{writer.run}", params={"artifacts": "refs"})).json()["payload"][
+        "artifacts"
+    ]["draw"]
 
     assert (values["chart"], values["text"], values["small"]) == (chart, "x" * 40_000, [1])
     assert (values["long"]["items"], values["pdf"]["mime_type"]) == (1100, "application/pdf")
@@ -305,7 +327,8 @@ async def test_values_up_to_a_mebibyte_stand_in_the_payload(served: Served, stor
         assert json.loads(text.rpartition("event: done\ndata: ")[2].splitlines()[0])["artifacts"]["draw"] == expected
     async with Client(served.url) as client:
         ends = [
-            [event async for event in follow][-1] for follow in (client.follow(writer.run), client.follow(writer.run, artifacts="refs"))
+            [event async for event in follow][-1]
+            for follow in (client.follow(writer.run), client.follow(writer.run, artifacts="refs"))
         ]
     assert [end.model_dump()["artifacts"]["draw"]["chart"] for end in ends] == [chart, refs["chart"]]
     await store.client.delete("default", refs["text"]["artifact_id"])
@@ -362,17 +385,24 @@ async def test_a_store_that_is_away(shared_nats: NatsServer, writer: Writer) -> 
     assert status.json()["payload"]["artifacts"]["draw"]["chart"] == ref
 
 
-async def test_many_artifacts_of_a_store_that_is_away_take_no_longer_than_one(shared_nats: NatsServer, bus: Bus, writer: Writer) -> None:
+async def test_many_artifacts_of_a_store_that_is_away_take_no_longer_than_one(
+    shared_nats: NatsServer, bus: Bus, writer: Writer
+) -> None:
     """The first ones are waited for; nobody asks for the others."""
     asked: set[str] = set()
 
     async def hear(message: Msg) -> None:
         asked.add(json.loads(message.data)["artifact_id"])
-        await message.respond(Fault(code="storage_unavailable", reason="away", retryable=True).model_dump_json().encode())
+        await message.respond(
+            Fault(code="storage_unavailable", reason="away", retryable=True).model_dump_json().encode()
+        )
 
     store = await bus.nc.subscribe(subjects.ARTIFACT_GET, cb=hear)
     await bus.barrier()
-    refs = {f"n{number}": ref_of(50_000, "application/json", json_type="list").model_dump(mode="json") for number in range(60)}
+    refs = {
+        f"n{number}": ref_of(50_000, "application/json", json_type="list").model_dump(mode="json")
+        for number in range(60)
+    }
     await writer.open()
     await writer.log(Done(raw_answer="see", reason="answer_complete", artifacts={"draw": refs}))
     async with serving(shared_nats.url, accept_wait_s=0.2) as served:

@@ -48,9 +48,20 @@ ROUTES = [
 @pytest.mark.parametrize(("method", "path"), ROUTES)
 async def test_without_a_key_every_route_is_closed(keyed: Served, writer: Writer, method: str, path: str) -> None:
     """Whatever stands in the header or in the body."""
-    wrong = ["", "Bearer", "Bearer x", f"Basic {ANN}", ANN, f"Bearer {ANN}x", f"Bearer {ANNS_LINE.split()[1]}", "Bearer ä"]
+    wrong = [
+        "",
+        "Bearer",
+        "Bearer x",
+        f"Basic {ANN}",
+        ANN,
+        f"Bearer {ANN}x",
+        f"Bearer {ANNS_LINE.split()[1]}",
+        "Bearer ä",
+    ]
     for header in wrong:
-        answer = await keyed.http.request(method, path.format(run=writer.run), headers=[(b"Authorization", header.encode())], content=b"[")
+        answer = await keyed.http.request(
+            method, path.format(run=writer.run), headers=[(b"Authorization", header.encode())], content=b"["
+        )
         assert answer.status_code == 401, header
         assert answer.headers["www-authenticate"] == "Bearer"
         assert answer.json()["code"] == "unauthorized"
@@ -92,14 +103,19 @@ async def test_a_tenant_sees_its_own_runs_only(keyed: Served, bus: Bus) -> None:
             theirs = await keyed.http.request(method, path.format(run=known), headers=bearer(BOB))
             nobodys = await keyed.http.request(method, path.format(run="0" * 32), headers=bearer(BOB))
             assert theirs.status_code == 404
-            assert (theirs.content, dict(theirs.headers) | {"date": ""}) == (nobodys.content, dict(nobodys.headers) | {"date": ""})
+            assert (theirs.content, dict(theirs.headers) | {"date": ""}) == (
+                nobodys.content,
+                dict(nobodys.headers) | {"date": ""},
+            )
 
 
 async def test_the_same_idempotency_key_of_two_tenants_means_two_runs(keyed: Served) -> None:
     """Keys of one tenant say nothing about another's."""
     runs = set()
     for key in (ANN, BOB):
-        answer = await keyed.http.post("/v1/runs", json={"query": key}, headers={**bearer(key), "Idempotency-Key": "one"})
+        answer = await keyed.http.post(
+            "/v1/runs", json={"query": key}, headers={**bearer(key), "Idempotency-Key": "one"}
+        )
         assert answer.status_code == 202
         runs.add(answer.json()["run_id"])
     assert len(runs) == 2
@@ -218,7 +234,13 @@ def test_the_process_refuses_with_one_sentence() -> None:
     """No traceback, exit code 1."""
     environment = {"PYTHONPATH": str(ROOT), "RUNWIRE_HOST": "0.0.0.0", "PATH": ""}
     result = subprocess.run(
-        [sys.executable, "-P", "-m", "services.gateway"], env=environment, cwd=ROOT, capture_output=True, text=True, check=False, timeout=30
+        [sys.executable, "-P", "-m", "services.gateway"],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
     )
     assert result.returncode == 1
     assert result.stderr.startswith("RUNWIRE_HOST is 0.0.0.0")
@@ -227,7 +249,9 @@ def test_the_process_refuses_with_one_sentence() -> None:
 
 def test_a_key_is_made_on_the_command_line() -> None:
     """And fits."""
-    result = subprocess.run([sys.executable, "-m", "services.gateway.auth", "ann"], cwd=ROOT, capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-m", "services.gateway.auth", "ann"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     key, line = (text.partition(": ")[2] for text in result.stdout.splitlines())
     assert build_guard(GatewaySettings(api_keys=line)).admit(bearer_of(key)) == "ann"
 

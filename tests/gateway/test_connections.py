@@ -1,4 +1,7 @@
-"""What strangers do with bare connections: half a request, two lengths, no HTTP, reading nothing. Real sockets, a real gateway."""
+"""What strangers do with bare connections: half a request, two lengths, no HTTP, reading nothing.
+
+Real sockets, a real gateway.
+"""
 
 import asyncio
 import contextlib
@@ -77,7 +80,12 @@ async def test_what_is_no_http_gets_a_problem(served: Served, request_: bytes) -
 async def test_a_length_that_is_said_twice_is_refused(served: Served) -> None:
     """What the one takes for a body is a request for the other; nothing of it is carried out."""
     smuggled = b"GET /v1/tools HTTP/1.1\r\n" + HEAD + b"\r\n"
-    both = b"POST /v1/runs HTTP/1.1\r\n" + HEAD + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + smuggled
+    both = (
+        b"POST /v1/runs HTTP/1.1\r\n"
+        + HEAD
+        + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+        + smuggled
+    )
     status, problem = await answer_to(served, both)
     assert (status, problem["code"]) == (400, "bad_request")
     assert "Transfer-Encoding" in problem["detail"]
@@ -175,7 +183,11 @@ async def test_a_client_that_does_not_read_is_cut_off_and_may_resume(shared_nats
 
 
 def _open(served: Served) -> list[Connection]:
-    return [each for each in served.server.server_state.connections if isinstance(each, Connection) and each.cycle is not None]
+    return [
+        each
+        for each in served.server.server_state.connections
+        if isinstance(each, Connection) and each.cycle is not None
+    ]
 
 
 async def test_hundreds_of_clients_that_never_read_hold_up_nobody(shared_nats: NatsServer, writer: Writer) -> None:
@@ -198,7 +210,9 @@ async def test_hundreds_of_clients_that_never_read_hold_up_nobody(shared_nats: N
         async with deaf_listeners(served, writer.run, 500):
             await wait_until(lambda: len(served.gateway.streams) == 500, timeout=20, what="all are there")
             there = len(took)
-            await wait_until(lambda: len(took) > there + 50, timeout=20, what="another client is answered, again and again")
+            await wait_until(
+                lambda: len(took) > there + 50, timeout=20, what="another client is answered, again and again"
+            )
             prober.cancel()
         assert max(took) < 2
         await wait_until(lambda: not served.gateway.streams, what="nothing is left")
@@ -217,7 +231,9 @@ async def test_streams_are_limited_for_a_tenant_and_in_all(shared_nats: NatsServ
 
         async def listen(tenant: str, stack: contextlib.AsyncExitStack) -> httpx.Response:
             path = f"/v1/runs/{writers[tenant].run}/events"
-            answer = await stack.enter_async_context(served.http.stream("GET", path, headers={"Authorization": f"Bearer {keys[tenant]}"}))
+            answer = await stack.enter_async_context(
+                served.http.stream("GET", path, headers={"Authorization": f"Bearer {keys[tenant]}"})
+            )
             if answer.status_code != 200:
                 await answer.aread()
             return answer
@@ -230,7 +246,11 @@ async def test_streams_are_limited_for_a_tenant_and_in_all(shared_nats: NatsServ
             for path in ("/chat", "/v1/runs"):
                 headers = {"Authorization": f"Bearer {keys['greedy']}", "Accept": "text/event-stream"}
                 asked = await served.http.post(path, json={"query": "x"}, headers=headers)
-                assert (asked.status_code, asked.json()["code"], "run_id" in asked.json()) == (429, "too_many_streams", False)
+                assert (asked.status_code, asked.json()["code"], "run_id" in asked.json()) == (
+                    429,
+                    "too_many_streams",
+                    False,
+                )
             assert (await listen("modest", stack)).status_code == 200
             full = await listen("modest", stack)
             assert (full.status_code, full.json()["code"]) == (503, "unavailable")

@@ -41,7 +41,12 @@ async def test_an_accepted_run_is_stored_with_everything_that_was_asked(served: 
     assert answer.status_code == 202
     accepted = answer.json()
     run = accepted["run_id"]
-    assert accepted == {"run_id": run, "status": "queued", "url": f"/v1/runs/{run}", "events_url": f"/v1/runs/{run}/events"}
+    assert accepted == {
+        "run_id": run,
+        "status": "queued",
+        "url": f"/v1/runs/{run}",
+        "events_url": f"/v1/runs/{run}/events",
+    }
     assert answer.headers["location"] == f"/v1/runs/{run}"
     request = await stored(bus, run)
     assert (request.query, request.agent, request.session_id) == ("why is the sky blue?", "physics", "s1")
@@ -53,7 +58,11 @@ async def test_an_accepted_run_is_stored_with_everything_that_was_asked(served: 
 async def test_the_trace_of_the_caller_goes_on(served: Served, bus: Bus) -> None:
     """A valid traceparent gives the run's trace; anything else a new one."""
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"
-    for parent, expected in ((f"00-{trace}-00f067aa0ba902b7-01", trace), (f"00-{'0' * 32}-00f067aa0ba902b7-01", None), ("nonsense", None)):
+    for parent, expected in (
+        (f"00-{trace}-00f067aa0ba902b7-01", trace),
+        (f"00-{'0' * 32}-00f067aa0ba902b7-01", None),
+        ("nonsense", None),
+    ):
         answer = await served.http.post("/v1/runs", json={"query": "x"}, headers={"traceparent": parent})
         found = (await stored(bus, answer.json()["run_id"])).trace_id
         assert found == expected or (expected is None and len(found) == 32 and found != "0" * 32)
@@ -63,7 +72,10 @@ async def test_the_same_key_and_body_give_the_same_run(served: Served) -> None:
     """However the JSON is laid out, and with defaults spelled out or not."""
     key = "order-1"
     first = await ask(served, {"query": "buy", "session_id": "a"}, key)
-    bodies = [b'{"session_id": "a",   "query":"buy"}', json.dumps({"query": "buy", "session_id": "a", "agent": "default"}).encode()]
+    bodies = [
+        b'{"session_id": "a",   "query":"buy"}',
+        json.dumps({"query": "buy", "session_id": "a", "agent": "default"}).encode(),
+    ]
     for body in bodies:
         again = await served.http.post("/v1/runs", content=body, headers={"Idempotency-Key": key})
         assert (again.status_code, again.content) == (first.status_code, first.content)
@@ -71,7 +83,8 @@ async def test_the_same_key_and_body_give_the_same_run(served: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [{"query": "sell"}, {"query": "buy", "limits": {"deadline_s": None}}, {"query": "buy", "tool_context": {"a": 1}}]
+    "other",
+    [{"query": "sell"}, {"query": "buy", "limits": {"deadline_s": None}}, {"query": "buy", "tool_context": {"a": 1}}],
 )
 async def test_the_same_key_with_another_body_is_a_conflict(served: Served, other: dict[str, Any]) -> None:
     """While the request waits for a planner."""
@@ -136,7 +149,9 @@ async def test_a_request_that_is_still_unread_is_accepted_and_a_full_queue_is_no
 
 async def test_the_answer_may_be_the_stream_itself(served: Served, bus: Bus) -> None:
     """The run's id comes first, in a header."""
-    async with served.http.stream("POST", "/v1/runs", json={"query": "x"}, headers={"Accept": "text/event-stream"}) as answer:
+    async with served.http.stream(
+        "POST", "/v1/runs", json={"query": "x"}, headers={"Accept": "text/event-stream"}
+    ) as answer:
         assert answer.status_code == 200
         assert answer.headers["content-type"].startswith("text/event-stream")
         run = answer.headers["runwire-run"]
@@ -145,4 +160,8 @@ async def test_the_answer_may_be_the_stream_itself(served: Served, bus: Bus) -> 
         await writer.open()
         await writer.done()
         text = (await answer.aread()).decode()
-    assert [line for line in text.splitlines() if line.startswith("event: ")] == ["event: run_started", "event: step", "event: done"]
+    assert [line for line in text.splitlines() if line.startswith("event: ")] == [
+        "event: run_started",
+        "event: step",
+        "event: done",
+    ]

@@ -24,7 +24,9 @@ Frames = list[tuple[str, str]]
 
 
 @contextlib.asynccontextmanager
-async def listening(served: Served, run: str, after: str | None = None) -> AsyncIterator[AsyncIterator[ServerSentEvent]]:
+async def listening(
+    served: Served, run: str, after: str | None = None
+) -> AsyncIterator[AsyncIterator[ServerSentEvent]]:
     """A listener's events, as they come."""
     headers = {"Last-Event-ID": after} if after else {}
     async with served.http.stream("GET", f"/v1/runs/{run}/events", headers=headers) as answer:
@@ -94,8 +96,24 @@ async def test_a_cursor_that_is_none_is_refused(served: Served, writer: Writer) 
     other = Writer(writer.bus)
     theirs = await other.open(), await other.chunk("x")
     await writer.chunk("x")
-    invented = ("0-999999999", f"0-{writer.stored[0][1]}", f"{writer.stored[1][1]}-0", f"{theirs[0]}-0", f"0-{theirs[1]}")
-    for cursor in (*invented, "x", "1", "1-", "-1-1", "1-1-1", "9" * 25 + "-1", f"{writer.stored[-1][1] + 1}-0", f"{2**62}-0"):
+    invented = (
+        "0-999999999",
+        f"0-{writer.stored[0][1]}",
+        f"{writer.stored[1][1]}-0",
+        f"{theirs[0]}-0",
+        f"0-{theirs[1]}",
+    )
+    for cursor in (
+        *invented,
+        "x",
+        "1",
+        "1-",
+        "-1-1",
+        "1-1-1",
+        "9" * 25 + "-1",
+        f"{writer.stored[-1][1] + 1}-0",
+        f"{2**62}-0",
+    ):
         answer = await served.http.get(f"/v1/runs/{writer.run}/events", headers={"Last-Event-ID": cursor})
         assert (answer.status_code, answer.json()["code"]) == (400, "bad_cursor"), cursor
 
@@ -128,7 +146,9 @@ async def test_many_listeners_hear_the_same(served: Served, writer: Writer) -> N
     assert all(frames == frames_of(writer) for frames in await asyncio.gather(*listeners))
 
 
-async def test_live_messages_that_get_lost_are_read_back(served: Served, writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_live_messages_that_get_lost_are_read_back(
+    served: Served, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A gap shows at the next message of its subject, a lost last one at the end: so each subject is in order, and nothing is missing."""
     await writer.open()
     on_message, count = RunFollower._on_message, 0
@@ -151,12 +171,16 @@ async def test_live_messages_that_get_lost_are_read_back(served: Served, writer:
     assert count > 10
 
 
-async def test_what_somebody_publishes_on_the_live_subject_is_not_shown(served: Served, bus: Bus, writer: Writer) -> None:
+async def test_what_somebody_publishes_on_the_live_subject_is_not_shown(
+    served: Served, bus: Bus, writer: Writer
+) -> None:
     """Only what is stored is shown."""
     await writer.open()
     async with listening(served, writer.run) as events:
         assert (await anext(events)).type == "run_started"
-        await bus.nc.publish(f"run.default.{writer.run}.log", b'{"events":[{"type":"done"}]}', headers={EVENTS_HEADER: "done"})
+        await bus.nc.publish(
+            f"run.default.{writer.run}.log", b'{"events":[{"type":"done"}]}', headers={EVENTS_HEADER: "done"}
+        )
         await writer.chunk("x")
         assert (await anext(events)).type == "chunk"
 

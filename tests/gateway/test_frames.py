@@ -36,7 +36,9 @@ def test_a_token_is_one_short_frame() -> None:
 
 def test_what_is_for_tools_is_not_shown() -> None:
     """`tool_context` may hold credentials of the caller."""
-    request = RunRequested(run_id="0" * 32, tenant="t", requested_at=1, trace_id="0" * 32, query="q", tool_context={"token": "s3cr3t"})
+    request = RunRequested(
+        run_id="0" * 32, tenant="t", requested_at=1, trace_id="0" * 32, query="q", tool_context={"token": "s3cr3t"}
+    )
     started = RunStarted(run_id="0" * 32, tenant="t", request=request, limits=RunLimits())
     body = frames(record(started, CHUNK), 1, 0)
     assert b"s3cr3t" not in body
@@ -74,7 +76,9 @@ def test_what_is_no_record_is_skipped_with_a_warning(data: bytes) -> None:
     """One bad record does not end a stream, and nothing of it reaches the client."""
     with structlog.testing.capture_logs() as logs:
         assert frames(data, 1, 2) == b""
-    assert [entry["event"] for entry in logs] == (["record_skipped"] if data not in {b'{"events":[]}', b'{"events":{}}'} else [])
+    assert [entry["event"] for entry in logs] == (
+        ["record_skipped"] if data not in {b'{"events":[]}', b'{"events":{}}'} else []
+    )
 
 
 def test_a_deep_event_is_still_an_event() -> None:
@@ -94,7 +98,24 @@ def test_any_text_arrives_as_it_was(texts: list[str], log: int, stream: int) -> 
 
 
 @pytest.mark.parametrize(
-    "text", ["", "-", "1", "1-", "-1", "1-2-3", "01-2", "1-02", " 1-2", "1-2\n", "a-b", "1.0-2", "+1-2", "٣-٤", "9" * 20 + "-0"]
+    "text",
+    [
+        "",
+        "-",
+        "1",
+        "1-",
+        "-1",
+        "1-2-3",
+        "01-2",
+        "1-02",
+        " 1-2",
+        "1-2\n",
+        "a-b",
+        "1.0-2",
+        "+1-2",
+        "٣-٤",
+        "9" * 20 + "-0",
+    ],
 )
 def test_a_cursor_is_what_frames_made(text: str) -> None:
     """Nothing else."""

@@ -18,7 +18,20 @@ from contracts.ids import new_id, run_id_for_key
 from services.gateway.settings import GatewaySettings
 from services.images.cleaner import ImageCleaner, ImageRefused
 from services.messaging.connection import Bus
-from tests.gateway.pictures import CANARY, FORMATS, bombs, data_url, disguised, drawn, encoded, exif, mutated, png_of, talkative, zeros
+from tests.gateway.pictures import (
+    CANARY,
+    FORMATS,
+    bombs,
+    data_url,
+    disguised,
+    drawn,
+    encoded,
+    exif,
+    mutated,
+    png_of,
+    talkative,
+    zeros,
+)
 from tests.gateway.serving import GatewayProcess, Served, serving
 from tests.gateway.test_images import ask, refused, requested
 from tests.support.nats_server import NatsServer
@@ -77,7 +90,9 @@ async def test_what_is_no_image_is_refused(served: Served, name: str, claim: str
     answer = await ask(served.http, {"data": data_url(disguised()[name], claim)})
     assert "png, jpeg, webp and gif" in refused(answer, "image_invalid", "images.0")
     stored = await served.http.post("/v1/artifacts", content=disguised()[name])
-    answer = await ask(served.http, {"data": data_url(talkative("png"), "image/png")}, {"artifact_id": stored.json()["artifact_id"]})
+    answer = await ask(
+        served.http, {"data": data_url(talkative("png"), "image/png")}, {"artifact_id": stored.json()["artifact_id"]}
+    )
     refused(answer, "image_invalid", "images.1")
 
 
@@ -93,11 +108,15 @@ async def test_what_is_cut_short_is_refused(served: Served, kind: str) -> None:
 async def test_the_bytes_and_what_they_are_called_agree(served: Served) -> None:
     """A data URL says the type; common aliases do."""
     jpeg = talkative("jpeg")
-    assert "say image/jpeg" in refused(await ask(served.http, {"data": data_url(jpeg, "image/png")}), "image_invalid", "images.0")
+    assert "say image/jpeg" in refused(
+        await ask(served.http, {"data": data_url(jpeg, "image/png")}), "image_invalid", "images.0"
+    )
     assert (await ask(served.http, {"data": data_url(jpeg, "IMAGE/JPG;charset=utf-8")})).status_code == 202
 
 
-@pytest.mark.parametrize("data", ["", "x", "http://example.org/a.png", "data:image/png,abc", "data:image/png;base64", "data:;base64,AAAA"])
+@pytest.mark.parametrize(
+    "data", ["", "x", "http://example.org/a.png", "data:image/png,abc", "data:image/png;base64", "data:;base64,AAAA"]
+)
 async def test_what_is_no_data_url(served: Served, data: str) -> None:
     """Nothing is fetched from anywhere."""
     answer = await ask(served.http, {"data": data})
@@ -108,13 +127,21 @@ async def test_what_is_no_data_url(served: Served, data: str) -> None:
 @pytest.mark.parametrize("text", ["iVBORw0K Gg==", "iVBORw0KGg=", "iVBORw0KGg", "iVBORw0KGg==x", "-_-_", "ivb\n", "ü"])
 async def test_base64_is_strict(served: Served, text: str) -> None:
     """Two programs never read different bytes in it."""
-    assert "RFC 4648" in refused(await ask(served.http, {"data": f"data:image/png;base64,{text}"}), "image_invalid", "images.0")
+    assert "RFC 4648" in refused(
+        await ask(served.http, {"data": f"data:image/png;base64,{text}"}), "image_invalid", "images.0"
+    )
 
 
 async def test_limits_of_a_question(shared_nats: NatsServer, bus: Bus) -> None:
     """Number, bytes of each and of all, sides; and everything beside the bytes keeps to the limit of bodies."""
     noise = os.urandom(30_000)
-    limits = {"max_images": 3, "max_image_bytes": 40_000, "max_images_bytes": 90_000, "max_image_side": 400, "max_body_bytes": 20_000}
+    limits = {
+        "max_images": 3,
+        "max_image_bytes": 40_000,
+        "max_images_bytes": 90_000,
+        "max_image_side": 400,
+        "max_body_bytes": 20_000,
+    }
     picture = {"data": data_url(encoded(drawn(), "png"), "image/png")}
     # What comes after a picture's end is no part of it.
     heavy = {"data": data_url(encoded(drawn(), "png") + noise, "image/png")}
@@ -122,7 +149,9 @@ async def test_limits_of_a_question(shared_nats: NatsServer, bus: Bus) -> None:
         request = await requested(bus, await ask(served.http, heavy, heavy, picture))
         assert len({ref.artifact_id for ref in request.images}) == 3
         assert "at most 3" in refused(await ask(served.http, *[picture] * 4), "invalid_input", "images")
-        assert "40000" in refused(await ask(served.http, {"data": data_url(bytes(40_001), "image/png")}), "image_too_large", "images.0")
+        assert "40000" in refused(
+            await ask(served.http, {"data": data_url(bytes(40_001), "image/png")}), "image_too_large", "images.0"
+        )
         assert "together" in refused(await ask(served.http, heavy, heavy, heavy), "image_too_large", "images.2")
         wide = {"data": data_url(encoded(drawn((401, 4)), "png"), "image/png")}
         assert "401 × 4" in refused(await ask(served.http, picture, wide), "image_too_large", "images.1")
@@ -134,7 +163,9 @@ async def test_limits_of_a_question(shared_nats: NatsServer, bus: Bus) -> None:
             assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")
             assert " images" in answer.json()["detail"]
         stored = await served.http.post("/v1/artifacts", content=encoded(drawn(), "png") + noise + noise)
-        assert "bytes" in refused(await ask(served.http, {"artifact_id": stored.json()["artifact_id"]}), "image_too_large", "images.0")
+        assert "bytes" in refused(
+            await ask(served.http, {"artifact_id": stored.json()["artifact_id"]}), "image_too_large", "images.0"
+        )
 
 
 async def test_an_image_as_large_as_is_taken(served: Served, store: Store, bus: Bus) -> None:

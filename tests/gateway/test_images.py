@@ -55,7 +55,9 @@ def refused(answer: httpx.Response, code: str, field: str) -> str:
 
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("way", ["data", "upload", "form"])
-async def test_a_picture_comes_in_without_what_it_says(served: Served, store: Store, bus: Bus, kind: str, way: str) -> None:
+async def test_a_picture_comes_in_without_what_it_says(
+    served: Served, store: Store, bus: Bus, kind: str, way: str
+) -> None:
     """As a data URL, as an upload, as the file of a form: the run has a reference to its pixels alone."""
     picture, session, mime_type = talkative(kind), new_id(), f"image/{kind}"
     assert [text for text in TEXTS if text.encode() in picture], "the test shows something"
@@ -64,7 +66,9 @@ async def test_a_picture_comes_in_without_what_it_says(served: Served, store: St
             image = {"data": data_url(picture, mime_type), "filename": f"holiday.{kind}"}
         case "upload":
             headers = {"Content-Type": mime_type}
-            stored = await served.http.post("/v1/artifacts", content=picture, params={"filename": f"holiday.{kind}"}, headers=headers)
+            stored = await served.http.post(
+                "/v1/artifacts", content=picture, params={"filename": f"holiday.{kind}"}, headers=headers
+            )
             image = {"artifact_id": stored.json()["artifact_id"]}
         case _:
             stored = await served.http.post("/v1/artifacts", files={"file": (f"holiday.{kind}", picture, mime_type)})
@@ -78,7 +82,12 @@ async def test_a_picture_comes_in_without_what_it_says(served: Served, store: St
     head = await store.client.head("default", ref.artifact_id)
     assert corners(kept) == UPRIGHT
     assert not [text for text in TEXTS if text.encode() in kept]
-    assert (head.session_id, head.run_id, head.ref.namespace, head.ref.expires_at) == (session, request.run_id, INPUT_IMAGE, None)
+    assert (head.session_id, head.run_id, head.ref.namespace, head.ref.expires_at) == (
+        session,
+        request.run_id,
+        INPUT_IMAGE,
+        None,
+    )
     assert ref.artifact_id == image_id(request.run_id, 0, hashlib.sha256(kept).hexdigest())
     assert len(request.model_dump_json()) < 1000
 
@@ -111,7 +120,13 @@ async def test_pixels_stay_as_they_are(served: Served, store: Store, bus: Bus) -
     paletted = clear.convert("P")
     paletted.info["transparency"] = 3
     deep = Image.new("I;16", (9, 7), 40_000)
-    pictures = [("png", clear), ("png", paletted), ("png", deep), ("png", drawn().convert("1")), ("png", drawn().convert("LA"))]
+    pictures = [
+        ("png", clear),
+        ("png", paletted),
+        ("png", deep),
+        ("png", drawn().convert("1")),
+        ("png", drawn().convert("LA")),
+    ]
     pictures += [("gif", paletted), ("jpeg", drawn().convert("L")), ("webp", clear)]
     images = [(kind, encoded(picture, kind)) for kind, picture in pictures]
     answer = await ask(served.http, *({"data": data_url(data, f"image/{kind}")} for kind, data in images))
@@ -136,7 +151,9 @@ async def test_a_document_inside_a_picture_is_no_reason_to_refuse_it(served: Ser
 async def test_colours_for_print_become_those_of_screens(served: Served, store: Store, bus: Bus) -> None:
     """A JPEG of four inks."""
     (ref,) = (
-        await requested(bus, await ask(served.http, {"data": data_url(encoded(drawn().convert("CMYK"), "jpeg"), "image/jpeg")}))
+        await requested(
+            bus, await ask(served.http, {"data": data_url(encoded(drawn().convert("CMYK"), "jpeg"), "image/jpeg")})
+        )
     ).images
     kept = await bytes_of(store, ref)
     with Image.open(BytesIO(kept)) as image:
@@ -147,7 +164,9 @@ async def test_colours_for_print_become_those_of_screens(served: Served, store: 
 async def test_an_image_that_came_in_before_is_taken_as_it_is(served: Served, store: Store, bus: Bus) -> None:
     """Nothing is fetched and stored again; and nobody else puts anything among the input images."""
     (first,) = (await requested(bus, await ask(served.http, {"data": data_url(talkative("png"), "image/png")}))).images
-    (again,) = (await requested(bus, await ask(served.http, {"artifact_id": first.artifact_id, "detail": "high"}))).images
+    (again,) = (
+        await requested(bus, await ask(served.http, {"artifact_id": first.artifact_id, "detail": "high"}))
+    ).images
     assert (again.artifact_id, again.detail) == (first.artifact_id, "high")
     forged = await served.http.post("/v1/artifacts", content=talkative("png"), params={"namespace": INPUT_IMAGE})
     refused(forged, "invalid_input", "namespace")
@@ -184,10 +203,14 @@ async def test_somebody_elses_image_is_unknown(shared_nats: NatsServer) -> None:
     issued = [new_key(tenant) for tenant in ("seer", "stranger")]
     async with serving(shared_nats.url, api_keys=",".join(line for _, line in issued)) as served:
         seer, stranger = ({"Authorization": f"Bearer {key}"} for key, _ in issued)
-        ref = ArtifactRef.model_validate_json((await served.http.post("/v1/artifacts", content=talkative("png"), headers=seer)).content)
+        ref = ArtifactRef.model_validate_json(
+            (await served.http.post("/v1/artifacts", content=talkative("png"), headers=seer)).content
+        )
 
         async def asked(artifact: str, headers: dict[str, str]) -> httpx.Response:
-            return await served.http.post("/v1/runs", json={"query": "?", "images": [{"artifact_id": artifact}]}, headers=headers)
+            return await served.http.post(
+                "/v1/runs", json={"query": "?", "images": [{"artifact_id": artifact}]}, headers=headers
+            )
 
         assert (await asked(ref.artifact_id, seer)).status_code == 202
         answers = [await asked(artifact, stranger) for artifact in (ref.artifact_id, new_id())]
@@ -198,7 +221,9 @@ async def test_somebody_elses_image_is_unknown(shared_nats: NatsServer) -> None:
 async def test_an_image_of_a_session_is_shown_in_that_session_alone(served: Served, store: Store, bus: Bus) -> None:
     """As it was uploaded, and as a run of the session keeps it; one of no session is shown in every run of the tenant."""
     mine, other, png = f"s-{new_id()}", f"s-{new_id()}", {"Content-Type": "image/png"}
-    uploaded = await served.http.post("/v1/artifacts", content=talkative("png"), params={"session_id": mine}, headers=png)
+    uploaded = await served.http.post(
+        "/v1/artifacts", content=talkative("png"), params={"session_id": mine}, headers=png
+    )
     image = {"artifact_id": uploaded.json()["artifact_id"]}
     for elsewhere in ({"session_id": other}, {}, {"session_id": ""}):
         reason = refused(await ask(served.http, image, **elsewhere), "invalid_input", "images.0.artifact_id")
@@ -227,7 +252,9 @@ async def test_a_deleted_image_is_gone_for_who_has_it_in_a_cache(served: Served)
     assert (await served.http.get(url, headers=tag)).status_code == 304
     assert (await served.http.delete(url)).status_code == 204
     assert (await served.http.get(url, headers=tag)).status_code == 404
-    refused(await ask(served.http, {"artifact_id": uploaded.json()["artifact_id"]}), "invalid_input", "images.0.artifact_id")
+    refused(
+        await ask(served.http, {"artifact_id": uploaded.json()["artifact_id"]}), "invalid_input", "images.0.artifact_id"
+    )
 
 
 async def profile(bus: Bus, **fields: Any) -> None:
@@ -254,11 +281,19 @@ async def test_images_for_a_model_that_does_not_see_them(served: Served, bus: Bu
     for choice in ({"model": "x/seeing"}, {"model": "x/lenient"}, {"agent": "mixed"}, {"agent": "nobody"}):
         assert (await ask(served.http, image, **choice)).status_code == 202, choice
 
-    await profile(bus, model="x/short", images="refused", agents=["kind"], vision={"kind": "lenient", "strict": "strict"})
-    await profile(bus, model="x/lenient", images="dropped", agents=["easy"], vision={"kind": "lenient", "strict": "strict"})
+    await profile(
+        bus, model="x/short", images="refused", agents=["kind"], vision={"kind": "lenient", "strict": "strict"}
+    )
+    await profile(
+        bus, model="x/lenient", images="dropped", agents=["easy"], vision={"kind": "lenient", "strict": "strict"}
+    )
     for choice in ({"model": "x/short", "agent": "kind"}, {"agent": "kind"}, {"agent": "reader", "vision": "lenient"}):
         assert (await ask(served.http, image, **choice)).status_code == 202, choice
-    for choice in ({"agent": "kind", "vision": "strict"}, {"agent": "easy", "vision": "strict"}, {"model": "x/lenient", "agent": "strict"}):
+    for choice in (
+        {"agent": "kind", "vision": "strict"},
+        {"agent": "easy", "vision": "strict"},
+        {"model": "x/lenient", "agent": "strict"},
+    ):
         assert (await ask(served.http, image, **choice)).status_code == 422, choice
     request = await requested(bus, await ask(served.http, image, model="x/short", vision="lenient"))
     assert request.vision == "lenient"
@@ -280,7 +315,11 @@ async def test_a_store_that_is_away(shared_nats: NatsServer, bus: Bus) -> None:
     async with serving(shared_nats.url, accept_wait_s=0.2) as served:
         key = f"key-{new_id()}"
         answer = await ask(served.http, {"data": data_url(talkative("png"), "image/png")}, key=key)
-        assert (answer.status_code, answer.json()["code"], "retry-after" in answer.headers) == (503, "unavailable", True)
+        assert (answer.status_code, answer.json()["code"], "retry-after" in answer.headers) == (
+            503,
+            "unavailable",
+            True,
+        )
         assert (await served.http.get(f"/v1/runs/{run_id_for_key('default', key)}")).status_code == 404
         assert (await ask(served.http)).status_code == 202
     assert bus.is_connected
@@ -291,7 +330,9 @@ async def test_a_chat_takes_images_too(served: Served, bus: Bus) -> None:
     """The same form, in a question that waits."""
     key = f"key-{new_id()}"
     image = {"data": data_url(talkative("jpeg"), "image/jpeg")}
-    waiting = asyncio.create_task(served.http.post("/chat", json={"query": "?", "images": [image]}, headers={"Idempotency-Key": key}))
+    waiting = asyncio.create_task(
+        served.http.post("/chat", json={"query": "?", "images": [image]}, headers={"Idempotency-Key": key})
+    )
     run = run_id_for_key("default", key)
 
     async def stored() -> bool:

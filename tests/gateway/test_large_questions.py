@@ -57,7 +57,11 @@ async def test_nats_that_is_silent(own_nats_server: NatsServer) -> None:
         own_nats_server.stop()
         began = time.monotonic()
         answer = await ask(served.http, PICTURE)
-        assert (answer.status_code, answer.json()["code"], "retry-after" in answer.headers) == (503, "unavailable", True)
+        assert (answer.status_code, answer.json()["code"], "retry-after" in answer.headers) == (
+            503,
+            "unavailable",
+            True,
+        )
         assert time.monotonic() - began < 10
 
 
@@ -82,4 +86,8 @@ def test_what_counts_as_the_bytes_of_images() -> None:
     with pytest.raises(BodyTooLarge):
         parse(RunInput, b'{"query": "?"}' + b" " * 200, 200)
     with pytest.raises(InvalidInput):
-        parse(RunInput, b'{"query": "?", "images": [{"data": "' + long.encode() + b'"}], "llm_context": {"n": 1e999}}', 200)
+        parse(
+            RunInput,
+            b'{"query": "?", "images": [{"data": "' + long.encode() + b'"}], "llm_context": {"n": 1e999}}',
+            200,
+        )

@@ -17,7 +17,9 @@ async def profile(bus: Bus, model: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/runs", "/chat"])
-@pytest.mark.parametrize("model", ["oobabooga/http://127.0.0.1:9/x", "github_copilot/gpt-4", "mine", "openai/openai/mine", "*"])
+@pytest.mark.parametrize(
+    "model", ["oobabooga/http://127.0.0.1:9/x", "github_copilot/gpt-4", "mine", "openai/openai/mine", "*"]
+)
 async def test_a_model_that_no_planner_names_is_refused(served: Served, bus: Bus, path: str, model: str) -> None:
     """With those that there are; nothing is accepted."""
     await profile(bus, "openai/mine")

@@ -113,7 +113,9 @@ async def test_an_idempotency_key_has_a_form(served: Served) -> None:
 
 async def test_two_idempotency_keys_are_none(served: Served) -> None:
     """Nobody can say which one counts."""
-    answer = await served.http.post("/v1/runs", json={"query": "x"}, headers=[("Idempotency-Key", "a"), ("Idempotency-Key", "b")])
+    answer = await served.http.post(
+        "/v1/runs", json={"query": "x"}, headers=[("Idempotency-Key", "a"), ("Idempotency-Key", "b")]
+    )
     problem(answer, 422, "invalid_input")
 
 
@@ -146,7 +148,9 @@ async def test_a_request_that_would_not_fit_a_record_is_refused(shared_nats: Nat
     async with serving(shared_nats.url, max_body_bytes=4 << 20) as served:
         body = {"query": "x", "llm_context": {"text": "y" * 950_000}}
         problem(await served.http.post("/v1/runs", json=body), 413, "body_too_large")
-        assert (await served.http.post("/v1/runs", json={"query": "x", "llm_context": {"text": "y" * 900_000}})).status_code == 202
+        assert (
+            await served.http.post("/v1/runs", json={"query": "x", "llm_context": {"text": "y" * 900_000}})
+        ).status_code == 202
 
 
 PATHS = [
@@ -173,7 +177,11 @@ async def test_what_is_not_there_is_404_with_the_same_bytes(served: Served, meth
 
 async def test_a_wrong_method_names_the_right_one(served: Served) -> None:
     """405 with Allow, which names all that there are."""
-    for path, allowed in [("/v1/runs/abc", "DELETE, GET"), ("/v1/runs", "GET, POST"), (f"/v1/artifacts/{new_id()}", "DELETE, GET, HEAD")]:
+    for path, allowed in [
+        ("/v1/runs/abc", "DELETE, GET"),
+        ("/v1/runs", "GET, POST"),
+        (f"/v1/artifacts/{new_id()}", "DELETE, GET, HEAD"),
+    ]:
         answer = await served.http.put(path)
         problem(answer, 405, "method_not_allowed")
         assert answer.headers["allow"] == allowed
@@ -247,7 +255,16 @@ async def test_a_slow_body_is_not_awaited_for_ever(served: Served, monkeypatch: 
 def test_openapi_describes_bodies_errors_and_streams(served_document: dict[str, Any]) -> None:
     """Every reference leads somewhere, and the bodies that the gateway reads itself are there."""
     schemas = served_document["components"]["schemas"]
-    assert {"RunInput", "LimitsInput", "CancelInput", "ChatInput", "ProblemBody", "RunStatus", "RunAccepted", "ToolSpec"} <= schemas.keys()
+    assert {
+        "RunInput",
+        "LimitsInput",
+        "CancelInput",
+        "ChatInput",
+        "ProblemBody",
+        "RunStatus",
+        "RunAccepted",
+        "ToolSpec",
+    } <= schemas.keys()
     text = json.dumps(served_document)
     for name in {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}:
         assert name in schemas
@@ -259,7 +276,9 @@ def test_openapi_describes_bodies_errors_and_streams(served_document: dict[str, 
 def test_openapi_says_what_is_done(served_document: dict[str, Any]) -> None:
     """What is refused, the document does not offer; what is taken, it does not forbid; events are no plain strings."""
     paths, schemas = served_document["paths"], served_document["components"]["schemas"]
-    parameters = [each for path in paths.values() for operation in path.values() for each in operation.get("parameters", ())]
+    parameters = [
+        each for path in paths.values() for operation in path.values() for each in operation.get("parameters", ())
+    ]
     assert parameters
     assert not [each["name"] for each in parameters if "null" in json.dumps(each["schema"])]
     cursor = next(each for each in paths["/v1/runs"]["get"]["parameters"] if each["name"] == "cursor")["schema"]
@@ -267,9 +286,21 @@ def test_openapi_says_what_is_done(served_document: dict[str, Any]) -> None:
     assert "pattern" in json.dumps(schemas["RunInput"]["properties"]["tools"])
     assert schemas["TopUpInput"]["properties"]["limits"]["minProperties"] == 1
     assert not paths["/v1/artifacts"]["post"]["requestBody"].get("required")
-    assert paths["/v1/runs/{run_id}/events"]["get"]["responses"]["200"]["content"]["text/event-stream"].get("schema") is None
-    ids = [each["schema"] for each in paths["/v1/runs/{run_id}/events"]["get"]["parameters"] if each["name"].lower() == "last-event-id"]
-    assert [re.search(ids[0]["pattern"], text) is not None for text in ("17-42", "", "4", "x")] == [True, True, False, False]
+    assert (
+        paths["/v1/runs/{run_id}/events"]["get"]["responses"]["200"]["content"]["text/event-stream"].get("schema")
+        is None
+    )
+    ids = [
+        each["schema"]
+        for each in paths["/v1/runs/{run_id}/events"]["get"]["parameters"]
+        if each["name"].lower() == "last-event-id"
+    ]
+    assert [re.search(ids[0]["pattern"], text) is not None for text in ("17-42", "", "4", "x")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
     upload = paths["/v1/artifacts"]["post"]["requestBody"]["content"]
     assert (upload.keys(), upload["multipart/form-data"]["schema"]["required"]) == (
         {"application/octet-stream", "multipart/form-data"},

@@ -42,7 +42,9 @@ async def test_it_lives_before_nats_does(own_nats_server: NatsServer, gateway: G
     assert gateway.stop() in STOPPED
 
 
-async def test_it_does_not_work_with_a_stream_of_another_kind(own_nats_server: NatsServer, gateway: GatewayProcess) -> None:
+async def test_it_does_not_work_with_a_stream_of_another_kind(
+    own_nats_server: NatsServer, gateway: GatewayProcess
+) -> None:
     """It ends and says what is wrong, instead of answering 503 for ever."""
     client = await nats.connect(own_nats_server.url)
     await client.jetstream().add_stream(name="REQUESTS", subjects=["request.*.*"])
@@ -53,7 +55,9 @@ async def test_it_does_not_work_with_a_stream_of_another_kind(own_nats_server: N
     assert "stream REQUESTS" in gateway.log.read_text()
 
 
-async def test_a_port_that_is_taken_ends_it(own_nats_server: NatsServer, gateway: GatewayProcess, tmp_path: Path) -> None:
+async def test_a_port_that_is_taken_ends_it(
+    own_nats_server: NatsServer, gateway: GatewayProcess, tmp_path: Path
+) -> None:
     """Two gateways never share one by accident."""
     gateway.start()
     await gateway.until_answering("/livez")
@@ -73,7 +77,10 @@ async def test_open_streams_do_not_hold_up_its_end(own_nats_server: NatsServer, 
         await writer.open()
         gateway.start()
         await gateway.until_answering()
-        async with httpx.AsyncClient() as http, http.stream("GET", f"{gateway.url}/v1/runs/{writer.run}/events") as answer:
+        async with (
+            httpx.AsyncClient() as http,
+            http.stream("GET", f"{gateway.url}/v1/runs/{writer.run}/events") as answer,
+        ):
             pieces = answer.aiter_bytes()
             await anext(pieces)
             stopping = asyncio.create_task(asyncio.to_thread(gateway.stop))

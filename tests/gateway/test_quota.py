@@ -19,9 +19,15 @@ from tests.support.nats_server import NatsServer
 async def test_open_runs_are_counted_and_others_refused(own_nats_server: NatsServer) -> None:
     """Waiting and running ones count, each once; an idempotent repetition is not a new run; another tenant has places of its own."""
     keys = ",".join(f"{tenant} {hashlib.sha256(tenant.encode()).hexdigest()}" for tenant in ("acme", "other"))
-    async with connected(own_nats_server.url) as bus, serving(own_nats_server.url, max_open_runs=3, api_keys=keys) as gateway:
+    async with (
+        connected(own_nats_server.url) as bus,
+        serving(own_nats_server.url, max_open_runs=3, api_keys=keys) as gateway,
+    ):
         running = new_id()
-        headers = {"Nats-Schedule": "@at 2999-01-01T00:00:00Z", "Nats-Schedule-Target": subjects.due("acme", running, "deadline")}
+        headers = {
+            "Nats-Schedule": "@at 2999-01-01T00:00:00Z",
+            "Nats-Schedule-Target": subjects.due("acme", running, "deadline"),
+        }
         body = TimerFired(timer="deadline", at=1).model_dump_json().encode()
         await bus.publish(subjects.timer("acme", running, "deadline"), body, headers)
 
@@ -45,7 +51,9 @@ async def test_open_runs_are_counted_and_others_refused(own_nats_server: NatsSer
         assert await OpenRuns(bus, 3)._look("acme") == 2
 
 
-async def test_runs_that_are_not_written_yet_count_too(own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_runs_that_are_not_written_yet_count_too(
+    own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However often the server is asked meanwhile: it does not know them."""
     monkeypatch.setattr(quota, "_LOOK_S", 0.0)
     async with connected(own_nats_server.url) as bus:

@@ -63,7 +63,12 @@ async def test_the_ends_of_runs(served: Served, bus: Bus) -> None:
     await stopped.cancelled()
     await never.cancelled()
     found = await status(served, failed.run)
-    assert (found["status"], found["reason"], found["code"], found["payload"]["route"]) == ("error", "error", "model_failed", "error")
+    assert (found["status"], found["reason"], found["code"], found["payload"]["route"]) == (
+        "error",
+        "error",
+        "model_failed",
+        "error",
+    )
     for writer in (stopped, never):
         found = await status(served, writer.run)
         assert (found["status"], found["reason"], found["payload"]["raw_answer"]) == ("cancelled", "cancelled", "")
@@ -71,7 +76,9 @@ async def test_the_ends_of_runs(served: Served, bus: Bus) -> None:
     assert found["requested_at"] > 0
 
 
-async def test_a_run_on_a_copy_that_lags_behind_is_not_unknown(served: Served, bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_run_on_a_copy_that_lags_behind_is_not_unknown(
+    served: Served, bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Direct reads may miss what is new; before 404 the leaders are asked."""
 
     async def missed(*_: object) -> None:
@@ -113,7 +120,11 @@ async def test_a_cancel_after_the_end_changes_nothing(served: Served, bus: Bus, 
     await writer.open()
     await writer.done("answer")
     answer = await served.http.post(f"/v1/runs/{writer.run}/cancel", json={})
-    assert (answer.status_code, answer.json()["status"], answer.json()["payload"]["raw_answer"]) == (200, "done", "answer")
+    assert (answer.status_code, answer.json()["status"], answer.json()["payload"]["raw_answer"]) == (
+        200,
+        "done",
+        "answer",
+    )
     assert await inbox(bus, writer.run) is None
 
 
@@ -142,7 +153,9 @@ async def asked_for(bus: Bus, query: str) -> str:
 async def test_chat_answers_when_the_run_has_ended_however(served: Served, bus: Bus, end: str) -> None:
     """200 with the payload; unknown fields are ignored."""
     query = f"chat {new_id()}"
-    waiting = asyncio.create_task(served.http.post("/chat", json={"query": query, "session_id": "s", "history": [1], "stream": False}))
+    waiting = asyncio.create_task(
+        served.http.post("/chat", json={"query": query, "session_id": "s", "history": [1], "stream": False})
+    )
     run = await asked_for(bus, query)
     writer = Writer(bus, run=run)
     await writer.open()
@@ -158,7 +171,9 @@ async def test_chat_answers_when_the_run_has_ended_however(served: Served, bus: 
 async def test_chat_takes_what_a_run_takes(served: Served, bus: Bus) -> None:
     """Limits bind here too, and a wrong one is named."""
     query = f"bounded {new_id()}"
-    waiting = asyncio.create_task(served.http.post("/chat", json={"query": query, "limits": {"max_steps": 3}, "tools": ["a"]}))
+    waiting = asyncio.create_task(
+        served.http.post("/chat", json={"query": query, "limits": {"max_steps": 3}, "tools": ["a"]})
+    )
     run = await asked_for(bus, query)
     message = await bus.last(subjects.REQUESTS, subjects.request(subjects.DEFAULT_TENANT, run))
     assert message is not None
@@ -252,7 +267,9 @@ async def test_a_run_that_comes_while_somebody_turns_pages_moves_nothing(served:
     made = await index(bus, "pager", 6)
     first = await gateway_index.page("pager", 3)
     entry = RunStatus(run_id=new_id(), status="running", requested_at=1_800_000_000_000)
-    await bus.publish(f"$KV.runs.{keys.run_key('pager', entry.requested_at, entry.run_id)}", entry.model_dump_json().encode())
+    await bus.publish(
+        f"$KV.runs.{keys.run_key('pager', entry.requested_at, entry.run_id)}", entry.model_dump_json().encode()
+    )
     second = await gateway_index.page("pager", 3, first.next_cursor)
     assert [run.run_id for run in (*first.runs, *second.runs)] == made[::-1]
     assert second.next_cursor is None

@@ -25,7 +25,9 @@ def planner(shared_nats: NatsServer, tmp_path: Path) -> Iterator[None]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RUNWIRE_")}
     environment |= {"PYTHONPATH": str(ROOT), "RUNWIRE_NATS_URL": shared_nats.url, "RUNWIRE_MODEL": "builtin/rehearsal"}
     with (tmp_path / "planner.log").open("wb") as log:
-        process = subprocess.Popen([sys.executable, "-P", "-m", "services.planner"], env=environment, cwd=ROOT, stdout=log, stderr=log)
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "services.planner"], env=environment, cwd=ROOT, stdout=log, stderr=log
+        )
     yield
     process.terminate()
     try:
@@ -80,7 +82,11 @@ async def test_a_run_that_was_deleted_leaves_nothing(served: Served, bus: Bus) -
             found |= {subject for subject in state.get("subjects") or () if ended in subject or open_.run in subject}
         return found
 
-    marks = {subject for run in (ended, open_.run) for subject in (f"emit.default.{run}.log", f"$KV.runs.deleted.default.{run}")}
+    marks = {
+        subject
+        for run in (ended, open_.run)
+        for subject in (f"emit.default.{run}.log", f"$KV.runs.deleted.default.{run}")
+    }
 
     async def only_marks_are_left() -> bool:
         last = [await bus.last("RUNS", f"emit.default.{run}.log") for run in (ended, open_.run)]

@@ -14,7 +14,9 @@ from tests.support.nats_server import NatsServer
 
 async def write(bus: Bus, subject: str, record_id: str, after: int) -> int:
     """Append one record."""
-    sequence, _ = await guarded_write.append(bus, "RUNS", subject, f'{{"id":"{record_id}"}}'.encode(), record_id, after=after, headers={})
+    sequence, _ = await guarded_write.append(
+        bus, "RUNS", subject, f'{{"id":"{record_id}"}}'.encode(), record_id, after=after, headers={}
+    )
     return sequence
 
 

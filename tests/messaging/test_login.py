@@ -39,7 +39,13 @@ def test_every_service_logs_in(server: NatsServer, tmp_path: Path) -> None:
         env = {**s3.settings, **LOGIN, "RUNWIRE_LOG_LEVEL": "debug"}
         counts = {"planners": 1, "tool_runners": 1, "artifact_stores": 1, "tool_copies": 1}
         with Stack(server.url, tmp_path / "stack", env, tools=tool, **counts) as stack:  # type: ignore[arg-type]
-            assert {name.split("-")[0] for name in stack.parts} == {"planner", "tool_runner", "artifact_store", "gateway", "tools"}
+            assert {name.split("-")[0] for name in stack.parts} == {
+                "planner",
+                "tool_runner",
+                "artifact_store",
+                "gateway",
+                "tools",
+            }
             for name in stack.parts:
                 assert LOGIN["RUNWIRE_NATS_PASSWORD"] not in stack.log_of(name).read_text()
 
@@ -61,13 +67,19 @@ async def test_the_login_is_the_same_for_a_plain_client(server: NatsServer) -> N
 def test_a_wrong_login_is_named_in_the_log(server: NatsServer, tmp_path: Path) -> None:
     """Once, with the user and without the password; the service goes on trying."""
     stack = Stack(
-        server.url, tmp_path / "stack", {**LOGIN, "RUNWIRE_NATS_PASSWORD": "canary-wrong"}, planners=0, tool_runners=1, gateways=0
+        server.url,
+        tmp_path / "stack",
+        {**LOGIN, "RUNWIRE_NATS_PASSWORD": "canary-wrong"},
+        planners=0,
+        tool_runners=1,
+        gateways=0,
     )
     try:
         stack.spawn("tool_runner-1")
         log = stack.log_of("tool_runner-1")
         wait_until_blocking(
-            lambda: "nats_login_refused" in log.read_text() and "nats_awaited" in log.read_text(), what="it says why it waits"
+            lambda: "nats_login_refused" in log.read_text() and "nats_awaited" in log.read_text(),
+            what="it says why it waits",
         )
     finally:
         stack.__exit__()
@@ -93,9 +105,13 @@ def test_a_served_tool_says_that_it_was_refused(server: NatsServer, tmp_path: Pa
     tool.write_text("from runwire import tool\n\n@tool(desc='Nothing')\ndef nothing() -> None: ...\n")
     env = {"RUNWIRE_NATS_URL": server.url, "PYTHONPATH": str(ROOT), "RUNWIRE_DATA_DIR": str(tmp_path / "nowhere")}
     with log.open("wb") as target:
-        process = subprocess.Popen([sys.executable, "-P", "-m", "runwire", "serve", str(tool)], env=env, stdout=target, stderr=target)
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "runwire", "serve", str(tool)], env=env, stdout=target, stderr=target
+        )
     try:
-        wait_until_blocking(lambda: "RUNWIRE_NATS_PASSWORD" in log.read_text(), timeout=30, what="it says what is missing")
+        wait_until_blocking(
+            lambda: "RUNWIRE_NATS_PASSWORD" in log.read_text(), timeout=30, what="it says what is missing"
+        )
     finally:
         process.kill()
         process.wait()

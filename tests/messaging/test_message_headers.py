@@ -12,9 +12,14 @@ lines = st.one_of(
     st.binary(max_size=40),
     st.builds(
         lambda name, gap, value: name + gap + value,
-        st.sampled_from([b"Nats-Sequence", b" Padded ", b"Two words", b"Tab\tinside", b"Caf\xc3\xa9", b"\x1cOdd", b"a"]),
+        st.sampled_from(
+            [b"Nats-Sequence", b" Padded ", b"Two words", b"Tab\tinside", b"Caf\xc3\xa9", b"\x1cOdd", b"a"]
+        ),
         st.sampled_from([b":", b": ", b":\t", b"::", b" : "]),
-        st.one_of(st.binary(max_size=30), st.sampled_from([b"", b" 17 ", b"caf\xc3\xa9", b"\xff\xfe", b"\xc2\xa0edge\xc2\xa0", b"a:b"])),
+        st.one_of(
+            st.binary(max_size=30),
+            st.sampled_from([b"", b" 17 ", b"caf\xc3\xa9", b"\xff\xfe", b"\xc2\xa0edge\xc2\xa0", b"a:b"]),
+        ),
     ),
 )
 

@@ -14,7 +14,9 @@ from tests.support.nats_server import NatsServer
 HEAVY = 1 << 20
 
 
-async def commands(client: Client, monkeypatch: pytest.MonkeyPatch, *, payload: bytes, headers: dict[str, str] | None) -> bytes:
+async def commands(
+    client: Client, monkeypatch: pytest.MonkeyPatch, *, payload: bytes, headers: dict[str, str] | None
+) -> bytes:
     """What the client would write for one message."""
 
     async def keep(*_: object) -> None:
@@ -27,7 +29,9 @@ async def commands(client: Client, monkeypatch: pytest.MonkeyPatch, *, payload: 
     return b"".join(pending)
 
 
-@pytest.mark.parametrize("headers", [None, {}, {"Runwire-Events": "chunk", " Odd ": " a:\r\nb ", "": "nameless", "Umlaut": "ä"}])
+@pytest.mark.parametrize(
+    "headers", [None, {}, {"Runwire-Events": "chunk", " Odd ": " a:\r\nb ", "": "nameless", "Umlaut": "ä"}]
+)
 @pytest.mark.parametrize("size", [0, 100, HEAVY])
 async def test_the_same_bytes_are_written(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, size: int, headers: dict[str, str] | None
@@ -49,7 +53,9 @@ async def test_heavy_and_light_messages_arrive_in_order(nats_server: NatsServer)
     nats_patches.send_large_uncopied(client)
     subscription = await client.subscribe("test.payloads")
     sent = [secrets.token_bytes(HEAVY if number % 2 else 10) for number in range(40)]
-    await asyncio.gather(*(client.publish("test.payloads", body, headers={"N": str(number)}) for number, body in enumerate(sent)))
+    await asyncio.gather(
+        *(client.publish("test.payloads", body, headers={"N": str(number)}) for number, body in enumerate(sent))
+    )
     found = [await subscription.next_msg(timeout=10) for _ in sent]
     assert [message.data for message in found] == sent
     assert [(message.headers or {})["N"] for message in found] == [str(number) for number in range(len(sent))]

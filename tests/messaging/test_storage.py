@@ -58,7 +58,9 @@ async def write(bus: Bus, size: int = 400_000) -> bool:
     return True
 
 
-async def test_a_full_disk_fails_readiness_until_nats_stores_again(bus: Bus, server: NatsServer, disk: SmallDisk) -> None:
+async def test_a_full_disk_fails_readiness_until_nats_stores_again(
+    bus: Bus, server: NatsServer, disk: SmallDisk
+) -> None:
     """nats-server remembers its error until it is started again; then the service notices by itself, without a request of anybody's."""
     health = Health(bus.name, NatsLink(bus).problems, started=True)
     assert await write(bus)

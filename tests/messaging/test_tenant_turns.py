@@ -8,7 +8,9 @@ from services.messaging.tenant_turns import Turn, Turns
 from tests.support.waiting import wait_until
 
 
-async def _queue(turns: Turns, tenant: str, count: int, order: list[str], *, is_new: bool = True) -> list[asyncio.Task[None]]:
+async def _queue(
+    turns: Turns, tenant: str, count: int, order: list[str], *, is_new: bool = True
+) -> list[asyncio.Task[None]]:
     """Have `count` pieces of work wait for their turns; `order` says which began."""
 
     async def work() -> None:

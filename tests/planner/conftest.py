@@ -49,6 +49,11 @@ async def fail(_: dict[str, Any]) -> Any:
 
 
 TOOLS: dict[str, tuple[ToolSpec, Handler]] = {
-    "look": (ToolSpec(name="look", description="Look something up.", input_schema=TEXT, side_effects="read", idempotent=True), look),
+    "look": (
+        ToolSpec(
+            name="look", description="Look something up.", input_schema=TEXT, side_effects="read", idempotent=True
+        ),
+        look,
+    ),
     "fail": (ToolSpec(name="fail", description="Always fails."), fail),
 }

@@ -15,7 +15,9 @@ AGENTS = {"helper": {"tools": ["look", "late"]}, "waiting": {"tools": ["look", "
 LATE = TOOLS["look"][0].model_copy(update={"name": "late"})
 
 
-async def test_a_tool_that_starts_just_now_is_waited_for(plan: Plan, provider: ModelServer, nats_server: NatsServer) -> None:
+async def test_a_tool_that_starts_just_now_is_waited_for(
+    plan: Plan, provider: ModelServer, nats_server: NatsServer
+) -> None:
     """It was asked for before it was there."""
     planning = await plan(agents=AGENTS)
     provider.say(action("late", q="x"), answer("found"))
@@ -27,7 +29,9 @@ async def test_a_tool_that_starts_just_now_is_waited_for(plan: Plan, provider: M
     assert story.of("observed")[0].tool == "late"
 
 
-async def test_a_tool_that_does_not_come_is_named(plan: Plan, provider: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_tool_that_does_not_come_is_named(
+    plan: Plan, provider: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The run goes on without it, after a while; a run that may not use it waits for nothing."""
     monkeypatch.setattr(model_requests, "ABSENT_TOOLS_WAIT_S", 1.0)
     planning = await plan(agents=AGENTS)

@@ -190,7 +190,9 @@ async def test_an_open_run_is_cancelled_first(store: Store) -> None:
     assert await store.bus.last("RUNS", subjects.stream("default", writer.run)) is None
 
 
-async def test_without_the_store_it_is_tried_again(own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_the_store_it_is_tried_again(
+    own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Everything else goes at once."""
     monkeypatch.setattr("services.planner.deletions.STORE_TIMEOUT_S", 0.1)
     async with connected(own_nats_server.url) as bus:

@@ -57,7 +57,8 @@ def test_what_is_written_means_what_it_says(written: str, means: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "reply", ['{"next_node": "look", "args": {"q": "cut', '{"x": 1}', '{"args": 1, "args": 2}', '{"next_node": 5}', "[" * 100]
+    "reply",
+    ['{"next_node": "look", "args": {"q": "cut', '{"x": 1}', '{"args": 1, "args": 2}', '{"next_node": 5}', "[" * 100],
 )
 def test_what_is_refused(reply: str) -> None:
     """With a complaint."""
@@ -71,7 +72,9 @@ def test_the_tables_name_what_there_is() -> None:
     assert set(words(rows("`next_node`", "means", "`args`")[1][2])) == set(FinalResponseArgs.model_fields)
     assert all(f"`{word}`" in TEXT for word in RESERVED)
     assert [word for row in rows("source", "gives") for word in words(row[0])] == list(SOURCES)
-    limits = {words(row[0])[0]: None if row[1] == "none" else float(row[1]) for row in rows("limit", "default", "counts")}
+    limits = {
+        words(row[0])[0]: None if row[1] == "none" else float(row[1]) for row in rows("limit", "default", "counts")
+    }
     assert limits == RunLimits().model_dump()
     told = {word for row in rows("event", "says") for word in words(row[0])}
     of_tools = {"call_started", "tool_progress", "artifact_chunk", "artifact_stored"}
@@ -87,7 +90,9 @@ def test_the_tables_name_what_there_is() -> None:
 
 def test_settings_and_fields_are_there() -> None:
     """Each variable is a setting, each key of an agent a field of it."""
-    variables = {name.removeprefix("RUNWIRE_").lower().partition("=")[0] for name in re.findall(r"RUNWIRE_[A-Z_]+", TEXT)}
+    variables = {
+        name.removeprefix("RUNWIRE_").lower().partition("=")[0] for name in re.findall(r"RUNWIRE_[A-Z_]+", TEXT)
+    }
     assert variables <= set(PlannerSettings.model_fields)
 
 
@@ -98,4 +103,13 @@ def test_the_agents_file_is_one() -> None:
     assert agents["analyst"].limits["grace_s"] == 600
     shown = {field for entry in entries.values() for field in entry}
     assert shown <= set(Agent.model_fields)
-    assert {"system_prompt", "skills", "tools", "limits", "reflection", "models", "fallbacks", "vision_context"} <= shown
+    assert {
+        "system_prompt",
+        "skills",
+        "tools",
+        "limits",
+        "reflection",
+        "models",
+        "fallbacks",
+        "vision_context",
+    } <= shown

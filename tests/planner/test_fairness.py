@@ -24,7 +24,10 @@ SLOW = ToolSpec(
 
 async def _all_ended(planner: Planning, tenant: str) -> bool:
     """Whether no request waits, and no timer of a run is left."""
-    for stream, pattern in ((subjects.REQUESTS, subjects.requests_of(tenant)), (subjects.TIMERS, subjects.timers_of_all(tenant))):
+    for stream, pattern in (
+        (subjects.REQUESTS, subjects.requests_of(tenant)),
+        (subjects.TIMERS, subjects.timers_of_all(tenant)),
+    ):
         if (await planner.bus.api(f"STREAM.INFO.{stream}", {"subjects_filter": pattern}))["state"].get("subjects"):
             return False
     return True
@@ -61,7 +64,10 @@ async def test_slow_calls_of_one_tenant_do_not_hold_up_another(own_nats_server: 
     with ModelServer() as model:
         for who in ("crowd", "other"):
             model.by_turn(action("slow", who=who), answer("Yes."), marker=f"call for {who}")
-        async with planning(own_nats_server.url, model) as planner, tools_at_work(planner, own_nats_server.url, {"slow": (SLOW, slow)}):
+        async with (
+            planning(own_nats_server.url, model) as planner,
+            tools_at_work(planner, own_nats_server.url, {"slow": (SLOW, slow)}),
+        ):
             assert (await planner.tell("call for other")).end.raw_answer == "Yes."
             for _ in range(CROWD):
                 await planner.ask("call for crowd", tenant="crowd", limits={"deadline_s": 3600})

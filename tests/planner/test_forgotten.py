@@ -43,7 +43,9 @@ async def waiting(bus: Bus) -> int:
 
 
 @pytest.mark.system
-async def test_accepted_runs_end_although_their_requests_are_never_delivered_again(own_nats_server: NatsServer, tmp_path: Path) -> None:
+async def test_accepted_runs_end_although_their_requests_are_never_delivered_again(
+    own_nats_server: NatsServer, tmp_path: Path
+) -> None:
     """The planner finds the requests at its start, and leaves none behind."""
     runs = [new_id() for _ in range(3)]
     await forget(own_nats_server, runs)

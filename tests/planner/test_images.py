@@ -104,7 +104,10 @@ async def test_every_call_of_the_model_sees_the_images(plan: Plan, provider: Mod
     for seen in provider.ledger:
         assert shown(seen) == [("user", png(1)), ("user", png(2))]
         first = next(message for message in seen.body["messages"] if message["role"] == "user")
-        assert [part["image_url"].get("detail") for part in first["content"] if part["type"] == "image_url"] == ["low", None]
+        assert [part["image_url"].get("detail") for part in first["content"] if part["type"] == "image_url"] == [
+            "low",
+            None,
+        ]
     log = "".join(event.model_dump_json() for event in story.events)
     assert refs[0].artifact_id in log
     assert base64.b64encode(png(1)).decode()[:40] not in log
@@ -150,7 +153,9 @@ async def test_the_request_wins_over_the_agent_and_the_agent_over_the_deployment
     assert [shown(seen) for seen in provider.ledger] == ([[]] if end == "done" else [])
 
 
-async def test_an_image_that_is_gone_is_dropped_with_a_warning(plan: Plan, provider: ModelServer, put: Put, store: Store) -> None:
+async def test_an_image_that_is_gone_is_dropped_with_a_warning(
+    plan: Plan, provider: ModelServer, put: Put, store: Store
+) -> None:
     """Once, however often the model is asked."""
     provider.say(action("look", q="x"), answer("One square."))
     planner = await plan(**SEEING)
@@ -232,7 +237,10 @@ async def test_fallbacks_and_choices_are_those_that_see(plan: Plan, provider: Mo
     assert story.end.raw_answer == "Seen."
 
 
-DRAWN = {"type": "object", "properties": {"title": {"type": "string"}, "chart": {"type": "string", "format": "binary", "artifact": True}}}
+DRAWN = {
+    "type": "object",
+    "properties": {"title": {"type": "string"}, "chart": {"type": "string", "format": "binary", "artifact": True}},
+}
 
 
 def drawing(body: bytes) -> tuple[ToolSpec, Handler]:
@@ -241,11 +249,20 @@ def drawing(body: bytes) -> tuple[ToolSpec, Handler]:
     async def draw(_: dict[str, Any]) -> Any:
         return {"title": "chart", "chart": base64.b64encode(body).decode()}
 
-    spec = ToolSpec(name="draw", description="Draw.", input_schema=TEXT, output_schema=DRAWN, idempotent=True, tags=["charts", "slow"])
+    spec = ToolSpec(
+        name="draw",
+        description="Draw.",
+        input_schema=TEXT,
+        output_schema=DRAWN,
+        idempotent=True,
+        tags=["charts", "slow"],
+    )
     return spec, draw
 
 
-@pytest.mark.parametrize(("sources", "count"), [(["charts"], 1), (["draw"], 1), (["other", "slow"], 1), (["chart"], 0), (["other"], 0)])
+@pytest.mark.parametrize(
+    ("sources", "count"), [(["charts"], 1), (["draw"], 1), (["other", "slow"], 1), (["chart"], 0), (["other"], 0)]
+)
 async def test_sources_are_names_and_tags(plan: Plan, provider: ModelServer, sources: list[str], count: int) -> None:
     """The log names the tools that they came to when the run was opened, so a tag that a tool loses later changes nothing of the run."""
     provider.say(action("draw", q="x"), answer("Nice."))
@@ -274,7 +291,9 @@ async def test_images_of_tools_flow_into_later_calls_where_the_policy_lets_them(
     assert TRAILER not in seen_by_model, "images of tools are cleaned"
 
 
-async def test_an_image_of_a_tool_that_is_broken_is_named_in_the_payload(plan: Plan, provider: ModelServer, store: Store) -> None:
+async def test_an_image_of_a_tool_that_is_broken_is_named_in_the_payload(
+    plan: Plan, provider: ModelServer, store: Store
+) -> None:
     """The run goes on without it."""
     _ = store
     provider.say(action("draw", q="x"), answer("Nice."))
@@ -297,7 +316,9 @@ async def test_an_image_of_a_tool_that_is_broken_is_named_in_the_payload(plan: P
         {"enabled": True, "allowed_sources": ["*"], "max_total_bytes": 10},
     ],
 )
-async def test_images_of_tools_stay_away_otherwise(plan: Plan, provider: ModelServer, policy: dict[str, Any] | None) -> None:
+async def test_images_of_tools_stay_away_otherwise(
+    plan: Plan, provider: ModelServer, policy: dict[str, Any] | None
+) -> None:
     """No policy, another tool, another type, too many bytes: nothing is shown."""
     provider.say(action("draw", q="x"), answer("Nice."))
     planner = await plan({"draw": drawing(png(3))}, agents={"default": {"vision_context": policy}}, **SEEING)
@@ -322,19 +343,33 @@ def test_an_image_counts_as_an_image() -> None:
         "role": "user",
         "content": [{"type": "text", "text": "See:"}, {"type": "image", "inline": "A" * 40_000, "name": "x"}],
     }
-    said: list[dict[str, Any]] = [message, {"role": "assistant", "content": "a"}, later, {"role": "assistant", "content": "b"}]
+    said: list[dict[str, Any]] = [
+        message,
+        {"role": "assistant", "content": "a"},
+        later,
+        {"role": "assistant", "content": "b"},
+    ]
     short = compaction.compacted(said, 200)
     assert short[0] == message
     assert short[2]["content"] == f"See:\n{images.LEFT_OUT}"
-    hydrated = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 40_000}}]}]
+    hydrated = [
+        {
+            "role": "user",
+            "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 40_000}}],
+        }
+    ]
     assert estimate(hydrated, "", "")["prompt_tokens"] < 2000
 
 
-async def test_a_tool_cannot_show_the_model_an_artifact_of_another_run(plan: Plan, provider: ModelServer, put: Put) -> None:
+async def test_a_tool_cannot_show_the_model_an_artifact_of_another_run(
+    plan: Plan, provider: ModelServer, put: Put
+) -> None:
     """A reference in a result is only a shape: it grants nothing."""
     ref = await put(png(9))
     forged = {"artifact_id": ref.artifact_id, "mime_type": "image/png", "size": len(png(9)), "sha256": "0" * 64}
-    spec = ToolSpec(name="draw", description="Draw.", output_schema={"type": "object", "properties": {"chart": {"artifact": True}}})
+    spec = ToolSpec(
+        name="draw", description="Draw.", output_schema={"type": "object", "properties": {"chart": {"artifact": True}}}
+    )
 
     async def draw(_: dict[str, Any]) -> Any:
         return {"chart": forged}
@@ -373,7 +408,9 @@ async def test_profiles_stand_in_the_catalogue(plan: Plan, tmp_path: Path) -> No
     agents = parse_agents({"painter": {"model": MODEL}, "writer": {"model": BLIND, "vision": "lenient"}})
     sights = vision.VisionSupport(lambda model: model == BLIND, {MODEL: True, BLIND: False})
     found = {profile.model: profile for profile in vision.profiles(sights, agents, MODEL, ["openai/other"])}
-    assert found[MODEL] == ModelProfile(model=MODEL, images="seen", agents=["default", "painter"], vision={"writer": "lenient"})
+    assert found[MODEL] == ModelProfile(
+        model=MODEL, images="seen", agents=["default", "painter"], vision={"writer": "lenient"}
+    )
     assert found[BLIND] == ModelProfile(model=BLIND, images="refused", agents=["writer"], vision={"writer": "lenient"})
     assert found["openai/other"].images == "refused"
     planner = await plan()

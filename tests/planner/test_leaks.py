@@ -74,14 +74,19 @@ def test_no_argument_becomes_the_answer_whatever_was_damaged() -> None:
     """Characters are cut out of tool calls or put into them at random; an answer may come out of them only by breaking the node itself."""
     rng = random.Random(5)
     for _ in range(20_000):
-        call = {"next_node": "save", "args": {rng.choice(["answer", "x"]): rng.choice([CANARY, FINAL, json.loads(FINAL)])}}
+        call = {
+            "next_node": "save",
+            "args": {rng.choice(["answer", "x"]): rng.choice([CANARY, FINAL, json.loads(FINAL)])},
+        }
         text = json.dumps(dict(rng.sample(list(call.items()), 2)))
         start = text.index("next_node")
         kept = range(start - 1, start + len('next_node": "save"'))
         for _ in range(rng.randint(1, 3)):
             at = rng.randrange(len(text))
             if at not in kept and at < text.index(CANARY):
-                text = text[:at] + rng.choice(["", "", "#", "// c\n", "(", "\\", '"', "}", "{", ",", "…"]) + text[at + 1 :]
+                text = (
+                    text[:at] + rng.choice(["", "", "#", "// c\n", "(", "\\", '"', "}", "{", ",", "…"]) + text[at + 1 :]
+                )
                 moved = text.find("next_node")
                 kept = range(moved - 1, moved + len('next_node": "save"'))
         action = normalize_action(text, tools=TOOLS).action

@@ -60,7 +60,9 @@ def test_the_parts_of_a_delta_are_the_delta() -> None:
     assert "".join(call.arguments for call in calls) == "ef" * 3000
     assert {call.index for call in calls} == {3}
     assert max(len(part.text) + len(part.reasoning) for part in parts) <= 1000
-    assert [part.call.name for part in in_parts(Delta(text="a" * 2000, call=CallPiece(0, "look", ""))) if part.call] == ["look"]
+    assert [
+        part.call.name for part in in_parts(Delta(text="a" * 2000, call=CallPiece(0, "look", ""))) if part.call
+    ] == ["look"]
 
 
 @pytest.mark.parametrize("make", SHAPES.values(), ids=SHAPES)
@@ -85,7 +87,13 @@ def test_an_answer_has_bounds_beside_its_text() -> None:
     sources = [{"title": f"page {number}", "url": f"https://example.org/{number}"} for number in range(10_000)]
     actions = [{"action_id": f"more {number}", "label": "more"} for number in range(10_000)]
     fields = {f"k{number}": number for number in range(MAX_VALUES)}
-    args = {"answer": "word " * 100_000, "sources": sources, "suggested_actions": actions, "rows": [[1] * 100] * 300, **fields}
+    args = {
+        "answer": "word " * 100_000,
+        "sources": sources,
+        "suggested_actions": actions,
+        "rows": [[1] * 100] * 300,
+        **fields,
+    }
     decision = ReactReading({}).decide(Reply(text=json.dumps({"next_node": "final_response", "args": args})))
     assert isinstance(decision, Final)
     began = time.process_time()
@@ -93,7 +101,9 @@ def test_an_answer_has_bounds_beside_its_text() -> None:
     assert time.process_time() - began < 1.0
     assert done.raw_answer == args["answer"]
     assert [source.title for source in done.sources] == [source["title"] for source in sources[:MAX_ITEMS]]
-    assert [action.action_id for action in done.suggested_actions] == [action["action_id"] for action in actions[:MAX_ITEMS]]
+    assert [action.action_id for action in done.suggested_actions] == [
+        action["action_id"] for action in actions[:MAX_ITEMS]
+    ]
     assert MAX_VALUES / 2 < len(done.extra) < MAX_VALUES
     assert decision.warnings[:2] == (
         "`sources` was cut: it had 10,000 items, and the first 1,000 are kept",

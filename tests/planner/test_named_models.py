@@ -47,7 +47,10 @@ async def trap() -> AsyncIterator[tuple[str, list[bytes]]]:
     ],
 )
 async def test_a_model_that_nobody_configured_is_not_asked(plan: Plan, provider: ModelServer, model: str) -> None:
-    """Not the planner's only check: the gateway refuses before, where it knows the planner. Nothing is sent anywhere."""
+    """Not the planner's only check: the gateway refuses before, where it knows the planner.
+
+    Nothing is sent anywhere.
+    """
     planning = await plan()
     async with trap() as (url, heard):
         story = await planning.tell(model=model.replace("{trap}", url))
@@ -86,7 +89,9 @@ async def test_a_star_opens_all(plan: Plan, provider: ModelServer) -> None:
     ("text", "models"),
     [("openai/a, openai/b,", ["openai/a", "openai/b"]), (' ["openai/a"]', ["openai/a"]), ("*", ["*"]), ("", [])],
 )
-def test_models_are_separated_by_commas_or_written_as_json(monkeypatch: pytest.MonkeyPatch, text: str, models: list[str]) -> None:
+def test_models_are_separated_by_commas_or_written_as_json(
+    monkeypatch: pytest.MonkeyPatch, text: str, models: list[str]
+) -> None:
     """As the table of settings says."""
     monkeypatch.setenv("RUNWIRE_MODELS", text)
     assert PlannerSettings().models == models
@@ -106,4 +111,11 @@ def test_the_gateway_is_told_of_all(tmp_path: Path) -> None:
     file.write_text(json.dumps({"a": {"model": "openai/a"}}))
     settings = PlannerSettings(models=["openai/e", "*"], fallback_models=["openai/f"], agents_file=file)
     found = {profile.model: profile.agents for profile in profiles_of(settings, MODEL, VisionSupport())}
-    assert found == {MODEL: ["default"], "openai/a": ["a"], "openai/e": [], "*": [], "openai/f": [], "builtin/rehearsal": []}
+    assert found == {
+        MODEL: ["default"],
+        "openai/a": ["a"],
+        "openai/e": [],
+        "*": [],
+        "openai/f": [],
+        "builtin/rehearsal": [],
+    }

@@ -84,13 +84,19 @@ async def test_the_model_reads_on(plan: Plan, provider: ModelServer, transport: 
         (result,) = results(request)
         if "more" in result:
             cut = result["observation"]
-            assert (cut["head"][:9], cut["tail"][-3:], result["more"]["next_node"]) == ("BEGIN 0 é", "END", READ_ARTIFACT)
+            assert (cut["head"][:9], cut["tail"][-3:], result["more"]["next_node"]) == (
+                "BEGIN 0 é",
+                "END",
+                READ_ARTIFACT,
+            )
             return call(transport, READ_ARTIFACT, artifact_id=result["more"]["args"]["artifact_id"])
         part = result["observation"]
         parts.append(part["text"])
         if "next_offset" not in part:
             return answer("read") if transport == "json" else call(transport, "final_response", answer="read")
-        return call(transport, READ_ARTIFACT, artifact_id=part["artifact_id"], offset=part["next_offset"], length=100_000)
+        return call(
+            transport, READ_ARTIFACT, artifact_id=part["artifact_id"], offset=part["next_offset"], length=100_000
+        )
 
     provider.choose = choose
     story = await (await plan(TOOLS, action_transport=transport)).tell(limits={"max_steps": 30})
@@ -102,7 +108,9 @@ async def test_the_model_reads_on(plan: Plan, provider: ModelServer, transport: 
     asked = [request.body["messages"] for request in provider.ledger]
     assert all(later[: len(before)] == before for before, later in itertools.pairwise(asked))
     offered = [[tool["function"]["name"] for tool in request.body.get("tools") or []] for request in provider.ledger]
-    assert all((READ_ARTIFACT in names) == (transport == "tools" and number > 0) for number, names in enumerate(offered))
+    assert all(
+        (READ_ARTIFACT in names) == (transport == "tools" and number > 0) for number, names in enumerate(offered)
+    )
 
 
 async def test_what_is_marked_is_never_read(plan: Plan, provider: ModelServer) -> None:
@@ -118,7 +126,8 @@ async def test_what_is_marked_is_never_read(plan: Plan, provider: ModelServer) -
             ids = {event.field: event.artifact_id for event in stored}
             assert ids.keys() == {"chart", "$", "$observation"}
             steps = [
-                {"node": READ_ARTIFACT, "args": {"artifact_id": each}} for each in (ids["chart"], ids["$"], "0" * 32, ids["$observation"])
+                {"node": READ_ARTIFACT, "args": {"artifact_id": each}}
+                for each in (ids["chart"], ids["$"], "0" * 32, ids["$observation"])
             ]
             return action("plan", steps=steps)
         read.extend(results(request))

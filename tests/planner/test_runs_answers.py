@@ -20,14 +20,22 @@ CASES: dict[str, tuple[list[Say], str, int]] = {
     "a number": ([final({"answer": 42})], "42", 1),
     "another key": ([final({"text": "hello"})], "hello", 1),
     "Python": ([Say(text="{'next_node': 'final_response', 'args': {'answer': 'hi'}}")], "hi", 1),
-    "an encoded action": ([Say(text=json.dumps(json.dumps({"next_node": "final_response", "args": {"answer": "hi"}})))], "hi", 1),
+    "an encoded action": (
+        [Say(text=json.dumps(json.dumps({"next_node": "final_response", "args": {"answer": "hi"}})))],
+        "hi",
+        1,
+    ),
     "halves of a pair": (
         [Say(text='{"next_node": "final_response", "args": {"answer": "\\ud83d\\ude00 \\ud83d"}}', piece=3)],
         "😀 \ufffd",
         1,
     ),
     "a placeholder of an artifact": ([final({"answer": "<artifact:dict size=1KB>"})], "No answer produced.", 2),
-    "broken, then right": ([Say(text='{"next_node": "final_response", "args": {"answer": "Hel'), answer("Hello")], "Hello", 2),
+    "broken, then right": (
+        [Say(text='{"next_node": "final_response", "args": {"answer": "Hel'), answer("Hello")],
+        "Hello",
+        2,
+    ),
     "text at last": ([Say(text="I only speak prose.")], "I only speak prose.", 3),
     "no answer, then its text": ([final({"confidence": 0.5}), Say(text="Here it is.", piece=3)], "Here it is.", 2),
     "no answer, then an action": ([final({}), answer("In JSON.")], "In JSON.", 2),
@@ -74,7 +82,9 @@ async def test_a_run_without_a_path_takes_back_what_was_shown(plan: Plan, provid
 
 async def test_an_answer_larger_than_a_record_is_cut(plan: Plan, provider: ModelServer) -> None:
     """A record has a megabyte. What is shown and what is stored are the same, and the warning says so."""
-    provider.say(Say(text=json.dumps({"next_node": "final_response", "args": {"answer": words(110_000)}}), piece=60_000))
+    provider.say(
+        Say(text=json.dumps({"next_node": "final_response", "args": {"answer": words(110_000)}}), piece=60_000)
+    )
     story = await (await plan()).tell()
     assert story.end.raw_answer == story.shown()
     assert words(110_000).startswith(story.end.raw_answer[:100_000])

@@ -60,7 +60,9 @@ async def test_a_price_is_a_budget(plan: Plan, provider: ModelServer) -> None:
     stopped((await planning.tell(limits={"max_cost_usd": 0.0001, "max_steps": 3})).end, "max_steps of 3")
 
 
-@pytest.mark.parametrize("broken", [Say(text="{", usage=USAGE), Say(text='{"next_node": "look", "args": {}}', usage=USAGE)])
+@pytest.mark.parametrize(
+    "broken", [Say(text="{", usage=USAGE), Say(text='{"next_node": "look", "args": {}}', usage=USAGE)]
+)
 async def test_a_repair_is_a_call_like_any_other(plan: Plan, provider: ModelServer, broken: Say) -> None:
     """It is not begun when the budget is gone."""
     provider.say(broken)
@@ -89,7 +91,12 @@ async def test_the_model_is_told_before_its_budget_ends(plan: Plan, provider: Mo
 
 
 @pytest.mark.parametrize(
-    "silent", [Say(silent=True), Say(text=FINAL.text, reasoning=words(50), stall_after=8), Say(text=answer(words(40)).text, stall_after=12)]
+    "silent",
+    [
+        Say(silent=True),
+        Say(text=FINAL.text, reasoning=words(50), stall_after=8),
+        Say(text=answer(words(40)).text, stall_after=12),
+    ],
 )
 async def test_a_deadline_interrupts_a_model(plan: Plan, provider: ModelServer, silent: Say) -> None:
     """Its request is closed, and what it had said is taken back."""
@@ -152,9 +159,15 @@ async def test_a_run_may_be_topped_up_again_and_again(plan: Plan, provider: Mode
 
 @pytest.mark.parametrize(
     ("limits", "more"),
-    [({"max_tokens": 40}, {"max_tokens": 100}), ({"max_tool_calls": 0}, {"max_tool_calls": 5}), ({"max_steps": 1}, {"max_steps": 5})],
+    [
+        ({"max_tokens": 40}, {"max_tokens": 100}),
+        ({"max_tool_calls": 0}, {"max_tool_calls": 5}),
+        ({"max_steps": 1}, {"max_steps": 5}),
+    ],
 )
-async def test_every_budget_can_be_topped_up(plan: Plan, provider: ModelServer, limits: dict[str, Any], more: dict[str, Any]) -> None:
+async def test_every_budget_can_be_topped_up(
+    plan: Plan, provider: ModelServer, limits: dict[str, Any], more: dict[str, Any]
+) -> None:
     """Calls that were not begun for want of a budget are asked for anew."""
     provider.say(Say(text=LOOK.text, usage=USAGE), Say(text=LOOK.text, usage=USAGE), FINAL)
     planning = await plan()
@@ -212,7 +225,9 @@ async def test_a_paused_run_can_be_cancelled(plan: Plan, provider: ModelServer) 
     planning = await plan()
     run = await planning.ask(limits={"max_steps": 1, "grace_s": 60})
     await planning.until(run, lambda event: event.type == "paused")
-    await planning.bus.publish(subjects.control("default", run, "cancel"), CancelRequested(reason="no").model_dump_json().encode())
+    await planning.bus.publish(
+        subjects.control("default", run, "cancel"), CancelRequested(reason="no").model_dump_json().encode()
+    )
     assert (await planning.ended(run)).end.type == "cancelled"
     await planning.top_up(run, max_steps=9)
     await planning.bus.barrier()
@@ -239,7 +254,9 @@ async def test_a_top_up_before_the_end_extends_the_budget(plan: Plan, provider: 
 
 
 @pytest.mark.parametrize("limits", [{"max_steps": "many"}, {"max_steps": -5}, {"nonsense": 1}, {"deadline_s": "x"}, {}])
-async def test_a_top_up_that_makes_no_sense_changes_nothing(plan: Plan, provider: ModelServer, limits: dict[str, Any]) -> None:
+async def test_a_top_up_that_makes_no_sense_changes_nothing(
+    plan: Plan, provider: ModelServer, limits: dict[str, Any]
+) -> None:
     """The gateway refuses it; whoever writes to the bus directly cannot hurt the run."""
     provider.say(LOOK, FINAL)
     planning = await plan()

@@ -85,9 +85,12 @@ async def test_a_poor_answer_is_revised_within_bounds(plan: Plan, provider: Mode
 
 
 @pytest.mark.parametrize(
-    "critique", [Say(status=400), Say(text="Great!"), score(7), score("0.5"), Say(text='{"score": true}'), Say(text="{")]
+    "critique",
+    [Say(status=400), Say(text="Great!"), score(7), score("0.5"), Say(text='{"score": true}'), Say(text="{")],
 )
-async def test_a_critique_that_fails_leaves_the_answer_as_it_is(plan: Plan, provider: ModelServer, critique: Say) -> None:
+async def test_a_critique_that_fails_leaves_the_answer_as_it_is(
+    plan: Plan, provider: ModelServer, critique: Say
+) -> None:
     """No score, no revision, no error."""
     provider.say(answer("fine", confidence=0.2), critique)
     story = await (await plan(agents=JUDGED)).tell(agent="judged")
@@ -96,7 +99,11 @@ async def test_a_critique_that_fails_leaves_the_answer_as_it_is(plan: Plan, prov
 
 @pytest.mark.parametrize(
     "failing",
-    [Say(status=400), Say(text='{"next_node": "final_response", "args": {"answer": "sec'), Say(text=answer("x").text, cut_after=9)],
+    [
+        Say(status=400),
+        Say(text='{"next_node": "final_response", "args": {"answer": "sec'),
+        Say(text=answer("x").text, cut_after=9),
+    ],
 )
 async def test_a_revision_that_does_not_come_leaves_the_answer(plan: Plan, provider: ModelServer, failing: Say) -> None:
     """With its score and a warning; it is shown again where something else was shown meanwhile, and judged no further."""

@@ -30,7 +30,9 @@ async def test_what_may_pass_is_asked_again_and_told(plan: Plan, provider: Model
     story = await (await plan()).tell()
     assert (story.end.type, story.end.raw_answer) == ("done", "at last")
     told = story.of("model_failed")
-    assert [(each.then, each.model, each.next_model) for each in told] == [("retry", "openai/scripted", "openai/scripted")] * 2
+    assert [(each.then, each.model, each.next_model) for each in told] == [
+        ("retry", "openai/scripted", "openai/scripted")
+    ] * 2
     assert all(each.wait_s > 0 and each.fault.retryable and each.turn == each.attempt == 1 for each in told)
     assert "scripted" in told[0].fault.reason
     assert len(story.of("asked")) == 1
@@ -80,7 +82,9 @@ async def test_the_model_that_failed_is_the_one_that_was_asked(plan: Plan, provi
 
 async def test_an_agent_has_fallbacks_of_its_own(plan: Plan, provider: ModelServer) -> None:
     """An empty list is one, too."""
-    planning = await plan(fallback_models=[SPARE], agents={"alone": {"fallbacks": []}, "other": {"fallbacks": ["openai/other"]}})
+    planning = await plan(
+        fallback_models=[SPARE], agents={"alone": {"fallbacks": []}, "other": {"fallbacks": ["openai/other"]}}
+    )
     provider.say(Say(status=404), answer("no"))
     story = await planning.tell(agent="alone")
     assert (story.end.type, story.end.code) == ("error", "model_failed")
@@ -99,7 +103,9 @@ async def test_an_agent_has_fallbacks_of_its_own(plan: Plan, provider: ModelServ
         Say(text="", reasoning="Let me think.", usage=None),
     ],
 )
-async def test_a_reply_that_breaks_off_is_asked_for_again_under_a_new_attempt(plan: Plan, provider: ModelServer, broken: Say) -> None:
+async def test_a_reply_that_breaks_off_is_asked_for_again_under_a_new_attempt(
+    plan: Plan, provider: ModelServer, broken: Say
+) -> None:
     """What it had shown belongs to the old attempt."""
     provider.say(broken, answer("whole"))
     story = await (await plan()).tell()
@@ -163,7 +169,9 @@ async def test_a_model_that_falls_silent_is_left(plan: Plan, provider: ModelServ
     story = await (await plan(model_idle_s=0.3)).tell()
     assert story.shown() == "awake"
     assert ["said nothing for" in told.fault.reason for told in story.of("model_failed")] == [True, True]
-    await wait_until(lambda: [seen.ended for seen in provider.ledger[:2]] == ["gone", "gone"], what="both requests were closed")
+    await wait_until(
+        lambda: [seen.ended for seen in provider.ledger[:2]] == ["gone", "gone"], what="both requests were closed"
+    )
 
 
 @pytest.mark.parametrize(
@@ -175,7 +183,9 @@ async def test_a_model_that_falls_silent_is_left(plan: Plan, provider: ModelServ
         (Say(status=401), "model_failed"),
     ],
 )
-async def test_a_refusal_ends_the_run_with_a_payload(plan: Plan, provider: ModelServer, refusing: Say, code: str) -> None:
+async def test_a_refusal_ends_the_run_with_a_payload(
+    plan: Plan, provider: ModelServer, refusing: Say, code: str
+) -> None:
     """It says so, with what the run had found."""
     provider.say(action("look", q="x"), refusing)
     story = await (await plan()).tell()
@@ -216,7 +226,9 @@ async def test_a_long_conversation_is_compacted_before_it_is_refused(plan: Plan,
     assert len(provider.ledger[-1].text) < 30_000
 
 
-async def test_a_reply_of_megabytes_does_not_stop_the_others(plan: Plan, provider: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reply_of_megabytes_does_not_stop_the_others(
+    plan: Plan, provider: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is read in a thread."""
     threads: list[str] = []
     decide = ReactReading.decide

@@ -25,7 +25,10 @@ async def merge(args: dict[str, Any]) -> Any:
     return {"merged": [each["text"] for each in args["results"]]}
 
 
-ALL: dict[str, tuple[ToolSpec, Handler]] = {**TOOLS, "merge": (ToolSpec(name="merge", input_schema=RESULTS, idempotent=True), merge)}
+ALL: dict[str, tuple[ToolSpec, Handler]] = {
+    **TOOLS,
+    "merge": (ToolSpec(name="merge", input_schema=RESULTS, idempotent=True), merge),
+}
 
 
 def style(name: str) -> dict[str, Any]:
@@ -79,7 +82,10 @@ async def test_reasoning_is_beside_the_answer(plan: Plan, provider: ModelServer)
     steps = [step for step in story.of("step") if step.status == "started"]
     assert [step.thought for step in steps] == ["I need the sales first.", "Compare them.", "The text, then."]
     assert [step.reasoning for step in steps] == ["I need the sales first.", None, "The text, then."]
-    assert "".join(thought.text for thought in story.of("thinking") if thought.action_seq == 1) == "I need the sales first."
+    assert (
+        "".join(thought.text for thought in story.of("thinking") if thought.action_seq == 1)
+        == "I need the sales first."
+    )
 
 
 def written(story: Story) -> str:
@@ -95,7 +101,10 @@ def written(story: Story) -> str:
             kept.pop(name, None)
         lines.append(f"{event.type} {json.dumps(kept, sort_keys=True)}")
     # Calls at once are settled in any order.
-    groups = [sorted(group) if kind == "observed" else list(group) for kind, group in groupby(lines, lambda line: line.partition(" ")[0])]
+    groups = [
+        sorted(group) if kind == "observed" else list(group)
+        for kind, group in groupby(lines, lambda line: line.partition(" ")[0])
+    ]
     return "\n".join(chain.from_iterable(groups))
 
 
@@ -108,7 +117,10 @@ FORMS = {
 
 
 async def test_the_events_are_the_ones_that_were_reviewed(plan: Plan, provider: ModelServer) -> None:
-    """The same run in every form, each an agent's: what a listener sees, and what the model saw. WRITE_SNAPSHOTS=1 writes it again."""
+    """The same run in every form, each an agent's: what a listener sees, and what the model saw.
+
+    WRITE_SNAPSHOTS=1 writes it again.
+    """
     planning = await plan(ALL, agents={agent: options for agent, (_, options) in FORMS.items()})
     parts = []
     for agent, (name, _) in FORMS.items():
@@ -132,14 +144,24 @@ async def test_native_calls_are_offered_and_forced(plan: Plan, provider: ModelSe
     assert "<tools>" not in provider.ledger[0].text
     assert body["tools"][1]["function"]["parameters"]["required"] == ["q"]
     ids = [message["tool_call_id"] for message in provider.ledger[-1].body["messages"] if message["role"] == "tool"]
-    assert ids == [call["id"] for message in provider.ledger[-1].body["messages"] for call in message.get("tool_calls") or []]
+    assert ids == [
+        call["id"] for message in provider.ledger[-1].body["messages"] for call in message.get("tool_calls") or []
+    ]
 
 
 @pytest.mark.parametrize(
     ("reply", "calls"),
     [
         ({"tool_calls": [{"name": "look", "arguments": '{"q": "a"}'}, {"name": "look", "arguments": '{"q": "b"}'}]}, 2),
-        ({"tool_calls": [{"name": "look", "arguments": '{"q": "a"}'}, {"name": "final_response", "arguments": '{"answer": "CANARY"}'}]}, 1),
+        (
+            {
+                "tool_calls": [
+                    {"name": "look", "arguments": '{"q": "a"}'},
+                    {"name": "final_response", "arguments": '{"answer": "CANARY"}'},
+                ]
+            },
+            1,
+        ),
         ({"text": "CANARY", "tool_calls": [{"name": "look", "arguments": '{"q": "a"}'}]}, 1),
         ({"text": '{"next_node": "look", "args": {"q": "a"}}'}, 1),
         ({"tool_calls": [{"name": "look", "arguments": '{"q": "CANARY'}]}, 0),
@@ -147,7 +169,10 @@ async def test_native_calls_are_offered_and_forced(plan: Plan, provider: ModelSe
     ],
 )
 async def test_other_ways_of_native_calls(plan: Plan, provider: ModelServer, reply: dict[str, Any], calls: int) -> None:
-    """Several at once are a plan; text beside calls is no answer; a broken call is repaired. Nothing of a call is shown."""
+    """Several at once are a plan; text beside calls is no answer; a broken call is repaired.
+
+    Nothing of a call is shown.
+    """
     provider.say(Say(**reply), Say(text="It is done."))
     story = await (await plan(ALL, action_transport="tools")).tell()
     assert (story.end.raw_answer, story.shown()) == ("It is done.", "It is done.")
@@ -168,7 +193,8 @@ async def test_an_answer_in_a_native_call_streams(plan: Plan, provider: ModelSer
 async def test_a_background_task_is_refused(plan: Plan, provider: ModelServer) -> None:
     """Clearly, and the prompt does not offer it."""
     provider.say(
-        Say(text='{"next_node": "task", "args": {"query": "x"}}'), Say(text='{"next_node": "final_response", "args": {"answer": "no"}}')
+        Say(text='{"next_node": "task", "args": {"query": "x"}}'),
+        Say(text='{"next_node": "final_response", "args": {"answer": "no"}}'),
     )
     story = await (await plan(ALL)).tell()
     assert "Background tasks are not available" in story.of("repaired")[0].reason

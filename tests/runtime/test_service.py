@@ -23,13 +23,25 @@ ROOT = Path(__file__).parents[2]
     ("kind", "name", "value", "said"),
     [
         (PlannerSettings, "RUNWIRE_LOG_LEVEL", "loud", "RUNWIRE_LOG_LEVEL: Input should be 'debug'"),
-        (PlannerSettings, "RUNWIRE_FALLBACK_MODELS", "gpt-secret", "RUNWIRE_FALLBACK_MODELS: is not the JSON that is needed here"),
-        (PlannerSettings, "RUNWIRE_MODEL_VISION", '{"x": "secret"}', "RUNWIRE_MODEL_VISION['x']: Input should be a valid boolean"),
+        (
+            PlannerSettings,
+            "RUNWIRE_FALLBACK_MODELS",
+            "gpt-secret",
+            "RUNWIRE_FALLBACK_MODELS: is not the JSON that is needed here",
+        ),
+        (
+            PlannerSettings,
+            "RUNWIRE_MODEL_VISION",
+            '{"x": "secret"}',
+            "RUNWIRE_MODEL_VISION['x']: Input should be a valid boolean",
+        ),
         (GatewaySettings, "RUNWIRE_PORT", "secret", "RUNWIRE_PORT: Input should be a valid integer"),
         (ArtifactStoreSettings, "RUNWIRE_S3_ACCESS_KEY", "secret", "RUNWIRE_S3_SECRET_KEY"),
     ],
 )
-def test_a_wrong_setting_is_named(kind: type[BusSettings], name: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_setting_is_named(
+    kind: type[BusSettings], name: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The variable stands in the sentence; what it holds does not."""
     monkeypatch.setenv(name, value)
     with pytest.raises(SystemExit) as ended:
@@ -43,11 +55,18 @@ def test_a_wrong_setting_is_named(kind: type[BusSettings], name: str, value: str
 @pytest.mark.parametrize(
     ("service", "variable", "text", "said"),
     [
-        ("planner", "RUNWIRE_AGENTS_FILE", '[analyst]\nsystem_promt = "x"\n', "analyst.system_promt: Extra inputs are not permitted"),
+        (
+            "planner",
+            "RUNWIRE_AGENTS_FILE",
+            '[analyst]\nsystem_promt = "x"\n',
+            "analyst.system_promt: Extra inputs are not permitted",
+        ),
         ("tool_runner", "RUNWIRE_TOOLS_FILE", "[[tools]]\nname = 'a b'\n", "tool 1: 'a b' is not a tool name"),
     ],
 )
-def test_a_wrong_file_ends_a_service_before_it_looks_for_nats(service: str, variable: str, text: str, said: str, tmp_path: Path) -> None:
+def test_a_wrong_file_ends_a_service_before_it_looks_for_nats(
+    service: str, variable: str, text: str, said: str, tmp_path: Path
+) -> None:
     """In one line, which names the entry and the field."""
     file = tmp_path / "wrong.toml"
     file.write_text(text)
@@ -68,7 +87,9 @@ def test_a_service_that_waits_for_nats_says_so_and_can_be_stopped(number: signal
     url = f"nats://user:secret@127.0.0.1:{free_port()}"
     env = {**os.environ, "PYTHONPATH": str(ROOT), "RUNWIRE_NATS_URL": url}
     with log.open("wb") as target:
-        process = subprocess.Popen([sys.executable, "-P", "-m", "services.tool_runner"], env=env, stdout=target, stderr=target)
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "services.tool_runner"], env=env, stdout=target, stderr=target
+        )
     try:
         wait_until_blocking(lambda: "nats_awaited" in log.read_text(), timeout=30, what="it says that it waits")
         process.send_signal(number)
@@ -95,7 +116,9 @@ def test_a_service_that_has_lost_nats_can_be_stopped(service: str, own_nats_serv
         "RUNWIRE_LOG_LEVEL": "debug",
     }
     with log.open("wb") as target:
-        process = subprocess.Popen([sys.executable, "-P", "-m", f"services.{service}"], env=env, stdout=target, stderr=target)
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", f"services.{service}"], env=env, stdout=target, stderr=target
+        )
     try:
         wait_until_blocking(lambda: "service_started" in log.read_text(), timeout=30, what="it has started")
         own_nats_server.stop()

@@ -40,7 +40,11 @@ class Watched:
     def lines(self, event: str) -> list[dict[str, Any]]:
         """What it has logged under a name."""
         text = self.stack.log_of(NAME).read_text()
-        return [found for line in text.splitlines() if line.startswith("{") and (found := json.loads(line))["event"] == event]
+        return [
+            found
+            for line in text.splitlines()
+            if line.startswith("{") and (found := json.loads(line))["event"] == event
+        ]
 
     async def logged(self, event: str, within_s: float = 30) -> dict[str, Any]:
         """The first line of a name, once it is there."""

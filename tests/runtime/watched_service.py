@@ -1,8 +1,8 @@
 """A service of its own, with ways to hold its event loop that no real service has: `python -m tests.runtime.watched_service`.
 
-A message on `hold.<how>` makes its handler do that: `sleep` (outside Python's lock), `spin` (in Python), `match` (a regular expression,
-which holds Python's lock, so that no thread of the process runs). The text of the message is a number of seconds, or of characters. A
-message on `die` ends a background task with an error.
+A message on `hold.<how>` makes its handler do that: `sleep` (outside Python's lock), `spin` (in Python), `match` (a
+regular expression, which holds Python's lock, so that no thread of the process runs). The text of the message is a
+number of seconds, or of characters. A message on `die` ends a background task with an error.
 """
 
 import asyncio

@@ -58,7 +58,9 @@ async def test_of_one_that_was_killed_the_signal_is_named(data: Path) -> None:
     launcher = Launcher(data, reports.append)
     child = _child("import time; print('all is well', flush=True); time.sleep(600)")
     await launcher.start(child)
-    await wait_until(lambda: "all is well" in (data / "logs" / "worker.log").read_text(), timeout=30, what="it has written")
+    await wait_until(
+        lambda: "all is well" in (data / "logs" / "worker.log").read_text(), timeout=30, what="it has written"
+    )
     assert child.process is not None
     child.process.kill()
     await wait_until(lambda: bool(reports), timeout=30, what="its end is reported")
@@ -77,7 +79,8 @@ async def test_one_that_is_killed_is_there_again_at_once(data: Path, monkeypatch
         killed = child.process
         assert killed is not None
         killed.kill()
-        await wait_until(lambda: child.restarts == times and child.process is not killed, timeout=30, what="it is there again")  # noqa: B023
+        again = lambda: child.restarts == times and child.process is not killed  # noqa: B023, E731
+        await wait_until(again, timeout=30, what="it is there again")
     await launcher.stop()
 
 

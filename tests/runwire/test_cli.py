@@ -21,11 +21,15 @@ ROOT = Path(__file__).parents[2]
 _UP_S = 90
 
 
-def runwire(*arguments: str, data: Path, timeout: float = 60, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def runwire(
+    *arguments: str, data: Path, timeout: float = 60, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run the command to its end."""
     env = {**os.environ, "RUNWIRE_DATA_DIR": str(data), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-P", "-m", "runwire", *arguments]
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=timeout, check=False, cwd=cwd or data)
+    return subprocess.run(
+        command, env=env, capture_output=True, text=True, timeout=timeout, check=False, cwd=cwd or data
+    )
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +39,9 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     data = tmp_path_factory.mktemp("up")
     env = {**os.environ, "RUNWIRE_DATA_DIR": str(data), "PYTHONPATH": str(ROOT), "RUNWIRE_MODEL": "builtin/rehearsal"}
     log = (data / "up.log").open("wb")
-    process = subprocess.Popen([sys.executable, "-P", "-m", "runwire", "up", "--port", "0"], env=env, stdout=log, stderr=log, cwd=data)
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "runwire", "up", "--port", "0"], env=env, stdout=log, stderr=log, cwd=data
+    )
     try:
         _wait_for_endpoints(data, process)
         ports = [int(launch.remembered(data)[name].rsplit(":", 1)[1]) for name in ("url", "nats_url")]
@@ -184,7 +190,9 @@ def test_ctrl_c_while_everything_starts_stops_it(tmp_path: Path) -> None:
     env = {**os.environ, "RUNWIRE_DATA_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
     log = tmp_path / "up.log"
     with log.open("wb") as target:
-        process = subprocess.Popen([sys.executable, "-P", "-m", "runwire", "up", "--port", "0"], env=env, stdout=target, stderr=target)
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "runwire", "up", "--port", "0"], env=env, stdout=target, stderr=target
+        )
     try:
         wait_until_blocking((tmp_path / "nats.conf").exists, timeout=30, what="it has begun to start")
         process.send_signal(signal.SIGINT)

@@ -141,7 +141,9 @@ async def test_a_tool_that_is_refused_is_listed_with_the_reason(client: Client, 
     await bus.publish(key_subject(keys.refused_key("endless")), refused.model_dump_json().encode())
     assert await client.refused_tools() == [refused]
     found = [check for check in await doctor.examine(served.url, None, {}) if check.name == "tools"]
-    assert ("warning", "endless is refused: input_schema: it is too large") in [(check.status, check.finding) for check in found]
+    assert ("warning", "endless is refused: input_schema: it is too large") in [
+        (check.status, check.finding) for check in found
+    ]
 
 
 async def test_errors_have_types_and_say_what_is_wrong(client: Client) -> None:
@@ -189,7 +191,9 @@ def test_what_is_no_address_is_refused_at_once(url: str) -> None:
     assert refusal.value.code == "bad_url"
 
 
-async def test_a_gateway_without_nats_is_awaited_and_then_its_own_words_are_passed_on(own_nats_server: NatsServer) -> None:
+async def test_a_gateway_without_nats_is_awaited_and_then_its_own_words_are_passed_on(
+    own_nats_server: NatsServer,
+) -> None:
     """503 is no reason to give up at once."""
     async with serving(own_nats_server.url, accept_wait_s=0.1) as served:
         own_nats_server.stop()
@@ -230,7 +234,9 @@ async def a_process(nats_url: str, folder: Path) -> AsyncIterator[GatewayProcess
 
 
 @pytest.mark.system
-async def test_a_listener_outlives_gateways_that_are_killed(own_nats_server: NatsServer, bus: Bus, tmp_path: Path) -> None:
+async def test_a_listener_outlives_gateways_that_are_killed(
+    own_nats_server: NatsServer, bus: Bus, tmp_path: Path
+) -> None:
     """Whatever ends them and wherever in the stream: every event comes once, in order."""
     async with a_process(own_nats_server.url, tmp_path) as gateway, Client(gateway.url, patience_s=30) as client:
         writer = Writer(bus)

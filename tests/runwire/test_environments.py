@@ -93,6 +93,11 @@ def test_all_secrets_that_the_client_of_the_models_reads_are_known() -> None:
         *(root / "llms").rglob("*.json"),
         *(root / "litellm_core_utils").rglob("*.py"),
     ]
-    named = {name for file in files if "secret_detection" not in str(file) for name in _SECRET.findall(file.read_text(encoding="utf-8"))}
+    named = {
+        name
+        for file in files
+        if "secret_detection" not in str(file)
+        for name in _SECRET.findall(file.read_text(encoding="utf-8"))
+    }
     assert len(named) > 150, "the search has lost them"
     assert sorted(name for name in named if not is_provider_secret(name)) == sorted(named & set(OTHERS))

@@ -37,8 +37,20 @@ def test_a_file_becomes_a_data_url(tmp_path: Path, kind: str) -> None:
 def test_what_may_stand_for_an_image() -> None:
     """Bytes, an id, a data URL, and everything that the gateway takes."""
     artifact, url = new_id(), data_url(PNG, "image/png")
-    given: list[Any] = [PNG, artifact, url, {"artifact_id": artifact, "detail": "low"}, ImageInput(artifact_id=artifact)]
-    found = [{"data": url}, {"artifact_id": artifact}, {"data": url}, {"artifact_id": artifact, "detail": "low"}, {"artifact_id": artifact}]
+    given: list[Any] = [
+        PNG,
+        artifact,
+        url,
+        {"artifact_id": artifact, "detail": "low"},
+        ImageInput(artifact_id=artifact),
+    ]
+    found = [
+        {"data": url},
+        {"artifact_id": artifact},
+        {"data": url},
+        {"artifact_id": artifact, "detail": "low"},
+        {"artifact_id": artifact},
+    ]
     assert image_inputs(given) == found
 
 
@@ -82,8 +94,15 @@ async def test_the_client_shows_images(own_nats_server: NatsServer, bus: Bus, tm
     """All in one question, which may be repeated; what the gateway does not take is said by name."""
     file = tmp_path / "drawn.png"
     file.write_bytes(PNG)
-    async with serving(own_nats_server.url, max_image_bytes=40_000) as served, Client(served.url, patience_s=10) as client:
-        shown: list[images.Image] = [file, encoded(drawn(), "webp"), {"data": data_url(PNG, "image/png"), "detail": "high"}]
+    async with (
+        serving(own_nats_server.url, max_image_bytes=40_000) as served,
+        Client(served.url, patience_s=10) as client,
+    ):
+        shown: list[images.Image] = [
+            file,
+            encoded(drawn(), "webp"),
+            {"data": data_url(PNG, "image/png"), "detail": "high"},
+        ]
         run = await client.start("what?", images=shown, idempotency_key="k")
         assert await client.start("what?", images=shown, idempotency_key="k") == run
         message = await bus.last(subjects.REQUESTS, subjects.request("default", run))

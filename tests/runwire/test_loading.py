@@ -28,7 +28,11 @@ def test_all_tools_of_a_file_by_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "text", "reason"),
-    [("none.py", None, "is not a Python file"), ("tools.txt", "", "is not a Python file"), ("empty.py", "x = 1\n", "put @tool above")],
+    [
+        ("none.py", None, "is not a Python file"),
+        ("tools.txt", "", "is not a Python file"),
+        ("empty.py", "x = 1\n", "put @tool above"),
+    ],
 )
 def test_what_holds_no_tool_says_so(tmp_path: Path, name: str, text: str | None, reason: str) -> None:
     """In one sentence."""

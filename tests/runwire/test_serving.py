@@ -91,7 +91,9 @@ class Caller:
     async def send(self, name: str, args: dict[str, Any], key: str, **fields: Any) -> None:
         """Ask for a call."""
         deadline = fields.pop("deadline_at", int(time.time() * 1000) + 20_000)
-        call = ToolCall(call_id="1-0", run_id="0" * 32, tool=name, args=args, idempotency_key=key, deadline_at=deadline, **fields)
+        call = ToolCall(
+            call_id="1-0", run_id="0" * 32, tool=name, args=args, idempotency_key=key, deadline_at=deadline, **fields
+        )
         await self.client.publish(f"tool.{name}", call.model_dump_json().encode(), reply=self.inbox)
 
     async def ask(self, subject: str, key: str) -> None:
@@ -154,7 +156,10 @@ async def test_who_asks_again_joins(client: Client, serving: Serve) -> None:
     await wait_until(lambda: "artifact_chunk" in first.kinds(), what="the first piece is shown")
     await second.send("once", {}, "k1")
     await third.ask("tool.once.status", "k1")
-    await wait_until(lambda: "artifact_chunk" in second.kinds() and "artifact_chunk" in third.kinds(), what="joiners are shown it too")
+    await wait_until(
+        lambda: "artifact_chunk" in second.kinds() and "artifact_chunk" in third.kinds(),
+        what="joiners are shown it too",
+    )
     go.set()
 
     assert [await caller.end() for caller in (first, second, third)] == [("result", "done")] * 3
@@ -256,7 +261,10 @@ async def test_a_cancelled_call_ends(client: Client, serving: Serve) -> None:
         await caller.send(name, {}, f"cancel-{name}")
         await wait_until(lambda: began.acquire(blocking=False), what="the call began")
         await caller.ask(f"tool.{name}.cancel", f"cancel-{name}")
-        assert await caller.end() == ("failure", {"reason": "the call was cancelled", "code": "cancelled", "retryable": False})
+        assert await caller.end() == (
+            "failure",
+            {"reason": "the call was cancelled", "code": "cancelled", "retryable": False},
+        )
 
 
 async def test_nothing_is_started_too_late(client: Client, serving: Serve) -> None:
@@ -280,7 +288,9 @@ async def test_nothing_is_started_too_late(client: Client, serving: Serve) -> No
     assert (kind, failure["code"]) == ("failure", "deadline_passed")
 
 
-async def test_what_a_model_refused_is_not_shown(client: Client, serving: Serve, caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_a_model_refused_is_not_shown(
+    client: Client, serving: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
     """A result that its own type refuses may hold what is for people only: neither the caller nor the log gets to see it."""
 
     class Plot(BaseModel):
@@ -364,11 +374,15 @@ async def linger(seconds: float, ctx: ToolContext) -> str:
 def start_process(file: Path, url: str) -> subprocess.Popen[bytes]:
     """Serve a file in a process of its own."""
     code = f"from runwire.serving import main; main([{str(file)!r}], {url!r})"
-    return subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL)
+    return subprocess.Popen(
+        [sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL
+    )
 
 
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
-async def test_told_to_stop_it_finishes_what_it_has_begun(client: Client, nats_server: NatsServer, tmp_path: Path, by: int) -> None:
+async def test_told_to_stop_it_finishes_what_it_has_begun(
+    client: Client, nats_server: NatsServer, tmp_path: Path, by: int
+) -> None:
     """Calls in flight get their time; then the process ends in good order."""
     suffix = new_id()[-8:]
     (tmp_path / "helper.py").write_text("WORD = 'finished'\n")

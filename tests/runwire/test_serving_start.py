@@ -47,7 +47,9 @@ def test_half_a_login_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.
     file = tmp_path / "tool.py"
     file.write_text("from runwire import tool\n@tool(desc='x')\ndef a() -> None: ...\n")
     monkeypatch.setenv(name, "canary")
-    with pytest.raises(SystemExit, match="RUNWIRE_NATS_USER and RUNWIRE_NATS_PASSWORD are set together, or neither") as ended:
+    with pytest.raises(
+        SystemExit, match="RUNWIRE_NATS_USER and RUNWIRE_NATS_PASSWORD are set together, or neither"
+    ) as ended:
         main([file], "nats://127.0.0.1:1")
     assert "canary" not in str(ended.value)
 
@@ -57,7 +59,10 @@ def test_half_a_login_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.
     [
         ("def broken(:\n", "SyntaxError: invalid syntax"),
         ("import nowhere_to_be_found\n", "ModuleNotFoundError: No module named 'nowhere_to_be_found'"),
-        ("from runwire import tool\n@tool(desc='x', idempotnt=True)\ndef a() -> None: ...\n", "TypeError: tool() takes no idempotnt"),
+        (
+            "from runwire import tool\n@tool(desc='x', idempotnt=True)\ndef a() -> None: ...\n",
+            "TypeError: tool() takes no idempotnt",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_read_shows_its_author_where(text: str, last: str, tmp_path: Path) -> None:

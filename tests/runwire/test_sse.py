@@ -11,7 +11,23 @@ from runwire.sse import EventTooLarge, ServerSentEvent, SseDecoder
 TEXTS = st.text(st.one_of(st.sampled_from("\r\n: \0aé\ufeff\u2028"), st.characters(exclude_categories=["Cs"])))
 LINES = st.one_of(
     st.sampled_from(
-        ["", "", "data", "data:", "data: ", "data:  x", "id", "id: 7", "id:a\0b", "event: e", "event", ": note", ":", "retry: 5", "odd: 1"]
+        [
+            "",
+            "",
+            "data",
+            "data:",
+            "data: ",
+            "data:  x",
+            "id",
+            "id: 7",
+            "id:a\0b",
+            "event: e",
+            "event",
+            ": note",
+            ":",
+            "retry: 5",
+            "odd: 1",
+        ]
     ),
     st.builds(lambda name, text: f"{name}: {text}", st.sampled_from(["data", "event", "id", "retry", ""]), TEXTS),
 )

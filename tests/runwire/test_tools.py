@@ -63,8 +63,18 @@ def test_the_types_become_the_specification() -> None:
 
     assert spec.name == "analyze_sales"
     assert spec.description == "Analyse sales and draw a chart"
-    assert (spec.tags, spec.idempotent, spec.timeout_s, spec.side_effects, spec.concurrency) == (["analytics"], True, 12, "read", 64)
-    assert spec.input_schema["properties"]["region"] == {"description": "as in the report", "title": "Region", "type": "string"}
+    assert (spec.tags, spec.idempotent, spec.timeout_s, spec.side_effects, spec.concurrency) == (
+        ["analytics"],
+        True,
+        12,
+        "read",
+        64,
+    )
+    assert spec.input_schema["properties"]["region"] == {
+        "description": "as in the report",
+        "title": "Region",
+        "type": "string",
+    }
     assert spec.input_schema["required"] == ["region"]
     assert spec.output_schema is not None
     assert spec.output_schema["produces_sources"] is True
@@ -84,7 +94,9 @@ def test_plain_parameters_and_a_docstring_do() -> None:
     assert repeat.spec.input_schema["additionalProperties"] is False
     assert repeat.spec.input_schema["properties"]["times"]["description"] == "how often"
     assert repeat.spec.output_schema == {"items": {"type": "string"}, "type": "array"}
-    with pytest.raises(ToolError, match=r"^text: Field required; times: Input should be less than or equal to 5; loud: ") as refused:
+    with pytest.raises(
+        ToolError, match=r"^text: Field required; times: Input should be less than or equal to 5; loud: "
+    ) as refused:
         repeat.check({"times": 6, "loud": True})
     assert refused.value.code == "invalid_args"
 
@@ -181,7 +193,10 @@ async def test_a_result_that_was_changed_after_its_check_shows_nothing_of_itself
 
     with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("always")
-        assert [json.loads(await each.run({}, RecordingContext()))["points"] for each in (plot, cover)] == ["canary", "canary"]
+        assert [json.loads(await each.run({}, RecordingContext()))["points"] for each in (plot, cover)] == [
+            "canary",
+            "canary",
+        ]
     assert not shown
 
 

@@ -76,7 +76,13 @@ def started(data: Path, *arguments: str, **environment: str) -> Iterator[Up]:
     """`runwire up`, with whatever else is in its environment."""
     needs_program("nats-server")
     data.mkdir(exist_ok=True)
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "RUNWIRE_MODEL": "builtin/rehearsal", **environment, "RUNWIRE_DATA_DIR": str(data)}
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "RUNWIRE_MODEL": "builtin/rehearsal",
+        **environment,
+        "RUNWIRE_DATA_DIR": str(data),
+    }
     with (data / "up.log").open("wb") as log:
         command = [sys.executable, "-P", "-m", "runwire", "up", "--port", "0", *arguments]
         process = subprocess.Popen(command, env=env, stdout=log, stderr=log, cwd=data)
@@ -115,7 +121,12 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 def serving(up: Up, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """`runwire serve` of the tool `stranger`, in another folder, with the address of the first one's server."""
     (tmp_path / "stranger.py").write_text(TOOL.format(name="stranger"))
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "RUNWIRE_NATS_URL": f"nats://127.0.0.1:{up.port}", "RUNWIRE_DATA_DIR": str(tmp_path)}
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "RUNWIRE_NATS_URL": f"nats://127.0.0.1:{up.port}",
+        "RUNWIRE_DATA_DIR": str(tmp_path),
+    }
     command = [sys.executable, "-P", "-m", "runwire", "serve", str(tmp_path / "stranger.py")]
     process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     yield process
@@ -171,7 +182,9 @@ def test_a_tool_of_another_platform_does_not_appear(up: Up, serving: subprocess.
     assert refused.wait(60), output
     try:
         with guest_of(up.data):
-            wait_until_blocking(lambda: tools_of(up) == {"own", "guest"}, timeout=60, what="both tools of the folder are there")
+            wait_until_blocking(
+                lambda: tools_of(up) == {"own", "guest"}, timeout=60, what="both tools of the folder are there"
+            )
     finally:
         serving.kill()
         listening.join(10)
@@ -183,7 +196,11 @@ def test_the_password_is_in_files_of_the_owner_alone(up: Up) -> None:
     """In no log, in no argument of a process, not in what `up` prints, not in `endpoints.json`."""
     password = json.loads(data_folder.nats_login_file(up.data).read_text())["password"]
     assert len(password) >= 40
-    files = [path for path in up.data.rglob("*") if path.is_file() and path.suffix != ".blk" and password.encode() in path.read_bytes()]
+    files = [
+        path
+        for path in up.data.rglob("*")
+        if path.is_file() and path.suffix != ".blk" and password.encode() in path.read_bytes()
+    ]
     assert {path.name for path in files} == {"nats_login.json", "nats.conf"}
     assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
     for pid in (up.process.pid, *up.children().values()):
@@ -198,8 +215,19 @@ def test_each_process_has_the_secrets_that_it_needs_and_no_others(up: Up) -> Non
         name: dict(pair.split("=", 1) for pair in Path(f"/proc/{pid}/environ").read_text().split("\0") if pair)
         for name, pid in up.children().items()
     }
-    assert environments.keys() == {"nats-server", "rclone", "planner", "tool_runner", "artifact_store", "gateway", "runwire"}
-    holders = {canary: {name for name, env in environments.items() if env.get(canary) == CANARIES[canary]} for canary in CANARIES}
+    assert environments.keys() == {
+        "nats-server",
+        "rclone",
+        "planner",
+        "tool_runner",
+        "artifact_store",
+        "gateway",
+        "runwire",
+    }
+    holders = {
+        canary: {name for name, env in environments.items() if env.get(canary) == CANARIES[canary]}
+        for canary in CANARIES
+    }
     assert holders == {
         "OPENAI_API_KEY": {"planner"},
         "AWS_SECRET_ACCESS_KEY": {"planner"},
@@ -211,7 +239,10 @@ def test_each_process_has_the_secrets_that_it_needs_and_no_others(up: Up) -> Non
         "DATABASE_URL": {"planner", "runwire"},
     }
     for name, value in json.loads((up.data / "s3_keys.json").read_text()).items():
-        assert {each for each, env in environments.items() if value in "\n".join(env.values())} == {"artifact_store", "rclone"}, name
+        assert {each for each, env in environments.items() if value in "\n".join(env.values())} == {
+            "artifact_store",
+            "rclone",
+        }, name
     password = json.loads(data_folder.nats_login_file(up.data).read_text())["password"]
     clients = {name for name, env in environments.items() if password in "\n".join(env.values())}
     assert clients == {"planner", "tool_runner", "artifact_store", "gateway", "runwire"}
@@ -224,8 +255,12 @@ async def test_a_shell_gets_what_other_clients_need(up: Up, tmp_path: Path) -> N
     script = f'eval "$({sys.executable} -P -m runwire env)" && env'
     told = subprocess.run(["sh", "-c", script], env=env, capture_output=True, text=True, check=True, timeout=60).stdout  # noqa: ASYNC221
     found = dict(re.findall(r"^((?:RUNWIRE_)?NATS_(?:URL|USER|PASSWORD))=(.*)$", told, re.MULTILINE))
-    assert found.keys() == {f"{prefix}NATS_{name}" for prefix in ("", "RUNWIRE_") for name in ("URL", "USER", "PASSWORD")}
-    async with await nats.connect(found["NATS_URL"], user=found["NATS_USER"], password=found["NATS_PASSWORD"]) as client:
+    assert found.keys() == {
+        f"{prefix}NATS_{name}" for prefix in ("", "RUNWIRE_") for name in ("URL", "USER", "PASSWORD")
+    }
+    async with await nats.connect(
+        found["NATS_URL"], user=found["NATS_USER"], password=found["NATS_PASSWORD"]
+    ) as client:
         assert json.loads((await client.request("tool.own", b'{"args": {}}', timeout=20)).data) is not None
     env["RUNWIRE_DATA_DIR"] = str(tmp_path)
     command = [sys.executable, "-P", "-m", "runwire", "env"]
@@ -235,7 +270,10 @@ async def test_a_shell_gets_what_other_clients_need(up: Up, tmp_path: Path) -> N
 
 
 def test_endpoints_are_named_only_while_they_are_there(tmp_path: Path) -> None:
-    """Not after a launcher that was killed, not while the next one starts, and not after the end. The port stays the same meanwhile."""
+    """Not after a launcher that was killed, not while the next one starts, and not after the end.
+
+    The port stays the same meanwhile.
+    """
     data = tmp_path / "data"
     with started(data, "--no-tools") as killed:
         first = data_folder.remembered(ready(killed).data)
@@ -244,15 +282,23 @@ def test_endpoints_are_named_only_while_they_are_there(tmp_path: Path) -> None:
         killed.process.wait()
         assert (data / "endpoints.json").exists()
         assert data_folder.remembered(data) == {}
-        wait_until_blocking(lambda: not any(map(_lives, children.values())), timeout=60, what="its processes have ended too")
+        wait_until_blocking(
+            lambda: not any(map(_lives, children.values())), timeout=60, what="its processes have ended too"
+        )
     with started(data, "--no-tools") as again, guest_of(data):
         wait_until_blocking(lambda: "nats-server" in again.children(), what="it has begun to start")
         assert data_folder.remembered(data) or not (data / "endpoints.json").exists()
         second = data_folder.remembered(ready(again).data)
         assert second["nats_port"] == first["nats_port"]
-        wait_until_blocking(lambda: tools_of(again) == {"guest"}, timeout=60, what="a tool that was served before all was ready is there")
+        wait_until_blocking(
+            lambda: tools_of(again) == {"guest"},
+            timeout=60,
+            what="a tool that was served before all was ready is there",
+        )
         again.process.send_signal(signal.SIGTERM)
-        wait_until_blocking(lambda: not (data / "endpoints.json").exists(), timeout=30, what="nothing is named any more")
+        wait_until_blocking(
+            lambda: not (data / "endpoints.json").exists(), timeout=30, what="nothing is named any more"
+        )
         assert again.process.wait(30) == 0
     assert data_folder.remembered(data) == {}
 

@@ -21,7 +21,9 @@ def test_all_settings_are_known() -> None:
 def test_the_documents_name_no_setting_that_is_not_there() -> None:
     """What a reader copies from them works."""
     named = {
-        name for file in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")) for name in re.findall(r"RUNWIRE_[A-Z0-9_]+", file.read_text())
+        name
+        for file in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
+        for name in re.findall(r"RUNWIRE_[A-Z0-9_]+", file.read_text())
     }
     named -= {name for name in named if name.endswith("_") or name.startswith("RUNWIRE_TEST_")}
     assert {name.removeprefix("RUNWIRE_").lower() for name in named} <= OF_SERVICES | OF_COMMANDS
@@ -29,7 +31,13 @@ def test_the_documents_name_no_setting_that_is_not_there() -> None:
 
 def test_a_misspelt_one_is_told_with_the_one_that_was_meant() -> None:
     """Its value stays where it is."""
-    given = {"RUNWIRE_MODLE": "s3cr3t", "RUNWIRE_PORT": "1", "RUNWIRE_TEST_MINIO": "x", "RUNWIRE_FROBNICATE": "1", "PATH": "/bin"}
+    given = {
+        "RUNWIRE_MODLE": "s3cr3t",
+        "RUNWIRE_PORT": "1",
+        "RUNWIRE_TEST_MINIO": "x",
+        "RUNWIRE_FROBNICATE": "1",
+        "PATH": "/bin",
+    }
     assert misspelt(given) == [
         "RUNWIRE_FROBNICATE is no setting: nothing reads it",
         "RUNWIRE_MODLE is no setting: nothing reads it; RUNWIRE_MODEL is one",

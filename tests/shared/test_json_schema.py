@@ -24,7 +24,11 @@ EXPRESSION = {
                     "properties": {"left": {"$ref": "#/$defs/e"}, "right": {"$ref": "#/$defs/e"}},
                     "required": ["left", "right"],
                 },
-                {"type": "object", "properties": {"left": {"$ref": "#/$defs/e"}, "sign": {"type": "string"}}, "required": ["left", "sign"]},
+                {
+                    "type": "object",
+                    "properties": {"left": {"$ref": "#/$defs/e"}, "sign": {"type": "string"}},
+                    "required": ["left", "sign"],
+                },
             ]
         }
     },
@@ -88,7 +92,13 @@ def test_values_that_are_compared_as_a_whole_count() -> None:
         ({"properties": {f"p{number}": {"pattern": "^a+$"} for number in range(101)}}, "101 regular expressions"),
         ({"pattern": "a" * 1_001}, "1,001 characters"),
         ({"$ref": "#"}, "refers to itself"),
-        ({"$ref": "#/$defs/a", "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}, {}]}, "b": {"allOf": [{"$ref": "#/$defs/a"}]}}}, "itself"),
+        (
+            {
+                "$ref": "#/$defs/a",
+                "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}, {}]}, "b": {"allOf": [{"$ref": "#/$defs/a"}]}},
+            },
+            "itself",
+        ),
         ({"$ref": "#/$defs/nowhere"}, "leads nowhere"),
         ({"$ref": "#nowhere"}, "leads nowhere"),
         ({"$ref": "other.json"}, "another document"),
@@ -115,14 +125,24 @@ def test_a_schema_that_is_nested_too_deep_is_refused() -> None:
 def test_ordinary_schemas_are_taken() -> None:
     """Recursive ones, those with many fields, an `$id`, anchors and definitions that are used often."""
     address = {"type": "object", "properties": {f"line{number}": {"type": "string"} for number in range(20)}}
-    orders = {"$defs": {"address": address}, "properties": {f"order{n}": {"$ref": "#/$defs/address"} for n in range(500)}}
+    orders = {
+        "$defs": {"address": address},
+        "properties": {f"order{n}": {"$ref": "#/$defs/address"} for n in range(500)},
+    }
     assert said({"order3": {"line4": 1}}, orders) == 'order3.line4: 1 is not of type "string"'
     assert said(nested(5), EXPRESSION) == ""
     assert "not valid under any" in said(nested(5, 5), EXPRESSION)
-    here = {"$id": "https://example.org/s", "$ref": "https://example.org/s#/$defs/a", "$defs": {"a": {"type": "string"}}}
+    here = {
+        "$id": "https://example.org/s",
+        "$ref": "https://example.org/s#/$defs/a",
+        "$defs": {"a": {"type": "string"}},
+    }
     assert said(5, here) == '5 is not of type "string"'
     assert said(5, {"$ref": "#z", "$defs": {"a": {"$anchor": "z", "type": "string"}}}) == '5 is not of type "string"'
-    assert said({"a": {"b": 1, "c": 2}}, {"properties": {"a": {"properties": {"b": {}}, "unevaluatedProperties": False}}}) != ""
+    assert (
+        said({"a": {"b": 1, "c": 2}}, {"properties": {"a": {"properties": {"b": {}}, "unevaluatedProperties": False}}})
+        != ""
+    )
 
 
 def test_the_work_of_one_check_is_bounded_where_the_value_makes_it() -> None:
@@ -144,7 +164,9 @@ def test_large_values_are_checked_and_explained() -> None:
 def test_marks_are_read_and_applied_in_bounded_work() -> None:
     """What is not known for certain within the bound is hidden."""
     schema = chained(40, leaf={"type": "object", "properties": {"secret": {"artifact": True}}})
-    schema["$defs"]["wide"] = {"anyOf": [{"required": [f"k{n}"], "properties": {f"k{n}": {"artifact": True}}} for n in range(2_000)]}
+    schema["$defs"]["wide"] = {
+        "anyOf": [{"required": [f"k{n}"], "properties": {f"k{n}": {"artifact": True}}} for n in range(2_000)]
+    }
     schema["properties"]["rows"] = {"items": {"$ref": "#/$defs/wide"}}
     value = {"a": {"secret": "CANARY"}, "rows": [{"k7": "CANARY"} for _ in range(3_000)]}
     began = time.process_time()
@@ -154,7 +176,9 @@ def test_marks_are_read_and_applied_in_bounded_work() -> None:
     assert time.process_time() - began < 10
 
 
-LEAVES = st.sampled_from([{"type": "string"}, {"type": "object"}, {"required": ["x"]}, {"artifact": True}, True, {"pattern": "^(a+)+$"}])
+LEAVES = st.sampled_from(
+    [{"type": "string"}, {"type": "object"}, {"required": ["x"]}, {"artifact": True}, True, {"pattern": "^(a+)+$"}]
+)
 KEYWORDS: tuple[str, ...] = (
     "anyOf",
     "oneOf",
@@ -179,7 +203,10 @@ def shapes(draw: st.DrawFn) -> dict[str, Any]:
         schema: dict[str, Any] = {}
         for keyword in draw(st.lists(st.sampled_from(KEYWORDS), min_size=1, max_size=3, unique=True)):
             highest = count - 1 if draw(st.integers(0, 19)) == 0 else level - 1
-            parts = [{"$ref": f"#/$defs/a{draw(st.integers(max(0, level - 2), highest))}"} for _ in range(draw(st.integers(1, 3)))]
+            parts = [
+                {"$ref": f"#/$defs/a{draw(st.integers(max(0, level - 2), highest))}"}
+                for _ in range(draw(st.integers(1, 3)))
+            ]
             schema |= as_keyword(keyword, parts)
         definitions[f"a{level}"] = schema
     return {"type": "object", "properties": {"x": {"$ref": f"#/$defs/a{count - 1}"}}, "$defs": definitions}
@@ -217,7 +244,9 @@ def test_no_schema_holds_a_process_up() -> None:
     """Whatever refers to whatever. In a process of its own, since what is too slow here would never end."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
 
-        @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+        @settings(
+            max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+        )
         @given(shapes(), VALUES)
         def every(schema: dict[str, Any], value: Any) -> None:
             assert pool.apply_async(checked, ((schema, value),)).get(timeout=20) < 2

@@ -84,11 +84,19 @@ async def test_live_messages_that_are_lost_are_read_back(bus: Bus, seed: int, mo
 
 
 @pytest.mark.parametrize("then", ["chunk", "done"])
-async def test_what_is_lost_while_it_reads_back_is_not_passed_over(bus: Bus, then: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_lost_while_it_reads_back_is_not_passed_over(
+    bus: Bus, then: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Both tails were read; then comes a record whose live copy is lost, and then one whose copy arrives."""
     run = new_id()
     await guarded_write.append(
-        bus, "RUNS", subjects.log("default", run), b'{"id":"0"}', "0", after=0, headers={"Runwire-Events": "run_started"}
+        bus,
+        "RUNS",
+        subjects.log("default", run),
+        b'{"id":"0"}',
+        "0",
+        after=0,
+        headers={"Runwire-Events": "run_started"},
     )
     arrive, barrier = RunFollower._on_message, bus.barrier
 
@@ -137,7 +145,9 @@ async def write_run_surely(bus: Bus, run: str, records: int) -> None:
     for number in range(records):
         headers = {"Runwire-Events": "done" if number == records - 1 else "asked"}
         body = f'{{"id":"{number:06}"}}'.encode()
-        after, _ = await guarded_write.append(bus, "RUNS", subjects.log("default", run), body, f"{number:06}", after=after, headers=headers)
+        after, _ = await guarded_write.append(
+            bus, "RUNS", subjects.log("default", run), body, f"{number:06}", after=after, headers=headers
+        )
         await asyncio.sleep(0.01)
 
 
@@ -147,7 +157,9 @@ async def test_a_long_backlog_comes_in_pages_and_in_order(bus: Bus) -> None:
     for number in range(30):
         after = await bus.publish(subjects.log("default", run), b"%d" % number + large, {"Runwire-Events": "asked"})
         for _ in range(number % 4):
-            await bus.publish(subjects.stream("default", run), large * (25 if number == 3 else 1), {"Runwire-Events": "chunk"})
+            await bus.publish(
+                subjects.stream("default", run), large * (25 if number == 3 else 1), {"Runwire-Events": "chunk"}
+            )
     last = await bus.publish(subjects.log("default", run), b"{}", {"Runwire-Events": "done"})
     whole = [record.sequence for record in await read(bus, run)]
     assert whole == sorted(whole)

@@ -61,7 +61,9 @@ async def test_what_is_there_is_known_at_the_start_and_what_comes_is_seen(bus: B
     await seen.stop()
 
 
-async def test_an_expired_tool_is_gone_but_not_just_after_a_reconnect(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_expired_tool_is_gone_but_not_just_after_a_reconnect(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The tools reconnect too; what they announced may have expired meanwhile."""
     monkeypatch.setattr(tool_catalogue, "_READ_BACK_S", 0.1)
     seen = await Catalogue(bus).start()
@@ -79,7 +81,9 @@ async def test_an_expired_tool_is_gone_but_not_just_after_a_reconnect(bus: Bus, 
     await seen.stop()
 
 
-async def test_no_tool_is_taken_off_the_list_while_nobody_can_refresh_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_tool_is_taken_off_the_list_while_nobody_can_refresh_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A full disk outlasts the keys of all tools; the runs that wait for room are to find their tools then."""
     monkeypatch.setattr(tool_catalogue, "_READ_BACK_S", 0.1)
     monkeypatch.setattr(tool_catalogue, "_SETTLING_S", 0)

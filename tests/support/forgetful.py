@@ -13,7 +13,8 @@ async def forget_expiry(
 ) -> None:
     """Leave messages with a time to live in a stream that the server will never remove.
 
-    `write` stores them; `gone` returns once they have expired. Afterwards they are there again, and their timers are not.
+    `write` stores them; `gone` returns once they have expired. Afterwards they are there again, and their timers are
+    not.
     """
     await write()
     server.stop()
@@ -30,7 +31,9 @@ async def forget_expiry(
     server.start()
 
 
-async def forget_deliveries(server: NatsServer, stream: str, consumer: str, write: Callable[[], Awaitable[object]], count: int) -> None:
+async def forget_deliveries(
+    server: NatsServer, stream: str, consumer: str, write: Callable[[], Awaitable[object]], count: int
+) -> None:
     """Leave messages in a queue that its consumer takes for acknowledged, so that nobody gets them: its stream is older than the consumer.
 
     `write` stores `count` of them.

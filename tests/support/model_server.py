@@ -1,11 +1,12 @@
 """A scripted provider: an HTTP server in the shape of OpenAI's and Anthropic's streams, which says what a test tells it to.
 
-In a test: `with ModelServer() as server`, then `server.say(action(...))`. As a process: `python -m tests.support.model_server --port 9000`,
-scripted over HTTP: POST /admin/say `{"marker": …, "replies": […]}`, GET /admin/ledger, POST /admin/reset.
+In a test: `with ModelServer() as server`, then `server.say(action(...))`. As a process: `python -m
+tests.support.model_server --port 9000`, scripted over HTTP: POST /admin/say `{"marker": …, "replies": […]}`, GET
+/admin/ledger, POST /admin/reset.
 
-Replies are given out in the order of arrival; with a marker only to conversations that contain it, so that runs at once do not mix.
-`by_turn` chooses by the number of assistant messages instead, which stays right when requests are repeated. LiteLLM gives up after a
-hundred equal chunks in a row: vary long texts (`words`).
+Replies are given out in the order of arrival; with a marker only to conversations that contain it, so that runs at once
+do not mix. `by_turn` chooses by the number of assistant messages instead, which stays right when requests are repeated.
+LiteLLM gives up after a hundred equal chunks in a row: vary long texts (`words`).
 """
 
 import argparse
@@ -32,7 +33,10 @@ USAGE = {"prompt_tokens": 11, "completion_tokens": 7, "reasoning_tokens": 3, "ca
 
 @dataclass(frozen=True)
 class Say:
-    """One reply. Everything is optional; by default it is a 200 with `text` in pieces of seven characters, usage and an end."""
+    """One reply.
+
+    Everything is optional; by default it is a 200 with `text` in pieces of seven characters, usage and an end.
+    """
 
     text: str = ""
     reasoning: str = ""
@@ -92,7 +96,9 @@ class Seen:
     @property
     def text(self) -> str:
         """All text of the conversation."""
-        return json.dumps(self.body.get("messages", []), ensure_ascii=False) + json.dumps(self.body.get("system", ""), ensure_ascii=False)
+        return json.dumps(self.body.get("messages", []), ensure_ascii=False) + json.dumps(
+            self.body.get("system", ""), ensure_ascii=False
+        )
 
     @property
     def turns(self) -> int:
@@ -184,7 +190,9 @@ class App:
     def _administer(self, path: str, body: dict[str, Any]) -> Any:
         if path == "/admin/say":
             known = {each.name for each in fields(Say)}
-            replies = [Say(**{name: value for name, value in reply.items() if name in known}) for reply in body["replies"]]
+            replies = [
+                Say(**{name: value for name, value in reply.items() if name in known}) for reply in body["replies"]
+            ]
             (self._script.by_turn if body.get("by_turn") else self._script.say)(*replies, marker=body.get("marker", ""))
         elif path == "/admin/reset":
             self._script.reset()
@@ -199,7 +207,9 @@ class App:
             await asyncio.sleep(reply.delay_s)
         if reply.blob is None and (reply.status != 200 or reply.body is not None):
             text = reply.body if reply.body is not None else json.dumps({"error": reply.error})
-            await _respond(send, reply.status, text, "application/json" if reply.body is None else "text/html", reply.headers)
+            await _respond(
+                send, reply.status, text, "application/json" if reply.body is None else "text/html", reply.headers
+            )
             seen.ended = "finished"
             return
         await _start(send, reply.status, "text/event-stream", reply.headers)
@@ -235,10 +245,18 @@ async def _gone(receive: Receive) -> None:
 
 async def _start(send: Send, status: int, kind: str, headers: dict[str, str]) -> None:
     named = {"content-type": kind, **headers}
-    await send({"type": "http.response.start", "status": status, "headers": [(n.encode(), v.encode()) for n, v in named.items()]})
+    await send(
+        {
+            "type": "http.response.start",
+            "status": status,
+            "headers": [(n.encode(), v.encode()) for n, v in named.items()],
+        }
+    )
 
 
-async def _respond(send: Send, status: int, text: str, kind: str = "application/json", headers: dict[str, str] | None = None) -> None:
+async def _respond(
+    send: Send, status: int, text: str, kind: str = "application/json", headers: dict[str, str] | None = None
+) -> None:
     await _start(send, status, kind, headers or {})
     await send({"type": "http.response.body", "body": text.encode()})
 
@@ -277,7 +295,9 @@ class ModelServer(Script):
 
 
 def _server(app: App, port: int) -> uvicorn.Server:
-    settings = uvicorn.Config(app, port=port, log_level="critical", access_log=False, lifespan="off", timeout_graceful_shutdown=1)
+    settings = uvicorn.Config(
+        app, port=port, log_level="critical", access_log=False, lifespan="off", timeout_graceful_shutdown=1
+    )
     return uvicorn.Server(settings)
 
 

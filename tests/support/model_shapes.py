@@ -9,7 +9,11 @@ TOO_LONG = {
     "type": "invalid_request_error",
     "code": "context_length_exceeded",
 }
-FILTERED = {"message": "The content management policy.", "type": "invalid_request_error", "code": "content_policy_violation"}
+FILTERED = {
+    "message": "The content management policy.",
+    "type": "invalid_request_error",
+    "code": "content_policy_violation",
+}
 """Errors as OpenAI sends them: a conversation that is too long, and one that is refused."""
 
 
@@ -67,7 +71,11 @@ def anthropic_events(model: str, reply: dict[str, Any]) -> Iterator[bytes]:
     for index, (kind, text) in enumerate(blocks):
         yield from block(index, kind, text)
     stop = {"stop": "end_turn", "length": "max_tokens"}.get(reply["finish_reason"] or "stop", "end_turn")
-    yield _named("message_delta", delta={"stop_reason": stop, "stop_sequence": None}, usage={"output_tokens": usage["completion_tokens"]})
+    yield _named(
+        "message_delta",
+        delta={"stop_reason": stop, "stop_sequence": None},
+        usage={"output_tokens": usage["completion_tokens"]},
+    )
     yield _named("message_stop")
 
 

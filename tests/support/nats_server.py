@@ -88,7 +88,8 @@ class NatsServer:
             try:
                 wait_until_blocking(self._ready, timeout=START_LIMIT, what=f"nats-server answers on port {self.port}")
             except NatsServerFailed as failure:
-                # Somebody was faster on the port. Only a first start may move: later ones have clients that look for it here.
+                # Somebody was faster on the port. Only a first start may move: later ones have clients that look for it
+                # here.
                 if self._was_ready or not tries_left or "address already in use" not in str(failure):
                     raise
                 self.port = free_port()
@@ -129,7 +130,10 @@ class NatsServer:
         if not self.running:
             raise NatsServerFailed(self.log.read_text(errors="replace")[-2_000:])
         try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection, connection.makefile("rb") as lines:
+            with (
+                socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection,
+                connection.makefile("rb") as lines,
+            ):
                 greeting = lines.readline()
         except OSError:
             return False
@@ -156,5 +160,7 @@ def admits(port: int, user: str | None = None, password: str | None = None) -> b
     login = {"user": user, "pass": password} if user is not None else {}
     with socket.create_connection(("127.0.0.1", port), timeout=10) as connection, connection.makefile("rb") as lines:
         assert lines.readline().startswith(b"INFO ")
-        connection.sendall(b"CONNECT " + json.dumps({"verbose": False, "pedantic": False, **login}).encode() + b"\r\nPING\r\n")
+        connection.sendall(
+            b"CONNECT " + json.dumps({"verbose": False, "pedantic": False, **login}).encode() + b"\r\nPING\r\n"
+        )
         return lines.readline() == b"PONG\r\n"

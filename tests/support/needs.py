@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-# Below the range from which Linux (32768 up) and macOS (49152 up) take the near end of outgoing connections. A client that keeps
-# reconnecting to a dead server on a port of that range can, by chance, connect to itself and so take the port for good.
+# Below the range from which Linux (32768 up) and macOS (49152 up) take the near end of outgoing connections. A client
+# that keeps reconnecting to a dead server on a port of that range can, by chance, connect to itself and so take the
+# port for good.
 PORTS = range(20_000, 32_768)
 
 
@@ -22,7 +23,10 @@ def find_program(name: str) -> Path | None:
 
 
 def needs_program(name: str) -> Path:
-    """The program `name`. Where it is missing the test is skipped, or failed with CI=true, so that a CI run cannot pass by skipping."""
+    """The program `name`.
+
+    Where it is missing the test is skipped, or failed with CI=true, so that a CI run cannot pass by skipping.
+    """
     found = find_program(name)
     if found is None:
         reason = f"{name} is not installed"

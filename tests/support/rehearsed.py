@@ -14,7 +14,9 @@ from services.planner.models import demo
 TEXT, NUMBER, WHOLE = {"type": "string"}, {"type": "number"}, {"type": "integer"}
 
 
-def tool(name: str, description: str, required: str = "", /, *, side_effects: str = "none", **properties: Any) -> ToolSpec:
+def tool(
+    name: str, description: str, required: str = "", /, *, side_effects: str = "none", **properties: Any
+) -> ToolSpec:
     """A tool with these arguments; `required` names them, separated by blanks."""
     schema = {"type": "object", "properties": properties, "required": required.split()}
     return ToolSpec(name=name, description=description, input_schema=schema, side_effects=side_effects)
@@ -23,8 +25,12 @@ def tool(name: str, description: str, required: str = "", /, *, side_effects: st
 class Conversation:
     """A run's conversation as the planner would build it."""
 
-    def __init__(self, query: str, tools: list[ToolSpec], *, action_format: conversation.ActionFormat = "auto", **request: Any) -> None:
-        asked = RunRequested(run_id="0" * 32, tenant="t", requested_at=1_795_270_794_000, trace_id="0", query=query, **request)
+    def __init__(
+        self, query: str, tools: list[ToolSpec], *, action_format: conversation.ActionFormat = "auto", **request: Any
+    ) -> None:
+        asked = RunRequested(
+            run_id="0" * 32, tenant="t", requested_at=1_795_270_794_000, trace_id="0", query=query, **request
+        )
         system = conversation.system_message(Agent(), tools, action_format=action_format, limits=RunLimits())
         self.messages = [system, conversation.question_message(asked)]
         self.calls: list[PlannedCall] = []
@@ -40,12 +46,18 @@ class Conversation:
         steps = action.get("plan") or args.get("steps") or [{"node": node, "args": args}]
         self._step += 1
         self.calls = [
-            PlannedCall(call_id=f"{self._step}-{number}", tool=conversation.real_name(str(step["node"])), args=step["args"])
+            PlannedCall(
+                call_id=f"{self._step}-{number}", tool=conversation.real_name(str(step["node"])), args=step["args"]
+            )
             for number, step in enumerate(steps)
         ]
         if node not in {None, "final_response", "plan"}:
             node = conversation.real_name(node)
-        self.messages.append(conversation.decision_message(Step(step=self._step, node=node or "plan", status="started", calls=self.calls)))
+        self.messages.append(
+            conversation.decision_message(
+                Step(step=self._step, node=node or "plan", status="started", calls=self.calls)
+            )
+        )
         return node, args
 
     def observe(self, *observations: Any) -> None:

@@ -150,7 +150,14 @@ class S3Server:
             return rclone_command(str(needs_program("rclone")), self.data, self.port), rclone_environment(KEYS)
         if self.kind == "weed":
             return self._weed(), {"AWS_ACCESS_KEY_ID": KEYS.access, "AWS_SECRET_ACCESS_KEY": KEYS.secret}
-        command = [MINIO or str(needs_program("minio")), "server", str(self.data), "--address", f"127.0.0.1:{self.port}", "--quiet"]
+        command = [
+            MINIO or str(needs_program("minio")),
+            "server",
+            str(self.data),
+            "--address",
+            f"127.0.0.1:{self.port}",
+            "--quiet",
+        ]
         return command, {"MINIO_ROOT_USER": KEYS.access, "MINIO_ROOT_PASSWORD": KEYS.secret, "MINIO_BROWSER": "off"}
 
     def _weed(self) -> list[str]:

@@ -35,7 +35,10 @@ class SmallDisk:
 
 @contextmanager
 def small_disk(folder: Path, mib: int) -> Iterator[SmallDisk]:
-    """Mount it. Where that is not allowed the test is skipped, or failed with CI=true, so that a CI run cannot pass by skipping."""
+    """Mount it.
+
+    Where that is not allowed the test is skipped, or failed with CI=true, so that a CI run cannot pass by skipping.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     command = ["mount", "-t", "tmpfs", "-o", f"size={mib}m", "tmpfs", str(folder)]
     try:

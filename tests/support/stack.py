@@ -1,6 +1,7 @@
 """Runwire as it is deployed, on this machine: every service and tool as a process of its own, which a test may kill, stop and wake.
 
-Processes are named `<kind>-<number>`: `planner-1`, `tool_runner-2`, `tools-1`, `gateway-1`. Each is known by its pid and ended by it.
+Processes are named `<kind>-<number>`: `planner-1`, `tool_runner-2`, `tools-1`, `gateway-1`. Each is known by its pid
+and ended by it.
 """
 
 import contextlib
@@ -96,7 +97,12 @@ class Stack:
     def add(self, name: str, *arguments: str, sign: bytes = b"") -> None:
         """Plan one more process: `python -P` with these arguments."""
         port = free_port()
-        own = {"RUNWIRE_NATS_URL": self.nats_url, "RUNWIRE_HEALTH_PORT": str(port), "RUNWIRE_PORT": str(port), "PYTHONPATH": str(ROOT)}
+        own = {
+            "RUNWIRE_NATS_URL": self.nats_url,
+            "RUNWIRE_HEALTH_PORT": str(port),
+            "RUNWIRE_PORT": str(port),
+            "PYTHONPATH": str(ROOT),
+        }
         command = [sys.executable, "-P", *arguments]
         self.parts[name] = Part(name, command, port, {**own, **self.env}, sign)
 
@@ -257,7 +263,9 @@ def answers_ready(port: int) -> bool:
 
 def resident(pid: int) -> float:
     """MiB of memory that a process holds. Linux alone tells."""
-    return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGESIZE") / (1 << 20)
+    return (
+        int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGESIZE") / (1 << 20)
+    )
 
 
 def _die_with_parent() -> None:

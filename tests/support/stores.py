@@ -35,7 +35,9 @@ class Store:
 
     def put_of(self, body: bytes, **more: Any) -> PutArtifact:
         """What announces these bytes."""
-        return PutArtifact(tenant=self.tenant, artifact_id=new_id(), size=len(body), sha256=hashlib.sha256(body).hexdigest(), **more)
+        return PutArtifact(
+            tenant=self.tenant, artifact_id=new_id(), size=len(body), sha256=hashlib.sha256(body).hexdigest(), **more
+        )
 
     def objects(self, tenant: str | None = None) -> list[str]:
         """The keys of what lies in S3, of this test's tenant or of another."""
@@ -47,7 +49,12 @@ def settings_for(s3: S3Server, url: str, **more: Any) -> ArtifactStoreSettings:
     """The settings of a store on these servers."""
     keys: dict[str, Any] = {"s3_access_key": SecretStr(KEYS.access), "s3_secret_key": SecretStr(KEYS.secret)}
     return ArtifactStoreSettings(
-        nats_url=url, graceful_timeout_s=2, s3_endpoint=f"http://127.0.0.1:{s3.port}", s3_bucket="test-bucket", **keys, **more
+        nats_url=url,
+        graceful_timeout_s=2,
+        s3_endpoint=f"http://127.0.0.1:{s3.port}",
+        s3_bucket="test-bucket",
+        **keys,
+        **more,
     )
 
 

@@ -27,7 +27,9 @@ def matches(actual: Any, expected: Any) -> bool:
         return True
     if isinstance(expected, dict):
         return (
-            isinstance(actual, dict) and actual.keys() == expected.keys() and all(matches(actual[key], expected[key]) for key in expected)
+            isinstance(actual, dict)
+            and actual.keys() == expected.keys()
+            and all(matches(actual[key], expected[key]) for key in expected)
         )
     if isinstance(expected, list):
         return isinstance(actual, list) and len(actual) == len(expected) and all(map(matches, actual, expected))

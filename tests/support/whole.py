@@ -1,7 +1,7 @@
 """Whole runs in this process: the real planner and tool runner over a real nats-server, and models over HTTP from the scripted provider.
 
-`planning` is a planner that a test may ask; `tools_at_work` serves plain NATS tools for as long as a block lasts. Only the provider and the
-tools are made up.
+`planning` is a planner that a test may ask; `tools_at_work` serves plain NATS tools for as long as a block lasts. Only
+the provider and the tools are made up.
 """
 
 import asyncio
@@ -100,7 +100,10 @@ class Planning:
     async def until(self, run: str, happened: Callable[[RunEvent], bool], wait_s: float = 20) -> Story:
         """Follow a run until something has happened."""
         story = Story(run)
-        async with asyncio.timeout(wait_s), contextlib.aclosing(RunFollower(self.bus, "default", run).records()) as records:
+        async with (
+            asyncio.timeout(wait_s),
+            contextlib.aclosing(RunFollower(self.bus, "default", run).records()) as records,
+        ):
             async for stored in records:
                 if stored is None:
                     continue
@@ -116,7 +119,9 @@ class Planning:
     async def top_up(self, run: str, **limits: Any) -> None:
         """Let a run spend more."""
         message = TopUpRequested(id=new_id(), limits=limits)
-        await self.bus.publish(subjects.control("default", run, f"top_up-{message.id}"), message.model_dump_json().encode())
+        await self.bus.publish(
+            subjects.control("default", run, f"top_up-{message.id}"), message.model_dump_json().encode()
+        )
 
     async def knows(self, *specs: ToolSpec) -> None:
         """Return once the planner's catalogue has these tools."""
@@ -130,9 +135,17 @@ class Planning:
 
 @contextlib.asynccontextmanager
 async def planning(
-    url: str, server: ModelServer, *, agents: Mapping[str, Any] | None = None, folder: Path | None = None, **settings: Any
+    url: str,
+    server: ModelServer,
+    *,
+    agents: Mapping[str, Any] | None = None,
+    folder: Path | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Planning]:
-    """A planner whose models are the scripted provider's; pauses between retries are short. `agents` need a `folder` for their file."""
+    """A planner whose models are the scripted provider's; pauses between retries are short.
+
+    `agents` need a `folder` for their file.
+    """
     if agents is not None and folder is not None:
         settings["agents_file"] = folder / f"{new_id()}.json"
         settings["agents_file"].write_text(json.dumps(agents))
@@ -142,8 +155,12 @@ async def planning(
     async with connected(url, "planner", chosen) as bus:
         await provision(bus)
         catalogue = await Catalogue(bus).start()
-        model = Retrying(model=litellm, fallbacks=tuple(chosen.fallback_models), first_pause_s=0.01, longest_pause_s=2.0)
-        planner = build_planner(chosen, bus, catalogue, model, chosen.model or MODEL, vision_support_of(chosen, litellm.takes_images))
+        model = Retrying(
+            model=litellm, fallbacks=tuple(chosen.fallback_models), first_pause_s=0.01, longest_pause_s=2.0
+        )
+        planner = build_planner(
+            chosen, bus, catalogue, model, chosen.model or MODEL, vision_support_of(chosen, litellm.takes_images)
+        )
         lanes = [await lane.start() for lane in pullers(bus, planner, chosen)]
         try:
             yield Planning(bus, catalogue, litellm)
@@ -154,7 +171,9 @@ async def planning(
 
 
 @contextlib.asynccontextmanager
-async def tools_at_work(planning: Planning, url: str, tools: Mapping[str, tuple[ToolSpec, Handler]]) -> AsyncIterator[None]:
+async def tools_at_work(
+    planning: Planning, url: str, tools: Mapping[str, tuple[ToolSpec, Handler]]
+) -> AsyncIterator[None]:
     """Plain NATS tools and a tool runner that knows them; the planner's catalogue has them when this begins."""
     specs = [ToolSpec.model_validate_json(spec.model_dump_json()) for spec, _ in tools.values()]
     settings = ToolRunnerSettings(nats_url=url, discover_s=0.2, settling_s=0.2, graceful_timeout_s=0.1)

@@ -10,12 +10,16 @@ from runwire import ToolContext, tool
 
 ARTIFACT: dict[str, Any] = {"artifact": True}
 CANARIES = {name: f"canary-in-{name}-7f3a9c" for name in ("chart", "rows", "pdf", "small")}
-"""Each has a multiple of three characters before it in the bytes, so that base64 of it is the same wherever it stands."""
+"""Each has a multiple of three characters before it in the bytes, so that base64 of it is the same wherever it
+stands."""
 
 
 def chart() -> dict[str, Any]:
     """Some 70 KB, as ECharts takes it."""
-    return {"title": {"text": CANARIES["chart"]}, "series": [{"type": "line", "data": [round(n * 1.37, 2) for n in range(9_000)]}]}
+    return {
+        "title": {"text": CANARIES["chart"]},
+        "series": [{"type": "line", "data": [round(n * 1.37, 2) for n in range(9_000)]}],
+    }
 
 
 def rows() -> list[dict[str, Any]]:
@@ -97,7 +101,9 @@ async def narrate(ctx: ToolContext) -> str:
 
 def frames(first: int) -> list[dict[str, Any]]:
     """Some 3 MB, in pieces that a stream may have."""
-    return [{"frame": n, "data": [round(each * 1.37, 2) for each in range(n, n + 9_000)]} for n in range(first, first + 40)]
+    return [
+        {"frame": n, "data": [round(each * 1.37, 2) for each in range(n, n + 9_000)]} for n in range(first, first + 40)
+    ]
 
 
 @tool(idempotent=True, timeout_s=60)

@@ -1,9 +1,9 @@
 """Runs go on while everything that carries them is killed, frozen, restarted and cut off at random; then every promise is judged.
 
-Blows fall on processes (SIGKILL; SIGTERM as in a rolling restart; SIGSTOP past the acknowledgement time, then SIGCONT) and on
-nats-server (SIGKILL, then down for a moment; SIGSTOP, so that answers come too late). What was struck comes back. Clients drop their
-connections all the time, and every eighth run is cancelled by its client. All choices come from one seed; the order in which processes
-get their turn does not.
+Blows fall on processes (SIGKILL; SIGTERM as in a rolling restart; SIGSTOP past the acknowledgement time, then SIGCONT)
+and on nats-server (SIGKILL, then down for a moment; SIGSTOP, so that answers come too late). What was struck comes
+back. Clients drop their connections all the time, and every eighth run is cancelled by its client. All choices come
+from one seed; the order in which processes get their turn does not.
 """
 
 import asyncio
@@ -114,8 +114,12 @@ async def _strike(session: Session, name: str) -> None:
         return
     session.down.add(name)
     try:
-        # Who is struck while starting has done nothing yet; with too much of that nobody ever does, since a start takes seconds.
-        if await asyncio.to_thread(session.system.stack.is_ready, name) or session.rng.random() < _STRUCK_WHILE_STARTING:
+        # Who is struck while starting has done nothing yet; with too much of that nobody ever does, since a start takes
+        # seconds.
+        if (
+            await asyncio.to_thread(session.system.stack.is_ready, name)
+            or session.rng.random() < _STRUCK_WHILE_STARTING
+        ):
             await _strike_down(session, name)
     finally:
         session.down.remove(name)
@@ -155,7 +159,9 @@ async def supervise(session: Session) -> None:
 
 def draw(rng: random.Random, nth: int) -> Plan:
     """Choose what a run does: up to four turns of one call, or of two or three at once, then the answer."""
-    turns = tuple(tuple(rng.choice(["often", "once"]) for _ in range(rng.choice([1, 1, 2, 3]))) for _ in range(rng.randint(0, 4)))
+    turns = tuple(
+        tuple(rng.choice(["often", "once"]) for _ in range(rng.choice([1, 1, 2, 3]))) for _ in range(rng.randint(0, 4))
+    )
     return Plan(
         turns=turns,
         call_ms=rng.choice([0, 0, 50, 300, 900]),

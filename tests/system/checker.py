@@ -1,7 +1,7 @@
 """Judge a finished chaos session by what it left behind: the logs, the tools' ledgers, the clients' records.
 
-Each rule is a function from Evidence to complaints; tests/system/test_checker.py alters records one by one and checks that the right
-rule notices (a rule without a mutant is not trusted).
+Each rule is a function from Evidence to complaints; tests/system/test_checker.py alters records one by one and checks
+that the right rule notices (a rule without a mutant is not trusted).
 """
 
 from collections import Counter, defaultdict
@@ -17,7 +17,8 @@ TERMINAL = frozenset({"done", "error", "cancelled"})
 _CLOCKS_S = 0.05
 """How far two processes' clocks and a write's way may lie apart on one machine, in seconds."""
 _ON_ITS_WAY_S = STALL_S + _CLOCKS_S
-"""A request that was sent before its run ended may be in the tool's socket; a process that sleeps no longer than this does not notice."""
+"""A request that was sent before its run ended may be in the tool's socket; a process that sleeps no longer than this
+does not notice."""
 
 
 @dataclass
@@ -112,7 +113,10 @@ def settles_each_call_once(run: RunEvidence) -> Iterator[str]:
     """No call has two outcomes, and a run that is `done` has one for each call."""
     observed = Counter(event["call_id"] for _, event in events_of(run, "log") if event["type"] == "observed")
     planned = {
-        call["call_id"] for _, event in events_of(run, "log") if event["type"] in {"step", "called"} for call in event.get("calls", [])
+        call["call_id"]
+        for _, event in events_of(run, "log")
+        if event["type"] in {"step", "called"}
+        for call in event.get("calls", [])
     }
     for call_id, count in observed.items():
         if count > 1:
@@ -120,7 +124,12 @@ def settles_each_call_once(run: RunEvidence) -> Iterator[str]:
         if call_id not in planned:
             yield f"call {call_id} settled but never planned"
     end = _end(run)
-    if end is not None and end[1]["type"] == "done" and end[1].get("reason") == "answer_complete" and set(observed) != planned:
+    if (
+        end is not None
+        and end[1]["type"] == "done"
+        and end[1].get("reason") == "answer_complete"
+        and set(observed) != planned
+    ):
         yield f"done with open calls {sorted(planned - set(observed))}"
 
 
@@ -176,7 +185,11 @@ def asks_in_order(run: RunEvidence) -> Iterator[str]:
             if (event["turn"], event["attempt"]) != expected:
                 yield f"asked turn {event['turn']} attempt {event['attempt']} after turn {turn} attempt {attempt}"
             turn, attempt = event["turn"], event["attempt"]
-        elif event["type"] == "step" and event["status"] == "started" and (event["step"], event["attempt"]) != (turn, attempt):
+        elif (
+            event["type"] == "step"
+            and event["status"] == "started"
+            and (event["step"], event["attempt"]) != (turn, attempt)
+        ):
             yield f"decision of turn {event['step']} attempt {event['attempt']} while turn {turn} attempt {attempt} was asked"
 
 
@@ -188,7 +201,9 @@ def shows_what_is_stored(run: RunEvidence) -> Iterator[str]:
     stored = [_essence(event) for record, event in events_of(run) if record.sequence <= end[0].sequence]
     seen = [_essence(event) for _, event in run.seen]
     if seen != stored:
-        at = next((n for n, (a, b) in enumerate(zip(seen, stored, strict=False)) if a != b), min(len(seen), len(stored)))
+        at = next(
+            (n for n, (a, b) in enumerate(zip(seen, stored, strict=False)) if a != b), min(len(seen), len(stored))
+        )
         yield f"the client got {len(seen)} events of {len(stored)}; they differ from position {at}"
 
 
@@ -225,7 +240,11 @@ def executes_once(evidence: Evidence) -> Iterator[str]:
             if e["type"] in {"step", "called"}
             for call in e.get("calls", [])
         }
-        settled = {event["call_id"]: (record.at, event) for record, event in events_of(run, "log") if event["type"] == "observed"}
+        settled = {
+            event["call_id"]: (record.at, event)
+            for record, event in events_of(run, "log")
+            if event["type"] == "observed"
+        }
         for call_id, tool in tools.items():
             key = f"{run.run_id}.{call_id}"
             known.add(key)

@@ -1,6 +1,7 @@
 """A client of the gateway that is as awkward as clients are: it drops its connection at random and comes back with the last id.
 
-It repeats a request that got no answer under the same idempotency key, so a run is asked for once whatever happens on the way.
+It repeats a request that got no answer under the same idempotency key, so a run is asked for once whatever happens on
+the way.
 """
 
 import asyncio
@@ -78,12 +79,17 @@ class Client:
             await asyncio.sleep(_PAUSE_S)
 
     async def follow(self, run: str, seen: list[Frame], hop: Hop = lambda: None, after: str = "") -> Event:
-        """Append every event of the run to `seen` and return the terminal one. A record that came only in part is forgotten at a hop."""
+        """Append every event of the run to `seen` and return the terminal one.
+
+        A record that came only in part is forgotten at a hop.
+        """
         until = time.monotonic() + _LIMIT_S
         while True:
             began = time.monotonic()
             patience = min(hop() or _LIMIT_S, until - began)
-            assert patience > 0, f"run {run} has not ended for {_LIMIT_S} s; it has shown {[event['type'] for _, event in seen]}"
+            assert patience > 0, (
+                f"run {run} has not ended for {_LIMIT_S} s; it has shown {[event['type'] for _, event in seen]}"
+            )
             try:
                 async with asyncio.timeout(patience):
                     async for frames in self._records(run, after):

@@ -42,7 +42,9 @@ def system(shared_system: System) -> Iterator[System]:
     with shared_system.stack.showing_logs():
         yield shared_system
         for seen in shared_system.model.ledger[-_SHOWN:]:
-            sys.stdout.write(f"model asked by {seen.headers['authorization']}: turn {seen.turns}, sent {seen.sent}, {seen.ended}\n")
+            sys.stdout.write(
+                f"model asked by {seen.headers['authorization']}: turn {seen.turns}, sent {seen.sent}, {seen.ended}\n"
+            )
         shared_system.stack.mend()
 
 
@@ -78,7 +80,9 @@ async def whole(parts: Parts) -> AsyncIterator[Whole]:
     async with httpx.AsyncClient(base_url=stack.url, timeout=60) as http:
 
         async def announced() -> bool:
-            return {"heavy", "analyze_table"} <= {spec["name"] for spec in (await http.get("/v1/tools")).json()["tools"]}
+            return {"heavy", "analyze_table"} <= {
+                spec["name"] for spec in (await http.get("/v1/tools")).json()["tools"]
+            }
 
         await wait_until(announced, timeout=20, what="the tools are there")
         with stack.showing_logs():

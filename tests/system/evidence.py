@@ -58,7 +58,9 @@ async def consumers(bus: Bus) -> list[str]:
         answer = await bus.api(f"CONSUMER.LIST.{queue}", {})
         for each in answer["consumers"]:
             shown = {name: each[name] for name in ("num_pending", "num_ack_pending", "num_redelivered", "num_waiting")}
-            lines.append(f"{queue}/{each['name']}: {shown} delivered {each['delivered']} acknowledged {each['ack_floor']}")
+            lines.append(
+                f"{queue}/{each['name']}: {shown} delivered {each['delivered']} acknowledged {each['ack_floor']}"
+            )
     return lines
 
 

@@ -1,7 +1,7 @@
 """A provider that reads its script in the question, so that any number of runs go on at once and every repetition gets the same reply.
 
-The question says which tools to call in which turn, how long they take, how long the answer is and how fast it comes. The turn is the
-number of replies that the conversation already holds: nothing is remembered between two requests.
+The question says which tools to call in which turn, how long they take, how long the answer is and how fast it comes.
+The turn is the number of replies that the conversation already holds: nothing is remembered between two requests.
 """
 
 import json
@@ -86,4 +86,9 @@ class PlannedModel(ModelServer):
     @property
     def env(self) -> dict[str, str]:
         """What a planner needs to ask this provider."""
-        return {"RUNWIRE_MODEL": "openai/scripted", "OPENAI_API_BASE": self.url, "OPENAI_BASE_URL": self.url, "OPENAI_API_KEY": "none"}
+        return {
+            "RUNWIRE_MODEL": "openai/scripted",
+            "OPENAI_API_BASE": self.url,
+            "OPENAI_BASE_URL": self.url,
+            "OPENAI_API_KEY": "none",
+        }

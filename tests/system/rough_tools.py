@@ -65,7 +65,13 @@ BEHAVIOURS: dict[str, Behaviour] = {each.__name__: each for each in (silent, twi
 
 def spec(name: str) -> ToolSpec:
     """What a tool says about itself."""
-    return ToolSpec(name=name, description=f"A tool that is {name}.", output_schema=_NUMBER, timeout_s=SILENCE_S, side_effects="write")
+    return ToolSpec(
+        name=name,
+        description=f"A tool that is {name}.",
+        output_schema=_NUMBER,
+        timeout_s=SILENCE_S,
+        side_effects="write",
+    )
 
 
 async def serve(client: Client, name: str) -> None:

@@ -28,7 +28,11 @@ _SHOWN = (
 
 def summary(session: Session, found: Evidence, complaints: dict[str, list[str]]) -> str:
     """Blows by kind, outcomes, repetitions; then every broken promise with what befell the processes around that time."""
-    rows = [("runs", str(len(found.runs))), ("seed", str(session.storm.seed)), ("event streams opened", str(session.connections))]
+    rows = [
+        ("runs", str(len(found.runs))),
+        ("seed", str(session.storm.seed)),
+        ("event streams opened", str(session.connections)),
+    ]
     rows += [(blow, str(count)) for blow, count in sorted(session.blows.items())]
     rows += [(what, str(count)) for what, count in sorted(_outcomes(found).items())]
     rows += [(what, str(count)) for what, count in sorted(_executions(found).items())]
@@ -50,9 +54,14 @@ def _timeline(session: Session, found: Evidence, run: RunEvidence) -> str:
     for record, event in events_of(run):
         said = " ".join(f"{key}={event[key]}" for key in _SHOWN if event.get(key) not in (None, [], ""))
         moments.append((record.at, f"{record.sequence} {record.kind} {event['type']} {said}"[:240]))
-    moments += [(each.at, f"executed {each.key} by {each.pid}") for each in found.executions if each.key.startswith(run.run_id)]
+    moments += [
+        (each.at, f"executed {each.key} by {each.pid}") for each in found.executions if each.key.startswith(run.run_id)
+    ]
     if moments:
-        first, last = min(moments)[0] - _AROUND_S, max(moments)[0] + (RUN_LIMIT if run.run_id in session.hung else _AROUND_S)
+        first, last = (
+            min(moments)[0] - _AROUND_S,
+            max(moments)[0] + (RUN_LIMIT if run.run_id in session.hung else _AROUND_S),
+        )
         moments += [(at, f"* {blow} {name}") for at, blow, name in session.history if first < at < last]
     lines = [f"  {at % 1000:8.3f} {what}" for at, what in sorted(moments)]
     return "\n".join([f"{run.run_id}: {session.plans.get(run.run_id)}", *lines])

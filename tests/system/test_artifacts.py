@@ -35,7 +35,10 @@ async def log_bytes(whole: Whole, run: str) -> int:
     """What a run's facts weigh."""
     bus = await evidence.connect(whole.nats.url)
     try:
-        return sum(len(message.data) for message in await (await bus.reader(subjects.RUNS)).messages(subjects.log("default", run)))
+        return sum(
+            len(message.data)
+            for message in await (await bus.reader(subjects.RUNS)).messages(subjects.log("default", run))
+        )
     finally:
         await bus.leave()
 
@@ -58,7 +61,11 @@ async def test_heavy_fields_reach_people_and_nobody_else(whole: Whole) -> None:
     assert found["chart"] == chart()
     assert json.loads(await whole.bytes_of(found["rows"])) == rows()
     assert await whole.bytes_of(found["pdf"]) == pdf()
-    assert (found["rows"]["items"], found["pdf"]["mime_type"], found["small"]) == (20_000, "application/pdf", CANARIES["small"])
+    assert (found["rows"]["items"], found["pdf"]["mime_type"], found["small"]) == (
+        20_000,
+        "application/pdf",
+        CANARIES["small"],
+    )
     assert any("artifact rows of report has" in warning for warning in payload["warnings"])
 
     asked = whole.asked("Q-report")
@@ -68,19 +75,36 @@ async def test_heavy_fields_reach_people_and_nobody_else(whole: Whole) -> None:
     assert await log_bytes(whole, run) < 16 * KIB
     stored = [event for event in await events_of(whole, run) if event["type"] == "artifact_stored"]
     assert {event["field"]: event["artifact_id"] for event in stored} == {
-        "chart": (await whole.http.get(f"/v1/runs/{run}?artifacts=refs")).json()["payload"]["artifacts"]["report"]["chart"]["artifact_id"],
+        "chart": (await whole.http.get(f"/v1/runs/{run}?artifacts=refs")).json()["payload"]["artifacts"]["report"][
+            "chart"
+        ]["artifact_id"],
         "rows": found["rows"]["artifact_id"],
         "pdf": found["pdf"]["artifact_id"],
     }
     listed = (await whole.http.get(f"/v1/runs/{run}/artifacts")).json()["artifacts"]
     assert {each["ref"]["artifact_id"] for each in listed} == {event["artifact_id"] for event in stored}
 
-    left = [*whole.stack.folder.glob("*.log"), whole.nats.log, *(path for path in whole.nats.store.rglob("*") if path.is_file())]
+    left = [
+        *whole.stack.folder.glob("*.log"),
+        whole.nats.log,
+        *(path for path in whole.nats.store.rglob("*") if path.is_file()),
+    ]
     assert len(left) > 10
-    forms = {name: (canary.encode(), base64.b64encode(canary.encode()[:21])) for name, canary in CANARIES.items() if name != "small"}
-    leaks = [(path.name, name) for path in left for name, known in forms.items() if any(form in path.read_bytes() for form in known)]
+    forms = {
+        name: (canary.encode(), base64.b64encode(canary.encode()[:21]))
+        for name, canary in CANARIES.items()
+        if name != "small"
+    }
+    leaks = [
+        (path.name, name)
+        for path in left
+        for name, known in forms.items()
+        if any(form in path.read_bytes() for form in known)
+    ]
     assert not leaks
-    assert not [path.name for path in whole.stack.folder.glob("*.log") if CANARIES["small"].encode() in path.read_bytes()]
+    assert not [
+        path.name for path in whole.stack.folder.glob("*.log") if CANARIES["small"].encode() in path.read_bytes()
+    ]
 
 
 async def test_an_unmarked_text_that_is_too_heavy_is_put_away(whole: Whole) -> None:
@@ -107,7 +131,10 @@ async def test_values_come_back_where_a_join_wants_them(whole: Whole) -> None:
     run, _ = await whole.chat("Q-join", plan, answer("Joined."))
     joined = [event for event in await events_of(whole, run) if event["type"] == "observed"][-1]
     assert joined["status"] == "succeeded", joined["failure"]
-    assert joined["observation"] == {"kinds": ["dict1", "str50000"], "digest": hashlib.sha256(str(chart()).encode()).hexdigest()}
+    assert joined["observation"] == {
+        "kinds": ["dict1", "str50000"],
+        "digest": hashlib.sha256(str(chart()).encode()).hexdigest(),
+    }
     assert await log_bytes(whole, run) < 16 * KIB
 
 
@@ -126,8 +153,13 @@ async def test_finished_streams_without_a_field_become_artifacts(whole: Whole) -
     _, payload = await whole.chat("Q-story", action("narrate"), answer("Told."))
     sound = payload["artifacts"]["narrate"].pop("sound")
     assert payload["artifacts"]["narrate"] == {"story": "0, 1, 2, ", "points": [[0], [1], [2]]}
-    assert (sound["mime_type"], await whole.bytes_of(sound)) == ("application/octet-stream", b"\xff\x00\xff\x01\xff\x02")
-    assert payload["warnings"] == ["pieces of artifacts of narrate were dropped: unfinished (its last piece never came)"]
+    assert (sound["mime_type"], await whole.bytes_of(sound)) == (
+        "application/octet-stream",
+        b"\xff\x00\xff\x01\xff\x02",
+    )
+    assert payload["warnings"] == [
+        "pieces of artifacts of narrate were dropped: unfinished (its last piece never came)"
+    ]
 
 
 async def test_a_long_stream_without_a_field_ends_as_a_reference(whole: Whole) -> None:
@@ -173,7 +205,9 @@ async def test_a_kill_while_a_stream_is_assembled_leaves_no_reference_without_by
 async def test_what_many_calls_leave_inline_does_not_weigh_on_the_end(whole: Whole) -> None:
     """300 KB in pieces of 20: at most 128 KiB of them stand in the last record, and all of them are there."""
     run, payload = await whole.chat("Q-many", *(action("many", name=name) for name in "abc"), answer("Fifteen."))
-    assert payload["artifacts"]["many"] == {f"{name}{number}.blob": name * 20_000 for name in "abc" for number in range(5)}
+    assert payload["artifacts"]["many"] == {
+        f"{name}{number}.blob": name * 20_000 for name in "abc" for number in range(5)
+    }
     (done,) = [event for event in await events_of(whole, run) if event["type"] == "done"]
     assert len(json.dumps(done)) < 160 * KIB
     assert not [warning for warning in payload["warnings"] if "artifact" in warning]
@@ -181,7 +215,9 @@ async def test_what_many_calls_leave_inline_does_not_weigh_on_the_end(whole: Who
 
 async def test_what_is_too_large_fails_its_call_and_no_run(whole: Whole) -> None:
     """12 MB pass; what is above 50 MB is told to the model."""
-    run, payload = await whole.chat("Q-heavy", action("heavy", megabytes=12), action("heavy", megabytes=53), answer("One of two."))
+    run, payload = await whole.chat(
+        "Q-heavy", action("heavy", megabytes=12), action("heavy", megabytes=53), answer("One of two.")
+    )
     assert await whole.bytes_of(payload["artifacts"]["heavy"]["blob"]) == b"\x01" * (12 << 20)
     first, second = (event for event in await events_of(whole, run) if event["type"] == "observed")
     assert (first["status"], second["status"], second["failure"]["code"]) == ("succeeded", "failed", "result_too_large")
@@ -200,7 +236,9 @@ async def test_an_s3_server_that_is_away_is_waited_for(whole: Whole, away_s: int
         large = await whole.begin(f"{name}-large", action("noise", megabytes=8, seed=100 + away_s), answer("Noise."))
         waiting = [*plotting, large]
         while time.monotonic() < left_at + away_s:
-            _, text = await whole.chat(f"{name}-text-{time.monotonic_ns()}", action("essay", characters=100), answer("Words."))
+            _, text = await whole.chat(
+                f"{name}-text-{time.monotonic_ns()}", action("essay", characters=100), answer("Words.")
+            )
             assert text["raw_answer"] == "Words."
             await asyncio.sleep(0.5)
         assert {(await whole.status(run))["status"] for run in waiting} == {"running"}

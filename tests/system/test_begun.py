@@ -37,7 +37,10 @@ def _stack(folder: Path, model: PlannedModel) -> Iterator[Stack]:
     nats.start()
     env = {**model.env, "RUNWIRE_MAX_DELIVERIES": str(LIMIT), "RUNWIRE_ACK_WAIT_S": "0.5"}
     try:
-        with Stack(nats.url, folder / "stack", env, planners=1, tool_runners=0, gateways=0) as stack, stack.showing_logs():
+        with (
+            Stack(nats.url, folder / "stack", env, planners=1, tool_runners=0, gateways=0) as stack,
+            stack.showing_logs(),
+        ):
             yield stack
     finally:
         nats.kill()
@@ -121,7 +124,9 @@ async def test_a_run_that_kills_its_planner_each_time_is_set_aside(stack: Stack,
     assert [subject for subject, _, _ in await evidence.dead(bus)] == [subjects.request(TENANT, run)]
 
 
-async def test_a_message_whose_handling_fails_each_time_is_set_aside(stack: Stack, model: PlannedModel, bus: Bus) -> None:
+async def test_a_message_whose_handling_fails_each_time_is_set_aside(
+    stack: Stack, model: PlannedModel, bus: Bus
+) -> None:
     """The request fits into its queue, and the record that would open its run into no log: the write is refused again and again."""
     model.say(Say(text='{"next_node": "final_response", "args": {"answer": "Yes."}}'))
     run = await _ask(bus, "?" * _TOO_MUCH_FOR_A_RECORD)

@@ -29,7 +29,16 @@ IMAGE = f"data:image/png;base64,{base64.b64encode(encoded(drawn(), 'png')).decod
 SEEN = {
     *("request", "inbox", "control", "emit_log", "emit_stream", "run_log", "run_stream", "context", "timer"),
     *("call", "tool", "discovery", "artifact_put", "artifact_open", "artifact_chunk", "artifact_head", "artifact_get"),
-    *("artifact_list", "artifact_assemble", "artifact_delete", "live_tool", "tool_spec", "model_profile", "run_entry", "run_deletion"),
+    *(
+        "artifact_list",
+        "artifact_assemble",
+        "artifact_delete",
+        "live_tool",
+        "tool_spec",
+        "model_profile",
+        "run_entry",
+        "run_deletion",
+    ),
     *("reference", "blob", "place", "bucket_owner"),
 }
 """Channels on which something must have been sent, or the test has looked at too little."""
@@ -42,7 +51,8 @@ def channels_of(subject: str) -> list[Channel]:
     return [
         each
         for each, wanted in addresses
-        if len(wanted) == len(found) and all(ours.startswith("{") or ours == theirs for ours, theirs in zip(wanted, found, strict=True))
+        if len(wanted) == len(found)
+        and all(ours.startswith("{") or ours == theirs for ours, theirs in zip(wanted, found, strict=True))
     ]
 
 
@@ -76,7 +86,12 @@ async def tapped(server: NatsServer) -> AsyncIterator[list[Msg]]:
 async def whole(server: NatsServer, folder: Path, model: ModelServer) -> AsyncIterator[httpx.AsyncClient]:
     """One process of everything."""
     with S3Server("rclone", folder / "s3") as s3:
-        env = {"RUNWIRE_MODEL": "openai/scripted", "RUNWIRE_MODEL_API_BASE": model.url, "RUNWIRE_MODEL_API_KEY": "none", **s3.settings}
+        env = {
+            "RUNWIRE_MODEL": "openai/scripted",
+            "RUNWIRE_MODEL_API_BASE": model.url,
+            "RUNWIRE_MODEL_API_KEY": "none",
+            **s3.settings,
+        }
         env["RUNWIRE_MODEL_VISION"] = '{"openai/scripted": true}'
         tools = ROOT / "tests" / "system" / "artifact_tools.py"
         stack = Stack(server.url, folder / "stack", env, 1, 1, artifact_stores=1, tools=tools, tool_copies=1)
@@ -102,18 +117,26 @@ async def use(http: httpx.AsyncClient, model: ModelServer) -> None:
     model.by_turn(Say(text=answer(words(50)).text, stall_after=20), marker="Q-top-up")
     asked = {}
     for marker in ("Q-report", "Q-narrate", "Q-image", "Q-cancel", "Q-top-up"):
-        body = {"query": marker, "tool_context": {"token": "x"}, **({"images": [{"data": IMAGE}]} if marker == "Q-image" else {})}
+        body = {
+            "query": marker,
+            "tool_context": {"token": "x"},
+            **({"images": [{"data": IMAGE}]} if marker == "Q-image" else {}),
+        }
         reply = await http.post("/v1/runs", json=body)
         assert reply.status_code == 202, reply.text
         asked[marker] = reply.json()["run_id"]
     for marker in ("Q-cancel", "Q-top-up"):
         await wait_until(partial(is_asked, model, marker), what="the model is asked")
-    assert (await http.post(f"/v1/runs/{asked['Q-top-up']}/top-up", json={"limits": {"max_steps": 40}})).status_code == 202
+    assert (
+        await http.post(f"/v1/runs/{asked['Q-top-up']}/top-up", json={"limits": {"max_steps": 40}})
+    ).status_code == 202
     assert (await http.post(f"/v1/runs/{asked['Q-cancel']}/cancel")).status_code == 202
     model.release()
     for run in asked.values():
         await wait_until(partial(has_ended, http, run), timeout=60, what="the run has ended")
-    uploaded = (await http.post("/v1/artifacts", params={"session_id": "s"}, content=bytes(5 << 20))).json()["artifact_id"]
+    uploaded = (await http.post("/v1/artifacts", params={"session_id": "s"}, content=bytes(5 << 20))).json()[
+        "artifact_id"
+    ]
     for method in ("GET", "DELETE"):
         assert (await http.request(method, f"/v1/artifacts/{uploaded}")).is_success
     assert (await http.get(f"/v1/runs/{asked['Q-report']}/artifacts")).is_success
@@ -141,7 +164,11 @@ async def test_everything_that_is_sent_is_described(own_nats_server: NatsServer,
     assert SEEN - seen(heard) == set()
     ours = [each for each in heard if not each.subject.startswith(OF_NATS)]
     assert [each.subject for each in ours if not channels_of(each.subject)] == []
-    wrong = {each.subject for each in ours if not any(holds(body, each) for found in channels_of(each.subject) for body in found.bodies)}
+    wrong = {
+        each.subject
+        for each in ours
+        if not any(holds(body, each) for found in channels_of(each.subject) for body in found.bodies)
+    }
     assert wrong == set()
 
 

@@ -43,7 +43,11 @@ async def test_cancel_closes_the_model_request(system: System, client: Client, b
     run = await client.ask(plan.query, key=plan.nth)
     await wait_until(lambda: any(seen.sent for seen in system.model.asked(plan)), what="the model speaks")
     await _cancelled(client, run)
-    await wait_until(lambda: [seen.ended for seen in system.model.asked(plan)] == ["gone"], timeout=AT_ONCE, what="the request is closed")
+    await wait_until(
+        lambda: [seen.ended for seen in system.model.asked(plan)] == ["gone"],
+        timeout=AT_ONCE,
+        what="the request is closed",
+    )
     last = (await records(bus, run))[-1]
     assert (last.kind, last.events[-1]["type"]) == ("log", "cancelled")
 
@@ -54,7 +58,11 @@ async def test_cancel_closes_the_request_of_a_model_that_says_nothing(system: Sy
     run = await client.ask(plan.query, key=plan.nth)
     await wait_until(lambda: system.model.asked(plan), what="the model is asked")
     await _cancelled(client, run)
-    await wait_until(lambda: [seen.ended for seen in system.model.asked(plan)] == ["gone"], timeout=AT_ONCE, what="the request is closed")
+    await wait_until(
+        lambda: [seen.ended for seen in system.model.asked(plan)] == ["gone"],
+        timeout=AT_ONCE,
+        what="the request is closed",
+    )
 
 
 async def test_cancel_tells_the_tool(system: System, client: Client) -> None:

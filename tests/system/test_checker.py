@@ -47,10 +47,22 @@ def sound() -> Evidence:
     records = [Stored(sequence, kind, 100.0 + sequence, events) for sequence, kind, events in log]
     seen = [("", event) for record in records for event in record.events]
     stopped = RunEvidence(
-        "f" * 32, cancelled_by_client=True, records=[Stored(20, "log", 120.0, [{"type": "cancelled"}])], seen=[("", {"type": "cancelled"})]
+        "f" * 32,
+        cancelled_by_client=True,
+        records=[Stored(20, "log", 120.0, [{"type": "cancelled"}])],
+        seen=[("", {"type": "cancelled"})],
     )
-    executions = [Execution(f"{RUN}.1-1", 7, 102.1), Execution(f"{RUN}.1-2", 7, 102.1), Execution(f"{RUN}.1-2", 8, 102.5)]
-    return Evidence([RunEvidence(RUN, records=records, seen=seen), stopped], executions, {"once": False, "often": True}, {"INBOX": 0})
+    executions = [
+        Execution(f"{RUN}.1-1", 7, 102.1),
+        Execution(f"{RUN}.1-2", 7, 102.1),
+        Execution(f"{RUN}.1-2", 8, 102.5),
+    ]
+    return Evidence(
+        [RunEvidence(RUN, records=records, seen=seen), stopped],
+        executions,
+        {"once": False, "often": True},
+        {"INBOX": 0},
+    )
 
 
 def _events(evidence: Evidence, sequence: int) -> list[dict[str, Any]]:
@@ -115,7 +127,9 @@ def _store_a_dead_chunk(e: Evidence) -> None:
 
 def _store_a_late_chunk(e: Evidence) -> None:
     e.runs[0].records.append(
-        Stored(11, "stream", 112.0, [{"type": "chunk", "action_seq": 2, "attempt": 2, "seq": 2, "text": "", "done": True}])
+        Stored(
+            11, "stream", 112.0, [{"type": "chunk", "action_seq": 2, "attempt": 2, "seq": 2, "text": "", "done": True}]
+        )
     )
 
 
@@ -180,11 +194,23 @@ MUTANTS: dict[str, list[Callable[[Evidence], None]]] = {
     "ends_exactly_once": [_end_twice, _never_end, _write_after_the_end],
     "ends_done": [_cancel_by_nobody, _fail_for_no_reason],
     "settles_each_call_once": [_settle_twice, _leave_a_call_open, _settle_the_unplanned],
-    "streams_the_answer": [_lose_a_chunk, _repeat_a_chunk, _alter_the_answer, _leave_the_stream_open, _force_an_end_that_is_not_shown],
+    "streams_the_answer": [
+        _lose_a_chunk,
+        _repeat_a_chunk,
+        _alter_the_answer,
+        _leave_the_stream_open,
+        _force_an_end_that_is_not_shown,
+    ],
     "stores_nothing_of_the_dead": [_store_a_dead_chunk, _store_a_late_chunk],
     "asks_in_order": [_skip_an_attempt, _decide_by_the_dead],
     "shows_what_is_stored": [_hide_an_event, _show_an_event_twice, _show_out_of_order],
-    "executes_once": [_repeat_a_side_effect, _repeat_a_settled_call, _invent_a_result, _execute_after_the_end, _execute_the_unplanned],
+    "executes_once": [
+        _repeat_a_side_effect,
+        _repeat_a_settled_call,
+        _invent_a_result,
+        _execute_after_the_end,
+        _execute_the_unplanned,
+    ],
     "leaves_nothing": [_leave_a_message],
     "hangs_nowhere": [_hang],
     "buries_nothing": [_bury],
@@ -202,14 +228,18 @@ def test_a_forced_end_brings_its_own_chunk() -> None:
     forced = sound()
     _force_an_end_that_is_not_shown(forced)
     text = _events(forced, 9)[-1]["raw_answer"]
-    _events(forced, 9).insert(-1, {"type": "chunk", "action_seq": 3, "attempt": 1, "seq": 0, "text": text, "done": True})
+    _events(forced, 9).insert(
+        -1, {"type": "chunk", "action_seq": 3, "attempt": 1, "seq": 0, "text": text, "done": True}
+    )
     forced.runs[0].may_fail = True
     forced.runs[0].seen = [("", event) for record in forced.runs[0].records for event in record.events]
     assert judge(forced) == {}
 
 
 @pytest.mark.parametrize(
-    ("rule", "mutant"), [(rule, mutant) for rule, mutants in MUTANTS.items() for mutant in mutants], ids=lambda v: getattr(v, "__name__", v)
+    ("rule", "mutant"),
+    [(rule, mutant) for rule, mutants in MUTANTS.items() for mutant in mutants],
+    ids=lambda v: getattr(v, "__name__", v),
 )
 def test_each_rule_notices_its_mutants(rule: str, mutant: Callable[[Evidence], None]) -> None:
     """One altered record is enough for the rule that forbids it."""

@@ -30,7 +30,9 @@ async def test_deadline_during_a_model_call(system: System, client: Client, bus:
     plan = Plan(delay_ms=30_000, nth="deadline-model")
     run = await client.ask(plan.query, key=plan.nth, limits={"deadline_s": 1})
     await _ends_soon_after(client, bus, run)
-    await wait_until(lambda: [seen.ended for seen in system.model.asked(plan)] == ["gone"], timeout=2, what="the request is closed")
+    await wait_until(
+        lambda: [seen.ended for seen in system.model.asked(plan)] == ["gone"], timeout=2, what="the request is closed"
+    )
 
 
 async def test_deadline_during_a_tool_call(system: System, client: Client, bus: Bus) -> None:

@@ -1,7 +1,7 @@
 """A process that was stopped past the acknowledgement time and wakes up again writes nothing after its successor, and repeats nothing.
 
-When it wakes, everything that waits in its sockets is handled as if it were new. That it has had its time is known when it has done
-further work afterwards, alone.
+When it wakes, everything that waits in its sockets is handled as if it were new. That it has had its time is known when
+it has done further work afterwards, alone.
 """
 
 import asyncio
@@ -44,7 +44,11 @@ async def _judge(bus: Bus, system: System, *runs: RunEvidence) -> Evidence:
 
 
 def _asks(run: RunEvidence) -> list[tuple[int, int, str]]:
-    return [(event["turn"], event["attempt"], event["cause"]) for _, event in events_of(run, "log") if event["type"] == "asked"]
+    return [
+        (event["turn"], event["attempt"], event["cause"])
+        for _, event in events_of(run, "log")
+        if event["type"] == "asked"
+    ]
 
 
 async def test_a_frozen_planner_is_succeeded_and_stays_silent(system: System, client: Client, bus: Bus) -> None:
@@ -68,7 +72,9 @@ async def test_a_frozen_planner_is_succeeded_and_stays_silent(system: System, cl
 
 
 @pytest.mark.parametrize("tool", ["once", "often"])
-async def test_a_frozen_tool_runner_is_succeeded_and_repeats_nothing(tool: str, system: System, client: Client, bus: Bus) -> None:
+async def test_a_frozen_tool_runner_is_succeeded_and_repeats_nothing(
+    tool: str, system: System, client: Client, bus: Bus
+) -> None:
     """Frozen while its tool works: its successor finds the copy that holds the call, and nothing is done twice."""
     first, second = system.stack.names("tool_runner")
     system.stack.terminate(second)
@@ -82,12 +88,16 @@ async def test_a_frozen_tool_runner_is_succeeded_and_repeats_nothing(tool: str, 
     system.stack.kill(second)
     after = await _run(client, Plan(turns=((tool,),), nth=f"after-freeze-runner-{tool}"))
     found = await _judge(bus, system, run, after)
-    assert [event["status"] for _, event in events_of(found.runs[0], "log") if event["type"] == "observed"] == ["succeeded"]
+    assert [event["status"] for _, event in events_of(found.runs[0], "log") if event["type"] == "observed"] == [
+        "succeeded"
+    ]
     assert len(system.executions(run.run_id)) == 1
 
 
 @pytest.mark.parametrize("tool", ["once", "often"])
-async def test_a_tool_frozen_at_work_is_asked_no_second_time(tool: str, system: System, client: Client, bus: Bus) -> None:
+async def test_a_tool_frozen_at_work_is_asked_no_second_time(
+    tool: str, system: System, client: Client, bus: Bus
+) -> None:
     """Another copy does the call if that is safe; else the model is told that the outcome is unknown.
 
     The server knows nothing of the frost and may choose the frozen copy each time; then the call fails.
@@ -95,7 +105,9 @@ async def test_a_tool_frozen_at_work_is_asked_no_second_time(tool: str, system: 
     plan = Plan(turns=((tool,),), call_ms=700, nth=f"freeze-tool-{tool}")
     run = RunEvidence(await client.ask(plan.query, key=plan.nth))
     await wait_until(lambda: system.executions(run.run_id), what="the tool works")
-    frozen = next(name for name in system.stack.names("tools") if system.stack.pid(name) == system.executions(run.run_id)[0].pid)
+    frozen = next(
+        name for name in system.stack.names("tools") if system.stack.pid(name) == system.executions(run.run_id)[0].pid
+    )
     system.stack.freeze(frozen)
     assert (await client.follow(run.run_id, run.seen))["type"] == "done"
     system.stack.thaw(frozen)
@@ -114,7 +126,9 @@ async def test_a_tool_frozen_at_work_is_asked_no_second_time(tool: str, system: 
 
 
 @pytest.mark.parametrize("tool", ["once", "often"])
-async def test_a_request_that_a_frozen_tool_never_read_is_not_begun_later(tool: str, system: System, client: Client, bus: Bus) -> None:
+async def test_a_request_that_a_frozen_tool_never_read_is_not_begun_later(
+    tool: str, system: System, client: Client, bus: Bus
+) -> None:
     """All copies are frozen when the call comes, and wake up after it was given up: it was called off, so none begins it."""
     names = system.stack.names("tools")
     for name in names:

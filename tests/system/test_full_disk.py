@@ -33,7 +33,12 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 
 def environment(disk: SmallDisk) -> dict[str, str]:
     """Of a command that uses the data folder."""
-    return {**os.environ, "RUNWIRE_DATA_DIR": str(disk.folder), "PYTHONPATH": str(ROOT), "RUNWIRE_MODEL": "builtin/rehearsal"}
+    return {
+        **os.environ,
+        "RUNWIRE_DATA_DIR": str(disk.folder),
+        "PYTHONPATH": str(ROOT),
+        "RUNWIRE_MODEL": "builtin/rehearsal",
+    }
 
 
 @pytest.fixture
@@ -44,7 +49,9 @@ def up(disk: SmallDisk, tmp_path: Path) -> Iterator[httpx.Client]:
         command = [sys.executable, "-P", "-m", "runwire", "up", "--port", "0"]
         process = subprocess.Popen(command, env=environment(disk), stdout=log, stderr=log, cwd=tmp_path)
     try:
-        wait_until_blocking(lambda: launch.remembered(disk.folder) or process.poll() is not None, timeout=120, what="it is up")
+        wait_until_blocking(
+            lambda: launch.remembered(disk.folder) or process.poll() is not None, timeout=120, what="it is up"
+        )
         with httpx.Client(base_url=launch.remembered(disk.folder)["url"], timeout=30) as http:
             yield http
     finally:
@@ -86,9 +93,13 @@ def test_everything_goes_on_once_there_is_room(up: httpx.Client, disk: SmallDisk
 
     disk.make_room()
     began = time.monotonic()
-    wait_until_blocking(lambda: asked(up).status_code == httpx.codes.ACCEPTED, timeout=_GOES_ON_S, what="a run is accepted again")
+    wait_until_blocking(
+        lambda: asked(up).status_code == httpx.codes.ACCEPTED, timeout=_GOES_ON_S, what="a run is accepted again"
+    )
     sys.stdout.write(f"accepted again after {time.monotonic() - began:.1f} s\n")
-    wait_until_blocking(lambda: up.get("/readyz").status_code == httpx.codes.OK, timeout=_GOES_ON_S, what="the gateway is ready again")
+    wait_until_blocking(
+        lambda: up.get("/readyz").status_code == httpx.codes.OK, timeout=_GOES_ON_S, what="the gateway is ready again"
+    )
 
     def open_runs() -> list[str]:
         return [run for run in runs if up.get(f"/v1/runs/{run}").json()["status"] in {"queued", "running"}]

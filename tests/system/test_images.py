@@ -39,15 +39,23 @@ def data_url(body: bytes) -> str:
 
 def images_in(seen: Seen) -> list[bytes]:
     """What the model was shown."""
-    parts = (part for message in seen.body["messages"] if isinstance(message["content"], list) for part in message["content"])
-    return [base64.b64decode(part["image_url"]["url"].partition(",")[2]) for part in parts if part["type"] == "image_url"]
+    parts = (
+        part for message in seen.body["messages"] if isinstance(message["content"], list) for part in message["content"]
+    )
+    return [
+        base64.b64decode(part["image_url"]["url"].partition(",")[2]) for part in parts if part["type"] == "image_url"
+    ]
 
 
 async def test_a_planner_that_takes_over_shows_the_same_images(whole: Whole) -> None:
     """The planner that asks is killed; the next one asks again, with every image."""
-    whole.model.say(Say(text='{"next_node": "final_response", "args": {"answer": "It', stall_after=2), answer("It is noise."))
+    whole.model.say(
+        Say(text='{"next_node": "final_response", "args": {"answer": "It', stall_after=2), answer("It is noise.")
+    )
     bodies = [noise(1), noise(2)]
-    asked = await whole.http.post("/v1/runs", json={"query": "What is this?", "images": [{"data": data_url(body)} for body in bodies]})
+    asked = await whole.http.post(
+        "/v1/runs", json={"query": "What is this?", "images": [{"data": data_url(body)} for body in bodies]}
+    )
     assert asked.status_code == 202, asked.text
     await wait_until(lambda: len(whole.model.ledger) == 1, what="the model is asked")
     for name in whole.stack.names("planner"):
@@ -75,7 +83,8 @@ async def test_a_model_that_does_not_see_is_refused_at_the_door(whole: Whole) ->
 async def test_no_byte_of_an_image_is_left_where_it_does_not_belong(whole: Whole) -> None:
     """Neither in the logs of any process at DEBUG level, nor in anything that NATS keeps; its metadata not even in S3.
 
-    The provider quotes the image in an error, a tool is called, a planner takes over, an upload is broken: all of them print something.
+    The provider quotes the image in an error, a tool is called, a planner takes over, an upload is broken: all of them
+    print something.
     """
     secret = noise(4)
     before = files_of(whole.s3.data).keys()  # what other tests of this file have uploaded
@@ -84,7 +93,14 @@ async def test_no_byte_of_an_image_is_left_where_it_does_not_belong(whole: Whole
     assert refused.status_code == 422
     quoted = base64.b64encode(secret).decode()[2000:2400]
     whole.model.say(
-        Say(status=400, error={"message": f"cannot read data:image/png;base64,{quoted}", "type": "invalid_request_error", "code": None}),
+        Say(
+            status=400,
+            error={
+                "message": f"cannot read data:image/png;base64,{quoted}",
+                "type": "invalid_request_error",
+                "code": None,
+            },
+        ),
         Say(status=500, error={"message": quoted, "type": "server_error", "code": None}, times=9),
     )
     failing = await whole.http.post("/chat", json={"query": "Look.", "images": [{"data": data_url(secret)}]})
@@ -92,15 +108,24 @@ async def test_no_byte_of_an_image_is_left_where_it_does_not_belong(whole: Whole
     whole.model.reset()
     whole.model.say(action("heavy", marker="x"), answer(words(30)))
     uploaded = (await whole.http.post("/v1/artifacts", content=secret, headers={"Content-Type": "image/png"})).json()
-    sound = await whole.http.post("/chat", json={"query": "Look.", "images": [{"artifact_id": uploaded["artifact_id"]}]})
+    sound = await whole.http.post(
+        "/chat", json={"query": "Look.", "images": [{"artifact_id": uploaded["artifact_id"]}]}
+    )
     assert sound.json()["payload"]["raw_answer"] == words(30)
     (shown,) = images_in(whole.model.ledger[0])
 
     everywhere = files_of(whole.stack.folder) | files_of(whole.nats.log.parent)
     assert any(path.is_relative_to(whole.nats.store) for path in everywhere)
     forms = [form for body in (secret, shown) for form in traces_of(body)]
-    assert any(form.decode("latin-1") in whole.model.ledger[0].text for form in forms), "what is looked for can be found"
-    found = [(path.name, form[:20]) for path, body in everywhere.items() for form in [*forms, HIDDEN.encode()] if form in body]
+    assert any(form.decode("latin-1") in whole.model.ledger[0].text for form in forms), (
+        "what is looked for can be found"
+    )
+    found = [
+        (path.name, form[:20])
+        for path, body in everywhere.items()
+        for form in [*forms, HIDDEN.encode()]
+        if form in body
+    ]
     assert not found
     kept = [body for path, body in files_of(whole.s3.data).items() if path not in before and HIDDEN.encode() in body]
     assert kept == [secret], "only what was uploaded as an artifact is kept as it came"
@@ -110,10 +135,14 @@ async def test_no_name_of_a_file_is_logged(whole: Whole) -> None:
     """At DEBUG level, of images that come in every way, are shown, refused, or gone by the time they would be shown."""
     sound, png = data_url(noise(5)), {"Content-Type": "image/png"}
     whole.model.say(answer("Noise."))
-    by_name = await whole.http.post("/v1/artifacts", content=noise(6), params={"filename": f"{NAME}-upload.png"}, headers=png)
+    by_name = await whole.http.post(
+        "/v1/artifacts", content=noise(6), params={"filename": f"{NAME}-upload.png"}, headers=png
+    )
     by_form = await whole.http.post("/v1/artifacts", files={"file": (f"{NAME}-form.png", noise(7), "image/png")})
     stored = [{"artifact_id": reply.json()["artifact_id"]} for reply in (by_name, by_form)]
-    shown = await whole.http.post("/chat", json={"query": "Look.", "images": [{"data": sound, "filename": f"{NAME}.png"}, *stored]})
+    shown = await whole.http.post(
+        "/chat", json={"query": "Look.", "images": [{"data": sound, "filename": f"{NAME}.png"}, *stored]}
+    )
     assert shown.json()["payload"]["raw_answer"] == "Noise."
     assert len(images_in(whole.model.ledger[0])) == 3
     (taken, *_) = (await whole.http.get(f"/v1/runs/{shown.json()['run_id']}/artifacts")).json()["artifacts"]

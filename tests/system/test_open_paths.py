@@ -30,7 +30,10 @@ PUBLISH = {"channelName": "$JS.API.STREAM.DELETE.RUNS", "message": {"message": {
 
 
 def walked(routes: Iterable[Any]) -> Iterator[str]:
-    """The paths of these routes, and of the routers that were included among them. A route of neither kind ends the test."""
+    """The paths of these routes, and of the routers that were included among them.
+
+    A route of neither kind ends the test.
+    """
     for route in routes:
         if (included := getattr(route, "original_router", None)) is not None:
             yield from walked(included.routes)
@@ -76,7 +79,9 @@ def services(own_nats_server: NatsServer, tmp_path: Path) -> Iterator[Stack]:
     """One process of each service but the gateway."""
     with (
         S3Server("rclone", tmp_path / "s3") as s3,
-        Stack(own_nats_server.url, tmp_path, s3.settings, planners=1, tool_runners=1, gateways=0, artifact_stores=1) as stack,
+        Stack(
+            own_nats_server.url, tmp_path, s3.settings, planners=1, tool_runners=1, gateways=0, artifact_stores=1
+        ) as stack,
     ):
         yield stack
 
@@ -88,12 +93,17 @@ def test_the_services_behind_the_gateway_answer_probes_and_nothing_else(services
     for name in services.parts:
         with httpx.Client(base_url=services.url_of(name), timeout=20) as http:
             answered = {
-                path for path in (*PROBES, "/", *FORMER) for method in METHODS if http.request(method, path, json=PUBLISH).is_success
+                path
+                for path in (*PROBES, "/", *FORMER)
+                for method in METHODS
+                if http.request(method, path, json=PUBLISH).is_success
             }
         assert answered == PROBES, name
 
 
-@pytest.mark.parametrize("settings", [GatewaySettings(), ToolRunnerSettings(), BusSettings()], ids=lambda found: type(found).__name__)
+@pytest.mark.parametrize(
+    "settings", [GatewaySettings(), ToolRunnerSettings(), BusSettings()], ids=lambda found: type(found).__name__
+)
 async def test_no_service_is_built_with_another_route(settings: BusSettings) -> None:
     """The list of the application itself: what nobody thought of to ask for is on it too."""
 

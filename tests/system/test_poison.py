@@ -127,7 +127,11 @@ async def test_a_request_for_another_run_than_its_subject_is_set_aside(client: C
     """Nobody starts a run in another tenant's name, or under another id."""
     run = new_id()
     for tenant, run_id in (("other", run), (TENANT, new_id())):
-        request = RunRequested(run_id=run_id, tenant=tenant, requested_at=1, trace_id=new_id(), query="q").model_dump_json().encode()
+        request = (
+            RunRequested(run_id=run_id, tenant=tenant, requested_at=1, trace_id=new_id(), query="q")
+            .model_dump_json()
+            .encode()
+        )
         await bus.publish(subjects.request(TENANT, run), request)
         assert "subject" in await _buried(bus, subjects.request(TENANT, run), request)
         await _drained(bus)
@@ -137,7 +141,9 @@ async def test_a_request_for_another_run_than_its_subject_is_set_aside(client: C
 
 @pytest.mark.usefixtures("pids")
 @pytest.mark.parametrize("kind", ["log", "stream"])
-async def test_a_run_goes_on_over_garbage_in_its_own_records(kind: str, system: System, client: Client, bus: Bus) -> None:
+async def test_a_run_goes_on_over_garbage_in_its_own_records(
+    kind: str, system: System, client: Client, bus: Bus
+) -> None:
     """It counts for the fence and for nothing else; the client gets what is a record."""
     plan = Plan(turns=(("often",), ("often",)), call_ms=400, tokens=30, pace_ms=5, nth=f"garbage-{kind}")
     run = await client.ask(plan.query, key=plan.nth)

@@ -69,4 +69,10 @@ async def test_a_tool_runner_dies_while_it_reads(whole: Whole, deaths: int) -> N
     text = (await essay(characters=CHARACTERS))[1000 : 1000 + LENGTH]
     assert observed["observation"]["text"] == text
     assert results(whole.model.ledger[-1])[-1]["observation"]["text"] == text
-    assert sum(event["type"] == "step" and event["node"] == READ_ARTIFACT and event["status"] == "started" for event in events) == 1
+    assert (
+        sum(
+            event["type"] == "step" and event["node"] == READ_ARTIFACT and event["status"] == "started"
+            for event in events
+        )
+        == 1
+    )

@@ -98,7 +98,9 @@ async def test_nothing_is_kept_of_a_run_that_was_cancelled_before_it_began(bus: 
     await wait_until(lambda: ended(bus, run), what="the run is cancelled")
     # As if the request's first handling had died right after it kept the context.
     await bus.publish(subjects.context("default", run), b"{}")
-    request = RunRequested(run_id=run, tenant="default", requested_at=now, trace_id=run, query="?", tool_context=CONTEXT)
+    request = RunRequested(
+        run_id=run, tenant="default", requested_at=now, trace_id=run, query="?", tool_context=CONTEXT
+    )
     await bus.publish(subjects.request("default", run), request.model_dump_json().encode(), {"Nats-Msg-Id": run})
     await wait_until(lambda: gone(bus, run), what="the context is gone")
 

@@ -1,4 +1,7 @@
-"""Tools with a ledger: one whose calls may be repeated, two whose calls may not. Served through the SDK, in several copies."""
+"""Tools with a ledger: one whose calls may be repeated, two whose calls may not.
+
+Served through the SDK, in several copies.
+"""
 
 import asyncio
 

@@ -93,7 +93,16 @@ def deployed(folder: Path) -> Iterator[Parts]:
                 "RUNWIRE_LOG_LEVEL": "debug",
                 **s3.settings,
             }
-            stack = Stack(nats.url, folder / "stack", env, planners=2, tool_runners=1, artifact_stores=1, tools=_TOOLS, tool_copies=1)
+            stack = Stack(
+                nats.url,
+                folder / "stack",
+                env,
+                planners=2,
+                tool_runners=1,
+                artifact_stores=1,
+                tools=_TOOLS,
+                tool_copies=1,
+            )
             stack.add_tools("tools-table", ROOT / "examples" / "python" / "table.py")
             with stack:
                 yield stack, nats, s3, model

@@ -71,12 +71,16 @@ class Planner:
         """Append a record to a run's log."""
         record = Record(events=list(events))
         headers = {EVENTS_HEADER: record.types()}
-        await self.bus.publish_surely(subjects.log("default", run), record.model_dump_json().encode(), record.id, headers)
+        await self.bus.publish_surely(
+            subjects.log("default", run), record.model_dump_json().encode(), record.id, headers
+        )
 
     async def show(self, run: str, event: RunEvent) -> None:
         """Put an event on a run's stream, as some other process does."""
         record = Record(events=[event])
-        await self.bus.publish(subjects.stream("default", run), record.model_dump_json().encode(), {EVENTS_HEADER: record.types()})
+        await self.bus.publish(
+            subjects.stream("default", run), record.model_dump_json().encode(), {EVENTS_HEADER: record.types()}
+        )
 
     async def end_run(self, run: str) -> None:
         """End a run."""
@@ -87,11 +91,15 @@ class Planner:
         await wait_until(lambda: tool in self.catalogue.live(), what=f"{tool} is in the catalogue")
         return self.catalogue.live()[tool]
 
-    async def request(self, tool: str, args: dict[str, Any], *, run: str | None = None, call_id: str = "1-0", **fields: Any) -> str:
+    async def request(
+        self, tool: str, args: dict[str, Any], *, run: str | None = None, call_id: str = "1-0", **fields: Any
+    ) -> str:
         """Ask for a call and return its run."""
         run = run or await self.open_run()
         spec = fields.pop("spec", None) or (await self.spec(tool)).digest()
-        call = CallRequested(call_id=call_id, run_id=run, tenant="default", tool=tool, args=args, spec=spec, step=1, **fields)
+        call = CallRequested(
+            call_id=call_id, run_id=run, tenant="default", tool=tool, args=args, spec=spec, step=1, **fields
+        )
         # A planner asks again only once the stream has forgotten the first message id.
         message_id = f"{run}.{call_id}.{time.monotonic_ns()}" if call.again else f"{run}.{call_id}"
         await self.bus.publish_surely(subjects.call("default", run, tool), call.model_dump_json().encode(), message_id)
@@ -103,7 +111,9 @@ class Planner:
         async def found() -> bytes:
             return await self.inbox(run, call_id)
 
-        return CallFinished.model_validate_json(await wait_until(found, timeout=wait_s, what="the call has its outcome"))
+        return CallFinished.model_validate_json(
+            await wait_until(found, timeout=wait_s, what="the call has its outcome")
+        )
 
     async def inbox(self, run: str, call_id: str = "1-0") -> bytes:
         """Return the outcome as it is stored; empty when there is none."""

@@ -18,7 +18,9 @@ async def delivery(planner: Planner) -> Any:
     """A call of a tool, delivered to nobody in particular."""
     run = await planner.request("anvil", {}, spec="0" * 24)
     await planner.request("anvil", {}, run=run, call_id="1-1", spec="0" * 24)
-    pull = await planner.bus.nc.jetstream().pull_subscribe(subjects.call("default", run, "anvil"), stream=subjects.CALLS)
+    pull = await planner.bus.nc.jetstream().pull_subscribe(
+        subjects.call("default", run, "anvil"), stream=subjects.CALLS
+    )
     (message, _) = await pull.fetch(2)
     yield Delivery(message)
     await planner.bus.api(f"STREAM.PURGE.{subjects.CALLS}", {})
@@ -32,7 +34,9 @@ def call_of(delivery: Delivery, call_id: str = "1-0") -> CallRequested:
 
 async def claim(planner: Planner, delivery: Delivery, call_id: str = "1-0", **changed: Any) -> bool:
     """Claim a call; true where nobody had begun it before."""
-    return await call_history.claim(planner.bus, delivery, call_of(delivery, call_id).model_copy(update=changed)) is None
+    return (
+        await call_history.claim(planner.bus, delivery, call_of(delivery, call_id).model_copy(update=changed)) is None
+    )
 
 
 @pytest.mark.parametrize("again", [False, True])

@@ -25,7 +25,9 @@ async def test_a_tool_of_any_micro_library_is_found(planner: Planner, start_runn
 
     service = await nats.micro.add_service(client, name="parrot", version="0.1.0")
     spec = ToolSpec(name="parrot", description="Say it again")
-    await service.add_endpoint(name="parrot", subject="tool.parrot", handler=on_call, metadata={"runwire.spec": spec.model_dump_json()})
+    await service.add_endpoint(
+        name="parrot", subject="tool.parrot", handler=on_call, metadata={"runwire.spec": spec.model_dump_json()}
+    )
     await start_runner()
 
     finished = await planner.call("parrot", {"word": "hello"})
@@ -39,7 +41,9 @@ async def test_an_error_of_a_micro_library_is_a_failure(planner: Planner, start_
     """Its words reach the model."""
 
     async def on_call(message: Msg) -> None:
-        await client.publish(message.reply, b"", headers={"Nats-Service-Error": "out of paper", "Nats-Service-Error-Code": "500"})
+        await client.publish(
+            message.reply, b"", headers={"Nats-Service-Error": "out of paper", "Nats-Service-Error-Code": "500"}
+        )
 
     await client.subscribe("tool.printer", "printer", cb=on_call)
     await start_runner(ToolSpec(name="printer"))
@@ -50,7 +54,9 @@ async def test_an_error_of_a_micro_library_is_a_failure(planner: Planner, start_
     assert (finished.failure.code, finished.failure.reason) == ("tool_error", "out of paper")
 
 
-async def test_the_specification_stays_and_the_tool_expires(planner: Planner, start_runner: Start, serve_tools: Serve) -> None:
+async def test_the_specification_stays_and_the_tool_expires(
+    planner: Planner, start_runner: Start, serve_tools: Serve
+) -> None:
     """A run pins what it has started with; the key that says that the tool is there has a time to live."""
 
     @tool(desc="Here today")
@@ -88,7 +94,9 @@ async def test_a_new_version_takes_over(planner: Planner, start_runner: Start, s
     await planner.spec("greet")
 
     serve_tools(new)
-    await wait_until(lambda: planner.catalogue.live()["greet"].description == "Greet better", what="the new version counts")
+    await wait_until(
+        lambda: planner.catalogue.live()["greet"].description == "Greet better", what="the new version counts"
+    )
 
     lane = await planner.bus.api(f"CONSUMER.INFO.{subjects.CALLS}.{subjects.calls_consumer('greet')}", {})
     assert lane["config"]["max_ack_pending"] == 5
@@ -125,7 +133,9 @@ async def test_what_announces_itself_wrongly_is_kept_once_and_hurts_nobody(
     assert await all_kept()
 
 
-async def test_names_that_mean_something_to_the_planner_are_allowed(planner: Planner, start_runner: Start, serve_tools: Serve) -> None:
+async def test_names_that_mean_something_to_the_planner_are_allowed(
+    planner: Planner, start_runner: Start, serve_tools: Serve
+) -> None:
     """A tool may be called `plan`; the planner shows it under an alias."""
 
     @tool

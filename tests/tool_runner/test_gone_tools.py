@@ -65,7 +65,9 @@ async def has_lane(bus: Bus, name: str) -> bool:
     return subjects.calls_consumer(name) in (answer["consumers"] or [])
 
 
-async def test_a_tool_that_is_gone_loses_its_consumer_and_gets_it_back(planner: Planner, start_runner: Start, serve_visitor: Serve) -> None:
+async def test_a_tool_that_is_gone_loses_its_consumer_and_gets_it_back(
+    planner: Planner, start_runner: Start, serve_visitor: Serve
+) -> None:
     """A call that comes in between ends as unavailable, and one after the tool's return is answered."""
     for _ in range(2):
         await start_runner(gone_tool_s=1.0, unavailable_s=0.5)
@@ -91,7 +93,9 @@ async def test_a_tool_that_is_gone_loses_its_consumer_and_gets_it_back(planner: 
     assert (await planner.call("visitor", {"seconds": 0})).observation == "hello"
 
 
-async def test_a_consumer_stays_while_a_call_of_it_is_open(planner: Planner, start_runner: Start, serve_visitor: Serve) -> None:
+async def test_a_consumer_stays_while_a_call_of_it_is_open(
+    planner: Planner, start_runner: Start, serve_visitor: Serve
+) -> None:
     """The call ends first: nobody serves the tool, which takes a while to be sure of."""
     await start_runner(gone_tool_s=0.1, unavailable_s=5.0)
     stop = serve_visitor()
@@ -108,7 +112,9 @@ async def test_a_consumer_stays_while_a_call_of_it_is_open(planner: Planner, sta
     assert finished.failure.code == "tool_unavailable"
 
 
-async def test_an_entry_that_the_server_forgot_is_removed(own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_entry_that_the_server_forgot_is_removed(
+    own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The tools that are there keep theirs."""
     monkeypatch.setattr(reading, "_EXPIRY_SLACK_S", 0.0)
     key = key_subject(keys.tool_key("dead"))
@@ -138,7 +144,9 @@ async def test_an_entry_that_the_server_forgot_is_removed(own_nats_server: NatsS
 async def test_calls_of_which_the_consumer_has_lost_track_get_an_outcome(own_nats_server: NatsServer) -> None:
     """As after a disk that was full. Nobody serves the tool here, so they end as unavailable."""
     url = own_nats_server.url
-    settings = ToolRunnerSettings(nats_url=url, discover_s=0.3, graceful_timeout_s=0.1, settling_s=0.5, unavailable_s=0.5)
+    settings = ToolRunnerSettings(
+        nats_url=url, discover_s=0.3, graceful_timeout_s=0.1, settling_s=0.5, unavailable_s=0.5
+    )
     spec = ToolSpec(name="lost", idempotent=True)
     async with connected(url) as bus, connected(url, "tool_runner", settings) as runner:
         await provision(bus)

@@ -50,7 +50,9 @@ async def test_a_tool_answers(planner: Planner, start_runner: Start, serve_tools
     await wait_until(is_gone, what="the call is acknowledged")
 
 
-async def test_what_a_tool_shows_is_on_the_runs_stream(planner: Planner, start_runner: Start, serve_tools: Serve) -> None:
+async def test_what_a_tool_shows_is_on_the_runs_stream(
+    planner: Planner, start_runner: Start, serve_tools: Serve
+) -> None:
     """Progress and pieces of artifacts, in order; what is marked is kept from the model."""
 
     @tool(idempotent=True)
@@ -77,7 +79,9 @@ async def test_what_a_tool_shows_is_on_the_runs_stream(planner: Planner, start_r
     assert finished.artifacts == {"chart": {"bars": [1, 2]}}
 
 
-async def test_arguments_are_checked_before_the_tool_is_asked(planner: Planner, start_runner: Start, serve_tools: Serve) -> None:
+async def test_arguments_are_checked_before_the_tool_is_asked(
+    planner: Planner, start_runner: Start, serve_tools: Serve
+) -> None:
     """The model is told which one is wrong, and how."""
     asked = []
 
@@ -114,13 +118,20 @@ async def test_a_tool_says_what_to_do_differently(planner: Planner, start_runner
     failed = await planner.call("book", {"day": "Monday"})
 
     assert refused.failure is not None
-    assert refused.failure.model_dump() == {"code": "tool_error", "reason": "closed on Sundays: ask for another day", "retryable": True}
+    assert refused.failure.model_dump() == {
+        "code": "tool_error",
+        "reason": "closed on Sundays: ask for another day",
+        "retryable": True,
+    }
     assert failed.failure is not None
     assert failed.failure.reason == "KeyError: 'no such key'"
 
 
 async def test_a_tool_without_an_sdk(planner: Planner, start_runner: Start, client: Client) -> None:
-    """A plain subscriber: it gets a request and answers with JSON. It is declared, since it does not announce itself."""
+    """A plain subscriber: it gets a request and answers with JSON.
+
+    It is declared, since it does not announce itself.
+    """
 
     async def on_call(message: Msg) -> None:
         call = json.loads(message.data)
@@ -135,7 +146,9 @@ async def test_a_tool_without_an_sdk(planner: Planner, start_runner: Start, clie
 
 
 @pytest.mark.parametrize(
-    "answer", [b"", b"{", b"NaN", b'{"a": 1}', b"\xff\xfe", b'"\\ud800"', b"[" * 200 + b"]" * 200], ids=lambda answer: repr(answer[:9])
+    "answer",
+    [b"", b"{", b"NaN", b'{"a": 1}', b"\xff\xfe", b'"\\ud800"', b"[" * 200 + b"]" * 200],
+    ids=lambda answer: repr(answer[:9]),
 )
 async def test_garbage_is_told_once(planner: Planner, start_runner: Start, client: Client, answer: bytes) -> None:
     """What is no JSON, too deep, or not what the tool's own schema says. Nothing of it is repeated to the model."""
@@ -154,14 +167,18 @@ async def test_garbage_is_told_once(planner: Planner, start_runner: Start, clien
     assert finished.failure.code == "invalid_result"
 
 
-async def test_a_result_that_does_not_fit_shows_nothing_of_itself(planner: Planner, start_runner: Start, client: Client) -> None:
+async def test_a_result_that_does_not_fit_shows_nothing_of_itself(
+    planner: Planner, start_runner: Start, client: Client
+) -> None:
     """The complaint names the place and not the value, which may be marked."""
 
     async def on_call(message: Msg) -> None:
         await message.respond(b'{"secret": "swordfish"}')
 
     await client.subscribe("tool.leaky", "leaky", cb=on_call)
-    await start_runner(ToolSpec(name="leaky", output_schema={"properties": {"secret": {"type": "integer", "artifact": True}}}))
+    await start_runner(
+        ToolSpec(name="leaky", output_schema={"properties": {"secret": {"type": "integer", "artifact": True}}})
+    )
 
     finished = await planner.call("leaky", {})
 
@@ -253,7 +270,9 @@ async def test_nobody_serves_the_tool(planner: Planner, start_runner: Start) -> 
     assert (finished.failure.code, finished.failure.retryable) == ("tool_unavailable", True)
 
 
-async def test_a_tool_that_comes_a_little_late_is_waited_for(planner: Planner, start_runner: Start, client: Client) -> None:
+async def test_a_tool_that_comes_a_little_late_is_waited_for(
+    planner: Planner, start_runner: Start, client: Client
+) -> None:
     """A rolling restart is no failure, and nothing was asked meanwhile, so even an unsafe call is repeated."""
     await start_runner(ToolSpec(name="latecomer"))
     run = await planner.request("latecomer", {})
@@ -271,7 +290,9 @@ async def test_a_tool_that_comes_a_little_late_is_waited_for(planner: Planner, s
     assert (await planner.outcome(run)).observation == 1
 
 
-async def test_a_tool_that_comes_after_the_call_was_settled_is_not_asked(planner: Planner, start_runner: Start, client: Client) -> None:
+async def test_a_tool_that_comes_after_the_call_was_settled_is_not_asked(
+    planner: Planner, start_runner: Start, client: Client
+) -> None:
     """Another tool runner, which had slept, found nobody who holds the call and settled it; however short ago."""
     await start_runner(ToolSpec(name="settled"))
     run = await planner.request("settled", {})
@@ -280,8 +301,12 @@ async def test_a_tool_that_comes_after_the_call_was_settled_is_not_asked(planner
         return any(isinstance(event, CallStarted) for event in await planner.shown(run))
 
     await wait_until(intends, what="the call is under way")
-    settled = CallFinished(call_id="1-0", tool="settled", status="failed", failure=Fault(code="outcome_unknown", reason="lost"))
-    await planner.bus.publish(subjects.inbox("default", run, "1-0"), settled.model_dump_json().encode(), {"Nats-Msg-Id": f"{run}.1-0"})
+    settled = CallFinished(
+        call_id="1-0", tool="settled", status="failed", failure=Fault(code="outcome_unknown", reason="lost")
+    )
+    await planner.bus.publish(
+        subjects.inbox("default", run, "1-0"), settled.model_dump_json().encode(), {"Nats-Msg-Id": f"{run}.1-0"}
+    )
     asked = await client.subscribe(subjects.tool("settled"))
 
     async def given_up() -> bool:
@@ -292,7 +317,10 @@ async def test_a_tool_that_comes_after_the_call_was_settled_is_not_asked(planner
 
 
 async def test_an_unknown_specification(planner: Planner, start_runner: Start) -> None:
-    """A run that pins what nobody ever announced is told so. Its calls are taken since somebody, some day, opened a lane for the tool."""
+    """A run that pins what nobody ever announced is told so.
+
+    Its calls are taken since somebody, some day, opened a lane for the tool.
+    """
     lane = consumer(subjects.calls_consumer("unheard_of"), subjects.calls_of("unheard_of"), 2.0)
     await ensure_consumer(planner.bus, subjects.CALLS, lane)
     await start_runner()
@@ -303,7 +331,9 @@ async def test_an_unknown_specification(planner: Planner, start_runner: Start) -
     assert finished.failure.code == "unknown_tool"
 
 
-async def test_a_large_result_arrives_in_parts_and_may_be_too_large(planner: Planner, start_runner: Start, serve_tools: Serve) -> None:
+async def test_a_large_result_arrives_in_parts_and_may_be_too_large(
+    planner: Planner, start_runner: Start, serve_tools: Serve
+) -> None:
     """5 MB are put together from parts; what cannot be put away, since nobody stores it, is a typed failure, not a crash."""
 
     @tool
@@ -351,7 +381,9 @@ async def test_calls_of_one_tool_run_at_the_same_time_up_to_its_concurrency(
     assert most == 3
 
 
-async def test_a_tool_that_needs_an_approval_is_never_asked(planner: Planner, start_runner: Start, serve_tools: Serve) -> None:
+async def test_a_tool_that_needs_an_approval_is_never_asked(
+    planner: Planner, start_runner: Start, serve_tools: Serve
+) -> None:
     """Whoever sends the call, and also by a specification from before it needed one."""
     paid = []
 

@@ -23,7 +23,9 @@ async def on_call(request: Request) -> None:
     await request.respond(json.dumps(json.loads(request.data)["args"]).encode())
 
 
-async def test_an_announced_one_is_refused_by_name(planner: Planner, start_runner: Start, serve_tools: Serve, client: Client) -> None:
+async def test_an_announced_one_is_refused_by_name(
+    planner: Planner, start_runner: Start, serve_tools: Serve, client: Client
+) -> None:
     """It is listed with the reason as long as it is announced; other tools are found and called meanwhile."""
 
     @tool
@@ -32,7 +34,9 @@ async def test_an_announced_one_is_refused_by_name(planner: Planner, start_runne
 
     service = await nats.micro.add_service(client, name="endless", version="1.0.0")
     spec = ToolSpec(name="endless", input_schema=chained(40))
-    await service.add_endpoint(name="endless", subject="tool.endless", handler=on_call, metadata={"runwire.spec": spec.model_dump_json()})
+    await service.add_endpoint(
+        name="endless", subject="tool.endless", handler=on_call, metadata={"runwire.spec": spec.model_dump_json()}
+    )
     serve_tools(beside)
     await start_runner()
 
@@ -52,12 +56,16 @@ async def test_an_announced_one_is_refused_by_name(planner: Planner, start_runne
     await wait_until(is_forgotten, timeout=30, what="the refused tool is forgotten")
 
 
-async def test_one_that_a_run_has_pinned_fails_its_call_at_once(planner: Planner, start_runner: Start, client: Client) -> None:
+async def test_one_that_a_run_has_pinned_fails_its_call_at_once(
+    planner: Planner, start_runner: Start, client: Client
+) -> None:
     """As specifications do that were written before there were bounds."""
     given = await planner.declare(ToolSpec(name="pinned", input_schema=chained(40)))
     taken = await planner.declare(ToolSpec(name="pinned", output_schema=chained(40, by="oneOf")))
     doubling = chained(3)
-    doubling["$defs"]["a0"] = {"anyOf": [{"type": "string"}, {"items": {"$ref": "#/$defs/a2"}}, {"items": {"$ref": "#/$defs/a2"}}]}
+    doubling["$defs"]["a0"] = {
+        "anyOf": [{"type": "string"}, {"items": {"$ref": "#/$defs/a2"}}, {"items": {"$ref": "#/$defs/a2"}}]
+    }
     by_value = await planner.declare(ToolSpec(name="pinned", input_schema=doubling))
 
     async def answer(message: Msg) -> None:
@@ -87,6 +95,14 @@ async def test_one_that_a_run_has_pinned_fails_its_call_at_once(planner: Planner
     ]
     watching.cancel()
 
-    assert [outcome.failure.code if outcome.failure else None for outcome in outcomes] == ["invalid_args", "invalid_args", "invalid_result"]
-    assert [outcome.failure.reason for outcome in outcomes if outcome.failure and "expands to more" in outcome.failure.reason]
+    assert [outcome.failure.code if outcome.failure else None for outcome in outcomes] == [
+        "invalid_args",
+        "invalid_args",
+        "invalid_result",
+    ]
+    assert [
+        outcome.failure.reason
+        for outcome in outcomes
+        if outcome.failure and "expands to more" in outcome.failure.reason
+    ]
     assert slowest < 1

@@ -74,7 +74,9 @@ async def kept_of(store: Store, run: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-async def test_images_lose_what_they_say(planner: Planner, start_runner: Start, serve_tools: Serve, store: Store, kind: str) -> None:
+async def test_images_lose_what_they_say(
+    planner: Planner, start_runner: Start, serve_tools: Serve, store: Store, kind: str
+) -> None:
     """As bytes and as a text; what is no image stays as it is."""
 
     @tool(idempotent=True)
@@ -106,7 +108,9 @@ async def test_heavy_images_are_kept_clean_alone(
     async def shoot(ctx: ToolContext) -> Shot:
         for at in range(0, len(image), PIECE):
             piece = image[at : at + PIECE]
-            await ctx.emit_artifact(stream_id="film", chunk=piece, done=at + PIECE >= len(image), artifact_type=f"image/{kind}")
+            await ctx.emit_artifact(
+                stream_id="film", chunk=piece, done=at + PIECE >= len(image), artifact_type=f"image/{kind}"
+            )
         return Shot(photo=image)
 
     serve_tools(shoot)
@@ -120,14 +124,18 @@ async def test_heavy_images_are_kept_clean_alone(
     assert not [body for body in kept if CANARY.encode() in body]
 
 
-async def refused(planner: Planner, start_runner: Start, serve_tools: Serve, body: bytes, **settings: Any) -> tuple[str, CallFinished]:
+async def refused(
+    planner: Planner, start_runner: Start, serve_tools: Serve, body: bytes, **settings: Any
+) -> tuple[str, CallFinished]:
     """What becomes of a call with such an image, as a field and as a stream."""
 
     @tool(idempotent=True)
     async def shoot(ctx: ToolContext) -> Shot:
         for at in range(0, len(body), PIECE):
             piece = body[at : at + PIECE]
-            await ctx.emit_artifact(stream_id="film", chunk=piece, done=at + PIECE >= len(body), artifact_type="image/png")
+            await ctx.emit_artifact(
+                stream_id="film", chunk=piece, done=at + PIECE >= len(body), artifact_type="image/png"
+            )
         return Shot(photo=body)
 
     serve_tools(shoot)
@@ -136,7 +144,9 @@ async def refused(planner: Planner, start_runner: Start, serve_tools: Serve, bod
     return run, await planner.outcome(run)
 
 
-async def test_what_cannot_be_cleaned_is_left_out(planner: Planner, start_runner: Start, serve_tools: Serve, store: Store) -> None:
+async def test_what_cannot_be_cleaned_is_left_out(
+    planner: Planner, start_runner: Start, serve_tools: Serve, store: Store
+) -> None:
     """An image that is cut short: the call succeeds, nothing of it is kept, and the run is warned."""
     run, finished = await refused(planner, start_runner, serve_tools, heavy("png")[:90_000])
     assert (finished.status, list(finished.artifacts)) == ("succeeded", ["text", "plain"])
@@ -159,7 +169,9 @@ async def test_the_limits_are_those_of_uploads(
     assert not await kept_of(store, run)
 
 
-async def test_a_bomb_of_a_tool_does_not_go_off(planner: Planner, start_runner: Start, serve_tools: Serve, store: Store) -> None:
+async def test_a_bomb_of_a_tool_does_not_go_off(
+    planner: Planner, start_runner: Start, serve_tools: Serve, store: Store
+) -> None:
     """It is refused by what its header says; other calls go on."""
     bomb = png_of(30_000, 30_000, zeros(1 << 20), bits=8, colour=2)
     run, finished = await refused(planner, start_runner, serve_tools, bomb)

@@ -29,7 +29,9 @@ from tests.support.waiting import wait_until
 from .conftest import ROOT, Ledger, Planner, Start
 
 
-async def test_a_safe_call_is_repeated_when_its_tool_dies(planner: Planner, start_runner: Start, ledger: Ledger) -> None:
+async def test_a_safe_call_is_repeated_when_its_tool_dies(
+    planner: Planner, start_runner: Start, ledger: Ledger
+) -> None:
     """Heartbeats stop, no copy holds the call, so another copy does it. What was shown before is not shown again."""
     ledger.start()
     await start_runner()
@@ -47,7 +49,9 @@ async def test_a_safe_call_is_repeated_when_its_tool_dies(planner: Planner, star
     assert pieces == ["first", "second"]
 
 
-async def test_an_unsafe_call_is_not_repeated_when_its_tool_dies(planner: Planner, start_runner: Start, ledger: Ledger) -> None:
+async def test_an_unsafe_call_is_not_repeated_when_its_tool_dies(
+    planner: Planner, start_runner: Start, ledger: Ledger
+) -> None:
     """The model is told that the outcome is unknown."""
     ledger.start()
     await start_runner()
@@ -64,7 +68,9 @@ async def test_an_unsafe_call_is_not_repeated_when_its_tool_dies(planner: Planne
     assert len(ledger.lines("began")) == 1
 
 
-async def test_the_only_copy_is_missed_when_it_dies_before_its_first_beat(planner: Planner, start_runner: Start, ledger: Ledger) -> None:
+async def test_the_only_copy_is_missed_when_it_dies_before_its_first_beat(
+    planner: Planner, start_runner: Start, ledger: Ledger
+) -> None:
     """Long before the time that a call may be silent: it has promised to beat."""
     ledger.start()
     await start_runner()
@@ -110,13 +116,22 @@ async def test_a_stopped_tool_does_nothing_late(planner: Planner, start_runner: 
     assert bus.is_connected
 
 
-async def test_a_stopped_tool_starts_nothing_that_came_over_a_lost_connection(own_nats_server: NatsServer, tmp_path: Path) -> None:
+async def test_a_stopped_tool_starts_nothing_that_came_over_a_lost_connection(
+    own_nats_server: NatsServer, tmp_path: Path
+) -> None:
     """However many requests wait in its socket; what comes over the next connection is done."""
     ledger = Ledger(tmp_path, own_nats_server.url)
     subject = subjects.tool(f"safe_{ledger.suffix}")
 
     def request(key: str) -> bytes:
-        call = ToolCall(call_id="1-0", run_id=key, tool="safe", args={"seconds": 0}, idempotency_key=f"{key}.1-0", deadline_at=_in_ms(60))
+        call = ToolCall(
+            call_id="1-0",
+            run_id=key,
+            tool="safe",
+            args={"seconds": 0},
+            idempotency_key=f"{key}.1-0",
+            deadline_at=_in_ms(60),
+        )
         return call.model_dump_json().encode()
 
     try:
@@ -151,7 +166,11 @@ def _in_ms(seconds: float) -> int:
 @pytest.fixture
 def runner_process(server: NatsServer) -> Iterator[subprocess.Popen[bytes]]:
     """A tool runner that may be killed."""
-    environment = os.environ | {"RUNWIRE_NATS_URL": server.url, "RUNWIRE_DISCOVER_S": "0.3", "RUNWIRE_LOG_LEVEL": "warning"}
+    environment = os.environ | {
+        "RUNWIRE_NATS_URL": server.url,
+        "RUNWIRE_DISCOVER_S": "0.3",
+        "RUNWIRE_LOG_LEVEL": "warning",
+    }
     command = [sys.executable, "-P", "-m", "services.tool_runner"]
     process = subprocess.Popen(command, env=environment | {"PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL)
     yield process
@@ -255,7 +274,9 @@ async def test_a_cancelled_run_stops_its_calls(planner: Planner, start_runner: S
 async def test_a_call_that_nobody_has_begun_is_no_poison(planner: Planner, start_runner: Start) -> None:
     """However often it was delivered: to a tool runner that stood still, say."""
     name = "untouched"
-    await ensure_consumer(planner.bus, subjects.CALLS, consumer(subjects.calls_consumer(name), subjects.calls_of(name), 0.2))
+    await ensure_consumer(
+        planner.bus, subjects.CALLS, consumer(subjects.calls_consumer(name), subjects.calls_of(name), 0.2)
+    )
     run = await planner.request(name, {}, spec="0" * 24)
     pull = await planner.bus.nc.jetstream().pull_subscribe_bind(subjects.calls_consumer(name), subjects.CALLS)
     for _ in range(5):
@@ -269,7 +290,9 @@ async def test_a_call_that_nobody_has_begun_is_no_poison(planner: Planner, start
     assert run not in str([message.headers for message in await planner.buried(subjects.CALLS)])
 
 
-async def test_a_call_that_was_begun_too_often_is_buried(planner: Planner, start_runner: Start, server: NatsServer) -> None:
+async def test_a_call_that_was_begun_too_often_is_buried(
+    planner: Planner, start_runner: Start, server: NatsServer
+) -> None:
     """It is kept for people, and the run goes on with a failure."""
     name = "killer"
     lane = consumer(subjects.calls_consumer(name), subjects.calls_of(name), 0.2)
@@ -285,7 +308,9 @@ async def test_a_call_that_was_begun_too_often_is_buried(planner: Planner, start
 
     assert finished.failure is not None
     assert finished.failure.code == "poisoned"
-    assert [run in (message.headers or {})["Runwire-Dead-Subject"] for message in await planner.buried(subjects.CALLS)][-1]
+    assert [run in (message.headers or {})["Runwire-Dead-Subject"] for message in await planner.buried(subjects.CALLS)][
+        -1
+    ]
     await wait_until(lambda: _all_done(planner, name), what="the call is acknowledged")
     assert server.running
 
@@ -294,7 +319,9 @@ async def test_a_call_that_was_begun_too_often_is_buried(planner: Planner, start
 async def test_what_is_no_call_is_buried(planner: Planner, start_runner: Start, body: bytes) -> None:
     """The service lives, and the run that waits for the call is told."""
     name = "target"
-    await ensure_consumer(planner.bus, subjects.CALLS, consumer(subjects.calls_consumer(name), subjects.calls_of(name), 2.0))
+    await ensure_consumer(
+        planner.bus, subjects.CALLS, consumer(subjects.calls_consumer(name), subjects.calls_of(name), 2.0)
+    )
     await start_runner()
     run = await planner.open_run()
 

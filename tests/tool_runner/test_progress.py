@@ -29,12 +29,19 @@ async def call(planner: Planner) -> CallRequested:
 
 async def numbers(planner: Planner, call: CallRequested, stream_id: str = "s") -> list[int]:
     """The numbers of the pieces that were shown."""
-    return [event.seq for event in await planner.shown(call.run_id) if isinstance(event, ArtifactChunk) and event.stream_id == stream_id]
+    return [
+        event.seq
+        for event in await planner.shown(call.run_id)
+        if isinstance(event, ArtifactChunk) and event.stream_id == stream_id
+    ]
 
 
 async def test_a_repeated_call_shows_only_what_is_new(planner: Planner, call: CallRequested) -> None:
     """The first handling died after two pieces; the second one looks up what is known."""
-    first, second = CallProgress(planner.bus, call, may_have_shown=False), CallProgress(planner.bus, call, may_have_shown=True)
+    first, second = (
+        CallProgress(planner.bus, call, may_have_shown=False),
+        CallProgress(planner.bus, call, may_have_shown=True),
+    )
     other = CallProgress(planner.bus, call.model_copy(update={"call_id": "1-1"}), may_have_shown=False)
     for seq in (0, 1):
         await first.on_piece(piece(seq))
@@ -85,21 +92,29 @@ async def test_any_json_is_a_chunk(planner: Planner, call: CallRequested) -> Non
 
 
 @pytest.mark.parametrize("stream_id", ["../../x", "..", ".hidden", "-x", "a/b", "a b", "größe", "s\n1", "", "s" * 129])
-async def test_a_stream_has_a_name_that_is_nothing_but_a_name(planner: Planner, call: CallRequested, stream_id: str) -> None:
+async def test_a_stream_has_a_name_that_is_nothing_but_a_name(
+    planner: Planner, call: CallRequested, stream_id: str
+) -> None:
     """It stands in payloads, and files are named after it."""
     progress = CallProgress(planner.bus, call, may_have_shown=False)
     await progress.on_piece(piece(0, stream_id=stream_id, done=True))
     assert await planner.shown(call.run_id) == []
     (warning,) = progress.warnings()
-    assert warning.startswith("pieces of artifacts of painter were dropped: a piece (stream_id: String should match pattern")
+    assert warning.startswith(
+        "pieces of artifacts of painter were dropped: a piece (stream_id: String should match pattern"
+    )
 
 
-@pytest.mark.parametrize("kind", ["text/html\r\nX: y", "<b>", "a/b/c", "../x", "x" * 65, "text/plain; charset=utf-8; b=c"])
+@pytest.mark.parametrize(
+    "kind", ["text/html\r\nX: y", "<b>", "a/b/c", "../x", "x" * 65, "text/plain; charset=utf-8; b=c"]
+)
 async def test_a_type_is_a_word_or_a_media_type(planner: Planner, call: CallRequested, kind: str) -> None:
     """Pages choose by it how to show an artifact, and servers send it as a header."""
     progress = CallProgress(planner.bus, call, may_have_shown=False)
     for number, each in enumerate((kind, "text/plain; charset=utf-8", "vnd.my-chart+json")):
-        await progress.on_piece(json.dumps({"stream_id": f"s{number}", "seq": 0, "chunk": 1, "artifact_type": each}).encode())
+        await progress.on_piece(
+            json.dumps({"stream_id": f"s{number}", "seq": 0, "chunk": 1, "artifact_type": each}).encode()
+        )
     assert len(await planner.shown(call.run_id)) == 2
     assert "artifact_type: String should match pattern" in progress.warnings()[0]
 
@@ -162,7 +177,12 @@ async def test_a_finished_stream_says_where_its_pieces_are(planner: Planner, cal
     assert (first.stream_id, first.pieces) == ("s", 2)
     reader = await planner.bus.reader(subjects.RUNS)
     stored = await reader.read(subjects.stream("default", call.run_id), first.since)
-    assert [event.seq for _, data in stored for event in Record.model_validate_json(data).events if isinstance(event, ArtifactChunk)] == [
+    assert [
+        event.seq
+        for _, data in stored
+        for event in Record.model_validate_json(data).events
+        if isinstance(event, ArtifactChunk)
+    ] == [
         0,
         1,
     ]
@@ -173,7 +193,10 @@ async def test_a_stream_is_bounded_however_often_its_call_is_repeated(
 ) -> None:
     """What the second handling adds counts with what the first one has shown."""
     monkeypatch.setattr(relay_module, "MAX_PIECES", 3)
-    first, second = CallProgress(planner.bus, call, may_have_shown=False), CallProgress(planner.bus, call, may_have_shown=True)
+    first, second = (
+        CallProgress(planner.bus, call, may_have_shown=False),
+        CallProgress(planner.bus, call, may_have_shown=True),
+    )
     for seq in (0, 1):
         await first.on_piece(piece(seq))
     for seq in (2, 3):

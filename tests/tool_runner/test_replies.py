@@ -28,7 +28,9 @@ def test_parts_beyond_memory_come_back_in_order() -> None:
     parts = ResultParts("painter", 10 << 20)
     for number in range(6):
         parts.add(CallEvent("part", bytes([number]) * (1 << 20), "1"))
-    assert read(parts.joined(CallEvent("result", b"", "1", "6"))) == b"".join(bytes([number]) * (1 << 20) for number in range(6))
+    assert read(parts.joined(CallEvent("result", b"", "1", "6"))) == b"".join(
+        bytes([number]) * (1 << 20) for number in range(6)
+    )
 
 
 def test_parts_of_two_answers_do_not_mix() -> None:
@@ -74,7 +76,9 @@ def test_a_failure_may_have_any_form(data: bytes, reason: str, code: str) -> Non
     assert (fault.reason, fault.code) == (reason, code)
 
 
-async def test_a_tool_that_floods_fails_its_own_call_only(planner: Planner, start_runner: Start, client: Client) -> None:
+async def test_a_tool_that_floods_fails_its_own_call_only(
+    planner: Planner, start_runner: Start, client: Client
+) -> None:
     """And a reply of a kind that we do not know is a sign of life."""
 
     async def flood(message: Msg) -> None:

@@ -41,7 +41,9 @@ async def planner(own_nats_server: NatsServer) -> AsyncIterator[Planner]:
         catalogue = await Catalogue(bus).start()
         stack.push_async_callback(catalogue.stop)
         serving = asyncio.create_task(serve([write_once], url, stop=stop, grace_s=0.1))
-        await stack.enter_async_context(running(await stack.enter_async_context(connected(url, "tool_runner", settings)), settings, []))
+        await stack.enter_async_context(
+            running(await stack.enter_async_context(connected(url, "tool_runner", settings)), settings, [])
+        )
         executed.clear()
         yield Planner(bus, catalogue)
         stop.set()
@@ -49,7 +51,9 @@ async def planner(own_nats_server: NatsServer) -> AsyncIterator[Planner]:
 
 
 @pytest.mark.parametrize("seconds", [0.3, 1.5], ids=["answers meanwhile", "answers afterwards"])
-async def test_a_restart_of_the_server_loses_no_outcome(planner: Planner, own_nats_server: NatsServer, seconds: float) -> None:
+async def test_a_restart_of_the_server_loses_no_outcome(
+    planner: Planner, own_nats_server: NatsServer, seconds: float
+) -> None:
     """What the tool said while the server was away is asked for again; nothing is done twice, and nothing is given up."""
     run = await planner.request("write_once", {"seconds": seconds})
     await wait_until(lambda: executed, what="the tool works")

@@ -51,7 +51,9 @@ class Film(BaseModel):
     rows: str = Field(default="a field", json_schema_extra={"artifact": True})
 
 
-async def test_streams_stand_beside_fields(planner: Planner, start_runner: Start, serve_tools: Serve, store: Store) -> None:
+async def test_streams_stand_beside_fields(
+    planner: Planner, start_runner: Start, serve_tools: Serve, store: Store
+) -> None:
     """Light ones as values, heavy ones as references, under their dotted names and after the fields; a field of that name counts more."""
 
     @tool(idempotent=True)
@@ -59,13 +61,17 @@ async def test_streams_stand_beside_fields(planner: Planner, start_runner: Start
         await ctx.emit_artifact(stream_id="poster", chunk={"w": 1}, done=True)
         await ctx.emit_artifact(stream_id="word", chunk="a", artifact_type="text")
         for number, text in enumerate(LONG):
-            await ctx.emit_artifact(stream_id="long.text", chunk=text, done=number == len(LONG) - 1, artifact_type="text/plain")
+            await ctx.emit_artifact(
+                stream_id="long.text", chunk=text, done=number == len(LONG) - 1, artifact_type="text/plain"
+            )
         await ctx.emit_artifact(stream_id="word", chunk="b", done=True)
         await ctx.emit_artifact(stream_id="unfinished", chunk=1)
         for number, row in enumerate(ROWS):
             await ctx.emit_artifact(stream_id="table", chunk=row, done=number == len(ROWS) - 1)
         for number in range(0, len(NOISE), 51_200):
-            await ctx.emit_artifact(stream_id="noise", chunk=NOISE[number : number + 51_200], done=number > 0, artifact_type="video/mp4")
+            await ctx.emit_artifact(
+                stream_id="noise", chunk=NOISE[number : number + 51_200], done=number > 0, artifact_type="video/mp4"
+            )
         await ctx.emit_artifact(stream_id="rows", chunk="a stream", done=True)
         await ctx.emit_artifact(stream_id="beep", chunk=b"\xff\xfe", done=True, artifact_type="binary")
         return Film(title="Metropolis", poster={"w": 1, "h": 2})
@@ -75,7 +81,11 @@ async def test_streams_stand_beside_fields(planner: Planner, start_runner: Start
     run = await planner.request("film", {}, session_id="s1")
     finished = await planner.outcome(run)
 
-    assert finished.observation == {"title": "Metropolis", "poster": "<artifact:dict stream=poster>", "rows": "<artifact:str size=7B>"}
+    assert finished.observation == {
+        "title": "Metropolis",
+        "poster": "<artifact:dict stream=poster>",
+        "rows": "<artifact:str size=7B>",
+    }
     light = {"poster": {"w": 1, "h": 2}, "rows": "a field", "word": "ab"}
     assert {path: each for path, each in finished.artifacts.items() if path in light} == light
     assert list(finished.artifacts) == ["poster", "rows", "word", '["long.text"]', "table", "noise", "beep"]
@@ -110,7 +120,9 @@ async def test_bad_pieces_are_one_warning_of_the_call(planner: Planner, start_ru
             piece = {"stream_id": f"s{number}", "seq": 1, "chunk": "x", "done": True}
             await client.publish(message.reply, json.dumps(piece).encode(), headers={REPLY_HEADER: "artifact_chunk"})
         await client.publish(
-            message.reply, b'{"reason": "no"}' if wrong else b"1", headers={REPLY_HEADER: "failure" if wrong else "result"}
+            message.reply,
+            b'{"reason": "no"}' if wrong else b"1",
+            headers={REPLY_HEADER: "failure" if wrong else "result"},
         )
 
     await client.subscribe("tool.sloppy", "sloppy", cb=on_call)
@@ -120,7 +132,9 @@ async def test_bad_pieces_are_one_warning_of_the_call(planner: Planner, start_ru
     assert [outcome.status for outcome in outcomes] == ["succeeded", "failed"]
     for outcome in outcomes:
         (warning,) = outcome.warnings
-        assert warning.startswith("pieces of artifacts of sloppy were dropped: s0 (piece 0 is missing); s1 (piece 0 is missing);")
+        assert warning.startswith(
+            "pieces of artifacts of sloppy were dropped: s0 (piece 0 is missing); s1 (piece 0 is missing);"
+        )
 
 
 class Recording(BaseModel):
@@ -132,8 +146,13 @@ class Recording(BaseModel):
     chart: dict[str, Any] = Field(json_schema_extra={"artifact": True, "stream": True, "stream_id": "bars"})
 
 
-async def test_bytes_are_references_with_a_type(planner: Planner, start_runner: Start, serve_tools: Serve, store: Store) -> None:
-    """However few, and whether their author has marked them or not: no model reads bytes. A heavy field has the type of its stream."""
+async def test_bytes_are_references_with_a_type(
+    planner: Planner, start_runner: Start, serve_tools: Serve, store: Store
+) -> None:
+    """However few, and whether their author has marked them or not: no model reads bytes.
+
+    A heavy field has the type of its stream.
+    """
 
     @tool(idempotent=True)
     async def record(ctx: ToolContext) -> Recording:
@@ -168,7 +187,9 @@ async def test_bytes_are_references_with_a_type(planner: Planner, start_runner: 
     assert (await store.client.read("default", whole.artifacts["$"]["artifact_id"], limit=100))[1] == b"\xff" * 10
 
 
-async def test_light_bytes_travel_in_the_message_where_no_store_is(planner: Planner, start_runner: Start, serve_tools: Serve) -> None:
+async def test_light_bytes_travel_in_the_message_where_no_store_is(
+    planner: Planner, start_runner: Start, serve_tools: Serve
+) -> None:
     """The call does not fail for want of one."""
 
     @tool(idempotent=True)
@@ -233,7 +254,9 @@ async def test_a_stream_whose_pieces_have_expired_is_left_out(
     assert not (await store.client.list("default", run=run)).artifacts
 
 
-async def test_without_a_store_the_call_fails_and_says_so(planner: Planner, start_runner: Start, serve_tools: Serve) -> None:
+async def test_without_a_store_the_call_fails_and_says_so(
+    planner: Planner, start_runner: Start, serve_tools: Serve
+) -> None:
     """Once its patience is over."""
 
     @tool(idempotent=True)
@@ -249,7 +272,9 @@ async def test_without_a_store_the_call_fails_and_says_so(planner: Planner, star
     assert finished.failure.code == "storage_unavailable"
 
 
-async def test_a_run_that_ends_is_waited_for_no_longer(planner: Planner, start_runner: Start, serve_tools: Serve) -> None:
+async def test_a_run_that_ends_is_waited_for_no_longer(
+    planner: Planner, start_runner: Start, serve_tools: Serve
+) -> None:
     """Nobody needs what the store would say."""
 
     @tool(idempotent=True)

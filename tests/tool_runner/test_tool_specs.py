@@ -38,13 +38,18 @@ def test_a_tool_announces_itself() -> None:
 
 def test_equal_specifications_have_equal_digests() -> None:
     """However they were written: a default that is left out, a whole number for a fraction."""
-    first, second = (read_announcement(info(spec))[0] for spec in ({"name": "echo"}, {"timeout_s": 30, "name": "echo", "tags": []}))
+    first, second = (
+        read_announcement(info(spec))[0] for spec in ({"name": "echo"}, {"timeout_s": 30, "name": "echo", "tags": []})
+    )
     assert first.digest == second.digest == checked(ToolSpec(name="echo")).digest()
 
 
 def test_other_services_are_none_of_our_business() -> None:
     """A micro service without a specification is no tool."""
-    assert read_announcement(b'{"name": "other", "endpoints": [{"name": "x", "subject": "x"}, {"metadata": null}, 3]}') == []
+    assert (
+        read_announcement(b'{"name": "other", "endpoints": [{"name": "x", "subject": "x"}, {"metadata": null}, 3]}')
+        == []
+    )
     assert read_announcement(b'{"name": "other", "endpoints": []}') == []
 
 
@@ -119,7 +124,12 @@ def test_tools_that_do_not_announce_themselves_stand_in_a_file(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [("{", "tools.json"), ('{"a": 1}', "list"), ('[{"name": "a b"}]', "tool 1"), ('[{"name": "a"}, {}]', "tool 2: name")],
+    [
+        ("{", "tools.json"),
+        ('{"a": 1}', "list"),
+        ('[{"name": "a b"}]', "tool 1"),
+        ('[{"name": "a"}, {}]', "tool 2: name"),
+    ],
 )
 def test_a_wrong_file_says_what_is_wrong(tmp_path: Path, text: str, reason: str) -> None:
     """With the file's name and the place."""

@@ -1,7 +1,7 @@
 """Take a question in, with its images: what `POST /v1/runs` and `POST /chat` have in common.
 
-The order: the body's form, the idempotency key (a run that is known is given back, whatever has changed since), the model's name, whether
-it sees images, the images themselves, and only then the request for the run.
+The order: the body's form, the idempotency key (a run that is known is given back, whatever has changed since), the
+model's name, whether it sees images, the images themselves, and only then the request for the run.
 """
 
 from fastapi import Request
@@ -20,7 +20,9 @@ from services.gateway.vision import Vision
 class Asking:
     """Reads questions and has their runs accepted."""
 
-    def __init__(self, questions: Questions, intake: Intake, models: Models, images: Images, streams: OpenStreams) -> None:
+    def __init__(
+        self, questions: Questions, intake: Intake, models: Models, images: Images, streams: OpenStreams
+    ) -> None:
         self._questions = questions
         self._intake = intake
         self._models = models
@@ -34,7 +36,9 @@ class Asking:
 
             async def images(run: str) -> list[ImageRef]:
                 work = self._images_of(tenant, run, asked)
-                return await while_connected(request, self._streams, work, "The gateway is stopping; nothing was accepted.")
+                return await while_connected(
+                    request, self._streams, work, "The gateway is stopping; nothing was accepted."
+                )
 
             async def check() -> None:
                 await self._models.check(asked.model)

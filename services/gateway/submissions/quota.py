@@ -1,8 +1,9 @@
 """How many runs of a tenant are open, so that one tenant cannot take the place of all others (fair shares).
 
-An accepted run waits in REQUESTS until a planner has opened it, and an open run has a timer until it has ended: the names of these two
-kinds of messages are the open runs. The server lists them; that is asked for at most once in `_LOOK_S` per tenant, and what this gateway
-accepts meanwhile is added, as is what it has admitted and not written yet. Several gateways together may let a few more in.
+An accepted run waits in REQUESTS until a planner has opened it, and an open run has a timer until it has ended: the
+names of these two kinds of messages are the open runs. The server lists them; that is asked for at most once in
+`_LOOK_S` per tenant, and what this gateway accepts meanwhile is added, as is what it has admitted and not written yet.
+Several gateways together may let a few more in.
 """
 
 import asyncio
@@ -41,7 +42,10 @@ class OpenRuns:
 
     @asynccontextmanager
     async def admitted(self, tenant: str) -> AsyncIterator[None]:
-        """Accept one more run; its request is written within the block. Raises TooManyRuns, and TryAgain when NATS does not say."""
+        """Accept one more run; its request is written within the block.
+
+        Raises TooManyRuns, and TryAgain when NATS does not say.
+        """
         if len(self._counts) >= _MOST_TENANTS:
             self._counts = {name: kept for name, kept in self._counts.items() if kept.unwritten}
         count = self._counts.setdefault(tenant, _Count())

@@ -1,7 +1,8 @@
 """Read what a caller sends: bounded while it arrives, strict JSON, checked against a model.
 
 Rule 1: nothing of a body is believed before it is read: the limit counts bytes, not Content-Length.
-Rule 2: what is not JSON is refused, NaN, numbers out of range and more than 200 levels included, since no service could pass it on.
+Rule 2: what is not JSON is refused, NaN, numbers out of range and more than 200 levels included, since no service could
+pass it on.
 Rule 3: a question may be as large as its images; everything beside their `data` keeps to the limit of other bodies.
 Rule 4: of bodies above that limit few are held at once, and they are taken apart in another thread.
 """
@@ -44,12 +45,17 @@ class Questions:
     def __init__(self, settings: GatewaySettings) -> None:
         self._plain = settings.max_body_bytes
         self._most = self._plain + settings.max_images_bytes * 4 // 3 + settings.max_images * _PREFIX_BYTES
-        self._what = f"The body, with images of {settings.max_images_bytes} bytes together at most (base64 takes a third more),"
+        self._what = (
+            f"The body, with images of {settings.max_images_bytes} bytes together at most (base64 takes a third more),"
+        )
         self._slots = asyncio.Semaphore(_LARGE_AT_ONCE)
 
     @asynccontextmanager
     async def read(self, request: Request, model: type[Model]) -> AsyncIterator[Model]:
-        """Give the question as a `model`. Raises BodyTooLarge, BodyTooSlow, InvalidInput, and TryAgain when many large ones are here."""
+        """Give the question as a `model`.
+
+        Raises BodyTooLarge, BodyTooSlow, InvalidInput, and TryAgain when many large ones are here.
+        """
         async with AsyncExitStack() as held:
 
             async def grown() -> None:
@@ -61,7 +67,9 @@ class Questions:
 
             drained = _DRAINED_OF_A_QUESTION if "content-length" in request.headers else _DRAINED
             # No name holds the body any longer than it takes to parse it.
-            yield await self._parsed(model, await read_body(request, self._most, self._plain, grown, drained=drained, what=self._what))
+            yield await self._parsed(
+                model, await read_body(request, self._most, self._plain, grown, drained=drained, what=self._what)
+            )
 
     async def _parsed(self, model: type[Model], body: bytes) -> Model:
         if len(body) <= _QUICK_BYTES:
@@ -78,7 +86,10 @@ async def read_body(
     drained: int = _DRAINED,
     what: str = "The body",
 ) -> bytes:
-    """Return the body; `grown` is called once, before more than `usual` bytes are kept. Raises BodyTooLarge and BodyTooSlow."""
+    """Return the body; `grown` is called once, before more than `usual` bytes are kept.
+
+    Raises BodyTooLarge and BodyTooSlow.
+    """
     body = bytearray()
     try:
         async with asyncio.timeout(_BODY_S):
@@ -128,7 +139,9 @@ def _lifted(value: Any) -> list[tuple[dict[str, Any], str]]:
     images = value.get("images") if isinstance(value, dict) else None
     if not isinstance(images, list):
         return []
-    found = [(image, image["data"]) for image in images if isinstance(image, dict) and isinstance(image.get("data"), str)]
+    found = [
+        (image, image["data"]) for image in images if isinstance(image, dict) and isinstance(image.get("data"), str)
+    ]
     for image, _ in found:
         image["data"] = None
     return found

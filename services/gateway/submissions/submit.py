@@ -1,7 +1,11 @@
-"""What the gateway writes: requests for runs, cancellations and top-ups. Each is stored before its caller gets an answer.
+"""What the gateway writes: requests for runs, cancellations and top-ups.
 
-Rule 1: a message id makes repeated writes one; writes are repeated for a few seconds, then the caller gets 503 with `Retry-After`.
-Rule 2: the server cannot say whether a repeated write had the same body, so a keyed request is looked up before and after it is written.
+Each is stored before its caller gets an answer.
+
+Rule 1: a message id makes repeated writes one; writes are repeated for a few seconds, then the caller gets 503 with
+`Retry-After`.
+Rule 2: the server cannot say whether a repeated write had the same body, so a keyed request is looked up before and
+after it is written.
 """
 
 import asyncio
@@ -46,7 +50,8 @@ class Intake:
         self._open_runs = open_runs
         self._wait_s = wait_s
         self._turns = Turns()
-        """A stream takes one write after another, each as long as the disk needs: those of one tenant must not hold up another's."""
+        """A stream takes one write after another, each as long as the disk needs: those of one tenant must not hold up
+        another's."""
 
     async def accept(
         self,
@@ -59,9 +64,9 @@ class Intake:
     ) -> str:
         """Store the request for a run and return the run's id; the same key and body always give the same run.
 
-        For a question that is new and sound `check` may object, and `take` gives the references of its images. Raises what they raise,
-        IdempotencyConflict, InvalidInput, BodyTooLarge, TooManyRuns, and TryAgain when nobody knows that it was accepted: repeated with a
-        key it is safe.
+        For a question that is new and sound `check` may object, and `take` gives the references of its images. Raises
+        what they raise, IdempotencyConflict, InvalidInput, BodyTooLarge, TooManyRuns, and TryAgain when nobody knows
+        that it was accepted: repeated with a key it is safe.
         """
         images = await asyncio.to_thread(_digests, asked.images) if asked.images else []
         request = _request(tenant, run_id_for_key(tenant, key) if key else new_id(), asked, trace, images)
@@ -162,4 +167,8 @@ def _request(tenant: str, run: str, asked: RunInput, trace: str | None, images: 
 
 def _set(limits: LimitsInput) -> dict[str, Any]:
     """The limits that the caller set. null means "without this limit" where that is possible, else "not set"."""
-    return {name: value for name, value in limits.model_dump(exclude_unset=True).items() if value is not None or name not in _NEVER_NONE}
+    return {
+        name: value
+        for name, value in limits.model_dump(exclude_unset=True).items()
+        if value is not None or name not in _NEVER_NONE
+    }

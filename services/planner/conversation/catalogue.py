@@ -1,6 +1,7 @@
 """Renders the catalogue of tools: one JSON object per line, between markers that no description can close.
 
-Whoever wrote a tool wrote its description too, so it is data: limited in length and free of control and invisible characters.
+Whoever wrote a tool wrote its description too, so it is data: limited in length and free of control and invisible
+characters.
 """
 
 import unicodedata
@@ -89,7 +90,10 @@ def _line(tool: _Shown) -> str:
 
 def clean(text: str, limit: int) -> str:
     """One line of visible characters, at most `limit` of them."""
-    visible = "".join(char if char in _JOINERS or not unicodedata.category(char).startswith("C") else " " for char in text[: 4 * limit])
+    visible = "".join(
+        char if char in _JOINERS or not unicodedata.category(char).startswith("C") else " "
+        for char in text[: 4 * limit]
+    )
     line = " ".join(visible.split())
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
 
@@ -114,7 +118,9 @@ def _compact(schema: Any, hint_limit: int, depth: int = 0) -> Any:
     out: dict[str, Any] = {}
     for key, value in schema.items():
         if key in _NAMED and isinstance(value, dict):
-            out[key] = {clean(name, HINT_LIMIT): _compact(inner, hint_limit, depth + 1) for name, inner in value.items()}
+            out[key] = {
+                clean(name, HINT_LIMIT): _compact(inner, hint_limit, depth + 1) for name, inner in value.items()
+            }
         elif key == "description" and isinstance(value, str):
             if hint_limit:
                 out[key] = clean(value, hint_limit)

@@ -1,8 +1,8 @@
 """Shortens a conversation, and keeps the facts of each step: the calls, their arguments, their outcomes. Pure.
 
-Long lines of older messages lose their middle, and older results lose their images. The question stays unchanged. So does
-the newest exchange, unless the provider reported a context overflow. A compaction is recorded (`compacted`), so that
-every planner that folds the log renders the same conversation.
+Long lines of older messages lose their middle, and older results lose their images. The question stays unchanged. So
+does the newest exchange, unless the provider reported a context overflow. A compaction is recorded (`compacted`), so
+that every planner that folds the log renders the same conversation.
 """
 
 import json

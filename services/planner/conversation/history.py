@@ -7,7 +7,9 @@ from services.planner.conversation import native
 from services.planner.conversation.messages import Message, decision_message, observation_message
 
 
-def decision_messages(step: Step, *, action_format: ActionFormat = "auto", transport: ActionTransport = "json") -> list[Message]:
+def decision_messages(
+    step: Step, *, action_format: ActionFormat = "auto", transport: ActionTransport = "json"
+) -> list[Message]:
     """Render a decision."""
     return [native.decision(step)] if transport == "tools" else [decision_message(step, action_format=action_format)]
 

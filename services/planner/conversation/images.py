@@ -1,4 +1,7 @@
-"""Images in a conversation, as references. `effects.image_loader` replaces them by bytes in each model request. Pure."""
+"""Images in a conversation, as references.
+
+`effects.image_loader` replaces them by bytes in each model request. Pure.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -63,7 +66,11 @@ def _image_in(outcome: Observed, path: str, value: Any, policy: VisionContextPol
     name = f"{path} of {outcome.tool}"
     if isinstance(value, str):
         data = image_in(value)
-        return ({"type": IMAGE, "inline": value, "name": name}, len(data)) if image_type(data) in policy.allow_mime_types else None
+        return (
+            ({"type": IMAGE, "inline": value, "name": name}, len(data))
+            if image_type(data) in policy.allow_mime_types
+            else None
+        )
     ref = as_reference(value)
     if ref is None or ref.mime_type not in policy.allow_mime_types:
         return None

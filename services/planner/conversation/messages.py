@@ -100,7 +100,11 @@ def repair_messages(repaired: events.Repaired, *, transport: ActionTransport = "
 
 
 def budget_note(
-    *, steps_left: int | None = None, tool_calls_left: int | None = None, reason: str | None = None, action_format: ActionFormat = "auto"
+    *,
+    steps_left: int | None = None,
+    tool_calls_left: int | None = None,
+    reason: str | None = None,
+    action_format: ActionFormat = "auto",
 ) -> Message | None:
     """Render a note that a budget is nearly exhausted, or None while it is not."""
     if reason is not None or steps_left == 1 or tool_calls_left == 0:
@@ -128,7 +132,11 @@ def outcome(observed: events.Observed) -> dict[str, Any]:
     if observed.status == "succeeded":
         return said | {"observation": observed.observation} | _more(observed)
     if observed.failure is not None:
-        said |= {"error": observed.failure.code, "reason": observed.failure.reason, "retryable": observed.failure.retryable}
+        said |= {
+            "error": observed.failure.code,
+            "reason": observed.failure.reason,
+            "retryable": observed.failure.retryable,
+        }
     return said if observed.observation is None else said | {"observation": observed.observation}
 
 

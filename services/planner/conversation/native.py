@@ -1,7 +1,7 @@
 """The same actions as native tool calls (`action_transport: tools`), for models that are better at them than at JSON.
 
-Tools and opcodes are offered as functions; the model has to call one. What it calls is written down as the JSON action that it stands
-for, and from there on everything is the same: one parser, one stream, one set of events.
+Tools and opcodes are offered as functions; the model has to call one. What it calls is written down as the JSON action
+that it stands for, and from there on everything is the same: one parser, one stream, one set of events.
 """
 
 from collections.abc import Sequence
@@ -14,11 +14,17 @@ from services.planner.conversation.catalogue import DESCRIPTION_LIMIT, clean, co
 from services.planner.conversation.compact import compact
 from services.planner.conversation.messages import Message, as_data, outcome
 
-_SOURCE = {"type": "object", "properties": {"title": {"type": "string"}, "url": {"type": "string"}, "snippet": {"type": "string"}}}
+_SOURCE = {
+    "type": "object",
+    "properties": {"title": {"type": "string"}, "url": {"type": "string"}, "snippet": {"type": "string"}},
+}
 _FINAL = {
     "type": "object",
     "properties": {
-        "answer": {"type": "string", "description": "the whole answer, addressed to the user and in the user's language"},
+        "answer": {
+            "type": "string",
+            "description": "the whole answer, addressed to the user and in the user's language",
+        },
         "confidence": {"type": "number"},
         "sources": {"type": "array", "items": _SOURCE},
         "warnings": {"type": "array", "items": {"type": "string"}},
@@ -29,24 +35,40 @@ _FINAL = {
     },
     "required": ["answer"],
 }
-_NEEDS_APPROVAL = "(Needs a person's approval, which cannot be given yet: a call ends as approval_unavailable, without running.)"
-_CALL = {"type": "object", "properties": {"node": {"type": "string"}, "args": {"type": "object"}}, "required": ["node", "args"]}
+_NEEDS_APPROVAL = (
+    "(Needs a person's approval, which cannot be given yet: a call ends as approval_unavailable, without running.)"
+)
+_CALL = {
+    "type": "object",
+    "properties": {"node": {"type": "string"}, "args": {"type": "object"}},
+    "required": ["node", "args"],
+}
 _JOIN = {
     "type": "object",
     "properties": {"node": {"type": "string"}, "args": {"type": "object"}, "inject": {"type": "object"}},
     "required": ["node"],
 }
-_PLAN = {"type": "object", "properties": {"steps": {"type": "array", "items": _CALL}, "join": _JOIN}, "required": ["steps"]}
+_PLAN = {
+    "type": "object",
+    "properties": {"steps": {"type": "array", "items": _CALL}, "join": _JOIN},
+    "required": ["steps"],
+}
 
 
 def functions(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
-    """What the model may call: its tools, then the opcodes, in the form of OpenAI's `tools`. The order is the catalogue's."""
+    """What the model may call: its tools, then the opcodes, in the form of OpenAI's `tools`.
+
+    The order is the catalogue's.
+    """
     offered = [(shown_name(tool.name), _description(tool), compact_schema(tool.input_schema)) for tool in tools]
     offered.append((FINAL_RESPONSE, "Answer the user: this ends the run.", _FINAL))
     if tools:
         offered.append((PLAN, "Call several tools at once; `join` names the tool that receives their results.", _PLAN))
     return [
-        {"type": "function", "function": {"name": name, "description": description, "parameters": {"type": "object", **schema}}}
+        {
+            "type": "function",
+            "function": {"name": name, "description": description, "parameters": {"type": "object", **schema}},
+        }
         for name, description, schema in offered
     ]
 
@@ -57,10 +79,17 @@ def _description(tool: ToolSpec) -> str:
 
 
 def action_of(calls: Sequence[dict[str, Any]]) -> str:
-    """The JSON action that native calls stand for. Several tools at once are a plan; an answer beside tools does not count yet."""
+    """The JSON action that native calls stand for.
+
+    Several tools at once are a plan; an answer beside tools does not count yet.
+    """
     named = [(call["function"]["name"], call["function"]["arguments"]) for call in calls]
     if len(named) > 1 and named[0][0] != FINAL_RESPONSE:
-        steps = [f'{{"node": {compact(name)}, "args": {_arguments(text)}}}' for name, text in named if name not in {FINAL_RESPONSE, PLAN}]
+        steps = [
+            f'{{"node": {compact(name)}, "args": {_arguments(text)}}}'
+            for name, text in named
+            if name not in {FINAL_RESPONSE, PLAN}
+        ]
         if len(steps) > 1:
             return f'{{"next_node": "{PLAN}", "args": {{"steps": [{", ".join(steps)}]}}}}'
     name, text = named[0]
@@ -81,7 +110,9 @@ def decision(step: events.Step) -> Message:
     if step.answer is not None:
         return {"role": "assistant", "content": step.answer}
     if step.join is None:
-        return _called([(number, shown_name(call.tool), call.args) for number, call in enumerate(step.calls, 1)], step.step)
+        return _called(
+            [(number, shown_name(call.tool), call.args) for number, call in enumerate(step.calls, 1)], step.step
+        )
     join = {"node": shown_name(step.join.node), "args": step.join.args}
     join |= {} if step.join.inject is None else {"inject": step.join.inject}
     steps = [{"node": shown_name(call.tool), "args": call.args} for call in step.calls]
@@ -108,7 +139,11 @@ def _called(calls: Sequence[tuple[int, str, dict[str, Any]]], step: int) -> Mess
 
 def _result(step: int, number: int, observed: Sequence[events.Observed], notes: Sequence[str]) -> Message:
     lines = [as_data(outcome(each)) for each in observed]
-    return {"role": "tool", "tool_call_id": _call_id(step, number), "content": "\n".join(["<results>", *lines, "</results>", *notes])}
+    return {
+        "role": "tool",
+        "tool_call_id": _call_id(step, number),
+        "content": "\n".join(["<results>", *lines, "</results>", *notes]),
+    }
 
 
 def _call_id(step: int, number: int) -> str:

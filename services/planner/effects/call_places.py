@@ -5,8 +5,8 @@ A tool has one queue of calls, in order of arrival, and runs `concurrency` of th
 the handling that recorded them, which leaves places for other tenants. A waiting run costs as much as one that waits
 for a model.
 
-The NATS server knows the number of queued calls. It is asked while calls wait; in between, this planner counts the calls
-that it sends and the outcomes that it receives. Several planners together may exceed the limit by a few calls.
+The NATS server knows the number of queued calls. It is asked while calls wait; in between, this planner counts the
+calls that it sends and the outcomes that it receives. Several planners together may exceed the limit by a few calls.
 """
 
 import asyncio

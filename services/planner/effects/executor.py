@@ -103,7 +103,9 @@ class Effects:
             return not await self._ask(run, command)
         match command:
             case Dispatch(calls, again):
-                sent = await asyncio.gather(*(self._dispatch_in_turn(run, call, again=call.call_id in again) for call in calls))
+                sent = await asyncio.gather(
+                    *(self._dispatch_in_turn(run, call, again=call.call_id in again) for call in calls)
+                )
                 return not all(sent)
             case Wake():
                 await self._wake()
@@ -144,13 +146,17 @@ class Effects:
                 # It ends before the deadline, which would discard the answer.
                 left_s = math.inf if run.deadline_at is None else (run.deadline_at - now()) / 1000 - CRITIQUE_MARGIN_S
                 critique = self._model_requests.critique(run, terminal.answered(run, args).raw_answer, left_s)
-                handling.critique = await watched(self._bus, self._where, self._logs.tail(self._where, asked.holder), critique)
+                handling.critique = await watched(
+                    self._bus, self._where, self._logs.tail(self._where, asked.holder), critique
+                )
                 return handling.critique is not None
 
     async def _decision(self, run: Run, asked: Asked) -> Decision | None:
         sender = self._sender(run, asked)
         warnings: list[str] = []
-        stream, reading = await self._model_requests.think(run, lambda note: self._on_failure(sender, asked, note), warnings.extend)
+        stream, reading = await self._model_requests.think(
+            run, lambda note: self._on_failure(sender, asked, note), warnings.extend
+        )
 
         if asked.cause == "provider":
             stream = _later(pause_s(run, run.failures), stream)
@@ -186,7 +192,9 @@ class Effects:
             run = await self._logs.load(self._where, fresh=True)  # It may have been topped up.
 
     def _sender(self, run: Run, asked: Asked) -> ChunkSender:
-        return ChunkSender(self._bus, self._where, asked, run.seq, self._logs.tail(self._where, asked.holder), self._chunk_ttl_s)
+        return ChunkSender(
+            self._bus, self._where, asked, run.seq, self._logs.tail(self._where, asked.holder), self._chunk_ttl_s
+        )
 
     async def _on_failure(self, sender: ChunkSender, asked: Asked, note: Note) -> None:
         """Record a failed model request and its remedy, while this handling owns the call."""
@@ -262,7 +270,9 @@ class Effects:
     async def _wake(self) -> None:
         handling, where = self._handling, self._where
         subject = subjects.inbox(where.tenant, where.run, f"resumed-{handling.owner.partition(':')[2]}")
-        await self._bus.publish_surely(subject, RunResumed().model_dump_json().encode(), f"{where.run}-resumed-{handling.owner}")
+        await self._bus.publish_surely(
+            subject, RunResumed().model_dump_json().encode(), f"{where.run}-resumed-{handling.owner}"
+        )
         handling.woken = True
 
     async def _await_tools(self) -> None:

@@ -1,12 +1,12 @@
 """Puts the bytes of images into one model request at a time; the conversation holds references only.
 
-Rule 1: the bytes are in memory, in a cache of a fixed size, and in the request to the provider; nowhere else. Whoever prints such a request
-sees `<image image/png 12345 bytes>`.
+Rule 1: the bytes are in memory, in a cache of a fixed size, and in the request to the provider; nowhere else. Whoever
+prints such a request sees `<image image/png 12345 bytes>`.
 Rule 2: an image that is gone is left out, and the run says so; a store that is away is waited for.
 Rule 3: an image goes to a provider only under the type that its own bytes have.
 Rule 4: the name of its file is for people: no log holds it.
-Rule 5: the store is asked before an image of the cache is shown, so one that was deleted or has expired is shown no more; and what is not
-shown for a while leaves the cache.
+Rule 5: the store is asked before an image of the cache is shown, so one that was deleted or has expired is shown no
+more; and what is not shown for a while leaves the cache.
 Rule 6: an image of a session is shown in that session alone, whoever wrote the request.
 """
 
@@ -58,7 +58,9 @@ class ImageLoader:
         self._cached_s = cached_s
         self._size = 0
 
-    async def filled(self, tenant: str, run: str, session: str | None, messages: list[Message]) -> tuple[list[Message], list[str]]:
+    async def filled(
+        self, tenant: str, run: str, session: str | None, messages: list[Message]
+    ) -> tuple[list[Message], list[str]]:
         """Return the messages with bytes in the places of references, and a warning per image that is left out.
 
         Raises ModelFailed: retryable when the store stays away, for good when an image belongs to another session.
@@ -94,7 +96,9 @@ class ImageLoader:
         try:
             stored = await self._client.head(asker.tenant, artifact, run=only_of)
             if stored.session_id not in {None, asker.session}:
-                raise ModelFailed("bad_request", f"the image {artifact} belongs to another session", elsewhere=False, calls=0)
+                raise ModelFailed(
+                    "bad_request", f"the image {artifact} belongs to another session", elsewhere=False, calls=0
+                )
             if known is not None:
                 url = known[0]
             else:
@@ -106,7 +110,9 @@ class ImageLoader:
         except (ArtifactTooLarge, ArtifactInvalid) as error:
             raise _Unavailable(error.reason) from None
         except ArtifactFailed as error:
-            raise ModelFailed("storage_unavailable", f"an image could not be fetched: {error.reason}", retryable=True, calls=0) from None
+            raise ModelFailed(
+                "storage_unavailable", f"an image could not be fetched: {error.reason}", retryable=True, calls=0
+            ) from None
         self._keep(key, url)
         return url
 

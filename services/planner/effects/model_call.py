@@ -1,7 +1,8 @@
 """Calls a model and streams its reply to the run's listeners.
 
 Rule 1: every chunk is fenced by the log's tail, so a superseded attempt cannot store one. A refused chunk tells a
-streaming planner that it was superseded or cancelled. While a model sends nothing, the run's live log is watched instead.
+streaming planner that it was superseded or cancelled. While a model sends nothing, the run's live log is watched
+instead.
 Rule 2: one append is in flight at a time. Tokens gather meanwhile, and its acknowledgement releases them as the next
 chunk. So the first token leaves at once, and under load chunks become larger, not later.
 Rule 3: the last chunk is stored before the decision is recorded, so sequence order is reading order.
@@ -310,12 +311,20 @@ def in_parts(piece: Delta) -> Iterator[Delta]:
         yield Delta(text=piece.text[start : start + CHARACTERS_PER_SLICE])
     if call is not None:
         for start in range(0, len(call.arguments) or 1, CHARACTERS_PER_SLICE):
-            yield Delta(call=CallPiece(call.index, "" if start else call.name, call.arguments[start : start + CHARACTERS_PER_SLICE]))
+            yield Delta(
+                call=CallPiece(
+                    call.index, "" if start else call.name, call.arguments[start : start + CHARACTERS_PER_SLICE]
+                )
+            )
 
 
 def _size(reply: Reply) -> int:
     """Characters that have to be read."""
-    return len(reply.text) + len(reply.reasoning or "") + sum(len(call["function"]["arguments"]) for call in reply.tool_calls)
+    return (
+        len(reply.text)
+        + len(reply.reasoning or "")
+        + sum(len(call["function"]["arguments"]) for call in reply.tool_calls)
+    )
 
 
 def _feed(piece: Delta, reading: Reading, sender: ChunkSender) -> None:
@@ -331,7 +340,11 @@ async def _consume(stream: AsyncGenerator[Delta | Reply, None], reading: Reading
         async for piece in stream:
             if isinstance(piece, Reply):
                 # A reply of megabytes takes seconds to read; other runs stream meanwhile.
-                return await asyncio.to_thread(reading.decide, piece) if _size(piece) > MAX_INLINE_CHARACTERS else reading.decide(piece)
+                return (
+                    await asyncio.to_thread(reading.decide, piece)
+                    if _size(piece) > MAX_INLINE_CHARACTERS
+                    else reading.decide(piece)
+                )
             for part in in_parts(piece):
                 _feed(part, reading, sender)
                 if part is not piece:

@@ -62,7 +62,9 @@ class ModelRequests:
         try:
             return opening.open_run(request, self._agents, self._catalogue.live(), self._defaults), None
         except CannotOpen as error:
-            bare = RunStarted(run_id=request.run_id, tenant=request.tenant, request=opening.listed(request), limits=RunLimits())
+            bare = RunStarted(
+                run_id=request.run_id, tenant=request.tenant, request=opening.listed(request), limits=RunLimits()
+            )
             return bare, error.fault
 
     def lacks_tools(self, request: RunRequested) -> bool:
@@ -96,7 +98,9 @@ class ModelRequests:
     async def _with_images(
         self, model: Model, asked: ModelRequest, started: RunStarted, warn: Callable[[list[str]], object]
     ) -> AsyncGenerator[Delta | Reply, None]:
-        messages, warnings = await self._image_loader.filled(started.tenant, started.run_id, started.request.session_id, asked.messages)
+        messages, warnings = await self._image_loader.filled(
+            started.tenant, started.run_id, started.request.session_id, asked.messages
+        )
         warn(warnings)
         async with aclosing(model.stream(replace(asked, messages=messages))) as pieces:
             async for piece in pieces:
@@ -133,13 +137,21 @@ class ModelRequests:
         reflection = run.started.reflection
         model = (reflection.model if reflection else None) or run.model
         messages = triage_critique.critique_messages(run.started.request.query, answer, run.last_observation)
-        return triage_critique.read_critique(*await self._short_call(model, messages, min(within_s, JUDGEMENT_TIMEOUT_S)))
+        return triage_critique.read_critique(
+            *await self._short_call(model, messages, min(within_s, JUDGEMENT_TIMEOUT_S))
+        )
 
-    async def _short_call(self, model: str, messages: list[dict[str, Any]], within_s: float = JUDGEMENT_TIMEOUT_S) -> tuple[str, Usage]:
+    async def _short_call(
+        self, model: str, messages: list[dict[str, Any]], within_s: float = JUDGEMENT_TIMEOUT_S
+    ) -> tuple[str, Usage]:
         if within_s <= 0:
             return "", Usage(cost_usd=0.0)
         request = ModelRequest(
-            model=model, messages=messages, response_format={"type": "json_object"}, timeout_s=within_s, total_s=within_s
+            model=model,
+            messages=messages,
+            response_format={"type": "json_object"},
+            timeout_s=within_s,
+            total_s=within_s,
         )
         stream = self._model.stream(request)
         try:

@@ -54,7 +54,9 @@ class Offloader:
         async def put(place: str) -> None:
             tool, path = places[place]
             blob = to_blob(artifacts[tool][path])
-            name = hashlib.sha256(f"{tenant}\n{run}\n{place}\n".encode(errors="surrogatepass") + blob.body).hexdigest()[:32]
+            name = hashlib.sha256(f"{tenant}\n{run}\n{place}\n".encode(errors="surrogatepass") + blob.body).hexdigest()[
+                :32
+            ]
             ref = await self._client.put(
                 tenant,
                 blob.body,

@@ -1,7 +1,7 @@
 """Hide once more from the model what a tool's annotations hide.
 
-tool_runner does this for every result. What comes by another way, or from a version that knew fewer annotations, is caught here, before it
-enters the log: light values stay as artifacts for people, heavy ones go.
+tool_runner does this for every result. What comes by another way, or from a version that knew fewer annotations, is
+caught here, before it enters the log: light values stay as artifacts for people, heavy ones go.
 """
 
 from collections import OrderedDict
@@ -35,6 +35,10 @@ class Redactor:
         if parts.observation == finished.observation:
             return finished
         light = {
-            path: plain(value) for path, value in parts.artifacts.items() if value is not None and wire_size(value) <= MAX_INLINE_BYTES
+            path: plain(value)
+            for path, value in parts.artifacts.items()
+            if value is not None and wire_size(value) <= MAX_INLINE_BYTES
         }
-        return finished.model_copy(update={"observation": parts.observation, "artifacts": {**light, **finished.artifacts}})
+        return finished.model_copy(
+            update={"observation": parts.observation, "artifacts": {**light, **finished.artifacts}}
+        )

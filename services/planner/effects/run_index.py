@@ -1,7 +1,7 @@
 """The index of runs (KV `runs`), the timers of runs, and the purge of runs past their retention.
 
-The index is derived from the logs, so its writes are not fenced: `running` is only written where no entry exists, and the
-status of an ended run replaces any entry.
+The index is derived from the logs, so its writes are not fenced: `running` is only written where no entry exists, and
+the status of an ended run replaces any entry.
 """
 
 import asyncio
@@ -51,7 +51,13 @@ def status_of(run: Run, started: RunStarted) -> RunStatus:
         requested_at=request.requested_at,
         started_at=run.started_at or None,
         ended_at=run.ended_at or None,
-        reason=end.reason if isinstance(end, Done) else None if end is None else "error" if isinstance(end, Error) else "cancelled",
+        reason=end.reason
+        if isinstance(end, Done)
+        else None
+        if end is None
+        else "error"
+        if isinstance(end, Error)
+        else "cancelled",
         code=end.code if isinstance(end, Error) else None,
         usage=end.usage if end is not None else None,
     )
@@ -66,7 +72,9 @@ async def enter(bus: Bus, run: Run, started: RunStarted) -> None:
 async def _create(bus: Bus, run: Run, started: RunStarted) -> None:
     data = status_of(run, started).model_dump_json().encode()
     try:
-        await bus.publish_surely(_key(started), data, f"{started.run_id}-running", {"Nats-Expected-Last-Subject-Sequence": "0"})
+        await bus.publish_surely(
+            _key(started), data, f"{started.run_id}-running", {"Nats-Expected-Last-Subject-Sequence": "0"}
+        )
     except Refused as error:
         if error.code != WRONG_LAST_SEQUENCE:
             raise
@@ -108,7 +116,10 @@ async def forget_context(bus: Bus, tenant: str, run: str) -> None:
 
 
 async def sweep(bus: Bus, retention_days: float) -> None:
-    """Purge finished runs past their retention, about once an hour, until cancelled. Several planners may do so at once."""
+    """Purge finished runs past their retention, about once an hour, until cancelled.
+
+    Several planners may do so at once.
+    """
     artifacts = ArtifactClient(bus, patience_s=STORE_TIMEOUT_S)
     while True:
         pause_s = SWEEP_EVERY_S

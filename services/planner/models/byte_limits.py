@@ -1,11 +1,12 @@
 """Limits and filters the bytes of a provider's reply. No I/O.
 
 Rule 1: everything is counted as it came and unpacked, and nothing is unpacked beyond the limit.
-Rule 2: a line is passed on whole, and no line is longer than its limit. Comments and further empty lines, which say nothing and of which
-LiteLLM makes chunks, are left out.
+Rule 2: a line is passed on whole, and no line is longer than its limit. Comments and further empty lines, which say
+nothing and of which LiteLLM makes chunks, are left out.
 Rule 3: a piece or a line costs time however short it is, so each counts as some bytes at least.
-Rule 4: errors are shortened. LiteLLM searches an error's text with some dozens of regular expressions, several times: 1 ms per KB each.
-The same holds for errors inside a stream, and for long lines that are no JSON or have very many members, since they become errors.
+Rule 4: errors are shortened. LiteLLM searches an error's text with some dozens of regular expressions, several times: 1
+ms per KB each. The same holds for errors inside a stream, and for long lines that are no JSON or have very many
+members, since they become errors.
 """
 
 import zlib
@@ -141,7 +142,11 @@ class Bounded:
 
     def __init__(self, model: str, limits: Limits, encoding: str, content_type: str) -> None:
         self._unpacker = Unpacker(model, limits.reply, encoding)
-        self._lines = None if content_type.partition(";")[0].strip().lower() == _BINARY else Lines(model, limits.line, limits.reply)
+        self._lines = (
+            None
+            if content_type.partition(";")[0].strip().lower() == _BINARY
+            else Lines(model, limits.line, limits.reply)
+        )
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Yield the bytes to pass on."""

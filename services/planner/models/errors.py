@@ -1,6 +1,7 @@
 """Classifies the failures of models. A provider's text is never copied: it can hold prompts, keys and image bytes.
 
-The names below are those of LiteLLM's exceptions, so that this module needs no import of it (`litellm.py` alone has one).
+The names below are those of LiteLLM's exceptions, so that this module needs no import of it (`litellm.py` alone has
+one).
 """
 
 import re
@@ -122,8 +123,12 @@ _NO_PROVIDER = _Meaning(
     "model_failed",
     "{model!r} names no provider that LiteLLM knows: write it as provider/model, for example openai/gpt-5.4-mini",
 )
-_NO_KEY = _Meaning(frozenset(), frozenset(), "model_failed", "there is no API key for {model}: set {key} where the planner runs")
-_NO_URL = _Meaning(frozenset(), frozenset(), "model_failed", "the address of {model} is no http URL: see RUNWIRE_MODEL_API_BASE")
+_NO_KEY = _Meaning(
+    frozenset(), frozenset(), "model_failed", "there is no API key for {model}: set {key} where the planner runs"
+)
+_NO_URL = _Meaning(
+    frozenset(), frozenset(), "model_failed", "the address of {model} is no http URL: see RUNWIRE_MODEL_API_BASE"
+)
 _LOOPING = _Meaning(frozenset(), frozenset(), "model_failed", "{model} said the same over and over", retryable=True)
 _UNREACHABLE = _Meaning(
     frozenset({"ConnectError", "ConnectTimeout"}),

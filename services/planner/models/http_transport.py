@@ -1,13 +1,14 @@
 """Limits the size of providers' replies in the transports of httpx, which all replies pass.
 
 LiteLLM creates its HTTP clients in several ways, one of them inside OpenAI's library; each of them uses a transport of
-httpx. The transports are wrapped, for requests inside an `Exchange` only; other requests of the process are not affected.
+httpx. The transports are wrapped, for requests inside an `Exchange` only; other requests of the process are not
+affected.
 
 Rule 1: requests ask for uncompressed replies. A compressed reply is decompressed here (`byte_limits`).
 Rule 2: no redirect is followed: a prompt goes only to the address that the deployment names.
 Rule 3: the event loop runs other tasks between the parts of a reply, however fast they arrive.
-Rule 4: a synchronous request on the event loop is refused. LiteLLM makes some, to query Ollama or to log in; it receives a
-connection error and goes on without. In its threads such requests are allowed.
+Rule 4: a synchronous request on the event loop is refused. LiteLLM makes some, to query Ollama or to log in; it
+receives a connection error and goes on without. In its threads such requests are allowed.
 """
 
 import asyncio
@@ -25,9 +26,11 @@ from services.planner.models.errors import ModelFailed
 T = TypeVar("T")
 _FIRST_ERROR = 400
 _AT_ONCE_BYTES, _AT_ONCE_LINES = 8192, 4
-"""What a reader is given before others have their turn: a millisecond or two of LiteLLM's work. A run needs some hundred turns."""
+"""What a reader is given before others have their turn: a millisecond or two of LiteLLM's work. A run needs some
+hundred turns."""
 _READ_BYTES = 8192
-"""What is read from a connection at once. Its parser goes through all of it in one turn, be it a thousand chunks or empty responses."""
+"""What is read from a connection at once. Its parser goes through all of it in one turn, be it a thousand chunks or
+empty responses."""
 _REPLACED = frozenset({b"content-encoding", b"content-length", b"transfer-encoding"})
 
 
@@ -78,9 +81,8 @@ class Exchange:
     def check(self, response: httpx.Response, request: httpx.Request) -> None:
         """Raise if the response is a redirect."""
         if response.has_redirect_location:
-            reason = (
-                f"the provider of {self.model} redirects requests ({response.status_code}), which is not followed: name its real address"
-            )
+            status = response.status_code
+            reason = f"the provider of {self.model} redirects requests ({status}), which is not followed: name its real address"
             raise self.out_of_bounds(TooMuch(reason, retryable=False), request)
 
     def bounded(self, response: httpx.Response) -> Bounded:
@@ -150,7 +152,9 @@ def bound_replies() -> None:
     setattr(httpx.HTTPTransport, "handle_request", _plainly_bounding(httpx.HTTPTransport.handle_request))  # noqa: B010, mypy
 
 
-def _bounding(send: Callable[[Any, httpx.Request], Awaitable[httpx.Response]]) -> Callable[[Any, httpx.Request], Awaitable[httpx.Response]]:
+def _bounding(
+    send: Callable[[Any, httpx.Request], Awaitable[httpx.Response]],
+) -> Callable[[Any, httpx.Request], Awaitable[httpx.Response]]:
     async def handle(transport: Any, request: httpx.Request) -> httpx.Response:
         exchange = _EXCHANGE.get()
         if exchange is None:
@@ -178,7 +182,9 @@ def _bounding(send: Callable[[Any, httpx.Request], Awaitable[httpx.Response]]) -
     return handle
 
 
-def _plainly_bounding(send: Callable[[Any, httpx.Request], httpx.Response]) -> Callable[[Any, httpx.Request], httpx.Response]:
+def _plainly_bounding(
+    send: Callable[[Any, httpx.Request], httpx.Response],
+) -> Callable[[Any, httpx.Request], httpx.Response]:
     def handle(transport: Any, request: httpx.Request) -> httpx.Response:
         exchange = _EXCHANGE.get()
         if exchange is None:

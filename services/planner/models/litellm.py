@@ -37,7 +37,8 @@ _ENVIRONMENT = {
     "LITELLM_LOCAL_POLICY_TEMPLATES": "True",
     "LITELLM_LOCAL_AUTOROUTER_PRESETS": "True",
     "LITELLM_MODE": "PRODUCTION",  # else it loads a `.env` that it finds from the working directory
-    "REPEATED_STREAMING_CHUNK_LIMIT": "2000",  # equal chunks in a row are a loop to it; by its own hundred, a rule of dashes is one
+    # equal chunks in a row are a loop to it; by its own hundred, a rule of dashes is one
+    "REPEATED_STREAMING_CHUNK_LIMIT": "2000",
 }
 """Without these LiteLLM downloads tables during its import, and a thread of it keeps retrying."""
 _LOGGERS = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "openai", "httpx", "httpcore")
@@ -52,9 +53,9 @@ BACKSTOP_S = 5.0
 class LiteLLMModel:
     """Any model that LiteLLM knows, and `builtin/rehearsal`. One request per call, without retries.
 
-    `api_base` and `api_key` are sent for models behind an OpenAI-compatible address (`openai/…`, `hosted_vllm/…`) and for no other;
-    the rest take their keys from the environment, as LiteLLM's documentation says. `demo_pause_s`: the demo model's time
-    between two deltas. `limits`: sizes that are accepted from a provider.
+    `api_base` and `api_key` are sent for models behind an OpenAI-compatible address (`openai/…`, `hosted_vllm/…`) and
+    for no other; the rest take their keys from the environment, as LiteLLM's documentation says. `demo_pause_s`: the
+    demo model's time between two deltas. `limits`: sizes that are accepted from a provider.
     """
 
     def __init__(
@@ -122,7 +123,9 @@ class LiteLLMModel:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
         """Yield the reply's deltas and, last, the Reply (see Model). Raises ModelFailed."""
         if request.model.startswith(f"{demo.PROVIDER}/") and request.model != demo.NAME:
-            raise ModelFailed("model_failed", f"there is no model {request.model}; the demo model is {demo.NAME}", calls=0)
+            raise ModelFailed(
+                "model_failed", f"there is no model {request.model}; the demo model is {demo.NAME}", calls=0
+            )
         await self.warm()
         _ignore_its_warnings()
         format_ = None if request.model in self._without_format else request.response_format
@@ -132,7 +135,12 @@ class LiteLLMModel:
                     yield piece
                 return
         except ModelFailed as error:
-            if format_ is None or error.after_output or error.status not in _UNSURE_OF_FORMAT or error.fault.code == "context_too_long":
+            if (
+                format_ is None
+                or error.after_output
+                or error.status not in _UNSURE_OF_FORMAT
+                or error.fault.code == "context_too_long"
+            ):
                 raise
         # Some servers refuse any `response_format`. The prompt asks for JSON too, so retry without it.
         async with aclosing(self._attempt(replace(request, response_format=None))) as pieces:
@@ -226,15 +234,21 @@ class LiteLLMModel:
 
 
 def _past_bounds(model: str) -> ModelFailed:
-    reason = f"LiteLLM asks {model} in a way of its own, in which replies cannot be bounded: name another provider of it"
+    reason = (
+        f"LiteLLM asks {model} in a way of its own, in which replies cannot be bounded: name another provider of it"
+    )
     return ModelFailed("model_failed", reason)
 
 
 def _empty(model: str, finish: str | None, *, after_output: bool) -> ModelFailed:
     if finish == "content_filter":
-        return ModelFailed("model_refused", f"the provider of {model} filtered the reply", after_output=after_output, elsewhere=False)
+        return ModelFailed(
+            "model_refused", f"the provider of {model} filtered the reply", after_output=after_output, elsewhere=False
+        )
     if finish == "length":
-        return ModelFailed("model_failed", f"{model} used up its output limit before it said anything", after_output=after_output)
+        return ModelFailed(
+            "model_failed", f"{model} used up its output limit before it said anything", after_output=after_output
+        )
     return ModelFailed("model_failed", f"{model} gave an empty reply", retryable=True, after_output=after_output)
 
 
@@ -312,13 +326,19 @@ def _register_demo_model(library: Any, pause_s: float) -> None:
             for piece in demo.pieces(act.reasoning):
                 # Reasoning is only passed on in this form of chunk, usage only in the other.
                 delta = WireDelta(reasoning_content=piece)
-                yield ModelResponseStream(model=demo.NAME, choices=[StreamingChoices(index=0, delta=delta, finish_reason=None)])
+                yield ModelResponseStream(
+                    model=demo.NAME, choices=[StreamingChoices(index=0, delta=delta, finish_reason=None)]
+                )
                 await asyncio.sleep(pause_s)
             for piece in demo.pieces(act.text):
-                yield GenericStreamingChunk(text=piece, is_finished=False, finish_reason="", usage=None, index=0, tool_use=None)
+                yield GenericStreamingChunk(
+                    text=piece, is_finished=False, finish_reason="", usage=None, index=0, tool_use=None
+                )
                 await asyncio.sleep(pause_s)
             usage: Any = wire.estimate(call["messages"], act.text, act.reasoning)
-            yield GenericStreamingChunk(text="", is_finished=True, finish_reason="stop", usage=usage, index=0, tool_use=None)
+            yield GenericStreamingChunk(
+                text="", is_finished=True, finish_reason="stop", usage=usage, index=0, tool_use=None
+            )
 
     others = [entry for entry in library.custom_provider_map if entry["provider"] != demo.PROVIDER]
     library.custom_provider_map = [*others, {"provider": demo.PROVIDER, "custom_handler": DemoModel()}]

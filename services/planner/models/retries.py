@@ -1,9 +1,9 @@
 """Retries a model request, then tries fallback models (docs/planner.md#when-a-reply-will-not-do).
 
 Rule 1: only before the first delta. A later retry changes streamed text, so it needs a record in the log.
-Rule 2: rate limits, server errors, time-outs and empty replies are retried after a growing pause, or after the pause that
-the provider names. If that is longer than `longest_pause_s`, the next model is tried. Without a next model the pause is
-kept, if `total_s` allows it.
+Rule 2: rate limits, server errors, time-outs and empty replies are retried after a growing pause, or after the pause
+that the provider names. If that is longer than `longest_pause_s`, the next model is tried. Without a next model the
+pause is kept, if `total_s` allows it.
 Rule 3: a context overflow and a refusal are raised at once, since a retry would fail too.
 """
 
@@ -56,7 +56,10 @@ class Retrying:
     chance: Callable[[], float] = random.SystemRandom().random
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
-        """Yield the reply of the first model that gives one; `usage.model_calls` counts all requests. Raises ModelFailed."""
+        """Yield the reply of the first model that gives one; `usage.model_calls` counts all requests.
+
+        Raises ModelFailed.
+        """
         fallbacks = self.fallbacks if request.fallbacks is None else request.fallbacks
         names = list(dict.fromkeys([request.model, *fallbacks]))
         clock = self.clock or asyncio.get_running_loop().time
@@ -100,7 +103,9 @@ class Retrying:
     async def _go_on(self, failed: str, model: str, pause: float | None, attempt: int, fault: Fault) -> None:
         if self.on_note is not None:
             kind: Literal["retry", "fallback"] = "fallback" if pause is None else "retry"
-            await self.on_note(Note(kind=kind, failed=failed, model=model, attempt=attempt + 1, wait_s=pause or 0.0, fault=fault))
+            await self.on_note(
+                Note(kind=kind, failed=failed, model=model, attempt=attempt + 1, wait_s=pause or 0.0, fault=fault)
+            )
         if pause:
             await self.sleep(pause)
 

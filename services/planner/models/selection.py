@@ -47,7 +47,12 @@ def named_models(agents: Mapping[str, Agent], deployment: _Named) -> list[str]:
     """
     names = {deployment.model, deployment.triage_model, *deployment.models, *deployment.fallbacks, demo.NAME}
     for agent in agents.values():
-        names |= {agent.model, *agent.models, *(agent.fallbacks or ()), agent.reflection.model if agent.reflection else None}
+        names |= {
+            agent.model,
+            *agent.models,
+            *(agent.fallbacks or ()),
+            agent.reflection.model if agent.reflection else None,
+        }
     return sorted(name for name in names if name)
 
 
@@ -67,7 +72,10 @@ def choose_model(configured: str | None, environment: Mapping[str, str], local_m
         if environment.get(key, "").strip():
             return Chosen(model, f"RUNWIRE_MODEL is not set, and {key} is")
     if local_models:
-        return Chosen(f"ollama_chat/{local_models[0]}", "RUNWIRE_MODEL is not set, no provider's key is there, and a local Ollama has it")
+        return Chosen(
+            f"ollama_chat/{local_models[0]}",
+            "RUNWIRE_MODEL is not set, no provider's key is there, and a local Ollama has it",
+        )
     return Chosen(demo.NAME, "RUNWIRE_MODEL is not set, and neither a provider's key nor a local Ollama was found")
 
 

@@ -28,5 +28,7 @@ class ReplyTimeouts:
         except TimeoutError:
             if not limit.expired():
                 raise
-            what = f"said nothing for {idle:g} s" if left >= idle else f"did not finish within {self._request.total_s:g} s"
+            what = (
+                f"said nothing for {idle:g} s" if left >= idle else f"did not finish within {self._request.total_s:g} s"
+            )
         raise ModelFailed("model_failed", f"{self._request.model} {what}", retryable=True)

@@ -11,8 +11,8 @@ from contracts.payload import Usage
 class ModelRequest:
     """One request to a model, in the shape of a chat completion.
 
-    `timeout_s` limits idle time, `total_s` the whole reply. `fallbacks` are tried in order when `model` fails; None: the
-    deployment's.
+    `timeout_s` limits idle time, `total_s` the whole reply. `fallbacks` are tried in order when `model` fails; None:
+    the deployment's.
     """
 
     model: str
@@ -50,8 +50,8 @@ class Delta:
 class Reply:
     """A complete reply: the concatenation of its deltas, and its usage.
 
-    `finish_reason`: the provider's; None if it gave none, for example after a silent cut-off. `tool_calls`: native calls in
-    OpenAI's form, with the arguments as text.
+    `finish_reason`: the provider's; None if it gave none, for example after a silent cut-off. `tool_calls`: native
+    calls in OpenAI's form, with the arguments as text.
     """
 
     text: str
@@ -66,5 +66,8 @@ class Model(Protocol):
     """A language model."""
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
-        """Yield the reply's deltas and, last, the Reply. `aclose()` of the generator closes the request at once. Raises ModelFailed."""
+        """Yield the reply's deltas and, last, the Reply.
+
+        `aclose()` of the generator closes the request at once. Raises ModelFailed.
+        """
         ...

@@ -1,7 +1,7 @@
 """Which models take images, and what happens to a run with images whose model takes none.
 
-LiteLLM's table is the default; `RUNWIRE_MODEL_VISION` overrides it. This planner publishes profiles of its models in the
-catalogue, under keys that expire, so that the gateway can refuse a request before a run exists.
+LiteLLM's table is the default; `RUNWIRE_MODEL_VISION` overrides it. This planner publishes profiles of its models in
+the catalogue, under keys that expire, so that the gateway can refuse a request before a run exists.
 """
 
 import asyncio
@@ -45,9 +45,17 @@ class VisionSupport:
         return self.declared[model] if model in self.declared else self.known(model)
 
     def opening(
-        self, request: RunRequested, models: list[str], fallbacks: list[str], agent: Agent, tools: Mapping[str, ToolSpec]
+        self,
+        request: RunRequested,
+        models: list[str],
+        fallbacks: list[str],
+        agent: Agent,
+        tools: Mapping[str, ToolSpec],
     ) -> "VisionChoice":
-        """Choose the models of a run, and the images that they receive. Raises CannotOpen if it needs vision and has none."""
+        """Choose the models of a run, and the images that they receive.
+
+        Raises CannotOpen if it needs vision and has none.
+        """
         images, policy = request.images, self._policy_of(agent, tools)
         if not images and policy is None:
             return VisionChoice(models, fallbacks)
@@ -95,7 +103,9 @@ def models_for(agent: Agent, default: str) -> list[str]:
     return list(dict.fromkeys([first, *agent.models]))
 
 
-def profiles(support: VisionSupport, agents: Mapping[str, Agent], default: str, named: Iterable[str]) -> list[ModelProfile]:
+def profiles(
+    support: VisionSupport, agents: Mapping[str, Agent], default: str, named: Iterable[str]
+) -> list[ModelProfile]:
     """Describe every model that this planner may call. `named`: those that requests may name."""
     users: dict[str, list[str]] = {model: [] for model in named}
     for name, agent in sorted(agents.items()):

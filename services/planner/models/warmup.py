@@ -9,7 +9,11 @@ _DELTA = (
     b'{"id":"1","object":"chat.completion.chunk","created":1,"model":"ready",'
     b'"choices":[{"index":0,"delta":{"content":"yes"},"finish_reason":null}]}'
 )
-_REPLY = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\ndata: " + _DELTA + b"\n\ndata: [DONE]\n\n"
+_REPLY = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\ndata: "
+    + _DELTA
+    + b"\n\ndata: [DONE]\n\n"
+)
 
 
 @asynccontextmanager

@@ -21,8 +21,9 @@ def messages_for(model: str, messages: Sequence[Message]) -> list[Message]:
     """Return the conversation in the form that this model's provider expects.
 
     Consecutive messages of one role are merged, since some chat templates require alternating turns; calls and their
-    results stay separate. `cache_control` stays where the provider supports it, with one more at the end, so that the next
-    turn finds the whole conversation in the cache. Elsewhere it is removed, and a single text part becomes plain text.
+    results stay separate. `cache_control` stays where the provider supports it, with one more at the end, so that the
+    next turn finds the whole conversation in the cache. Elsewhere it is removed, and a single text part becomes plain
+    text.
     """
     turns: list[Message] = []
     for message in messages:
@@ -84,7 +85,11 @@ class Gathered:
     def tool_calls(self) -> tuple[dict[str, Any], ...]:
         """Native tool calls, in order; arguments as text."""
         return tuple(
-            {"id": call["id"], "type": "function", "function": {"name": call["name"], "arguments": "".join(call["arguments"])}}
+            {
+                "id": call["id"],
+                "type": "function",
+                "function": {"name": call["name"], "arguments": "".join(call["arguments"])},
+            }
             for call in self._calls
         )
 
@@ -136,7 +141,9 @@ class FewChunks(list[Any]):
         """Add a chunk; drop one above the limit."""
         super().append(chunk)
         if len(self) > self._FIRST + self._LAST:
-            go = next((place for place in range(self._FIRST) if getattr(self[place], "usage", None) is None), self._FIRST)
+            go = next(
+                (place for place in range(self._FIRST) if getattr(self[place], "usage", None) is None), self._FIRST
+            )
             del self[go]
 
 

@@ -2,12 +2,13 @@
 
 Rules, in both dialects:
 - Numbers are finite and of a sane length; `NaN` and `Infinity` are refused.
-- `next_node`, `args`, `plan` or an answer key twice in one object is refused; of another repeated key the last value counts.
+- `next_node`, `args`, `plan` or an answer key twice in one object is refused; of another repeated key the last value
+  counts.
 - Nesting is bounded, and bounded here: no recursion, so no reply can exhaust the stack.
 - Each character is read once. Halves of a surrogate pair are joined, a lone half becomes U+FFFD.
 
-The lenient dialect also takes what weak models write: Python's quotes (three in a row too), words and escapes, comments, trailing commas,
-raw control characters in strings, escapes that are none (kept as written).
+The lenient dialect also takes what weak models write: Python's quotes (three in a row too), words and escapes,
+comments, trailing commas, raw control characters in strings, escapes that are none (kept as written).
 """
 
 import math
@@ -19,7 +20,8 @@ MAX_DEPTH = 99
 MAX_DIGITS = 1000
 """Characters of a number: Python's conversion of digits is quadratic."""
 ANSWER_KEYS = ("answer", "raw_answer", "text", "response", "content")
-"""Fields that hold a final answer. Of the first two the one that comes first in the text counts, then the others in this order."""
+"""Fields that hold a final answer. Of the first two the one that comes first in the text counts, then the others in
+this order."""
 ONCE_KEYS = frozenset({"next_node", "args", "plan", *ANSWER_KEYS})
 """Keys that may occur once in an object: with two of them nobody knows which one was meant, or already shown."""
 
@@ -37,7 +39,11 @@ _WORDS = {"true": True, "false": False, "null": None}
 _PYTHON_WORDS = {"True": True, "False": False, "None": None}
 _ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _PYTHON_ESCAPES = {"'": "'", "\n": "", "a": "\a", "v": "\v"}
-_CODES = {"u": re.compile(r"[0-9a-fA-F]{4}"), "x": re.compile(r"[0-9a-fA-F]{2}"), "U": re.compile(r"000[0-9a-fA-F]{5}|0010[0-9a-fA-F]{4}")}
+_CODES = {
+    "u": re.compile(r"[0-9a-fA-F]{4}"),
+    "x": re.compile(r"[0-9a-fA-F]{2}"),
+    "U": re.compile(r"000[0-9a-fA-F]{5}|0010[0-9a-fA-F]{4}"),
+}
 _SURROGATES = re.compile("[\ud800-\udbff][\udc00-\udfff]|[\ud800-\udfff]")
 _CLOSERS = {"{": "}", "[": "]"}
 _PAIR = 2
@@ -86,7 +92,11 @@ def mend(text: str) -> str:
 
 
 def _mended(match: re.Match[str]) -> str:
-    return match[0].encode("utf-16", "surrogatepass").decode("utf-16") if len(match[0]) == _PAIR else "\N{REPLACEMENT CHARACTER}"
+    return (
+        match[0].encode("utf-16", "surrogatepass").decode("utf-16")
+        if len(match[0]) == _PAIR
+        else "\N{REPLACEMENT CHARACTER}"
+    )
 
 
 class Reader:

@@ -98,7 +98,10 @@ def _open(handling: Handling, rules: Rules) -> Command:
         return AwaitTools()
     first = [handling.started]
     opened = Run(
-        started=handling.started, model=handling.started.model, limits=handling.started.limits, deadline_at=handling.started.deadline_at
+        started=handling.started,
+        model=handling.started.model,
+        limits=handling.started.limits,
+        deadline_at=handling.started.deadline_at,
     )
     if handling.refusal is not None:
         return Append([*first, terminal.failed(opened, handling.refusal)])
@@ -167,7 +170,12 @@ def _ask(run: Run, handling: Handling, asked: Asked, rules: Rules) -> Command:
         return Ask(asked) if handling.answer_to_restate is None else Say(asked, handling.answer_to_restate)
     if isinstance(decision, Final) and decision.restate:
         return Append([next_asked(run, handling, asked.turn, asked.attempt + 1, "restated")])
-    if isinstance(decision, Final) and decision.has_text and handling.critique is None and _wants_critique(run, handling, decision):
+    if (
+        isinstance(decision, Final)
+        and decision.has_text
+        and handling.critique is None
+        and _wants_critique(run, handling, decision)
+    ):
         return AskCritique(asked, decision.args)
     return Append(decide(run, handling, asked, decision, rules))
 
@@ -180,7 +188,11 @@ def _wants_critique(run: Run, handling: Handling, answer: Final) -> bool:
 
 def _send(run: Run, handling: Handling) -> Dispatch | None:
     """The calls that this message owns and has not sent yet. No other message sends them."""
-    mine = [call for call in run.open.values() if run.owner.get(call.call_id) == handling.owner and call.call_id not in handling.dispatched]
+    mine = [
+        call
+        for call in run.open.values()
+        if run.owner.get(call.call_id) == handling.owner and call.call_id not in handling.dispatched
+    ]
     return Dispatch(mine, frozenset(call.call_id for call in mine) - handling.announced) if mine else None
 
 

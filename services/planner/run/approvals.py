@@ -12,10 +12,15 @@ from services.planner.run.state import Run
 
 
 def refusals(run: Run, calls: Iterable[PlannedCall]) -> list[Observed]:
-    """Return a failed outcome for each call whose tool needs an approval. They go into the record that starts the calls."""
+    """Return a failed outcome for each call whose tool needs an approval.
+
+    They go into the record that starts the calls.
+    """
     needing = run.started.approvals if run.started else []
     return [
-        Observed(call_id=call.call_id, tool=call.tool, status="failed", failure=_fault(call.tool)) for call in calls if call.tool in needing
+        Observed(call_id=call.call_id, tool=call.tool, status="failed", failure=_fault(call.tool))
+        for call in calls
+        if call.tool in needing
     ]
 
 

@@ -1,7 +1,7 @@
 """What a run may spend, what it has spent, and what happens when a budget is exhausted. Pure.
 
-A budget is checked before each call, so one call at most can exceed it. A run with a grace period pauses and waits for a
-top-up; every other run ends with the results that it has.
+A budget is checked before each call, so one call at most can exceed it. A run with a grace period pauses and waits for
+a top-up; every other run ends with the results that it has.
 """
 
 from collections.abc import Mapping
@@ -46,7 +46,10 @@ def deadline(run: Run) -> str:
 
 
 def out_of(run: Run, budget: str, now: int, args: dict[str, Any] | None = None) -> Event:
-    """Return the event of an exhausted budget: the run pauses, or it ends. `args`: those of an unfinished final response."""
+    """Return the event of an exhausted budget: the run pauses, or it ends.
+
+    `args`: those of an unfinished final response.
+    """
     if run.limits.grace_s > 0:
         return Paused(budget=budget, until=now + int(run.limits.grace_s * 1000))
     return terminal.budget_exhausted(run, budget, args)

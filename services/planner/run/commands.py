@@ -73,7 +73,9 @@ class Handling:
         """Update the state after this handling appended events."""
         for event in written:
             if event.type == "asked":
-                self.answer_to_restate = self.decision if isinstance(self.decision, Final) and self.decision.restate else None
+                self.answer_to_restate = (
+                    self.decision if isinstance(self.decision, Final) and self.decision.restate else None
+                )
                 self.asked, self.decision, self.critique = True, None, None
             elif event.type == "step" and event.status == "started":
                 self.asked, self.decision = False, None

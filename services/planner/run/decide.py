@@ -7,7 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 from contracts.actions import FINAL_RESPONSE
-from contracts.events import Asked, AskedCause, Compacted, ModelFailed, Observed, PlannedCall, Repaired, Step, StepStatus
+from contracts.events import (
+    Asked,
+    AskedCause,
+    Compacted,
+    ModelFailed,
+    Observed,
+    PlannedCall,
+    Repaired,
+    Step,
+    StepStatus,
+)
 from services.planner.run import budgets, terminal
 from services.planner.run.approvals import refusals
 from services.planner.run.commands import Handling, Rules
@@ -87,7 +97,9 @@ def next_asked(run: Run, handling: Handling, turn: int, attempt: int, cause: Ask
     failures = run.failures + (cause == "provider") if turn == run.turn else 0
     names = models_of(run)
     model = "" if awaits_triage(run, turn) else names[min(failures // TRIES_PER_MODEL, len(names) - 1)]
-    return Asked(turn=turn, attempt=attempt, by=handling.owner, holder=handling.attempt_token, model=model or None, cause=cause)
+    return Asked(
+        turn=turn, attempt=attempt, by=handling.owner, holder=handling.attempt_token, model=model or None, cause=cause
+    )
 
 
 def awaits_triage(run: Run, turn: int) -> bool:
@@ -123,7 +135,13 @@ def after(run: Run, *, decision: Decision | None = None, observed: Observed | No
 
 
 def _ask_again(
-    run: Run, handling: Handling, asked: Asked, decision: Decision, cause: AskedCause, *facts: Event, args: dict[str, Any] | None = None
+    run: Run,
+    handling: Handling,
+    asked: Asked,
+    decision: Decision,
+    cause: AskedCause,
+    *facts: Event,
+    args: dict[str, Any] | None = None,
 ) -> list[Event]:
     """Return `facts` and a further `asked` for this turn, where the budgets allow it.
 
@@ -160,7 +178,10 @@ def _step_of_calls(run: Run, handling: Handling, asked: Asked, decision: Calls) 
     if budget is not None:
         skipped = _step(asked, decision, decision.node, "skipped", latency_ms=_latency_ms(run, handling))
         return [skipped, budgets.out_of(after(run, decision=decision), budget, handling.now)]
-    calls = [PlannedCall(call_id=f"{asked.turn}-{n}", tool=tool, args=args) for n, (tool, args) in enumerate(decision.calls, 1)]
+    calls = [
+        PlannedCall(call_id=f"{asked.turn}-{n}", tool=tool, args=args)
+        for n, (tool, args) in enumerate(decision.calls, 1)
+    ]
     started = _step(asked, decision, decision.node, "started", calls=calls, join=decision.join, note=decision.note)
     return [started, *refusals(run, calls)]
 
@@ -179,8 +200,14 @@ def _revise(run: Run, handling: Handling, asked: Asked, decision: Final, critiqu
     reason = f"the answer was judged {critique.score:g} of 1: {critique.feedback}"[:MAX_REPAIR_CHARACTERS]
     reply = str(decision.args.get("answer", ""))[:MAX_REPAIR_CHARACTERS]
     # Stored with its score, in case that no better answer follows.
-    args = {**decision.args, "confidence": critique.score, "extra": terminal.answered(run, decision.args, critique.score).extra}
-    repaired = Repaired(turn=asked.turn, attempt=asked.attempt, reason=reason, kind="revision", reply=reply, args=args, usage=usage)
+    args = {
+        **decision.args,
+        "confidence": critique.score,
+        "extra": terminal.answered(run, decision.args, critique.score).extra,
+    }
+    repaired = Repaired(
+        turn=asked.turn, attempt=asked.attempt, reason=reason, kind="revision", reply=reply, args=args, usage=usage
+    )
     return [repaired, next_asked(run, handling, asked.turn, asked.attempt + 1, "repair")]
 
 
@@ -192,7 +219,13 @@ def _step_of_answer(run: Run, handling: Handling, asked: Asked, decision: Final)
     started = _step(asked, decision, FINAL_RESPONSE, "started")
     done = terminal.answered(after(run, decision=decision), decision.args, score)
     status: StepStatus = "failed" if done.reason == "no_path" else "succeeded"
-    ended = Step(step=asked.turn, node=FINAL_RESPONSE, status=status, latency_ms=_latency_ms(run, handling), attempt=asked.attempt)
+    ended = Step(
+        step=asked.turn,
+        node=FINAL_RESPONSE,
+        status=status,
+        latency_ms=_latency_ms(run, handling),
+        attempt=asked.attempt,
+    )
     return [started, ended, done]
 
 
@@ -208,7 +241,9 @@ def _may_repair(run: Run, decision: Invalid, now: int, rules: Rules) -> bool:
 def _repair(run: Run, handling: Handling, asked: Asked, decision: Invalid, rules: Rules) -> list[Event]:
     if run.repairs < rules.max_repairs:
         reply = decision.reply[:MAX_REPAIR_CHARACTERS]
-        repaired = Repaired(turn=asked.turn, attempt=asked.attempt, reason=decision.complaint, reply=reply, usage=decision.usage)
+        repaired = Repaired(
+            turn=asked.turn, attempt=asked.attempt, reason=decision.complaint, reply=reply, usage=decision.usage
+        )
         return _ask_again(run, handling, asked, decision, "repair", repaired)
     invalid = _step(asked, decision, decision.node, "invalid", latency_ms=_latency_ms(run, handling))
     return [invalid, terminal.no_path(after(run, decision=decision), decision.complaint)]
@@ -228,7 +263,10 @@ def _fail(run: Run, handling: Handling, asked: Asked, decision: Failed, rules: R
         return _ask_again(run, handling, asked, decision, "compacted", compacted)
     if not _may_fail(run, decision, rules):
         return [terminal.failed(after(run, decision=decision), decision.fault)]
-    model, later = asked.model or run.model, next_asked(run, handling, asked.turn, asked.attempt + 1, "provider").model or ""
+    model, later = (
+        asked.model or run.model,
+        next_asked(run, handling, asked.turn, asked.attempt + 1, "provider").model or "",
+    )
     failed = ModelFailed(
         turn=asked.turn,
         attempt=asked.attempt,
@@ -244,5 +282,7 @@ def _fail(run: Run, handling: Handling, asked: Asked, decision: Failed, rules: R
 
 def _ask_for_the_text(run: Run, handling: Handling, asked: Asked, decision: Final) -> list[Event]:
     reason = "the final response held no answer; its text is asked for alone"
-    repaired = Repaired(turn=asked.turn, attempt=asked.attempt, reason=reason, kind="answer", args=decision.args, usage=decision.usage)
+    repaired = Repaired(
+        turn=asked.turn, attempt=asked.attempt, reason=reason, kind="answer", args=decision.args, usage=decision.usage
+    )
     return _ask_again(run, handling, asked, decision, "repair", repaired, args=decision.args)

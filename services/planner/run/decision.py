@@ -46,7 +46,10 @@ class Final(Decision):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invalid(Decision):
-    """The reply is not an action, or not a valid one. The model is called again and receives `complaint`, the reason."""
+    """The reply is not an action, or not a valid one.
+
+    The model is called again and receives `complaint`, the reason.
+    """
 
     complaint: str
     reply: str

@@ -43,7 +43,10 @@ class PlanComplaint:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A finished step of a plan. `artifacts`: path in the observation -> value or reference. `failure`: the reason, if it failed."""
+    """A finished step of a plan.
+
+    `artifacts`: path in the observation -> value or reference. `failure`: the reason, if it failed.
+    """
 
     node: str
     args: Mapping[str, Any]
@@ -54,7 +57,11 @@ class Branch:
     @property
     def output(self) -> Any:
         """The complete result, with artifacts in place, large ones as references; one reference if all of it was offloaded."""
-        return self.artifacts[WHOLE_OUTPUT] if WHOLE_OUTPUT in self.artifacts else restore(self.observation, self.artifacts)
+        return (
+            self.artifacts[WHOLE_OUTPUT]
+            if WHOLE_OUTPUT in self.artifacts
+            else restore(self.observation, self.artifacts)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +108,10 @@ def results_of(branches: Sequence[Branch]) -> list[Any]:
 
 
 def check_plan(plan_args: Mapping[str, Any], specs: Specs) -> list[PlanComplaint]:
-    """Return what keeps a plan from running; an empty list when every step may run. `specs`: the run's tools by name."""
+    """Return what keeps a plan from running; an empty list when every step may run.
+
+    `specs`: the run's tools by name.
+    """
     steps = plan_args.get("steps")
     if not isinstance(steps, list) or not steps:
         return [PlanComplaint("empty_plan", "the plan has no steps, so nothing ran")]
@@ -118,11 +128,18 @@ def read_join(plan_args: Mapping[str, Any]) -> Join | JoinInvalid | None:
     if not isinstance(raw, Mapping) or node is None or (isinstance(node, str) and not node.strip()):
         return None
     args, inject = raw.get("args"), _unwrapped(raw.get("inject"))
-    for name, value, kind, expected in (("node", node, str, "a tool's name"), ("args", args or {}, Mapping, "an object")):
+    for name, value, kind, expected in (
+        ("node", node, str, "a tool's name"),
+        ("args", args or {}, Mapping, "an object"),
+    ):
         if not isinstance(value, kind):
             return _invalid("invalid_join", f"`join.{name}` must be {expected}")
-    if inject is not None and not (isinstance(inject, Mapping) and all(isinstance(source, str) for source in inject.values())):
-        return _invalid("invalid_join", f"`join.inject` must be an object that maps argument names to sources ({_listed(SOURCES)})")
+    if inject is not None and not (
+        isinstance(inject, Mapping) and all(isinstance(source, str) for source in inject.values())
+    ):
+        return _invalid(
+            "invalid_join", f"`join.inject` must be an object that maps argument names to sources ({_listed(SOURCES)})"
+        )
     try:
         return Join(node=node.strip(), args=dict(args or {}), inject=inject)
     except ValidationError:
@@ -135,7 +152,10 @@ def check_join(join: Join, specs: Specs) -> JoinInvalid | None:
         return _invalid("unknown_node", f"there is no tool {_name(join.node)}; the tools are {_listed(specs)}")
     for target, source in (join.inject or {}).items():
         if source.strip() not in SOURCES:
-            return _invalid("unknown_source", f"{_name(source)} for {_name(target)} is no source; the sources are {_listed(SOURCES)}")
+            return _invalid(
+                "unknown_source",
+                f"{_name(source)} for {_name(target)} is no source; the sources are {_listed(SOURCES)}",
+            )
     return None
 
 
@@ -156,7 +176,9 @@ def resolve_join(plan_args: Mapping[str, Any], branches: Sequence[Branch], specs
         return JoinSkipped(f"The join did not run (branch_failures): {len(failed)} of {len(branches)} branches failed.")
     args = {**join.args, **{target: SOURCES[source](branches) for target, source in sources.items()}}
     if (size := wire_size(args)) > MAX_ARGUMENT_BYTES:
-        return _invalid("invalid_args", f"its arguments would weigh {size} bytes, and at most {MAX_ARGUMENT_BYTES} can be sent")
+        return _invalid(
+            "invalid_args", f"its arguments would weigh {size} bytes, and at most {MAX_ARGUMENT_BYTES} can be sent"
+        )
     if not holds_reference(args):
         faults = _faults(args, schema)
         if faults:
@@ -176,7 +198,11 @@ def _check_step(index: int, step: Mapping[str, Any], specs: Specs) -> PlanCompla
         known = f"unknown tool {_name(node)}; the tools are {_listed(specs)}"
         return PlanComplaint("unknown_node", f"step {index + 1}: {known}", index)
     faults = _faults({} if args is None else args, specs[node].input_schema, masked=False)
-    return PlanComplaint("invalid_args", f"step {index + 1} ({_name(node)}): {'; '.join(faults)}", index) if faults else None
+    return (
+        PlanComplaint("invalid_args", f"step {index + 1} ({_name(node)}): {'; '.join(faults)}", index)
+        if faults
+        else None
+    )
 
 
 def _wanted(join: Join, schema: Mapping[str, Any]) -> dict[str, str]:

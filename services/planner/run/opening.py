@@ -33,7 +33,9 @@ class Defaults:
     """Further models that requests may name."""
 
 
-def open_run(request: RunRequested, agents: Mapping[str, Agent], live: Mapping[str, ToolSpec], defaults: Defaults) -> RunStarted:
+def open_run(
+    request: RunRequested, agents: Mapping[str, Agent], live: Mapping[str, ToolSpec], defaults: Defaults
+) -> RunStarted:
     """Resolve a request against this deployment. Raises CannotOpen, which names the fault and the valid values."""
     agent = agents.get(request.agent)
     if agent is None:

@@ -26,7 +26,10 @@ def settle(run: Run, handling: Handling, observed: Observed, rules: Rules) -> li
     step = run.step
     waiting = waiting_calls(run)
     if waiting and step is not None:
-        return [observed, _too_late(run, handling, observed) or Called(step=step.step, by=handling.owner, calls=waiting[:1])]
+        return [
+            observed,
+            _too_late(run, handling, observed) or Called(step=step.step, by=handling.owner, calls=waiting[:1]),
+        ]
     if len(run.open) > 1 or step is None:
         return [observed]
     return [observed, *conclude(run, handling, step, rules, observed)]
@@ -53,7 +56,11 @@ def conclude(run: Run, handling: Handling, step: Step, rules: Rules, last: Obser
     join = _join(run, handling, step, outcomes)
     if isinstance(join, PlannedCall):
         late = _too_late(run, handling, last)
-        return [late] if late else [Called(step=step.step, by=handling.owner, calls=[join], join=True), *refusals(run, [join])]
+        return (
+            [late]
+            if late
+            else [Called(step=step.step, by=handling.owner, calls=[join], join=True), *refusals(run, [join])]
+        )
     status: StepStatus = "succeeded" if all(o.status == "succeeded" for o in outcomes.values()) else "failed"
     latency_ms = max(0, handling.now - run.step_at)
     ended = Step(step=step.step, node=step.node, status=status, latency_ms=latency_ms, note=join)

@@ -1,6 +1,7 @@
 """The FinalPayload of a run, however it ended (docs/planner.md#how-every-run-ends).
 
-Rule 1: no output of a model prevents a payload: each field is checked alone, and an invalid one is dropped with a warning.
+Rule 1: no output of a model prevents a payload: each field is checked alone, and an invalid one is dropped with a
+warning.
 Rule 2: artifacts come from tools, never from the model. Sources come from tools first, then from the model.
 Rule 3: a fallback extracts text. It never copies data.
 Rule 4: warnings name fields and expectations, never values.
@@ -46,11 +47,14 @@ def assemble(
     warnings: Sequence[str] = (),
     reflection_score: float | None = None,
 ) -> FinalPayload:
-    """Build the payload of a run from the arguments of its `final_response` (empty for a forced end). Never raises, whatever they hold.
+    """Build the payload of a run from the arguments of its `final_response` (empty for a forced end).
+
+    Never raises, whatever they hold.
 
     Args:
         args: as the model gave them: an object, or any other JSON, which then is the answer.
-        last_observation: the redacted result of the last call that succeeded; read only when the arguments hold no answer.
+        last_observation: the redacted result of the last call that succeeded; read only when the arguments hold no
+            answer.
         artifacts: tool -> dotted path -> JSON value or reference, of the whole run.
         sources: collected from tools, in the order of their calls.
         reason: why the run ended; it decides the route of a stopped or failed run.
@@ -65,7 +69,9 @@ def assemble(
     own_sources = fields.take_items("sources", _source, "an object with a title")
     route = fields.take("route", _name, "a string")
     payload_fields = {
-        "suggested_actions": fields.take_items("suggested_actions", _suggested_action, "an object with an action_id and a label"),
+        "suggested_actions": fields.take_items(
+            "suggested_actions", _suggested_action, "an object with an action_id and a label"
+        ),
         "requires_followup": fields.take("requires_followup", _flag, "true or false") or False,
         "language": fields.take("language", _language, "a two-letter code"),
     }
@@ -97,8 +103,14 @@ def add_artifacts(artifacts: dict[str, dict[str, Any]], tool: str, found: Mappin
 
 def _heavy(artifacts: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return a warning for each artifact above 1 MB; only references are that large."""
-    refs = {f"{path} of {tool}": as_reference(value) for tool, found in artifacts.items() for path, value in found.items()}
-    return [f"artifact {name} has {ref.size:,} bytes" for name, ref in refs.items() if ref and ref.size > ARTIFACT_WARNING_BYTES]
+    refs = {
+        f"{path} of {tool}": as_reference(value) for tool, found in artifacts.items() for path, value in found.items()
+    }
+    return [
+        f"artifact {name} has {ref.size:,} bytes"
+        for name, ref in refs.items()
+        if ref and ref.size > ARTIFACT_WARNING_BYTES
+    ]
 
 
 def _answer(args: Mapping[str, Any]) -> tuple[str | None, frozenset[str]]:
@@ -112,7 +124,9 @@ def _answer(args: Mapping[str, Any]) -> tuple[str | None, frozenset[str]]:
     others = {key: value for key, value in args.items() if key not in _Fields.known | _NO_REMARKS | spent}
     text = known_text(others) or remark_in(others)
     if text:
-        spent |= _OTHER_ANSWERS | {key for key, value in others.items() if rendered(value) == text and not isinstance(value, Mapping)}
+        spent |= _OTHER_ANSWERS | {
+            key for key, value in others.items() if rendered(value) == text and not isinstance(value, Mapping)
+        }
     return text, spent
 
 
@@ -161,7 +175,10 @@ class _Fields:
     def named_complaints(self) -> list[str]:
         """Return a warning for each dropped field, up to a limit."""
         more = len(self.complaints) - MAX_COMPLAINTS
-        return [*self.complaints[:MAX_COMPLAINTS], *([f"{more} more parts of the answer were dropped"] if more > 0 else [])]
+        return [
+            *self.complaints[:MAX_COMPLAINTS],
+            *([f"{more} more parts of the answer were dropped"] if more > 0 else []),
+        ]
 
     def _read(self, field: str, value: Any, read: Callable[[Any], Any], expected: str) -> Any:
         found = read(value)

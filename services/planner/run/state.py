@@ -7,9 +7,9 @@ A message owns work, and it is identified by its stream sequence:
 - not by a message id: a sender's retry after the deduplication window stores one id twice, and two messages with one id
   would supersede each other without end.
 
-- `asked {by, holder}`: message `by` owns this model call; `holder` is the attempt token of the handling that streams it.
-  A second handling of the same message proves that the first one has died or lost its connection: it calls the model
-  again, under attempt + 1. Every other message appends its own fact, leaves the call alone and acknowledges. A
+- `asked {by, holder}`: message `by` owns this model call; `holder` is the attempt token of the handling that streams
+  it. A second handling of the same message proves that the first one has died or lost its connection: it calls the
+  model again, under attempt + 1. Every other message appends its own fact, leaves the call alone and acknowledges. A
   superseded handling stops without ack, nak or heartbeat.
 - `step {by, calls}`, `called {by, calls}`: message `by` owns the dispatch of these calls. A further handling of `by`
   sends the calls that are still open.
@@ -234,7 +234,12 @@ def _conclude(run: Run, step: Step) -> None:
         run.usage = spent(run.usage, step.usage)
     elif run.observed and run.step is not None:
         notes = [step.note] if step.note else []
-        _say(run, *conversation.observation_messages(run.step, list(run.observed.values()), notes=notes, transport=_transport(run)))
+        _say(
+            run,
+            *conversation.observation_messages(
+                run.step, list(run.observed.values()), notes=notes, transport=_transport(run)
+            ),
+        )
         _show_images(run)
 
 

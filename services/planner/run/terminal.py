@@ -23,7 +23,9 @@ OTHER_EVENTS_BYTES = 100_000
 TOO_LARGE = "larger than a record may be"
 
 
-def _payload(run: Run, reason: Reason, args: dict[str, Any], warnings: tuple[str, ...] = (), score: float | None = None) -> FinalPayload:
+def _payload(
+    run: Run, reason: Reason, args: dict[str, Any], warnings: tuple[str, ...] = (), score: float | None = None
+) -> FinalPayload:
     artifacts, superseded = run.collected.artifacts()
     found = payload.assemble(
         args,
@@ -50,7 +52,9 @@ def _unchecked(run: Run) -> tuple[str, ...]:
     """Return a warning where a budget could not be checked."""
     if run.limits.max_cost_usd is None or run.usage.cost_usd is not None or not run.usage.model_calls:
         return ()
-    return (f"max_cost_usd of {run.limits.max_cost_usd:g} could not be checked: a model of this run has no known price",)
+    return (
+        f"max_cost_usd of {run.limits.max_cost_usd:g} could not be checked: a model of this run has no known price",
+    )
 
 
 def _cut(answer: str, limit: int = MAX_ANSWER_BYTES) -> str:
@@ -70,7 +74,9 @@ def answered(run: Run, args: dict[str, Any], score: float | None = None) -> Done
     done = _done(run, "answer_complete", args, (), score)
     if done.raw_answer != payload.NO_ANSWER:
         return done
-    return done.model_copy(update={"reason": "no_path", "warnings": [*done.warnings, "the model's final response held no answer"]})
+    return done.model_copy(
+        update={"reason": "no_path", "warnings": [*done.warnings, "the model's final response held no answer"]}
+    )
 
 
 def budget_exhausted(run: Run, budget: str, args: dict[str, Any] | None = None) -> Done:
@@ -87,7 +93,9 @@ def no_path(run: Run, complaint: str) -> Done:
     return _done(run, "no_path", {}, (f"the model's replies were no usable actions: {complaint}",))
 
 
-def _done(run: Run, reason: Reason, args: dict[str, Any], warnings: tuple[str, ...], score: float | None = None) -> Done:
+def _done(
+    run: Run, reason: Reason, args: dict[str, Any], warnings: tuple[str, ...], score: float | None = None
+) -> Done:
     payload = _payload(run, reason, args, warnings, score)
     return Done(**{name: getattr(payload, name) for name in FinalPayload.model_fields}, reason=reason, usage=run.usage)
 
@@ -95,7 +103,9 @@ def _done(run: Run, reason: Reason, args: dict[str, Any], warnings: tuple[str, .
 def shown(run: Run, events: list[Event]) -> list[Event]:
     """Insert the text of a forced end as a chunk of the same record, under a turn newer than all streamed ones."""
     end = events[-1] if events else None
-    was_shown = any(isinstance(event, Step) and event.node == FINAL_RESPONSE and event.status == "started" for event in events)
+    was_shown = any(
+        isinstance(event, Step) and event.node == FINAL_RESPONSE and event.status == "started" for event in events
+    )
     if not isinstance(end, Done) or was_shown:
         return events
     end = end.model_copy(update=_with_answer_cut(end, MAX_SHOWN_ANSWER_BYTES))
@@ -141,7 +151,9 @@ def fitting(record: Record) -> tuple[Record, bytes]:
 def _fitting(event: Event, room: int) -> Event:
     if isinstance(event, Observed):
         fault = Fault(code="result_too_large", reason=f"the result is {TOO_LARGE}")
-        return event.model_copy(update={"status": "failed", "observation": None, "failure": fault, "artifacts": {}, "sources": []})
+        return event.model_copy(
+            update={"status": "failed", "observation": None, "failure": fault, "artifacts": {}, "sources": []}
+        )
     if isinstance(event, Done):
         return event.model_copy(update=_smaller(event, room))
     if isinstance(event, Error | Cancelled):
@@ -156,7 +168,13 @@ def _fitting(event: Event, room: int) -> Event:
 def _smaller(payload: FinalPayload, room: int) -> dict[str, Any]:
     """Leave out what may be large, the artifacts first, until `room` bytes hold the rest."""
     smaller: dict[str, Any] = {}
-    for name, nothing in (("artifacts", {}), ("extra", {}), ("sources", []), ("suggested_actions", []), ("warnings", [])):
+    for name, nothing in (
+        ("artifacts", {}),
+        ("extra", {}),
+        ("sources", []),
+        ("suggested_actions", []),
+        ("warnings", []),
+    ):
         if not getattr(payload, name):
             continue
         smaller[name] = nothing

@@ -46,7 +46,10 @@ class Critique:
 def triage_messages(query: str, models: Sequence[str]) -> list[dict[str, Any]]:
     """Return the messages that ask for the effort, and for one of several models."""
     choice = f', "model": one of {as_data(list(models))}' if len(models) > 1 else ""
-    return [_says("system", _TRIAGE % choice), _says("user", f"<question>\n{as_data(query[:MAX_PART_CHARACTERS])}\n</question>")]
+    return [
+        _says("system", _TRIAGE % choice),
+        _says("user", f"<question>\n{as_data(query[:MAX_PART_CHARACTERS])}\n</question>"),
+    ]
 
 
 def read_triage(text: str, models: Sequence[str], usage: Usage) -> Triage:

@@ -187,14 +187,18 @@ class ArtifactClient:
         length: int | None = None,
     ) -> Download:
         """Start to read an artifact, or `length` bytes from `offset`. A small one is complete on return."""
-        asked = _lookup(GetArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, run_id=run, offset=offset)
+        asked = _lookup(
+            GetArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, run_id=run, offset=offset
+        )
         asked = asked.model_copy(update={"direct": length is None or length >= MIN_DIRECT_BYTES})
         ref, found = await self._range(asked, offset, CHUNK_BYTES if length is None else min(length, CHUNK_BYTES))
         left = max(0, ref.size - offset)
         length = left if length is None else min(length, left)
         return Download(ref, offset, length, await self._first(asked, ref, found, length), self._sources(asked))
 
-    async def _first(self, asked: GetArtifact, ref: ArtifactRef, found: bytes | PresignedUrl, length: int) -> FirstBytes:
+    async def _first(
+        self, asked: GetArtifact, ref: ArtifactRef, found: bytes | PresignedUrl, length: int
+    ) -> FirstBytes:
         """Return the first bytes: those that the store sent, or those behind the URL that it sent."""
         if isinstance(found, bytes):
             return FirstBytes(found)
@@ -224,14 +228,18 @@ class ArtifactClient:
 
         return Sources(fetch, locate, s3_reads_of(self._bus))
 
-    async def read(self, tenant: str, artifact_id: str, *, limit: int, session: str | None = None) -> tuple[ArtifactRef, bytes]:
+    async def read(
+        self, tenant: str, artifact_id: str, *, limit: int, session: str | None = None
+    ) -> tuple[ArtifactRef, bytes]:
         """Return a complete artifact. Raises ArtifactTooLarge above `limit` bytes."""
         download = await self.get(tenant, artifact_id, session=session)
         return download.ref, await download.read(limit)
 
     async def _range(self, asked: GetArtifact, offset: int, length: int) -> tuple[ArtifactRef, bytes | PresignedUrl]:
         direct = asked.direct and s3_reads_of(self._bus).is_usable
-        body = asked.model_copy(update={"offset": offset, "length": length, "direct": direct}).model_dump_json().encode()
+        body = (
+            asked.model_copy(update={"offset": offset, "length": length, "direct": direct}).model_dump_json().encode()
+        )
 
         async def once() -> tuple[ArtifactRef, bytes | PresignedUrl]:
             answer = await self._request(subjects.ARTIFACT_GET, body)
@@ -244,7 +252,9 @@ class ArtifactClient:
 
         return await self._until_answered(once)
 
-    async def head(self, tenant: str, artifact_id: str, *, session: str | None = None, run: str | None = None) -> StoredArtifact:
+    async def head(
+        self, tenant: str, artifact_id: str, *, session: str | None = None, run: str | None = None
+    ) -> StoredArtifact:
         """Return the metadata of an artifact."""
         asked = _lookup(HeadArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, run_id=run)
         return await self._answered(subjects.ARTIFACT_HEAD, asked, StoredArtifact)
@@ -260,17 +270,25 @@ class ArtifactClient:
         cursor: int = 0,
     ) -> ArtifactPage:
         """Return a page of a session's or run's artifacts, the oldest first; faster with both given."""
-        asked = ListArtifacts(tenant=tenant, session_id=session, run_id=run, namespace=namespace, limit=limit, cursor=cursor)
+        asked = ListArtifacts(
+            tenant=tenant, session_id=session, run_id=run, namespace=namespace, limit=limit, cursor=cursor
+        )
         return await self._answered(subjects.ARTIFACT_LIST, asked, ArtifactPage)
 
-    async def delete(self, tenant: str, artifact_id: str, *, session: str | None = None, run: str | None = None) -> None:
+    async def delete(
+        self, tenant: str, artifact_id: str, *, session: str | None = None, run: str | None = None
+    ) -> None:
         """Delete an artifact. Repeating a finished deletion raises ArtifactNotFound."""
         asked = _lookup(DeleteArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, run_id=run)
         await self._until_answered(lambda: self._request(subjects.ARTIFACT_DELETE, asked.model_dump_json().encode()))
 
-    async def presign(self, tenant: str, artifact_id: str, *, expires_s: int = 300, session: str | None = None) -> PresignedUrl:
+    async def presign(
+        self, tenant: str, artifact_id: str, *, expires_s: int = 300, session: str | None = None
+    ) -> PresignedUrl:
         """Return a URL of the S3 server, for callers that can reach that server."""
-        asked = _lookup(PresignArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, expires_s=expires_s)
+        asked = _lookup(
+            PresignArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, expires_s=expires_s
+        )
         return await self._answered(subjects.ARTIFACT_PRESIGN, asked, PresignedUrl)
 
     async def assemble(

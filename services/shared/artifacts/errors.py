@@ -49,7 +49,8 @@ class StorageUnavailable(ArtifactFailed):
 
 
 _BY_CODE: dict[str, type[ArtifactFailed]] = {
-    kind.code: kind for kind in (ArtifactFailed, ArtifactNotFound, ArtifactTooLarge, ArtifactInvalid, StorageUnavailable)
+    kind.code: kind
+    for kind in (ArtifactFailed, ArtifactNotFound, ArtifactTooLarge, ArtifactInvalid, StorageUnavailable)
 }
 
 

@@ -117,8 +117,12 @@ class S3Reads:
 
         Raises ReadFailed unless exactly these will follow.
         """
-        headers = {"Accept-Encoding": "identity"} | ({} if whole else {"Range": f"bytes={offset}-{offset + length - 1}"})
-        request = partial(self._pool.request, "GET", url, headers=headers, preload_content=False, decode_content=False, redirect=False)
+        headers = {"Accept-Encoding": "identity"} | (
+            {} if whole else {"Range": f"bytes={offset}-{offset + length - 1}"}
+        )
+        request = partial(
+            self._pool.request, "GET", url, headers=headers, preload_content=False, decode_content=False, redirect=False
+        )
         try:
             answer: BaseHTTPResponse = request()
         except ProtocolError:  # The server has just closed an idle connection.
@@ -126,12 +130,19 @@ class S3Reads:
         sent_range = answer.headers.get("Content-Range")
         is_other = sent_range is not None and not sent_range.startswith(f"bytes {offset}-{offset + length - 1}/")
         # Of a range, rclone says 200 and the range's length.
-        if answer.status not in {_OK, _PARTIAL} or answer.length_remaining != length or "Content-Encoding" in answer.headers or is_other:
+        if (
+            answer.status not in {_OK, _PARTIAL}
+            or answer.length_remaining != length
+            or "Content-Encoding" in answer.headers
+            or is_other
+        ):
             answer.close()
             raise ReadFailed("unexpected answer")
         return answer
 
-    async def _in_thread(self, work: Callable[[], T], limit_s: float, undo: Callable[[T], object] = lambda _: None) -> T:
+    async def _in_thread(
+        self, work: Callable[[], T], limit_s: float, undo: Callable[[T], object] = lambda _: None
+    ) -> T:
         """Run a blocking call in a thread. A result that comes too late is passed to `undo`."""
         job = asyncio.get_running_loop().run_in_executor(self._threads, work)
         try:
@@ -141,7 +152,9 @@ class S3Reads:
             raise ReadFailed("no answer in time") from None
         finally:
             if not job.done():
-                job.add_done_callback(lambda late: undo(late.result()) if not late.cancelled() and late.exception() is None else None)
+                job.add_done_callback(
+                    lambda late: undo(late.result()) if not late.cancelled() and late.exception() is None else None
+                )
 
 
 async def _reply_of(job: "asyncio.Future[T]") -> T:

@@ -15,7 +15,14 @@ from services.shared.redaction.limits import (
 )
 from services.shared.redaction.nodes import Annotations, Schema, read_annotations
 from services.shared.redaction.paths import Path, dotted
-from services.shared.redaction.placeholders import is_placeholder, json_type, placeholder, placeholder_of, stored_size, wire_size
+from services.shared.redaction.placeholders import (
+    is_placeholder,
+    json_type,
+    placeholder,
+    placeholder_of,
+    stored_size,
+    wire_size,
+)
 from services.shared.redaction.plain import plain, well_formed
 from services.shared.redaction.references import as_reference, holds_reference, shortened
 from services.shared.redaction.separation import SeparatedResult, Streams, collect, redact, restore, separate

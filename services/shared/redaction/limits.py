@@ -7,7 +7,8 @@ from contracts.limits import MAX_EVENT_INLINE_BYTES, MAX_INLINE_BYTES
 from services.shared.redaction.placeholders import wire_size
 
 PREVIEW_CHARACTERS = 1_000
-"""Characters of the beginning and of the end of a too large observation that the model reads; a setting may change it."""
+"""Characters of the beginning and of the end of a too large observation that the model reads; a setting may change
+it."""
 
 
 def heavy_paths(artifacts: Mapping[str, Any]) -> frozenset[str]:

@@ -138,7 +138,9 @@ class _Reader:
         node.stream = bool(schema.get("stream", node.stream_id))
         node.source_field = _text(schema.get("source_field"))
         node.produces_sources = bool(schema.get("produces_sources"))
-        node.binary = _text(schema.get("format")) in _BINARY_FORMATS or _text(schema.get("contentEncoding")) in _BINARY_FORMATS
+        node.binary = (
+            _text(schema.get("format")) in _BINARY_FORMATS or _text(schema.get("contentEncoding")) in _BINARY_FORMATS
+        )
         # Streamed values are for people, and models do not read bytes.
         node.artifact = bool(schema.get("artifact") or schema.get("stream")) or node.binary
 
@@ -155,7 +157,10 @@ class _Reader:
 
     def _read_object(self, node: Node, schema: Mapping[str, Any]) -> None:
         node.properties = {key: self.node(part) for key, part in _mapping(schema.get("properties")).items()}
-        node.patterns = [(self._matcher(pattern), self.node(part)) for pattern, part in _mapping(schema.get("patternProperties")).items()]
+        node.patterns = [
+            (self._matcher(pattern), self.node(part))
+            for pattern, part in _mapping(schema.get("patternProperties")).items()
+        ]
         node.additional = self._optional(schema, "additionalProperties")
         node.unevaluated = self._optional(schema, "unevaluatedProperties")
         for keyword in ("dependentSchemas", "dependencies"):
@@ -181,9 +186,15 @@ class _Reader:
                 node.unknown = node.unknown or found is None
                 if found is not None:
                     node.everything.append(self.node(found))
-        node.unions = [[self.node(part) for part in union] for keyword in ("anyOf", "oneOf") if (union := _list(schema.get(keyword)))]
+        node.unions = [
+            [self.node(part) for part in union]
+            for keyword in ("anyOf", "oneOf")
+            if (union := _list(schema.get(keyword)))
+        ]
         if "if" in schema:
-            node.conditions.append((self.node(schema["if"]), self._optional(schema, "then"), self._optional(schema, "else")))
+            node.conditions.append(
+                (self.node(schema["if"]), self._optional(schema, "then"), self._optional(schema, "else"))
+            )
 
     def _optional(self, schema: Mapping[str, Any], keyword: str) -> Node | None:
         return self.node(schema[keyword]) if isinstance(schema.get(keyword), Mapping | bool) else None
@@ -210,7 +221,12 @@ class _Reader:
         if self._anchors is None:
             self._anchors = {}
             root = self._root if isinstance(self._root, Mapping) else {}
-            parts = [part for keyword in _DEFINITIONS for part in _mapping(root.get(keyword)).values() if isinstance(part, Mapping)]
+            parts = [
+                part
+                for keyword in _DEFINITIONS
+                for part in _mapping(root.get(keyword)).values()
+                if isinstance(part, Mapping)
+            ]
             for part in parts:
                 for anchor in (part.get("$anchor"), part.get("$dynamicAnchor")):
                     if isinstance(anchor, str):

@@ -41,7 +41,9 @@ def separate(value: Any, schema: Schema | Annotations, *, streamed: Streams = No
     annotations = read_annotations(schema)
     names = _StreamNames(annotations, streamed)
     observation = _redacted(value, annotations, names)
-    return SeparatedResult(observation, collect(value, annotations), extract_sources(value, annotations), names.unclaimed(), names.claimed)
+    return SeparatedResult(
+        observation, collect(value, annotations), extract_sources(value, annotations), names.unclaimed(), names.claimed
+    )
 
 
 def redact(value: Any, schema: Schema | Annotations, *, streamed: Streams = None) -> Any:
@@ -114,9 +116,15 @@ class _Walk:
         if len(path) >= MAX_DEPTH:
             return self._visit(path, value, view.applying)
         if isinstance(value, Mapping):
-            changed = {key: self.step(item, self._views.of_key(view, value, key), (*path, str(key))) for key, item in value.items()}
+            changed = {
+                key: self.step(item, self._views.of_key(view, value, key), (*path, str(key)))
+                for key, item in value.items()
+            }
             return changed if any(changed[key] is not item for key, item in value.items()) else value
-        items = [self.step(item, self._views.of_index(view, value, index), (*path, index)) for index, item in enumerate(value)]
+        items = [
+            self.step(item, self._views.of_index(view, value, index), (*path, index))
+            for index, item in enumerate(value)
+        ]
         return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
 
 

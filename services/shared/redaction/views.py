@@ -115,13 +115,19 @@ class Views:
         if isinstance(value, Mapping):
             return all(self.fits(part, item, depth) for key, item in value.items() for part in _for_key(node, key))
         if isinstance(value, list | tuple):
-            return all(self.fits(part, item, depth) for index, item in enumerate(value) for part in _for_index(node, index, loose=False))
+            return all(
+                self.fits(part, item, depth)
+                for index, item in enumerate(value)
+                for part in _for_index(node, index, loose=False)
+            )
         return True
 
     def _conditional(self, node: Node, value: Any) -> list[Node]:
         parts = [part for key, part in node.dependent.items() if isinstance(value, Mapping) and key in value]
         for condition, then, otherwise in node.conditions:
-            parts += [part for part in ((condition, then, otherwise) if self.fits(condition, value) else (otherwise,)) if part]
+            parts += [
+                part for part in ((condition, then, otherwise) if self.fits(condition, value) else (otherwise,)) if part
+            ]
         return parts
 
 

@@ -95,7 +95,14 @@ class Dispatcher:
         return self
 
     async def call_tool(
-        self, call: CallRequested, spec: ToolSpec, args: dict[str, Any], progress: CallProgress, check: StatusCheck, *, find_first: bool
+        self,
+        call: CallRequested,
+        spec: ToolSpec,
+        args: dict[str, Any],
+        progress: CallProgress,
+        check: StatusCheck,
+        *,
+        find_first: bool,
     ) -> ResultBody:
         """Return the tool's result as unparsed JSON; the caller closes it.
 
@@ -205,7 +212,9 @@ class Dispatch:
         if not self._spec.idempotent:
             await self._fail(OutcomeUnknown(self._call.tool))
         if self._attempts >= self._settings.max_attempts:
-            await self._fail(ToolUnavailable(f"{self._call.tool} stopped in the middle of this call {self._attempts} times"))
+            await self._fail(
+                ToolUnavailable(f"{self._call.tool} stopped in the middle of this call {self._attempts} times")
+            )
         logger.info("call_repeated", attempts=self._attempts)
         self._has_heartbeat, self._probed, self._may_be_unread = False, False, True
         self._check.expire()  # Another tool runner may have settled the call during the search.
@@ -246,7 +255,9 @@ class Dispatch:
         self._probed = True
         if time.monotonic() - self._last_event_at >= self._spec.timeout_s:
             unknown = "" if self._spec.idempotent else " Whether the call took effect is unknown."
-            await self._fail(ToolTimedOut(f"{self._call.tool} did not answer within {self._spec.timeout_s:g} s.{unknown}"))
+            await self._fail(
+                ToolTimedOut(f"{self._call.tool} did not answer within {self._spec.timeout_s:g} s.{unknown}")
+            )
 
     async def _find_instance(self, wait_s: float) -> Literal["held", "lost", "no_responders"]:
         """Ask all instances whether one holds the call: "held", "lost" (none does), or "no_responders" (none subscribes).

@@ -21,7 +21,8 @@ from services.messaging.connection import Bus
 logger = structlog.get_logger(__name__)
 
 Kind = ReplyKind | Literal["no_responders", "service_error", "flood", "reconnected", "run_ended"]
-"""What tools send; then events around a call: no responders, a micro library's error, too many bytes, a reconnect, the run's end."""
+"""What tools send; then events around a call: no responders, a micro library's error, too many bytes, a reconnect, the
+run's end."""
 
 _KINDS = frozenset(get_args(ReplyKind))
 _ERROR_HEADER = "Nats-Service-Error"

@@ -79,7 +79,9 @@ class ResultParts:
 
     def _check(self, size: int) -> None:
         if size > self._max_bytes:
-            raise ResultTooLarge(f"the result of {self._tool} is above {self._max_bytes} bytes; ask for less, or for a part of it")
+            raise ResultTooLarge(
+                f"the result of {self._tool} is above {self._max_bytes} bytes; ask for less, or for a part of it"
+            )
 
 
 def failure_of(event: CallEvent) -> ToolFailure:

@@ -57,14 +57,26 @@ class Stack:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     async def tell(
-        self, replies: list[Say], tools: Mapping[str, tuple[ToolSpec, Handler]], *, cancel_at_turn: int | None = None, **fields: Any
+        self,
+        replies: list[Say],
+        tools: Mapping[str, tuple[ToolSpec, Handler]],
+        *,
+        cancel_at_turn: int | None = None,
+        **fields: Any,
     ) -> Story:
-        """Let the model say these replies, one after another, and follow one run to its end. It may be cancelled in a turn."""
+        """Let the model say these replies, one after another, and follow one run to its end.
+
+        It may be cancelled in a turn.
+        """
         told = asyncio.run_coroutine_threadsafe(self._tell(replies, tools, cancel_at_turn, fields), self._loop)
         return await asyncio.wrap_future(told)
 
     async def _tell(
-        self, replies: list[Say], tools: Mapping[str, tuple[ToolSpec, Handler]], cancel_at_turn: int | None, fields: dict[str, Any]
+        self,
+        replies: list[Say],
+        tools: Mapping[str, tuple[ToolSpec, Handler]],
+        cancel_at_turn: int | None,
+        fields: dict[str, Any],
     ) -> Story:
         assert self._planning is not None
         query = f"vector {new_id()}"

@@ -25,7 +25,9 @@ def check(vector: dict[str, Any]) -> None:
     if "reasoning" in expected:
         assert_same(result.reasoning, expected["reasoning"], "the reasoning")
     if "alternates" in expected:
-        assert_same(*_alike([action.model_dump() for action in result.alternates], expected["alternates"]), "the alternates")
+        assert_same(
+            *_alike([action.model_dump() for action in result.alternates], expected["alternates"]), "the alternates"
+        )
 
 
 def _alike(actual: list[dict[str, Any]], expected: list[Any]) -> tuple[list[Any], list[Any]]:

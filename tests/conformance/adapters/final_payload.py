@@ -47,7 +47,11 @@ def compare(payload: FinalPayload, vector: dict[str, Any], reason: str) -> None:
     shown = payload.model_dump() | {"reason": reason}
     for field, expected in decoded(vector["expected"]).items():
         items = EMPTY.get(field, {})
-        whole = [items | item if isinstance(item, dict) else item for item in expected] if isinstance(expected, list) else expected
+        whole = (
+            [items | item if isinstance(item, dict) else item for item in expected]
+            if isinstance(expected, list)
+            else expected
+        )
         assert_matches(plain(shown[field]), plain(whole), field)
 
 
@@ -70,7 +74,11 @@ async def check_runtime(vector: dict[str, Any]) -> None:
     story = await stack().tell(replies, tools, limits=limits, agent=agent, cancel_at_turn=cancel)
     end = story.end
     assert (end.reason if end.type == "done" else end.type) == reason
-    compare(FinalPayload.model_validate(end.model_dump() if end.type == "done" else end.payload.model_dump()), vector, reason)
+    compare(
+        FinalPayload.model_validate(end.model_dump() if end.type == "done" else end.payload.model_dump()),
+        vector,
+        reason,
+    )
     if reason == "answer_complete":
         assert story.shown() == end.raw_answer
 
@@ -78,8 +86,8 @@ async def check_runtime(vector: dict[str, Any]) -> None:
 def tools_of(given: dict[str, Any]) -> dict[str, tuple[ToolSpec, Handler]]:
     """The tools that yield a vector's artifacts, sources and last observation, in the order in which they are called.
 
-    Artifacts that stand in the last observation come with it, all others by a call of their own. A budget runs out only after something
-    was done: a call that yields nothing, where the vector has none.
+    Artifacts that stand in the last observation come with it, all others by a call of their own. A budget runs out only
+    after something was done: a call that yields nothing, where the vector has none.
     """
 
     def yields(result: Any) -> Handler:
@@ -96,7 +104,10 @@ def tools_of(given: dict[str, Any]) -> dict[str, tuple[ToolSpec, Handler]]:
     if given.get("sources"):
         item = {"type": "object", "produces_sources": True, "properties": {key: {} for key in Source.model_fields}}
         schema = {"type": "object", "properties": {"found": {"type": "array", "items": item}}}
-        found["sources_of_vector"] = ToolSpec(name="sources_of_vector", output_schema=schema), yields({"found": given["sources"]})
+        found["sources_of_vector"] = (
+            ToolSpec(name="sources_of_vector", output_schema=schema),
+            yields({"found": given["sources"]}),
+        )
     if "last_observation" in given or (given.get("reason") == "budget_exhausted" and not found):
         name = last_tool or "last_of_vector"
         marked = marking(given["artifacts"][name]) if last_tool else None
@@ -110,7 +121,9 @@ def tool_of_last(given: dict[str, Any]) -> str | None:
     tools = [
         name
         for name, fields in (given.get("artifacts") or {}).items()
-        if fields and isinstance(last, dict) and all(field in last and last[field] == value for field, value in fields.items())
+        if fields
+        and isinstance(last, dict)
+        and all(field in last and last[field] == value for field, value in fields.items())
     ]
     return tools[-1] if tools else None
 

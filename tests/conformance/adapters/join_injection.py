@@ -34,7 +34,10 @@ def check(vector: dict[str, Any]) -> None:
     if rejected:
         assert expected.get("ran", []) == []
         return
-    branches = [Branch(step["node"], step.get("args", {}), step.get("result"), failure=step.get("error")) for step in given["steps"]]
+    branches = [
+        Branch(step["node"], step.get("args", {}), step.get("result"), failure=step.get("error"))
+        for step in given["steps"]
+    ]
     outcome = resolve_join({"join": given.get("join")}, branches, specs)
     if isinstance(outcome, JoinCall) and given.get("join_error") is not None:
         outcome = JoinInvalid("tool_error", given["join_error"])
@@ -43,7 +46,9 @@ def check(vector: dict[str, Any]) -> None:
     if "results" in expected:
         assert_matches(results_of(branches), expected["results"], "the results for the model")
     if "ran" in expected:
-        assert expected["ran"] == [branch.node for branch in branches] + ([JOIN] if isinstance(outcome, JoinCall) else [])
+        assert expected["ran"] == [branch.node for branch in branches] + (
+            [JOIN] if isinstance(outcome, JoinCall) else []
+        )
 
 
 async def check_runtime(vector: dict[str, Any]) -> None:
@@ -52,7 +57,10 @@ async def check_runtime(vector: dict[str, Any]) -> None:
     received: list[dict[str, Any]] = []
     specs = known_tools(vector)
     tools = {name: (spec, handler_of(given, name, received)) for name, spec in specs.items()}
-    plan = {"steps": [{"node": step["node"], "args": step.get("args", {})} for step in given["steps"]], "join": given.get("join")}
+    plan = {
+        "steps": [{"node": step["node"], "args": step.get("args", {})} for step in given["steps"]],
+        "join": given.get("join"),
+    }
     story = await stack().tell([action("plan", **plan), answer("done")], tools)
     assert story.end.type == "done"
     if expected.get("plan") == "rejected":
@@ -94,7 +102,11 @@ def handler_of(given: dict[str, Any], name: str, received: list[dict[str, Any]])
 
     async def join(args: dict[str, Any]) -> Any:
         received.append(args)
-        return Fault(code="tool_error", reason=given["join_error"]) if given.get("join_error") is not None else {"joined": True}
+        return (
+            Fault(code="tool_error", reason=given["join_error"])
+            if given.get("join_error") is not None
+            else {"joined": True}
+        )
 
     return join if name == JOIN else branch
 
@@ -115,8 +127,8 @@ def compare(outcome: Any, expected: dict[str, Any]) -> None:
 def known_tools(vector: dict[str, Any]) -> dict[str, ToolSpec]:
     """Return the tools of a vector: every step that yields something, and the join.
 
-    A vector does not tell what the tools of its steps take. Where its plan is to be rejected they require a text `q`, else they take
-    anything.
+    A vector does not tell what the tools of its steps take. Where its plan is to be rejected they require a text `q`,
+    else they take anything.
     """
     given = vector["input"]
     question = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}

@@ -13,13 +13,20 @@ def check(vector: dict[str, Any]) -> None:
     """
     given = vector["input"]
     expected = {field: value for field, value in vector["expected"].items() if value is not None}
-    options: dict[str, Any] = {"action_format": given.get("action_format") or "auto", "tools": frozenset(given.get("tools") or ())}
+    options: dict[str, Any] = {
+        "action_format": given.get("action_format") or "auto",
+        "tools": frozenset(given.get("tools") or ()),
+    }
     text = "".join(given["chunks"])
     for chunks in (given["chunks"], [text], list(text)):
         stream = AnswerStream(**options)
         seen = [stream.feed(chunk) for chunk in chunks]
         shown = "".join(seen) + stream.finish()
         assert_same(shown, expected.get("text", shown), f"the text of {len(chunks)} chunks")
-        assert_same(stream.is_terminal, expected.get("is_terminal", stream.is_terminal), f"is_terminal after {len(chunks)} chunks")
+        assert_same(
+            stream.is_terminal,
+            expected.get("is_terminal", stream.is_terminal),
+            f"is_terminal after {len(chunks)} chunks",
+        )
         if chunks is given["chunks"] and "per_chunk" in expected:
             assert_same(seen, expected["per_chunk"], "the text per chunk")

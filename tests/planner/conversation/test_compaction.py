@@ -33,7 +33,8 @@ def test_a_long_run_is_compacted_now_and_then() -> None:
     assert 2 <= compactions <= 12
     said = "\n".join(str(message["content"]) for message in world.run.history)
     assert all(
-        f'"q":"n{number} ' in said and f'"call":"{number}-1","tool":"work","status":"succeeded"' in said for number in range(1, STEPS)
+        f'"q":"n{number} ' in said and f'"call":"{number}-1","tool":"work","status":"succeeded"' in said
+        for number in range(1, STEPS)
     )
 
 

@@ -19,7 +19,9 @@ from services.planner.models.wire import messages_for
 
 SNAPSHOT = Path(__file__).parent / "prompt_forms.snapshot.txt"
 LOOK = ToolSpec(
-    name="look", description="Look it up.", input_schema={"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
+    name="look",
+    description="Look it up.",
+    input_schema={"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]},
 )
 TASK = ToolSpec(name="task", description="A tool that bears a reserved word.")
 FORMS: dict[str, dict[str, Any]] = {
@@ -85,9 +87,19 @@ def test_native_messages_stay_apart() -> None:
     results = conversation.observation_messages(step(), observed("1", "2"), transport="tools")
     question = {"role": "user", "content": "?"}
     wire = messages_for("openai/x", [question, question, decision, *results, decision, decision, question, question])
-    assert [message["role"] for message in wire] == ["user", "assistant", "tool", "tool", "assistant", "assistant", "user"]
+    assert [message["role"] for message in wire] == [
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "assistant",
+        "assistant",
+        "user",
+    ]
     assert wire[1]["content"] is None
-    assert messages_for("anthropic/x", [question, decision, *results])[-1]["content"][-1]["cache_control"] == {"type": "ephemeral"}
+    assert messages_for("anthropic/x", [question, decision, *results])[-1]["content"][-1]["cache_control"] == {
+        "type": "ephemeral"
+    }
 
 
 @pytest.mark.parametrize("transport", ["json", "tools"])
@@ -96,7 +108,11 @@ def test_compaction_keeps_every_step(transport: Any) -> None:
     history = [{"role": "user", "content": "the question " * 50}]
     for n in range(3):
         long = step(calls=[PlannedCall(call_id="2-1", tool="look", args={"q": f"begin{n} " + "x" * 5000 + f" end{n}"})])
-        seen = [Observed(call_id="2-1", tool="look", status="succeeded", observation=f"start{n} " + "y" * 5000 + f" stop{n}")]
+        seen = [
+            Observed(
+                call_id="2-1", tool="look", status="succeeded", observation=f"start{n} " + "y" * 5000 + f" stop{n}"
+            )
+        ]
         history += conversation.decision_messages(long, transport=transport)
         history += conversation.observation_messages(long, seen, transport=transport)
     short = compaction.compacted(history, 200)

@@ -20,7 +20,10 @@ def finished(observation: Any, **more: Any) -> CallFinished:
 def test_a_marked_value_is_hidden_and_kept_for_people() -> None:
     """A light one; what was collected already stays as it is."""
     told = Redactor().redacted(finished({"text": "t", "chart": {"a": 1}}, artifacts={"old": 1}), "d", SPEC)
-    assert (told.observation, told.artifacts) == ({"text": "t", "chart": "<artifact:dict size=7B>"}, {"chart": {"a": 1}, "old": 1})
+    assert (told.observation, told.artifacts) == (
+        {"text": "t", "chart": "<artifact:dict size=7B>"},
+        {"chart": {"a": 1}, "old": 1},
+    )
 
 
 def test_a_heavy_value_is_hidden_and_goes() -> None:
@@ -29,7 +32,9 @@ def test_a_heavy_value_is_hidden_and_goes() -> None:
     assert (told.observation, told.artifacts) == ({"chart": "<artifact:dict size=39KB>"}, {})
 
 
-@pytest.mark.parametrize("observation", [None, 1, "words", {"text": "t"}, {"chart": "<artifact:dict size=7B>"}, [{"chart": 1}]])
+@pytest.mark.parametrize(
+    "observation", [None, 1, "words", {"text": "t"}, {"chart": "<artifact:dict size=7B>"}, [{"chart": 1}]]
+)
 def test_what_is_redacted_is_left_alone(observation: Any) -> None:
     """The very same object."""
     told = finished(observation)

@@ -36,7 +36,9 @@ def started(deadline_ms: int | None = None) -> RunStarted:
     now = time.time_ns() // 1_000_000
     request = RunRequested(run_id=new_id(), tenant="default", requested_at=now, trace_id=new_id(), query="q" * 500)
     deadline_at = None if deadline_ms is None else now + deadline_ms
-    return RunStarted(run_id=request.run_id, tenant="default", request=request, limits=RunLimits(), deadline_at=deadline_at)
+    return RunStarted(
+        run_id=request.run_id, tenant="default", request=request, limits=RunLimits(), deadline_at=deadline_at
+    )
 
 
 def folded(opening: RunStarted, ended_at: int | None = None) -> Run:

@@ -47,22 +47,30 @@ async def test_a_call_that_is_never_sent_leaves_a_line_too(plan: Plan, provider:
     """No tool runner hears of it: the planner says that it was refused, for a step and for the join of a plan."""
     planning = await plan(BOTH)
     join = {"node": "pay", "args": {}}
-    provider.say(action("pay", sum=SECRET), action("plan", steps=[{"node": "look", "args": {"q": "x"}}], join=join), answer("done"))
+    provider.say(
+        action("pay", sum=SECRET),
+        action("plan", steps=[{"node": "look", "args": {"q": "x"}}], join=join),
+        answer("done"),
+    )
     with structlog.testing.capture_logs() as lines:
         story = await planning.tell(SECRET)
     assert SECRET not in str(lines)
     refused = of(lines, "call_failed")
-    assert [(line["tool"], line["code"], line["run_id"]) for line in refused] == [("pay", "approval_unavailable", story.run)] * 2
-    assert [line["call_id"] for line in refused] == [observed.call_id for observed in story.of("observed") if observed.failure]
+    assert [(line["tool"], line["code"], line["run_id"]) for line in refused] == [
+        ("pay", "approval_unavailable", story.run)
+    ] * 2
+    assert [line["call_id"] for line in refused] == [
+        observed.call_id for observed in story.of("observed") if observed.failure
+    ]
 
 
 async def test_a_failed_run_leaves_a_trace(plan: Plan, provider: ModelServer) -> None:
     """Each request to a model that failed, and the end."""
     provider.say(Say(status=500, error={"message": SECRET}))
     _, lines = await told(plan)
-    assert [(line["model"], line["attempt"], line["code"], line["status"]) for line in of(lines, "model_request_failed")] == [
-        (MODEL, attempt, "model_failed", 500) for attempt in (1, 2, 3)
-    ]
+    assert [
+        (line["model"], line["attempt"], line["code"], line["status"]) for line in of(lines, "model_request_failed")
+    ] == [(MODEL, attempt, "model_failed", 500) for attempt in (1, 2, 3)]
     [line] = of(lines, "run_ended")
     assert (line["status"], line["code"]) == ("error", "model_failed")
 

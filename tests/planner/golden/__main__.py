@@ -1,7 +1,7 @@
 """Record the golden journals: `python -m tests.planner.golden [NAME ...]` writes `journals/NAME.json`, of all scenarios without a name.
 
-Only a change of what a planner does, or of what the log means, is a reason to record; a change of wording is taken over by
-`UPDATE_SNAPSHOTS=1 pytest tests/planner/golden`, which writes the messages alone.
+Only a change of what a planner does, or of what the log means, is a reason to record; a change of wording is taken over
+by `UPDATE_SNAPSHOTS=1 pytest tests/planner/golden`, which writes the messages alone.
 """
 
 import asyncio
@@ -36,11 +36,17 @@ from .scenarios import SCENARIOS, Scenario, script
 async def record(name: str, nats: NatsServer, provider: ModelServer, store: Store, folder: Path) -> dict[str, Any]:
     """Play a scenario with a real planner and return its journal."""
     scenario = SCENARIOS[name]
-    tools: dict[str, tuple[ToolSpec, Handler]] = ALL if "merge" in json.dumps([reply.text for reply in scenario.replies]) else TOOLS
+    tools: dict[str, tuple[ToolSpec, Handler]] = (
+        ALL if "merge" in json.dumps([reply.text for reply in scenario.replies]) else TOOLS
+    )
     if "tools" in scenario.ask:
         tools = ALL
     script(provider, scenario)
-    ask = {**scenario.ask, "tools": sorted(tools), "images": [await _image(store, shade) for shade in range(scenario.ask.get("images", 0))]}
+    ask = {
+        **scenario.ask,
+        "tools": sorted(tools),
+        "images": [await _image(store, shade) for shade in range(scenario.ask.get("images", 0))],
+    }
     with listening() as recordings:
         async with _planner(scenario, nats, provider, folder, tools) as planner:
             run = await planner.ask("Is north ahead of south?", **ask)
@@ -69,9 +75,16 @@ async def _image(store: Store, shade: int) -> ImageRef:
 
 @contextlib.asynccontextmanager
 async def _planner(
-    scenario: Scenario, nats: NatsServer, provider: ModelServer, folder: Path, tools: dict[str, tuple[ToolSpec, Handler]]
+    scenario: Scenario,
+    nats: NatsServer,
+    provider: ModelServer,
+    folder: Path,
+    tools: dict[str, tuple[ToolSpec, Handler]],
 ) -> AsyncIterator[Planning]:
-    async with planning(nats.url, provider, folder=folder, **scenario.settings) as planner, tools_at_work(planner, nats.url, tools):
+    async with (
+        planning(nats.url, provider, folder=folder, **scenario.settings) as planner,
+        tools_at_work(planner, nats.url, tools),
+    ):
         yield planner
 
 
@@ -87,8 +100,12 @@ async def main(names: list[str]) -> None:
             async with serving(s3, nats.url) as store:
                 for name in names:
                     found = await record(name, nats, provider, store, folder)
-                    (FOLDER / f"{name}.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-                    sys.stdout.write(f"{name}: {len(found['records'])} records, {sum(map(len, found['handlings']))} commands\n")
+                    (FOLDER / f"{name}.json").write_text(
+                        json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+                    )
+                    sys.stdout.write(
+                        f"{name}: {len(found['records'])} records, {sum(map(len, found['handlings']))} commands\n"
+                    )
         finally:
             nats.stop()
 

@@ -1,6 +1,7 @@
 """Values of the planner as JSON and back: contracts, dataclasses of the planner, sets and tuples.
 
-An event that stands in the log of the same journal is written as `{"$event": [record, index]}`, so that a journal says everything once.
+An event that stands in the log of the same journal is written as `{"$event": [record, index]}`, so that a journal says
+everything once.
 """
 
 import dataclasses

@@ -34,7 +34,10 @@ class Journal:
     def __init__(self, name: str) -> None:
         self.file = FOLDER / f"{name}.json"
         self.found: dict[str, Any] = json.loads(self.file.read_text(encoding="utf-8"))
-        self.records = {each["seq"]: Record.model_validate({"at": each["at"], "events": each["events"]}) for each in self.found["records"]}
+        self.records = {
+            each["seq"]: Record.model_validate({"at": each["at"], "events": each["events"]})
+            for each in self.found["records"]
+        }
         self.log = {sequence: record.events for sequence, record in self.records.items()}
         known = {
             canonical([type(event).__name__, event.model_dump(mode="json", exclude_defaults=True)]): (sequence, index)
@@ -57,7 +60,11 @@ class Journal:
         for steps in self.found["handlings"]:
             handling: dict[str, Any] = {}
             for each in steps:
-                handling = {name: value for name, value in {**handling, **each["handling"]}.items() if name not in each["dropped"]}
+                handling = {
+                    name: value
+                    for name, value in {**handling, **each["handling"]}.items()
+                    if name not in each["dropped"]
+                }
                 yield Step(each["after"], handling, each["command"])
 
     def command(self, step: Step) -> Any:
@@ -69,7 +76,12 @@ class Journal:
         """Each request to the model, with its texts in place."""
         texts = self.found["texts"]
         return [
-            {**each, **{name: each[name] and [texts[text] for text in each[name]] for name in ("messages", "specs", "tools")}}
+            {
+                **each,
+                **{
+                    name: each[name] and [texts[text] for text in each[name]] for name in ("messages", "specs", "tools")
+                },
+            }
             for each in self.found["asked"]
         ]
 

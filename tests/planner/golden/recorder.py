@@ -56,7 +56,10 @@ def listening() -> Iterator[dict[str, Recording]]:
 
     def listen_to_request(self: React, run: Run, tools: Any, agent: Any) -> Any:
         asked = request(self, run, tools, agent)
-        body = {name: getattr(asked, name) for name in ("model", "messages", "tools", "tool_choice", "response_format", "reasoning_effort")}
+        body = {
+            name: getattr(asked, name)
+            for name in ("model", "messages", "tools", "tool_choice", "response_format", "reasoning_effort")
+        }
         said = plain.encode(body)
         of_this_run().asked.append(
             {
@@ -109,7 +112,10 @@ def journal(recording: Recording, stored: list[Stored]) -> dict[str, Any]:
             {
                 "seq": sequence,
                 "at": record.at,
-                "events": [{"type": event.type, **event.model_dump(mode="json", exclude_defaults=True)} for event in record.events],
+                "events": [
+                    {"type": event.type, **event.model_dump(mode="json", exclude_defaults=True)}
+                    for event in record.events
+                ],
             }
             for sequence, record in records.items()
         ],

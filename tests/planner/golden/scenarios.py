@@ -13,7 +13,10 @@ from tests.support.whole import Planning
 
 LOOK, FINAL = action("look", q="x"), answer("whole")
 USAGE = {"prompt_tokens": 30, "completion_tokens": 10}
-OVERFLOW = Say(status=400, error={"message": "This model's maximum context length is 10 tokens.", "code": "context_length_exceeded"})
+OVERFLOW = Say(
+    status=400,
+    error={"message": "This model's maximum context length is 10 tokens.", "code": "context_length_exceeded"},
+)
 BROKEN = Say(text=answer(words(30)).text, cut_after=9)
 OTHER = "openai/other"
 
@@ -56,7 +59,9 @@ async def _cancel(planning: Planning, run: str) -> None:
 
 async def _cancel_paused(planning: Planning, run: str) -> None:
     await planning.until(run, lambda event: event.type == "paused")
-    await planning.bus.publish(subjects.control("default", run, "cancel-1"), CancelRequested(reason="enough").model_dump_json().encode())
+    await planning.bus.publish(
+        subjects.control("default", run, "cancel-1"), CancelRequested(reason="enough").model_dump_json().encode()
+    )
 
 
 def _topped_up(**limits: Any) -> Act:
@@ -87,10 +92,20 @@ SCENARIOS: dict[str, Scenario] = {
     "answer": Scenario((FINAL,)),
     "long_answer": Scenario((answer(words(300)),)),
     "answer_with_everything": Scenario(
-        (answer("yes", confidence=0.8, language="en", suggested_actions=[{"id": "a", "label": "Go on"}], requires_followup=True),)
+        (
+            answer(
+                "yes",
+                confidence=0.8,
+                language="en",
+                suggested_actions=[{"id": "a", "label": "Go on"}],
+                requires_followup=True,
+            ),
+        )
     ),
     "answer_asked_for_alone": Scenario((final(confidence=0.5), Say(text="Here it is.", piece=3))),
-    "answer_restated": Scenario((final(), Say(text='Well: {"next_node": "final_response", "args": {"answer": "yes."}}'))),
+    "answer_restated": Scenario(
+        (final(), Say(text='Well: {"next_node": "final_response", "args": {"answer": "yes."}}'))
+    ),
     "reasoning": Scenario(style("reasoning"), ask={"tools": ["look", "merge"]}, settings={"action_format": "legacy"}),
     # Tools.
     "one_call": Scenario((LOOK, FINAL)),
@@ -104,7 +119,9 @@ SCENARIOS: dict[str, Scenario] = {
     "join_of_nothing": Scenario((plan(NORTH, SOUTH, join={"node": "nobody"}), FINAL)),
     # Native tool calls.
     "native": Scenario(style("native"), ask={"tools": ["look", "merge"]}, settings={"action_transport": "tools"}),
-    "native_repair": Scenario((native("nobody"), native("final_response", answer="whole")), settings={"action_transport": "tools"}),
+    "native_repair": Scenario(
+        (native("nobody"), native("final_response", answer="whole")), settings={"action_transport": "tools"}
+    ),
     # Repairs.
     "weak_model": Scenario(style("weak"), ask={"tools": ["look", "merge"]}),
     "unknown_tool": Scenario((action("nobody"), FINAL)),
@@ -114,15 +131,24 @@ SCENARIOS: dict[str, Scenario] = {
     "no_path": Scenario((Say(text='{"next_node": "look", "args": {}}'),), ends="no_path"),
     # Providers.
     "provider_retry": Scenario((Say(status=503), FINAL)),
-    "provider_fallback": Scenario((Say(status=500), Say(status=500), Say(status=500), FINAL), settings={"fallback_models": [OTHER]}),
+    "provider_fallback": Scenario(
+        (Say(status=500), Say(status=500), Say(status=500), FINAL), settings={"fallback_models": [OTHER]}
+    ),
     "broken_reply": Scenario((BROKEN, FINAL)),
     "refusal": Scenario((Say(status=400),), ends="model_refused"),
     "compacted": Scenario((LOOK, OVERFLOW, FINAL)),
-    "compacted_before": Scenario((*(action("look", q=words(400 + n)) for n in range(4)), FINAL), settings={"max_context_tokens": 2000}),
+    "compacted_before": Scenario(
+        (*(action("look", q=words(400 + n)) for n in range(4)), FINAL), settings={"max_context_tokens": 2000}
+    ),
     # Judgement.
     "triage": Scenario((Say(text='{"effort": "high"}'), LOOK, FINAL), settings={"reasoning_effort": "auto"}),
     "critique_and_revision": Scenario(
-        (answer("poor"), Say(text='{"score": 0.2, "feedback": "too short"}'), answer("rich"), Say(text='{"score": 0.9, "feedback": ""}')),
+        (
+            answer("poor"),
+            Say(text='{"score": 0.2, "feedback": "too short"}'),
+            answer("rich"),
+            Say(text='{"score": 0.9, "feedback": ""}'),
+        ),
         ask={"agent": "judged"},
         settings={"agents": {"judged": {"reflection": {"threshold": 0.7, "max_revisions": 1}}}},
     ),
@@ -131,15 +157,21 @@ SCENARIOS: dict[str, Scenario] = {
     "max_tool_calls": Scenario((LOOK,), "budget_exhausted", ask={"limits": {"max_tool_calls": 1}}),
     "max_tokens": Scenario((Say(text=LOOK.text, usage=USAGE),), "budget_exhausted", ask={"limits": {"max_tokens": 41}}),
     "deadline": Scenario((LOOK, Say(silent=True)), "budget_exhausted", ask={"limits": {"deadline_s": 1}}),
-    "pause_and_top_up": Scenario((LOOK, LOOK, FINAL), ask={"limits": {"max_steps": 1, "grace_s": 20}}, act=_topped_up(max_steps=9)),
+    "pause_and_top_up": Scenario(
+        (LOOK, LOOK, FINAL), ask={"limits": {"max_steps": 1, "grace_s": 20}}, act=_topped_up(max_steps=9)
+    ),
     "pause_of_a_deadline": Scenario(
         (LOOK, Say(silent=True), FINAL), ask={"limits": {"deadline_s": 1, "grace_s": 20}}, act=_topped_up(deadline_s=30)
     ),
     "pause_that_ends": Scenario((LOOK,), "budget_exhausted", ask={"limits": {"max_steps": 1, "grace_s": 1}}),
-    "top_up_before": Scenario((Say(text=LOOK.text, delay_s=0.5), LOOK, FINAL), ask={"limits": {"max_steps": 2}}, act=_topped_up_before),
+    "top_up_before": Scenario(
+        (Say(text=LOOK.text, delay_s=0.5), LOOK, FINAL), ask={"limits": {"max_steps": 2}}, act=_topped_up_before
+    ),
     # Ends from outside.
     "cancelled": Scenario((LOOK, Say(silent=True)), "cancelled", act=_cancel),
-    "cancelled_in_a_pause": Scenario((LOOK,), "cancelled", ask={"limits": {"max_steps": 1, "grace_s": 20}}, act=_cancel_paused),
+    "cancelled_in_a_pause": Scenario(
+        (LOOK,), "cancelled", ask={"limits": {"max_steps": 1, "grace_s": 20}}, act=_cancel_paused
+    ),
     "planner_killed": Scenario((LOOK, Say(silent=True), FINAL), killed=True),
     # Images, which the log holds as references.
     "images": Scenario((LOOK, FINAL), settings={"model_vision": {"openai/scripted": True}}, ask={"images": 2}),

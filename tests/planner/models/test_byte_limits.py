@@ -26,7 +26,11 @@ def parts_of(data: bytes, cuts: list[int]) -> list[bytes]:
     return [data[start:end] for start, end in pairwise(places)]
 
 
-@given(st.lists(st.sampled_from([b"data: {}", b"event: x", b'{"a": 1}', "data: é".encode()])), st.lists(st.integers(0)), st.booleans())
+@given(
+    st.lists(st.sampled_from([b"data: {}", b"event: x", b'{"a": 1}', "data: é".encode()])),
+    st.lists(st.integers(0)),
+    st.booleans(),
+)
 def test_events_come_through_unchanged_however_they_are_cut(lines: list[bytes], cuts: list[int], packed: bool) -> None:  # noqa: FBT001
     """Line by line or byte by byte, packed or not, with either line end."""
     for end in (b"\n\n", b"\n", b"\r\n", b"\r\n\r\n"):

@@ -15,10 +15,34 @@ from tests.support.rehearsed import Conversation
 
 NAMES = st.sampled_from("""expression path query city count from_currency url kind items flag x date options""".split())  # noqa: SIM905, one line
 LEAVES: st.SearchStrategy[dict[str, Any]] = st.one_of(
-    st.sampled_from([{"type": "string"}, {"type": "integer"}, {"type": "number"}, {"type": "boolean"}, {}, {"type": ["string", "null"]}]),
-    st.sampled_from([{"type": "string", "minLength": 3}, {"type": "string", "pattern": "^[A-Z]+$"}, {"type": "integer", "maximum": 5}]),
-    st.lists(st.sampled_from(["red", "dark blue", "7"]), min_size=1, unique=True).map(lambda options: {"enum": options}),
-    st.sampled_from([{"$ref": "#/$defs/missing"}, {"anyOf": [{"type": "null"}, {"type": "integer"}]}, {"const": 4}, {"format": "date"}]),
+    st.sampled_from(
+        [
+            {"type": "string"},
+            {"type": "integer"},
+            {"type": "number"},
+            {"type": "boolean"},
+            {},
+            {"type": ["string", "null"]},
+        ]
+    ),
+    st.sampled_from(
+        [
+            {"type": "string", "minLength": 3},
+            {"type": "string", "pattern": "^[A-Z]+$"},
+            {"type": "integer", "maximum": 5},
+        ]
+    ),
+    st.lists(st.sampled_from(["red", "dark blue", "7"]), min_size=1, unique=True).map(
+        lambda options: {"enum": options}
+    ),
+    st.sampled_from(
+        [
+            {"$ref": "#/$defs/missing"},
+            {"anyOf": [{"type": "null"}, {"type": "integer"}]},
+            {"const": 4},
+            {"format": "date"},
+        ]
+    ),
 )
 
 
@@ -47,14 +71,17 @@ TOOLS = st.lists(
     max_size=4,
     unique_by=lambda spec: spec.name,
 )
-WORDS = (
-    """What is 17*23 3.5 -4 and then sales.csv dark blue red Paris USD EUR https://a.b/c a@b.cd 2026-11-20 today #12 ORD-7 ? ; ( ) " ' `"""
-)
+WORDS = """What is 17*23 3.5 -4 and then sales.csv dark blue red Paris USD EUR https://a.b/c a@b.cd 2026-11-20 today
+#12 ORD-7 ? ; ( ) " ' `"""
 PARTS = st.sampled_from(WORDS.split())
 QUESTIONS = st.one_of(st.text(min_size=1, max_size=80), st.lists(PARTS, min_size=1, max_size=12).map(" ".join))
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=20)
+SCALARS = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=20)
+)
 KEYS = st.sampled_from(["answer", "result", "title", "text", "x"])
-OBSERVATIONS = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3), max_leaves=8)
+OBSERVATIONS = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3), max_leaves=8
+)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -79,7 +106,11 @@ def test_pieces_always_add_up(text: str) -> None:
 
 
 @settings(max_examples=50, deadline=None)
-@given(content=st.one_of(st.text(), st.none(), st.lists(st.dictionaries(st.text(max_size=4), st.text(max_size=4)), max_size=2)))
+@given(
+    content=st.one_of(
+        st.text(), st.none(), st.lists(st.dictionaries(st.text(max_size=4), st.text(max_size=4)), max_size=2)
+    )
+)
 def test_a_prompt_without_our_marks_is_answered(content: Any) -> None:
     """Whoever asks it directly gets an action too."""
     text = demo.play([{"role": "system", "content": content}, {"role": "user", "content": content}]).text
@@ -89,7 +120,9 @@ def test_a_prompt_without_our_marks_is_answered(content: Any) -> None:
 def test_a_very_long_question_costs_little() -> None:
     """What its patterns would chew on for minutes is read in its beginning only."""
     for piece in ("a.", "1+", "((", "A ", "'", "x-", "1,1"):
-        conversation = Conversation(piece * 50_000, [ToolSpec(name="search", input_schema={"properties": {"query": {"type": "string"}}})])
+        conversation = Conversation(
+            piece * 50_000, [ToolSpec(name="search", input_schema={"properties": {"query": {"type": "string"}}})]
+        )
         begun = time.process_time()
         json.loads(demo.play(conversation.messages).text)
         assert time.process_time() - begun < 5

@@ -1,6 +1,7 @@
 """Providers that send too much: every way in which LiteLLM asks one is bounded before it reads anything.
 
-Loops are measured with generous limits: each of these replies used to hold the loop for many seconds, or took gigabytes.
+Loops are measured with generous limits: each of these replies used to hold the loop for many seconds, or took
+gigabytes.
 """
 
 import asyncio
@@ -20,7 +21,13 @@ from tests.planner.conftest import Plan
 from tests.support.loop_lag import loop_lag
 from tests.support.model_server import ModelServer, Say, answer
 
-PROVIDERS = ["openai/scripted", "hosted_vllm/scripted", "anthropic/claude-sonnet-4-5", "gemini/scripted", "ollama_chat/scripted"]
+PROVIDERS = [
+    "openai/scripted",
+    "hosted_vllm/scripted",
+    "anthropic/claude-sonnet-4-5",
+    "gemini/scripted",
+    "ollama_chat/scripted",
+]
 STALL_S = 1.5
 TURNS = 300
 """Of the loop. A short run takes about a hundred."""
@@ -73,14 +80,24 @@ async def failure(model: LiteLLMModel, name: str, **more: float) -> ModelFailed:
 def event(delta: object, **more: object) -> bytes:
     """An event of OpenAI's stream."""
     head = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "scripted"}
-    return b"data: " + json.dumps({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}], **more}).encode() + b"\n\n"
+    return (
+        b"data: "
+        + json.dumps({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}], **more}).encode()
+        + b"\n\n"
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "status", "code"),
-    [*((name, 500, "model_failed") for name in PROVIDERS), (PROVIDERS[0], 429, "model_rate_limited"), (PROVIDERS[0], 422, "model_refused")],
+    [
+        *((name, 500, "model_failed") for name in PROVIDERS),
+        (PROVIDERS[0], 429, "model_rate_limited"),
+        (PROVIDERS[0], 422, "model_refused"),
+    ],
 )
-async def test_the_body_of_an_error_is_cut(server: ModelServer, model: LiteLLMModel, name: str, status: int, code: str) -> None:
+async def test_the_body_of_an_error_is_cut(
+    server: ModelServer, model: LiteLLMModel, name: str, status: int, code: str
+) -> None:
     """Of megabytes LiteLLM sees a few KB, and what the error is can still be told."""
     body = json.dumps({"error": {"message": "E" * 5 * MB, "type": "server_error"}}).encode()
     server.say(Say(status=status, blob=body, headers={"content-type": "application/json"}))
@@ -91,16 +108,24 @@ async def test_the_body_of_an_error_is_cut(server: ModelServer, model: LiteLLMMo
 async def test_what_an_error_is_stays_known(server: ModelServer, model: LiteLLMModel, *, packed: bool) -> None:
     """A server that repeats the whole request in its error still says that the conversation is too long."""
     message = "This model's maximum context length is 10 tokens." + "x" * 50_000
-    body = json.dumps({"error": {"message": message, "type": "invalid_request_error", "code": "context_length_exceeded"}}).encode()
+    body = json.dumps(
+        {"error": {"message": message, "type": "invalid_request_error", "code": "context_length_exceeded"}}
+    ).encode()
     headers = {"content-type": "application/json"}
     server.say(
-        Say(status=400, blob=gzip.compress(body) if packed else body, headers=headers | ({"content-encoding": "gzip"} if packed else {}))
+        Say(
+            status=400,
+            blob=gzip.compress(body) if packed else body,
+            headers=headers | ({"content-encoding": "gzip"} if packed else {}),
+        )
     )
     assert (await failure(model, "openai/scripted")).fault.code == "context_too_long"
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
-async def test_a_packed_reply_is_unpacked_within_the_bounds(server: ModelServer, model: LiteLLMModel, name: str) -> None:
+async def test_a_packed_reply_is_unpacked_within_the_bounds(
+    server: ModelServer, model: LiteLLMModel, name: str
+) -> None:
     """Nobody asked for it packed; 300 MB in some 300 KB end after 8."""
     server.say(Say(blob=gzip.compress(event({"content": "z" * 1_000_000}) * 300), headers={"content-encoding": "gzip"}))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -112,7 +137,9 @@ async def test_a_packed_reply_is_unpacked_within_the_bounds(server: ModelServer,
 
 async def test_a_small_packed_reply_is_read(server: ModelServer, model: LiteLLMModel) -> None:
     """Some servers pack whatever they were asked."""
-    server.say(Say(blob=gzip.compress(event({"content": "hello"}) + b"data: [DONE]\n\n"), headers={"content-encoding": "gzip"}))
+    server.say(
+        Say(blob=gzip.compress(event({"content": "hello"}) + b"data: [DONE]\n\n"), headers={"content-encoding": "gzip"})
+    )
     said, end, _ = await outcome(model, "openai/scripted")
     assert isinstance(end, Reply)
     assert said == "hello"
@@ -126,7 +153,8 @@ async def test_a_line_has_an_end(server: ModelServer, model: LiteLLMModel, name:
 
 
 @pytest.mark.parametrize(
-    ("name", "status"), [*((name, 307) for name in PROVIDERS), *((PROVIDERS[0], status) for status in (301, 302, 303, 308))]
+    ("name", "status"),
+    [*((name, 307) for name in PROVIDERS), *((PROVIDERS[0], status) for status in (301, 302, 303, 308))],
 )
 async def test_no_redirect_is_followed(server: ModelServer, model: LiteLLMModel, name: str, status: int) -> None:
     """A prompt goes to no address but the one that the deployment names."""
@@ -145,7 +173,9 @@ async def test_no_redirect_is_followed(server: ModelServer, model: LiteLLMModel,
         b'data: {"choices":[{"delta":{"content":"' + b"E" * 900_000 + b"\n\n",
         b'data: {"choices":"' + b"E" * 900_000 + b'"}\n\n',
         b"data: " + b"[" * 900_000 + b"\n\n",
-        b"data: " + json.dumps({"choices": [{"index": n, "delta": {"content": "a"}} for n in range(15_000)]}).encode() + b"\n\n",
+        b"data: "
+        + json.dumps({"choices": [{"index": n, "delta": {"content": "a"}} for n in range(15_000)]}).encode()
+        + b"\n\n",
         event({"content": "hi"}, model="m" * 900_000),
         event({"content": {"x": "E" * 900_000}}),
         b'{"message": {"content": ["' + b"E" * 900_000 + b'"]}, "done": false}\n',
@@ -195,7 +225,10 @@ def plain_server(start: bytes, more: bytes) -> Iterator[str]:
     ids=["chunks", "letters", "responses"],
 )
 async def test_the_smallest_parts_hold_nobody_up(start: bytes, more: bytes, reason: str) -> None:
-    """A parser goes through thousands of them between two reads. Others have their turn meanwhile, often enough for a run."""
+    """A parser goes through thousands of them between two reads.
+
+    Others have their turn meanwhile, often enough for a run.
+    """
     with plain_server(b"HTTP/1.1 " + start, more) as url:
         model = LiteLLMModel(api_base=url, limits=Limits(reply=500_000))
         await model.warm()
@@ -211,7 +244,9 @@ async def test_the_smallest_parts_hold_nobody_up(start: bytes, more: bytes, reas
 
 async def test_time_limits_hold_while_something_comes(server: ModelServer, model: LiteLLMModel) -> None:
     """An error's body that comes byte by byte, and events that say nothing."""
-    server.say(Say(status=500, blob=b"E", blobs=10_000, pause_s=0.05), Say(blob=event({}) * 10, blobs=10_000, pause_s=0.01))
+    server.say(
+        Say(status=500, blob=b"E", blobs=10_000, pause_s=0.05), Say(blob=event({}) * 10, blobs=10_000, pause_s=0.01)
+    )
     for _ in range(2):
         assert "did not finish within 0.5 s" in (await failure(model, "openai/scripted", total_s=0.5)).fault.reason
 
@@ -233,7 +268,10 @@ async def test_a_provider_that_is_asked_past_the_bounds_is_refused(
 async def test_a_reply_that_is_too_long_is_asked_for_again(provider: ModelServer, plan: Plan) -> None:
     """What was shown of it is handled as that of any reply that broke off."""
     planning = await plan(model_reply_bytes=100_000)
-    long = event({"content": '{"next_node": "final_response", "args": {"answer": "so far'}) + event({"content": " and on" * 100}) * 200
+    long = (
+        event({"content": '{"next_node": "final_response", "args": {"answer": "so far'})
+        + event({"content": " and on" * 100}) * 200
+    )
     provider.say(Say(blob=long), answer("The answer."))
     story = await planning.tell()
     assert story.end.type == "done"

@@ -67,7 +67,10 @@ async def test_a_reply_streams_and_adds_up(server: ModelServer, model: LiteLLMMo
     assert reply.reasoning == "".join(delta.reasoning for delta in deltas) == "first this, then that"
     assert reply.finish_reason == "stop"
     assert reply.usage.model_calls == 1
-    assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (USAGE["prompt_tokens"], USAGE["completion_tokens"])
+    assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (
+        USAGE["prompt_tokens"],
+        USAGE["completion_tokens"],
+    )
     assert reply.usage.cached_tokens == USAGE["cached_tokens"]
     assert not reply.usage.estimated
 
@@ -113,7 +116,9 @@ async def test_cache_marks_reach_a_provider_that_knows_them(server: ModelServer,
 
 async def test_native_tool_calls_are_put_together(server: ModelServer, model: LiteLLMModel) -> None:
     """A reply of tool calls alone is not empty."""
-    server.say(Say(tool_calls=[{"name": "search", "arguments": '{"query": "nats"}'}, {"name": "clock", "arguments": "{}"}]))
+    server.say(
+        Say(tool_calls=[{"name": "search", "arguments": '{"query": "nats"}'}, {"name": "clock", "arguments": "{}"}])
+    )
     _, reply = await reply_of(model, question())
     assert [call["function"] for call in reply.tool_calls] == [
         {"name": "search", "arguments": '{"query": "nats"}'},
@@ -140,7 +145,9 @@ async def test_native_tool_calls_are_put_together(server: ModelServer, model: Li
         (Say(text=words(9), cut_after=1), "model_failed", "again"),
     ],
 )
-async def test_every_failure_has_a_code(server: ModelServer, model: LiteLLMModel, say: Say, code: str, helps: str) -> None:
+async def test_every_failure_has_a_code(
+    server: ModelServer, model: LiteLLMModel, say: Say, code: str, helps: str
+) -> None:
     """One request each: asking again is not this file's business."""
     server.say(say)
     failure = await failure_of(model, question())
@@ -178,14 +185,27 @@ async def test_a_providers_wish_to_wait_is_kept(server: ModelServer, model: Lite
     [
         ("nonsense", "'nonsense' names no provider that LiteLLM knows: write it as provider/model", False),
         ("openai/gpt-4o", "there is no API key for openai/gpt-4o: set OPENAI_API_KEY", False),
-        ("anthropic/claude-sonnet-4-6", "there is no API key for anthropic/claude-sonnet-4-6: set ANTHROPIC_API_KEY", False),
+        (
+            "anthropic/claude-sonnet-4-6",
+            "there is no API key for anthropic/claude-sonnet-4-6: set ANTHROPIC_API_KEY",
+            False,
+        ),
         ("gemini/gemini-flash-latest", "there is no API key for gemini/gemini-flash-latest: set GEMINI_API_KEY", False),
         ("hosted_vllm/nobody", "hosted_vllm/nobody cannot be reached (ConnectError)", True),
     ],
 )
-async def test_what_a_newcomer_forgets_is_named(name: str, said: str, monkeypatch: pytest.MonkeyPatch, *, again: bool) -> None:
+async def test_what_a_newcomer_forgets_is_named(
+    name: str, said: str, monkeypatch: pytest.MonkeyPatch, *, again: bool
+) -> None:
     """No provider, no key, nobody there: none of it is called a failure of a server that was never asked."""
-    for variable in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "ANTHROPIC_API_BASE", "OPENAI_API_BASE"):
+    for variable in (
+        "OPENAI_API_KEY",
+        "ANTHROPIC_API_KEY",
+        "GEMINI_API_KEY",
+        "GOOGLE_API_KEY",
+        "ANTHROPIC_API_BASE",
+        "OPENAI_API_BASE",
+    ):
         monkeypatch.delenv(variable, raising=False)
     model = LiteLLMModel(api_base=f"http://127.0.0.1:{free_port()}/v1" if again else None)
     failure = await failure_of(model, question(name))
@@ -206,7 +226,9 @@ async def test_an_address_that_is_none_is_named() -> None:
     assert not failure.fault.retryable
 
 
-@pytest.mark.parametrize("say", [Say(status=400), Say(status=401), Say(status=500), Say(text=words(9), garbage_after=3)])
+@pytest.mark.parametrize(
+    "say", [Say(status=400), Say(status=401), Say(status=500), Say(text=words(9), garbage_after=3)]
+)
 async def test_no_text_of_the_provider_gets_out(
     server: ModelServer, model: LiteLLMModel, caplog: pytest.LogCaptureFixture, say: Say
 ) -> None:
@@ -222,7 +244,9 @@ async def test_no_text_of_the_provider_gets_out(
         assert "Traceback" not in said
 
 
-async def test_prompts_are_not_logged_at_any_level(server: ModelServer, model: LiteLLMModel, caplog: pytest.LogCaptureFixture) -> None:
+async def test_prompts_are_not_logged_at_any_level(
+    server: ModelServer, model: LiteLLMModel, caplog: pytest.LogCaptureFixture
+) -> None:
     """LiteLLM's loggers print prompts with their images at DEBUG; they are pinned."""
     server.say(Say(text="yes"))
     with caplog.at_level(logging.DEBUG):
@@ -258,7 +282,9 @@ async def test_cancelling_closes_the_request(server: ModelServer, model: LiteLLM
     """Before the first word and in the middle."""
     server.say(say)
     task = asyncio.create_task(reply_of(model, question()))
-    await wait_until(lambda: server.ledger and server.ledger[-1].sent >= (say.stall_after or 0), what="the provider is asked")
+    await wait_until(
+        lambda: server.ledger and server.ledger[-1].sent >= (say.stall_after or 0), what="the provider is asked"
+    )
     task.cancel()
     await wait_until(lambda: server.ledger[-1].ended == "gone", what="the provider saw the request closed")
     with pytest.raises(asyncio.CancelledError):
@@ -277,7 +303,11 @@ async def test_a_server_that_knows_no_json_mode_is_asked_without_it(server: Mode
 async def test_one_speaker_at_a_time(server: ModelServer, model: LiteLLMModel) -> None:
     """Messages in a row by the user become one: some chat templates refuse them otherwise."""
     server.say(Say(text="yes"))
-    said = [{"role": "user", "content": "one"}, {"role": "user", "content": "two"}, {"role": "assistant", "content": "three"}]
+    said = [
+        {"role": "user", "content": "one"},
+        {"role": "user", "content": "two"},
+        {"role": "assistant", "content": "three"},
+    ]
     await reply_of(model, ModelRequest(model="openai/scripted", messages=[SYSTEM, *said]))
     assert server.ledger[-1].body["messages"][1:] == [{"role": "user", "content": "one\n\ntwo"}, said[2]]
 
@@ -298,7 +328,8 @@ async def test_many_streams_at_once_do_not_mix(server: ModelServer, model: LiteL
     for number in range(20):
         server.say(Say(text=f"reply {number}"), marker=f"question-{number}-")
     requests = [
-        ModelRequest(model="openai/scripted", messages=[{"role": "user", "content": f"question-{number}-"}]) for number in range(20)
+        ModelRequest(model="openai/scripted", messages=[{"role": "user", "content": f"question-{number}-"}])
+        for number in range(20)
     ]
     replies = await asyncio.gather(*(reply_of(model, request) for request in requests))
     assert [reply.text for _, reply in replies] == [f"reply {number}" for number in range(20)]

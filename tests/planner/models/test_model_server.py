@@ -48,7 +48,9 @@ def provider() -> Iterator[str]:
 
 def ask(address: str, *messages: dict[str, str]) -> str:
     """The text of the streamed reply."""
-    events = post(f"{address}/v1/chat/completions", {"model": "m", "messages": list(messages), "stream": True}).split(b"\n\n")
+    events = post(f"{address}/v1/chat/completions", {"model": "m", "messages": list(messages), "stream": True}).split(
+        b"\n\n"
+    )
     chunks = [json.loads(event.removeprefix(b"data: ")) for event in events if event.startswith(b"data: {")]
     return "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"])
 

@@ -54,7 +54,14 @@ async def retrying(server: ModelServer, waits: Waits) -> AsyncIterator[Retrying]
     server.reset()
     model = LiteLLMModel(api_base=server.url)
     await model.warm()
-    yield Retrying(model=model, fallbacks=(SPARE,), on_note=waits.note, sleep=waits.sleep, clock=lambda: waits.now, chance=lambda: 1.0)
+    yield Retrying(
+        model=model,
+        fallbacks=(SPARE,),
+        on_note=waits.note,
+        sleep=waits.sleep,
+        clock=lambda: waits.now,
+        chance=lambda: 1.0,
+    )
     await model.aclose()
 
 
@@ -87,7 +94,9 @@ async def test_an_empty_reply_is_asked_again(server: ModelServer, retrying: Retr
     assert (await ask(retrying)).text == "fine"
 
 
-async def test_the_next_model_is_asked_when_the_first_keeps_failing(server: ModelServer, retrying: Retrying, waits: Waits) -> None:
+async def test_the_next_model_is_asked_when_the_first_keeps_failing(
+    server: ModelServer, retrying: Retrying, waits: Waits
+) -> None:
     """Three times each."""
     server.say(replace(BROKEN, times=4), FINE)
     reply = await ask(retrying)
@@ -103,7 +112,9 @@ async def test_a_wish_to_wait_is_granted(server: ModelServer, retrying: Retrying
     assert waits.slept == [9]
 
 
-async def test_a_wish_to_wait_too_long_loses_the_question(server: ModelServer, retrying: Retrying, waits: Waits) -> None:
+async def test_a_wish_to_wait_too_long_loses_the_question(
+    server: ModelServer, retrying: Retrying, waits: Waits
+) -> None:
     """An hour is not waited for while there is another model."""
     server.say(replace(BUSY, headers={"retry-after": "3600"}), FINE)
     assert (await ask(retrying)).model == SPARE

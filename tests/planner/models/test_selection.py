@@ -43,7 +43,10 @@ def test_a_local_model_comes_before_the_rehearsal() -> None:
 
 @asynccontextmanager
 async def serving(said: bytes | None) -> AsyncIterator[int]:
-    """A server that says one thing to every request, or None: nothing ever. Gives its port; all its connections end with it."""
+    """A server that says one thing to every request, or None: nothing ever.
+
+    Gives its port; all its connections end with it.
+    """
     talking = asyncio.Semaphore(0)
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -63,11 +66,15 @@ async def serving(said: bytes | None) -> AsyncIterator[int]:
 
 async def test_a_local_ollama_is_asked_for_what_it_has() -> None:
     """Models that only make vectors are none."""
-    async with serving(b"HTTP/1.0 200 OK\r\ncontent-type: application/json\r\n\r\n" + json.dumps(TAGS).encode()) as port:
+    async with serving(
+        b"HTTP/1.0 200 OK\r\ncontent-type: application/json\r\n\r\n" + json.dumps(TAGS).encode()
+    ) as port:
         assert await local_models(port=port, timeout_s=5) == ["qwen3:8b", "llama3.2:3b"]
 
 
-@pytest.mark.parametrize("said", [b"", b"HTTP/1.0 404 Not Found\r\n\r\n{}", b"HTTP/1.0 200 OK\r\n\r\nhello", b"HTTP/1.0 200 OK\r\n\r\n[1]"])
+@pytest.mark.parametrize(
+    "said", [b"", b"HTTP/1.0 404 Not Found\r\n\r\n{}", b"HTTP/1.0 200 OK\r\n\r\nhello", b"HTTP/1.0 200 OK\r\n\r\n[1]"]
+)
 async def test_something_else_on_the_port_is_no_ollama(said: bytes) -> None:
     """Whatever it says."""
     async with serving(said) as port:

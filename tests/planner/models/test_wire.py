@@ -25,8 +25,14 @@ def chunk(index: int, call_id: str | None, name: str | None, arguments: str) -> 
     [
         ([(0, "1", "look", '{"q": '), (0, None, None, '"a"}'), (1, "2", "save", '{"q": "b"}')], BOTH),
         ([(0, "1", "look", '{"q": "a"}'), (0, "2", "save", '{"q": "b"}')], BOTH),
-        ([(0, "1", "look", '{"q": '), (1, "2", "save", '{"q": '), (0, None, None, '"a"}'), (1, None, None, '"b"}')], BOTH),
-        ([(0, "1", "look", '{"q": "a"}'), (0, "2", "look", '{"q": "b"}')], [("look", '{"q": "a"}'), ("look", '{"q": "b"}')]),
+        (
+            [(0, "1", "look", '{"q": '), (1, "2", "save", '{"q": '), (0, None, None, '"a"}'), (1, None, None, '"b"}')],
+            BOTH,
+        ),
+        (
+            [(0, "1", "look", '{"q": "a"}'), (0, "2", "look", '{"q": "b"}')],
+            [("look", '{"q": "a"}'), ("look", '{"q": "b"}')],
+        ),
         ([(0, "1", "look", '{"q": '), (0, "1", "look", '"a"}')], [("look", '{"q": "a"}')]),
         ([(0, "1", "lo", ""), (0, None, "ok", '{"q": "a"}')], [("look", '{"q": "a"}')]),
         ([(0, "1", "look", '{"q": '), (0, "other", None, '"a"}')], [("look", '{"q": "a"}')]),

@@ -82,7 +82,9 @@ def test_a_final_answer_is_one_text(given: object, answer: str) -> None:
     assert read({"thought": "t", "next_node": None, "args": given, **NULLS}) == final(answer)
 
 
-@pytest.mark.parametrize("args", [None, {}, [], "", "{}", [{"node": "a"}], {"answer": None}, {"answer": {}}, {"answer": []}])
+@pytest.mark.parametrize(
+    "args", [None, {}, [], "", "{}", [{"node": "a"}], {"answer": None}, {"answer": {}}, {"answer": []}]
+)
 def test_a_final_response_without_an_answer_stays_one(args: object) -> None:
     """Asking for the text belongs to the run."""
     assert read({"next_node": "final_response", "args": args}) == final()
@@ -90,9 +92,9 @@ def test_a_final_response_without_an_answer_stays_one(args: object) -> None:
 
 def test_fields_of_an_answer_are_kept() -> None:
     """Known ones beside `args` too; unknown ones only inside, or where the object is nothing but the arguments."""
-    assert read({"next_node": "final_response", "args": {"answer": "x", "mood": 1}, "confidence": 0.4, "id": 7}) == final(
-        "x", mood=1, confidence=0.4
-    )
+    assert read(
+        {"next_node": "final_response", "args": {"answer": "x", "mood": 1}, "confidence": 0.4, "id": 7}
+    ) == final("x", mood=1, confidence=0.4)
     assert read({"next_node": "final_response", "answer": "x", "args": {"route": "kb"}}) == final("x", route="kb")
     assert read({"thought": "t", "answer": "x", "mood": 1, "language": "en"}) == final("x", mood=1, language="en")
     assert read({"args": {"answer": "x"}, "language": "en"}) == final("x", language="en")
@@ -234,7 +236,11 @@ def test_joins(given: object, kept: dict[str, Any] | None) -> None:
         ("TASK.TOOL", {"tool": "t"}, {"mode": "job", "tool": "t"}),
         ("task", {"mode": "daemon", "query": "q", "tool": "t"}, {"mode": "daemon", "query": "q", "tool": "t"}),
         ("task", {"name": "x"}, {"name": "x"}),
-        ("task", {"query": "q", "merge_strategy": "human gated"}, {"mode": "subagent", "query": "q", "merge_strategy": "HUMAN_GATED"}),
+        (
+            "task",
+            {"query": "q", "merge_strategy": "human gated"},
+            {"mode": "subagent", "query": "q", "merge_strategy": "HUMAN_GATED"},
+        ),
         ("task", {"name": "x", "group_merge_strategy": "Append"}, {"name": "x", "group_merge_strategy": "APPEND"}),
         ("task", {"name": "x", "merge_strategy": "shuffle"}, {"name": "x", "merge_strategy": "shuffle"}),
         ("task", {"name": "x", "group": None, "group_report": "ALL"}, {"name": "x", "group_report": "all"}),
@@ -338,7 +344,13 @@ def test_the_five_field_form_of_each_kind() -> None:
         {"next_node": "task", "args": {"mode": "job", "tool": "t"}},
     ]
     legacy = [action_to_legacy(PlannerAction.model_validate(action), "t") for action in actions]
-    assert legacy[0] == {"thought": "t", "next_node": None, "args": {"raw_answer": "x", "confidence": 0.5}, "plan": None, "join": None}
+    assert legacy[0] == {
+        "thought": "t",
+        "next_node": None,
+        "args": {"raw_answer": "x", "confidence": 0.5},
+        "plan": None,
+        "join": None,
+    }
     assert legacy[3] == {"thought": "t", "next_node": None, "args": None, "plan": [STEP], "join": {"node": "j"}}
     for action, form in zip(actions, legacy, strict=True):
         assert read(form, action_format="legacy") == action
@@ -373,7 +385,11 @@ def test_the_strict_format_takes_two_fields(reply: str) -> None:
         ('{"next_node": "final_response", "args": {"answer": 5}}', "no_action", "`args.answer` must be a text"),
         ('{"next_node": "plan", "args": {"steps": {}}}', "no_action", "`args.steps` must be a list"),
         ('{"next_node": "plan", "args": {"steps": [{"tool": "a"}]}}', "no_action", "`args.steps[0]` must be an object"),
-        ('{"next_node": "plan", "args": {"steps": [{"node": "a", "args": []}]}}', "no_action", "`args.steps[0].args` must be"),
+        (
+            '{"next_node": "plan", "args": {"steps": [{"node": "a", "args": []}]}}',
+            "no_action",
+            "`args.steps[0].args` must be",
+        ),
         ('{"next_node": "plan", "args": {"steps": [], "join": "j"}}', "no_action", "`args.join` must be"),
         ('[{"next_node": "search", "args": {}}]', "no_action", "inside a list"),
         (json.dumps('{"next_node": "search", "args": {}}'), "no_action", "inside a text"),

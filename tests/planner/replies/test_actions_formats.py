@@ -53,7 +53,9 @@ def test_a_complaint_names_what_is_allowed() -> None:
 
 def test_every_answer_that_is_dropped_is_named() -> None:
     """And what stands beside the arguments."""
-    result = normalize_action({"next_node": "final_response", "args": {"answer": "a", "text": "b", "mine": 1}, "note": "c", "content": "d"})
+    result = normalize_action(
+        {"next_node": "final_response", "args": {"answer": "a", "text": "b", "mine": 1}, "note": "c", "content": "d"}
+    )
     assert result.action == PlannerAction(next_node="final_response", args={"answer": "a", "mine": 1})
     assert [warning.split(" ")[0] for warning in result.warnings] == ["`text`", "`content`", "`note`"]
 

@@ -15,14 +15,20 @@ from services.planner.replies.actions.scan import Scan
 from services.planner.replies.answer_stream import AnswerStream
 from services.planner.replies.strict_json import ANSWER_KEYS
 
-NAMES = st.from_regex(r"[A-Za-z0-9_-]{1,12}", fullmatch=True).filter(lambda name: name.lower() not in RESERVED | {"null", "none"})
+NAMES = st.from_regex(r"[A-Za-z0-9_-]{1,12}", fullmatch=True).filter(
+    lambda name: name.lower() not in RESERVED | {"null", "none"}
+)
 TEXTS = st.text(max_size=30)
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS
-JSON = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3), max_leaves=8)
+JSON = st.recursive(
+    LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3), max_leaves=8
+)
 ARGS = st.dictionaries(TEXTS, JSON, max_size=4)
 
 STEPS = st.fixed_dictionaries({"node": NAMES, "args": ARGS})
-JOINS = st.fixed_dictionaries({"node": NAMES}, optional={"args": ARGS.filter(bool), "inject": st.dictionaries(TEXTS, TEXTS, max_size=2)})
+JOINS = st.fixed_dictionaries(
+    {"node": NAMES}, optional={"args": ARGS.filter(bool), "inject": st.dictionaries(TEXTS, TEXTS, max_size=2)}
+)
 FINALS = st.fixed_dictionaries(
     {"answer": TEXTS}, optional={"confidence": st.floats(0, 1), "route": TEXTS, "warnings": st.lists(TEXTS, max_size=2)}
 )
@@ -98,10 +104,39 @@ def test_the_strict_format_takes_what_is_asked_for(action: PlannerAction) -> Non
 
 PIECES = [
     *"{}[]:,\"'\\ \n",
-    *("```", "```json\n", "<think>", "</think>", "null", "None", "true", "NaN", "...", "\\n", '\\"', '",', '": "', '"}}', "prose and"),
+    *(
+        "```",
+        "```json\n",
+        "<think>",
+        "</think>",
+        "null",
+        "None",
+        "true",
+        "NaN",
+        "...",
+        "\\n",
+        '\\"',
+        '",',
+        '": "',
+        '"}}',
+        "prose and",
+    ),
     *(
         f'"{key}": '
-        for key in ("next_node", "args", "plan", "join", "steps", "thought", "action", "tool", "node", "name", "arguments", *ANSWER_KEYS)
+        for key in (
+            "next_node",
+            "args",
+            "plan",
+            "join",
+            "steps",
+            "thought",
+            "action",
+            "tool",
+            "node",
+            "name",
+            "arguments",
+            *ANSWER_KEYS,
+        )
     ),
     *('"final_response"', '"plan"', '"task"', '"search"', '"null"', '"alpha"', '"beta gamma"', "17", "4", "[]", "{}"),
     '{"next_node": "search", "args": {"q": "delta", "n": 12}}',
@@ -175,11 +210,23 @@ def test_work_grows_with_the_text(prefix: str, unit: str, suffix: str) -> None:
 
 MB = 1 << 20
 LONG: dict[str, tuple[Callable[[int], str], int]] = {
-    "an answer": (lambda n: json.dumps({"next_node": "final_response", "args": {"answer": "word\n" * (n // 6)}}), 4 * MB),
+    "an answer": (
+        lambda n: json.dumps({"next_node": "final_response", "args": {"answer": "word\n" * (n // 6)}}),
+        4 * MB,
+    ),
     "an answer in a fence": (lambda n: f"```json\n{json.dumps({'answer': 'word ' * (n // 5)})}\n```", 4 * MB),
-    "an answer in Python": (lambda n: repr({"next_node": "final_response", "args": {"answer": "it's " * (n // 5)}}), 4 * MB),
-    "an answer that is cut off": (lambda n: '{"next_node": "final_response", "args": {"answer": "' + "word " * (n // 5), 4 * MB),
-    "an encoded call": (lambda n: json.dumps(json.dumps({"next_node": "save", "args": {"text": "word " * (n // 5)}})), 4 * MB),
+    "an answer in Python": (
+        lambda n: repr({"next_node": "final_response", "args": {"answer": "it's " * (n // 5)}}),
+        4 * MB,
+    ),
+    "an answer that is cut off": (
+        lambda n: '{"next_node": "final_response", "args": {"answer": "' + "word " * (n // 5),
+        4 * MB,
+    ),
+    "an encoded call": (
+        lambda n: json.dumps(json.dumps({"next_node": "save", "args": {"text": "word " * (n // 5)}})),
+        4 * MB,
+    ),
     "prose": (lambda n: "no action at all, " * (n // 18), 4 * MB),
     "comments": (lambda n: "{" + "// why\n" * (n // 7) + '"next_node": "save"}', MB),
     "many objects": (lambda n: '{"x": 1} ' * (n // 9), MB // 4),
@@ -213,10 +260,17 @@ def test_a_reply_of_megabytes_is_an_ordinary_reply() -> None:
         assert normalize_action(unit * (1_000_000 // len(unit))).error in {"unparseable", "no_action"}
 
 
-@pytest.mark.parametrize("unit", ["'", '"', "\u2019", "*", "\\", "`", " ", "\n", "/*", "//", "-", "next node'", "'args' "])
-@pytest.mark.parametrize("prefix", ["", "{", "{x", "{{", "{, ", '{"', '"{', "[", "{/*", "<think>", '{"next_node": "save", "args": {'])
+@pytest.mark.parametrize(
+    "unit", ["'", '"', "\u2019", "*", "\\", "`", " ", "\n", "/*", "//", "-", "next node'", "'args' "]
+)
+@pytest.mark.parametrize(
+    "prefix", ["", "{", "{x", "{{", "{, ", '{"', '"{', "[", "{/*", "<think>", '{"next_node": "save", "args": {']
+)
 def test_a_model_that_repeats_itself_stops_nobody(prefix: str, unit: str) -> None:
-    """Half a megabyte of one character takes a moment, whatever stands before it. Counters do not see a pattern that tries again."""
+    """Half a megabyte of one character takes a moment, whatever stands before it.
+
+    Counters do not see a pattern that tries again.
+    """
     reply = prefix + unit * (500_000 // len(unit))
     assert normalize_action(reply + '{"x": 1}').action is None
     stream = AnswerStream()

@@ -22,7 +22,9 @@ def test_a_text_between_three_quotes(quotes: str) -> None:
     """Single quotes of its kind, line breaks and objects in it are content; without its end it is cut off."""
     reply = f'{{"next_node": "final_response", "args": {{"answer": {quotes}"x"\n{{\'y\'}} \\"z {quotes}, "confidence": 0.5}}}}'
     result = normalize_action(reply)
-    assert result.action == PlannerAction(next_node="final_response", args={"answer": '"x"\n{\'y\'} "z ', "confidence": 0.5})
+    assert result.action == PlannerAction(
+        next_node="final_response", args={"answer": '"x"\n{\'y\'} "z ', "confidence": 0.5}
+    )
     assert normalize_action(reply.replace(f"{quotes}, ", " ")).error == "unparseable"
 
 
@@ -175,7 +177,10 @@ def test_behind_another_broken_object_only_an_explicit_action_counts() -> None:
         ('"text"', "The reply holds no JSON object."),
         ("null", "The reply holds no JSON object."),
         ("{ curly }", "The reply holds no JSON object."),
-        ('{"next_node": "a",\n "args": {"q": }}', 'a value is expected, at line 2, column 16, after `{"next_node": "a",  "args": {"q": `'),
+        (
+            '{"next_node": "a",\n "args": {"q": }}',
+            'a value is expected, at line 2, column 16, after `{"next_node": "a",  "args": {"q": `',
+        ),
         ('{"args": {}, "args": {}}', "`args` occurs twice in one object, at line 1, column 14"),
     ],
 )
@@ -189,7 +194,11 @@ def test_a_reply_without_an_object_is_unparseable(reply: str, complaint: str) ->
 
 def test_complaints_stay_short() -> None:
     """They go back to the model: a huge reply must not make a huge complaint."""
-    for reply in ("{" + '"k": ' * 100_000, json.dumps({"k" * 10_000 + str(n): n for n in range(50)}), '{"next_node": "' + "x" * 100_000):
+    for reply in (
+        "{" + '"k": ' * 100_000,
+        json.dumps({"k" * 10_000 + str(n): n for n in range(50)}),
+        '{"next_node": "' + "x" * 100_000,
+    ):
         assert len(normalize_action(reply).complaint) < 700
 
 
@@ -256,4 +265,6 @@ def test_any_input_at_all_gives_a_result() -> None:
         assert normalize_action({"next_node": "a", "args": {"n": number}}).error == "unparseable"
     assert normalize_action(SEARCH.encode()).action == normalize_action([json.loads(SEARCH)]).action
     assert normalize_action(b"\xff\xfe{").error == "unparseable"
-    assert normalize_action({"next_node": "\ud83d\ude00", "args": ({"t": 1},)}).action == PlannerAction(next_node="\N{GRINNING FACE}")
+    assert normalize_action({"next_node": "\ud83d\ude00", "args": ({"t": 1},)}).action == PlannerAction(
+        next_node="\N{GRINNING FACE}"
+    )

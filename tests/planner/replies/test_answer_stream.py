@@ -32,7 +32,13 @@ def final(args: object, **fields: object) -> str:
 
 def test_each_chunk_shows_what_it_brings() -> None:
     """Nothing waits for a later chunk that is certain now."""
-    assert visible('{"next_node": "final_response", "args": {"ans', 'wer": "He', "llo", " wor", 'ld"}}') == ["", "He", "llo", " wor", "ld"]
+    assert visible('{"next_node": "final_response", "args": {"ans', 'wer": "He', "llo", " wor", 'ld"}}') == [
+        "",
+        "He",
+        "llo",
+        " wor",
+        "ld",
+    ]
 
 
 def test_an_answer_in_front_of_its_node_is_held_until_the_node_is_known() -> None:
@@ -101,7 +107,10 @@ def test_a_plan_in_front_of_the_answer_makes_it_a_plan(plan: str, node: str) -> 
         ({"raw_answer": "x"}, "x"),
         ({"answer": "x", "raw_answer": "y"}, "x"),
         ({"raw_answer": "y", "answer": "x"}, "y"),
-        ({"meta": {"answer": "no", "args": {"answer": "no"}}, "list": ["no", {"answer": "no"}], "answer": "real"}, "real"),
+        (
+            {"meta": {"answer": "no", "args": {"answer": "no"}}, "list": ["no", {"answer": "no"}], "answer": "real"},
+            "real",
+        ),
         ({"text": "T", "answer": "x", "confidence": 0.9}, "x"),
         ({"": "no", "Answer": "no", "answer ": "no"}, ""),
         ({"answer": 42}, ""),
@@ -248,7 +257,9 @@ def test_what_the_final_parse_forgives_the_stream_forgives() -> None:
     assert read(f'{{{FINAL}, "args": {{"answer": "a" "b"}}}}') == ("a", True)
 
 
-@pytest.mark.parametrize("wrong", ["NaN", "01", "1.", "tru", "nullx", "-", "x", "'s'", ",", "}", "1" * 80, '["a" "b"]', "[" * 200])
+@pytest.mark.parametrize(
+    "wrong", ["NaN", "01", "1.", "tru", "nullx", "-", "x", "'s'", ",", "}", "1" * 80, '["a" "b"]', "[" * 200]
+)
 def test_what_is_no_json_ends_the_stream(wrong: str) -> None:
     """Whatever stands behind it waits for the final parse."""
     assert read(f'{{{FINAL}, "x": {wrong}, "args": {{"answer": "x"}}}}') == ("", True)

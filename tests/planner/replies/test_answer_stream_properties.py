@@ -19,8 +19,37 @@ CANARY = "canary"
 # Pieces that replies are made of; put together at random they are mostly broken, and broken in every way.
 PIECES = [
     *"{}[]\"'`,: \n\\",
-    *("```json\n", "<think>", "</think>", "\\n", "\\u00e9", "\\ud83d", "\\ude00", "\ud83d", "\ude00", "# c\n", "// c\n"),
-    *("next_node", "word", "null", "None", "true", "5", "-1.5e3", "NaN", "“", "{curly}", "{x: 1}", "{ lone ", "[1]", "[note]", "{{", "}}"),
+    *(
+        "```json\n",
+        "<think>",
+        "</think>",
+        "\\n",
+        "\\u00e9",
+        "\\ud83d",
+        "\\ude00",
+        "\ud83d",
+        "\ude00",
+        "# c\n",
+        "// c\n",
+    ),
+    *(
+        "next_node",
+        "word",
+        "null",
+        "None",
+        "true",
+        "5",
+        "-1.5e3",
+        "NaN",
+        "“",
+        "{curly}",
+        "{x: 1}",
+        "{ lone ",
+        "[1]",
+        "[note]",
+        "{{",
+        "}}",
+    ),
     *(
         '"next_node"',
         '"args"',
@@ -34,23 +63,43 @@ PIECES = [
         '"save"',
         '"final_response"',
     ),
-    *('"next_node": "final_response"', '"next_node": "save"', '"next_node": null', '"next_node": " NULL "', '"args": {"answer": "abc"}'),
-    *('"plan": [{"node": "a"}]', '"plan": null', '"answer": 5', '"answer": ["q", "r"]', '"args": ["q", "r"]', '"args": "text"'),
+    *(
+        '"next_node": "final_response"',
+        '"next_node": "save"',
+        '"next_node": null',
+        '"next_node": " NULL "',
+        '"args": {"answer": "abc"}',
+    ),
+    *(
+        '"plan": [{"node": "a"}]',
+        '"plan": null',
+        '"answer": 5',
+        '"answer": ["q", "r"]',
+        '"args": ["q", "r"]',
+        '"args": "text"',
+    ),
     '{"next_node": "final_response", "args": {"answer": "hello"}}',
     '{"args": {"answer": "late"}, "next_node": null}',
     '{"next_node": "save", "args": {"note": "{\\"next_node\\": \\"final_response\\", \\"args\\": {\\"answer\\": \\"x\\"}}"}}',
     "{'next_node': 'save', 'args': {'note': '{\"next_node\": \"final_response\", \"args\": {\"answer\": \"x\"}}'}}",
 ]
-words = st.sampled_from(["", "hello", "two\nlines", 'a "quote"', "é😀", "{", " {}", "null", "</think>", "```", "\ud83d", CANARY])
+words = st.sampled_from(
+    ["", "hello", "two\nlines", 'a "quote"', "é😀", "{", " {}", "null", "</think>", "```", "\ud83d", CANARY]
+)
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | words,
     lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["answer", "steps", "node", "text", "x"]), inner, max_size=3)
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["answer", "steps", "node", "text", "x"]), inner, max_size=3)
     ),
     max_leaves=8,
 )
-nodes = st.sampled_from(["final_response", " Final_response ", "Final_Response", "save", "plan", "task", "null", None, 5, ""])
-arguments = values | st.dictionaries(st.sampled_from(["answer", "raw_answer", "text", "response", "steps", "x"]), values, max_size=4)
+nodes = st.sampled_from(
+    ["final_response", " Final_response ", "Final_Response", "save", "plan", "task", "null", None, 5, ""]
+)
+arguments = values | st.dictionaries(
+    st.sampled_from(["answer", "raw_answer", "text", "response", "steps", "x"]), values, max_size=4
+)
 fields = st.one_of(
     st.tuples(st.just("next_node"), nodes),
     st.tuples(st.just("args"), arguments),
@@ -64,8 +113,15 @@ def objects(draw: st.DrawFn) -> str:
     """An object with the keys of an action, in any order, some of them twice, in any writing."""
     members = draw(st.lists(fields, min_size=1, max_size=5))
     ascii_only, indent = draw(st.booleans()), draw(st.sampled_from([None, 1]))
-    written = [f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=ascii_only, indent=indent)}" for key, value in members]
-    return "{" + ", ".join(written) + draw(st.sampled_from(["}", "}", "}", ",}", "", "]"])) + draw(st.sampled_from(["", " ", "}"]))
+    written = [
+        f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=ascii_only, indent=indent)}" for key, value in members
+    ]
+    return (
+        "{"
+        + ", ".join(written)
+        + draw(st.sampled_from(["}", "}", "}", ",}", "", "]"]))
+        + draw(st.sampled_from(["", " ", "}"]))
+    )
 
 
 soup = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
@@ -118,12 +174,25 @@ def disguised(rng: random.Random, action: dict[str, Any]) -> str:
         lambda: text.replace("{", "{ // note\n", 1),
         lambda: text.replace('\\"', '"'),
         lambda: text.replace("null", "None"),
-        lambda: text.replace('"args"', '"args": {"answer": "' + CANARY + '"}, "args"', 1) if action.get("next_node") else text,
+        lambda: (
+            text.replace('"args"', '"args": {"answer": "' + CANARY + '"}, "args"', 1)
+            if action.get("next_node")
+            else text
+        ),
         lambda: f"[{text}, {text}]",
     ]
     text = rng.choice(ways)()
     before = rng.choice(
-        ["", "Text {curly} [1]: ", "```json\n", f"<think>{FINAL}</think>", '{"x": ' + json.dumps(FINAL) + "}", "\ufeff", "[", "{{"]
+        [
+            "",
+            "Text {curly} [1]: ",
+            "```json\n",
+            f"<think>{FINAL}</think>",
+            '{"x": ' + json.dumps(FINAL) + "}",
+            "\ufeff",
+            "[",
+            "{{",
+        ]
     )
     if rng.random() < 0.1:
         return before + text[: rng.randrange(10, len(text))]
@@ -156,7 +225,10 @@ def hidden(rng: random.Random, depth: int = 0) -> Any:
 
 def hostile(rng: random.Random) -> dict[str, Any]:
     """A tool call, a plan or a task whose arguments hold the canary."""
-    args: Any = {key: hidden(rng) for key in rng.sample(["answer", "raw_answer", "args", "next_node", "plan", "note"], rng.randint(1, 3))}
+    args: Any = {
+        key: hidden(rng)
+        for key in rng.sample(["answer", "raw_answer", "args", "next_node", "plan", "note"], rng.randint(1, 3))
+    }
     args = rng.choice([args, args, hidden(rng), [CANARY, hidden(rng)]])
     step = {"node": "save", "args": args}
     return rng.choice(
@@ -165,7 +237,10 @@ def hostile(rng: random.Random) -> dict[str, Any]:
             {"next_node": "save", "args": args, "answer": hidden(rng), "thought": "final_response"},
             {"next_node": "Final_Response", "args": args},
             {"next_node": rng.choice(["plan", "parallel", " PLAN "]), "args": {"steps": [step], "answer": CANARY}},
-            {"next_node": rng.choice(["task", "task.tool"]), "args": {"query": CANARY, "tool_args": args, "answer": CANARY}},
+            {
+                "next_node": rng.choice(["task", "task.tool"]),
+                "args": {"query": CANARY, "tool_args": args, "answer": CANARY},
+            },
             {"plan": [step], "next_node": None, "args": None},
             {"action": step | {"next_node": "save"}, "args": args},
             {"tool": "save", "args": args},

@@ -106,5 +106,7 @@ def test_a_text_that_stands_in_for_a_reply_is_settled_like_an_answer() -> None:
 
 def test_the_strict_form_refuses_what_it_showed() -> None:
     """Only the end shows that there is a third field."""
-    shown, rest = settled('{"next_node": "final_response", "args": {"answer": "x"}, "thought": "t"}', action_format="unified")
+    shown, rest = settled(
+        '{"next_node": "final_response", "args": {"answer": "x"}, "thought": "t"}', action_format="unified"
+    )
     assert (shown, rest) == ("x", Settled(None, void="unparseable"))

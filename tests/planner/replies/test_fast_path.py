@@ -17,13 +17,24 @@ TOOLS = frozenset({"save", "a", "Final_Response"})
 
 
 @settings(max_examples=2000, deadline=None)
-@given(st.one_of(damaged(), objects(), ACTIONS.map(dumped), st.dictionaries(st.text(max_size=9), JSON, max_size=4).map(json.dumps)))
+@given(
+    st.one_of(
+        damaged(),
+        objects(),
+        ACTIONS.map(dumped),
+        st.dictionaries(st.text(max_size=9), JSON, max_size=4).map(json.dumps),
+    )
+)
 def test_an_object_is_the_one_that_the_reader_reads(text: str) -> None:
     """In strict JSON and in the lenient dialect, which takes all of it."""
     start = max(0, text.find("{"))
     found = well_formed_object(text, start)
     if found is not None:
-        assert json.dumps(found) == json.dumps(Reader(text).read(start)) == json.dumps(Reader(text, lenient=True).read(start))
+        assert (
+            json.dumps(found)
+            == json.dumps(Reader(text).read(start))
+            == json.dumps(Reader(text, lenient=True).read(start))
+        )
 
 
 LONG = "x" * 20_000

@@ -1,7 +1,7 @@
 """Two thousand malformed replies through whole decisions of the planner, without a server: no crash, always an end, nothing invented.
 
-A run is played as the handlers play it: the dialect reads the reply chunk by chunk and decides, the rules say what follows, the fold takes
-it in. Calls get an outcome at once.
+A run is played as the handlers play it: the dialect reads the reply chunk by chunk and decides, the rules say what
+follows, the fold takes it in. Calls get an outcome at once.
 """
 
 import json
@@ -36,7 +36,11 @@ STRICT = {
     "properties": {"q": {"type": "string"}, "answer": {"type": "string"}, "n": {"type": "integer"}},
     "additionalProperties": False,
 }
-TOOLS = [ToolSpec(name="work", input_schema=STRICT), ToolSpec(name="save", input_schema={"type": "object"}), ToolSpec(name="plan")]
+TOOLS = [
+    ToolSpec(name="work", input_schema=STRICT),
+    ToolSpec(name="save", input_schema={"type": "object"}),
+    ToolSpec(name="plan"),
+]
 REACT = React(native_reasoning=True, idle_s=1, total_s=1)
 
 
@@ -55,7 +59,9 @@ class Played:
         """Handle every message until the run has ended."""
         opening = started(max_steps=4, max_parallel=2)
         opening = opening.model_copy(update={"action_format": self.action_format, "action_transport": self.transport})
-        waiting = [Handling("REQUESTS:1", "request", "h", 2000, started=opening, specs={spec.name: spec for spec in TOOLS})]
+        waiting = [
+            Handling("REQUESTS:1", "request", "h", 2000, started=opening, specs={spec.name: spec for spec in TOOLS})
+        ]
         while waiting:
             self.handle(waiting.pop(0), waiting, replies, rng)
 
@@ -76,9 +82,18 @@ class Played:
                     handling.dispatched.update(call.call_id for call in calls)
                     self.sent += calls
                     for call in calls:
-                        outcome = CallFinished(call_id=call.call_id, tool=call.tool, status="succeeded", observation={"text": "seen"})
+                        outcome = CallFinished(
+                            call_id=call.call_id, tool=call.tool, status="succeeded", observation={"text": "seen"}
+                        )
                         waiting.append(
-                            Handling(f"INBOX:{call.call_id}", "call_finished", "h", 2000, finished=outcome, specs=handling.specs)
+                            Handling(
+                                f"INBOX:{call.call_id}",
+                                "call_finished",
+                                "h",
+                                2000,
+                                finished=outcome,
+                                specs=handling.specs,
+                            )
                         )
                 case Open():
                     handling.opened = True
@@ -120,7 +135,10 @@ class Played:
 
 ACTIONS: list[Any] = [
     {"next_node": "work", "args": {"q": "alpha", "n": 7}},
-    {"next_node": "save", "args": {"answer": CANARY, "deep": {"next_node": FINAL_RESPONSE, "args": {"answer": CANARY}}}},
+    {
+        "next_node": "save",
+        "args": {"answer": CANARY, "deep": {"next_node": FINAL_RESPONSE, "args": {"answer": CANARY}}},
+    },
     {
         "next_node": "plan",
         "args": {
@@ -213,11 +231,20 @@ def malformed(rng: random.Random) -> str:
     ]
     for _ in range(rng.randint(1, 3)):
         at = rng.randrange(len(text) + 1)
-        text = text[:at] + rng.choice(PIECES) + text[at + rng.choice([0, 1, 3]) :] if rng.random() < 0.6 else rng.choice(ways)(text)
+        text = (
+            text[:at] + rng.choice(PIECES) + text[at + rng.choice([0, 1, 3]) :]
+            if rng.random() < 0.6
+            else rng.choice(ways)(text)
+        )
     return text
 
 
-FORMS: list[tuple[ActionFormat, ActionTransport]] = [("auto", "json"), ("unified", "json"), ("legacy", "json"), ("auto", "tools")]
+FORMS: list[tuple[ActionFormat, ActionTransport]] = [
+    ("auto", "json"),
+    ("unified", "json"),
+    ("legacy", "json"),
+    ("auto", "tools"),
+]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -263,11 +290,16 @@ def judge(played: Played, heard: list[str]) -> None:
     else:
         handling = played.events[-2]
         assert (handling.type, handling.text, handling.done) == ("chunk", end.raw_answer, True)
-        assert (handling.action_seq, handling.attempt) > max(played.shown), "what was shown of broken replies is taken back"
+        assert (handling.action_seq, handling.attempt) > max(played.shown), (
+            "what was shown of broken replies is taken back"
+        )
     written = " ".join(heard).lower()
     for call in played.sent:
         words = {word for leaf in leaves(call.args) for word in re.findall(r"\w+", leaf.lower())}
-        assert not {word for word in words if word not in written} - {"seen", "text", "found", "work", "save"}, (call, heard)
+        assert not {word for word in words if word not in written} - {"seen", "text", "found", "work", "save"}, (
+            call,
+            heard,
+        )
     if CANARY in "".join(played.shown.values()):
         assert named_final_by_the_model(heard), heard
 
@@ -278,6 +310,8 @@ def named_final_by_the_model(heard: list[str]) -> bool:
         found = normalize_action(text, tools=frozenset({"work", "save", "tool_plan"}))
         if found.action is not None and found.action.next_node == FINAL_RESPONSE and CANARY in str(found.action.args):
             return True
-        if CANARY in text and (CANARY in text.partition("{")[0] or (found.error == "no_action" and not found.was_action)):
+        if CANARY in text and (
+            CANARY in text.partition("{")[0] or (found.error == "no_action" and not found.was_action)
+        ):
             return True
     return False

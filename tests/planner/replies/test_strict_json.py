@@ -102,7 +102,10 @@ def test_depth_is_counted_exactly() -> None:
 
 def test_surrogates_are_joined_or_replaced() -> None:
     """What comes out can be encoded."""
-    assert loads(r'"\ud83d\ude00 \ud83d x \ude00"') == "\N{GRINNING FACE} \N{REPLACEMENT CHARACTER} x \N{REPLACEMENT CHARACTER}"
+    assert (
+        loads(r'"\ud83d\ude00 \ud83d x \ude00"')
+        == "\N{GRINNING FACE} \N{REPLACEMENT CHARACTER} x \N{REPLACEMENT CHARACTER}"
+    )
     assert mend("\ud83d\ude00 \udc00 \ud800") == "\N{GRINNING FACE} \N{REPLACEMENT CHARACTER} \N{REPLACEMENT CHARACTER}"
     assert loads('{"\ud800": 1}') == {"\N{REPLACEMENT CHARACTER}": 1}
 
@@ -126,7 +129,9 @@ def test_the_lenient_dialect_takes_what_models_write(text: str, value: object) -
         loads(text)
 
 
-@pytest.mark.parametrize("text", ["{'a'}", "{1: 2}", "(1, 2)", "[,]", "[1,,2]", "{,}", "NaN", "nan", "inf", "{'a': 1 'b': 2}", "undefined"])
+@pytest.mark.parametrize(
+    "text", ["{'a'}", "{1: 2}", "(1, 2)", "[,]", "[1,,2]", "{,}", "NaN", "nan", "inf", "{'a': 1 'b': 2}", "undefined"]
+)
 def test_the_lenient_dialect_has_limits(text: str) -> None:
     """Sets, tuples, keys that are no texts and numbers that are none stay errors."""
     with pytest.raises(NotJson):

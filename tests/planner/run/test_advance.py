@@ -12,7 +12,19 @@ from contracts.inbox import CallFinished, TimerFired
 from contracts.payload import Usage
 from contracts.runs import RunLimits, RunRequested
 from services.planner.run.advance import MAX_LOST, advance
-from services.planner.run.commands import Abandon, Ack, Append, Ask, Close, Dispatch, Handling, KeepContext, Open, ReadShown, Rules
+from services.planner.run.commands import (
+    Abandon,
+    Ack,
+    Append,
+    Ask,
+    Close,
+    Dispatch,
+    Handling,
+    KeepContext,
+    Open,
+    ReadShown,
+    Rules,
+)
 from services.planner.run.decision import Calls, Decision, Failed, Final, Invalid
 from services.planner.run.state import Run, fold
 
@@ -23,13 +35,22 @@ def started(**limits: object) -> RunStarted:
     """What opening a run records."""
     request = RunRequested(run_id=RUN, tenant="default", requested_at=1000, trace_id="t" * 32, query="what?")
     return RunStarted(
-        run_id=RUN, tenant="default", request=request, limits=RunLimits.model_validate(limits), tools={"work": "d" * 24}, deadline_at=61_000
+        run_id=RUN,
+        tenant="default",
+        request=request,
+        limits=RunLimits.model_validate(limits),
+        tools={"work": "d" * 24},
+        deadline_at=61_000,
     )
 
 
 def calls(count: int = 1) -> Calls:
     """A decision for `count` calls."""
-    return Calls(node="work" if count == 1 else "plan", calls=(("work", {"n": 1}),) * count, usage=Usage(model_calls=1, cost_usd=0.5))
+    return Calls(
+        node="work" if count == 1 else "plan",
+        calls=(("work", {"n": 1}),) * count,
+        usage=Usage(model_calls=1, cost_usd=0.5),
+    )
 
 
 def final(text: str = "done") -> Final:
@@ -271,7 +292,11 @@ def test_a_run_past_its_deadline_is_opened_and_ended_at_once() -> None:
 
 @pytest.mark.parametrize(
     ("limits", "budget"),
-    [({"max_steps": 1}, "max_steps of 1"), ({"max_tokens": 10}, "max_tokens of 10"), ({"max_cost_usd": 0.5}, "max_cost_usd of 0.5")],
+    [
+        ({"max_steps": 1}, "max_steps of 1"),
+        ({"max_tokens": 10}, "max_tokens of 10"),
+        ({"max_cost_usd": 0.5}, "max_cost_usd of 0.5"),
+    ],
 )
 def test_a_budget_is_checked_before_it_is_spent(limits: dict[str, object], budget: str) -> None:
     """What ran out is named; the last outcome is in the payload."""
@@ -329,13 +354,17 @@ def test_a_failing_provider_is_asked_again_and_then_reported() -> None:
     assert world.types().count("asked") == 3
 
 
-def _step(world: World, rng: random.Random, handlings: list[tuple[Handling, int]], model_calls: Counter[tuple[int, int]]) -> None:
+def _step(
+    world: World, rng: random.Random, handlings: list[tuple[Handling, int]], model_calls: Counter[tuple[int, int]]
+) -> None:
     """Move one handling a random one of its moves on, or let it die."""
     position = rng.randrange(len(handlings))
     handling, seen = handlings[position]
     if rng.random() < 0.12:
         handlings[position] = (
-            Handling(handling.owner, handling.kind, f"{rng.random()}", 2000, handling.started, finished=handling.finished),
+            Handling(
+                handling.owner, handling.kind, f"{rng.random()}", 2000, handling.started, finished=handling.finished
+            ),
             0,
         )
         return
@@ -351,7 +380,9 @@ def _step(world: World, rng: random.Random, handlings: list[tuple[Handling, int]
             for call in sent:
                 owner = f"INBOX:{call.call_id}"
                 if not any(other.owner == owner for other, _ in handlings):
-                    told_too = Handling(owner, "call_finished", f"{rng.random()}", 2000, finished=finished(call.call_id))
+                    told_too = Handling(
+                        owner, "call_finished", f"{rng.random()}", 2000, finished=finished(call.call_id)
+                    )
                     handlings.append((told_too, 0))
         case Open():
             handling.opened = True

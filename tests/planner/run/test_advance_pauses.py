@@ -13,7 +13,19 @@ from contracts.inbox import TimerFired
 from contracts.payload import Usage
 from contracts.tools import ToolSpec
 from services.planner.run.advance import MAX_LOST, advance
-from services.planner.run.commands import Abandon, Ack, Append, Ask, Close, Dispatch, Handling, Open, Say, SetTimer, Wake
+from services.planner.run.commands import (
+    Abandon,
+    Ack,
+    Append,
+    Ask,
+    Close,
+    Dispatch,
+    Handling,
+    Open,
+    Say,
+    SetTimer,
+    Wake,
+)
 from services.planner.run.decision import Decision, Failed, Final, Invalid
 from tests.planner.run.test_advance import World, calls, final, finished, started
 
@@ -249,7 +261,10 @@ class Storm:
     def reply(self, turn: int) -> Decision:
         """What the model says."""
         final_ = final() if self.rng.random() < 0.5 else Final(args={"answer": "x"}, restate=True)
-        odd = [Invalid(complaint="no", reply=""), Failed(fault=Fault(code="model_failed", reason="503", retryable=True), again=True)]
+        odd = [
+            Invalid(complaint="no", reply=""),
+            Failed(fault=Fault(code="model_failed", reason="503", retryable=True), again=True),
+        ]
         if self.rng.random() < 0.2:
             return self.rng.choice(odd)
         return final_ if turn > 4 else calls(self.rng.randint(1, 2))
@@ -296,7 +311,9 @@ class Storm:
         """Somebody tops the run up while it waits, now and then; timers go off."""
         if self.world.run.paused is not None and self.rng.random() < 0.2:
             self.tops += 1
-            self.hear(f"CONTROL:{self.tops}", "top_up", limits={"max_steps": 2, "max_tool_calls": 3}, top_up_id=f"{self.tops}")
+            self.hear(
+                f"CONTROL:{self.tops}", "top_up", limits={"max_steps": 2, "max_tool_calls": 3}, top_up_id=f"{self.tops}"
+            )
         if self.rng.random() < 0.002:
             self.hear("INBOX:deadline", "timer", timer=TimerFired(timer="deadline", at=61_000))
         for name, at in list(self.timers):

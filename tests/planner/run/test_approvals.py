@@ -20,7 +20,9 @@ async def pay(args: dict[str, Any]) -> Any:
     return {"text": "paid"}
 
 
-SPEC = ToolSpec(name="pay", description="Transfer money.", side_effects="external", requires_approval=True, idempotent=True)
+SPEC = ToolSpec(
+    name="pay", description="Transfer money.", side_effects="external", requires_approval=True, idempotent=True
+)
 BOTH: dict[str, tuple[ToolSpec, Handler]] = {**TOOLS, "pay": (SPEC, pay)}
 
 
@@ -51,7 +53,9 @@ async def test_in_a_plan_the_others_run(plan: Plan, provider: ModelServer, max_p
     provider.say(action("plan", steps=STEPS), answer("so be it"))
     story = await planning.tell(limits={"max_parallel": max_parallel})
     await handling(planning, story, provider, 2)
-    assert [observed.observation for observed in story.of("observed") if observed.status == "succeeded"] == [{"text": "found x"}]
+    assert [observed.observation for observed in story.of("observed") if observed.status == "succeeded"] == [
+        {"text": "found x"}
+    ]
 
 
 async def test_a_join_is_a_call_too(plan: Plan, provider: ModelServer) -> None:

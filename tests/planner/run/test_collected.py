@@ -20,7 +20,9 @@ CHART = {
 def observed(call_id: str, tool: str = "draw", **artifacts: Any) -> Observed:
     """An outcome."""
     sources = [Source(title=call_id)]
-    return Observed(call_id=call_id, tool=tool, status="succeeded", observation="x" * 1000, artifacts=artifacts, sources=sources)
+    return Observed(
+        call_id=call_id, tool=tool, status="succeeded", observation="x" * 1000, artifacts=artifacts, sources=sources
+    )
 
 
 def test_outcomes_stand_in_the_order_of_their_calls() -> None:
@@ -37,7 +39,12 @@ def test_outcomes_stand_in_the_order_of_their_calls() -> None:
     assert [source.title for source in collected.sources()] == ["1-1", "1-2", "1-3", "1-join"]
     assert [source.title for source in before.sources()] == ["1-1", "1-3"]
     found, warnings = collected.artifacts()
-    assert found == {"draw": {"chart": "1-3"}, "other": {"chart": "join"}, "draw#1-1": {"chart": "1-1"}, "draw#1-2": {"chart": "1-2"}}
+    assert found == {
+        "draw": {"chart": "1-3"},
+        "other": {"chart": "join"},
+        "draw#1-1": {"chart": "1-1"},
+        "draw#1-2": {"chart": "1-2"},
+    }
     assert warnings == [
         "draw made an artifact of the same name several times: the last one counts, earlier ones are under draw#1-1, draw#1-2"
     ]

@@ -22,7 +22,9 @@ from tests.support.model_server import Say as Reply
 
 DEADLINE = 61_000
 USAGE = Usage(model_calls=1, cost_usd=0.0)
-SALVAGED = Invalid(complaint="no action", reply="It is 42.", salvage=Final(args={"answer": "It is 42."}, usage=USAGE), usage=USAGE)
+SALVAGED = Invalid(
+    complaint="no action", reply="It is 42.", salvage=Final(args={"answer": "It is 42."}, usage=USAGE), usage=USAGE
+)
 REPLIES: list[Decision] = [
     SALVAGED,
     Invalid(complaint="no action", reply="{", usage=USAGE),
@@ -63,7 +65,9 @@ class Clocked:
             match advance(world.run, handling, world.rules):
                 case Append(events):
                     world.write(handling, events)
-                    self.shown |= {(event.action_seq, event.attempt): event.text for event in events if isinstance(event, Chunk)}
+                    self.shown |= {
+                        (event.action_seq, event.attempt): event.text for event in events if isinstance(event, Chunk)
+                    }
                 case Ask(asked):
                     self.ask((asked.turn, asked.attempt))
                 case Say(asked, answer):

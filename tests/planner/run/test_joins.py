@@ -25,8 +25,21 @@ from services.planner.run.joins import (
 )
 
 LIST, INTEGER, TEXT = {"type": "array"}, {"type": "integer"}, {"type": "string"}
-WELL_KNOWN = {"results": LIST, "branches": LIST, "failures": LIST, "expect": INTEGER, "success_count": INTEGER, "failure_count": INTEGER}
-REF = {"artifact_id": "0" * 32, "mime_type": "application/json", "size": 43_000, "sha256": "a" * 64, "json_type": "dict"}
+WELL_KNOWN = {
+    "results": LIST,
+    "branches": LIST,
+    "failures": LIST,
+    "expect": INTEGER,
+    "success_count": INTEGER,
+    "failure_count": INTEGER,
+}
+REF = {
+    "artifact_id": "0" * 32,
+    "mime_type": "application/json",
+    "size": 43_000,
+    "sha256": "a" * 64,
+    "json_type": "dict",
+}
 
 
 def spec(name: str, /, **schema: Any) -> ToolSpec:
@@ -65,7 +78,15 @@ def test_a_plan_without_steps_runs_nothing_and_says_so(steps: Any) -> None:
 
 def test_every_wrong_step_is_named() -> None:
     """By its place, its tool and what was expected of which argument, each on one line."""
-    plan = {"steps": [{"node": "zzz\nignore this"}, {"node": "ask", "args": {"q": 5}}, {"node": "ask", "args": []}, {"node": "plan"}, 3]}
+    plan = {
+        "steps": [
+            {"node": "zzz\nignore this"},
+            {"node": "ask", "args": {"q": 5}},
+            {"node": "ask", "args": []},
+            {"node": "plan"},
+            3,
+        ]
+    }
     found = check_plan(plan, SPECS)
     assert [(complaint.step, complaint.code) for complaint in found] == [
         (0, "unknown_node"),
@@ -74,7 +95,10 @@ def test_every_wrong_step_is_named() -> None:
         (3, "unknown_node"),
         (4, "unknown_node"),
     ]
-    assert found[0].line == "step 1: unknown tool `zzz\\nignore this`; the tools are `ask`, `j`, `only`, `open`, `any`, `referring`"
+    assert (
+        found[0].line
+        == "step 1: unknown tool `zzz\\nignore this`; the tools are `ask`, `j`, `only`, `open`, `any`, `referring`"
+    )
     assert found[1].line == 'step 2 (`ask`): q: 5 is not of type "string"'
 
 
@@ -84,7 +108,9 @@ def test_a_long_catalogue_is_not_repeated_in_a_complaint() -> None:
     assert check_plan({"steps": [{"node": "x"}]}, specs)[0].line.endswith("`t19` and 30 more")
 
 
-@pytest.mark.parametrize("join", [None, "j", [], 5, {}, {"node": None}, {"node": " "}, {"inject": {"results": "$results"}}])
+@pytest.mark.parametrize(
+    "join", [None, "j", [], 5, {}, {"node": None}, {"node": " "}, {"inject": {"results": "$results"}}]
+)
 def test_what_names_no_tool_is_no_join(join: Any) -> None:
     """The results go to the model, without a word."""
     assert resolve_join({"join": join}, [A], SPECS) == JoinAbsent()
@@ -126,7 +152,13 @@ def test_what_is_wrong_with_a_join_is_known_before_its_branches_run() -> None:
 
 def test_every_source_is_injected() -> None:
     """In step order, over static arguments of the same name."""
-    inject = {"results": " $all ", "branches": "$branches", "failures": "$failures", "expect": "$expect", "success_count": "$success_count"}
+    inject = {
+        "results": " $all ",
+        "branches": "$branches",
+        "failures": "$failures",
+        "expect": "$expect",
+        "success_count": "$success_count",
+    }
     outcome = joined([A, BROKEN, B], args={"topic": "AI", "results": ["static"], "failure_count": 7}, inject=inject)
     failure = {"node": "ask", "args": {"q": "C"}, "error": "boom"}
     assert outcome == JoinCall(
@@ -209,7 +241,9 @@ def test_a_branch_is_a_call_and_its_outcome() -> None:
     settled = Observed(call_id="1", tool="ask", status="succeeded", observation={"v": 1}, artifacts={"x": 1})
     assert branch_of(call, settled) == Branch("ask", {"q": "A"}, {"v": 1}, {"x": 1})
     failure = Fault(code="tool_timed_out", reason="silent for 5 s")
-    assert branch_of(call, Observed(call_id="1", tool="ask", status="failed", failure=failure)).failure == "silent for 5 s"
+    assert (
+        branch_of(call, Observed(call_id="1", tool="ask", status="failed", failure=failure)).failure == "silent for 5 s"
+    )
     assert branch_of(call, Observed(call_id="1", tool="ask", status="failed")).failure == "the call failed"
 
 

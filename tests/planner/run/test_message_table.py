@@ -166,8 +166,15 @@ def test_a_cell_says_what_happens(message: str, state: str) -> None:
     cell = TABLE[message, state]
     allowed = set(EVENTS.findall(cell)) | (BUDGET if "budget" in cell else set())
     assert written - {"chunk"} - ({"step"} if "step" not in allowed and allowed & BUDGET else set()) == allowed, cell
-    for kind, words in ((KeepContext, "keep the context"), (ReadShown, "read what was shown"), (Wake, "wake"), (Dispatch, "dispatch")):
-        assert any(isinstance(move, kind) for move in moves) == (words in cell or (kind is Dispatch and "called" in cell)), (kind, cell)
+    for kind, words in (
+        (KeepContext, "keep the context"),
+        (ReadShown, "read what was shown"),
+        (Wake, "wake"),
+        (Dispatch, "dispatch"),
+    ):
+        assert any(isinstance(move, kind) for move in moves) == (
+            words in cell or (kind is Dispatch and "called" in cell)
+        ), (kind, cell)
     # An end is followed by what belongs to it.
     ends = bool(allowed & {"done", "cancelled", "error"})
     assert any(isinstance(move, Close) for move in moves) == ("close" in cell or ends), cell

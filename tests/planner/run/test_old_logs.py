@@ -28,13 +28,21 @@ async def test_a_run_that_holds_its_tool_context_in_the_log(plan: Plan, provider
     await planning.bus.nc.subscribe(subjects.tool("look"), cb=hear)
     provider.say(action("look", q="x"), answer("yes"))
     run = new_id()
-    request = RunRequested(run_id=run, tenant="default", requested_at=time.time_ns() // 1_000_000, trace_id=run, query="?")
+    request = RunRequested(
+        run_id=run, tenant="default", requested_at=time.time_ns() // 1_000_000, trace_id=run, query="?"
+    )
     tools = {"look": planning.catalogue.live()["look"].digest()}
-    older = RunStarted(run_id=run, tenant="default", request=request, limits=RunLimits(), tools=tools, model=MODEL).model_dump()
+    older = RunStarted(
+        run_id=run, tenant="default", request=request, limits=RunLimits(), tools=tools, model=MODEL
+    ).model_dump()
     older["request"]["tool_context"] = CONTEXT
     del older["has_tool_context"], older["approvals"]
     record = Record.model_validate({"events": [older]})
-    await planning.bus.publish(subjects.log("default", run), record.model_dump_json().encode(), {EVENTS_HEADER: "run_started"})
-    await planning.bus.publish(subjects.request("default", run), request.model_dump_json().encode(), {"Nats-Msg-Id": run})
+    await planning.bus.publish(
+        subjects.log("default", run), record.model_dump_json().encode(), {EVENTS_HEADER: "run_started"}
+    )
+    await planning.bus.publish(
+        subjects.request("default", run), request.model_dump_json().encode(), {"Nats-Msg-Id": run}
+    )
     assert (await planning.ended(run)).end.raw_answer == "yes"
     assert given == [CONTEXT]

@@ -77,7 +77,8 @@ def test_an_invalid_field_is_dropped_with_a_warning_and_the_rest_stays(field: st
 
 
 @pytest.mark.parametrize(
-    "field", ["confidence", "route", "language", "requires_followup", "warnings", "sources", "suggested_actions", "extra"]
+    "field",
+    ["confidence", "route", "language", "requires_followup", "warnings", "sources", "suggested_actions", "extra"],
 )
 def test_a_field_that_is_null_or_empty_is_missing(field: str) -> None:
     """Models fill in what they have nothing to say about."""
@@ -167,7 +168,13 @@ def test_sources_of_tools_come_before_those_of_the_model() -> None:
 
 @pytest.mark.parametrize(
     ("reason", "route"),
-    [("answer_complete", "kb"), ("no_path", "kb"), ("cancelled", "kb"), ("budget_exhausted", "partial"), ("error", "error")],
+    [
+        ("answer_complete", "kb"),
+        ("no_path", "kb"),
+        ("cancelled", "kb"),
+        ("budget_exhausted", "partial"),
+        ("error", "error"),
+    ],
 )
 def test_the_route_says_how_a_run_was_stopped(reason: Reason, route: str) -> None:
     """Whatever route the model had named."""
@@ -274,10 +281,26 @@ def test_what_no_reader_could_parse_is_mended() -> None:
 
 
 NAMES = st.sampled_from(
-    [*FinalPayload.model_fields, "answer", "text", "result", "summary", "thought", "title", "action_id", "label", "params"]
+    [
+        *FinalPayload.model_fields,
+        "answer",
+        "text",
+        "result",
+        "summary",
+        "thought",
+        "title",
+        "action_id",
+        "label",
+        "params",
+    ]
 )
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.text(st.characters(categories=["Cs"]), max_size=2),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.text(st.characters(categories=["Cs"]), max_size=2),
     lambda part: st.lists(part, max_size=4) | st.dictionaries(NAMES | st.text(max_size=3), part, max_size=5),
     max_leaves=20,
 )
@@ -290,4 +313,6 @@ def test_no_arguments_and_no_observation_prevent_a_payload(args: Any, observatio
     payload = assemble(args, last_observation=observation, reflection_score=score)
     assert payload.raw_answer.strip()
     assert FinalPayload.model_validate_json(payload.model_dump_json()) == payload
-    assert payload.model_copy(update={"raw_answer": ""}) == assemble(args, reflection_score=score).model_copy(update={"raw_answer": ""})
+    assert payload.model_copy(update={"raw_answer": ""}) == assemble(args, reflection_score=score).model_copy(
+        update={"raw_answer": ""}
+    )

@@ -28,7 +28,9 @@ def test_an_answer_is_cut_to_what_a_record_holds(unit: str) -> None:
     assert answer.startswith(done.raw_answer)
     assert len(done.raw_answer) > 90_000
     assert any("the answer was cut" in warning for warning in done.warnings)
-    _, data = terminal.fitting(Record(events=[Step(step=1, node="final_response", status="started", reasoning="r" * 300_000), done]))
+    _, data = terminal.fitting(
+        Record(events=[Step(step=1, node="final_response", status="started", reasoning="r" * 300_000), done])
+    )
     assert len(data) < MB
 
 

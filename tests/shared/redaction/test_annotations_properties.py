@@ -1,7 +1,7 @@
 """What holds for every schema and every result: nothing marked is shown, nothing is lost, nothing raises.
 
-Schemas and values are made together: a value fits its schema, and below every mark stands a canary. Around them stand schemas that fit
-or do not fit, so that it is often unclear which one applies.
+Schemas and values are made together: a value fits its schema, and below every mark stands a canary. Around them stand
+schemas that fit or do not fit, so that it is often unclear which one applies.
 """
 
 import json
@@ -54,8 +54,12 @@ def visible(draw: st.DrawFn) -> Made:
 @st.composite
 def decoys(draw: st.DrawFn) -> Any:
     """A schema without annotations that may or may not fit what it is offered."""
-    part = draw(st.sampled_from([{}, True, {"type": "string"}, {"type": "object"}, {"required": ["zzz"]}, {"const": 1}]))
-    return draw(st.sampled_from([part, {"properties": {"a": part, "b": part}}, {"additionalProperties": part}, {"items": part}]))
+    part = draw(
+        st.sampled_from([{}, True, {"type": "string"}, {"type": "object"}, {"required": ["zzz"]}, {"const": 1}])
+    )
+    return draw(
+        st.sampled_from([part, {"properties": {"a": part, "b": part}}, {"additionalProperties": part}, {"items": part}])
+    )
 
 
 @st.composite
@@ -150,18 +154,44 @@ def test_what_was_taken_apart_can_be_put_together(made: Made) -> None:
 
 
 KEYWORDS = [
-    *("properties", "patternProperties", "additionalProperties", "unevaluatedProperties", "items", "prefixItems", "contains"),
-    *("allOf", "anyOf", "oneOf", "if", "then", "else", "$ref", "$defs", "type", "const", "enum", "required", "nullable", "format"),
+    *(
+        "properties",
+        "patternProperties",
+        "additionalProperties",
+        "unevaluatedProperties",
+        "items",
+        "prefixItems",
+        "contains",
+    ),
+    *(
+        "allOf",
+        "anyOf",
+        "oneOf",
+        "if",
+        "then",
+        "else",
+        "$ref",
+        "$defs",
+        "type",
+        "const",
+        "enum",
+        "required",
+        "nullable",
+        "format",
+    ),
     *("artifact", "stream", "stream_id", "source_field", "produces_sources", "dependentSchemas", "not"),
 ]
 REFERENCES = st.sampled_from(["#", "#/$defs/a", "#/properties/a", "#/allOf/0", "#a", "x", "#/%", "string", "title"])
 JSON = st.recursive(
-    PLAIN | REFERENCES, lambda part: st.lists(part, max_size=3) | st.dictionaries(KEYS | st.just("title"), part, max_size=3)
+    PLAIN | REFERENCES,
+    lambda part: st.lists(part, max_size=3) | st.dictionaries(KEYS | st.just("title"), part, max_size=3),
 )
 SCHEMAS = st.recursive(
     JSON | st.booleans(),
     lambda part: st.dictionaries(
-        st.sampled_from(KEYWORDS), part | st.lists(part, max_size=2) | st.dictionaries(KEYS, part, max_size=2), max_size=4
+        st.sampled_from(KEYWORDS),
+        part | st.lists(part, max_size=2) | st.dictionaries(KEYS, part, max_size=2),
+        max_size=4,
     ),
 )
 

@@ -4,10 +4,25 @@ from typing import Any
 
 import pytest
 
-from services.shared.redaction import as_reference, collect, dotted, holds_reference, plain, redact, restore, well_formed
+from services.shared.redaction import (
+    as_reference,
+    collect,
+    dotted,
+    holds_reference,
+    plain,
+    redact,
+    restore,
+    well_formed,
+)
 
 BLOB = {"type": "string", "artifact": True}
-REF = {"artifact_id": "0" * 32, "mime_type": "application/json", "size": 43_000, "sha256": "a" * 64, "json_type": "dict"}
+REF = {
+    "artifact_id": "0" * 32,
+    "mime_type": "application/json",
+    "size": 43_000,
+    "sha256": "a" * 64,
+    "json_type": "dict",
+}
 
 
 @pytest.mark.parametrize(
@@ -62,7 +77,12 @@ def test_bytes_inside_a_result_are_no_reason_to_crash() -> None:
 
 def test_artifacts_return_to_their_places_by_value_or_by_reference() -> None:
     """A placeholder that nobody knows stays."""
-    observation = {"n": 1, "chart": "<artifact:dict size=42KB>", "rows": [{"b": "<artifact:str size=3B>"}], "gone": "<artifact:int>"}
+    observation = {
+        "n": 1,
+        "chart": "<artifact:dict size=42KB>",
+        "rows": [{"b": "<artifact:str size=3B>"}],
+        "gone": "<artifact:int>",
+    }
     restored = restore(observation, {"chart": REF, "rows[0].b": "abc"})
     assert restored == {"n": 1, "chart": REF, "rows": [{"b": "abc"}], "gone": "<artifact:int>"}
     ref = as_reference(REF)
@@ -72,15 +92,24 @@ def test_artifacts_return_to_their_places_by_value_or_by_reference() -> None:
 
 def test_a_reference_where_a_mark_stands_is_shown_as_a_placeholder() -> None:
     """It says what the value would have said."""
-    assert redact({"chart": REF}, {"properties": {"chart": {"artifact": True}}}) == {"chart": "<artifact:dict size=42KB>"}
+    assert redact({"chart": REF}, {"properties": {"chart": {"artifact": True}}}) == {
+        "chart": "<artifact:dict size=42KB>"
+    }
 
 
-@pytest.mark.parametrize("change", [{"artifact_id": "x"}, {"sha256": "A" * 64}, {"size": -1}, {"size": "many"}, {"json_type": "tree"}])
+@pytest.mark.parametrize(
+    "change", [{"artifact_id": "x"}, {"sha256": "A" * 64}, {"size": -1}, {"size": "many"}, {"json_type": "tree"}]
+)
 def test_what_does_not_have_the_shape_is_no_reference(change: dict[str, Any]) -> None:
     """Every field is checked, and none may be missing."""
     assert as_reference(REF) is not None
     assert as_reference(REF | change) is None
-    assert as_reference({key: value for key, value in REF.items() if key not in change or key == "json_type"} | {"json_type": 1}) is None
+    assert (
+        as_reference(
+            {key: value for key, value in REF.items() if key not in change or key == "json_type"} | {"json_type": 1}
+        )
+        is None
+    )
 
 
 def test_a_reference_is_found_anywhere() -> None:

@@ -40,7 +40,9 @@ DESCRIPTIONS = [
 ]
 
 
-@pytest.mark.parametrize(("value", "text"), DESCRIPTIONS, ids=lambda part: part if isinstance(part, str) and len(part) < 40 else "")
+@pytest.mark.parametrize(
+    ("value", "text"), DESCRIPTIONS, ids=lambda part: part if isinstance(part, str) and len(part) < 40 else ""
+)
 def test_a_value_is_described(value: Any, text: str) -> None:
     """The forms of the rules, at the edges of their units."""
     assert placeholder(value) == text
@@ -60,11 +62,19 @@ def reference_to(value: Any, **more: Any) -> ArtifactRef:
     """What the store would answer."""
     blob = to_blob(value)
     digest = hashlib.sha256(blob.body).hexdigest()
-    fields = {"mime_type": blob.mime_type, "size": len(blob.body), "sha256": digest, "json_type": blob.json_type, "items": blob.items}
+    fields = {
+        "mime_type": blob.mime_type,
+        "size": len(blob.body),
+        "sha256": digest,
+        "json_type": blob.json_type,
+        "items": blob.items,
+    }
     return ArtifactRef(artifact_id=new_id(), **(fields | more))
 
 
-@pytest.mark.parametrize("value", [{"a": [1, 2.5, None, True]}, [], "text", "\ud800", b"\xff", 3, 2**70, {"k": 2**70, "s": "\udc00"}])
+@pytest.mark.parametrize(
+    "value", [{"a": [1, 2.5, None, True]}, [], "text", "\ud800", b"\xff", 3, 2**70, {"k": 2**70, "s": "\udc00"}]
+)
 def test_what_is_stored_comes_back(value: Any) -> None:
     """Exactly, large integers and lone surrogates too."""
     assert from_blob(to_blob(value).body, reference_to(value)) == value
@@ -92,7 +102,9 @@ def test_a_stream_id_cannot_smuggle_text_into_the_context() -> None:
     assert is_placeholder(text)
 
 
-@pytest.mark.parametrize("text", ["", "<artifact:dict>x", " <artifact:dict>", "<artifact:dict size=words>", "<artifact:a b c>", 3, None])
+@pytest.mark.parametrize(
+    "text", ["", "<artifact:dict>x", " <artifact:dict>", "<artifact:dict size=words>", "<artifact:a b c>", 3, None]
+)
 def test_other_values_are_no_placeholders(text: Any) -> None:
     """The whole text has to be one."""
     assert not is_placeholder(text)
@@ -108,7 +120,13 @@ def nested(depth: int) -> Any:
 
 @pytest.mark.parametrize(
     ("value", "size"),
-    [(nested(5_000), 10_001), ({"a": b"\xff"}, 12), ({"k": [2**70, "\ud800"]}, 36), (2**100_000, 30_000), ({1: "a"}, 9)],
+    [
+        (nested(5_000), 10_001),
+        ({"a": b"\xff"}, 12),
+        ({"k": [2**70, "\ud800"]}, 36),
+        (2**100_000, 30_000),
+        ({1: "a"}, 9),
+    ],
     ids=["deep", "bytes", "beyond 64 bits", "beyond words", "number as key"],
 )
 def test_every_value_has_a_size_on_the_wire(value: Any, size: int) -> None:

@@ -23,11 +23,19 @@ HIDING = {
     "list": (obj(a={"items": obj(blob=BLOB)}), {"a": [{"blob": "LEAK"}]}, {"a": [{"blob": HIDDEN}]}),
     "marked item": ({"type": "array", "items": BLOB}, ["LEAK", "LEAK"], [HIDDEN, HIDDEN]),
     "tuple": ({"prefixItems": [TEXT, BLOB], "items": TEXT}, ["a", "LEAK", "b"], ["a", HIDDEN, "b"]),
-    "tuple of older drafts": ({"items": [TEXT, BLOB], "additionalItems": BLOB}, ["a", "LEAK", "LEAK"], ["a", HIDDEN, HIDDEN]),
+    "tuple of older drafts": (
+        {"items": [TEXT, BLOB], "additionalItems": BLOB},
+        ["a", "LEAK", "LEAK"],
+        ["a", HIDDEN, HIDDEN],
+    ),
     "map": ({"additionalProperties": obj(blob=BLOB)}, {"k": {"blob": "LEAK"}}, {"k": {"blob": HIDDEN}}),
     "pattern": ({"patternProperties": {"^x_": BLOB}}, {"x_1": "LEAK", "y": "seen"}, {"x_1": HIDDEN, "y": "seen"}),
     "pattern that cannot be tested": ({"patternProperties": {"(?=x)": BLOB}}, {"x": "LEAK"}, {"x": HIDDEN}),
-    "unevaluated": ({"properties": {"a": TEXT}, "unevaluatedProperties": BLOB}, {"a": "seen", "b": "LEAK"}, {"a": "seen", "b": HIDDEN}),
+    "unevaluated": (
+        {"properties": {"a": TEXT}, "unevaluatedProperties": BLOB},
+        {"a": "seen", "b": "LEAK"},
+        {"a": "seen", "b": HIDDEN},
+    ),
     "allOf": ({"allOf": [obj(a=TEXT), obj(blob=BLOB)]}, {"a": "seen", "blob": "LEAK"}, {"a": "seen", "blob": HIDDEN}),
     "reference": ({"$ref": "#/$defs/A", "$defs": {"A": obj(blob=BLOB)}}, {"blob": "LEAK"}, {"blob": HIDDEN}),
     "mark beside a reference": (
@@ -35,15 +43,39 @@ HIDING = {
         {"a": "LEAK"},
         {"a": HIDDEN},
     ),
-    "mark on what is referred to": ({"properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": BLOB}}, {"a": "LEAK"}, {"a": HIDDEN}),
-    "escaped pointer": ({"properties": {"a": {"$ref": "#/$defs/x~1y%20z"}}, "$defs": {"x/y z": BLOB}}, {"a": "LEAK"}, {"a": HIDDEN}),
-    "anchor": ({"properties": {"a": {"$ref": "#blob"}}, "$defs": {"B": {"$anchor": "blob", **BLOB}}}, {"a": "LEAK"}, {"a": HIDDEN}),
+    "mark on what is referred to": (
+        {"properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": BLOB}},
+        {"a": "LEAK"},
+        {"a": HIDDEN},
+    ),
+    "escaped pointer": (
+        {"properties": {"a": {"$ref": "#/$defs/x~1y%20z"}}, "$defs": {"x/y z": BLOB}},
+        {"a": "LEAK"},
+        {"a": HIDDEN},
+    ),
+    "anchor": (
+        {"properties": {"a": {"$ref": "#blob"}}, "$defs": {"B": {"$anchor": "blob", **BLOB}}},
+        {"a": "LEAK"},
+        {"a": HIDDEN},
+    ),
     "reference to another document": ({"properties": {"a": {"$ref": "other.json"}}}, {"a": "LEAK"}, {"a": HIDDEN}),
     "broken reference": ({"properties": {"a": {"$ref": "#/$defs/gone"}}}, {"a": "LEAK"}, {"a": HIDDEN}),
     "optional": (obj(a={"anyOf": [BLOB, {"type": "null"}]}), {"a": "LEAK"}, {"a": HIDDEN}),
-    "first member": (obj(u={"anyOf": [obj(blob=BLOB), obj(kind=TEXT)]}), {"u": {"blob": "LEAK"}}, {"u": {"blob": HIDDEN}}),
-    "second member": (obj(u={"oneOf": [obj(kind=TEXT), obj(blob=BLOB)]}), {"u": {"blob": "LEAK"}}, {"u": {"blob": HIDDEN}}),
-    "both members fit": ({"anyOf": [{"properties": {"a": TEXT}}, {"properties": {"a": BLOB}}]}, {"a": "LEAK"}, {"a": HIDDEN}),
+    "first member": (
+        obj(u={"anyOf": [obj(blob=BLOB), obj(kind=TEXT)]}),
+        {"u": {"blob": "LEAK"}},
+        {"u": {"blob": HIDDEN}},
+    ),
+    "second member": (
+        obj(u={"oneOf": [obj(kind=TEXT), obj(blob=BLOB)]}),
+        {"u": {"blob": "LEAK"}},
+        {"u": {"blob": HIDDEN}},
+    ),
+    "both members fit": (
+        {"anyOf": [{"properties": {"a": TEXT}}, {"properties": {"a": BLOB}}]},
+        {"a": "LEAK"},
+        {"a": HIDDEN},
+    ),
     "no member fits": ({"anyOf": [obj(a=BLOB, b=TEXT), obj(a=TEXT, c=TEXT)]}, {"a": "LEAK"}, {"a": HIDDEN}),
     "the fitting member does not know the field": (
         {"anyOf": [obj(x=TEXT), obj(y=TEXT, a=BLOB)]},
@@ -99,7 +131,10 @@ SHOWING = {
         {"in_": {"kind": 2}, "a": "seen"},
     ),
     "condition": ({"if": {"properties": {"kind": {"const": "b"}}}, "then": obj(a=BLOB)}, {"kind": "c", "a": "seen"}),
-    "garbage": ({"properties": 3, "anyOf": "x", "required": [1], "type": 4, "items": "no", "allOf": [None]}, {"a": ["seen"]}),
+    "garbage": (
+        {"properties": 3, "anyOf": "x", "required": [1], "type": 4, "items": "no", "allOf": [None]},
+        {"a": ["seen"]},
+    ),
 }
 
 
@@ -156,7 +191,9 @@ def test_what_lies_too_deep_to_follow_is_hidden_as_a_whole(length: int) -> None:
 
 def test_a_schema_that_refers_only_to_itself_marks_nothing() -> None:
     """And does not turn for ever."""
-    assert redact({"a": "seen"}, {"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/B"}, "B": {"$ref": "#/$defs/A"}}}) == {"a": "seen"}
+    assert redact(
+        {"a": "seen"}, {"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/B"}, "B": {"$ref": "#/$defs/A"}}}
+    ) == {"a": "seen"}
 
 
 def test_a_schema_nested_without_end_is_read() -> None:
@@ -169,7 +206,10 @@ def test_a_schema_nested_without_end_is_read() -> None:
 
 def test_redacting_twice_changes_nothing() -> None:
     """The planner redacts again what tool_runner has redacted."""
-    schema = obj(blob={"type": "object", "artifact": True}, u={"anyOf": [obj(kind=TEXT), obj(a={"type": "array", "artifact": True})]})
+    schema = obj(
+        blob={"type": "object", "artifact": True},
+        u={"anyOf": [obj(kind=TEXT), obj(a={"type": "array", "artifact": True})]},
+    )
     once = redact({"blob": {"k": 1}, "u": {"a": [1]}}, schema)
     assert once == {"blob": "<artifact:dict size=7B>", "u": {"a": "<artifact:list size=1 items>"}}
     assert redact(once, schema) is once
@@ -187,7 +227,10 @@ def test_the_input_is_not_changed_and_unmarked_parts_are_shared() -> None:
 def test_many_values_of_one_tool_share_a_schema_that_was_read_once() -> None:
     """Reading the schema is the smaller part of the work, but still one."""
     annotations = read_annotations(obj(blob=BLOB))
-    assert [redact({"blob": text}, annotations)["blob"] for text in ("a", "bb")] == ["<artifact:str size=1B>", "<artifact:str size=2B>"]
+    assert [redact({"blob": text}, annotations)["blob"] for text in ("a", "bb")] == [
+        "<artifact:str size=1B>",
+        "<artifact:str size=2B>",
+    ]
 
 
 def test_a_long_list_of_unions_costs_about_as_much_per_item_as_a_short_one() -> None:

@@ -10,7 +10,11 @@ from services.shared.redaction.sources import TEXT_CHARACTERS
 
 HIT = {
     "type": "object",
-    "properties": {"title": {"type": "string"}, "url": {"type": "string"}, "score": {"type": "number", "source_field": "relevance_score"}},
+    "properties": {
+        "title": {"type": "string"},
+        "url": {"type": "string"},
+        "score": {"type": "number", "source_field": "relevance_score"},
+    },
     "required": ["title"],
     "produces_sources": True,
 }
@@ -25,7 +29,10 @@ PLACES = {
     "optional": ({"properties": {"hit": {"anyOf": [{"type": "null"}, HIT]}}}, {"hit": ONE}),
     "second member": ({"anyOf": [{"type": "object", "required": ["other"]}, HIT]}, ONE),
     "reference": ({"items": {"$ref": "#/$defs/Hit"}, "$defs": {"Hit": HIT}}, [ONE]),
-    "mark beside a reference": ({"$ref": "#/$defs/H", "produces_sources": True, "$defs": {"H": HIT | {"produces_sources": False}}}, ONE),
+    "mark beside a reference": (
+        {"$ref": "#/$defs/H", "produces_sources": True, "$defs": {"H": HIT | {"produces_sources": False}}},
+        ONE,
+    ),
     "deep": ({"properties": {"a": {"items": {"additionalProperties": {"items": HIT}}}}}, {"a": [{"b": [ONE]}]}),
 }
 
@@ -36,7 +43,9 @@ def test_a_source_is_found_wherever_it_stands(schema: Any, value: Any) -> None:
     assert extract_sources(value, schema) == [EXPECTED]
 
 
-@pytest.mark.parametrize("value", [{}, {"title": ""}, {"title": " "}, {"title": None}, {"title": 5}, {"url": "u"}, [], "T", None])
+@pytest.mark.parametrize(
+    "value", [{}, {"title": ""}, {"title": " "}, {"title": None}, {"title": 5}, {"url": "u"}, [], "T", None]
+)
 def test_without_a_title_there_is_no_source(value: Any) -> None:
     """The title is what makes it one."""
     assert extract_sources(value, HIT) == []
@@ -57,7 +66,11 @@ def test_a_wrong_field_is_left_out_and_the_rest_stays() -> None:
 def test_a_renamed_field_counts_before_one_of_the_same_name() -> None:
     """And a field that was given away fills nothing else."""
     schema = {
-        "properties": {"title": {"type": "integer"}, "headline": {"source_field": "title"}, "url": {"source_field": "snippet"}},
+        "properties": {
+            "title": {"type": "integer"},
+            "headline": {"source_field": "title"},
+            "url": {"source_field": "snippet"},
+        },
         "produces_sources": True,
     }
     assert extract_sources({"title": 17, "headline": "H", "url": "u"}, schema) == [Source(title="H", snippet="u")]
@@ -74,7 +87,9 @@ def test_a_field_without_a_value_takes_nobodys_place() -> None:
         },
         "produces_sources": True,
     }
-    assert extract_sources({"title": "T", "headline": None, "link": None, "page": "p"}, schema) == [Source(title="T", url="p")]
+    assert extract_sources({"title": "T", "headline": None, "link": None, "page": "p"}, schema) == [
+        Source(title="T", url="p")
+    ]
 
 
 def test_a_hidden_field_gives_no_text() -> None:

@@ -1,8 +1,8 @@
 """`builtin/rehearsal`: the demo model, which replies by rules, so that a fresh checkout answers and tests repeat.
 
-It reads the same prompt as any model, and replies in the same form. It chooses a tool by the words of the question, fills
-the arguments from the question and the schema only, answers from the tool's result, and names itself in `warnings`.
-Deterministic; no I/O; no rule names a tool.
+It reads the same prompt as any model, and replies in the same form. It chooses a tool by the words of the question,
+fills the arguments from the question and the schema only, answers from the tool's result, and names itself in
+`warnings`. Deterministic; no I/O; no rule names a tool.
 """
 
 import re

@@ -41,7 +41,12 @@ def act(situation: Situation) -> Act:
     if situation.tried:
         failures = [tried for step in situation.tried for tried in step if tried.reason is not None]
         return _answer(situation, "Nothing that I could try worked.", _from_failures(failures), followup=True)
-    return _answer(situation, "No tool here fits the question, and I know nothing by myself.", _without_tools(situation), followup=True)
+    return _answer(
+        situation,
+        "No tool here fits the question, and I know nothing by myself.",
+        _without_tools(situation),
+        followup=True,
+    )
 
 
 def _call(situation: Situation, choice: Choice, failed: list[Tried]) -> Act:

@@ -29,11 +29,15 @@ def tell(tried: Tried) -> str:
 
 def _number(observation: Any) -> str | None:
     if isinstance(observation, dict):
-        observation = next((observation[key] for key in ("result", "value", "answer", "output") if key in observation), None)
+        observation = next(
+            (observation[key] for key in ("result", "value", "answer", "output") if key in observation), None
+        )
     if isinstance(observation, bool) or not isinstance(observation, int | float | str):
         return None
     if isinstance(observation, str):
-        return observation if re.fullmatch(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?", observation.strip(), re.IGNORECASE) else None
+        return (
+            observation if re.fullmatch(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?", observation.strip(), re.IGNORECASE) else None
+        )
     return str(int(observation)) if float(observation).is_integer() and abs(observation) < 1e15 else repr(observation)  # noqa: PLR2004, exact
 
 
@@ -54,10 +58,16 @@ def _say_object(value: dict[str, Any], depth: int) -> str:
             return _say(inner, depth + 1) + _attached(value)
         if isinstance(inner, dict | list | int | float) and inner not in ({}, []) and not isinstance(inner, bool):
             return _say(inner, depth + 1) + _attached(value)
-    rows = next((inner for inner in value.values() if isinstance(inner, list) and inner and isinstance(inner[0], dict)), None)
+    rows = next(
+        (inner for inner in value.values() if isinstance(inner, list) and inner and isinstance(inner[0], dict)), None
+    )
     if rows is not None and any(key in rows[0] for key in _BODIES):
         return _say_list(rows, depth)
-    lines = [f"{key.replace('_', ' ')}: {_brief(inner)}" for key, inner in value.items() if inner is not None and not _is_artifact(inner)]
+    lines = [
+        f"{key.replace('_', ' ')}: {_brief(inner)}"
+        for key, inner in value.items()
+        if inner is not None and not _is_artifact(inner)
+    ]
     return "\n".join(lines) + _attached(value)
 
 

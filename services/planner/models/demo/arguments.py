@@ -17,7 +17,9 @@ _MAIL = stems("email mail recipient to")
 _DATE = stems("date day when start end since until from")
 _CODE = stems("id code number reference ticket order sku key symbol ticker")
 _UPPER = stems("symbol ticker currency code from to base target unit")
-_PROPER = stems("city place location country name customer person user company region state author country town team project product")
+_PROPER = stems(
+    "city place location country name customer person user company region state author country town team project product"
+)
 _FORMAL = stems("sql code command script pattern regex json html xml python shell selector format program")
 _FORMATS = frozenset({"uri", "url", "email", "date", "date-time"})
 MAX_DEPTH = 4
@@ -46,11 +48,18 @@ def resolve(schema: Any, root: dict[str, Any]) -> dict[str, Any]:
                 target = target.get(part, {}) if isinstance(target, dict) else {}
             schema = target
             continue
-        members = schema.get("anyOf") or schema.get("oneOf") or (schema.get("allOf") if len(schema.get("allOf") or ()) == 1 else None)
+        members = (
+            schema.get("anyOf")
+            or schema.get("oneOf")
+            or (schema.get("allOf") if len(schema.get("allOf") or ()) == 1 else None)
+        )
         if not isinstance(members, list):
             break
         member = next((each for each in members if isinstance(each, dict) and each.get("type") != "null"), {})
-        schema = {**{name: value for name, value in schema.items() if name not in {"anyOf", "oneOf", "allOf"}}, **member}
+        schema = {
+            **{name: value for name, value in schema.items() if name not in {"anyOf", "oneOf", "allOf"}},
+            **member,
+        }
     return schema if isinstance(schema, dict) else {}
 
 
@@ -91,7 +100,9 @@ class _Filling:
         return {name: found[name] for name in [*properties, *required] if name in found}
 
     def _value(self, name: str, schema: dict[str, Any], depth: int, *, required: bool) -> Any:
-        if name in self._context and not complaints(self._context[name], {**schema, "$defs": self._root.get("$defs", {})}):
+        if name in self._context and not complaints(
+            self._context[name], {**schema, "$defs": self._root.get("$defs", {})}
+        ):
             return self._context[name]
         if "const" in schema:
             return schema["const"] if required else _MISSING
@@ -124,16 +135,22 @@ class _Filling:
     def _flag(self, name: str) -> Any:
         text = self._evidence.text.lower()
         for word in words(name):
-            if word not in STOP and (hit := re.search(rf"(\b(?:no|not|without|don't|do not|never)\s+(?:\w+\s+)?)?\b{word}", text)):
+            if word not in STOP and (
+                hit := re.search(rf"(\b(?:no|not|without|don't|do not|never)\s+(?:\w+\s+)?)?\b{word}", text)
+            ):
                 return not hit[1]
         return _MISSING
 
     def _number(self, name: str, kind: str, schema: dict[str, Any], *, required: bool) -> Any:
-        free = [found for found in self._free(self._evidence.numbers) if kind == "number" or float(found.text).is_integer()]
+        free = [
+            found for found in self._free(self._evidence.numbers) if kind == "number" or float(found.text).is_integer()
+        ]
         near = [found for found in free if self._is_near(name, found)]
         for found in near or (free if required else []):
             value = int(float(found.text)) if kind == "integer" or float(found.text).is_integer() else float(found.text)
-            if not complaints(value, _only(schema, "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")):
+            if not complaints(
+                value, _only(schema, "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+            ):
                 return self._use(found, value)
         return _MISSING
 
@@ -141,7 +158,9 @@ class _Filling:
         """Whether the number stands beside a word of the argument's name: `limit 5`, `5 results`."""
         text, (start, end) = self._evidence.text, found.span
         before, after = words(text[:start])[-2:], words(text[end:])[:2]
-        named = {stem(word) for word in words(name)} | ({"first", "top", "last"} & set(words(text)) if stems(name) & _LIMITS else set())
+        named = {stem(word) for word in words(name)} | (
+            {"first", "top", "last"} & set(words(text)) if stems(name) & _LIMITS else set()
+        )
         named |= _LIMITED if stems(name) & _LIMITS else set()
         return any(stem(word) in named for word in before + after)
 
@@ -149,19 +168,31 @@ class _Filling:
         kind = kind_of(items)
         if kind in {"number", "integer"}:
             numbers = self._free(self._evidence.numbers)
-            values = [int(number) if number.is_integer() else number for number in (float(found.text) for found in numbers)]
+            values = [
+                int(number) if number.is_integer() else number for number in (float(found.text) for found in numbers)
+            ]
             return values if len(values) > 1 or (values and required) else _MISSING
         if kind != "string" or not required:
             return _MISSING
         if isinstance(items.get("enum"), list):
-            chosen = [option for option in items["enum"] if isinstance(option, str) and stems(option) & stems(self._evidence.text)]
+            chosen = [
+                option
+                for option in items["enum"]
+                if isinstance(option, str) and stems(option) & stems(self._evidence.text)
+            ]
             return chosen or _MISSING
         for pieces in (self._evidence.quoted, self._evidence.files if stems(name) & FILE else [], self._evidence.urls):
             if pieces:
                 return [found.text for found in pieces]
         text = self._evidence.text
-        listed = re.search(r":\s*(.+?)[.?!]?$", text, re.DOTALL) or re.search(r"((?:[\w-]+, )+(?:and |or )?[\w-]+)", text)
-        return [each.strip() for each in re.split(r",\s*(?:and |or )?|\s+(?:and|or)\s+", listed[1]) if each.strip()] if listed else _MISSING
+        listed = re.search(r":\s*(.+?)[.?!]?$", text, re.DOTALL) or re.search(
+            r"((?:[\w-]+, )+(?:and |or )?[\w-]+)", text
+        )
+        return (
+            [each.strip() for each in re.split(r",\s*(?:and |or )?|\s+(?:and|or)\s+", listed[1]) if each.strip()]
+            if listed
+            else _MISSING
+        )
 
     def _string(self, name: str, schema: dict[str, Any], *, required: bool) -> Any:
         for found in self._candidates(name, schema, required=required):
@@ -173,7 +204,11 @@ class _Filling:
         """What a string may be, best first. An optional one takes only what is unmistakable."""
         evidence, meant = self._evidence, {stem(word) for word in words(name)}
         if meant & EXPRESSION:
-            yield from [Found(_notation(evidence.expression, schema), evidence.expression_span or (0, 0))] if evidence.expression else []
+            yield from (
+                [Found(_notation(evidence.expression, schema), evidence.expression_span or (0, 0))]
+                if evidence.expression
+                else []
+            )
             return
         yield from self._shaped(meant, schema.get("format"))
         if not meant & (QUERY | TEXT):
@@ -228,7 +263,10 @@ class _Filling:
     def _named(self, name: str) -> Iterator[Found]:
         """`city: Paris`, `city = Paris`, `the city is Paris`, `city Paris`; and, for names such as `from_currency`, `from USD`."""
         spelled = r"[\s_-]*".join(re.escape(word) for word in words(name))
-        for pattern in (rf"\b{spelled}\b\s*(?:=|:|is|named|called)\s*[\"'“]?([\w./@-]*\w)", rf"(?i:\b{spelled}\b)\s+([A-Z#][\w-]*)"):
+        for pattern in (
+            rf"\b{spelled}\b\s*(?:=|:|is|named|called)\s*[\"'“]?([\w./@-]*\w)",
+            rf"(?i:\b{spelled}\b)\s+([A-Z#][\w-]*)",
+        ):
             for hit in re.finditer(pattern, self._evidence.text):
                 yield from self._free([Found(hit[1], hit.span(1))])
         if "group" in words(name):
@@ -241,7 +279,11 @@ class _Filling:
                 yield from self._free([Found(hit[1], hit.span(1))])
 
     def _free(self, pieces: list[Found]) -> list[Found]:
-        return [found for found in pieces if not any(start < found.span[1] and found.span[0] < end for start, end in self._used)]
+        return [
+            found
+            for found in pieces
+            if not any(start < found.span[1] and found.span[0] < end for start, end in self._used)
+        ]
 
     def _use(self, found: Found, value: Any) -> Any:
         if found.span != (0, 0):

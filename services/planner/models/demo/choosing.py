@@ -14,13 +14,21 @@ from services.planner.models.demo.words import stems, words
 ENOUGH = 0.9
 """Minimum score of a tool that fits the question."""
 _NAME, _TAG, _ARGUMENT, _DESCRIPTION = 3.0, 2.0, 1.5, 1.0
-_HOLDS_EXPRESSION, _HOLDS_FILE, _HOLDS_ADDRESS, _HOLDS_MONEY, _ASKS_TEXTS, _MIGHT_KNOW = 10.0, 5.0, 5.0, 4.0, 4.0, ENOUGH
+_HOLDS_EXPRESSION, _HOLDS_FILE, _HOLDS_ADDRESS, _HOLDS_MONEY, _ASKS_TEXTS, _MIGHT_KNOW = (
+    10.0,
+    5.0,
+    5.0,
+    4.0,
+    4.0,
+    ENOUGH,
+)
 _SEARCHING = stems(
     "search find lookup look document documentation handbook manual guide policy notes knowledge wiki say says according mention"
 )
 _SEARCHER = stems("search find lookup retrieve document text knowledge wiki notes passage")
 _ASKING = re.compile(
-    r"\?|^\s*(?:what|who|whom|whose|when|where|why|how|which|is|are|does|do|can|tell|explain|describe|find|search)\b", re.IGNORECASE
+    r"\?|^\s*(?:what|who|whom|whose|when|where|why|how|which|is|are|does|do|can|tell|explain|describe|find|search)\b",
+    re.IGNORECASE,
 )
 _CLAUSE = re.compile(
     r"\?\s+|;\s*|,?\s+and\s+(?=(?:what|who|when|where|why|how|which|tell|show|find|search|calc|calculate|compute|draw|plot|list|get|give|look)\b)"
@@ -79,12 +87,21 @@ def _words_of(tool: Tool) -> frozenset[str]:
 
 def _properties(tool: Tool) -> dict[str, dict[str, Any]]:
     properties = tool.args.get("properties")
-    return {name: arguments.resolve(inner, tool.args) for name, inner in properties.items()} if isinstance(properties, dict) else {}
+    return (
+        {name: arguments.resolve(inner, tool.args) for name, inner in properties.items()}
+        if isinstance(properties, dict)
+        else {}
+    )
 
 
 def _score(tool: Tool, evidence: Evidence, asked: frozenset[str], rarity: dict[str, float]) -> tuple[float, str]:
     strength, because = _strength(tool, evidence, asked)
-    places = ((tool.name, _NAME), (" ".join(tool.tags), _TAG), (" ".join(_properties(tool)), _ARGUMENT), (tool.description, _DESCRIPTION))
+    places = (
+        (tool.name, _NAME),
+        (" ".join(tool.tags), _TAG),
+        (" ".join(_properties(tool)), _ARGUMENT),
+        (tool.description, _DESCRIPTION),
+    )
     shared: dict[str, float] = {}
     for text, weight in places:
         for word in stems(text) & asked:

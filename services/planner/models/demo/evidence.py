@@ -18,7 +18,9 @@ _NO_FILES = frozenset({"e.g", "i.e"})
 _DATE = re.compile(r"\b\d{4}-\d\d-\d\d\b")
 _DAYS = {"today": 0, "tomorrow": 1, "yesterday": -1}
 _DAY = re.compile(r"\b(today|tomorrow|yesterday)\b", re.IGNORECASE)
-_CODE = re.compile(r"#\w+|\b(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[A-Za-z0-9]+(?:[-_][A-Za-z0-9]+)*\b|\b[A-Z]{2,}(?:-[A-Z0-9]+)+\b")
+_CODE = re.compile(
+    r"#\w+|\b(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[A-Za-z0-9]+(?:[-_][A-Za-z0-9]+)*\b|\b[A-Z]{2,}(?:-[A-Z0-9]+)+\b"
+)
 _UPPER = re.compile(r"\b[A-Z]{2,10}\b")
 _NAME = re.compile(r"\b[A-Z][\w’'-]*(?:[ ](?:(?:of|de|la|van|von|the)[ ])?[A-Z][\w’'-]*)*")
 _NUMBER = re.compile(r"(?<![\w.])[-−]?\d{1,3}(?:,\d{3})+(?:\.\d+)?(?![\w])|(?<![\w.])[-−]?\d+(?:\.\d+)?(?![\w])")
@@ -40,7 +42,9 @@ _SPOKEN = (
 )
 _OPERAND = r"(?:[a-z]{2,5}\()?[-(]*\d+(?:\.\d+)?\)*"
 _EXPRESSION = re.compile(rf"(?<![\w.]){_OPERAND}(?:\s*(?:\*\*|[-+*/%])\s*{_OPERAND})+|\b[a-z]{{2,5}}\(\d+(?:\.\d+)?\)")
-_CALCULATE = re.compile(r"\b(calc\w*|comput\w*|what(?:'s| is| are)?|how much|evaluate|solve|result|sum|equals?)\b|=", re.IGNORECASE)
+_CALCULATE = re.compile(
+    r"\b(calc\w*|comput\w*|what(?:'s| is| are)?|how much|evaluate|solve|result|sum|equals?)\b|=", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,11 @@ def gather(text: str, asked_on: str | None = None) -> Evidence:
     whole, text = text, text[:MAX_QUESTION_CHARACTERS]
     urls, emails, dates = _all(_URL, text), _all(_EMAIL, text), _dates(text, asked_on)
     quoted = [Found(next(group for group in hit.groups() if group), hit.span()) for hit in _QUOTED.finditer(text)]
-    files = [found for found in _all(_FILE, text) if not _inside(found.span, urls + emails) and found.text.lower() not in _NO_FILES]
+    files = [
+        found
+        for found in _all(_FILE, text)
+        if not _inside(found.span, urls + emails) and found.text.lower() not in _NO_FILES
+    ]
     expression, span = _expression(text, dates)
     taken = urls + emails + files + dates + ([Found("", span)] if span else [])
     codes = [found for found in _all(_CODE, text) if not _inside(found.span, taken)]

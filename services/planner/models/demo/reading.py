@@ -77,7 +77,9 @@ def read(messages: Sequence[dict[str, Any]]) -> Situation:
         must_answer=_LAST in last,
         text_alone=_ANSWER_ALONE in last,
         legacy=_LEGACY in system,
-        images=tuple(_images(next((message.get("content") for message in messages if message.get("role") == "user"), None))),
+        images=tuple(
+            _images(next((message.get("content") for message in messages if message.get("role") == "user"), None))
+        ),
     )
 
 
@@ -125,7 +127,10 @@ def _tried(said: Sequence[tuple[str, str]]) -> Iterator[tuple[Tried, ...]]:
             calls = _calls(_object(text))
         elif results := _RESULTS.search(text):
             lines = [_object(line) for line in results[1].splitlines()]
-            yield tuple(_outcome(line, *(calls[number] if number < len(calls) else ("", {}))) for number, line in enumerate(lines))
+            yield tuple(
+                _outcome(line, *(calls[number] if number < len(calls) else ("", {})))
+                for number, line in enumerate(lines)
+            )
             calls = []
         elif calls and (at := text.find(_COMPLAINT)) >= 0:
             complaint = text[at + len(_COMPLAINT) :].strip().partition("\n")[0]
@@ -148,4 +153,6 @@ def _outcome(line: dict[str, Any], called: str, args: dict[str, Any]) -> Tried:
     tool = str(line.get("tool") or called)
     if line.get("status") == "succeeded":
         return Tried(tool, args, line.get("observation"))
-    return Tried(tool, args, line.get("observation"), reason=str(line.get("reason") or line.get("error") or "no reason given"))
+    return Tried(
+        tool, args, line.get("observation"), reason=str(line.get("reason") or line.get("error") or "no reason given")
+    )

@@ -1,10 +1,12 @@
 """Turns whatever a model wrote into one action (docs/planner.md#what-else-is-understood).
 
-`normalize_action` is the only parser of model output. It finds the objects in a reply (`scan`), chooses the one that is shaped most like
-an action and says what it means (`reading`, with `final`, `plan`, `task` and `foreign` for its arguments), or says exactly what is wrong.
-It never guesses: arguments are only ever what the reply holds, and an object that broke is never read in part.
+`normalize_action` is the only parser of model output. It finds the objects in a reply (`scan`), chooses the one that is
+shaped most like an action and says what it means (`reading`, with `final`, `plan`, `task` and `foreign` for its
+arguments), or says exactly what is wrong. It never guesses: arguments are only ever what the reply holds, and an object
+that broke is never read in part.
 
-`names` holds the rules that the answer stream shares, so that what is shown and what is executed come from the same words.
+`names` holds the rules that the answer stream shares, so that what is shown and what is executed come from the same
+words.
 """
 
 from services.planner.replies.actions.legacy import action_to_legacy

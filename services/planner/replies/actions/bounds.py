@@ -1,6 +1,7 @@
 """How much may stand beside the text of an answer; what is above is left out with a warning.
 
-It is done here, where a large reply is read in a thread: the payload is built and written in the loop, where other runs wait for it.
+It is done here, where a large reply is read in a thread: the payload is built and written in the loop, where other runs
+wait for it.
 """
 
 from typing import Any
@@ -31,7 +32,9 @@ def bounded(args: dict[str, Any], warnings: list[str]) -> dict[str, Any]:
         kept[key] = value
     if dropped:
         more = f" and {len(dropped) - 1:,} more fields were" if len(dropped) > 1 else " was"
-        warnings.append(f"`{dropped[0][:_LONGEST_KEY]}`{more} dropped: an answer may have {MAX_VALUES:,} values beside its text")
+        warnings.append(
+            f"`{dropped[0][:_LONGEST_KEY]}`{more} dropped: an answer may have {MAX_VALUES:,} values beside its text"
+        )
     return kept
 
 

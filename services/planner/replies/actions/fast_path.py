@@ -1,7 +1,8 @@
 """The quick way for an honest reply: one object of strict JSON is read by jiter, which says no to keys that come twice.
 
-What it gives is what `strict_json.Reader` gives, in a twentieth of the time. Whatever is not plainly right (another dialect, a number
-without end, half a surrogate pair, too deep a nesting) is left to the Reader, which alone says what is wrong and where.
+What it gives is what `strict_json.Reader` gives, in a twentieth of the time. Whatever is not plainly right (another
+dialect, a number without end, half a surrogate pair, too deep a nesting) is left to the Reader, which alone says what
+is wrong and where.
 """
 
 from typing import Any
@@ -40,7 +41,9 @@ def _read(data: bytes) -> Any:
     if len(data) < LONG_BYTES:
         return jiter.from_json(data, allow_inf_nan=False, catch_duplicate_keys=True)
     # To look for too deep a nesting in what was read would take as long as to read it.
-    value = jiter.from_json(b"[" * WRAPPER_LEVELS + data + b"]" * WRAPPER_LEVELS, allow_inf_nan=False, catch_duplicate_keys=True)
+    value = jiter.from_json(
+        b"[" * WRAPPER_LEVELS + data + b"]" * WRAPPER_LEVELS, allow_inf_nan=False, catch_duplicate_keys=True
+    )
     for _ in range(WRAPPER_LEVELS):
         if len(value) != 1:
             return None
@@ -51,7 +54,8 @@ def _read(data: bytes) -> Any:
 def _is_modest(data: bytes) -> bool:
     """Whether what was read cannot hold too deep a nesting or an endless number: few containers, no exponents, no hundreds of digits.
 
-    Of a text that seems to have few members for its length it says nothing: to look at their values is sooner done than at every character.
+    Of a text that seems to have few members for its length it says nothing: to look at their values is sooner done than
+    at every character.
     """
     if len(data) > SHORT_BYTES and data.count(b":", 0, 2 * SHORT_BYTES) < FEW_MEMBERS:
         return False

@@ -3,7 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from services.planner.replies.actions.names import CONTROL_KEYS, FINAL_FIELDS, STREAMED_KEYS, may_be_encoded, names_another
+from services.planner.replies.actions.names import (
+    CONTROL_KEYS,
+    FINAL_FIELDS,
+    STREAMED_KEYS,
+    may_be_encoded,
+    names_another,
+)
 from services.planner.replies.actions.values import answer_keys, answer_text, as_object, pick_answer
 from services.planner.replies.strict_json import ANSWER_KEYS
 
@@ -16,8 +22,8 @@ _MAY_STAND_BESIDE = frozenset({*CONTROL_KEYS, *FINAL_FIELDS, *ANSWER_KEYS, *_ENV
 def has_answer(action: Mapping[str, Any]) -> bool:
     """Does an object without a node hold an answer?
 
-    Not where it names something else to be called. `text`, `response` and `content` are common words, and `args` may be a tool's: they
-    say so only where nothing unknown stands beside them.
+    Not where it names something else to be called. `text`, `response` and `content` are common words, and `args` may be
+    a tool's: they say so only where nothing unknown stands beside them.
     """
     if names_another(action):
         return False
@@ -38,7 +44,8 @@ def says_something(action: Mapping[str, Any]) -> bool:
 def final_args(action: Mapping[str, Any], warnings: list[str]) -> dict[str, Any]:
     """The arguments of a final response: `answer` where there is one, the known fields, and whatever else `args` holds.
 
-    An answer stands in `args`, is `args`, or stands beside `args`; the first of these counts. Nothing else is ever shown.
+    An answer stands in `args`, is `args`, or stands beside `args`; the first of these counts. Nothing else is ever
+    shown.
     """
     given = action.get("args")
     args = _encoded(given) if isinstance(given, str) else given
@@ -69,7 +76,9 @@ def _warn_of_dropped(
         answers = ["args", *answers]
     dropped = [f"`{key}` was dropped: the answer is in `{answers[0]}`" for key in answers[1:]]
     known = {*fields, *beside, *CONTROL_KEYS, *ANSWER_KEYS, *_ENVELOPE}
-    dropped += [f"`{key[:MAX_KEY_CHARACTERS]}` was dropped: it stands beside `args`" for key in action if key not in known]
+    dropped += [
+        f"`{key[:MAX_KEY_CHARACTERS]}` was dropped: it stands beside `args`" for key in action if key not in known
+    ]
     warnings += dropped[:MAX_KEYS_LISTED]
 
 

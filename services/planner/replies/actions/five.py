@@ -1,4 +1,7 @@
-"""The check of `action_format: legacy`: the five-field form as the prompt asks for it. What stands around the object may be anything."""
+"""The check of `action_format: legacy`: the five-field form as the prompt asks for it.
+
+What stands around the object may be anything.
+"""
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
@@ -14,7 +17,10 @@ MAX_VALUE_CHARACTERS = 40
 
 
 def five_field_deviation(obj: Mapping[str, Any], tools: AbstractSet[str]) -> str:
-    """What keeps an object from being the five-field form; empty when it is. Fields may be left out, but for the node."""
+    """What keeps an object from being the five-field form; empty when it is.
+
+    Fields may be left out, but for the node.
+    """
     inner = obj.get("action")
     if isinstance(inner, Mapping) and set(obj) <= {"thought", "action"}:
         obj = inner
@@ -25,7 +31,9 @@ def five_field_deviation(obj: Mapping[str, Any], tools: AbstractSet[str]) -> str
         return "`next_node` is missing"
     node, plan = obj["next_node"], obj.get("plan")
     if isinstance(node, str) and opcode_of(node, tools) in {FINAL_RESPONSE, PLAN}:
-        return "`next_node` must be the name of a tool, or null for an answer in `args` and for a list of steps in `plan`"
+        return (
+            "`next_node` must be the name of a tool, or null for an answer in `args` and for a list of steps in `plan`"
+        )
     if plan is not None and not isinstance(plan, list):
         return "`plan` must be a list of steps or null"
     if node is None and plan is None and has_steps(obj) and not says_something(obj):

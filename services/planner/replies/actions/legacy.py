@@ -7,7 +7,10 @@ from services.planner.replies.actions.names import opcode_of
 
 
 def action_to_legacy(action: PlannerAction, thought: str | None) -> dict[str, Any]:
-    """An action in five fields: `thought, next_node, args, plan, join`. A final answer stands under `raw_answer`, its node is null."""
+    """An action in five fields: `thought, next_node, args, plan, join`.
+
+    A final answer stands under `raw_answer`, its node is null.
+    """
     legacy: dict[str, Any] = {"thought": thought, "next_node": None, "args": None, "plan": None, "join": None}
     opcode = opcode_of(action.next_node)
     if opcode == FINAL_RESPONSE:

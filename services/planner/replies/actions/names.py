@@ -9,7 +9,8 @@ from contracts.actions import ALIASES, FINAL_RESPONSE, RESERVED
 from services.planner.replies.strict_json import ANSWER_KEYS
 
 ActionFormat = Literal["auto", "unified", "legacy"]
-"""`auto`: everything that normalises; `unified`: the two-field form and nothing else; `legacy`: actions of five fields alone."""
+"""`auto`: everything that normalises; `unified`: the two-field form and nothing else; `legacy`: actions of five fields
+alone."""
 
 STREAMED_KEYS = ANSWER_KEYS[:2]
 """The answer keys whose text is shown while it arrives; of both, the one that comes first is the answer."""
@@ -60,7 +61,10 @@ def is_null_word(name: str, tools: AbstractSet[str] = frozenset()) -> bool:
 
 
 def may_be_encoded(text: str) -> bool:
-    """Can a text in the place of an object be that object, encoded once more? Only the whole text tells, so it is not shown early."""
+    """Can a text in the place of an object be that object, encoded once more?
+
+    Only the whole text tells, so it is not shown early.
+    """
     return _MAY_BE_OBJECT.match(text) is not None
 
 
@@ -84,18 +88,26 @@ def is_argument(lead: str) -> bool:
 
 def names_another(fields: Mapping[str, Any]) -> bool:
     """Does an object name what is to be called, under a key of another notation? Then its answer is not the user's."""
-    named = [value for key, value in fields.items() if isinstance(value, str) and value.strip() and _NAMING.fullmatch(key.strip())]
+    named = [
+        value
+        for key, value in fields.items()
+        if isinstance(value, str) and value.strip() and _NAMING.fullmatch(key.strip())
+    ]
     return any(name.strip().lower() not in _FINISHING for name in named)
 
 
 def streams_before_plan(action: Mapping[str, Any]) -> bool:
-    """Was text of the answer shown before a plan in the same object came? Then the answer stands and the plan is ignored.
+    """Was text of the answer shown before a plan in the same object came?
 
-    True when `next_node` and `args` both precede `plan` and `args` holds a text that is shown while it arrives. The caller knows that the
-    node is final.
+    Then the answer stands and the plan is ignored.
+
+    True when `next_node` and `args` both precede `plan` and `args` holds a text that is shown while it arrives. The
+    caller knows that the node is final.
     """
     keys = list(action)
-    if not {"next_node", "args", "plan"} <= set(keys) or keys.index("plan") < max(keys.index("next_node"), keys.index("args")):
+    if not {"next_node", "args", "plan"} <= set(keys) or keys.index("plan") < max(
+        keys.index("next_node"), keys.index("args")
+    ):
         return False
     return bool(_streamed(action["args"]))
 

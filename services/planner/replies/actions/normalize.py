@@ -39,11 +39,11 @@ def _expected(action_format: ActionFormat, tools: AbstractSet[str]) -> str:
 class Normalized(NamedTuple):
     """What a reply says.
 
-    Either `action` is set and `error` is None, or the other way round: `unparseable` (no object, or one that broke) or `no_action` (an
-    object that is none). `complaint` tells the model what is wrong and what is expected, and is empty with an action. `alternates` are the
-    further actions of the reply, in its order, also beside an error; `reasoning` is None where the model gave none. `warnings` name what
-    was dropped. `cause` is the complaint without what is expected. `was_action`: the reply is none, but something in it was to be one: it
-    is no text for people.
+    Either `action` is set and `error` is None, or the other way round: `unparseable` (no object, or one that broke) or
+    `no_action` (an object that is none). `complaint` tells the model what is wrong and what is expected, and is empty
+    with an action. `alternates` are the further actions of the reply, in its order, also beside an error; `reasoning`
+    is None where the model gave none. `warnings` name what was dropped. `cause` is the complaint without what is
+    expected. `was_action`: the reply is none, but something in it was to be one: it is no text for people.
     """
 
     action: PlannerAction | None
@@ -66,12 +66,16 @@ def normalize_action(
     """Read a reply of the model: its text, or an object that was parsed already. Never raises, whatever it is given.
 
     Args:
-        text_or_mapping: the text of the reply, in any of the forms that are understood; or a mapping, or a list of them.
+        text_or_mapping: the text of the reply, in any of the forms that are understood; or a mapping, or a list of
+            them.
         reasoning_content: what the provider gave as the model's reasoning; it wins over a `thought` in the text.
         tools: the names that the model may call; one of them wins over an opcode written in another case.
-        action_format: `unified` refuses everything but the two-field form, `legacy` all actions but those of five fields.
+        action_format: `unified` refuses everything but the two-field form, `legacy` all actions but those of five
+            fields.
     """
-    given = text_or_mapping.decode(errors="replace") if isinstance(text_or_mapping, bytes | bytearray) else text_or_mapping
+    given = (
+        text_or_mapping.decode(errors="replace") if isinstance(text_or_mapping, bytes | bytearray) else text_or_mapping
+    )
     native = mend(reasoning_content).strip() if isinstance(reasoning_content, str) else ""
     if isinstance(given, str) and (normalized := _read_well_formed(given, native, tools, action_format)):
         return normalized
@@ -82,19 +86,27 @@ def normalize_action(
     return result._replace(reasoning=native or result.reasoning, complaint=complaint, cause=cause)
 
 
-def _read_well_formed(text: str, native: str, tools: AbstractSet[str], action_format: ActionFormat) -> Normalized | None:
+def _read_well_formed(
+    text: str, native: str, tools: AbstractSet[str], action_format: ActionFormat
+) -> Normalized | None:
     """The action of a reply that is one strict object with a node and nothing else, blanks aside: what most replies are.
 
     None for all others, wrong ones included; the long way would say the same of these.
     """
     text = text.strip(" \t\r\n")
     read = well_formed_object(text, 0) if text.startswith('{"') and text.endswith("}") else None
-    if read is None or "next_node" not in read[0] or (action_format in _CHECKS and _CHECKS[action_format](read[0], tools)):
+    if (
+        read is None
+        or "next_node" not in read[0]
+        or (action_format in _CHECKS and _CHECKS[action_format](read[0], tools))
+    ):
         return None
     reading = read_object(read[0], tools)
     if reading.action is None:
         return None
-    return Normalized(reading.action, native or (reading.thought if action_format != "unified" else None), warnings=reading.warnings)
+    return Normalized(
+        reading.action, native or (reading.thought if action_format != "unified" else None), warnings=reading.warnings
+    )
 
 
 _CHECKS: Mapping[str, Callable[[Any, AbstractSet[str]], str]] = {"unified": deviation, "legacy": five_field_deviation}
@@ -114,7 +126,11 @@ class _Reply:
     @property
     def found(self) -> list[Found]:
         """The objects that may be actions: highest shape first, then as in the text."""
-        return list(chain.from_iterable(self.shapes[shape] for shape in sorted(self.shapes, reverse=True) if shape is not Shape.OTHER))
+        return list(
+            chain.from_iterable(
+                self.shapes[shape] for shape in sorted(self.shapes, reverse=True) if shape is not Shape.OTHER
+            )
+        )
 
 
 def _decoded(text: str) -> str:
@@ -154,7 +170,8 @@ def _scanned(text: str, tools: AbstractSet[str], *, skip_thoughts: bool) -> tupl
         if len(kept) <= MAX_ALTERNATES:
             kept.append(item)
     if broken is None and scan.node is not None and (shapes[Shape.CALL] or shapes[Shape.ANSWER]):
-        # Whoever writes of a node outside of an object has written pieces of an action: the objects may be its arguments.
+        # Whoever writes of a node outside of an object has written pieces of an action: the objects may be its
+        # arguments.
         broken = Broken(NotJson("`next_node` stands outside of an object", scan.node), text, was_action=True)
     nothing = "the reply holds no JSON object" if text.strip() else "the reply is empty"
     return _Reply(shapes, broken, text, scan.first_fence, nothing), scan.thoughts and not scan.cut
@@ -185,7 +202,9 @@ def _lenient(reply: _Reply, tools: AbstractSet[str], action_format: ActionFormat
     found = reply.found
     if reply.broken and (reply.broken.was_action or not found) and not reply.shapes[Shape.NODE]:
         was_action = reply.broken.was_action
-        return Normalized(None, _reasoning(reply, None), error="unparseable", complaint=_place(reply.broken), was_action=was_action)
+        return Normalized(
+            None, _reasoning(reply, None), error="unparseable", complaint=_place(reply.broken), was_action=was_action
+        )
     if not found:
         others = reply.shapes[Shape.OTHER]
         if not others:
@@ -222,7 +241,9 @@ def _strict(reply: _Reply, tools: AbstractSet[str]) -> Normalized:
     if reply.broken or not objects:
         complaint = _place(reply.broken) if reply.broken else reply.nothing
         was_action = reply.broken is not None and reply.broken.was_action
-        return Normalized(None, _reasoning(reply, None), error="unparseable", complaint=complaint, was_action=was_action)
+        return Normalized(
+            None, _reasoning(reply, None), error="unparseable", complaint=complaint, was_action=was_action
+        )
     only = objects[0]
     reasoning = _reasoning(reply, only)
     try:

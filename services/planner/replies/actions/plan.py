@@ -18,7 +18,8 @@ def has_steps(action: Mapping[str, Any]) -> bool:
 def plan_args(action: Mapping[str, Any], *, args_first: bool, warnings: list[str]) -> dict[str, Any]:
     """The arguments of a plan, wherever the object holds them.
 
-    `args_first`: the node says plan, so `args` are the plan's; else they may be a tool's, and `plan` or `steps` at the top is meant.
+    `args_first`: the node says plan, so `args` are the plan's; else they may be a tool's, and `plan` or `steps` at the
+    top is meant.
     """
     args = as_object_or_list(action.get("args"))
     places: list[Any] = [args, action] if args_first else [action, args]
@@ -46,7 +47,9 @@ def _steps_in(place: Any) -> tuple[Any, Mapping[str, Any]] | None:
 
 def _clean(steps: Any, warnings: list[str]) -> list[dict[str, Any]]:
     if not isinstance(steps, list):
-        warnings.append("the plan is empty: `steps` is missing" if steps is None else "the plan is empty: `steps` is no list")
+        warnings.append(
+            "the plan is empty: `steps` is missing" if steps is None else "the plan is empty: `steps` is no list"
+        )
         return []
     clean = []
     for number, step in enumerate(steps, 1):
@@ -70,7 +73,10 @@ def _args(step: Mapping[str, Any]) -> Any:
 
 
 def _join(join: Any, warnings: list[str]) -> dict[str, Any] | None:
-    """A join that names a node. Wrong `args` or `inject` stay as they are, so that the model is told why its join did not run."""
+    """A join that names a node.
+
+    Wrong `args` or `inject` stay as they are, so that the model is told why its join did not run.
+    """
     if join is None or join == {}:
         return None
     if not isinstance(join, dict):
@@ -82,4 +88,8 @@ def _join(join: Any, warnings: list[str]) -> dict[str, Any] | None:
     args, inject = _args(join), join.get("inject")
     parsed = as_object(args)
     parsed_or_given = args if parsed is None else parsed
-    return {"node": node} | ({"args": parsed_or_given} if parsed_or_given else {}) | ({"inject": inject} if inject is not None else {})
+    return (
+        {"node": node}
+        | ({"args": parsed_or_given} if parsed_or_given else {})
+        | ({"inject": inject} if inject is not None else {})
+    )

@@ -16,7 +16,19 @@ from services.planner.replies.actions.values import as_object
 from services.planner.replies.strict_json import ANSWER_KEYS
 
 _TELLING_KEYS = frozenset(
-    {"next_node", "args", "plan", "steps", "action", "name", "tool", "tool_calls", "function_call", "function", *ANSWER_KEYS}
+    {
+        "next_node",
+        "args",
+        "plan",
+        "steps",
+        "action",
+        "name",
+        "tool",
+        "tool_calls",
+        "function_call",
+        "function",
+        *ANSWER_KEYS,
+    }
 )
 MAX_NESTING = 3
 MAX_KEYS_LISTED = 8

@@ -1,15 +1,16 @@
 """Finds the objects in what a model wrote: prose, fences, think tags and encodings around them, and objects that broke.
 
 Rules:
-- Reading never goes back: what was read as part of an object, whole or broken, is not searched again. So the work is linear, and no
-  inner object of a truncated action is ever found.
-- A brace or bracket that breaks before anything was said in it is prose, unless a brace has a key of an action further on. One that
-  breaks later is broken up to where its brackets balance, a fence begins, or the text ends.
-- What stands behind a key, in a call or in an element (`"args": {`, `save({`, `<args>{`) is a value of something that was not read as a
-  whole, and so is broken too.
-- A brace or bracket that cannot begin anything is not even tried, and only so many are tried: a reply of a million objects is none.
-- Behind a broken action nothing counts, for what was meant to come first is lost; only another fence may hold it again, unless the
-  broken one may have been final and so already shown.
+- Reading never goes back: what was read as part of an object, whole or broken, is not searched again. So the work is
+  linear, and no inner object of a truncated action is ever found.
+- A brace or bracket that breaks before anything was said in it is prose, unless a brace has a key of an action further
+  on. One that breaks later is broken up to where its brackets balance, a fence begins, or the text ends.
+- What stands behind a key, in a call or in an element (`"args": {`, `save({`, `<args>{`) is a value of something that
+  was not read as a whole, and so is broken too.
+- A brace or bracket that cannot begin anything is not even tried, and only so many are tried: a reply of a million
+  objects is none.
+- Behind a broken action nothing counts, for what was meant to come first is lost; only another fence may hold it again,
+  unless the broken one may have been final and so already shown.
 """
 
 import re
@@ -40,8 +41,11 @@ _NODE_BEGINS = rf"next_node[{_QUOTES}\\]*+\s*+[:=]?\s*+(?:[{_QUOTES}\\]*+\s*+\w|
 _NODE = re.compile(rf"next_?node|next[ -]node[*{_QUOTES}\\]*+\s*+[:=]", re.IGNORECASE)
 _NODE_WORD = "node"
 _ARGUMENT_KEYS = "args|arguments|parameters|tool_args|tool_input"
-_CALLING_KEY = rf"[{_QUOTES}](?:{_ARGUMENT_KEYS}|tool|tool_calls|function_call|action|action_input|steps|plan)[{_QUOTES}\\]*+\s*+:"
-# Only so many quotes in front of a key: with a run of any length, each character of a long one would be looked at from all before it.
+_CALLING_KEY = (
+    rf"[{_QUOTES}](?:{_ARGUMENT_KEYS}|tool|tool_calls|function_call|action|action_input|steps|plan)[{_QUOTES}\\]*+\s*+:"
+)
+# Only so many quotes in front of a key: with a run of any length, each character of a long one would be looked at from
+# all before it.
 _OF_ACTION = rf"[*{_QUOTES}\\]{{0,8}}+(?P<node>{_NODE.pattern}|{_CALLING_KEY})"
 _IN_ODD = re.compile(rf"{_OF_ACTION}|{_IN_BROKEN.pattern}", re.DOTALL | re.IGNORECASE)
 _ARGUMENTS = rf"[{_QUOTES}](?:{_ARGUMENT_KEYS})[{_QUOTES}\\]*+\s*+[:=]\s*+[\[{{]?\s*+[{_QUOTES}\\]"
@@ -54,8 +58,8 @@ _MAY_BE_SHOWN = re.compile(r"final_response|null|none", re.IGNORECASE)
 class Found:
     """An object of the reply.
 
-    `start` and `end` are those of the list or text around it, where there is one. `fenced`: it stands inside a code fence. `doubted`:
-    something broken stands before it. `lead` is the end of the text in front of it.
+    `start` and `end` are those of the list or text around it, where there is one. `fenced`: it stands inside a code
+    fence. `doubted`: something broken stands before it. `lead` is the end of the text in front of it.
     """
 
     value: dict[str, Any]
@@ -68,7 +72,10 @@ class Found:
 
 @dataclass(frozen=True)
 class Broken:
-    """Something that began as an object or list and is none; `error.position` is one in `text`. `was_action`: it was to call something."""
+    """Something that began as an object or list and is none; `error.position` is one in `text`.
+
+    `was_action`: it was to call something.
+    """
 
     error: NotJson
     text: str
@@ -80,10 +87,13 @@ _Step = Generator[Found | Broken, None, int | None]
 
 
 class Scan:
-    """One reading of a text. With `skip_thoughts` the content of think tags is passed over, and `thoughts` tells whether there was any.
+    """One reading of a text.
 
-    `characters_examined` counts a character each time that it is examined; `first_fence` is where the first code fence begins;
-    `node` is where a node is first spoken of outside of all objects; `cut`: the text ends where an object was about to begin.
+    With `skip_thoughts` the content of think tags is passed over, and `thoughts` tells whether there was any.
+
+    `characters_examined` counts a character each time that it is examined; `first_fence` is where the first code fence
+    begins; `node` is where a node is first spoken of outside of all objects; `cut`: the text ends where an object was
+    about to begin.
     """
 
     def __init__(self, text: str, *, skip_thoughts: bool = True, level: int = 0) -> None:
@@ -147,7 +157,9 @@ class Scan:
         if start >= self._walked:
             self._walk(start)
         if start in self._owners:
-            return (yield from self._broken(start, NotJson("a key in quotes is expected", start + 1, 1), was_action=True))
+            return (
+                yield from self._broken(start, NotJson("a key in quotes is expected", start + 1, 1), was_action=True)
+            )
         self._lead = lead_on(self._lead, "{")
         self.cut = _REST_IS_BLANK.match(self._text, start + 1) is not None
         return start + 1

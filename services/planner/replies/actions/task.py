@@ -14,8 +14,9 @@ _REPORTS = frozenset({"all", "any", "none"})
 def task_args(args: dict[str, Any], alias_mode: str | None, warnings: list[str]) -> dict[str, Any]:
     """The arguments of a background task; null fields count as left out.
 
-    The mode is the one stated, else the one that the opcode's spelling names, else what `query` or `tool` imply, else none: then the check
-    of the arguments tells the model what is missing. Values that are none of the known ones stay, for the same reason.
+    The mode is the one stated, else the one that the opcode's spelling names, else what `query` or `tool` imply, else
+    none: then the check of the arguments tells the model what is missing. Values that are none of the known ones stay,
+    for the same reason.
     """
     fields = {key: value for key, value in args.items() if value is not None}
     mode = _mode(fields, alias_mode)

@@ -9,7 +9,10 @@ from services.planner.replies.actions.names import STREAMED_KEYS, opcode_of
 
 
 def deviation(obj: Any, tools: AbstractSet[str]) -> str:
-    """What keeps a value from being the two-field form; empty when it is. Only names may be padded or in another case."""
+    """What keeps a value from being the two-field form; empty when it is.
+
+    Only names may be padded or in another case.
+    """
     if not isinstance(obj, dict):
         return f"the object stands inside a {'list' if isinstance(obj, list) else 'text'}"
     odd = [key for key in obj if key not in {"next_node", "args"}]

@@ -52,7 +52,8 @@ def answer_keys(fields: Mapping[str, Any]) -> list[str]:
 def answer_text(value: Any, *, known_only: bool = False) -> str | None:
     """An answer as text: a text, a number, a list of them (one a line), an object that holds a known answer key.
 
-    What is none of these becomes its JSON text, or None with `known_only`. Nothing said (null, an empty list or object) is None.
+    What is none of these becomes its JSON text, or None with `known_only`. Nothing said (null, an empty list or object)
+    is None.
     """
     for _ in range(MAX_DEPTH):
         inner = pick_answer(value) if isinstance(value, dict) else None
@@ -78,7 +79,8 @@ def _lines(items: list[Any], *, known_only: bool) -> str | None:
         return None
     if isinstance(items[0], str):
         return "\n".join(
-            line if line is not None else json.dumps(item, ensure_ascii=False) for line, item in zip(lines, items, strict=True)
+            line if line is not None else json.dumps(item, ensure_ascii=False)
+            for line, item in zip(lines, items, strict=True)
         )
     return json.dumps(items, ensure_ascii=False)
 
@@ -95,7 +97,8 @@ def plain(value: Any) -> Any:
     """A copy of a parsed value in plain JSON types.
 
     Raises:
-        NotJson: it holds what JSON has not: other types, NaN, keys that are no texts, too deep or too large a structure.
+        NotJson: it holds what JSON has not: other types, NaN, keys that are no texts, too deep or too large a
+            structure.
     """
     return _Copy().of(value, 0)
 

@@ -12,7 +12,8 @@ from services.planner.replies.answer_stream.tokens import Token
 _NULLS = frozenset({"null", "None"})
 _FINALS = frozenset({FINAL_RESPONSE})
 _FIELDS = {"unified": frozenset({"next_node", "args"}), "legacy": frozenset(five.FIELDS)}
-"""Of an object that is taken in this format: with any other field it is none, and nothing of it is shown from there on."""
+"""Of an object that is taken in this format: with any other field it is none, and nothing of it is shown from there
+on."""
 
 
 class _Node(Enum):
@@ -24,7 +25,9 @@ class _Node(Enum):
 
 
 class Action:
-    """Follows the tokens of one object. The text of an answer is held until the node is known, and dropped when that is not final.
+    """Follows the tokens of one object.
+
+    The text of an answer is held until the node is known, and dropped when that is not final.
 
     `new` collects what may be shown; the owner empties it.
     """
@@ -63,7 +66,11 @@ class Action:
         """Is it certain, now or with the object `ended`, that this is a final action?"""
         if self._said or self._barred:
             return self._said
-        sure = {_Node.FINAL: True, _Node.NULL: self._answered or (ended and not self._steps), _Node.NULL_WORD: self._answered}
+        sure = {
+            _Node.FINAL: True,
+            _Node.NULL: self._answered or (ended and not self._steps),
+            _Node.NULL_WORD: self._answered,
+        }
         return sure.get(self._node, False)
 
     def on_token(self, token: Token, depth: int, text: str) -> None:
@@ -160,7 +167,10 @@ class Action:
             self._answer_key = None
 
     def _on_line(self, token: Token, text: str) -> None:
-        """An item of `args` that is a list. The texts that lead it are lines of the answer; from anything else on the end decides."""
+        """An item of `args` that is a list.
+
+        The texts that lead it are lines of the answer; from anything else on the end decides.
+        """
         if token is Token.TEXT_BEGINS:
             if self._answered:
                 self._say("\n")

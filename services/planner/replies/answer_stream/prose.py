@@ -1,15 +1,17 @@
 r"""Where in a reply does a JSON object begin? Reads what a model writes around its action, each character once.
 
-An object begins at `{` followed, blanks aside, by `"`. Everything before it does not count: text, a byte order mark, fences, and whatever
-stands between think tags. A list is looked into, item by item. Braces and brackets that begin something else are told apart, so that
-nothing *inside* of them is ever taken for an action:
+An object begins at `{` followed, blanks aside, by `"`. Everything before it does not count: text, a byte order mark,
+fences, and whatever stands between think tags. A list is looked into, item by item. Braces and brackets that begin
+something else are told apart, so that nothing *inside* of them is ever taken for an action:
 
 - `{word`, `[word`, `{{`: no notation begins like that, so it is text, and the search goes on right behind it;
-- `{}`, `[1]`, `{x: 1}`, `{%}`: skipped up to where the brackets balance, unless a quote, a tag or a node comes before that;
+- `{}`, `[1]`, `{x: 1}`, `{%}`: skipped up to where the brackets balance, unless a quote, a tag or a node comes before
+  that;
 - `["a", "b c"]`: a list of plain texts, skipped;
 - `"args": {`, `save({`, `<args>{`: a value of something that broke, so no action; the finder is `lost`;
-- `{'next_node': …`, `{next_node: …`, `{ // "…`, `["{…`, `"{\"…`: Python, JavaScript, an encoded or a broken object. The strings in it may
-  hold anything, and only a parser with the whole reply can read them: the finder is `lost` and stays silent.
+- `{'next_node': …`, `{next_node: …`, `{ // "…`, `["{…`, `"{\"…`: Python, JavaScript, an encoded or a broken object. The
+  strings in it may hold anything, and only a parser with the whole reply can read them: the finder is `lost` and stays
+  silent.
 """
 
 import re
@@ -29,15 +31,20 @@ _PLAIN_TEXT = re.compile(r'[^"\\{\[]*')
 _PLAIN = re.compile(r"""[^\[\]{}"'`<\u2018\u2019\u201c\u201d]*""")
 
 _MOST_BEGINNINGS = 10_000
-"""Brackets and tags that begin no action. A reply of more of them is left to the final parse; nobody honest writes one."""
+"""Brackets and tags that begin no action. A reply of more of them is left to the final parse; nobody honest writes
+one."""
 _BEHIND_KEY = frozenset("}:=\"'`\u2018\u2019\u201c\u201d")
 
 _Move = Callable[[str, int], int]
-"""Reads from a position on, at least one character or a change of state, and returns the position behind what was read."""
+"""Reads from a position on, at least one character or a change of state, and returns the position behind what was
+read."""
 
 
 class ObjectFinder:
-    """Finds the next object. `found` is set once the quote of its first key has been read; `lost` once no object can be told any more."""
+    """Finds the next object.
+
+    `found` is set once the quote of its first key has been read; `lost` once no object can be told any more.
+    """
 
     def __init__(self) -> None:
         self.found = False
@@ -69,7 +76,10 @@ class ObjectFinder:
         return here
 
     def _note(self, passed: str) -> None:
-        """Remember the end of what was passed. Behind an odd brace a node makes that brace one that may have been an action."""
+        """Remember the end of what was passed.
+
+        Behind an odd brace a node makes that brace one that may have been an action.
+        """
         if self._odd and not self.found:
             self.lost = self.lost or _SPOKEN_OF.search(self._lead + passed) is not None
         self._lead = lead_on(self._lead, passed)

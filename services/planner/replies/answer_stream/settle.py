@@ -7,16 +7,17 @@ from contracts.actions import FINAL_RESPONSE, PlannerAction
 from services.planner.replies.answer_stream.stream import AnswerStream
 
 Void = Literal["unparseable", "another_action", "another_answer"]
-"""Why shown text does not count: the reply is no action; it is one, but not a final one; it is final, with another answer."""
+"""Why shown text does not count: the reply is no action; it is one, but not a final one; it is final, with another
+answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
     """What is left to do with a reply that has ended.
 
-    `action` is to be executed; None: the reply is none and has to be repaired. `text` is the rest of a final answer, to be emitted as
-    one chunk before `done`; often empty. With `void` set, what was shown does not count: the turn goes on under the next attempt, and
-    `text` (the whole answer where the action is final) belongs to that attempt.
+    `action` is to be executed; None: the reply is none and has to be repaired. `text` is the rest of a final answer, to
+    be emitted as one chunk before `done`; often empty. With `void` set, what was shown does not count: the turn goes on
+    under the next attempt, and `text` (the whole answer where the action is final) belongs to that attempt.
     """
 
     action: PlannerAction | None
@@ -27,8 +28,8 @@ class Settled:
 def settle(stream: AnswerStream, action: PlannerAction | None) -> Settled:
     """Compare what `stream` gave out with the `action` that the final parse made of the same reply (None: it made none).
 
-    After it, the chunks of the last attempt together are the answer, whatever the reply was. A text that stands in for a reply (salvage,
-    a fallback) is settled like an answer: as the final action that holds it.
+    After it, the chunks of the last attempt together are the answer, whatever the reply was. A text that stands in for
+    a reply (salvage, a fallback) is settled like an answer: as the final action that holds it.
     """
     shown = stream.shown
     answer = _answer(action)

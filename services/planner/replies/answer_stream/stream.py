@@ -1,4 +1,7 @@
-"""The answer inside a reply, as it arrives: finds the action's object and follows it. The rules are told in the package's docstring."""
+"""The answer inside a reply, as it arrives: finds the action's object and follows it.
+
+The rules are told in the package's docstring.
+"""
 
 from collections.abc import Set as AbstractSet
 
@@ -11,7 +14,8 @@ from services.planner.replies.answer_stream.tokens import Tokens
 class AnswerStream:
     """Reads one reply of the model chunk by chunk and gives back what the user may see of it at once.
 
-    `tools` are the names that the model may call: a tool named like an opcode in another case is that tool, so the stream has to know it.
+    `tools` are the names that the model may call: a tool named like an opcode in another case is that tool, so the
+    stream has to know it.
     """
 
     def __init__(self, *, action_format: ActionFormat = "auto", tools: AbstractSet[str] = frozenset()) -> None:
@@ -42,13 +46,19 @@ class AnswerStream:
         return new
 
     def finish(self) -> str:
-        """Tell that the reply has ended. Nothing is released by that (what is still held belongs to no certain answer), so: always ""."""
+        """Tell that the reply has ended.
+
+        Nothing is released by that (what is still held belongs to no certain answer), so: always "".
+        """
         self._over = True
         return ""
 
     @property
     def is_terminal(self) -> bool:
-        """Was the action recognised as final? Where the node is null, that is certain only when the answer began or the object ended."""
+        """Was the action recognised as final?
+
+        Where the node is null, that is certain only when the answer began or the object ended.
+        """
         return self._action.is_final(ended=self._tokens is not None and self._tokens.ended)
 
     @property
@@ -59,7 +69,11 @@ class AnswerStream:
     @property
     def characters_examined(self) -> int:
         """How many characters were examined, those counted again that were examined again."""
-        return self._characters_examined + self._finder.characters_examined + (self._tokens.characters_examined if self._tokens else 0)
+        return (
+            self._characters_examined
+            + self._finder.characters_examined
+            + (self._tokens.characters_examined if self._tokens else 0)
+        )
 
     def _search(self, text: str, here: int) -> int:
         here = self._finder.search(text, here)

@@ -1,14 +1,17 @@
-"""The tokens of one JSON object, as they arrive: a pushdown machine whose legal moves are a table. Reads each character once.
+"""The tokens of one JSON object, as they arrive: a pushdown machine whose legal moves are a table.
 
-A token goes to `sink(token, depth, text)` as soon as it is certain; `depth` counts the containers around it (the object itself has 0,
-its keys and members 1). The text of a string comes in pieces, decoded; a key comes whole, or cut when it is too long to matter.
+Reads each character once.
 
-Taken beside strict JSON, because the final parse takes them too: trailing commas, raw control characters inside strings, `True`,
-`False`, `None`. Anything else, and a key twice that may come once, makes the machine `broken`: it stays silent, and only the final parse
-can say what was meant.
+A token goes to `sink(token, depth, text)` as soon as it is certain; `depth` counts the containers around it (the object
+itself has 0, its keys and members 1). The text of a string comes in pieces, decoded; a key comes whole, or cut when it
+is too long to matter.
 
-Halves of a surrogate pair are joined however they were written (two escapes, or two raw halves of a provider that cut between them);
-a half without its other half becomes U+FFFD.
+Taken beside strict JSON, because the final parse takes them too: trailing commas, raw control characters inside
+strings, `True`, `False`, `None`. Anything else, and a key twice that may come once, makes the machine `broken`: it
+stays silent, and only the final parse can say what was meant.
+
+Halves of a surrogate pair are joined however they were written (two escapes, or two raw halves of a provider that cut
+between them); a half without its other half becomes U+FFFD.
 """
 
 import re
@@ -88,7 +91,10 @@ def _unescaped(escape: re.Match[str]) -> str:
 
 
 class Tokens:
-    """Reads one object. `ended`: its last brace was read; `broken`: the text is no JSON object any more; `stopped`: no more is wanted."""
+    """Reads one object.
+
+    `ended`: its last brace was read; `broken`: the text is no JSON object any more; `stopped`: no more is wanted.
+    """
 
     def __init__(self, sink: Sink) -> None:
         self.ended = False

@@ -13,8 +13,8 @@ from services.planner.strategies.react.reading import ReactReading, TextReading
 class NativeReading(ReactReading):
     """A reply of native calls. Only a first call of `final_response` is streamed, through the answer stream.
 
-    Text beside calls is the model's reasoning. Text without calls is kept until the end of the reply, where it counts as
-    the answer.
+    Text beside calls is the model's reasoning. Text without calls is kept until the end of the reply, where it counts
+    as the answer.
     """
 
     _first: int | None = None

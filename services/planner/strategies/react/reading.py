@@ -39,7 +39,9 @@ _THINK_TAG = re.compile(rf"<(?P<closing>/?)(?P<name>{'|'.join(THINK_TAGS)})>", r
 class ReactReading:
     """Reads one reply while it streams."""
 
-    def __init__(self, specs: Mapping[str, ToolSpec], *, action_format: ActionFormat = "auto", native_reasoning: bool = True) -> None:
+    def __init__(
+        self, specs: Mapping[str, ToolSpec], *, action_format: ActionFormat = "auto", native_reasoning: bool = True
+    ) -> None:
         self._specs = specs
         self._names = frozenset(specs)
         self._listed = self._names - {READ_ARTIFACT}
@@ -75,7 +77,11 @@ class ReactReading:
         normalized = normalize_action(given, reply.reasoning, tools=self._names, action_format=self._action_format)
         settled = settle(self._stream, normalized.action)
         if settled.void is not None or settled.action is None:
-            return self._invalid(reply, normalized, self._complaint(normalized) or "the answer that was shown is not the one of the action")
+            return self._invalid(
+                reply,
+                normalized,
+                self._complaint(normalized) or "the answer that was shown is not the one of the action",
+            )
         common: dict[str, Any] = {
             "thought": normalized.reasoning,
             "reasoning": reply.reasoning,
@@ -112,7 +118,11 @@ class ReactReading:
 
     def _allowed(self) -> str:
         """Name the allowed actions, in the terms of the action format."""
-        answer = "answer in `args` with `next_node` null" if self._action_format == "legacy" else "answer with final_response"
+        answer = (
+            "answer in `args` with `next_node` null"
+            if self._action_format == "legacy"
+            else "answer with final_response"
+        )
         return f"Call a tool, run a plan, or {answer}." if self._listed else f"There are no tools, so {answer}."
 
     def _plan(self, action: PlannerAction, common: dict[str, Any]) -> Decision | str:
@@ -133,7 +143,9 @@ class ReactReading:
         spec = self._specs.get(action.next_node)
         if spec is None:
             known = ", ".join(sorted(self._listed)[:MAX_NAMES_LISTED])
-            return f"There is no tool {action.next_node[:80]!r}. " + (f"The tools are: {known}." if known else self._allowed())
+            return f"There is no tool {action.next_node[:80]!r}. " + (
+                f"The tools are: {known}." if known else self._allowed()
+            )
         try:
             faults = complaints(action.args, spec.input_schema)
         except InvalidSchema as error:
@@ -166,7 +178,13 @@ class ReactReading:
                 return decision
         text, thought = _apart(reply.text)
         text = text.strip()
-        if normalized.error is not None and text and not normalized.was_action and "{" not in text and _NODE not in text:
+        if (
+            normalized.error is not None
+            and text
+            and not normalized.was_action
+            and "{" not in text
+            and _NODE not in text
+        ):
             return Final(args={"answer": text}, thought=reply.reasoning or thought, **common)
         return None
 
@@ -178,7 +196,12 @@ class TextReading(ReactReading):
     """
 
     def __init__(
-        self, specs: Mapping[str, ToolSpec], args: Mapping[str, Any], *, action_format: ActionFormat = "auto", native_reasoning: bool = True
+        self,
+        specs: Mapping[str, ToolSpec],
+        args: Mapping[str, Any],
+        *,
+        action_format: ActionFormat = "auto",
+        native_reasoning: bool = True,
     ) -> None:
         super().__init__(specs, action_format=action_format, native_reasoning=native_reasoning)
         self._args = args
@@ -199,7 +222,11 @@ class TextReading(ReactReading):
             self._holds = text.startswith(_WRAPPINGS)
         begins = _MAY_BEGIN.search(text)
         self._holds = self._holds or begins is not None
-        visible = "" if not self._visible and self._holds and text.startswith(_WRAPPINGS) else text[: begins.start() if begins else None]
+        visible = (
+            ""
+            if not self._visible and self._holds and text.startswith(_WRAPPINGS)
+            else text[: begins.start() if begins else None]
+        )
         if visible:
             self._visible.append(visible)
         return visible
@@ -214,12 +241,25 @@ class TextReading(ReactReading):
             action = normalized.action
             if action is not None and action.next_node == FINAL_RESPONSE:
                 text, warnings = str(action.args.get("answer", "")), normalized.warnings
-            elif action is not None or normalized.was_action or _NODE in text or text.startswith(_OBJECTS) or _is_broken(normalized, text):
+            elif (
+                action is not None
+                or normalized.was_action
+                or _NODE in text
+                or text.startswith(_OBJECTS)
+                or _is_broken(normalized, text)
+            ):
                 text = ""
         args = {**self._args, "answer": text} if text.strip() else dict(self._args)
         reasoning = reply.reasoning if self._native_reasoning else None
         thought = reasoning or thought
-        return Final(args=args, has_text=bool(text.strip()), thought=thought, usage=reply.usage, reasoning=reasoning, warnings=warnings)
+        return Final(
+            args=args,
+            has_text=bool(text.strip()),
+            thought=thought,
+            usage=reply.usage,
+            reasoning=reasoning,
+            warnings=warnings,
+        )
 
 
 def _apart(text: str) -> tuple[str, str | None]:

@@ -66,7 +66,9 @@ class React:
         action_format: ActionFormat = "auto" if native else run.started.action_format
         if run.final_args is not None:
             text_reading = NativeTextReading if native else TextReading
-            return text_reading(specs, run.final_args, action_format=action_format, native_reasoning=self._native_reasoning)
+            return text_reading(
+                specs, run.final_args, action_format=action_format, native_reasoning=self._native_reasoning
+            )
         reading = NativeReading if native else ReactReading
         return reading(specs, action_format=action_format, native_reasoning=self._native_reasoning)
 
@@ -74,10 +76,19 @@ class React:
         started = run.started
         assert started is not None  # noqa: S101, see request
         action_format, transport = started.action_format, started.action_transport
-        key = (tuple(started.tools.values()), started.request.agent, started.limits, action_format, transport, len(tools))
+        key = (
+            tuple(started.tools.values()),
+            started.request.agent,
+            started.limits,
+            action_format,
+            transport,
+            len(tools),
+        )
         found = self._prefixes.get(key)
         if found is None:
-            system = conversation.system_message(agent, tools, limits=started.limits, action_format=action_format, transport=transport)
+            system = conversation.system_message(
+                agent, tools, limits=started.limits, action_format=action_format, transport=transport
+            )
             found = system, conversation.native.functions(tools) if transport == "tools" else []
             self._prefixes[key] = found
             if len(self._prefixes) > MAX_CACHED_PREFIXES:
