@@ -19,8 +19,8 @@ from services.messaging.pull_consumer import Delivery
 from services.messaging.tenant_turns import Turn, Turns
 from services.planner.effects.call_places import CallPlaces
 from services.planner.effects.executor import Effects, now
-from services.planner.effects.model_call import Address
 from services.planner.effects.model_requests import ModelRequests
+from services.planner.effects.ownership_watch import Address
 from services.planner.run.advance import advance
 from services.planner.run.commands import Abandon, Ack, Append, Handling, Kind, Rules
 from services.planner.run_log import RunLogs, short

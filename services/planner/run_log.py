@@ -21,8 +21,8 @@ from services.messaging import dead_letters, guarded_write
 from services.messaging.connection import Bus
 from services.messaging.direct_get import Stored
 from services.messaging.errors import NOT_FOUND, WRONG_LAST_SEQUENCE, Moved, Refused, Unavailable
-from services.planner.effects.model_call import Address, Tail
 from services.planner.effects.offload import Offloader
+from services.planner.effects.ownership_watch import Address, Tail
 from services.planner.effects.run_lines import log_end, log_refusals
 from services.planner.run import terminal
 from services.planner.run.state import Event, Run, fold

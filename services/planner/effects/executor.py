@@ -19,10 +19,12 @@ from contracts.inbox import RunResumed
 from contracts.tools import CallQuestion, CallRequested
 from services.messaging.connection import Bus
 from services.messaging.tenant_turns import Turn
-from services.planner.effects import run_index
+from services.planner.effects import run_index, timers
 from services.planner.effects.call_places import CallPlaces
-from services.planner.effects.model_call import Address, ChunkSender, ask, say, watched
+from services.planner.effects.chunk_publisher import ChunkPublisher
+from services.planner.effects.model_call import ask, say
 from services.planner.effects.model_requests import ModelRequests
+from services.planner.effects.ownership_watch import Address, watched
 from services.planner.models.retries import Note
 from services.planner.run import terminal
 from services.planner.run.commands import (
@@ -133,7 +135,7 @@ class Effects:
                 handling.decision = await self._decision(run, asked)
                 return handling.decision is not None
             case Say(_, answer):
-                if not await say(self._sender(run, asked), text_of(run, answer)):
+                if not await say(self._publisher(run, asked), text_of(run, answer)):
                     return False
                 handling.decision, handling.answer_to_restate = replace(answer, restate=False), None
                 return True
@@ -152,16 +154,16 @@ class Effects:
                 return handling.critique is not None
 
     async def _decision(self, run: Run, asked: Asked) -> Decision | None:
-        sender = self._sender(run, asked)
+        publisher = self._publisher(run, asked)
         warnings: list[str] = []
         stream, reading = await self._model_requests.think(
-            run, lambda note: self._on_failure(sender, asked, note), warnings.extend
+            run, lambda note: self._on_failure(publisher, asked, note), warnings.extend
         )
 
         if asked.cause == "provider":
             stream = _later(pause_s(run, run.failures), stream)
 
-        expiring = asyncio.create_task(self._expire(run, sender))
+        expiring = asyncio.create_task(self._expire(run, publisher))
 
         def answer_of(decision: Decision) -> tuple[Decision, str]:
             # The reply came in time. The deadline may pass while its rest is stored; that does not change it.
@@ -173,30 +175,30 @@ class Effects:
             return decision, text_of(run, decision)
 
         try:
-            decision = await ask(self._bus, self._where, sender, stream, reading, answer_of)
+            decision = await ask(self._bus, self._where, publisher, stream, reading, answer_of)
         finally:
             expiring.cancel()
         if decision is None:
             logger.info("model_call_abandoned", turn=asked.turn, attempt=asked.attempt)
         return decision
 
-    async def _expire(self, run: Run, sender: ChunkSender) -> None:
+    async def _expire(self, run: Run, publisher: ChunkPublisher) -> None:
         """Abandon the call when the run's deadline passes. Its timer message may wait behind other model calls."""
         while run.deadline_at is not None:
             left_ms = run.deadline_at - now()
             if left_ms <= 0:
                 await self._turn.take()  # Runs that one tenant requested together reach their deadlines together.
-                sender.abandon()
+                publisher.abandon()
                 return
             await asyncio.sleep(left_ms / 1000)
             run = await self._logs.load(self._where, fresh=True)  # It may have been topped up.
 
-    def _sender(self, run: Run, asked: Asked) -> ChunkSender:
-        return ChunkSender(
+    def _publisher(self, run: Run, asked: Asked) -> ChunkPublisher:
+        return ChunkPublisher(
             self._bus, self._where, asked, run.seq, self._logs.tail(self._where, asked.holder), self._chunk_ttl_s
         )
 
-    async def _on_failure(self, sender: ChunkSender, asked: Asked, note: Note) -> None:
+    async def _on_failure(self, publisher: ChunkPublisher, asked: Asked, note: Note) -> None:
         """Record a failed model request and its remedy, while this handling owns the call."""
         fact = ModelFailed(
             turn=asked.turn,
@@ -211,7 +213,7 @@ class Effects:
             run = await self._logs.load(self._where, fresh=True)
             if run.is_asked_by(asked.holder):
                 await self._logs.append(self._where, run, now(), [fact])
-        await sender.check()
+        await publisher.check()
 
     async def _context(self, run: Run) -> dict[str, Any]:
         """Return the caller's `tool_context`. Older logs hold it in the request."""
@@ -300,7 +302,7 @@ class Effects:
             case SetTimer(name, at):
                 self._handling.timers.add((name, at))
                 if started is not None:
-                    await run_index.set_timer(self._bus, started, name, at)
+                    await timers.set_timer(self._bus, started, name, at)
             case Close():
                 self._handling.closed = True
                 await self._call_off(run)

@@ -1,4 +1,4 @@
-"""The index of runs (KV `runs`), the timers of runs, and the purge of runs past their retention.
+"""The index of runs (KV `runs`), and the purge of runs past their retention.
 
 The index is derived from the logs, so its writes are not fenced: `running` is only written where no entry exists, and
 the status of an ended run replaces any entry.
@@ -6,19 +6,17 @@ the status of an ended run replaces any entry.
 
 import asyncio
 import time
-from datetime import UTC, datetime
 
 import structlog
 from pydantic import ValidationError
 
 from contracts import keys, names, subjects
 from contracts.events import Done, Error, RunStarted
-from contracts.inbox import TimerFired
 from contracts.runs import RunStatus, State
 from services.messaging.connection import Bus
 from services.messaging.errors import WRONG_LAST_SEQUENCE, BusError, Refused
 from services.planner.deletions import forget_artifacts
-from services.planner.run.commands import TimerName
+from services.planner.effects import timers
 from services.planner.run.state import Run
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed
@@ -66,7 +64,7 @@ def status_of(run: Run, started: RunStarted) -> RunStatus:
 async def enter(bus: Bus, run: Run, started: RunStarted) -> None:
     """Write the index entry of an opened run, and set its deadline timer. Idempotent."""
     at = run.deadline_at if run.deadline_at is not None else started.request.requested_at + YEAR_MS
-    await asyncio.gather(_create(bus, run, started), set_timer(bus, started, "deadline", at))
+    await asyncio.gather(_create(bus, run, started), timers.set_timer(bus, started, "deadline", at))
 
 
 async def _create(bus: Bus, run: Run, started: RunStarted) -> None:
@@ -80,39 +78,16 @@ async def _create(bus: Bus, run: Run, started: RunStarted) -> None:
             raise
 
 
-async def set_timer(bus: Bus, started: RunStarted, name: TimerName, at_ms: int) -> None:
-    """Schedule a timer message at a time, Unix ms. It replaces an earlier timer of the name. Idempotent."""
-    subject = subjects.timer(started.tenant, started.run_id, name)
-    at = datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    headers = {
-        "Nats-Schedule": f"@at {at}",
-        "Nats-Schedule-Target": subjects.due(started.tenant, started.run_id, name),
-        "Nats-Schedule-TTL": "5m",  # The fired message is in INBOX by then, so this one may expire.
-        "Nats-Rollup": "sub",
-    }
-    body = TimerFired(timer=name, at=at_ms).model_dump_json().encode()
-    await bus.publish_surely(subject, body, f"{started.run_id}-{name}-{at_ms}", headers)
-
-
 async def close(bus: Bus, run: Run, started: RunStarted) -> None:
     """Write the index entry of an ended run, and cancel its timers. Idempotent."""
     data = status_of(run, started).model_dump_json().encode()
     entered = bus.publish_surely(_key(started), data, f"{started.run_id}-ended")
-    await asyncio.gather(entered, _purge(bus, subjects.TIMERS, subjects.timers_of(started.tenant, started.run_id)))
-
-
-async def _purge(bus: Bus, stream: str, subject: str) -> int:
-    try:
-        await bus.api(f"STREAM.PURGE.{stream}", {"filter": subject})
-    except BusError as error:
-        # A timer that stays behind changes nothing in an ended run.
-        logger.warning("purge_failed", subject=subject, error=str(error))
-    return 0
+    await asyncio.gather(entered, timers.cancel_timers(bus, started))
 
 
 async def forget_context(bus: Bus, tenant: str, run: str) -> None:
     """Remove the `tool_context` of a run that was cancelled before it was opened."""
-    await _purge(bus, subjects.RUNS, subjects.context(tenant, run))
+    await timers.purge(bus, subjects.RUNS, subjects.context(tenant, run))
 
 
 async def sweep(bus: Bus, retention_days: float) -> None:

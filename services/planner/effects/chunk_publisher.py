@@ -1,0 +1,145 @@
+"""Stores the chunks of a model's reply, for the run's listeners.
+
+Rule 1: every chunk is fenced by the log's tail, so a superseded attempt cannot store one. A refused chunk tells a
+streaming planner that it was superseded or cancelled.
+Rule 2: one append is in flight at a time. Tokens gather meanwhile, and its acknowledgement releases them as the next
+chunk. So the first token leaves at once, and under load chunks become larger, not later.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Literal
+
+from contracts import subjects
+from contracts.events import Asked, Chunk, Thinking
+from contracts.records import EVENTS_HEADER, Record
+from services.messaging.connection import Bus
+from services.messaging.errors import WRONG_LAST_SEQUENCE, Refused, Unsure
+from services.planner.effects.ownership_watch import Address, Tail
+
+Channel = Literal["answer", "thinking"]
+RETRY_S = 0.1
+MAX_CHUNK_CHARACTERS = 150_000
+"""Of one chunk. A record holds one megabyte, and a character takes up to six bytes."""
+
+
+class ChunkPublisher:
+    """Stores chunks one after another, and gathers text in between."""
+
+    def __init__(self, bus: Bus, address: Address, asked: Asked, guard: int, tail: Tail, ttl_s: int) -> None:
+        self._bus = bus
+        self._subject = subjects.stream(address.tenant, address.run)
+        self._guard_subject = subjects.log(address.tenant, address.run)
+        self._asked = asked
+        self._guard = self._last = guard
+        self._tail = tail
+        self._ttl = str(ttl_s)
+        self._waiting: list[tuple[Channel, str, bool]] = []
+        self._sending: asyncio.Task[None] | None = None
+        self._numbers: dict[Channel, int] = {"answer": 0, "thinking": 0}
+        self._failure: BaseException | None = None
+        self.superseded = False
+        """Another handling owns the call: nothing more is stored."""
+        self.on_stop: Callable[[], object] = lambda: None
+        """Called when the sender stops storing."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the sender stores nothing more: superseded, or refused by the server."""
+        return self.superseded or self._failure is not None
+
+    def say(self, channel: Channel, text: str, *, done: bool = False) -> None:
+        """Queue `text` to be stored and streamed as soon as possible."""
+        self._waiting.append((channel, text, done))
+        if not self.stopped and (self._sending is None or self._sending.done()):
+            self._sending = asyncio.create_task(self._send())
+            self._sending.add_done_callback(self._sent)
+
+    def begun(self, channel: Channel) -> bool:
+        """Whether the channel has any text."""
+        return self._numbers[channel] > 0 or any(said[0] == channel for said in self._waiting)
+
+    async def drained(self) -> None:
+        """Wait until all text is stored or the call is superseded. Raises Refused."""
+        if self._sending is not None:
+            await asyncio.wait({self._sending})
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        """Store nothing more."""
+        if self._sending is not None:
+            self._sending.cancel()
+
+    async def _send(self) -> None:
+        while self._waiting and not self.superseded:
+            await self._store(self._gather())
+
+    def _sent(self, sending: asyncio.Task[None]) -> None:
+        if not sending.cancelled() and (failure := sending.exception()) is not None:
+            self._failure = failure
+            self.on_stop()
+
+    def _gather(self) -> Record:
+        channel, _, done = self._waiting[0]
+        count = 0
+        while count < len(self._waiting) and self._waiting[count][0] == channel:
+            done = self._waiting[count][2]
+            count += 1
+        text = "".join(said[1] for said in self._waiting[:count])
+        del self._waiting[:count]
+        if len(text) > MAX_CHUNK_CHARACTERS:
+            self._waiting.insert(0, (channel, text[MAX_CHUNK_CHARACTERS:], done))
+            text, done = text[:MAX_CHUNK_CHARACTERS], False
+        number = self._numbers[channel]
+        self._numbers[channel] = number + 1
+        kind = Chunk if channel == "answer" else Thinking
+        event = kind(seq=number, text=text, done=done, action_seq=self._asked.turn, attempt=self._asked.attempt)
+        return Record(events=[event])
+
+    async def _store(self, record: Record) -> None:
+        data = record.model_dump_json().encode()
+        while not self.superseded:
+            headers = {
+                EVENTS_HEADER: record.types(),
+                # A stalled server may read this write and its repetition together. The fence alone would accept both.
+                "Nats-Msg-Id": record.id,
+                "Nats-TTL": self._ttl,
+                "Nats-Expected-Last-Subject-Sequence": str(self._guard),
+                "Nats-Expected-Last-Subject-Sequence-Subject": self._guard_subject,
+            }
+            try:
+                self._last = await self._bus.publish(self._subject, data, headers)
+            except Refused as error:
+                if error.code != WRONG_LAST_SEQUENCE:
+                    raise
+                await self.check()
+            except Unsure:
+                await asyncio.sleep(RETRY_S)
+                if await self._is_stored(record.id):
+                    return
+            else:
+                return
+
+    async def check(self) -> None:
+        """Read the log's tail. Abandon a superseded call; else move the fence to the new tail."""
+        tail = await self._tail()
+        if tail is not None:
+            self._guard = tail
+        else:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Stop: another handling owns the call, or the run's deadline has passed."""
+        if not self.superseded:
+            self.superseded = True
+            self.stop()
+            self.on_stop()
+
+    async def _is_stored(self, record_id: str) -> bool:
+        mark = record_id.encode()
+        for sequence, data in await (await self._bus.reader(subjects.RUNS)).read(self._subject, self._last + 1):
+            if mark in data:
+                self._last = sequence
+                return True
+        return False
