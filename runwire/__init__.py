@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING, Any
 
-from .tools import Tool, ToolContext, ToolError, tool
+from runwire.tools import Tool, ToolContext, ToolError, tool
 
 if TYPE_CHECKING:
-    from .client import Client
-    from .client_errors import RunwireError
+    from runwire.client import Client
+    from runwire.errors import RunwireError
 
 __all__ = ["Client", "RunwireError", "Tool", "ToolContext", "ToolError", "tool"]
 
@@ -14,11 +14,11 @@ __all__ = ["Client", "RunwireError", "Tool", "ToolContext", "ToolError", "tool"]
 def __getattr__(name: str) -> Any:
     """Load the client only where it is used: a tool needs no HTTP library."""
     if name == "Client":
-        from .client import Client  # noqa: PLC0415, see above
+        from runwire.client import Client  # noqa: PLC0415, see above
 
         return Client
     if name == "RunwireError":
-        from .client_errors import RunwireError  # noqa: PLC0415, see above
+        from runwire.errors import RunwireError  # noqa: PLC0415, see above
 
         return RunwireError
     raise AttributeError(f"module 'runwire' has no attribute {name!r}")

@@ -1,6 +1,6 @@
 """`python -m runwire` is the `runwire` command."""
 
-from .cli import main
+from runwire.cli import main
 
 if __name__ == "__main__":
     main()

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ._vocabulary import ids
-from .context import encode_piece
+from runwire._contracts_import import ids
+from runwire.tools.context import encode_piece
 
 
 @dataclass

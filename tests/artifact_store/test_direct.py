@@ -18,7 +18,7 @@ from contracts.artifacts import DIRECT_HEADER, ArtifactRef, GetArtifact, Presign
 from contracts.ids import new_id
 from contracts.limits import CHUNK_BYTES, MIN_DIRECT_BYTES
 from contracts.tools import REPLY_HEADER
-from runwire.launch_s3 import Keys
+from runwire.local.embedded_s3 import Keys
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import StorageUnavailable
 from services.shared.artifacts.s3_reads import ReadFailed, S3Reads, s3_reads_of

@@ -17,7 +17,8 @@ from contracts.artifacts import ArtifactRef
 from contracts.events import Done
 from contracts.faults import Fault
 from contracts.ids import new_id
-from runwire.client import Client, NotFound
+from runwire.client import Client
+from runwire.errors import NotFound
 from services.gateway.auth import new_key
 from services.gateway.downloads import headers_of, span_of, takes_gzip
 from services.gateway.errors import RangeNotSatisfiable

@@ -12,7 +12,7 @@ from nats.aio.msg import Msg
 from contracts.events import Asked, ToolProgress
 from contracts.ids import new_id
 from contracts.records import EVENTS_HEADER
-from runwire.sse import ServerSentEvent, SseDecoder
+from runwire.client.sse import ServerSentEvent, SseDecoder
 from services.gateway.auth import new_key
 from services.messaging.connection import Bus
 from services.shared.run_follower import RunFollower

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from contracts.events import Asked, Chunk, RunStarted
 from contracts.records import Record
 from contracts.runs import RunLimits, RunRequested
-from runwire.sse import SseDecoder
+from runwire.client.sse import SseDecoder
 from services.gateway.frames import Cursor, frames
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from contracts.events import Chunk, Done
 from contracts.records import EVENTS_HEADER
-from runwire.client import Client, NotFound
+from runwire.client import Client
+from runwire.errors import NotFound
 from services.messaging.connection import Bus
 from tests.gateway.serving import ROOT, Served, Writer
 from tests.support.nats_server import NatsServer

@@ -12,7 +12,7 @@ from typing import Self
 import urllib3
 from minio import Minio
 
-from runwire.launch_s3 import Keys, prepare, rclone_command, rclone_environment
+from runwire.local.embedded_s3 import Keys, prepare, rclone_command, rclone_environment
 
 from .needs import free_port, needs_program
 from .stack import _die_with_parent

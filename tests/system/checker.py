@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from runwire.waking import STALL_S
+from runwire.serving.stall import STALL_S
 
 Event = dict[str, Any]
 

@@ -9,7 +9,7 @@ import asyncio
 import pytest
 
 from contracts import subjects
-from runwire.waking import STALL_S
+from runwire.serving.stall import STALL_S
 from services.messaging.connection import Bus
 from tests.support.waiting import wait_until
 from tests.system.checker import Evidence, RunEvidence, events_of, judge

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from contracts.health import NOT_STORED
-from runwire import launch
+from runwire.local import launch
 from tests.support.needs import needs_program
 from tests.support.small_disk import SmallDisk, small_disk
 from tests.support.stack import ROOT

@@ -17,7 +17,7 @@ from contracts import subjects
 from contracts.events import ArtifactChunk, Observed
 from contracts.inbox import CallFinished
 from contracts.tools import ToolCall
-from runwire.waking import STALL_S
+from runwire.serving.stall import STALL_S
 from services.messaging import handlings
 from services.messaging.errors import BusError
 from services.messaging.pull_consumer import Delivery

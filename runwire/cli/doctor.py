@@ -1,0 +1,136 @@
+"""What `runwire doctor` looks at. Each check says what it found and, where something is wrong, how to mend it."""
+
+import asyncio
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import httpx
+
+from runwire._contracts_import import health
+from runwire.cli.setting_names import misspelt
+from runwire.client import Client
+from runwire.errors import RunwireError
+from runwire.local import launch
+
+_LITTLE_SPACE = 2 << 30
+_NO_SPACE = 16 << 20
+_MAKE_ROOM = "make room; `runwire up` starts NATS again by itself then, docs/operations.md says what else does"
+_KEYS = (
+    "OPENAI_API_KEY",
+    "ANTHROPIC_API_KEY",
+    "GEMINI_API_KEY",
+    "MISTRAL_API_KEY",
+    "GROQ_API_KEY",
+    "OPENROUTER_API_KEY",
+)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding."""
+
+    name: str
+    status: Literal["ok", "warning", "failed"]
+    finding: str
+    mend: str = ""
+
+
+async def examine(url: str, api_key: str | None, env: Mapping[str, str]) -> list[Check]:
+    """Look at this machine and at the gateway. Never raises for what it finds."""
+    local = [_python(), await asyncio.to_thread(_nats_server), _data(), _model(env), *_settings(env)]
+    return [*local, *await _gateway(url, api_key)]
+
+
+def _python() -> Check:
+    return Check("python", "ok", f"{platform.python_version()} at {sys.executable}")
+
+
+def _nats_server() -> Check:
+    try:
+        binary = launch.find_nats_server()
+        command = [binary, "--version"]
+        version = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()  # noqa: S603
+    except (launch.CannotLaunch, OSError, subprocess.SubprocessError) as error:
+        return Check("nats-server", "warning", str(error), "needed by `runwire up` only")
+    return Check("nats-server", "ok", version)
+
+
+def _data() -> Check:
+    folder = launch.data_dir()
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    if not os.access(existing, os.W_OK):
+        return Check("data", "failed", f"{folder} cannot be written", "set RUNWIRE_DATA_DIR to a folder of yours")
+    free = shutil.disk_usage(existing).free
+    if free < _NO_SPACE:
+        return Check("data", "failed", f"the disk of {folder} is full: {free >> 10} KiB free", _MAKE_ROOM)
+    if free < _LITTLE_SPACE:
+        return Check(
+            "data", "warning", f"{folder}: {free >> 20} MiB free", "runs are kept 30 days; see RUNWIRE_RETENTION_DAYS"
+        )
+    return Check("data", "ok", f"{folder}: {free >> 30} GiB free")
+
+
+def _model(env: Mapping[str, str]) -> Check:
+    if env.get("RUNWIRE_MODEL"):
+        return Check("model", "ok", f"RUNWIRE_MODEL={env['RUNWIRE_MODEL']}")
+    found = [name for name in _KEYS if env.get(name)]
+    if found:
+        return Check("model", "ok", f"found {', '.join(found)}")
+    if launch.listens(11434):
+        return Check("model", "ok", "a local Ollama answers on port 11434")
+    return Check(
+        "model",
+        "warning",
+        "none configured; builtin/rehearsal stands in",
+        "set RUNWIRE_MODEL, or a provider's key, then `runwire up`",
+    )
+
+
+def _settings(env: Mapping[str, str]) -> list[Check]:
+    return [
+        Check("settings", "warning", sentence, "correct its name; docs/operations.md names the settings")
+        for sentence in misspelt(env)
+    ]
+
+
+async def _gateway(url: str, api_key: str | None) -> list[Check]:
+    try:
+        async with httpx.AsyncClient(base_url=url, timeout=5) as http:
+            ready = await http.get("/readyz")
+    except httpx.HTTPError as error:
+        return [
+            Check(
+                "gateway",
+                "failed",
+                f"{url} does not answer ({type(error).__name__})",
+                "start it with `runwire up`, or give --url",
+            )
+        ]
+    if ready.status_code != httpx.codes.OK:
+        problems = (
+            "; ".join(ready.json().get("problems", []))
+            if "json" in ready.headers.get("content-type", "")
+            else ready.text[:200]
+        )
+        mend = _MAKE_ROOM if health.NOT_STORED in problems else "see the logs under the data folder"
+        return [Check("gateway", "failed", f"{url} is not ready: {problems}", mend)]
+    checks = [Check("gateway", "ok", f"{url} is ready")]
+    try:
+        async with Client(url, api_key) as client:
+            names = [spec.name for spec in await client.tools()]
+            refused = await client.refused_tools()
+    except RunwireError as error:
+        return [*checks, Check("tools", "failed", str(error), "give --api-key" if error.status in {401, 403} else "")]
+    checks += [
+        Check("tools", "warning", f"{tool.name} is refused: {tool.reason}", "correct its specification")
+        for tool in refused
+    ]
+    if not names:
+        return [*checks, Check("tools", "warning", "none are there", "serve some: runwire serve my_tools.py")]
+    return [*checks, Check("tools", "ok", ", ".join(names))]

@@ -1,0 +1,5 @@
+"""The client of a gateway."""
+
+from runwire.client.client import Client, RunStream
+
+__all__ = ["Client", "RunStream"]

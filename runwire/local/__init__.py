@@ -1,0 +1,1 @@
+"""The launcher: everything on one machine, as supervised processes."""

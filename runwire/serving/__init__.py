@@ -1,0 +1,5 @@
+"""Serving tools over NATS."""
+
+from runwire.serving.server import main, serve
+
+__all__ = ["main", "serve"]

@@ -1,0 +1,113 @@
+"""Make a tool visible as a NATS micro service (ADR-32): `nats micro ls`, `$SRV.PING`, `$SRV.INFO`, `$SRV.STATS`.
+
+Only announcing is done here. The calls themselves are served elsewhere, since endpoints of the micro library take one
+call at a time.
+"""
+
+import json
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.errors import Error as NatsError
+
+from runwire._contracts_import import ids, subjects
+from runwire._contracts_import import tools as wire
+from runwire.tools.decorator import Tool
+
+
+@dataclass
+class Stats:
+    """What a tool's calls have cost in this process; times in nanoseconds."""
+
+    requests: int = 0
+    errors: int = 0
+    last_error: str = ""
+    processing_ns: int = 0
+    started: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def count(self, began_ns: int, error: str | None) -> None:
+        """Count one call that began at `began_ns` (perf_counter) and has just ended."""
+        self.requests += 1
+        self.processing_ns += time.perf_counter_ns() - began_ns
+        if error is not None:
+            self.errors += 1
+            self.last_error = error[:200]
+
+
+class Announcement:
+    """Answers the questions of discovery for one tool."""
+
+    def __init__(self, client: Client, tool: Tool[..., Any]) -> None:
+        self.stats = Stats()
+        self._client = client
+        self._tool = tool
+        self._identity = {"name": tool.name, "id": ids.new_id(), "version": tool.version, "metadata": {}}
+        self._subscriptions: list[Subscription] = []
+
+    async def start(self) -> None:
+        """Answer from now on. To be called once the tool takes calls, since a runner that discovers it may call it."""
+        for verb, answer in {"PING": self._ping, "INFO": self._info, "STATS": self._stats}.items():
+            for subject in (
+                f"$SRV.{verb}",
+                f"$SRV.{verb}.{self._tool.name}",
+                f"$SRV.{verb}.{self._tool.name}.{self._identity['id']}",
+            ):
+                self._subscriptions.append(await self._client.subscribe(subject, cb=_answering(self._client, answer)))
+
+    async def stop(self) -> None:
+        """Be seen no longer."""
+        for subscription in self._subscriptions:
+            try:
+                await subscription.unsubscribe()
+            except (NatsError, ConnectionError, OSError):
+                return  # Disconnected: the server has forgotten them all.
+        self._subscriptions.clear()
+
+    def _ping(self) -> dict[str, Any]:
+        return {"type": "io.nats.micro.v1.ping_response", **self._identity}
+
+    def _info(self) -> dict[str, Any]:
+        endpoint = {**self._endpoint(), "metadata": {wire.SPEC_METADATA: self._tool.spec.model_dump_json()}}
+        description = self._tool.spec.description
+        return {
+            "type": "io.nats.micro.v1.info_response",
+            **self._identity,
+            "description": description,
+            "endpoints": [endpoint],
+        }
+
+    def _stats(self) -> dict[str, Any]:
+        stats = self.stats
+        endpoint = self._endpoint() | {
+            "num_requests": stats.requests,
+            "num_errors": stats.errors,
+            "last_error": stats.last_error,
+            "processing_time": stats.processing_ns,
+            "average_processing_time": stats.processing_ns // max(stats.requests, 1),
+        }
+        started = stats.started.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return {
+            "type": "io.nats.micro.v1.stats_response",
+            **self._identity,
+            "started": started,
+            "endpoints": [endpoint],
+        }
+
+    def _endpoint(self) -> dict[str, Any]:
+        return {"name": self._tool.name, "subject": subjects.tool(self._tool.name), "queue_group": self._tool.name}
+
+
+def _answering(client: Client, answer: Any) -> Any:
+    async def on_question(message: Msg) -> None:
+        if message.reply:
+            try:
+                await client.publish(message.reply, json.dumps(answer()).encode())
+            except (NatsError, ConnectionError, OSError):
+                return  # Disconnected: the client repeats its request.
+
+    return on_question

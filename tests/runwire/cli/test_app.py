@@ -1,0 +1,242 @@
+"""The command line is a contract: what it prints with `-o json` and how it exits."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runwire.cli import app
+from runwire.client import Client
+from runwire.local import launch
+from tests.gateway.pictures import CANARY, corners, talkative
+from tests.support.needs import free_port, needs_program
+from tests.support.waiting import wait_until_blocking
+
+ROOT = Path(__file__).parents[2]
+_UP_S = 90
+
+
+def runwire(
+    *arguments: str, data: Path, timeout: float = 60, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end."""
+    env = {**os.environ, "RUNWIRE_DATA_DIR": str(data), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-P", "-m", "runwire", *arguments]
+    return subprocess.run(
+        command, env=env, capture_output=True, text=True, timeout=timeout, check=False, cwd=cwd or data
+    )
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """`runwire up` in a process of its own; gives its data folder."""
+    needs_program("nats-server")
+    data = tmp_path_factory.mktemp("up")
+    env = {**os.environ, "RUNWIRE_DATA_DIR": str(data), "PYTHONPATH": str(ROOT), "RUNWIRE_MODEL": "builtin/rehearsal"}
+    log = (data / "up.log").open("wb")
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "runwire", "up", "--port", "0"], env=env, stdout=log, stderr=log, cwd=data
+    )
+    try:
+        _wait_for_endpoints(data, process)
+        ports = [int(launch.remembered(data)[name].rsplit(":", 1)[1]) for name in ("url", "nats_url")]
+        yield data
+    finally:
+        process.terminate()
+        assert process.wait(30) == 0, (data / "up.log").read_text()
+        log.close()
+    assert not any(launch.listens(port) for port in ports), "something was left running"
+
+
+def _wait_for_endpoints(data: Path, process: subprocess.Popen[bytes]) -> None:
+    def there() -> bool:
+        assert process.poll() is None, (data / "up.log").read_text()
+        return bool(launch.remembered(data))
+
+    wait_until_blocking(there, timeout=_UP_S, what="runwire up")
+
+
+@pytest.mark.xdist_group("cli")
+def test_a_run_as_json(up: Path) -> None:
+    """One document on stdout, exit code 0."""
+    answer = runwire("run", "What is 17*23?", "-o", "json", data=up)
+    assert answer.returncode == 0, answer.stderr
+    document = json.loads(answer.stdout)
+    assert set(document) == {"run_id", "status", "reason", "code", "payload", "usage"}
+    assert (document["status"], document["reason"]) == ("done", "answer_complete")
+    assert "391" in document["payload"]["raw_answer"]
+
+
+@pytest.mark.xdist_group("cli")
+def test_a_run_as_events_and_again_from_its_log(up: Path) -> None:
+    """One event per line; `tail` prints the same afterwards."""
+    first = runwire("run", "What is 6*7?", "-o", "jsonl", data=up)
+    assert first.returncode == 0, first.stderr
+    events = [json.loads(line) for line in first.stdout.splitlines()]
+    assert events[0]["type"] == "run_started"
+    assert events[-1]["type"] == "done"
+    again = runwire("tail", events[0]["run_id"], "-o", "jsonl", data=up)
+    assert again.stdout == first.stdout
+
+
+@pytest.mark.xdist_group("cli")
+def test_a_run_for_people(up: Path) -> None:
+    """The call, its outcome and the answer are shown."""
+    answer = runwire("run", "Which region grew most in sales.csv? Draw a chart.", data=up)
+    assert answer.returncode == 0, answer.stderr
+    assert "→ analyze_table" in answer.stdout
+    assert "← analyze_table" in answer.stdout
+    assert "answer_complete" in answer.stdout
+
+
+@pytest.mark.xdist_group("cli")
+def test_exit_codes(up: Path) -> None:
+    """What went wrong is in the code."""
+    assert runwire("run", "What is 1+1?", "--deadline-s", "0.001", "-o", "json", data=up).returncode == 4
+    assert runwire("run", "What is 1+1?", "--agent", "nobody", "-o", "json", data=up).returncode == 3
+    assert runwire("run", data=up).returncode == 2
+    assert runwire("tail", "0" * 32, data=up).returncode == 6
+    refused = runwire("up", "--port", "0", data=up)
+    assert refused.returncode == 1
+    assert "another `runwire up`" in refused.stderr
+
+
+@pytest.mark.xdist_group("cli")
+def test_images(up: Path) -> None:
+    """What the run was shown is there again, as pixels; what is no image is a mistake in the command line."""
+    (up / "drawn.png").write_bytes(talkative("png"))
+    (up / "page.png").write_text("<html>")
+    answer = runwire("run", "What is 6*7?", "--image", "drawn.png", "--image", "drawn.png", "-o", "jsonl", data=up)
+    assert answer.returncode == 0, answer.stderr
+    images = json.loads(answer.stdout.splitlines()[0])["request"]["images"]
+    assert [(image["mime_type"], image["filename"]) for image in images] == [("image/png", "drawn.png")] * 2
+    fetched = runwire("fetch", images[0]["artifact_id"], "-o", "kept.png", data=up)
+    assert fetched.returncode == 0, fetched.stderr
+    kept = (up / "kept.png").read_bytes()
+    assert corners(kept) == corners(talkative("png"))
+    assert CANARY.encode() not in kept
+    for wrong, said in (("nowhere.png", "does not exist"), ("page.png", "is no png, jpeg, webp or gif")):
+        refused = runwire("run", "What?", "--image", wrong, data=up)
+        assert refused.returncode == 2
+        assert said in " ".join(refused.stderr.replace("│", " ").split())
+    (up / "cut.png").write_bytes(talkative("png")[:-60])
+    cut = runwire("run", "What?", "--image", "cut.png", data=up)
+    assert (cut.returncode, "image_invalid" in cut.stderr, "images.0" in cut.stderr) == (6, True, True)
+
+
+@pytest.mark.xdist_group("cli")
+def test_vision(up: Path) -> None:
+    """It reaches the run; another word is a mistake in the command line."""
+    answer = runwire("run", "What is 6*7?", "--vision", "lenient", "-o", "jsonl", data=up)
+    assert answer.returncode == 0, answer.stderr
+    assert json.loads(answer.stdout.splitlines()[0])["request"]["vision"] == "lenient"
+    assert runwire("run", "What is 6*7?", "--vision", "blind", data=up).returncode == 2
+
+
+@pytest.mark.xdist_group("cli")
+def test_a_deleted_run_is_gone(up: Path) -> None:
+    """And deleting it again, or following it, says that there is none."""
+    run = json.loads(runwire("run", "What is 6*7?", "-o", "json", data=up).stdout)["run_id"]
+    deleted = runwire("delete", run, data=up)
+    assert (deleted.returncode, deleted.stdout, deleted.stderr) == (0, "", "")
+    for command in ("delete", "tail"):
+        gone = runwire(command, run, data=up)
+        assert (gone.returncode, "not_found" in gone.stderr) == (6, True), gone.stderr
+
+
+@pytest.mark.xdist_group("cli")
+def test_tools_and_doctor(up: Path) -> None:
+    """Both list what there is, as JSON too."""
+    tools = json.loads(runwire("tools", "-o", "json", data=up).stdout)
+    assert {"calculate", "search_documents", "analyze_table"} <= {tool["name"] for tool in tools}
+    checks = json.loads(runwire("doctor", "-o", "json", data=up).stdout)
+    assert {check["name"] for check in checks} == {"python", "nats-server", "data", "model", "gateway", "tools"}
+    assert not [check for check in checks if check["status"] == "failed"]
+
+
+def test_an_unreachable_gateway_is_named(tmp_path: Path) -> None:
+    """The address that does not answer is in the message, and the code says so."""
+    answer = runwire("doctor", "--url", "http://127.0.0.1:9", data=tmp_path)
+    assert answer.returncode == 1
+    assert "127.0.0.1:9" in answer.stdout
+
+
+def test_nobody_there_says_what_to_do(tmp_path: Path) -> None:
+    """Which address was tried, and how there would be somebody."""
+    answer = runwire("tools", "--url", f"http://127.0.0.1:{free_port()}", data=tmp_path)
+    assert answer.returncode == 6
+    assert "no gateway answered at http://127.0.0.1:" in answer.stderr
+    assert "up`, or give --url" in answer.stderr
+
+
+def test_a_misspelt_setting_is_pointed_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it costs an hour; by `doctor`, and at every start."""
+    monkeypatch.setenv("RUNWIRE_MODLE", "openai/x")
+    found = runwire("doctor", "--url", "http://127.0.0.1:9", data=tmp_path)
+    (tmp_path / "file").write_text("")
+    started = runwire("up", "--port", "0", data=tmp_path / "file", cwd=tmp_path)
+    for said in (found.stdout, started.stdout):
+        assert "RUNWIRE_MODLE is no setting: nothing reads it; RUNWIRE_MODEL is one" in said
+
+
+def test_ctrl_c_while_everything_starts_stops_it(tmp_path: Path) -> None:
+    """Not after it has become ready, and nothing is left."""
+    needs_program("nats-server")
+    env = {**os.environ, "RUNWIRE_DATA_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    log = tmp_path / "up.log"
+    with log.open("wb") as target:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "runwire", "up", "--port", "0"], env=env, stdout=target, stderr=target
+        )
+    try:
+        wait_until_blocking((tmp_path / "nats.conf").exists, timeout=30, what="it has begun to start")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+    finally:
+        process.kill()
+        process.wait()
+    assert not launch.remembered(tmp_path), "it went on until everything was ready"
+    assert "Traceback" not in log.read_text()
+    with launch.locked(tmp_path):
+        pass
+
+
+def test_what_is_in_the_way_is_said_in_one_line(tmp_path: Path) -> None:
+    """A data folder that is none, a port that is none, tools that are not there: no traceback, whatever the names hold."""
+    (tmp_path / "[red]").write_text("")
+    taken = runwire("up", data=tmp_path / "[red]", cwd=tmp_path)
+    assert taken.returncode == 1
+    assert "[red] cannot be used: Not a directory; set RUNWIRE_DATA_DIR" in taken.stderr
+    for arguments, said in ((("--port", "99999"), "--port"), (("--tools", "nowhere.py"), "does not exist")):
+        refused = runwire("up", *arguments, data=tmp_path)
+        assert refused.returncode == 2
+        assert said in refused.stderr
+        assert "Traceback" not in refused.stderr
+
+
+async def test_whoever_stops_watching_is_told_that_the_run_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    """Ctrl-C ends the listener alone; the commands to come back and to end the run are in the message."""
+    asked = asyncio.Event()
+
+    async def gateway(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.set()
+        await reader.read()  # until the listener has gone
+        writer.close()
+
+    async with await asyncio.start_server(gateway, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with Client(url) as client:
+            watching = asyncio.create_task(app._show(client, "0" * 32, app.Output.text))
+            await asked.wait()
+            watching.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await watching
+    said = capsys.readouterr().err
+    assert f"tail {'0' * 32}" in said
+    assert f"cancel {'0' * 32}" in said

@@ -1,0 +1,267 @@
+"""The client against a real gateway, which is stopped, killed and started again; the planner is a writer of records."""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from contracts import keys, subjects
+from contracts.events import Asked, Chunk, Done, RunEvent, ToolProgress, UnknownEvent
+from contracts.ids import new_id
+from contracts.tools import RefusedTool, ToolSpec
+from runwire.cli import doctor
+from runwire.client import Client
+from runwire.errors import IdempotencyConflict, NotFound, RunwireError, Unreachable
+from services.gateway.auth import new_key
+from services.messaging.connection import Bus
+from services.shared.tool_catalogue import key_subject
+from tests.gateway.serving import GatewayProcess, Served, Writer, connected, serving
+from tests.support.nats_server import NatsServer
+from tests.support.needs import free_port
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+async def bus(own_nats_server: NatsServer) -> AsyncIterator[Bus]:
+    """A connection beside the gateway's."""
+    async with connected(own_nats_server.url) as made:
+        yield made
+
+
+@pytest.fixture
+async def served(own_nats_server: NatsServer) -> AsyncIterator[Served]:
+    """A gateway in this process."""
+    async with serving(own_nats_server.url) as gateway:
+        yield gateway
+
+
+@pytest.fixture
+async def client(served: Served) -> AsyncIterator[Client]:
+    """Its client."""
+    async with Client(served.url, patience_s=10) as made:
+        yield made
+
+
+def texts(events: list[RunEvent]) -> list[str]:
+    """The tokens."""
+    return [event.text for event in events if isinstance(event, Chunk)]
+
+
+async def test_ask_watch_and_read_the_result(client: Client, bus: Bus) -> None:
+    """From the question to the payload."""
+    run = await client.start("why?", agent="a", limits={"max_steps": 2})
+    assert (await client.status(run)).status == "queued"
+    writer = Writer(bus, run=run)
+    await writer.open(tool_context={"t": 1})
+    await writer.chunk("be")
+    listening = asyncio.create_task(collected(client, run))
+    await writer.chunk("cause")
+    await writer.done("because")
+    events = await listening
+    assert texts(events) == ["be", "cause"]
+    assert isinstance(events[-1], Done)
+    result = await client.result(run)
+    assert result.payload is not None
+    assert (result.status, result.payload.raw_answer) == ("done", "because")
+    assert [found.run_id async for found in client.list_runs()] == []
+
+
+async def collected(client: Client, run: str, after: str | None = None) -> list[RunEvent]:
+    """Every event to the end."""
+    return [event async for event in client.follow(run, after)]
+
+
+async def test_a_listener_goes_on_from_its_cursor(client: Client, bus: Bus) -> None:
+    """With a new stream, as after a restart of the listener itself; one that was at the end gets nothing more."""
+    writer = Writer(bus)
+    await writer.open()
+    for text in "abcdef":
+        await writer.chunk(text)
+    await writer.log(Asked(turn=1, attempt=1, by="a:1", holder="h"), Asked(turn=1, attempt=2, by="a:1", holder="h"))
+    await writer.done()
+    found: list[RunEvent] = []
+    cursor: str | None = None
+    for _ in range(30):
+        stream = client.follow(writer.run, cursor)
+        async for event in stream:
+            found.append(event)
+            if stream.cursor != (cursor or ""):
+                break
+        cursor = stream.cursor
+    assert texts(found) == list("abcdef")
+    assert [event.type for event in found[-4:]] == ["asked", "asked", "step", "done"]
+
+
+async def test_a_question_that_is_repeated_is_asked_once(client: Client) -> None:
+    """Under the caller's key; another question under it is refused."""
+    run = await client.start("buy", idempotency_key="one")
+    assert await client.start("buy", idempotency_key="one") == run
+    assert await client.start("buy") != run
+    with pytest.raises(IdempotencyConflict) as refusal:
+        await client.start("sell", idempotency_key="one")
+    assert (refusal.value.status, refusal.value.code) == (409, "idempotency_conflict")
+
+
+async def test_cancel(client: Client, bus: Bus) -> None:
+    """The wish is stored; a run that has ended stays as it is."""
+    run = await client.start("x")
+    assert (await client.cancel(run, "enough")).status == "queued"
+    assert await bus.last(subjects.INBOX, subjects.control("default", run, "cancel")) is not None
+    await Writer(bus, run=run).cancelled()
+    assert (await client.cancel(run)).status == "cancelled"
+
+
+async def test_chat_waits_for_the_end(client: Client, bus: Bus) -> None:
+    """However it comes."""
+    waiting = asyncio.create_task(client.chat("why?", idempotency_key="k"))
+    run = await client.start("why?", idempotency_key="k")
+    writer = Writer(bus, run=run)
+    await writer.open()
+    await writer.failed()
+    result = await waiting
+    assert (result.run_id, result.status, result.code) == (run, "error", "model_failed")
+
+
+async def test_tools(client: Client, bus: Bus) -> None:
+    """What is in the catalogue."""
+    spec = ToolSpec(name="search", description="Find things.")
+    await bus.publish(f"$KV.catalogue.{keys.tool_key('search')}", spec.model_dump_json().encode(), {"Nats-TTL": "60"})
+
+    async def found() -> list[ToolSpec]:
+        return await client.tools()
+
+    assert await wait_until(found, what="the tool is listed") == [spec]
+
+
+async def test_a_tool_that_is_refused_is_listed_with_the_reason(client: Client, served: Served, bus: Bus) -> None:
+    """By the client, and by `runwire doctor`."""
+    refused = RefusedTool(name="endless", reason="input_schema: it is too large")
+    await bus.publish(key_subject(keys.refused_key("endless")), refused.model_dump_json().encode())
+    assert await client.refused_tools() == [refused]
+    found = [check for check in await doctor.examine(served.url, None, {}) if check.name == "tools"]
+    assert ("warning", "endless is refused: input_schema: it is too large") in [
+        (check.status, check.finding) for check in found
+    ]
+
+
+async def test_errors_have_types_and_say_what_is_wrong(client: Client) -> None:
+    """Codes for programs, fields for people."""
+    with pytest.raises(RunwireError) as refusal:
+        await client.start("x", limits={"max_steps": 0}, agnet="a")
+    error = refusal.value
+    assert (error.code, error.status) == ("invalid_input", 422)
+    assert {wrong["field"] for wrong in error.errors} == {"limits.max_steps", "agnet"}
+    assert "limits.max_steps" in str(error)
+    for run in (new_id(), "../../etc", "", "*"):
+        for attempt in (client.status(run), client.cancel(run), client.result(run), collected(client, run)):
+            with pytest.raises(NotFound):
+                await attempt
+
+
+async def test_a_key_is_shown(own_nats_server: NatsServer) -> None:
+    """Where the gateway wants one."""
+    key, line = new_key("ann")
+    async with serving(own_nats_server.url, api_keys=line) as served:
+        async with Client(served.url, key) as client:
+            assert await client.start("x")
+        async with Client(served.url) as stranger:
+            with pytest.raises(RunwireError) as refusal:
+                await stranger.start("x")
+            assert refusal.value.status == 401
+            with pytest.raises(RunwireError):
+                await collected(stranger, new_id())
+
+
+async def test_nobody_there() -> None:
+    """Told within the client's patience."""
+    place = f"http://127.0.0.1:{free_port()}"
+    async with Client(place, patience_s=0.3) as client:
+        for attempt in (client.start("x"), client.status(new_id()), collected(client, new_id())):
+            with pytest.raises(Unreachable, match=f"no gateway answered at {place} for 0.3 s"):
+                await attempt
+
+
+@pytest.mark.parametrize("url", ["", "nonsense", "127.0.0.1:8080", "ftp://127.0.0.1", "http://", "http://[::"])
+def test_what_is_no_address_is_refused_at_once(url: str) -> None:
+    """Waiting would not make it one."""
+    with pytest.raises(RunwireError, match="is no address of a gateway; one looks like http://") as refusal:
+        Client(url)
+    assert refusal.value.code == "bad_url"
+
+
+async def test_a_gateway_without_nats_is_awaited_and_then_its_own_words_are_passed_on(
+    own_nats_server: NatsServer,
+) -> None:
+    """503 is no reason to give up at once."""
+    async with serving(own_nats_server.url, accept_wait_s=0.1) as served:
+        own_nats_server.stop()
+        async with Client(served.url, patience_s=0.5) as client:
+            with pytest.raises(RunwireError) as refusal:
+                await client.start("x")
+            assert (refusal.value.status, refusal.value.code) == (503, "unavailable")
+            assert refusal.value.retry_after
+        async with Client(served.url, patience_s=20) as client:
+            waiting = asyncio.create_task(client.start("x"))
+            own_nats_server.start()
+            assert (await client.status(await waiting)).status == "queued"
+
+
+async def test_events_of_another_version_are_given_as_they_are(client: Client, bus: Bus) -> None:
+    """New types, and new values in known ones."""
+    writer = Writer(bus)
+    await writer.open()
+    await writer.raw("log", b'{"events":[{"type":"sung","note":"a"},{"type":"chunk","phase":"verse"}]}', "sung,chunk")
+    await writer.done()
+    events = await collected(client, writer.run)
+    assert [event.type for event in events] == ["run_started", "sung", "chunk", "step", "done"]
+    assert isinstance(events[1], UnknownEvent)
+    assert events[1].model_extra == {"note": "a"}
+    assert isinstance(events[2], UnknownEvent)
+
+
+@contextlib.asynccontextmanager
+async def a_process(nats_url: str, folder: Path) -> AsyncIterator[GatewayProcess]:
+    """A gateway as a process."""
+    gateway = GatewayProcess(nats_url, folder / "gateway.log", RUNWIRE_GRACEFUL_TIMEOUT_S="1")
+    gateway.start()
+    try:
+        await gateway.until_answering()
+        yield gateway
+    finally:
+        gateway.stop(signal.SIGKILL)
+
+
+@pytest.mark.system
+async def test_a_listener_outlives_gateways_that_are_killed(
+    own_nats_server: NatsServer, bus: Bus, tmp_path: Path
+) -> None:
+    """Whatever ends them and wherever in the stream: every event comes once, in order."""
+    async with a_process(own_nats_server.url, tmp_path) as gateway, Client(gateway.url, patience_s=30) as client:
+        writer = Writer(bus)
+        await writer.open()
+        events: list[RunEvent] = []
+
+        async def listen() -> None:
+            async for event in client.follow(writer.run):
+                events.append(event)  # noqa: PERF401, looked at meanwhile
+
+        listening = asyncio.create_task(listen())
+        written = 0
+        for by in (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL, signal.SIGINT):
+            for _ in range(20):
+                await writer.chunk(str(written))
+                written += 1
+            await writer.stream(*(ToolProgress(call_id="1-1", tool="t", message=str(n)) for n in range(3)))
+            await wait_until(lambda: len(events) > 2, what="the listener has heard something")
+            gateway.stop(by)
+            await writer.chunk(str(written))
+            written += 1
+            gateway.start()
+        await writer.done()
+        await asyncio.wait_for(listening, 40)
+        assert texts(events) == [str(number) for number in range(written)]
+        assert [event.message for event in events if isinstance(event, ToolProgress)] == ["0", "1", "2"] * 4
+        assert events[-1].type == "done"

@@ -1,0 +1,129 @@
+"""Images that the client sends: how they may be named, what is wrong with them, and what a gateway makes of them."""
+
+import base64
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts import subjects
+from contracts.ids import new_id
+from contracts.images import ImageInput
+from contracts.runs import RunRequested
+from runwire.client import Client, images
+from runwire.client.images import image_inputs
+from runwire.errors import RunwireError
+from services.messaging.connection import Bus
+from tests.gateway.pictures import FORMATS, data_url, drawn, encoded
+from tests.gateway.serving import connected, serving
+from tests.support.nats_server import NatsServer
+from tests.support.s3_servers import S3Server
+from tests.support.stores import Store
+from tests.support.stores import serving as storing
+
+PNG = encoded(drawn(), "png")
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_file_becomes_a_data_url(tmp_path: Path, kind: str) -> None:
+    """Of the type that its bytes have, whatever it is called."""
+    file = tmp_path / "picture.txt"
+    file.write_bytes(encoded(drawn(), kind))
+    expected = {"data": data_url(file.read_bytes(), f"image/{kind}"), "filename": "picture.txt"}
+    assert image_inputs([file, str(file)]) == [expected, expected]
+
+
+def test_what_may_stand_for_an_image() -> None:
+    """Bytes, an id, a data URL, and everything that the gateway takes."""
+    artifact, url = new_id(), data_url(PNG, "image/png")
+    given: list[Any] = [
+        PNG,
+        artifact,
+        url,
+        {"artifact_id": artifact, "detail": "low"},
+        ImageInput(artifact_id=artifact),
+    ]
+    found = [
+        {"data": url},
+        {"artifact_id": artifact},
+        {"data": url},
+        {"artifact_id": artifact, "detail": "low"},
+        {"artifact_id": artifact},
+    ]
+    assert image_inputs(given) == found
+
+
+def test_what_cannot_be_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Said before anything is, with the name of the file."""
+    page = tmp_path / "page.png"
+    page.write_bytes(b"<html>")
+    with pytest.raises(ValueError, match="the image is empty"):
+        image_inputs([b""])
+    with pytest.raises(ValueError, match=r"page\.png is no png, jpeg, webp or gif; save it as one of them"):
+        image_inputs([page])
+    with pytest.raises(FileNotFoundError):
+        image_inputs([tmp_path / "nowhere.png"])
+    monkeypatch.setattr(images, "MOST_BYTES", len(PNG) + 10)
+    with pytest.raises(ValueError, match="together"):
+        image_inputs([PNG, PNG])
+    with (tmp_path / "sparse.png").open("wb") as sparse:
+        sparse.truncate(1 << 40)
+    with pytest.raises(ValueError, match=r"sparse\.png has 1099511627776 bytes"):
+        image_inputs([tmp_path / "sparse.png"])
+
+
+@pytest.fixture
+async def bus(own_nats_server: NatsServer) -> AsyncIterator[Bus]:
+    """A connection beside the gateway's."""
+    async with connected(own_nats_server.url) as made:
+        yield made
+
+
+@pytest.fixture
+async def store(bus: Bus, own_nats_server: NatsServer, tmp_path: Path) -> AsyncIterator[Store]:
+    """A store beside the gateway."""
+    assert bus.is_connected
+    with S3Server("rclone", tmp_path / "s3") as s3:
+        async with storing(s3, own_nats_server.url) as found:
+            yield found
+
+
+@pytest.mark.usefixtures("store")
+async def test_the_client_shows_images(own_nats_server: NatsServer, bus: Bus, tmp_path: Path) -> None:
+    """All in one question, which may be repeated; what the gateway does not take is said by name."""
+    file = tmp_path / "drawn.png"
+    file.write_bytes(PNG)
+    async with (
+        serving(own_nats_server.url, max_image_bytes=40_000) as served,
+        Client(served.url, patience_s=10) as client,
+    ):
+        shown: list[images.Image] = [
+            file,
+            encoded(drawn(), "webp"),
+            {"data": data_url(PNG, "image/png"), "detail": "high"},
+        ]
+        run = await client.start("what?", images=shown, idempotency_key="k")
+        assert await client.start("what?", images=shown, idempotency_key="k") == run
+        message = await bus.last(subjects.REQUESTS, subjects.request("default", run))
+        assert message is not None
+        refs = RunRequested.model_validate_json(message.data).images
+        assert [(ref.mime_type, ref.filename, ref.detail) for ref in refs] == [
+            ("image/png", "drawn.png", None),
+            ("image/webp", None, None),
+            ("image/png", None, "high"),
+        ]
+        again = await client.start("and this?", images=[refs[0].artifact_id])
+        assert again != run
+        with pytest.raises(RunwireError) as refusal:
+            await client.start("what?", images=[PNG, PNG + bytes(50_000)])
+        assert (refusal.value.code, refusal.value.errors[0]["field"]) == ("image_too_large", "images.1")
+        assert base64.b64encode(PNG).decode()[30:60] not in str(refusal.value)
+
+
+async def test_far_too_much_is_answered(own_nats_server: NatsServer) -> None:
+    """Not with a connection that breaks: the client hears what is wrong."""
+    async with serving(own_nats_server.url) as served, Client(served.url, patience_s=10) as client:
+        with pytest.raises(RunwireError) as refusal:
+            await client.start("what?", images=[PNG + bytes(images.MOST_BYTES - len(PNG))])
+    assert (refusal.value.status, refusal.value.code) == (413, "body_too_large")

@@ -1,0 +1,130 @@
+"""The decoder of event streams against the standard, however the bytes are cut."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runwire.client.sse import EventTooLarge, ServerSentEvent, SseDecoder
+
+TEXTS = st.text(st.one_of(st.sampled_from("\r\n: \0aé\ufeff\u2028"), st.characters(exclude_categories=["Cs"])))
+LINES = st.one_of(
+    st.sampled_from(
+        [
+            "",
+            "",
+            "data",
+            "data:",
+            "data: ",
+            "data:  x",
+            "id",
+            "id: 7",
+            "id:a\0b",
+            "event: e",
+            "event",
+            ": note",
+            ":",
+            "retry: 5",
+            "odd: 1",
+        ]
+    ),
+    st.builds(lambda name, text: f"{name}: {text}", st.sampled_from(["data", "event", "id", "retry", ""]), TEXTS),
+)
+STREAMS = st.builds(
+    lambda begin, lines: begin + "".join(line + end for line, end in lines),
+    st.sampled_from(["", "\ufeff"]),
+    st.lists(st.tuples(LINES, st.sampled_from(["\n", "\r", "\r\n"])), max_size=20),
+)
+
+
+def by_the_book(text: str) -> tuple[list[ServerSentEvent], str]:
+    """The standard's algorithm, word for word, over the whole text at once."""
+    events, kind, data, own, last = [], "", "", None, ""
+    lines = re.split("\r\n|\n|\r", text.removeprefix("\ufeff"))
+    for line in lines[:-1]:
+        if line == "":
+            if data:
+                events.append(ServerSentEvent(kind or "message", data.removesuffix("\n"), own, last))
+            kind, data, own = "", "", None
+            continue
+        name, colon, value = line.partition(":")
+        if colon and not name:
+            continue
+        value = value.removeprefix(" ")
+        if name == "event":
+            kind = value
+        elif name == "data":
+            data += value + "\n"
+        elif name == "id" and "\0" not in value:
+            own = last = value
+    return events, last
+
+
+def decoded(pieces: list[bytes]) -> tuple[list[ServerSentEvent], str]:
+    """All events of a response that comes in these pieces."""
+    decoder = SseDecoder()
+    return [event for piece in pieces for event in decoder.feed(piece)], decoder.last_id
+
+
+@given(STREAMS, st.data())
+def test_it_follows_the_standard_however_the_bytes_are_cut(text: str, data: st.DataObject) -> None:
+    """Also between CR and LF, within a character, and within the byte order mark."""
+    raw = text.encode()
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=30)))
+    pieces = [raw[start:end] for start, end in zip([0, *cuts], [*cuts, len(raw)], strict=True)]
+    assert decoded(pieces) == by_the_book(text)
+    assert decoded([raw[n : n + 1] for n in range(len(raw))]) == by_the_book(text)
+
+
+@given(st.lists(st.binary(max_size=50), max_size=20))
+def test_no_bytes_break_it(pieces: list[bytes]) -> None:
+    """What is no UTF-8 becomes replacement characters; the cuts still do not matter."""
+    assert decoded(pieces) == decoded([b"".join(pieces)])
+
+
+@pytest.mark.parametrize(
+    ("text", "events"),
+    [
+        ("data: YHOO\ndata: +2\ndata: 10\n\n", [("message", "YHOO\n+2\n10")]),
+        (": test stream\n\ndata: first event\nid: 1\n\ndata:second event\nid\n\ndata:  third event\n\n", None),
+        ("data\n\ndata\ndata\n\ndata:", [("message", ""), ("message", "\n")]),
+        ("data:test\n\ndata: test\n\n", [("message", "test"), ("message", "test")]),
+    ],
+)
+def test_the_examples_of_the_standard(text: str, events: list[tuple[str, str]] | None) -> None:
+    """As WHATWG HTML 9.2.6 gives them; the third has no empty line after its last data."""
+    found, _ = decoded([text.encode()])
+    if events is None:
+        assert [(event.data, event.id, event.last_id) for event in found] == [
+            ("first event", "1", "1"),
+            ("second event", "", ""),
+            (" third event", None, ""),
+        ]
+    else:
+        assert [(event.type, event.data) for event in found] == events
+
+
+def test_an_id_without_an_event_moves_the_cursor() -> None:
+    """The standard says so."""
+    decoder = SseDecoder()
+    assert decoder.feed(b"id: 5-6\n\n") == []
+    assert decoder.last_id == "5-6"
+
+
+@pytest.mark.parametrize(("value", "found"), [("1500", 1500), ("1.5", None), ("-1", None), ("٣", None), ("", None)])
+def test_the_pause_that_the_server_asks_for(value: str, found: int | None) -> None:
+    """Digits only."""
+    decoder = SseDecoder()
+    decoder.feed(f"retry: {value}\n\n".encode())
+    assert decoder.retry_ms == found
+
+
+def test_an_endless_event_is_given_up() -> None:
+    """Many short ones are not."""
+    decoder = SseDecoder(limit=1000)
+    for _ in range(100):
+        decoder.feed(b": keep-alive\n\ndata: " + b"x" * 500 + b"\n\n")
+    decoder.feed(b"data: " + b"x" * 900)
+    with pytest.raises(EventTooLarge):
+        decoder.feed(b"y" * 100)

@@ -1,0 +1,329 @@
+"""What `runwire up` opens to whom: its NATS server, the environments of its processes, and what `endpoints.json` says."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import nats
+import pytest
+
+from runwire.local import data_folder
+from tests.support.nats_server import NatsServer, admits
+from tests.support.needs import needs_program
+from tests.support.waiting import wait_until_blocking
+
+ROOT = Path(__file__).parents[2]
+_READY_S = 90
+TOOL = "from runwire import tool\n\n@tool(desc='Nothing')\ndef {name}() -> str:\n    return 'x'\n"
+CANARIES = {
+    "OPENAI_API_KEY": "canary-provider",
+    "AWS_SECRET_ACCESS_KEY": "canary-cloud",
+    "RUNWIRE_MODEL_API_KEY": "canary-model",
+    "RUNWIRE_API_KEY": "canary-caller",
+    "RUNWIRE_NATS_USER": "canary-user",
+    "RUNWIRE_NATS_PASSWORD": "canary-elsewhere",
+    "RUNWIRE_S3_REGION": "canary-region",
+    "DATABASE_URL": "canary-database",
+}
+"""What a shell may hold. The login is that of another server: the embedded one has its own."""
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
+
+
+@dataclass
+class Up:
+    """A launcher in a process of its own."""
+
+    data: Path
+    process: subprocess.Popen[bytes]
+
+    @property
+    def port(self) -> int:
+        """Of the NATS server."""
+        return int(data_folder.remembered(self.data)["nats_port"])
+
+    @property
+    def said(self) -> str:
+        """What it has printed."""
+        return (self.data / "up.log").read_text()
+
+    def children(self) -> dict[str, int]:
+        """Process ids by the name of the program or module."""
+        found = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+                command = (folder / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if parent == self.process.pid:
+                module = command[3] if command[1:3] == [b"-P", b"-m"] else Path(os.fsdecode(command[0])).name.encode()
+                found[module.decode().rpartition(".")[2]] = int(folder.name)
+        return found
+
+
+@contextmanager
+def started(data: Path, *arguments: str, **environment: str) -> Iterator[Up]:
+    """`runwire up`, with whatever else is in its environment."""
+    needs_program("nats-server")
+    data.mkdir(exist_ok=True)
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "RUNWIRE_MODEL": "builtin/rehearsal",
+        **environment,
+        "RUNWIRE_DATA_DIR": str(data),
+    }
+    with (data / "up.log").open("wb") as log:
+        command = [sys.executable, "-P", "-m", "runwire", "up", "--port", "0", *arguments]
+        process = subprocess.Popen(command, env=env, stdout=log, stderr=log, cwd=data)
+    try:
+        yield Up(data, process)
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        finally:
+            process.kill()
+            process.wait()
+
+
+def ready(up: Up) -> Up:
+    """Return once everything runs."""
+
+    def there() -> bool:
+        assert up.process.poll() is None, up.said
+        return bool(data_folder.remembered(up.data))
+
+    wait_until_blocking(there, timeout=_READY_S, what="runwire up")
+    return up
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """One that all tests here look at, with a tool of its own and a shell full of secrets."""
+    data = tmp_path_factory.mktemp("up")
+    (data / "own.py").write_text(TOOL.format(name="own"))
+    with started(data, "--tools", str(data / "own.py"), **CANARIES) as launched:
+        yield ready(launched)
+
+
+@pytest.fixture
+def serving(up: Up, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """`runwire serve` of the tool `stranger`, in another folder, with the address of the first one's server."""
+    (tmp_path / "stranger.py").write_text(TOOL.format(name="stranger"))
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "RUNWIRE_NATS_URL": f"nats://127.0.0.1:{up.port}",
+        "RUNWIRE_DATA_DIR": str(tmp_path),
+    }
+    command = [sys.executable, "-P", "-m", "runwire", "serve", str(tmp_path / "stranger.py")]
+    process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    yield process
+    process.kill()
+    process.communicate()
+
+
+@contextmanager
+def guest_of(data: Path) -> Iterator[None]:
+    """`runwire serve` of the tool `guest`, which knows nothing but the data folder."""
+    (data / "guest.py").write_text(TOOL.format(name="guest"))
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "RUNWIRE_DATA_DIR": str(data)}
+    command = [sys.executable, "-P", "-m", "runwire", "serve", str(data / "guest.py")]
+    guest = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        guest.terminate()
+        guest.wait()
+
+
+def tools_of(up: Up) -> set[str]:
+    """What the gateway lists."""
+    found = httpx.get(f"{data_folder.remembered(up.data)['url']}/v1/tools", timeout=20).json()
+    return {tool["name"] for tool in found["tools"]}
+
+
+@pytest.mark.xdist_group("up")
+def test_nobody_connects_without_the_login_of_the_folder(up: Up, tmp_path: Path) -> None:
+    """Not without one, and not with that of another folder or of the shell."""
+    own = json.loads(data_folder.nats_login_file(up.data).read_text())
+    other = data_folder.secret(tmp_path / "nats_login.json", lambda: {"user": "runwire", "password": "0" * 48})
+    assert admits(up.port, **own)
+    assert not admits(up.port)
+    assert not admits(up.port, **other)
+    assert not admits(up.port, "canary-user", "canary-elsewhere")
+
+
+@pytest.mark.xdist_group("up")
+def test_a_tool_of_another_platform_does_not_appear(up: Up, serving: subprocess.Popen[bytes]) -> None:
+    """It is refused, and says so; a tool that is served from the same folder appears, with nothing to set but the folder."""
+    refused, output = threading.Event(), []
+    assert serving.stderr is not None
+
+    def listen(lines: Iterator[bytes]) -> None:
+        for line in lines:
+            output.append(line)
+            if b"Authorization Violation" in line:
+                refused.set()
+
+    listening = threading.Thread(target=listen, args=(serving.stderr,), daemon=True)
+    listening.start()
+    assert refused.wait(60), output
+    try:
+        with guest_of(up.data):
+            wait_until_blocking(
+                lambda: tools_of(up) == {"own", "guest"}, timeout=60, what="both tools of the folder are there"
+            )
+    finally:
+        serving.kill()
+        listening.join(10)
+    assert "stranger" not in tools_of(up)
+
+
+@pytest.mark.xdist_group("up")
+def test_the_password_is_in_files_of_the_owner_alone(up: Up) -> None:
+    """In no log, in no argument of a process, not in what `up` prints, not in `endpoints.json`."""
+    password = json.loads(data_folder.nats_login_file(up.data).read_text())["password"]
+    assert len(password) >= 40
+    files = [
+        path
+        for path in up.data.rglob("*")
+        if path.is_file() and path.suffix != ".blk" and password.encode() in path.read_bytes()
+    ]
+    assert {path.name for path in files} == {"nats_login.json", "nats.conf"}
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+    for pid in (up.process.pid, *up.children().values()):
+        assert password.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+@pytest.mark.xdist_group("up")
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_each_process_has_the_secrets_that_it_needs_and_no_others(up: Up) -> None:
+    """Read where anybody with the rights of the process would read them."""
+    environments = {
+        name: dict(pair.split("=", 1) for pair in Path(f"/proc/{pid}/environ").read_text().split("\0") if pair)
+        for name, pid in up.children().items()
+    }
+    assert environments.keys() == {
+        "nats-server",
+        "rclone",
+        "planner",
+        "tool_runner",
+        "artifact_store",
+        "gateway",
+        "runwire",
+    }
+    holders = {
+        canary: {name for name, env in environments.items() if env.get(canary) == CANARIES[canary]}
+        for canary in CANARIES
+    }
+    assert holders == {
+        "OPENAI_API_KEY": {"planner"},
+        "AWS_SECRET_ACCESS_KEY": {"planner"},
+        "RUNWIRE_MODEL_API_KEY": {"planner"},
+        "RUNWIRE_API_KEY": set(),
+        "RUNWIRE_NATS_USER": set(),
+        "RUNWIRE_NATS_PASSWORD": set(),
+        "RUNWIRE_S3_REGION": {"artifact_store"},
+        "DATABASE_URL": {"planner", "runwire"},
+    }
+    for name, value in json.loads((up.data / "s3_keys.json").read_text()).items():
+        assert {each for each, env in environments.items() if value in "\n".join(env.values())} == {
+            "artifact_store",
+            "rclone",
+        }, name
+    password = json.loads(data_folder.nats_login_file(up.data).read_text())["password"]
+    clients = {name for name, env in environments.items() if password in "\n".join(env.values())}
+    assert clients == {"planner", "tool_runner", "artifact_store", "gateway", "runwire"}
+
+
+@pytest.mark.xdist_group("up")
+async def test_a_shell_gets_what_other_clients_need(up: Up, tmp_path: Path) -> None:
+    """`runwire env` prints it for eval; where nothing runs it says so."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "RUNWIRE_DATA_DIR": str(up.data)}
+    script = f'eval "$({sys.executable} -P -m runwire env)" && env'
+    told = subprocess.run(["sh", "-c", script], env=env, capture_output=True, text=True, check=True, timeout=60).stdout  # noqa: ASYNC221
+    found = dict(re.findall(r"^((?:RUNWIRE_)?NATS_(?:URL|USER|PASSWORD))=(.*)$", told, re.MULTILINE))
+    assert found.keys() == {
+        f"{prefix}NATS_{name}" for prefix in ("", "RUNWIRE_") for name in ("URL", "USER", "PASSWORD")
+    }
+    async with await nats.connect(
+        found["NATS_URL"], user=found["NATS_USER"], password=found["NATS_PASSWORD"]
+    ) as client:
+        assert json.loads((await client.request("tool.own", b'{"args": {}}', timeout=20)).data) is not None
+    env["RUNWIRE_DATA_DIR"] = str(tmp_path)
+    command = [sys.executable, "-P", "-m", "runwire", "env"]
+    nothing = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)  # noqa: ASYNC221
+    assert (nothing.returncode, nothing.stdout) == (1, "")
+    assert "nothing runs from" in nothing.stderr
+
+
+def test_endpoints_are_named_only_while_they_are_there(tmp_path: Path) -> None:
+    """Not after a launcher that was killed, not while the next one starts, and not after the end.
+
+    The port stays the same meanwhile.
+    """
+    data = tmp_path / "data"
+    with started(data, "--no-tools") as killed:
+        first = data_folder.remembered(ready(killed).data)
+        children = killed.children()
+        killed.process.kill()
+        killed.process.wait()
+        assert (data / "endpoints.json").exists()
+        assert data_folder.remembered(data) == {}
+        wait_until_blocking(
+            lambda: not any(map(_lives, children.values())), timeout=60, what="its processes have ended too"
+        )
+    with started(data, "--no-tools") as again, guest_of(data):
+        wait_until_blocking(lambda: "nats-server" in again.children(), what="it has begun to start")
+        assert data_folder.remembered(data) or not (data / "endpoints.json").exists()
+        second = data_folder.remembered(ready(again).data)
+        assert second["nats_port"] == first["nats_port"]
+        wait_until_blocking(
+            lambda: tools_of(again) == {"guest"},
+            timeout=60,
+            what="a tool that was served before all was ready is there",
+        )
+        again.process.send_signal(signal.SIGTERM)
+        wait_until_blocking(
+            lambda: not (data / "endpoints.json").exists(), timeout=30, what="nothing is named any more"
+        )
+        assert again.process.wait(30) == 0
+    assert data_folder.remembered(data) == {}
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+
+
+def test_a_login_that_others_could_read_is_closed_again(tmp_path: Path) -> None:
+    """A copy of the folder may have lost its rights."""
+    file = tmp_path / "nats_login.json"
+    file.write_text('{"user": "runwire", "password": "x"}')
+    file.chmod(0o644)
+    assert data_folder.secret(file, dict) == {"user": "runwire", "password": "x"}
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_login_goes_to_the_server_of_the_folder_alone(tmp_path: Path, own_nats_server: NatsServer) -> None:
+    """Whoever listens elsewhere is not shown it."""
+    data_folder.secret(data_folder.nats_login_file(tmp_path), lambda: {"user": "runwire", "password": "x"})
+    assert data_folder.nats_login(tmp_path, own_nats_server.url) == {}
+    with data_folder.published(tmp_path, {"nats_url": own_nats_server.url}):
+        assert data_folder.nats_login(tmp_path, own_nats_server.url) == {"user": "runwire", "password": "x"}
+        assert data_folder.nats_login(tmp_path, "nats://127.0.0.1:1") == {}
+    assert data_folder.nats_login(tmp_path, own_nats_server.url) == {}

@@ -1,0 +1,73 @@
+"""Reading tools from a file."""
+
+from pathlib import Path
+
+import pytest
+
+from runwire.serving.loading import ToolsNotLoaded, load_tools, unique
+
+TOOL = "from runwire import tool\n\n@tool(name={name!r})\ndef anything() -> int:\n    return 1\n"
+
+
+def write(folder: Path, name: str = "my_tools.py", *, tool: str = "anything", before: str = "") -> Path:
+    """A file with one tool."""
+    file = folder / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(before + TOOL.format(name=tool))
+    return file
+
+
+def test_all_tools_of_a_file_by_name(tmp_path: Path) -> None:
+    """Annotations may be texts, and the file may import its neighbours."""
+    (tmp_path / "runwire_test_neighbour.py").write_text("NAME = 'zeta'\n")
+    file = write(tmp_path, before="from __future__ import annotations\nfrom runwire_test_neighbour import NAME\n")
+    file.write_text(file.read_text() + "\nsecond = tool(name=NAME)(lambda: 2)\nalias = anything\n")
+
+    assert [one.name for one in load_tools(file)] == ["anything", "zeta"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("none.py", None, "is not a Python file"),
+        ("tools.txt", "", "is not a Python file"),
+        ("empty.py", "x = 1\n", "put @tool above"),
+    ],
+)
+def test_what_holds_no_tool_says_so(tmp_path: Path, name: str, text: str | None, reason: str) -> None:
+    """In one sentence."""
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    with pytest.raises(ToolsNotLoaded, match=reason):
+        load_tools(tmp_path / name)
+
+
+@pytest.mark.parametrize("hiding", ["services/__init__.py", "contracts/x.py", "runwire.py"])
+def test_a_neighbour_that_would_hide_our_packages_is_refused(tmp_path: Path, hiding: str) -> None:
+    """It would be imported in place of ours; a folder of data of that name would not."""
+    file = write(tmp_path)
+    (tmp_path / "services" / "data").mkdir(parents=True)
+    load_tools(file)
+    (tmp_path / hiding).parent.mkdir(exist_ok=True)
+    (tmp_path / hiding).write_text("")
+    with pytest.raises(ToolsNotLoaded, match=r"would hide Runwire's own package"):
+        load_tools(file)
+
+
+def test_a_file_of_our_own_name_is_refused(tmp_path: Path) -> None:
+    """`runwire serve runwire.py` cannot work."""
+    with pytest.raises(ToolsNotLoaded, match="would hide"):
+        load_tools(write(tmp_path, "runwire.py"))
+
+
+def test_two_tools_of_one_name_are_refused(tmp_path: Path) -> None:
+    """Over all files that are served together."""
+    first, second = write(tmp_path / "a"), write(tmp_path / "b")
+    with pytest.raises(ToolsNotLoaded, match="two tools are called 'anything'"):
+        unique([*load_tools(first), *load_tools(second)])
+
+
+def test_a_mistake_in_the_file_passes_through(tmp_path: Path) -> None:
+    """The author sees the author's own traceback."""
+    with pytest.raises(ZeroDivisionError):
+        load_tools(write(tmp_path, before="1 / 0\n"))

@@ -1,0 +1,403 @@
+"""Serving tools over NATS, as a tool runner and any NATS client sees it."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from pydantic import BaseModel, Field
+
+from contracts.ids import new_id
+from contracts.tools import ToolCall, ToolSpec
+from runwire import Tool, ToolContext, tool
+from runwire.serving import serve
+from tests.support.nats_server import NatsServer
+from tests.support.waiting import wait_until
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@pytest.fixture
+async def client(nats_server: NatsServer) -> AsyncIterator[Client]:
+    """Somebody who calls tools."""
+    async with await nats.connect(nats_server.url) as found:
+        yield found
+
+
+Serve = Callable[..., Awaitable[None]]
+
+
+@pytest.fixture
+async def serving(nats_server: NatsServer, client: Client) -> AsyncIterator[Serve]:
+    """Serves tools in this process until the test ends; returns once they are seen."""
+    stop = asyncio.Event()
+    tasks: list[asyncio.Task[None]] = []
+
+    async def start(*tools: Tool[..., Any]) -> None:
+        tasks.append(asyncio.create_task(serve(tools, nats_server.url, stop=stop, grace_s=0.1)))
+        for one in tools:
+            await seen(client, one.name)
+
+    yield start
+    stop.set()
+    await asyncio.gather(*tasks)
+
+
+async def seen(client: Client, name: str) -> dict[str, Any]:
+    """Return what a tool announces, once it does."""
+
+    async def answer() -> dict[str, Any] | None:
+        try:
+            return dict(json.loads((await client.request(f"$SRV.INFO.{name}", timeout=0.2)).data))
+        except (nats.errors.NoRespondersError, TimeoutError):
+            return None
+
+    await wait_until(answer, what=f"{name} is announced")
+    return await answer() or {}
+
+
+class Caller:
+    """One request and all that comes back."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.replies: list[tuple[str, bytes]] = []
+        self.ended = asyncio.Event()
+        self.inbox = client.new_inbox()
+
+    async def start(self) -> "Caller":
+        """Listen."""
+        await self.client.subscribe(self.inbox, cb=self._on_reply)
+        return self
+
+    async def _on_reply(self, message: Msg) -> None:
+        headers = message.headers or {}
+        kind = headers.get("Runwire-Reply", headers.get("Status", ""))
+        self.replies.append((kind, message.data))
+        if kind in {"result", "failure", "503"}:
+            self.ended.set()
+
+    async def send(self, name: str, args: dict[str, Any], key: str, **fields: Any) -> None:
+        """Ask for a call."""
+        deadline = fields.pop("deadline_at", int(time.time() * 1000) + 20_000)
+        call = ToolCall(
+            call_id="1-0", run_id="0" * 32, tool=name, args=args, idempotency_key=key, deadline_at=deadline, **fields
+        )
+        await self.client.publish(f"tool.{name}", call.model_dump_json().encode(), reply=self.inbox)
+
+    async def ask(self, subject: str, key: str) -> None:
+        """Put a question about a call."""
+        await self.client.publish(subject, json.dumps({"idempotency_key": key}).encode(), reply=self.inbox)
+
+    async def end(self) -> tuple[str, Any]:
+        """Return the last reply, once it is there, as kind and JSON."""
+        await asyncio.wait_for(self.ended.wait(), 10)
+        kind, data = self.replies[-1]
+        return kind, json.loads(data) if data else None
+
+    def kinds(self) -> list[str]:
+        """The kinds of all replies."""
+        return [kind for kind, _ in self.replies]
+
+
+async def call(client: Client, name: str, args: dict[str, Any], **fields: Any) -> tuple[str, Any]:
+    """Call a tool and return how it ended."""
+    caller = await Caller(client).start()
+    await caller.send(name, args, fields.pop("key", None) or new_id(), **fields)
+    return await caller.end()
+
+
+async def test_a_tool_announces_itself_and_answers(client: Client, serving: Serve) -> None:
+    """As a micro service whose endpoint carries the specification, with figures about its calls."""
+
+    @tool(version="2.1.0", desc="Add")
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    await serving(add)
+
+    info = await seen(client, "add")
+    (endpoint,) = info["endpoints"]
+    assert (info["version"], endpoint["subject"], endpoint["queue_group"]) == ("2.1.0", "tool.add", "add")
+    assert ToolSpec.model_validate_json(endpoint["metadata"]["runwire.spec"]) == add.spec
+    assert await call(client, "add", {"a": 1, "b": 2}) == ("result", 3)
+    assert (await call(client, "add", {"a": "x"}))[1]["code"] == "invalid_args"
+    stats = json.loads((await client.request("$SRV.STATS.add")).data)["endpoints"][0]
+    assert (stats["num_requests"], stats["num_errors"]) == (2, 1)
+    assert stats["average_processing_time"] > 0
+
+
+async def test_who_asks_again_joins(client: Client, serving: Serve) -> None:
+    """In flight: shown everything from the start; afterwards: the same end. The function runs once."""
+    executed: list[str] = []
+    go = threading.Event()
+
+    @tool
+    async def once(ctx: ToolContext) -> str:
+        executed.append(ctx.idempotency_key)
+        await ctx.emit_artifact(stream_id="s", chunk=1)
+        await asyncio.to_thread(go.wait, 10)
+        return "done"
+
+    await serving(once)
+    first, second, third = [await Caller(client).start() for _ in range(3)]
+    await first.send("once", {}, "k1")
+    await wait_until(lambda: "artifact_chunk" in first.kinds(), what="the first piece is shown")
+    await second.send("once", {}, "k1")
+    await third.ask("tool.once.status", "k1")
+    await wait_until(
+        lambda: "artifact_chunk" in second.kinds() and "artifact_chunk" in third.kinds(),
+        what="joiners are shown it too",
+    )
+    go.set()
+
+    assert [await caller.end() for caller in (first, second, third)] == [("result", "done")] * 3
+    assert third.kinds()[0] == "heartbeat"
+    assert await call(client, "once", {}, key="k1") == ("result", "done")
+    assert executed == ["k1"]
+
+
+async def test_a_copy_that_does_not_hold_a_call_stays_silent(client: Client, serving: Serve) -> None:
+    """Whoever asks all copies hears only the one that knows."""
+
+    @tool
+    async def idle() -> int:
+        return 1
+
+    await serving(idle)
+    await serving(idle)
+    asking = await Caller(client).start()
+    await call(client, "idle", {}, key="k2")
+    await asking.ask("tool.idle.status", "unknown")
+    await asking.ask("tool.idle.status", "k2")
+
+    await asking.end()
+    assert asking.kinds() == ["result"]
+
+
+async def test_calls_run_at_the_same_time_and_blocking_code_stops_no_heartbeat(client: Client, serving: Serve) -> None:
+    """A request that blocks inside a coroutine is a common mistake; plain functions are meant to block."""
+
+    @tool
+    async def careless(seconds: float) -> str:
+        time.sleep(seconds)  # noqa: ASYNC251, that is the mistake
+        return "slept"
+
+    @tool
+    def plain(seconds: float, ctx: ToolContext) -> str:
+        ctx.progress("sleeping")
+        time.sleep(seconds)
+        return threading.current_thread().name
+
+    await serving(careless, plain)
+    caller = await Caller(client).start()
+    began = time.monotonic()
+    await caller.send("careless", {"seconds": 1.3}, new_id())
+    others = await asyncio.gather(*(call(client, "plain", {"seconds": 0.5}) for _ in range(4)))
+
+    assert await caller.end() == ("result", "slept")
+    assert others == [("result", "runwire-plain")] * 4
+    assert caller.kinds().count("heartbeat") >= 2
+    assert json.loads(caller.replies[0][1]) == {"every_s": 0.5}
+    assert time.monotonic() - began < 3
+
+
+async def test_a_function_without_a_sign_is_given_up(client: Client, serving: Serve) -> None:
+    """After `timeout_s`; progress is a sign, and a coroutine is cancelled."""
+    cancelled = threading.Event()
+
+    @tool(timeout_s=0.5)
+    async def drowsy(signs: int, ctx: ToolContext) -> str:
+        for _ in range(signs):
+            await asyncio.sleep(0.3)
+            await ctx.progress("still here")
+        if signs:
+            return "awake"
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        return "never"
+
+    await serving(drowsy)
+
+    assert await call(client, "drowsy", {"signs": 3}) == ("result", "awake")
+    kind, failure = await call(client, "drowsy", {"signs": 0})
+    assert (kind, failure["code"]) == ("failure", "tool_timed_out")
+    await wait_until(cancelled.is_set, what="the coroutine is cancelled")
+
+
+async def test_a_cancelled_call_ends(client: Client, serving: Serve) -> None:
+    """A coroutine is cancelled, a plain function can see it."""
+    began = threading.Semaphore(0)
+
+    @tool
+    async def wait() -> None:
+        began.release()
+        await asyncio.sleep(60)
+
+    @tool
+    def look(ctx: ToolContext) -> str:
+        began.release()
+        while not ctx.cancelled:
+            time.sleep(0.01)
+        return "seen"
+
+    await serving(wait, look)
+    for name in ("wait", "look"):
+        caller = await Caller(client).start()
+        await caller.send(name, {}, f"cancel-{name}")
+        await wait_until(lambda: began.acquire(blocking=False), what="the call began")
+        await caller.ask(f"tool.{name}.cancel", f"cancel-{name}")
+        assert await caller.end() == (
+            "failure",
+            {"reason": "the call was cancelled", "code": "cancelled", "retryable": False},
+        )
+
+
+async def test_nothing_is_started_too_late(client: Client, serving: Serve) -> None:
+    """Neither after the deadline nor when nobody waits any more; and a call in flight ends at its deadline."""
+    executed: list[float] = []
+
+    @tool
+    async def late(seconds: float) -> int:
+        executed.append(seconds)
+        await asyncio.sleep(seconds)
+        return 1
+
+    await serving(late)
+    now = int(time.time() * 1000)
+
+    for fields in ({"deadline_at": now - 1}, {"start_by": now - 1}):
+        kind, failure = await call(client, "late", {"seconds": 0}, **fields)
+        assert (kind, failure["code"], failure["retryable"]) == ("failure", "deadline_passed", True)
+    assert not executed
+    kind, failure = await call(client, "late", {"seconds": 60}, deadline_at=now + 400)
+    assert (kind, failure["code"]) == ("failure", "deadline_passed")
+
+
+async def test_what_a_model_refused_is_not_shown(
+    client: Client, serving: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A result that its own type refuses may hold what is for people only: neither the caller nor the log gets to see it."""
+
+    class Plot(BaseModel):
+        chart: dict[str, int] = Field(json_schema_extra={"artifact": True})
+
+    @tool
+    async def plot(points: str) -> Plot:
+        return Plot(chart={"k": points})  # That is the mistake.
+
+    await serving(plot)
+    kind, failure = await call(client, "plot", {"points": "canary"})
+    assert (kind, failure["code"]) == ("failure", "tool_error")
+    assert failure["reason"].startswith("Plot: chart.")
+    assert "test_server.py" in caplog.text, "the author is told where"
+    assert "canary" not in failure["reason"] + caplog.text
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b'{"args": 3}', b"\xff"])
+async def test_what_is_no_call_gets_an_answer(client: Client, serving: Serve, data: bytes) -> None:
+    """Whoever writes a caller by hand sees what is wrong."""
+
+    @tool
+    async def strict() -> int:
+        return 1
+
+    await serving(strict)
+    answer = await client.request("tool.strict", data)
+    assert json.loads(answer.data)["code"] == "bad_request"
+    await client.publish("tool.strict.status", data)
+    await client.publish("tool.strict.cancel", data)
+    assert await call(client, "strict", {}) == ("result", 1)
+
+
+async def test_an_attempt_to_exit_ends_the_call_only(client: Client, serving: Serve) -> None:
+    """Other calls of the process go on."""
+
+    @tool
+    async def leave() -> None:
+        sys.exit(3)
+
+    @tool
+    def leave_plainly() -> None:
+        sys.exit(3)
+
+    await serving(leave, leave_plainly)
+    for name in ("leave", "leave_plainly"):
+        kind, failure = await call(client, name, {})
+        assert (kind, failure["reason"]) == ("failure", "Exited: the tool ended with SystemExit")
+
+
+async def test_a_heavy_result_goes_in_parts(client: Client, serving: Serve) -> None:
+    """Of raw bytes, then an empty result that counts them."""
+
+    @tool
+    async def heavy() -> str:
+        return "x" * (5 << 20)
+
+    await serving(heavy)
+    caller = await Caller(client).start()
+    await caller.send("heavy", {}, new_id())
+    await caller.end()
+    parts = [data for kind, data in caller.replies if kind == "part"]
+    assert json.loads(b"".join(parts)) == "x" * (5 << 20)
+    assert max(map(len, parts)) <= 1 << 20
+    assert caller.replies[-1] == ("result", b"")
+
+
+TOOLS = """
+import asyncio
+from helper import WORD
+from runwire import ToolContext, tool
+
+@tool(name="linger_{suffix}")
+async def linger(seconds: float, ctx: ToolContext) -> str:
+    await ctx.progress("began")
+    await asyncio.sleep(seconds)
+    return WORD
+"""
+
+
+def start_process(file: Path, url: str) -> subprocess.Popen[bytes]:
+    """Serve a file in a process of its own."""
+    code = f"from runwire.serving import main; main([{str(file)!r}], {url!r})"
+    return subprocess.Popen(
+        [sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL
+    )
+
+
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
+async def test_told_to_stop_it_finishes_what_it_has_begun(
+    client: Client, nats_server: NatsServer, tmp_path: Path, by: int
+) -> None:
+    """Calls in flight get their time; then the process ends in good order."""
+    suffix = new_id()[-8:]
+    (tmp_path / "helper.py").write_text("WORD = 'finished'\n")
+    (tmp_path / "my_tools.py").write_text(TOOLS.replace("{suffix}", suffix))
+    process = start_process(tmp_path / "my_tools.py", nats_server.url)
+    try:
+        await seen(client, f"linger_{suffix}")
+        caller = await Caller(client).start()
+        await caller.send(f"linger_{suffix}", {"seconds": 0.7}, "k")
+        await wait_until(lambda: "progress" in caller.kinds(), what="the call began")
+
+        process.send_signal(by)
+
+        assert await caller.end() == ("result", "finished")
+        assert await asyncio.to_thread(process.wait, 10) == 0
+    finally:
+        process.kill()
+        process.wait()

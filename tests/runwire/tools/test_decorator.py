@@ -1,0 +1,249 @@
+"""Writing a tool: a function with types. Read it from the top."""
+
+import asyncio
+import base64
+import json
+import warnings
+from collections.abc import Awaitable
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Annotated, Any
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field
+
+from runwire import Tool, ToolContext, ToolError, tool
+from runwire.testing import RecordingContext
+from runwire.tools import Undescribable
+from runwire.tools.context import encode_piece
+
+
+class SalesArgs(BaseModel):
+    """What to analyse."""
+
+    region: str = Field(description="as in the report")
+    year: int = 2024
+
+
+class SalesResult(BaseModel):
+    """What came out."""
+
+    model_config = ConfigDict(json_schema_extra={"produces_sources": True})
+
+    total: float
+    chart: dict[str, Any] = Field(json_schema_extra={"artifact": True, "stream": True})
+
+
+@tool(desc="Analyse sales and draw a chart", tags=["analytics"], idempotent=True, timeout_s=12, side_effects="read")
+async def analyze_sales(args: SalesArgs, ctx: ToolContext) -> SalesResult:
+    """Not shown, since there is a description."""
+    await ctx.progress("reading", 0.5)
+    for bars in (1, 2):
+        await ctx.emit_artifact(stream_id="chart", chunk={"bars": bars}, done=bars == 2, artifact_type="echarts")
+    ctx.logger.info("analysed %s", args.region)
+    return SalesResult(total=1.5, chart={"bars": 2, "by": ctx.context.get("user")})
+
+
+async def test_a_tool_is_tested_as_the_function_that_it_is() -> None:
+    """No server is needed; a context remembers what it was told."""
+    context = RecordingContext(context={"user": "ada"})
+
+    result = await analyze_sales(SalesArgs(region="North"), context)
+
+    assert result.chart == {"bars": 2, "by": "ada"}
+    assert context.progressed == [("reading", 0.5)]
+    assert context.pieces == {"chart": [{"bars": 1}, {"bars": 2}]}
+    assert context.finished == {"chart"}
+    assert analyze_sales.__name__ == "analyze_sales"
+
+
+def test_the_types_become_the_specification() -> None:
+    """Fields, descriptions, defaults and marks."""
+    spec = analyze_sales.spec
+
+    assert spec.name == "analyze_sales"
+    assert spec.description == "Analyse sales and draw a chart"
+    assert (spec.tags, spec.idempotent, spec.timeout_s, spec.side_effects, spec.concurrency) == (
+        ["analytics"],
+        True,
+        12,
+        "read",
+        64,
+    )
+    assert spec.input_schema["properties"]["region"] == {
+        "description": "as in the report",
+        "title": "Region",
+        "type": "string",
+    }
+    assert spec.input_schema["required"] == ["region"]
+    assert spec.output_schema is not None
+    assert spec.output_schema["produces_sources"] is True
+    assert spec.output_schema["properties"]["chart"]["artifact"] is True
+
+
+def test_plain_parameters_and_a_docstring_do() -> None:
+    """Each parameter is a field; others than these are refused."""
+
+    @tool
+    def repeat(text: str, times: Annotated[int, Field(ge=1, le=5, description="how often")] = 2) -> list[str]:
+        """Say something several times."""
+        return [text] * times
+
+    assert repeat("a") == ["a", "a"]
+    assert repeat.spec.description == "Say something several times."
+    assert repeat.spec.input_schema["additionalProperties"] is False
+    assert repeat.spec.input_schema["properties"]["times"]["description"] == "how often"
+    assert repeat.spec.output_schema == {"items": {"type": "string"}, "type": "array"}
+    with pytest.raises(
+        ToolError, match=r"^text: Field required; times: Input should be less than or equal to 5; loud: "
+    ) as refused:
+        repeat.check({"times": 6, "loud": True})
+    assert refused.value.code == "invalid_args"
+
+
+class Colour(Enum):
+    """A choice."""
+
+    RED = "red"
+
+
+async def test_what_a_server_does_can_be_tried() -> None:
+    """JSON goes in and comes out; plain functions run in a thread, and may return something to await."""
+
+    @tool(name="paint-it")
+    def paint(colour: Colour, ctx: ToolContext) -> dict[str, Any]:
+        ctx.progress(f"painting {colour.value}")
+        return {"colour": colour, "n": 1}
+
+    async def later() -> int:
+        await asyncio.sleep(0)
+        return 7
+
+    @tool
+    def promise() -> Awaitable[int]:
+        return later()
+
+    context = RecordingContext()
+    assert await paint.run({"colour": "red"}, context) == b'{"colour":"red","n":1}'
+    assert context.progressed == [("painting red", None)]
+    assert paint.name == "paint-it"
+    assert await promise.run({}, context) == b"7"
+    assert promise.spec.output_schema == {"type": "integer"}
+
+
+class Scan(BaseModel):
+    """A picture that is no text, and what was seen on it."""
+
+    image: bytes = Field(json_schema_extra={"artifact": True}, alias="Image")
+    at: datetime
+    mean: float
+
+
+async def test_bytes_travel_as_base64() -> None:
+    """Nobody has to tell pydantic so; everything else is written as ever."""
+    body = bytes(range(256))
+
+    @tool
+    async def scan() -> list[Scan]:
+        return [Scan(Image=body, at=datetime(2026, 5, 1, tzinfo=UTC), mean=float("nan"))]
+
+    (found,) = json.loads(await scan.run({}, RecordingContext()))
+    assert base64.urlsafe_b64decode(found.pop("Image")) == body
+    assert found == {"at": "2026-05-01T00:00:00Z", "mean": None}
+    piece = json.loads(encode_piece("s", 0, body, done=True, artifact_type="wave"))
+    assert (base64.b64decode(piece["chunk"]), piece["artifact_type"]) == (body, "bytes")
+    assert json.loads(encode_piece("s", 0, body, done=True, artifact_type="audio/wav"))["artifact_type"] == "audio/wav"
+
+
+async def test_a_result_that_is_not_what_its_type_says_is_refused() -> None:
+    """Before it is on its way."""
+
+    @tool
+    async def lie() -> int:
+        return "seven"  # type: ignore[return-value]  # that is the lie
+
+    @tool
+    async def keep_bytes() -> Any:
+        return b"\xff"
+
+    for wrong, advice in ((lie, "integer"), (keep_bytes, "result type says `bytes`")):
+        with pytest.raises(ToolError, match=advice) as refused:
+            await wrong.run({}, RecordingContext())
+        assert refused.value.code == "invalid_result"
+
+
+async def test_a_result_that_was_changed_after_its_check_shows_nothing_of_itself() -> None:
+    """Pydantic's warnings hold values, which are for people only and not for the log; whether it fits is checked where it arrives."""
+
+    class Plot(BaseModel):
+        points: list[int] = Field(json_schema_extra={"artifact": True})
+
+    class Cover(Plot):
+        picture: bytes = b""
+
+    @tool
+    async def plot() -> Plot:
+        found = Plot(points=[1])
+        found.points = "canary"  # type: ignore[assignment]  # that is the mistake
+        return found
+
+    @tool
+    async def cover() -> Cover:
+        return Cover.model_construct(points="canary")  # type: ignore[arg-type]  # that is the mistake
+
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        assert [json.loads(await each.run({}, RecordingContext()))["points"] for each in (plot, cover)] == [
+            "canary",
+            "canary",
+        ]
+    assert not shown
+
+
+def test_what_cannot_be_described_is_refused_at_once() -> None:
+    """In one sentence that names the function and the parameter."""
+
+    def many(*args: int) -> None: ...
+
+    def options(**options: int) -> None: ...
+
+    def unknown(thing: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa: F821, that is the mistake
+
+    class Opaque:
+        pass
+
+    def opaque(thing: Opaque) -> None: ...
+
+    for function, word in ((many, "'args'"), (options, "'options'"), (unknown, "'Nowhere'"), (opaque, "arguments")):
+        with pytest.raises(Undescribable, match=f"^{function.__name__}: .*{word}"):
+            tool(function)
+
+
+@pytest.mark.parametrize("name", ["a.b", "a b", "", "x" * 65, "größe"])
+def test_a_name_is_part_of_a_subject(name: str) -> None:
+    """Letters, digits, underscore and hyphen."""
+    with pytest.raises(ValueError, match="tool name"):
+        tool(name=name or " ")(lambda: None)
+
+
+def test_flags_are_checked() -> None:
+    """A misspelt one is an error, not a silent default."""
+    with pytest.raises(TypeError, match="idempotant"):
+        tool(idempotant=True)  # type: ignore[call-overload]  # that is the mistake
+    with pytest.raises(ValueError, match="timeout_s"):
+        tool(name="x", timeout_s=0)(lambda: None)
+
+
+def test_a_piece_is_checked_where_it_is_emitted() -> None:
+    """Too heavy, or no JSON: the author sees it in the test."""
+    context = RecordingContext()
+    for chunk in ("x" * 200_000, object()):
+        with pytest.raises(ValueError, match="chunk of 's'"):
+            context.emit_artifact(stream_id="s", chunk=chunk)
+    assert context.pieces == {"s": []}
+
+
+def test_methods_and_results_keep_their_types() -> None:
+    """For the type checker the tool is still the function."""
+    served: Tool[..., Any] = analyze_sales
+    assert repr(served) == "<tool analyze_sales 1.0.0>"
