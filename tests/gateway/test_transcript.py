@@ -17,7 +17,7 @@ import pytest
 
 from contracts.faults import Fault
 from contracts.tools import ToolSpec
-from runwire.sse import SseDecoder
+from runwire.client.sse import SseDecoder
 from services.gateway.frames import Cursor
 from tests.gateway.serving import connected, serving
 from tests.support.model_server import ModelServer, Say, action, answer
