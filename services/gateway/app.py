@@ -7,7 +7,16 @@ from fastapi import Depends, FastAPI
 from fastapi.responses import PlainTextResponse
 
 from contracts.tools import ToolSpec
+from services.gateway.http_connection import connections
+from services.gateway.routes import artifacts
+from services.gateway.routes.openapi import describe
+from services.gateway.routes.runs import Gateway, closed, router
+from services.gateway.stored_runs.deletions import Deletions
+from services.gateway.stored_runs.index import RunIndex
+from services.gateway.stored_runs.reader import Runs
 from services.gateway.submissions.accept import Asking
+from services.gateway.submissions.images import Images
+from services.gateway.submissions.models import Models
 from services.gateway.submissions.quota import OpenRuns
 from services.gateway.submissions.request_body import Questions
 from services.gateway.submissions.submit import Intake
@@ -18,18 +27,9 @@ from services.runtime.http_server import HttpServer
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.tool_catalogue import Catalogue
 
-from . import artifacts
 from .auth import build_guard
-from .connections import connections
-from .deletions import Deletions
 from .errors import add_handlers
 from .event_stream import OpenStreams
-from .images import Images
-from .models import Models
-from .openapi import describe
-from .routes import Gateway, closed, router
-from .run_index import RunIndex
-from .runs import Runs
 from .settings import GatewaySettings
 
 _WELCOME = """This is a Runwire gateway. It speaks HTTP and JSON; /openapi.json describes it.

@@ -6,7 +6,7 @@ import pytest
 
 from contracts import subjects
 from services.messaging.connection import Bus
-from tests.gateway.serving import Served, Writer, connected, serving
+from tests.support.gateways import Served, Writer, connected, serving
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
 from tests.support.stores import Store

@@ -19,12 +19,12 @@ from contracts.faults import Fault
 from contracts.ids import new_id
 from runwire.client import Client
 from runwire.errors import NotFound
+from services.gateway.artifacts.downloads import headers_of, span_of, takes_gzip
 from services.gateway.auth import new_key
-from services.gateway.downloads import headers_of, span_of, takes_gzip
 from services.gateway.errors import RangeNotSatisfiable
 from services.messaging.connection import Bus
 from services.shared.redaction import to_blob
-from tests.gateway.serving import Served, Writer, serving
+from tests.support.gateways import Served, Writer, serving
 from tests.support.nats_server import NatsServer
 from tests.support.stores import Store
 from tests.support.waiting import wait_until

@@ -10,10 +10,10 @@ import pytest
 
 from services.gateway.auth import Guard, build_guard, is_loopback, new_key
 from services.gateway.errors import Forbidden, KeyMissing, StartRefused
-from services.gateway.routes import router
+from services.gateway.routes.runs import router
 from services.gateway.settings import GatewaySettings
 from services.messaging.connection import Bus
-from tests.gateway.serving import ROOT, Served, Writer, serving
+from tests.support.gateways import ROOT, Served, Writer, serving
 from tests.support.nats_server import NatsServer
 
 ANN, ANNS_LINE = new_key("ann")

@@ -11,7 +11,7 @@ import pytest
 from contracts import subjects
 from contracts.runs import RunRequested
 from services.messaging.connection import Bus
-from tests.gateway.serving import Served, Writer
+from tests.support.gateways import Served, Writer
 
 
 async def stored(bus: Bus, run: str) -> RunRequested:

@@ -9,7 +9,7 @@ from contracts.ids import new_id
 from contracts.runs import RunDeletion, RunStatus
 from services.gateway.auth import new_key
 from services.messaging.connection import Bus
-from tests.gateway.serving import Served, Writer, serving
+from tests.support.gateways import Served, Writer, serving
 from tests.support.nats_server import NatsServer
 from tests.support.stores import Store
 

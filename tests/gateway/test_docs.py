@@ -2,10 +2,11 @@
 
 import re
 
-from services.gateway import artifacts, errors
+from services.gateway import errors
 from services.gateway.errors import Problem
-from services.gateway.routes import router
-from tests.gateway.serving import ROOT
+from services.gateway.routes import artifacts
+from services.gateway.routes.runs import router
+from tests.support.gateways import ROOT
 
 TEXT = (ROOT / "docs" / "http.md").read_text(encoding="utf-8")
 

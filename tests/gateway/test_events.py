@@ -16,7 +16,7 @@ from runwire.client.sse import ServerSentEvent, SseDecoder
 from services.gateway.auth import new_key
 from services.messaging.connection import Bus
 from services.shared.run_follower import RunFollower
-from tests.gateway.serving import Served, Writer, connected, frames_of, hang_up, serving
+from tests.support.gateways import Served, Writer, connected, frames_of, hang_up, serving
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 

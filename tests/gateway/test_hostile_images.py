@@ -18,7 +18,9 @@ from contracts.ids import new_id, run_id_for_key
 from services.gateway.settings import GatewaySettings
 from services.images.cleaner import ImageCleaner, ImageRefused
 from services.messaging.connection import Bus
-from tests.gateway.pictures import (
+from tests.gateway.test_images import ask, refused, requested
+from tests.support.gateways import GatewayProcess, Served, serving
+from tests.support.images import (
     CANARY,
     FORMATS,
     bombs,
@@ -32,8 +34,6 @@ from tests.gateway.pictures import (
     talkative,
     zeros,
 )
-from tests.gateway.serving import GatewayProcess, Served, serving
-from tests.gateway.test_images import ask, refused, requested
 from tests.support.nats_server import NatsServer
 from tests.support.stores import Store
 from tests.support.waiting import wait_until

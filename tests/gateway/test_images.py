@@ -17,8 +17,8 @@ from contracts.runs import RunInput, RunRequested
 from services.gateway.auth import new_key
 from services.messaging.connection import Bus
 from services.shared.tool_catalogue import key_subject
-from tests.gateway.pictures import CANARY, FORMATS, TEXTS, animated, corners, data_url, drawn, encoded, talkative
-from tests.gateway.serving import Served, serving
+from tests.support.gateways import Served, serving
+from tests.support.images import CANARY, FORMATS, TEXTS, animated, corners, data_url, drawn, encoded, talkative
 from tests.support.nats_server import NatsServer
 from tests.support.stores import Store
 from tests.support.waiting import wait_until

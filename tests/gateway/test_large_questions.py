@@ -13,9 +13,9 @@ from contracts.runs import RunInput
 from services.gateway.errors import BodyTooLarge, InvalidInput
 from services.gateway.submissions import request_body
 from services.gateway.submissions.request_body import parse
-from tests.gateway.pictures import data_url, drawn, encoded
-from tests.gateway.serving import Served, hang_up, serving
 from tests.gateway.test_images import ask
+from tests.support.gateways import Served, hang_up, serving
+from tests.support.images import data_url, drawn, encoded
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 

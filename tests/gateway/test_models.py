@@ -7,7 +7,7 @@ from contracts.ids import new_id
 from contracts.images import ModelProfile
 from services.messaging.connection import Bus
 from services.shared.tool_catalogue import key_subject
-from tests.gateway.serving import Served
+from tests.support.gateways import Served
 
 
 async def profile(bus: Bus, model: str) -> None:

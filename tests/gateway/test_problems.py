@@ -11,8 +11,8 @@ import pytest
 
 from contracts.ids import new_id
 from services.gateway.errors import MEDIA_TYPE
-from services.gateway.routes import router
-from tests.gateway.serving import Served, hang_up, serving
+from services.gateway.routes.runs import router
+from tests.support.gateways import Served, hang_up, serving
 from tests.support.nats_server import NatsServer
 
 

@@ -9,7 +9,7 @@ import httpx
 import nats
 import pytest
 
-from tests.gateway.serving import GatewayProcess, Writer, connected
+from tests.support.gateways import GatewayProcess, Writer, connected
 from tests.support.nats_server import NatsServer
 
 pytestmark = pytest.mark.system

@@ -12,7 +12,7 @@ from services.gateway.errors import TooManyRuns
 from services.gateway.submissions import quota
 from services.gateway.submissions.quota import OpenRuns
 from services.messaging.streams import provision
-from tests.gateway.serving import connected, serving
+from tests.support.gateways import connected, serving
 from tests.support.nats_server import NatsServer
 
 

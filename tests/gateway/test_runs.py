@@ -14,10 +14,10 @@ from contracts.ids import new_id
 from contracts.inbox import INBOX_MESSAGE, CancelRequested
 from contracts.runs import RunRequested, RunStatus
 from services.gateway.auth import new_key
-from services.gateway.deletions import Deletions
-from services.gateway.run_index import RunIndex
+from services.gateway.stored_runs.deletions import Deletions
+from services.gateway.stored_runs.index import RunIndex
 from services.messaging.connection import Bus
-from tests.gateway.serving import Served, Writer, serving
+from tests.support.gateways import Served, Writer, serving
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 

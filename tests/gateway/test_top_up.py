@@ -9,7 +9,7 @@ from contracts.events import Paused
 from contracts.ids import new_id
 from contracts.inbox import INBOX_MESSAGE, TopUpRequested
 from services.messaging.connection import Bus
-from tests.gateway.serving import Served, Writer
+from tests.support.gateways import Served, Writer
 
 
 async def wishes(bus: Bus, run: str) -> list[TopUpRequested]:

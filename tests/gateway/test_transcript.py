@@ -19,7 +19,7 @@ from contracts.faults import Fault
 from contracts.tools import ToolSpec
 from runwire.client.sse import SseDecoder
 from services.gateway.frames import Cursor
-from tests.gateway.serving import connected, serving
+from tests.support.gateways import connected, serving
 from tests.support.model_server import ModelServer, Say, action, answer
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server

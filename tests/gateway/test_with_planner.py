@@ -13,7 +13,7 @@ from contracts.records import EVENTS_HEADER
 from runwire.client import Client
 from runwire.errors import NotFound
 from services.messaging.connection import Bus
-from tests.gateway.serving import ROOT, Served, Writer
+from tests.support.gateways import ROOT, Served, Writer
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 

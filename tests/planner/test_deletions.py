@@ -18,7 +18,7 @@ from services.planner.deletions import Deletions
 from services.planner.effects import run_index
 from services.planner.run.state import Run, fold
 from services.shared.artifacts.errors import ArtifactNotFound
-from tests.gateway.serving import Writer, connected
+from tests.support.gateways import Writer, connected
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
 from tests.support.stores import Store, serving

@@ -14,7 +14,7 @@ from nats.aio.msg import Msg
 from pydantic import BaseModel, ValidationError
 
 from contracts.channels import CHANNELS, JSON, Body, Channel
-from tests.gateway.pictures import drawn, encoded
+from tests.support.images import drawn, encoded
 from tests.support.model_server import ModelServer, Say, action, answer, words
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server

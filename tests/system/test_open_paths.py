@@ -17,7 +17,7 @@ from services.runtime.health import Health
 from services.runtime.service import build_service
 from services.runtime.settings import BusSettings
 from services.tool_runner.settings import ToolRunnerSettings
-from tests.gateway.serving import Served, serving
+from tests.support.gateways import Served, serving
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
 from tests.support.stack import Stack

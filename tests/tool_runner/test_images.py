@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from contracts.artifacts import ArtifactRef
 from contracts.inbox import CallFinished
 from runwire import ToolContext, tool
-from tests.gateway.pictures import CANARY, FORMATS, corners, drawn, encoded, png_of, talkative, zeros
+from tests.support.images import CANARY, FORMATS, corners, drawn, encoded, png_of, talkative, zeros
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
 from tests.support.stores import Store, serving

@@ -8,13 +8,13 @@ from fastapi import Request
 
 from contracts.images import ImageRef
 from contracts.runs import RunInput
-from services.gateway.disconnects import while_connected
 from services.gateway.event_stream import OpenStreams
-from services.gateway.images import Images
-from services.gateway.models import Models
+from services.gateway.open_streams import while_connected
+from services.gateway.submissions.images import Images
+from services.gateway.submissions.models import Models
 from services.gateway.submissions.request_body import Questions, idempotency_key, trace_id
 from services.gateway.submissions.submit import Intake
-from services.gateway.vision import Vision
+from services.gateway.submissions.vision import Vision
 
 
 class Asking:

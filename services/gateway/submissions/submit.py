@@ -23,7 +23,7 @@ from contracts.inbox import CancelRequested, TopUpRequested
 from contracts.limits import MAX_REQUEST_BYTES
 from contracts.runs import LimitsInput, RunInput, RunRequested
 from services.gateway.errors import BodyTooLarge, IdempotencyConflict, InvalidInput, TryAgain
-from services.gateway.runs import Runs
+from services.gateway.stored_runs.reader import Runs
 from services.gateway.submissions.quota import OpenRuns
 from services.gateway.submissions.request_body import digest_of
 from services.messaging.connection import Bus

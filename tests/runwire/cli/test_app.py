@@ -14,7 +14,7 @@ import pytest
 from runwire.cli import app
 from runwire.client import Client
 from runwire.local import launch
-from tests.gateway.pictures import CANARY, corners, talkative
+from tests.support.images import CANARY, corners, talkative
 from tests.support.needs import free_port, needs_program
 from tests.support.waiting import wait_until_blocking
 

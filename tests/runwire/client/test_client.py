@@ -18,7 +18,7 @@ from runwire.errors import IdempotencyConflict, NotFound, RunwireError, Unreacha
 from services.gateway.auth import new_key
 from services.messaging.connection import Bus
 from services.shared.tool_catalogue import key_subject
-from tests.gateway.serving import GatewayProcess, Served, Writer, connected, serving
+from tests.support.gateways import GatewayProcess, Served, Writer, connected, serving
 from tests.support.nats_server import NatsServer
 from tests.support.needs import free_port
 from tests.support.waiting import wait_until

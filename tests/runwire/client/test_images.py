@@ -15,8 +15,8 @@ from runwire.client import Client, images
 from runwire.client.images import image_inputs
 from runwire.errors import RunwireError
 from services.messaging.connection import Bus
-from tests.gateway.pictures import FORMATS, data_url, drawn, encoded
-from tests.gateway.serving import connected, serving
+from tests.support.gateways import connected, serving
+from tests.support.images import FORMATS, data_url, drawn, encoded
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
 from tests.support.stores import Store

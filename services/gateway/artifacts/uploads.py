@@ -9,7 +9,7 @@ from fastapi import Request
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
-from .errors import BodyTooLarge, BodyTooSlow, InvalidInput
+from services.gateway.errors import BodyTooLarge, BodyTooSlow, InvalidInput
 
 _SILENCE_S = 30.0
 _PIECE_BYTES = 1 << 20

@@ -19,8 +19,8 @@ import h11
 import structlog
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from .errors import BadRequest, Problem, RequestTooSlow
-from .settings import GatewaySettings
+from services.gateway.errors import BadRequest, Problem, RequestTooSlow
+from services.gateway.settings import GatewaySettings
 
 logger = structlog.get_logger(__name__)
 

@@ -23,13 +23,12 @@ from contracts.events import TERMINAL, Cancelled, Done, Error, Paused, RunStarte
 from contracts.payload import FinalPayload
 from contracts.records import Record
 from contracts.runs import RunRequested, RunStatus
+from services.gateway.errors import NotFound
+from services.gateway.stored_runs.deletions import Deletions
 from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
 from services.messaging.errors import NOT_FOUND, Refused, Unavailable, Unsure
 from services.shared.run_follower import RunFollower
-
-from .deletions import Deletions
-from .errors import NotFound
 
 M = TypeVar("M", bound=BaseModel)
 _WAIT_S = 2.0

@@ -5,9 +5,8 @@ refreshes them. A model of which nobody says anything is let through: its run te
 """
 
 from contracts.images import ModelProfile, VisionMode
-
-from .errors import VisionUnsupported
-from .models import Models
+from services.gateway.errors import VisionUnsupported
+from services.gateway.submissions.models import Models
 
 
 class Vision:

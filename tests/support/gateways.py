@@ -21,7 +21,7 @@ from contracts.payload import FinalPayload
 from contracts.records import EVENTS_HEADER, Record
 from contracts.runs import RunLimits, RunRequested
 from services.gateway.app import build_server
-from services.gateway.routes import Gateway
+from services.gateway.routes.runs import Gateway
 from services.gateway.settings import GatewaySettings
 from services.messaging.connection import Bus
 from services.messaging.streams import provision

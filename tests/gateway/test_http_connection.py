@@ -14,10 +14,10 @@ import httpx
 import pytest
 
 from services.gateway.auth import new_key
-from services.gateway.connections import Connection
 from services.gateway.errors import MEDIA_TYPE
+from services.gateway.http_connection import Connection
 from services.messaging.connection import Bus
-from tests.gateway.serving import Served, Writer, frames_of, hang_up, serving
+from tests.support.gateways import Served, Writer, frames_of, hang_up, serving
 from tests.support.loop_lag import loop_lag
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until

@@ -9,13 +9,12 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from contracts.artifacts import ArtifactRef
 from contracts.images import INPUT_IMAGE
+from services.gateway.artifacts.downloads import headers_of, is_compressed, known_as, span_of, streamed
+from services.gateway.artifacts.uploads import incoming
+from services.gateway.errors import BodyTooLarge, InvalidInput, NotFound
+from services.gateway.routes.runs import Gateway, Here, Tenant, known_query
 from services.gateway.schemas import ArtifactList
 from services.shared.artifacts.errors import ArtifactTooLarge
-
-from .downloads import headers_of, is_compressed, known_as, span_of, streamed
-from .errors import BodyTooLarge, InvalidInput, NotFound
-from .routes import Gateway, Here, Tenant, known_query
-from .uploads import incoming
 
 router = APIRouter(dependencies=[Depends(known_query)], tags=["artifacts"])
 

@@ -10,10 +10,9 @@ import structlog
 
 from contracts import keys
 from contracts.runs import RunDeletion
+from services.gateway.errors import TryAgain
 from services.messaging.connection import Bus
 from services.messaging.errors import Refused, Unsure
-
-from .errors import TryAgain
 
 logger = structlog.get_logger(__name__)
 

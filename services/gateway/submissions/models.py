@@ -8,10 +8,9 @@ from pydantic import ValidationError
 
 from contracts import keys
 from contracts.images import ModelProfile
+from services.gateway.errors import InvalidInput
 from services.messaging.connection import Bus
 from services.shared.tool_catalogue import read_entries
-
-from .errors import InvalidInput
 
 _ANY = "*"
 _SHOWN = 50

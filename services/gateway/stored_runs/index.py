@@ -15,10 +15,9 @@ from pydantic import ValidationError
 
 from contracts import keys, names
 from contracts.runs import RunStatus, State
+from services.gateway.errors import InvalidInput
+from services.gateway.stored_runs.deletions import Deletions
 from services.messaging.connection import Bus
-
-from .deletions import Deletions
-from .errors import InvalidInput
 
 PAGE_CURSOR = r"^[A-Za-z0-9_-]{30}$"
 """A key's 22 bytes in base64url."""

@@ -16,8 +16,18 @@ from pydantic import BaseModel
 from contracts.ids import InvalidName, checked_id
 from contracts.runs import RunAccepted, RunInput, RunStatus, State
 from contracts.tools import ToolSpec
-from services.gateway.disconnects import while_connected
+from services.gateway.artifacts.downloads import takes_gzip
+from services.gateway.artifacts.inlining import Form, Room, inlined, inlined_record
+from services.gateway.auth import OPEN_PATHS, Guard
+from services.gateway.errors import BadCursor, InvalidInput, NotFound, NotRunning
+from services.gateway.event_stream import RUN_HEADER, EventStream, OpenStreams
+from services.gateway.frames import CURSOR, Cursor
+from services.gateway.open_streams import while_connected
 from services.gateway.schemas import CancelInput, ChatAnswer, ChatInput, RunPage, ToolList, TopUpInput
+from services.gateway.settings import GatewaySettings
+from services.gateway.stored_runs.deletions import Deletions
+from services.gateway.stored_runs.index import PAGE_CURSOR, RunIndex
+from services.gateway.stored_runs.reader import FoundRun, Runs
 from services.gateway.submissions.accept import Asking
 from services.gateway.submissions.request_body import idempotency_key, parse, read_body
 from services.gateway.submissions.submit import Intake
@@ -25,17 +35,6 @@ from services.messaging.connection import Bus
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.run_follower import RunFollower
 from services.shared.tool_catalogue import refused_tools
-
-from .auth import OPEN_PATHS, Guard
-from .deletions import Deletions
-from .downloads import takes_gzip
-from .errors import BadCursor, InvalidInput, NotFound, NotRunning
-from .event_stream import RUN_HEADER, EventStream, OpenStreams
-from .frames import CURSOR, Cursor
-from .inlining import Form, Room, inlined, inlined_record
-from .run_index import PAGE_CURSOR, RunIndex
-from .runs import FoundRun, Runs
-from .settings import GatewaySettings
 
 STREAMED: dict[str, Any] = {
     "description": "The run's events, as docs/http.md says.",

@@ -21,13 +21,12 @@ from contracts.artifacts import ArtifactRef
 from contracts.ids import image_id
 from contracts.images import INPUT_IMAGE, ImageInput, ImageRef, ImageType
 from contracts.runs import RunInput
+from services.gateway.errors import ImageInvalid, ImageTooLarge, InvalidInput, Problem, TryAgain
+from services.gateway.settings import GatewaySettings
 from services.images.cleaner import CleanImage, CleaningFailed, ImageCleaner, ImageRefused, too_heavy
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactNotFound
 from services.shared.image_types import image_type
-
-from .errors import ImageInvalid, ImageTooLarge, InvalidInput, Problem, TryAgain
-from .settings import GatewaySettings
 
 logger = structlog.get_logger(__name__)
 

@@ -7,9 +7,8 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
 from contracts.runs import RunInput
+from services.gateway.errors import MEDIA_TYPE, ProblemBody
 from services.gateway.schemas import CancelInput, ChatInput, TopUpInput
-
-from .errors import MEDIA_TYPE, ProblemBody
 
 _BODIES = (RunInput, CancelInput, TopUpInput, ChatInput)
 _UNUSED = ("HTTPValidationError", "ValidationError")
