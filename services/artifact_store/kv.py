@@ -15,7 +15,7 @@ from contracts import keys
 from services.artifact_store.errors import EntryChanged
 from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
-from services.messaging.errors import NOT_FOUND, WRONG_LAST_SEQUENCE, BusError, Refused, Unsure
+from services.messaging.errors import NOT_FOUND, WRONG_LAST_SEQUENCE, BusError, Refused, Unavailable, Unsure
 from services.shared.artifacts.errors import StorageUnavailable
 
 _STREAM = f"KV_{keys.ARTIFACTS_BUCKET}"
@@ -158,10 +158,8 @@ class KeyValueStore:
         reader = await self._bus.reader(_STREAM)
         try:
             found = await reader.latest(_PREFIX + pattern)
-        except Unsure:  # Too many matches, or no answer.
+        except Unavailable:  # Too many matches, or no answer.
             return await self._scan(limit, _PREFIX + pattern, after)
-        except BusError as error:
-            raise StorageUnavailable("NATS does not answer") from error
         entries = [
             Entry(_key_of(message.headers), sequence_of(message), message.data) for message in found if message.data
         ]

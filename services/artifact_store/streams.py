@@ -27,7 +27,7 @@ from services.artifact_store.store import ArtifactStore
 from services.artifact_store.stream_buffer import StreamBuffer
 from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
-from services.messaging.errors import Unsure
+from services.messaging.errors import Unavailable
 from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge, StorageUnavailable
 from services.shared.redaction import mime_type_of
 
@@ -115,7 +115,7 @@ class Assembler:
         reader = await self._bus.reader(subjects.RUNS)
         for _ in range(_PAGE_ATTEMPTS):
             self._check_running()
-            with suppress(Unsure):
+            with suppress(Unavailable):
                 return await reader.page(subject, start)
         raise StorageUnavailable("NATS did not return the pieces of the stream")
 

@@ -17,7 +17,6 @@ from typing import Any
 
 import structlog
 from fastapi import Response
-from nats.errors import Error as NatsError
 
 from services.messaging.errors import BusError
 from services.runtime.health import Receive, Scope, Send
@@ -160,7 +159,7 @@ class EventStream(Response):
                     data = await self._finish(record.data, held) if record.terminal and self._finish else record.data
                     if body := frames(data, record.log, record.stream):
                         await self._send(send, body)
-        except (NatsError, BusError, ConnectionError, OSError) as error:
+        except (BusError, OSError) as error:
             # The client comes back with the last id that it got.
             logger.warning("stream_broken_off", error=repr(error))
         except Exception:

@@ -12,19 +12,20 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import orjson
 import structlog
 from nats.aio.client import Client, Server
 from nats.aio.msg import Msg
-from nats.errors import Error as NatsError
+from nats.aio.subscription import Subscription as NatsSubscription
 from nats.errors import SlowConsumerError
 
 from services.messaging import message_headers as header_lines
 from services.messaging import nats_patches
 from services.messaging.direct_get import DirectReader
-from services.messaging.errors import GUARD_IN_FLIGHT, Refused, Unavailable, Unsure
+from services.messaging.errors import GUARD_IN_FLIGHT, NATS_ERRORS, Refused, Unavailable, Unsure, translated
 from services.messaging.request_reply import RequestReply
 from services.messaging.server_clock import ServerClock
 from services.messaging.storage import Storage
@@ -157,7 +158,7 @@ class Bus:
     ) -> Msg:
         """Return the first reply to a message.
 
-        Raises NatsError, TimeoutError, ConnectionError, OSError or Unavailable without one.
+        Raises Unavailable without one, and Refused for a message that is too large.
         """
         requests = self._requests
         if requests is None:
@@ -174,9 +175,9 @@ class Bus:
         """
         try:
             answer = await self.request(subject, data, wait_s, headers)
-        except (NatsError, TimeoutError, ConnectionError, OSError, Unavailable) as error:
+        except Unavailable as error:
             self.storage.on_silence(subject)
-            raise Unsure(repr(error)) from error
+            raise Unsure(str(error)) from error
         body = orjson.loads(answer.data)
         if (error_body := body.get("error")) is not None:
             if error_body.get("err_code") == GUARD_IN_FLIGHT:
@@ -206,10 +207,10 @@ class Bus:
         while True:
             try:
                 found = await self.request(f"$JS.API.DIRECT.GET.{stream}.{subject}")
-            except (NatsError, TimeoutError, ConnectionError, OSError) as error:
+            except Unavailable:
                 tried += 1
                 if attempts is not None and tried >= attempts:
-                    raise Unavailable("NATS did not answer") from error
+                    raise
                 await asyncio.sleep(_RETRY_S)
                 continue
             status = found.headers.get("Status") if found.headers else None
@@ -219,22 +220,33 @@ class Bus:
         """Call the JetStream API. Raises Refused, or Unavailable without an answer."""
         try:
             answer = await self.request(f"$JS.API.{subject}", orjson.dumps(body), wait_s)
-        except (NatsError, TimeoutError, ConnectionError, OSError) as error:
-            raise Unavailable(f"JetStream did not answer {subject}: {error!r}") from error
+        except Unavailable as error:
+            raise Unavailable(f"JetStream did not answer {subject}: {error}") from error
         reply: dict[str, Any] = orjson.loads(answer.data)
         if (error_body := reply.get("error")) is not None:
             raise Refused(error_body.get("err_code", 0), error_body.get("description", ""))
         return reply
 
-    async def tell(self, subject: str, data: bytes = b"", headers: dict[str, str] | None = None) -> None:
-        """Publish without acknowledgement.
+    async def tell(
+        self, subject: str, data: bytes = b"", headers: dict[str, str] | None = None, reply: str = ""
+    ) -> bool:
+        """Publish without acknowledgement; False when the message was certainly not sent.
 
         For messages that may be lost: acknowledgements (redeliveries are harmless), heartbeats, hints.
         """
         try:
-            await self.nc.publish(subject, data, headers=headers)
-        except (NatsError, ConnectionError, OSError) as error:
+            await self.nc.publish(subject, data, reply, headers)
+        except NATS_ERRORS as error:
             logger.debug("message_not_sent", subject=subject, error=repr(error))
+            return False
+        return True
+
+    async def subscribe(self, subject: str, on_message: Callable[[Msg], Awaitable[None]]) -> "Subscription":
+        """Call `on_message` with each message, also after a reconnect. Raises Unavailable."""
+        try:
+            return Subscription(await self.nc.subscribe(subject, cb=on_message))
+        except NATS_ERRORS as error:
+            raise translated(error) from error
 
     async def barrier(self) -> None:
         """Return once the server has processed everything sent before, including subscriptions; `flush` does not guarantee that."""
@@ -245,6 +257,18 @@ class Bus:
         if stream not in self._readers:
             self._readers[stream] = await DirectReader(self.nc, stream).start()
         return self._readers[stream]
+
+
+class Subscription:
+    """A subscription of the connection."""
+
+    def __init__(self, subscription: NatsSubscription) -> None:
+        self._subscription = subscription
+
+    async def stop(self) -> None:
+        """Unsubscribe. Without a connection there is nothing to unsubscribe."""
+        with suppress(*NATS_ERRORS):
+            await self._subscription.unsubscribe()
 
 
 def _any_server_with_jitter(servers: list[Server], _info: dict[str, Any]) -> tuple[Server | None, float]:

@@ -12,9 +12,8 @@ from typing import Any
 import orjson
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.errors import Error as NatsError
 
-from services.messaging.errors import Unsure
+from services.messaging.errors import NATS_ERRORS, Unavailable, translated
 from services.messaging.request_reply import expire
 
 _PAGE_MESSAGES = 1000
@@ -59,7 +58,7 @@ class DirectReader:
     ) -> tuple[list[Msg], int]:
         """Return up to `size` messages of `subject` from sequence `start` on, and how many more there are.
 
-        Raises Unsure.
+        Raises Unavailable.
 
         The page ends with the message that exceeds `max_bytes`, so it is empty only when there are no messages.
         """
@@ -73,13 +72,13 @@ class DirectReader:
         while True:
             try:
                 page, pending = await self._request(body)
-            except Unsure:
+            except Unavailable:
                 await asyncio.sleep(_RETRY_S)
                 continue
             return page + await self.messages(subject, sequence_of(page[-1]) + 1) if page and pending else page
 
     async def latest(self, *patterns: str) -> list[Msg]:
-        """Return the newest message of each subject that matches a pattern, at most 1,024 messages. Raises Unsure.
+        """Return the newest message of each subject that matches a pattern, at most 1,024 messages. Raises Unavailable.
 
         For small buckets. The headers contain `Nats-Subject`, and `Nats-Marker-Reason` or `KV-Operation` for a deleted
         value.
@@ -96,28 +95,28 @@ class DirectReader:
         try:
             await self._client.publish(self._api, orjson.dumps(body), reply=f"{self._inbox}.{key}")
             end = await ended
-        except (NatsError, TimeoutError, ConnectionError, OSError) as error:
-            raise Unsure(repr(error)) from error
+        except NATS_ERRORS as error:
+            raise translated(error) from error
         finally:
             timer.cancel()
             del self._waiting[key]
         if end["Status"] == "404":
             return [], 0
         if end["Status"] != "204":
-            raise Unsure(f"direct get ended with status {end['Status']}")
+            raise Unavailable(f"direct get ended with status {end['Status']}")
         return messages, int(end["Nats-Num-Pending"])
 
     async def messages(self, subject: str, start: int = 1, *, attempts: int | None = None) -> list[Msg]:
         """Return every message on `subject` from sequence `start` on.
 
-        Retries until the server answers, or raises Unsure after `attempts`.
+        Retries until the server answers, or raises Unavailable after `attempts`.
         """
         found: list[Msg] = []
         tried = 0
         while True:
             try:
                 page, pending = await self.page(subject, start)
-            except Unsure:
+            except Unavailable:
                 tried += 1
                 if attempts is not None and tried >= attempts:
                     raise

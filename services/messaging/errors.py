@@ -1,4 +1,10 @@
-"""Errors of NATS and JetStream, as services see them."""
+"""Errors of NATS and JetStream, as services see them. Those of nats-py do not leave this package."""
+
+from nats.errors import Error as NatsError
+from nats.errors import MaxPayloadError, NoRespondersError
+
+NATS_ERRORS = (NatsError, OSError)
+"""What nats-py and the socket raise. TimeoutError and ConnectionError are OSErrors."""
 
 
 class BusError(Exception):
@@ -15,11 +21,15 @@ class Refused(BusError):
 
 
 class Unsure(BusError):
-    """No answer: the write may or may not be stored. Read before writing again."""
+    """No answer to a write: it may or may not be stored. Read before writing again."""
 
 
 class Unavailable(BusError):
     """NATS or its JetStream could not be reached in time."""
+
+
+class NoResponders(Unavailable):
+    """Nobody has subscribed to the subject of a request."""
 
 
 class Moved(BusError):
@@ -40,7 +50,18 @@ class Misconfigured(BusError):
 WRONG_LAST_SEQUENCE = 10071
 GUARD_IN_FLIGHT = 10164
 FULL = 10077
+TOO_LARGE = 10054
+"""The message exceeds a limit of the stream or of the server."""
 NO_ROOM = frozenset({10023, 10047})
 """The server has no room for more, by its own limits: insufficient resources, insufficient storage resources."""
 NOT_FOUND = frozenset({10014, 10037, 10059})
 """Consumer, message and stream not found."""
+
+
+def translated(error: Exception) -> BusError:
+    """Return one of `NATS_ERRORS` as an error of ours."""
+    if isinstance(error, NoRespondersError):
+        return NoResponders("nobody answers on this subject")
+    if isinstance(error, MaxPayloadError):
+        return Refused(TOO_LARGE, "the message is larger than NATS takes")
+    return Unavailable(repr(error))

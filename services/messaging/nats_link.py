@@ -14,10 +14,10 @@ import nats.micro
 import structlog
 from faststream.nats import NatsBroker
 from faststream.nats.security import NatsUserPassword
-from nats.errors import Error as NatsError
 from nats.micro.service import Service, ServiceConfig
 
 from services.messaging.connection import Bus
+from services.messaging.errors import NATS_ERRORS
 from services.messaging.streams import provision
 from services.runtime.health import VERSION, Health
 from services.runtime.service import run_service
@@ -49,7 +49,7 @@ class Broker(NatsBroker):
         """Stop like FastStream, but also without NATS: draining needs a reachable server."""
         try:
             await super().stop(*reason)
-        except (NatsError, TimeoutError, OSError) as error:
+        except NATS_ERRORS as error:
             logger.info("nats_closed_while_unavailable", error=repr(error))
         finally:
             await self._bus.leave()
@@ -96,7 +96,7 @@ class NatsLink:
         if self._watching is not None:
             self._watching.cancel()
         if self._micro is not None:
-            with suppress(NatsError, ConnectionError, OSError):
+            with suppress(*NATS_ERRORS):
                 await self._micro.stop()
 
     def problems(self) -> list[str]:

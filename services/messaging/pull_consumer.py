@@ -19,10 +19,8 @@ from collections.abc import Awaitable, Callable
 import orjson
 import structlog
 from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription
-from nats.errors import Error as NatsError
 
-from services.messaging.connection import Bus
+from services.messaging.connection import Bus, Subscription
 from services.messaging.server_clock import unix_seconds
 from services.messaging.tenant_shares import Shares
 
@@ -116,7 +114,7 @@ class PullConsumer:
     async def start(self) -> "PullConsumer":
         """Subscribe and request messages."""
         self._inbox = self._bus.nc.new_inbox()
-        self._subscription = await self._bus.nc.subscribe(f"{self._inbox}.*", cb=self._on_message)
+        self._subscription = await self._bus.subscribe(f"{self._inbox}.*", self._on_message)
         self._bus.on_reconnect.append(self._renew)
         self._background = [
             self._bus.tasks.keep(f"{self._name}_pull", self._check_pull()),
@@ -134,10 +132,7 @@ class PullConsumer:
         if self._renew in self._bus.on_reconnect:
             self._bus.on_reconnect.remove(self._renew)
         if self._subscription is not None:
-            try:
-                await self._subscription.unsubscribe()
-            except (NatsError, ConnectionError, OSError):
-                logger.debug("unsubscribe_failed")
+            await self._subscription.stop()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=grace_s)
         for task in [*self._tasks, *self._background]:
@@ -159,9 +154,7 @@ class PullConsumer:
             "expires": int(_PULL_EXPIRES_S * _NS_PER_S),
             "idle_heartbeat": int(_IDLE_HEARTBEAT_S * _NS_PER_S),
         }
-        try:
-            await self._bus.nc.publish(self._api, orjson.dumps(body), reply=f"{self._inbox}.{self._epoch}")
-        except (NatsError, ConnectionError, OSError):
+        if not await self._bus.tell(self._api, orjson.dumps(body), reply=f"{self._inbox}.{self._epoch}"):
             self._requested = 0  # Disconnected: _renew requests again.
 
     async def _on_message(self, message: Msg) -> None:

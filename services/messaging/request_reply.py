@@ -10,7 +10,8 @@ from typing import Any
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.errors import NoRespondersError
+
+from services.messaging.errors import NATS_ERRORS, NoResponders, translated
 
 
 class RequestReply:
@@ -30,7 +31,7 @@ class RequestReply:
     async def request(self, subject: str, data: bytes, wait_s: float, headers: dict[str, str] | None = None) -> Msg:
         """Return the first reply.
 
-        Raises TimeoutError after `wait_s`, NoRespondersError, or what the connection raises.
+        Raises Unavailable after `wait_s` seconds, NoResponders, and Refused for a message that is too large.
         """
         loop = asyncio.get_running_loop()
         key = str(next(self._numbers))
@@ -40,11 +41,13 @@ class RequestReply:
         try:
             await self._client.publish(subject, data, reply=self._inbox + key, headers=headers)
             message = await answer
+        except NATS_ERRORS as error:
+            raise translated(error) from error
         finally:
             timer.cancel()
             del self._waiting[key]
         if message.headers and not message.data and message.headers.get("Status") == "503":
-            raise NoRespondersError
+            raise NoResponders("nobody answers on this subject")
         return message
 
     async def _on_message(self, message: Msg) -> None:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import orjson
 import structlog
-from nats.errors import Error as NatsError
 
 from contracts import subjects
 from contracts.health import NOT_STORED
@@ -83,7 +82,7 @@ class Storage:
         await self._remove(stream, subject)
         try:
             answer = await self._bus.request(subject, wait_s=_PROBE_WAIT_S)
-        except (NatsError, TimeoutError, ConnectionError, OSError, Unavailable):
+        except Unavailable:
             if self._bus.is_connected:
                 self._settle(stream, _NO_ANSWER)
             return

@@ -14,19 +14,17 @@ are read at once (`Bus.catch_ups`), so hundreds of new listeners do not delay ot
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
 from nats.aio.msg import Msg
-from nats.errors import Error as NatsError
 
 from contracts import subjects
 from contracts.events import TERMINAL
 from contracts.records import EVENTS_HEADER
 from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
-from services.messaging.errors import Unsure
+from services.messaging.errors import Unavailable
 
 Kind = Literal["log", "stream"]
 _KINDS: tuple[Kind, Kind] = ("log", "stream")
@@ -73,7 +71,7 @@ class RunFollower:
 
         Ends after the terminal record.
         """
-        subscription = await self._bus.nc.subscribe(self._live, cb=self._on_message)
+        subscription = await self._bus.subscribe(self._live, self._on_message)
         self._bus.on_reconnect.append(self._on_reconnect)
         try:
             await self._bus.barrier()
@@ -93,10 +91,7 @@ class RunFollower:
                     yield None
         finally:
             self._bus.on_reconnect.remove(self._on_reconnect)
-            with suppress(
-                NatsError, ConnectionError, OSError
-            ):  # Disconnected: the subscription is gone with the connection.
-                await subscription.unsubscribe()
+            await subscription.stop()
 
     async def _on_message(self, message: Msg) -> None:
         if self._buffer.qsize() >= _MAX_BUFFERED_MESSAGES or self._buffered_bytes >= _MAX_BUFFERED_BYTES:
@@ -174,7 +169,7 @@ class RunFollower:
             try:
                 async with self._bus.catch_ups:
                     page, left = await reader.page(self._subject[kind], self._at[kind] + 1, max_bytes=_PAGE_BYTES)
-            except Unsure:
+            except Unavailable:
                 await asyncio.sleep(_RETRY_S)
                 continue
             return _found(kind, page), not (page and left)

@@ -14,13 +14,11 @@ import time
 
 import structlog
 from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription
-from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
 from contracts import keys
 from contracts.tools import RefusedTool, ToolSpec
-from services.messaging.connection import Bus
+from services.messaging.connection import Bus, Subscription
 from services.messaging.errors import BusError
 from services.messaging.server_clock import unix_seconds
 from services.runtime.tasks import cancelled
@@ -58,7 +56,7 @@ class Catalogue:
 
     async def start(self) -> "Catalogue":
         """Return once the present tools are known; follow changes from then on."""
-        self._subscription = await self._bus.nc.subscribe(key_subject(keys.ALL_TOOLS), cb=self._on_message)
+        self._subscription = await self._bus.subscribe(key_subject(keys.ALL_TOOLS), self._on_message)
         self._bus.on_reconnect.append(self._on_reconnect)
         while True:
             try:
@@ -75,8 +73,7 @@ class Catalogue:
         if self._on_reconnect in self._bus.on_reconnect:
             self._bus.on_reconnect.remove(self._on_reconnect)
         if self._subscription is not None:
-            with contextlib.suppress(NatsError, ConnectionError, OSError):
-                await self._subscription.unsubscribe()
+            await self._subscription.stop()
 
     def live(self) -> dict[str, ToolSpec]:
         """Return the present tools by name."""

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterable
 
 import structlog
-from nats.errors import Error as NatsError
 
 from contracts import names, subjects
 from contracts.names import InvalidName
@@ -136,7 +135,7 @@ class CallConsumers:
             await asyncio.sleep(_CHECK_S)
             try:
                 await self.reconcile()
-            except (BusError, NatsError, ConnectionError, OSError) as error:
+            except BusError as error:
                 logger.debug("call_consumers_not_checked", reason=str(error))
 
     async def reconcile(self) -> None:

@@ -19,7 +19,6 @@ from itertools import chain, repeat
 
 import structlog
 from nats.aio.msg import Msg
-from nats.errors import Error as NatsError
 
 from contracts import keys
 from contracts.tools import RefusedTool
@@ -78,7 +77,7 @@ class Discovery:
     async def start(self) -> "Discovery":
         """Start to ask for announcements."""
         self._inbox = self._bus.nc.new_inbox()
-        await self._bus.nc.subscribe(self._inbox, cb=self._on_info)
+        await self._bus.subscribe(self._inbox, self._on_info)
         self._bus.on_reconnect.append(self._on_reconnect)
         self._tasks = [
             self._bus.tasks.keep("discovery_questions", self._ask()),
@@ -98,8 +97,7 @@ class Discovery:
     async def _ask(self) -> None:
         while True:
             for pause_s in chain(_FIRST_PAUSES_S, repeat(self._every_s)):
-                with contextlib.suppress(NatsError, ConnectionError, OSError):
-                    await self._bus.nc.publish(_INFO_SUBJECT, b"", reply=self._inbox)
+                await self._bus.tell(_INFO_SUBJECT, reply=self._inbox)
                 try:
                     async with asyncio.timeout(pause_s * random.uniform(0.8, 1.2)):  # noqa: S311, a spread, not a secret
                         await self._ask_now.wait()
@@ -177,7 +175,7 @@ class Discovery:
             for name, announced in present.items():
                 try:
                     await self._announce(name, announced)
-                except (BusError, NatsError, ConnectionError, OSError) as error:
+                except BusError as error:
                     problem = f"{name}: {error}"
                     logger.warning("tool_not_announced", tool=name, reason=str(error))
             self._problem = problem
@@ -199,7 +197,7 @@ class Discovery:
                         upto = {"filter": key_subject(key), "seq": sequence_of(message) + 1}
                         await self._bus.api(f"STREAM.PURGE.{STREAM}", upto)
                         logger.info("entry_expired", key=key)
-                except (BusError, NatsError, ConnectionError, OSError) as error:
+                except BusError as error:
                     logger.debug("expired_not_removed", reason=str(error))
 
     async def _list_refused(self) -> None:
@@ -210,7 +208,7 @@ class Discovery:
             if written_reason == reason and time.monotonic() - at < REFRESH_S:
                 continue
             body = RefusedTool(name=name, reason=reason).model_dump_json().encode()
-            with contextlib.suppress(BusError, NatsError, ConnectionError, OSError):
+            with contextlib.suppress(BusError):
                 await self._bus.publish(key_subject(keys.refused_key(name)), body, {"Nats-TTL": str(TTL_S)})
                 self._published_refused[name] = (reason, time.monotonic())
         self._published_refused = {

@@ -9,13 +9,12 @@ import asyncio
 from collections.abc import Callable, Coroutine
 
 from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription
-from nats.errors import Error as NatsError
 
 from contracts import subjects
 from contracts.events import TERMINAL
 from contracts.records import EVENTS_HEADER
-from services.messaging.connection import Bus
+from services.messaging.connection import Bus, Subscription
+from services.messaging.errors import Unavailable
 
 OnEnd = Callable[[], None]
 _SUBSCRIBE_AFTER_S = 0.1
@@ -77,16 +76,16 @@ class RunWatches:
             if is_terminal(message.headers):
                 self._notify(run)
 
-        subscription = await self._bus.nc.subscribe(subjects.live_log(*run), cb=on_record)
+        subscription = await self._bus.subscribe(subjects.live_log(*run), on_record)
         if run in self._watching and run not in self._subscriptions:
             self._subscriptions[run] = subscription
         else:  # The call ended meanwhile.
-            await subscription.unsubscribe()
+            await subscription.stop()
         await self._check(run)
 
     async def _unsubscribe(self, run: tuple[str, str]) -> None:
         if run not in self._watching and (subscription := self._subscriptions.pop(run, None)) is not None:
-            await subscription.unsubscribe()
+            await subscription.stop()
 
     async def _check(self, run: tuple[str, str]) -> None:
         last = await self._bus.last(subjects.RUNS, subjects.log(*run))
@@ -109,5 +108,5 @@ class RunWatches:
     async def _ignoring_disconnects(self, work: Coroutine[None, None, None]) -> None:
         try:
             await work
-        except (NatsError, ConnectionError, OSError):
+        except Unavailable:
             return  # Disconnected: the client renews subscriptions, and every run is checked after the reconnect.

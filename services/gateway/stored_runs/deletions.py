@@ -36,7 +36,7 @@ class Deletions:
         logger.info("run_deletion_requested", run_id=run, tenant=tenant)
 
     async def among(self, tenant: str, runs: Iterable[str]) -> frozenset[str]:
-        """Return those of at most 1,024 runs that were deleted. Raises Unsure."""
+        """Return those of at most 1,024 runs that were deleted. Raises Unavailable."""
         asked = {_PREFIX + keys.deletion_key(tenant, run): run for run in runs}
         if not asked:
             return frozenset()

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import orjson
-from nats.errors import Error as NatsError
 from pydantic import BaseModel, ValidationError
 
 from contracts import subjects
@@ -27,7 +26,7 @@ from services.gateway.errors import NotFound
 from services.gateway.stored_runs.deletions import Deletions
 from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
-from services.messaging.errors import NOT_FOUND, Refused, Unavailable, Unsure
+from services.messaging.errors import NOT_FOUND, Refused, Unavailable
 from services.shared.run_follower import RunFollower
 
 M = TypeVar("M", bound=BaseModel)
@@ -139,12 +138,9 @@ class Runs:
 
     async def _subject_at(self, sequence: int) -> str | None:
         """The subject of a stored message; None for one that is gone, or never was."""
-        try:
-            answer = await self._bus.request(
-                f"$JS.API.DIRECT.GET.{subjects.RUNS}", orjson.dumps({"seq": sequence}), _WAIT_S
-            )
-        except (NatsError, TimeoutError, ConnectionError, OSError) as error:
-            raise Unavailable("NATS did not answer") from error
+        answer = await self._bus.request(
+            f"$JS.API.DIRECT.GET.{subjects.RUNS}", orjson.dumps({"seq": sequence}), _WAIT_S
+        )
         return (answer.headers or {}).get("Nats-Subject")
 
     async def is_deleted(self, tenant: str, run: str) -> bool:
@@ -169,23 +165,17 @@ class Runs:
     async def _search(self, run: str, waiting: RunRequested | None, log: str) -> FoundRun | None:
         """Look among what is no record for the first and the last one that is; the terminal one is the last."""
         found: list[tuple[int, Record]] = []
-        try:
-            for sequence, data in await (await self._bus.reader(subjects.RUNS)).read(log, attempts=3):
-                if (record := _parsed(Record, data)) is not None:
-                    found.append((sequence, record))
-                    if record.events[-1].type in TERMINAL:
-                        break
-        except Unsure as error:
-            raise Unavailable("NATS did not answer") from error
+        for sequence, data in await (await self._bus.reader(subjects.RUNS)).read(log, attempts=3):
+            if (record := _parsed(Record, data)) is not None:
+                found.append((sequence, record))
+                if record.events[-1].type in TERMINAL:
+                    break
         if not found:
             return FoundRun(run, waiting, None, None, 0) if waiting else None
         return FoundRun(run, waiting, found[0][1], found[-1][1], found[-1][0], found[0][0])
 
     async def _direct(self, stream: str, what: dict[str, Any]) -> _Stored | None:
-        try:
-            answer = await self._bus.request(f"$JS.API.DIRECT.GET.{stream}", orjson.dumps(what), _WAIT_S)
-        except (NatsError, TimeoutError, ConnectionError, OSError) as error:
-            raise Unavailable("NATS did not answer") from error
+        answer = await self._bus.request(f"$JS.API.DIRECT.GET.{stream}", orjson.dumps(what), _WAIT_S)
         if answer.headers is None or "Nats-Sequence" not in answer.headers:
             return None
         return sequence_of(answer), answer.data
@@ -215,6 +205,6 @@ class Runs:
                     raise NotFound
                 if (payload := found.status().payload) is not None:
                     return payload
-            except (NatsError, Unavailable, Unsure, ConnectionError, OSError):
+            except Unavailable:
                 pass  # NATS is unavailable: the run waits, and so does its caller.
             await asyncio.sleep(_RETRY_S)

@@ -23,13 +23,13 @@ class Models:
         self._bus = bus
 
     async def known(self) -> list[ModelProfile]:
-        """All profiles. Raises Unsure or Unavailable without NATS."""
+        """All profiles. Raises Unavailable without NATS."""
         entries, _ = await read_entries(self._bus, keys.ALL_MODELS)
         found = [_parsed(message.data) for message in entries.values()]
         return [profile for profile in found if profile is not None]
 
     async def check(self, model: str | None) -> None:
-        """Raises InvalidInput for a model that no planner names, and Unsure or Unavailable without NATS."""
+        """Raises InvalidInput for a model that no planner names, and Unavailable without NATS."""
         if model is None:
             return
         names = sorted({profile.model for profile in await self.known()})

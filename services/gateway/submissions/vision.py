@@ -16,7 +16,7 @@ class Vision:
         self._models = models
 
     async def check(self, model: str | None, agent: str, mode: VisionMode | None) -> None:
-        """Raises VisionUnsupported when no model that would answer takes images, and Unsure or Unavailable without NATS."""
+        """Raises VisionUnsupported when no model that would answer takes images, and Unavailable without NATS."""
         asked = [
             profile
             for profile in await self._models.known()

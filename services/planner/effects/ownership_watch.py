@@ -6,12 +6,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import structlog
 from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription
-from nats.errors import Error as NatsError
 
 from contracts import subjects
 from contracts.records import EVENTS_HEADER
-from services.messaging.connection import Bus
+from services.messaging.connection import Bus, Subscription
 
 logger = structlog.get_logger(__name__)
 
@@ -49,15 +47,15 @@ class OwnershipWatch:
         if self._checking is not None:
             self._checking.cancel()
         if self._subscription is not None:
-            await _unsubscribe(self._subscription)
+            await self._subscription.stop()
 
     def _begin(self) -> None:
         self._checking = asyncio.create_task(self._subscribe_and_check())
 
     async def _subscribe_and_check(self) -> None:
-        subscription = await self._bus.nc.subscribe(self._subject, cb=self._on_log)
+        subscription = await self._bus.subscribe(self._subject, self._on_log)
         if self._stopped:
-            await _unsubscribe(subscription)
+            await subscription.stop()
             return
         self._subscription = subscription
         # This check covers records from before the subscription: both use one connection, in order.
@@ -66,13 +64,6 @@ class OwnershipWatch:
     async def _on_log(self, message: Msg) -> None:
         if not EVENTS_THAT_END_A_CALL.isdisjoint((message.headers or {}).get(EVENTS_HEADER, "").split(",")):
             await self._check()
-
-
-async def _unsubscribe(subscription: Subscription) -> None:
-    try:
-        await subscription.unsubscribe()
-    except (NatsError, ConnectionError, OSError):
-        logger.debug("unsubscribe_failed")
 
 
 async def watched(bus: Bus, address: Address, tail: Tail, work: Coroutine[Any, Any, T]) -> T | None:

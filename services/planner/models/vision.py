@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import structlog
-from nats.errors import Error as NatsError
 
 from contracts import keys
 from contracts.images import ImageRef, ModelProfile, VisionContextPolicy, VisionMode
@@ -127,7 +126,7 @@ async def publish(bus: Bus, wanted: list[ModelProfile]) -> None:
             for profile in wanted:
                 key = key_subject(keys.model_key(profile.model))
                 await bus.publish(key, profile.model_dump_json().encode(), {"Nats-TTL": str(PROFILE_TTL_S)})
-        except (BusError, NatsError, ConnectionError, OSError) as error:
+        except BusError as error:
             logger.debug("profiles_not_published", reason=type(error).__name__)
             pause_s = _RETRY_S
         await asyncio.sleep(pause_s)

@@ -17,8 +17,6 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from nats.aio.msg import Msg
-from nats.errors import Error as NatsError
-from nats.errors import MaxPayloadError, NoRespondersError
 from pydantic import ValidationError
 
 from contracts import subjects
@@ -49,7 +47,7 @@ from contracts.ids import new_id
 from contracts.limits import CHUNK_BYTES, MAX_PUT_BYTES, MIN_DIRECT_BYTES
 from contracts.tools import REPLY_HEADER
 from services.messaging.connection import Bus
-from services.messaging.errors import Unavailable
+from services.messaging.errors import NoResponders, Refused, Unavailable
 from services.shared.artifacts.downloads import Download, FirstBytes, Sources
 from services.shared.artifacts.errors import (
     ArtifactFailed,
@@ -167,9 +165,9 @@ class ArtifactClient:
         async def is_lost() -> bool:
             try:
                 answer = await self._bus.request(opened.subject, b"", _PROBE_S, headers)
-            except NoRespondersError:
+            except NoResponders:
                 return True
-            except (NatsError, TimeoutError, ConnectionError, OSError, Unavailable):
+            except Unavailable:
                 return False
             return (answer.headers or {}).get(REPLY_HEADER) != "result"
 
@@ -371,10 +369,10 @@ class ArtifactClient:
     async def _send_request(self, subject: str, body: bytes, headers: dict[str, str] | None, wait_s: float) -> Msg:
         try:
             return await self._bus.request(subject, body, wait_s, headers)
-        except MaxPayloadError as error:
+        except Refused as error:
             raise ArtifactTooLarge("NATS does not take messages of two megabytes: set max_payload to 8MB") from error
-        except (NatsError, TimeoutError, ConnectionError, OSError, Unavailable) as error:
-            raise StorageUnavailable(f"the artifact store does not answer ({type(error).__name__})") from error
+        except Unavailable as error:
+            raise StorageUnavailable(f"the artifact store does not answer ({error})") from error
 
 
 @asynccontextmanager

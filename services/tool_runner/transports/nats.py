@@ -13,7 +13,6 @@ from typing import Literal, cast, get_args
 
 import structlog
 from nats.aio.msg import Msg
-from nats.errors import Error as NatsError
 
 from contracts.tools import PARTS_HEADER, REPLY_HEADER, ReplyKind
 from services.messaging.connection import Bus
@@ -105,7 +104,7 @@ class NatsTransport:
     async def start(self) -> "NatsTransport":
         """Subscribe."""
         self._inbox = self._bus.nc.new_inbox() + "."
-        await self._bus.nc.subscribe(self._inbox + "*", cb=self._on_message)
+        await self._bus.subscribe(self._inbox + "*", self._on_message)
         self._bus.on_reconnect.append(self._on_reconnect)
         return self
 
@@ -126,11 +125,7 @@ class NatsTransport:
 
     async def send(self, subject: str, body: bytes, key: str) -> bool:
         """Send one request; False when it was certainly not sent."""
-        try:
-            await self._bus.nc.publish(subject, body, reply=self._inbox + key)
-        except (NatsError, ConnectionError, OSError):
-            return False
-        return True
+        return await self._bus.tell(subject, body, reply=self._inbox + key)
 
     async def _on_message(self, message: Msg) -> None:
         key = message.subject[len(self._inbox) :]

@@ -1,0 +1,57 @@
+"""Errors of the connection: what a caller gets when NATS refuses, does not answer, or cannot be reached."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from contracts import subjects
+from contracts.ids import new_id
+from services.messaging.connection import Bus
+from services.messaging.errors import TOO_LARGE, NoResponders, Refused, Unavailable, Unsure
+from services.runtime.settings import BusSettings
+from tests.support.nats_server import NatsServer
+
+
+async def test_a_request_without_a_listener_has_no_responders(bus: Bus) -> None:
+    """At once, and a stream is no different: whether the write was stored is then unknown."""
+    with pytest.raises(NoResponders):
+        await bus.request("nobody.listens")
+    with pytest.raises(Unsure):
+        await bus.publish("nobody.listens", b"")
+
+
+async def test_a_message_that_is_too_large_is_refused(bus: Bus) -> None:
+    """By the client, above what the server takes, and by a stream: a repetition would not help."""
+    for size in (bus.nc.max_payload + 1, (1 << 20) + 1):
+        with pytest.raises(Refused) as refused:
+            await bus.publish(subjects.log("default", new_id()), bytes(size))
+        assert refused.value.code == TOO_LARGE
+
+
+async def test_without_a_server_there_is_no_answer(bus: Bus, own_nats_server: NatsServer) -> None:
+    """A read is unavailable, a write is unsure, and a message without an acknowledgement is not sent."""
+    own_nats_server.kill()
+    with pytest.raises(Unavailable):
+        await bus.request("some.subject", wait_s=0.5)
+    with pytest.raises(Unavailable):
+        await bus.api("INFO", {}, 0.5)
+    with pytest.raises(Unavailable):
+        await (await bus.reader("RUNS")).page("emit.default.x.log", 1)
+    with pytest.raises(Unsure):
+        await bus.publish(subjects.log("default", new_id()), b"x", wait_s=0.5)
+    assert not await bus.tell("some.subject")
+
+
+async def test_before_there_is_a_connection(own_nats_server: NatsServer) -> None:
+    """Everything is unavailable."""
+    bus = Bus("test", BusSettings(nats_url=own_nats_server.url))
+    with pytest.raises(Unavailable):
+        await bus.request("some.subject")
+
+
+def test_only_this_package_knows_the_errors_of_nats_py() -> None:
+    """Other services see `messaging.errors`."""
+    services = Path(__file__).parents[2] / "services"
+    found = [path for path in services.rglob("*.py") if re.search(r"nats\.errors", path.read_text(encoding="utf-8"))]
+    assert {path.parent.name for path in found} == {"messaging"}
