@@ -18,7 +18,7 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from contracts import subjects
-from contracts.events import TERMINAL, Cancelled, Done, Error, Paused, RunStarted
+from contracts.events import TERMINAL, Done, Paused, RunStarted, Terminal
 from contracts.payload import FinalPayload
 from contracts.records import Record
 from contracts.runs import RunRequested, RunStatus
@@ -28,11 +28,11 @@ from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
 from services.messaging.errors import NOT_FOUND, Refused, Unavailable
 from services.shared.run_follower import RunFollower
+from services.shared.run_status import status_of
 
 M = TypeVar("M", bound=BaseModel)
 _WAIT_S = 2.0
 _RETRY_S = 0.5
-_QUERY_SHOWN = 200
 
 _Stored = tuple[int, bytes]
 _Get = Callable[[str, dict[str, Any]], Awaitable[_Stored | None]]
@@ -64,31 +64,25 @@ class FoundRun:
     def status(self) -> RunStatus:
         """Where the run stands."""
         request, first, last = self.request(), self.first, self.last
-        end = last.events[-1] if last and isinstance(last.events[-1], Done | Error | Cancelled) else None
-        return RunStatus(
-            run_id=self.run,
-            status=end.type if end else "running" if first else "queued",
-            agent=request.agent if request else "default",
-            query=request.query[:_QUERY_SHOWN] if request else "",
-            session_id=request.session_id if request else None,
-            requested_at=request.requested_at if request else first.at if first else 0,
+        event = last.events[-1] if last else None
+        end = event if isinstance(event, Terminal) else None
+        status = status_of(
+            self.run,
+            request,
+            end,
+            is_open=first is not None,
             started_at=first.at if first and isinstance(first.events[0], RunStarted) else None,
             ended_at=last.at if last and end else None,
-            reason=end.reason
-            if isinstance(end, Done)
-            else "error"
-            if isinstance(end, Error)
-            else "cancelled"
-            if end
-            else None,
-            code=end.code if isinstance(end, Error) else None,
-            paused=last.events[-1].budget if last and isinstance(last.events[-1], Paused) else None,
-            payload=payload_of(end) if end else None,
-            usage=end.usage if end else None,
         )
+        more: dict[str, Any] = {"payload": payload_of(end) if end else None}
+        if isinstance(event, Paused):
+            more["paused"] = event.budget
+        if request is None and first is not None:
+            more["requested_at"] = first.at
+        return status.model_copy(update=more)
 
 
-def payload_of(end: Done | Error | Cancelled) -> FinalPayload:
+def payload_of(end: Terminal) -> FinalPayload:
     """The one shape in which every run ends."""
     if isinstance(end, Done):
         return FinalPayload.model_construct(**{name: getattr(end, name) for name in FinalPayload.model_fields})

@@ -11,8 +11,8 @@ import structlog
 from pydantic import ValidationError
 
 from contracts import keys, names, subjects
-from contracts.events import Done, Error, RunStarted
-from contracts.runs import RunStatus, State
+from contracts.events import RunStarted
+from contracts.runs import RunStatus
 from services.messaging.connection import Bus
 from services.messaging.errors import WRONG_LAST_SEQUENCE, BusError, Refused
 from services.planner.deletions import forget_artifacts
@@ -20,10 +20,10 @@ from services.planner.effects import timers
 from services.planner.run.state import Run
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed
+from services.shared.run_status import status_of
 
 logger = structlog.get_logger(__name__)
 
-QUERY_CHARACTERS = 200
 SWEEP_EVERY_S, SWEEP_RETRY_S = 3600.0, 30.0
 STORE_TIMEOUT_S = 2.0
 ENTRIES_PER_PAGE = 500
@@ -36,28 +36,15 @@ def _key(started: RunStarted) -> str:
     return f"$KV.{keys.RUNS_BUCKET}.{keys.run_key(request.tenant, request.requested_at, request.run_id)}"
 
 
-def status_of(run: Run, started: RunStarted) -> RunStatus:
+def _status(run: Run, started: RunStarted) -> RunStatus:
     """Return the status of the run, without its payload."""
-    end, request = run.terminal, started.request
-    status: State = end.type if end is not None else "running"
-    return RunStatus(
-        run_id=request.run_id,
-        status=status,
-        agent=request.agent,
-        query=request.query[:QUERY_CHARACTERS],
-        session_id=request.session_id,
-        requested_at=request.requested_at,
+    return status_of(
+        started.run_id,
+        started.request,
+        run.terminal,
+        is_open=True,
         started_at=run.started_at or None,
         ended_at=run.ended_at or None,
-        reason=end.reason
-        if isinstance(end, Done)
-        else None
-        if end is None
-        else "error"
-        if isinstance(end, Error)
-        else "cancelled",
-        code=end.code if isinstance(end, Error) else None,
-        usage=end.usage if end is not None else None,
     )
 
 
@@ -68,7 +55,7 @@ async def enter(bus: Bus, run: Run, started: RunStarted) -> None:
 
 
 async def _create(bus: Bus, run: Run, started: RunStarted) -> None:
-    data = status_of(run, started).model_dump_json().encode()
+    data = _status(run, started).model_dump_json().encode()
     try:
         await bus.publish_surely(
             _key(started), data, f"{started.run_id}-running", {"Nats-Expected-Last-Subject-Sequence": "0"}
@@ -80,7 +67,7 @@ async def _create(bus: Bus, run: Run, started: RunStarted) -> None:
 
 async def close(bus: Bus, run: Run, started: RunStarted) -> None:
     """Write the index entry of an ended run, and cancel its timers. Idempotent."""
-    data = status_of(run, started).model_dump_json().encode()
+    data = _status(run, started).model_dump_json().encode()
     entered = bus.publish_surely(_key(started), data, f"{started.run_id}-ended")
     await asyncio.gather(entered, timers.cancel_timers(bus, started))
 

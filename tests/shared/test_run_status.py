@@ -1,0 +1,37 @@
+"""The status of a run from what is known of it."""
+
+import pytest
+
+from contracts.events import Cancelled, Done, Error, Terminal
+from contracts.payload import FinalPayload
+from contracts.runs import RunRequested
+from services.shared.run_status import MAX_QUERY_CHARACTERS, status_of
+
+REQUEST = RunRequested(run_id="0" * 32, tenant="t", requested_at=1, trace_id="0" * 32, query="q" * 1000, agent="a")
+PAYLOAD = FinalPayload(raw_answer="")
+ENDS = [
+    (Done(raw_answer="", reason="budget_exhausted"), "done", "budget_exhausted", None),
+    (Error(error="e", code="model_failed", trace_id="0" * 32, payload=PAYLOAD), "error", "error", "model_failed"),
+    (Cancelled(reason="enough", payload=PAYLOAD), "cancelled", "cancelled", None),
+]
+
+
+@pytest.mark.parametrize(("end", "status", "reason", "code"), ENDS)
+def test_an_ended_run_has_the_status_of_its_end(end: Terminal, status: str, reason: str, code: str | None) -> None:
+    """With the reason, and the code of an error."""
+    found = status_of(REQUEST.run_id, REQUEST, end, is_open=True, started_at=2, ended_at=3)
+    assert (found.status, found.reason, found.code, found.ended_at) == (status, reason, code, 3)
+    assert (found.agent, len(found.query)) == ("a", MAX_QUERY_CHARACTERS)
+
+
+def test_a_run_is_queued_until_its_log_begins() -> None:
+    """Then it is running."""
+    for is_open, status in ((False, "queued"), (True, "running")):
+        found = status_of(REQUEST.run_id, REQUEST, None, is_open=is_open, started_at=None, ended_at=None)
+        assert (found.status, found.reason, found.usage) == (status, None, None)
+
+
+def test_a_run_whose_request_never_arrived_has_a_status() -> None:
+    """It was cancelled first."""
+    found = status_of("1" * 32, None, ENDS[2][0], is_open=True, started_at=None, ended_at=3)
+    assert (found.run_id, found.status, found.query, found.requested_at) == ("1" * 32, "cancelled", "", 0)
