@@ -9,7 +9,7 @@ from services.shared.run_status import MAX_QUERY_CHARACTERS, status_of
 
 REQUEST = RunRequested(run_id="0" * 32, tenant="t", requested_at=1, trace_id="0" * 32, query="q" * 1000, agent="a")
 PAYLOAD = FinalPayload(raw_answer="")
-ENDS = [
+ENDS: list[tuple[Terminal, str, str, str | None]] = [
     (Done(raw_answer="", reason="budget_exhausted"), "done", "budget_exhausted", None),
     (Error(error="e", code="model_failed", trace_id="0" * 32, payload=PAYLOAD), "error", "error", "model_failed"),
     (Cancelled(reason="enough", payload=PAYLOAD), "cancelled", "cancelled", None),
