@@ -1,40 +1,99 @@
-"""One small system for the whole tutorial: a planner, a tool runner, a gateway, three tools, and the rule-based stand-in for a model."""
+"""One small system for the whole tutorial: every service once, a second gateway with API keys, the tools, and two models.
 
+The demo model answers by rules. The agents `scripted` and `native` ask a server that says what a test has told it to.
+"""
+
+import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from runwire import Client
+from services.gateway.auth import new_key
+from tests.support.model_server import ModelServer
 from tests.support.nats_server import NatsServer
-from tests.support.stack import Stack
+from tests.support.s3_servers import S3Server
+from tests.support.stack import ROOT, Stack
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "python"
 TOOLS = Path(__file__).parent / "tutorial_tools.py"
+DEMO_TOOLS = ROOT / "examples" / "python"
+KEYED_GATEWAY = "gateway-2"
+#: The API key of each tenant, and the lines that the gateway is given.
+(ACME_KEY, _ACME), (GLOBEX_KEY, _GLOBEX) = new_key("acme"), new_key("globex")
+AGENTS = {
+    "scripted": {"model": "openai/scripted"},
+    "native": {"model": "openai/scripted", "action_transport": "tools"},
+}
 
 
 @pytest.fixture(scope="session")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def model_server() -> Iterator[ModelServer]:
+    """The provider of the scripted model."""
+    with ModelServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def nats_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where all processes of the tutorial connect."""
+    server = NatsServer(tmp_path_factory.mktemp("tutorial-nats"))
+    server.start()
+    yield server.url
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory, nats_url: str, model_server: ModelServer) -> Iterator[Stack]:
     """Everything running, as `runwire up` starts it."""
     folder = tmp_path_factory.mktemp("tutorial")
-    server = NatsServer(folder / "nats")
-    server.start()
-    env = {"RUNWIRE_MODEL": "builtin/rehearsal", "TUTORIAL_FOLDER": str(folder)}
-    system = Stack(server.url, folder, env=env, planners=1, tool_runners=1, tools=TOOLS, tool_copies=1)
-    system.add_tools("calculator-1", EXAMPLES / "calculator.py")
-    system.add_tools("table-1", EXAMPLES / "table.py")
-    with system:
-        yield system
-    server.stop()
+    agents = folder / "agents.json"
+    agents.write_text(json.dumps(AGENTS), encoding="utf-8")
+    with S3Server("rclone", folder / "s3") as s3:
+        env = {
+            "RUNWIRE_MODEL": "builtin/rehearsal",
+            "RUNWIRE_MODEL_API_BASE": model_server.url,
+            "RUNWIRE_MODEL_API_KEY": "none",
+            "RUNWIRE_MODEL_VISION": '{"openai/scripted": true}',
+            "RUNWIRE_AGENTS_FILE": str(agents),
+            "RUNWIRE_DISCOVER_S": "0.5",
+            "TUTORIAL_FOLDER": str(folder),
+            **s3.settings,
+        }
+        system = Stack(
+            nats_url, folder, env, planners=1, tool_runners=1, gateways=2, artifact_stores=1, tools=TOOLS, tool_copies=1
+        )
+        system.parts[KEYED_GATEWAY].env["RUNWIRE_API_KEYS"] = f"{_ACME},{_GLOBEX}"
+        system.add_tools("calculator-1", DEMO_TOOLS / "calculator.py")
+        system.add_tools("table-1", DEMO_TOOLS / "table.py")
+        with system:
+            yield system
 
 
 @pytest.fixture
 async def client(stack: Stack) -> AsyncIterator[Client]:
-    """Speaks to the gateway."""
+    """Speaks to the gateway, as the tenant `default`. Every process that a test has ended runs again afterwards."""
     with stack.showing_logs():
         async with Client(stack.url) as client:
             yield client
         stack.mend()
+
+
+@pytest.fixture
+async def http(stack: Stack, client: Client) -> AsyncIterator[httpx.AsyncClient]:
+    """The same gateway as plain HTTP, for what is easier to see without the client."""
+    assert client is not None
+    async with httpx.AsyncClient(base_url=stack.url, timeout=30) as http:
+        yield http
+
+
+@pytest.fixture
+def model(model_server: ModelServer) -> Iterator[ModelServer]:
+    """The scripted model, with nothing to say yet: `model.say(...)` gives it its replies in order."""
+    model_server.reset()
+    yield model_server
+    model_server.reset()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

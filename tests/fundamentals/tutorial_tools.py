@@ -1,4 +1,4 @@
-"""Two tools of the tutorial: one that takes its time, and one with a side effect."""
+"""The tools of the tutorial: each shows one thing that a tool can do."""
 
 import asyncio
 import os
@@ -6,7 +6,11 @@ from pathlib import Path
 
 from pydantic import BaseModel, Field
 
-from runwire import ToolContext, tool
+from runwire import ToolContext, ToolError, tool
+
+INHABITANTS = {"Lisbon": 545_796, "Porto": 231_800}
+MINUTES = "The minutes, for people only. " * 3_000
+"""About 90 KB: too large to travel inside a message."""
 
 
 class Nap(BaseModel):
@@ -17,7 +21,7 @@ class Nap(BaseModel):
 
 @tool(desc="Take a nap of so many seconds", idempotent=True)
 async def take_nap(args: Nap, ctx: ToolContext) -> dict[str, str]:
-    """Sleep, and say so."""
+    """Take time, and report progress."""
     await ctx.progress("asleep", 0.5)
     await asyncio.sleep(args.seconds)
     return {"answer": f"slept {args.seconds:g} seconds"}
@@ -31,8 +35,35 @@ class Postcard(BaseModel):
 
 @tool(desc="Post a postcard to a recipient", side_effects="external", timeout_s=10)
 async def post_postcard(args: Postcard, ctx: ToolContext) -> dict[str, str]:
-    """Something that must not happen twice: one line in a book."""
+    """Have a side effect that must not happen twice: a line in a file."""
     with (Path(os.environ["TUTORIAL_FOLDER"]) / "postcards").open("a", encoding="utf-8") as book:
         book.write(f"{ctx.idempotency_key} {args.recipient}\n")
     await asyncio.sleep(1.5)
     return {"answer": f"posted to {args.recipient}"}
+
+
+@tool(desc="Count the inhabitants of a city", idempotent=True)
+async def count_inhabitants(city: str) -> dict[str, str | int]:
+    """Fail in a way that the model can act on."""
+    if city not in INHABITANTS:
+        raise ToolError(f"{city} is not in the register; it holds {' and '.join(INHABITANTS)}")
+    return {"city": city, "inhabitants": INHABITANTS[city]}
+
+
+@tool(desc="Add up the inhabitants of several cities", idempotent=True)
+async def add_up_inhabitants(results: list[dict[str, str | int]]) -> dict[str, int]:
+    """Take the results of other calls."""
+    return {"inhabitants": sum(int(result["inhabitants"]) for result in results)}
+
+
+class Minutes(BaseModel):
+    """A summary for the model, the whole text for people."""
+
+    summary: str
+    minutes: str = Field(json_schema_extra={"artifact": True})
+
+
+@tool(desc="Fetch the minutes of the meeting", idempotent=True)
+async def fetch_minutes() -> Minutes:
+    """Return an artifact."""
+    return Minutes(summary="They met.", minutes=MINUTES)
