@@ -4,7 +4,7 @@ import pytest
 
 from contracts.events import Chunk, Done, Step
 from runwire import Client
-from runwire.client import IdempotencyConflict
+from runwire.errors import IdempotencyConflict
 from tests.support.model_server import USAGE, ModelServer, action, answer, words
 
 

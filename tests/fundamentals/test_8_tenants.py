@@ -7,7 +7,7 @@ import pytest
 
 from contracts.events import ArtifactStored
 from runwire import Client, RunwireError
-from runwire.client import NotFound
+from runwire.errors import NotFound
 from tests.fundamentals.conftest import ACME_KEY, GLOBEX_KEY, KEYED_GATEWAY
 from tests.support.model_server import ModelServer, action, answer
 from tests.support.stack import Stack
