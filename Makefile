@@ -7,7 +7,7 @@ CODE = $(foreach folder,contracts runwire services tests benchmarks examples,$(i
 UV_VERSION := 0.13.9
 
 .DEFAULT_GOAL := help
-.PHONY: help run test unit check lint format bench chaos schemas lock clean
+.PHONY: help run test unit coverage check lint format bench chaos schemas lock clean
 
 help: ## List the jobs.
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -20,6 +20,13 @@ test: $(VENV)/ready ## Run the tests; ARGS="-k name" goes to pytest.
 
 unit: $(VENV)/ready ## Run the tests that need no server; ARGS as for test.
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m unit $(ARGS)
+
+coverage: export COVERAGE_FILE = $(CURDIR)/build/coverage/data
+coverage: $(VENV)/ready ## Run the tests, slower, and show which lines none of them runs; ARGS as for test.
+	rm -rf build/coverage && mkdir -p build/coverage
+	-COVERAGE_PROCESS_START=$(CURDIR)/pyproject.toml $(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
 
 check: $(VENV)/ready ## Check style, types, import rules and schemas.
 	$(BIN)/ruff check .

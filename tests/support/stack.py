@@ -23,6 +23,8 @@ from .waiting import wait_until_blocking
 READY_LIMIT = 90
 STOP_LIMIT = 15
 ROOT = Path(__file__).resolve().parents[2]
+#: Whether `make coverage` runs the tests.
+MEASURED = "COVERAGE_PROCESS_START" in os.environ
 
 _PR_SET_PDEATHSIG = 1
 _SHOWN = 8_000
@@ -139,10 +141,10 @@ class Stack:
         """End whatever still runs."""
         for part in self.parts.values():
             if part.process is not None and part.alive:
-                part.process.kill()  # SIGKILL ends a frozen process too.
+                # SIGKILL ends a frozen process too. Coverage is written by a process that ends by itself.
+                self._signal(part.name, signal.SIGTERM if MEASURED and not part.frozen else signal.SIGKILL)
         for part in self.parts.values():
-            if part.process is not None:
-                part.process.wait()
+            self._wait(part.name)
 
     def spawn(self, name: str) -> None:
         """Start a process; it is not ready yet. Does nothing while it runs."""
