@@ -3,11 +3,10 @@
 Run: python -m benchmarks.artifacts
 
 The raw client is minio-py as anybody would call it, in a thread of the measuring process. The bytes of a put also cross
-NATS, are hashed on both sides, and come with three acknowledged, synced entries. Those of a get come from the S3
-server, once the store has said where they are; with `--direct never` they cross NATS too. So there is a second thing to
-compare with: the raw parts one after the other, which are the raw client and a bare hop, the same bytes in requests of
-a megabyte between two processes, four under way. Ratios are speeds divided round by round. `--server weed`: on
-SeaweedFS; `--folder`: where the servers keep their files.
+NATS, are hashed on both sides, and come with three acknowledged, synced entries; those of a get cross NATS too. So
+there is a second thing to compare with: the raw parts one after the other, which are the raw client and a bare hop, the
+same bytes in requests of a megabyte between two processes, four under way. Ratios are speeds divided round by round.
+`--server weed`: on SeaweedFS; `--folder`: where the servers keep their files.
 """
 
 import argparse
@@ -22,7 +21,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import nats
 import uvloop
@@ -166,13 +164,11 @@ async def hopping(url: str) -> AsyncIterator[Hop]:
 
 
 @asynccontextmanager
-async def everything(
-    kind: str, folder: Path, direct: Literal["auto", "never"] = "auto"
-) -> AsyncIterator[tuple[Raw, Hop, Through]]:
+async def everything(kind: str, folder: Path) -> AsyncIterator[tuple[Raw, Hop, Through]]:
     """A NATS server, an S3 server and a store, each a process."""
     server = NatsServer(folder / "nats")
     server.start()
-    bus = Bus("bench", BusSettings(nats_url=server.url, artifact_direct=direct))
+    bus = Bus("bench", BusSettings(nats_url=server.url))
     try:
         with S3Server(kind, folder / "s3") as s3:
             stack = Stack(server.url, folder / "logs", env=s3.settings, planners=0, tool_runners=0, gateways=0)
@@ -200,14 +196,14 @@ async def megabytes_per_second(call: Callable[[], Awaitable[object]], size: int,
     return count * size / MB / (time.perf_counter() - begin)
 
 
-async def measure(kind: str, folder: Path, rounds: int, direct: Literal["auto", "never"]) -> Table:
+async def measure(kind: str, folder: Path, rounds: int) -> Table:
     """All cases, alternating between the ways within each round."""
     table = Table(
         f"Artifacts on {kind}, MB/s",
         ("what", "raw S3 client", "bare hop", "through the store", "of raw S3", "of S3 and hop"),
         "Median over the rounds, and their range.",
     )
-    async with everything(kind, folder, direct) as ways:
+    async with everything(kind, folder) as ways:
         for size, at_once, count in CASES:
             body = os.urandom(size)
             kept = [await way.put(fresh(body)) for way in ways]
@@ -243,15 +239,9 @@ def main() -> None:
     parser.add_argument("--server", choices=("rclone", "weed", "minio"), default="rclone")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", type=Path, help="for the servers' files; default: the temporary folder")
-    parser.add_argument(
-        "--direct",
-        choices=("auto", "never"),
-        default="auto",
-        help="whether large artifacts are read from the S3 server itself",
-    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        print(uvloop.run(measure(options.server, Path(folder), options.rounds, options.direct)).text())
+        print(uvloop.run(measure(options.server, Path(folder), options.rounds)).text())
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ same fault, `artifact_not_found`.
 | artifact.open | PutArtifact | UploadOpened: where the bytes go, or the reference if it is stored already |
 | artifact.chunk.<copy> | the next CHUNK_BYTES; headers UPLOAD_HEADER, SEQ_HEADER (from 0) | ChunkTaken; the last one brings the reference |
 | artifact.get | GetArtifact | the bytes asked for, at most CHUNK_BYTES; header ARTIFACT_HEADER: ArtifactRef |
-| | with `direct` | the same, or with the header DIRECT_HEADER a PresignedUrl: read them there, or ask again without `direct` |
 | artifact.head | HeadArtifact | StoredArtifact |
 | artifact.list | ListArtifacts | ArtifactPage |
 | artifact.delete | DeleteArtifact | ArtifactDeleted |
@@ -29,12 +28,7 @@ from pydantic import Field
 from .base import Message
 from .limits import CHUNK_BYTES, MAX_PIECES
 
-ARTIFACT_HEADER, UPLOAD_HEADER, SEQ_HEADER, DIRECT_HEADER = (
-    "Runwire-Artifact",
-    "Runwire-Upload",
-    "Runwire-Seq",
-    "Runwire-Direct",
-)
+ARTIFACT_HEADER, UPLOAD_HEADER, SEQ_HEADER = "Runwire-Artifact", "Runwire-Upload", "Runwire-Seq"
 
 JsonType = Literal["dict", "list", "str", "int", "float", "bool", "bytes"]
 ArtifactId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", description="UUIDv7, 32 lower-case hexadecimal digits")]
@@ -126,9 +120,6 @@ class GetArtifact(HeadArtifact):
 
     offset: int = Field(default=0, ge=0)
     length: int = Field(default=CHUNK_BYTES, ge=0, le=CHUNK_BYTES)
-    direct: bool = Field(
-        default=False, description="the caller would read MIN_DIRECT_BYTES or more from the S3 server itself"
-    )
 
 
 class StoredArtifact(Message):

@@ -255,8 +255,7 @@ _CHUNK = Body(
     "UploadChunk", RAW, "2 MiB, or less.", BYTES, {artifacts.UPLOAD_HEADER: "upload_id", artifacts.SEQ_HEADER: "from 0"}
 )
 _RANGE = Body(
-    "ArtifactRange", RAW, "The bytes; with the direct header a PresignedUrl as JSON.", BYTES,
-    {artifacts.ARTIFACT_HEADER: "ArtifactRef as JSON", artifacts.DIRECT_HEADER: "`url`, where the bytes are read elsewhere"},
+    "ArtifactRange", RAW, "The bytes.", BYTES, {artifacts.ARTIFACT_HEADER: "ArtifactRef as JSON"},
 )  # fmt: skip
 _ALL = (GATEWAY, PLANNER, TOOL_RUNNER)
 OF_ARTIFACTS = (

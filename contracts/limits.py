@@ -37,8 +37,6 @@ MAX_PUT_BYTES = 2 << 20
 """Of an artifact that travels in the request itself; a larger one is uploaded in chunks."""
 CHUNK_BYTES = 2 << 20
 """Every chunk of an upload but its last, and the longest range of one get. docs/decisions/0007 says why."""
-MIN_DIRECT_BYTES = 128 << 10
-"""Smaller ranges are not read from the S3 server itself: the detour costs more. docs/decisions/0007 says why."""
 
 PART_BYTES = 1 << 20
 """Of each part in which a tool answers with a larger result."""

@@ -9,8 +9,6 @@ Rule 3: errors report the server's status and code, never its text, which may co
 
 import asyncio
 import logging
-import math
-import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -37,7 +35,6 @@ _STREAM_READ_S = 120.0
 """A server may only answer once a large object is safe on its disk."""
 _UPLOAD_URL_LIFETIME = timedelta(hours=1)
 _INLINE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf"})
-_URL_REUSE_S, _MAX_CACHED_URLS = 30.0, 1000
 _BINARY_TYPE = "application/octet-stream"
 _MISSING_CODES = frozenset({"NoSuchKey", "NoSuchObject", "NotFound"})
 _EXISTS_CODES = frozenset({"BucketAlreadyOwnedByYou", "BucketAlreadyExists"})
@@ -92,7 +89,6 @@ class Bucket:
         self._public = _client(settings, self._pool, public=True)
         self._threads = ThreadPoolExecutor(_MAX_THREADS, "s3")
         self._streams = ThreadPoolExecutor(settings.artifact_uploads, "s3-stream")
-        self._inner: dict[tuple[str, int], tuple[str, float]] = {}
 
     async def ensure(self) -> None:
         """Create the bucket if it does not exist."""
@@ -190,22 +186,6 @@ class Bucket:
         return self._public.presigned_get_object(
             self._name, key, expires=timedelta(seconds=seconds), response_headers=dict(headers)
         )
-
-    def inner_url(self, key: str, seconds: int) -> tuple[str, int]:
-        """Return a URL that serves an object to services on this network, and for how many seconds it is still valid.
-
-        Signing takes longer than a read from NATS, so the URL of an object is reused for 30 s.
-        """
-        now = time.monotonic()
-        url, signed_at = self._inner.get((key, seconds), ("", -_URL_REUSE_S))
-        if now - signed_at >= _URL_REUSE_S:
-            url = self._client.get_presigned_url("GET", self._name, key, expires=timedelta(seconds=seconds))
-            while len(self._inner) >= _MAX_CACHED_URLS:
-                del self._inner[next(iter(self._inner))]
-            self._inner.pop((key, seconds), None)
-            self._inner[key, seconds] = url, now
-            signed_at = now
-        return url, seconds - math.ceil(now - signed_at)
 
     async def _run(self, call: Callable[[], T], threads: ThreadPoolExecutor | None = None) -> T:
         try:

@@ -20,7 +20,6 @@ from pydantic import SkipValidation, ValidationError, WithJsonSchema
 from contracts import subjects
 from contracts.artifacts import (
     ARTIFACT_HEADER,
-    DIRECT_HEADER,
     SEQ_HEADER,
     UPLOAD_HEADER,
     ArtifactDeleted,
@@ -43,8 +42,8 @@ from contracts.tools import REPLY_HEADER
 from services.artifact_store.store import ArtifactStore
 from services.artifact_store.streams import MAX_STREAMS, Assembler
 from services.runtime.tasks import places
-from services.shared.artifacts.client import header_value
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactInvalid
+from services.shared.artifacts.requests import header_value
 
 from .uploads import WINDOW_CHUNKS, Uploads
 
@@ -109,12 +108,9 @@ class Handlers:
         )
 
     async def get(self, asked: GetArtifact) -> Response:
-        """Return a range of bytes, or a URL to read them from. The reference is in a header."""
-        ref, found = await self._store.get(asked)
-        headers = {ARTIFACT_HEADER: header_value(ref)}
-        if isinstance(found, PresignedUrl):
-            headers[DIRECT_HEADER] = "url"
-        return NatsResponse(found, headers=headers)
+        """Return a range of bytes. The reference is in a header."""
+        ref, data = await self._store.get(asked)
+        return NatsResponse(data, headers={ARTIFACT_HEADER: header_value(ref)})
 
     async def head(self, asked: HeadArtifact) -> StoredArtifact:
         """Return the metadata of an artifact."""

@@ -28,7 +28,6 @@ from contracts.artifacts import (
     StoredArtifact,
 )
 from contracts.keys import object_key, place
-from contracts.limits import MIN_DIRECT_BYTES
 from services.artifact_store.blobs import Blobs, Claim, now
 from services.artifact_store.bucket import Bucket
 from services.artifact_store.errors import BytesMissing, EntryChanged
@@ -40,8 +39,6 @@ from services.shared.artifacts.errors import ArtifactInvalid, ArtifactTooLarge, 
 logger = structlog.get_logger(__name__)
 
 _DAY_S = 86_400
-_DIRECT_URL_S = 300
-"""Seconds for which a service may start reads from the S3 server with one URL."""
 _INLINE_HASH_BYTES = 128 << 10
 """Fewer bytes are hashed without a thread."""
 _TRUSTED_JSON_TYPES = frozenset({"dict", "list", "str", "int", "float", "bool"})
@@ -172,21 +169,10 @@ class ArtifactStore:
         """Return the reference with its session and run. Raises ArtifactNotFound."""
         return (await self._references.resolve(asked)).stored()
 
-    async def get(self, asked: GetArtifact) -> tuple[ArtifactRef, bytes | PresignedUrl]:
-        """Return the reference with the bytes of the range, or with a URL to read them.
-
-        The range ends with the artifact.
-
-        Raises ArtifactNotFound.
-        """
+    async def get(self, asked: GetArtifact) -> tuple[ArtifactRef, bytes]:
+        """Return the reference with the bytes of the range, which ends with the artifact. Raises ArtifactNotFound."""
         reference = await self._references.resolve(asked)
-        left = reference.ref.size - asked.offset
-        if asked.direct and left >= MIN_DIRECT_BYTES and self._settings.artifact_direct == "auto":
-            url, seconds = self._bucket.inner_url(
-                object_key(asked.tenant, reference.blob), _valid(reference.ref, _DIRECT_URL_S)[1]
-            )
-            return reference.ref, PresignedUrl(url=url, expires_at=now() + seconds * 1000)
-        length = min(asked.length, left)
+        length = min(asked.length, reference.ref.size - asked.offset)
         if length <= 0:
             return reference.ref, b""
         try:

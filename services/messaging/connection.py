@@ -13,7 +13,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 import orjson
 import structlog
@@ -34,7 +34,6 @@ from services.runtime.tasks import Tasks, places
 
 logger = structlog.get_logger(__name__)
 
-T = TypeVar("T")
 
 _RECONNECT_S = 0.1
 _RECONNECT_MAX_S = 2.0
@@ -60,19 +59,11 @@ class Bus:
         self.clock = ServerClock(self)
         self.tasks = Tasks()
         """Background tasks of this service, kept here so that `/readyz` names one that has died."""
-        self._shared: dict[type, Any] = {}
         self._nc: Client | None = None
         self._refusal_logged = False
         self._leaving: asyncio.Task[None] | None = None
         self._readers: dict[str, DirectReader] = {}
         self._requests: RequestReply | None = None
-
-    def shared(self, kind: type[T], make: Callable[[], T]) -> T:
-        """Return the one object of a kind that the service shares; `make` creates it on first use."""
-        if kind not in self._shared:
-            self._shared[kind] = make()
-        found: T = self._shared[kind]
-        return found
 
     def client_options(self) -> dict[str, Any]:
         """Return keyword arguments of `nats.connect` (and of FastStream's broker) that enforce the rules above."""

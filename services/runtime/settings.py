@@ -35,9 +35,6 @@ class BusSettings(BaseSettings):
         ge=0,
         description="a process ends itself when its event loop has stood still for so long; 0: never",
     )
-    artifact_direct: Literal["auto", "never"] = Field(
-        default="auto", description="large artifacts from the S3 server, where it is reached"
-    )
     max_deliveries: int = Field(
         default=20, ge=2, description="of one message that were begun, before it is kept in DEAD as poison"
     )

@@ -119,28 +119,6 @@ async def test_a_signed_url_gives_out_the_bytes_and_nothing_else_does(bucket: Bu
             assert (await http.get(wrong)).status_code >= 400
 
 
-async def test_an_inner_url_is_signed_again_only_after_a_while(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says for how long it is still valid; what is signed for another time is another URL."""
-    url, seconds = bucket.inner_url("key", 300)
-    assert 298 <= seconds <= 300
-    again, left = bucket.inner_url("key", 300)
-    assert again == url
-    assert left <= seconds
-    assert bucket.inner_url("other", 300)[0] != url
-    assert bucket.inner_url("key", 7)[0] != url
-    monkeypatch.setattr("services.artifact_store.bucket._URL_REUSE_S", 0)
-    await asyncio.sleep(1.1)  # a signature names its second
-    assert bucket.inner_url("key", 300)[0] != url
-
-
-async def test_few_urls_are_kept(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest go first."""
-    monkeypatch.setattr("services.artifact_store.bucket._MAX_CACHED_URLS", 3)
-    for number in range(10):
-        bucket.inner_url(f"key{number}", 300)
-    assert [key for key, _ in bucket._inner] == ["key7", "key8", "key9"]
-
-
 async def test_wrong_keys_and_a_missing_server_are_one_kind_of_failure(s3: S3Server, server: NatsServer) -> None:
     """And the failure does not repeat what the server said."""
     right = settings_for(s3, server.url)

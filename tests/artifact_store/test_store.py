@@ -14,8 +14,9 @@ from contracts.artifacts import ARTIFACT_HEADER, PutArtifact
 from contracts.ids import new_id
 from contracts.limits import CHUNK_BYTES
 from contracts.tools import REPLY_HEADER
-from services.shared.artifacts.client import header_value
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge
+from services.shared.artifacts.requests import header_value
+from services.shared.artifacts.uploads import upload
 from tests.support.stores import Store
 from tests.support.waiting import wait_until
 
@@ -235,7 +236,7 @@ async def test_bytes_that_are_not_what_was_announced_leave_nothing(embedded: Sto
         assert b"artifact_invalid" in answer.data
     wrong_digest = put.model_copy(update={"size": len(body), "sha256": hashlib.sha256(b"other").hexdigest()})
     with pytest.raises(ArtifactInvalid):
-        await embedded.client._upload(wrong_digest, _Fixed(body))
+        await upload(embedded.client._requests, wrong_digest, _Fixed(body))
     assert not embedded.objects()
     with pytest.raises(ArtifactNotFound):
         await embedded.client.head(embedded.tenant, put.artifact_id)

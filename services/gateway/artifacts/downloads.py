@@ -19,7 +19,7 @@ from fastapi.responses import StreamingResponse
 
 from contracts.artifacts import ArtifactRef
 from services.gateway.errors import RangeNotSatisfiable
-from services.shared.artifacts.client import Download
+from services.shared.artifacts.downloads import Download
 
 _RASTER = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"})
 _RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})", re.ASCII | re.IGNORECASE)

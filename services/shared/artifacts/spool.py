@@ -3,7 +3,11 @@
 import asyncio
 import hashlib
 import tempfile
+from collections.abc import AsyncIterable, AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Protocol
+
+from services.shared.artifacts.errors import ArtifactTooLarge
 
 _MAX_MEMORY_BYTES = 4 << 20
 _INLINE_HASH_BYTES = 128 << 10
@@ -84,3 +88,22 @@ class Spool:
     async def close(self) -> None:
         """Delete the bytes."""
         await asyncio.to_thread(self._file.close)
+
+
+@asynccontextmanager
+async def source_of(data: bytes | AsyncIterable[bytes], limit: int | None) -> AsyncIterator[Source]:
+    """Give the bytes of an artifact, spooled if they are a stream. Raises ArtifactTooLarge above `limit` bytes."""
+    if isinstance(data, bytes | bytearray | memoryview):
+        if limit is not None and len(data) > limit:
+            raise ArtifactTooLarge(f"{len(data)} bytes; at most {limit} are kept")
+        yield Bytes(data)
+        return
+    spool = Spool()
+    try:
+        async for chunk in data:
+            await spool.add(chunk)
+            if limit is not None and spool.size > limit:
+                raise ArtifactTooLarge(f"more than {limit} bytes")
+        yield spool
+    finally:
+        await spool.close()
