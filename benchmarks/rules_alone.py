@@ -37,7 +37,7 @@ class Alone:
         self._calls = calls
         self._clock = clock
         self._react = React(native_reasoning=True, idle_s=60, total_s=60)
-        self._rules = Rules(max_characters=1 << 40)
+        self._rules = Rules(strategy=self._react, max_characters=1 << 40)
         self._waiting: list[Handling] = []
 
     def play(self) -> list[float]:

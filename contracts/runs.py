@@ -9,6 +9,7 @@ from .images import ImageInput, ImageRef, VisionMode
 from .payload import FinalPayload, Reason, Usage
 
 TenantName = str
+StrategyName = Literal["react"]
 
 
 def _said(text: str) -> str:
@@ -82,7 +83,7 @@ class RunInput(HttpInput):
         description="images for a model that takes none: the run is refused, or goes on without; null: as its agent says",
     )
     agent: str = Field(default="default", pattern=r"^[A-Za-z0-9_-]{1,64}$", description="an entry of the agents file")
-    strategy: Literal["react"] | None = None
+    strategy: StrategyName | None = None
     model: str | None = Field(
         default=None,
         max_length=200,

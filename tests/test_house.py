@@ -45,18 +45,14 @@ CODE = ("contracts", "runwire", "services")
 # : Rules that live apart from I/O: tested without a server and replayed from a log, so they may not wait, nor ask the
 # clock or chance.
 PURE = (
-    "services/planner/run/advance.py",
-    "services/planner/run/budgets.py",
+    "services/planner/run/*.py",
     "services/planner/conversation/compaction.py",
-    "services/planner/run/decide.py",
+    "services/planner/conversation/images.py",
+    "services/planner/conversation/json_actions.py",
+    "services/planner/conversation/native.py",
+    "services/planner/conversation/rendering.py",
+    "services/planner/conversation/triage_critique.py",
     "services/planner/replies/answer_stream/*.py",
-    "services/planner/run/decision.py",
-    "services/planner/run/terminal.py",
-    "services/planner/run/joins.py",
-    "services/planner/run/commands.py",
-    "services/planner/run/payload.py",
-    "services/planner/run/state.py",
-    "services/planner/run/outcomes.py",
     "services/shared/redaction/*.py",
 )
 IMPURE = {"asyncio", "datetime", "nats", "os", "random", "secrets", "socket", "subprocess", "threading", "time", "uuid"}

@@ -24,7 +24,8 @@ from services.planner.models.retries import Retrying
 from services.planner.models.selection import find_model, named_models
 from services.planner.run.commands import CHARACTERS_PER_TOKEN, Rules
 from services.planner.run.opening import Defaults
-from services.planner.strategies.react.strategy import React
+from services.planner.strategies import strategies_of
+from services.planner.strategies.base import DEFAULT
 from services.runtime.health import Health
 from services.runtime.settings import read_settings
 from services.runtime.tasks import cancelled
@@ -48,20 +49,17 @@ def build_planner(
     vision_support: vision.VisionSupport | None = None,
 ) -> Planner:
     """Compose the planner; nothing connects here. `vision_support`: which models take images; None: no model does."""
-    react = React(
-        native_reasoning=settings.use_native_reasoning,
-        idle_s=settings.model_idle_s,
-        total_s=settings.model_total_s,
-    )
+    strategies = strategies_of(settings)
     model_requests = ModelRequests(
         model=model,
         defaults=_defaults(settings, default_model, vision_support or vision.VisionSupport()),
         agents=load_agents(settings.agents_file),
         catalogue=catalogue,
-        strategies={"react": react},
+        strategies=strategies,
         image_loader=ImageLoader(bus),
     )
     rules = Rules(
+        strategy=strategies[DEFAULT],
         max_repairs=settings.max_repairs,
         max_provider_failures=settings.max_provider_failures,
         max_characters=settings.max_context_tokens * CHARACTERS_PER_TOKEN,

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapte
 
 from contracts.events import ActionFormat, ActionTransport, Reflection
 from contracts.images import VisionContextPolicy, VisionMode
-from contracts.runs import MODEL_NAME, LimitsInput, RunLimits
+from contracts.runs import MODEL_NAME, LimitsInput, RunLimits, StrategyName
 
 DEFAULT_AGENT = "default"
 """Used by requests that name no agent. It exists even without a file."""
@@ -37,7 +37,7 @@ class Agent(BaseModel):
     )
     skills: list[str] = Field(default_factory=list, description="short instructions, each shown under the guidance")
     tools: list[ToolName] | None = Field(default=None, description="names of the tools that it may use; None: all")
-    strategy: Literal["react"] = "react"
+    strategy: StrategyName = "react"
     model: ModelName | None = None
     fallbacks: list[ModelName] | None = Field(
         default=None, description="asked in this order when the model fails; None: the deployment's"

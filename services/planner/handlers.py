@@ -5,6 +5,8 @@ The loop reads the log's tail, gets the next command from `advance` and executes
 over at any point.
 """
 
+from dataclasses import replace
+
 import structlog
 from pydantic import ValidationError
 
@@ -131,7 +133,8 @@ class Planner:
                         and not run.concluded
                     ):
                         handling.specs = await self._model_requests.specs(run.started)
-                    command = advance(run, handling, self._rules)
+                    strategy = self._model_requests.strategy(run.started or handling.started)
+                    command = advance(run, handling, replace(self._rules, strategy=strategy))
                     if isinstance(command, Append):
                         handling.note(await self._logs.append(where, run, handling.now, command.events))
                         fresh = False

@@ -54,7 +54,7 @@ class Conversation:
         if node not in {None, "final_response", "plan"}:
             node = conversation.real_name(node)
         self.messages.append(
-            conversation.decision_message(
+            conversation.dialect().decision(
                 Step(step=self._step, node=node or "plan", status="started", calls=self.calls)
             )
         )
@@ -68,11 +68,12 @@ class Conversation:
             else Observed(call_id=call.call_id, tool=call.tool, status="succeeded", observation=seen)
             for call, seen in zip(self.calls, observations, strict=True)
         ]
-        self.messages.append(conversation.observation_message(self._step, self.calls, observed))
+        step = Step(step=self._step, node="plan", status="started", calls=self.calls)
+        self.messages += conversation.dialect().outcomes(step, observed)
 
     def complain(self, reason: str) -> None:
         """Refuse its last decision."""
-        self.messages += conversation.repair_messages(Repaired(turn=self._step, attempt=1, reason=reason))
+        self.messages += conversation.dialect().rejection(Repaired(turn=self._step, attempt=1, reason=reason))
 
     def answer(self) -> str:
         """Let it decide, and expect an answer."""

@@ -10,31 +10,26 @@ Only the transport `tools` (native.py) uses native calls and results, for models
 from contracts.events import ActionFormat
 from services.planner.conversation import native
 from services.planner.conversation.catalogue import real_name, shown_name
-from services.planner.conversation.history import decision_messages, observation_messages
 from services.planner.conversation.messages import (
     answer_note,
     as_data,
     budget_note,
-    decision_message,
-    observation_message,
     question_message,
-    repair_messages,
     system_message,
 )
+from services.planner.conversation.rendering import Dialect, Renderer, dialect
 
 __all__ = [
     "ActionFormat",
+    "Dialect",
+    "Renderer",
     "answer_note",
     "as_data",
     "budget_note",
-    "decision_message",
-    "decision_messages",
+    "dialect",
     "native",
-    "observation_message",
-    "observation_messages",
     "question_message",
     "real_name",
-    "repair_messages",
     "shown_name",
     "system_message",
 ]

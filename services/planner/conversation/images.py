@@ -6,10 +6,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from contracts.events import Observed
-from contracts.images import ImageRef, VisionContextPolicy
-from services.shared.image_types import image_in, image_type
-from services.shared.redaction import as_reference
+from contracts.images import ImageRef
+from services.planner.run.history import ToolImage
 
 Part = dict[str, Any]
 
@@ -33,46 +31,18 @@ def with_images(text: str, images: Sequence[ImageRef]) -> str | list[Part]:
     return [{"type": "text", "text": text}, *map(image_part, images)] if images else text
 
 
-def images_messages(chosen: Iterable[tuple[str, Part]]) -> list[dict[str, Any]]:
-    """Render images of tools, given as (tool, part): one user message per tool."""
+def images_messages(images: Iterable[ToolImage]) -> list[dict[str, Any]]:
+    """Render images of tools: one user message per tool."""
     parts: dict[str, list[Part]] = {}
-    for tool, part in chosen:
-        parts.setdefault(tool, [{"type": "text", "text": _LEAD.format(tool=tool)}]).append(part)
+    for image in images:
+        lead = {"type": "text", "text": _LEAD.format(tool=image.tool)}
+        parts.setdefault(image.tool, [lead]).append(_tool_part(image))
     return [{"role": "user", "content": content} for content in parts.values()]
 
 
-def images_of(
-    policy: VisionContextPolicy | None, observed: Iterable[Observed], *, count: int = 0, size: int = 0
-) -> list[tuple[str, Part, int]]:
-    """Return the images of outcomes that the policy allows, as (tool, part, bytes).
-
-    `count`, `size`: number and bytes of the images that the model has received before.
-    """
-    chosen: list[tuple[str, Part, int]] = []
-    if policy is None or not policy.enabled:
-        return chosen
-    for outcome in observed:
-        if outcome.tool not in policy.allowed_sources and "*" not in policy.allowed_sources:
-            continue
-        for path, value in outcome.artifacts.items():
-            found = _image_in(outcome, path, value, policy)
-            if found is not None and count < policy.max_images and size + found[1] <= policy.max_total_bytes:
-                chosen.append((outcome.tool, *found))
-                count, size = count + 1, size + found[1]
-    return chosen
-
-
-def _image_in(outcome: Observed, path: str, value: Any, policy: VisionContextPolicy) -> tuple[Part, int] | None:
-    name = f"{path} of {outcome.tool}"
-    if isinstance(value, str):
-        data = image_in(value)
-        return (
-            ({"type": IMAGE, "inline": value, "name": name}, len(data))
-            if image_type(data) in policy.allow_mime_types
-            else None
-        )
-    ref = as_reference(value)
-    if ref is None or ref.mime_type not in policy.allow_mime_types:
-        return None
+def _tool_part(image: ToolImage) -> Part:
+    name = f"{image.path} of {image.tool}"
+    if image.inline is not None:
+        return {"type": IMAGE, "inline": image.inline, "name": name}
     # A tool may name any artifact id, so only artifacts of this run are fetched.
-    return {"type": IMAGE, "artifact_id": ref.artifact_id, "name": name, "of_run": True}, ref.size
+    return {"type": IMAGE, "artifact_id": image.artifact_id, "name": name, "of_run": True}

@@ -1,11 +1,10 @@
-"""Renders facts as messages."""
+"""Renders the messages that all dialects share: the system message, the question, notes, data."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from contracts import events
-from contracts.actions import FINAL_RESPONSE, PLAN
 from contracts.events import ActionFormat, ActionTransport
 from contracts.images import ImageRef
 from contracts.runs import RunLimits, RunRequested
@@ -61,42 +60,10 @@ def question_message(request: RunRequested, images: Sequence[ImageRef] = ()) -> 
     return {"role": "user", "content": with_images(text, images)}
 
 
-def decision_message(step: events.Step, *, action_format: ActionFormat = "auto") -> Message:
-    """Render the model's decision in the action format of the run."""
-    legacy = action_format == "legacy"
-    if step.answer is not None:
-        args: dict[str, Any] = {"answer": step.answer}
-        return _action(None if legacy else FINAL_RESPONSE, args, thought=step.thought, legacy=legacy)
-    if len(step.calls) == 1 and step.join is None and step.node == step.calls[0].tool:
-        return _action(shown_name(step.calls[0].tool), step.calls[0].args, thought=step.thought, legacy=legacy)
-    steps = [{"node": shown_name(call.tool), "args": call.args} for call in step.calls]
-    join = None
-    if step.join is not None:
-        join = {"node": shown_name(step.join.node), "args": step.join.args}
-        join |= {} if step.join.inject is None else {"inject": step.join.inject}
-    if legacy:
-        return _action(None, {}, thought=step.thought, legacy=True, plan=steps, join=join)
-    return _action(PLAN, {"steps": steps} | ({"join": join} if join else {}))
-
-
-def observation_message(
-    step_no: int, calls: Sequence[events.PlannedCall], observed: Sequence[events.Observed], *, notes: Sequence[str] = ()
-) -> Message:
-    """Render the outcomes of a step's calls as data, in the order of the calls, with that of a join last.
-
-    `notes`: lines of the runtime.
-    """
-    order = {call.call_id: number for number, call in enumerate(calls)}
-    lines = [as_data(outcome(each)) for each in sorted(observed, key=lambda each: order.get(each.call_id, len(order)))]
-    text = f'<results step="{step_no}">\n' + "\n".join(lines) + "\n</results>"
-    return _says("user", "\n".join([text, *notes, texts.NEXT]))
-
-
-def repair_messages(repaired: events.Repaired, *, transport: ActionTransport = "json") -> list[Message]:
-    """Render an invalid reply, and the complaint about it."""
-    complaint = (texts.NATIVE_REPAIR if transport == "tools" else texts.REPAIR).format(reason=repaired.reason)
-    reply = [_says("assistant", repaired.reply)] if repaired.reply.strip() else []
-    return [*reply, _says("user", complaint)]
+def rejection(repaired: events.Repaired, complaint: str) -> list[Message]:
+    """Render a reply that was not accepted, and the complaint about it, a text with a place for the reason."""
+    reply = [says("assistant", repaired.reply)] if repaired.reply.strip() else []
+    return [*reply, says("user", complaint.format(reason=repaired.reason))]
 
 
 def budget_note(
@@ -110,20 +77,25 @@ def budget_note(
     if reason is not None or steps_left == 1 or tool_calls_left == 0:
         because = reason or ("this is your last decision" if steps_left == 1 else "no tool call is left")
         last = texts.LEGACY_LAST if action_format == "legacy" else texts.LAST
-        return _says("user", last.format(because=because))
+        return says("user", last.format(because=because))
     if steps_left == 2:  # noqa: PLR2004, one for a tool and one for the answer
-        return _says("user", texts.NEARLY_LAST)
+        return says("user", texts.NEARLY_LAST)
     return None
 
 
 def answer_note() -> Message:
     """Render a request for the answer's text alone, after a final response without one."""
-    return _says("user", texts.ANSWER_ALONE)
+    return says("user", texts.ANSWER_ALONE)
 
 
 def as_data(value: Any) -> str:
     r"""Compact JSON on one line in which no marker can be closed: `</` is written `<\/`, which JSON reads the same."""
     return compact(value).replace("</", "<\\/")
+
+
+def says(role: Literal["user", "assistant"], text: str) -> Message:
+    """Return a message of plain text."""
+    return {"role": role, "content": text}
 
 
 def outcome(observed: events.Observed) -> dict[str, Any]:
@@ -155,23 +127,3 @@ def _guidance(agent: Agent) -> str:
         return ""
     skills = [f"- {skill.strip()}" for skill in agent.skills]
     return "\n".join(part for part in ["# Guidance", agent.system_prompt.strip(), *skills] if part)
-
-
-def _action(
-    node: str | None,
-    args: dict[str, Any],
-    *,
-    thought: str | None = None,
-    legacy: bool = False,
-    plan: list[dict[str, Any]] | None = None,
-    join: dict[str, Any] | None = None,
-) -> Message:
-    if legacy:
-        action = {"thought": thought or "", "next_node": node, "args": args, "plan": plan, "join": join}
-    else:
-        action = {"next_node": node, "args": args}
-    return _says("assistant", compact(action))
-
-
-def _says(role: Literal["user", "assistant"], text: str) -> Message:
-    return {"role": role, "content": text}

@@ -7,12 +7,13 @@ that it stands for, and from there on everything is the same: one parser, one st
 from collections.abc import Sequence
 from typing import Any
 
-from contracts import events
 from contracts.actions import FINAL_RESPONSE, PLAN
+from contracts.events import Observed, Repaired, Step
 from contracts.tools import ToolSpec
+from services.planner.conversation import texts
 from services.planner.conversation.catalogue import DESCRIPTION_LIMIT, clean, compact_schema, shown_name
 from services.planner.conversation.compact import compact
-from services.planner.conversation.messages import Message, as_data, outcome
+from services.planner.conversation.messages import Message, as_data, outcome, rejection
 
 _SOURCE = {
     "type": "object",
@@ -105,28 +106,35 @@ def _arguments(text: str) -> str:
     return text.strip() or "{}"
 
 
-def decision(step: events.Step) -> Message:
-    """What the model decided, as the calls that it made."""
-    if step.answer is not None:
-        return {"role": "assistant", "content": step.answer}
-    if step.join is None:
-        return _called(
-            [(number, shown_name(call.tool), call.args) for number, call in enumerate(step.calls, 1)], step.step
-        )
-    join = {"node": shown_name(step.join.node), "args": step.join.args}
-    join |= {} if step.join.inject is None else {"inject": step.join.inject}
-    steps = [{"node": shown_name(call.tool), "args": call.args} for call in step.calls]
-    return _called([(0, PLAN, {"steps": steps, "join": join})], step.step)
+class NativeTools:
+    """Renders decisions as native tool calls, and outcomes as their results."""
 
+    def decision(self, step: Step) -> Message:
+        """Render a decision as the native calls that say it."""
+        if step.answer is not None:
+            return {"role": "assistant", "content": step.answer}
+        if step.join is None:
+            calls = [(number, shown_name(call.tool), call.args) for number, call in enumerate(step.calls, 1)]
+            return _called(calls, step.step)
+        join = {"node": shown_name(step.join.node), "args": step.join.args}
+        join |= {} if step.join.inject is None else {"inject": step.join.inject}
+        steps = [{"node": shown_name(call.tool), "args": call.args} for call in step.calls]
+        return _called([(0, PLAN, {"steps": steps, "join": join})], step.step)
 
-def results(step: events.Step, observed: Sequence[events.Observed], notes: Sequence[str]) -> list[Message]:
-    """What the calls came to, one message per call; a plan with a join was one call. `notes` are the runtime's own."""
-    order = {call.call_id: number for number, call in enumerate(step.calls, 1)}
-    ordered = sorted(observed, key=lambda each: order.get(each.call_id, len(order) + 1))
-    if step.join is not None:
-        return [_result(step.step, 0, ordered, notes)]
-    last = ordered[-1]
-    return [_result(step.step, order.get(each.call_id, 0), [each], notes if each is last else ()) for each in ordered]
+    def outcomes(self, step: Step, observed: Sequence[Observed], note: str | None = None) -> list[Message]:
+        """Render outcomes, one message per native call. A plan with a join was one call, so it has one message."""
+        order = {call.call_id: number for number, call in enumerate(step.calls, 1)}
+        ordered = sorted(observed, key=lambda each: order.get(each.call_id, len(order) + 1))
+        if step.join is not None:
+            return [_result(step.step, 0, ordered, note)]
+        last = ordered[-1]
+        return [
+            _result(step.step, order.get(each.call_id, 0), [each], note if each is last else None) for each in ordered
+        ]
+
+    def rejection(self, repaired: Repaired) -> list[Message]:
+        """Render a reply that was not accepted, and the complaint about it."""
+        return rejection(repaired, texts.NATIVE_REPAIR)
 
 
 def _called(calls: Sequence[tuple[int, str, dict[str, Any]]], step: int) -> Message:
@@ -137,12 +145,12 @@ def _called(calls: Sequence[tuple[int, str, dict[str, Any]]], step: int) -> Mess
     return {"role": "assistant", "content": None, "tool_calls": tool_calls}
 
 
-def _result(step: int, number: int, observed: Sequence[events.Observed], notes: Sequence[str]) -> Message:
+def _result(step: int, number: int, observed: Sequence[Observed], note: str | None) -> Message:
     lines = [as_data(outcome(each)) for each in observed]
     return {
         "role": "tool",
         "tool_call_id": _call_id(step, number),
-        "content": "\n".join(["<results>", *lines, "</results>", *notes]),
+        "content": "\n".join(["<results>", *lines, "</results>", *([note] if note else [])]),
     }
 
 

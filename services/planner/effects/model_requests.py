@@ -13,18 +13,19 @@ from contracts.events import RunStarted
 from contracts.faults import Fault
 from contracts.inbox import CallFinished
 from contracts.payload import Usage
-from contracts.runs import RunLimits, RunRequested
+from contracts.runs import RunLimits, RunRequested, StrategyName
 from contracts.tools import ToolSpec
 from services.planner.agents import DEFAULT_AGENT, Agent
+from services.planner.conversation import triage_critique
 from services.planner.effects.image_loader import ImageLoader
 from services.planner.effects.redaction import Redactor
 from services.planner.errors import CannotOpen
 from services.planner.models.litellm import Delta, Model, ModelFailed, ModelRequest, Reply
 from services.planner.models.retries import OnNote, Retrying
-from services.planner.run import opening, triage_critique
+from services.planner.run import opening
 from services.planner.run.state import Run
 from services.planner.run.triage_critique import Critique, Triage
-from services.planner.strategies.base import Reading, Strategy
+from services.planner.strategies.base import DEFAULT, Reading, Strategies, Strategy
 from services.shared.tool_catalogue import Catalogue
 
 logger = structlog.get_logger(__name__)
@@ -46,7 +47,7 @@ class ModelRequests:
         defaults: opening.Defaults,
         agents: Mapping[str, Agent],
         catalogue: Catalogue,
-        strategies: Mapping[str, Strategy],
+        strategies: Strategies,
         image_loader: ImageLoader,
     ) -> None:
         self._model = model
@@ -77,6 +78,17 @@ class ModelRequests:
         while self.lacks_tools(request) and time.monotonic() < until:  # noqa: ASYNC110, the catalogue tells of no single change
             await asyncio.sleep(CATALOGUE_CHECK_S)
 
+    def strategy(self, started: RunStarted | None) -> Strategy:
+        """Return the strategy of a run."""
+        if started is None:
+            return self._strategies[DEFAULT]
+        name: StrategyName = started.request.strategy or self._agent(started).strategy
+        return self._strategies[name]
+
+    def _agent(self, started: RunStarted) -> Agent:
+        # The runs of an agent that is not in the agents file any more use the default agent.
+        return self._agents.get(started.request.agent) or self._agents[DEFAULT_AGENT]
+
     async def think(
         self, run: Run, on_failure: OnNote | None = None, warn: Callable[[list[str]], object] = lambda _: None
     ) -> tuple[AsyncGenerator[Delta | Reply, None], Reading]:
@@ -85,14 +97,12 @@ class ModelRequests:
         `on_failure` receives each failed request that is retried; `warn` receives the images that were left out.
         """
         assert run.started is not None  # noqa: S101, `asked` follows `run_started` in every log
-        request = run.started.request
-        # The runs of an agent that is not in the agents file any more use the default agent.
-        agent = self._agents.get(request.agent) or self._agents[DEFAULT_AGENT]
+        agent = self._agent(run.started)
         tools = list((await self.specs(run.started)).values())
-        strategy = self._strategies[request.strategy or agent.strategy]
+        strategy = self.strategy(run.started)
         model = replace(self._model, on_note=on_failure) if isinstance(self._model, Retrying) else self._model
         asked = strategy.request(run, tools, agent)
-        stream = self._with_images(model, asked, run.started, warn) if run.images else model.stream(asked)
+        stream = self._with_images(model, asked, run.started, warn) if run.has_images else model.stream(asked)
         return stream, strategy.reading(run, tools)
 
     async def _with_images(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from contracts.events import Asked, PlannedCall, RunStarted
 from contracts.faults import Fault
@@ -10,7 +10,8 @@ from contracts.inbox import CallFinished, TimerFired
 from contracts.runs import RunRequested
 from contracts.tools import ToolSpec
 from services.planner.run.decision import Decision, Final
-from services.planner.run.state import Event
+from services.planner.run.history import Length
+from services.planner.run.state import Event, Run
 from services.planner.run.triage_critique import Critique, Triage
 
 Kind = Literal["request", "call_finished", "timer", "resumed", "cancel", "top_up", "poisoned"]
@@ -84,10 +85,26 @@ class Handling:
                 self.announced.update(call.call_id for call in event.calls)
 
 
+class StrategyRules(Protocol):
+    """What the rules of a run need to know of its strategy. Pure."""
+
+    def next(self, run: Run, handling: Handling, rules: "Rules") -> list[Event]:
+        """Return the events that follow when nothing is in flight and no budget is exhausted.
+
+        That is at the opening of the run, where its log is still empty, and when a step has ended, its join included.
+        """
+        ...
+
+    def length(self, run: Run) -> Length:
+        """Measure the conversation as the model receives it."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Settings that hold for all runs of a deployment."""
+    """The strategy of a run, and settings that hold for all runs of a deployment."""
 
+    strategy: StrategyRules
     max_repairs: int = 2
     max_provider_failures: int = 2
     max_characters: int = 400_000

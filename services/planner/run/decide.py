@@ -258,7 +258,8 @@ def _may_fail(run: Run, decision: Failed, rules: Rules) -> bool:
 def _fail(run: Run, handling: Handling, asked: Asked, decision: Failed, rules: Rules) -> list[Event]:
     if decision.fault.code == "context_too_long" and run.compactions == 0:
         shortest, longest = OVERFLOW_LINE_CHARACTERS
-        line = max(shortest, min(longest, run.characters // (4 * max(1, len(run.history)))))
+        length = rules.strategy.length(run)
+        line = max(shortest, min(longest, length.characters // (4 * max(1, length.messages))))
         compacted = Compacted(turn=asked.turn, cause="overflow", line_characters=line)
         return _ask_again(run, handling, asked, decision, "compacted", compacted)
     if not _may_fail(run, decision, rules):

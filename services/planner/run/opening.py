@@ -15,8 +15,6 @@ from services.planner.models import demo
 from services.planner.models.selection import ANY_MODEL, named_models
 from services.planner.models.vision import VisionSupport, models_for
 
-STRATEGIES = ("react",)
-
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
@@ -40,9 +38,6 @@ def open_run(
     agent = agents.get(request.agent)
     if agent is None:
         raise CannotOpen("bad_request", f"there is no agent {request.agent!r}; there are: {', '.join(sorted(agents))}")
-    strategy = request.strategy or agent.strategy
-    if strategy not in STRATEGIES:
-        raise CannotOpen("bad_request", f"there is no strategy {strategy!r}; there are: {', '.join(STRATEGIES)}")
     limits = _limits(request, agent)
     if request.model is not None:
         _check_model(request.model, agents, defaults)

@@ -83,14 +83,23 @@ def _join(run: Run, handling: Handling, step: Step, outcomes: Mapping[str, Obser
 
 
 def go_on(run: Run, handling: Handling, rules: Rules, observed: Observed | None = None) -> list[Event]:
-    """Ask for the next decision, or end or pause the run when a budget is exhausted."""
+    """End or pause the run when a budget is exhausted; else do what the run's strategy says.
+
+    `observed`: the outcome in the record that is being made.
+    """
     budget = budgets.spent_steps(run) or budgets.spent(run, handling.now)
     if budget is not None:
         return [budgets.out_of(after(run, observed=observed), budget, handling.now)]
+    return rules.strategy.next(run, handling, rules)
+
+
+def ask_next(run: Run, handling: Handling, rules: Rules) -> list[Event]:
+    """Ask the model for the next decision. A conversation that is too long is compacted first."""
     asked = next_asked(run, handling, run.turn + 1, 1, "turn")
+    length = rules.strategy.length(run)
     # A history that stays above the limit must grow by a quarter before the next attempt: not at every step.
-    if run.characters <= max(rules.max_characters, run.compacted_characters * 5 // 4):
+    if length.characters <= max(rules.max_characters, length.compacted_characters * 5 // 4):
         return [asked]
     # The more messages, the shorter their lines, so that the history stays below the limit for some steps.
-    line = max(MIN_LINE_CHARACTERS, rules.max_characters // (4 * max(1, len(run.history))))
+    line = max(MIN_LINE_CHARACTERS, rules.max_characters // (4 * max(1, length.messages)))
     return [Compacted(turn=run.turn + 1, cause="threshold", line_characters=line), asked]

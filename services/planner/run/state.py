@@ -24,8 +24,6 @@ from typing import Any
 
 from contracts import events
 from contracts.events import (
-    ActionFormat,
-    ActionTransport,
     Asked,
     Called,
     Compacted,
@@ -40,9 +38,9 @@ from contracts.events import (
 )
 from contracts.payload import FinalPayload, Usage
 from contracts.runs import RunLimits
-from services.planner import conversation
-from services.planner.conversation import compaction, images
 from services.planner.run.collected import Collected
+from services.planner.run.history import Compaction, Decided, ImagesShown, Item, Outcomes, Question, ToolImage
+from services.planner.run.tool_images import allowed_images
 
 Event = Any
 """One of contracts.events; typed loosely because a log may hold events of a newer version."""
@@ -95,16 +93,12 @@ class Run:
     joined: bool = False
     concluded: bool = True
     """The newest step has ended."""
-    history: list[dict[str, Any]] = field(default_factory=list)
+    history: list[Item] = field(default_factory=list)
     """The conversation with the model. It only grows, so that its prefix stays in the provider's cache."""
-    characters: int = 0
-    """Length of the conversation."""
-    compacted_characters: int = 0
-    """Length of the conversation after its last compaction."""
     compactions: int = 0
     """Compactions of this turn after a context overflow."""
-    notes: list[dict[str, Any]] = field(default_factory=list)
-    """Repair notes of this turn. They end the conversation and are dropped with the turn."""
+    rejected: list[Repaired] = field(default_factory=list)
+    """Replies of this turn that were not accepted. They end the conversation and are dropped with the turn."""
     revisions: int = 0
     """Revisions of the answer after a critique."""
     judged: dict[str, Any] | None = None
@@ -116,12 +110,15 @@ class Run:
     """Artifacts and sources of all calls."""
     last_observation: Any = None
     warnings: list[str] = field(default_factory=list)
-    images: int = 0
-    """Images in the conversation."""
-    tool_images: tuple[int, int] = (0, 0)
-    """Number and bytes of the images from tools."""
+    tool_images: list[ToolImage] = field(default_factory=list)
+    """Images of results in the conversation."""
     terminal: events.Done | events.Error | events.Cancelled | None = None
     ended_at: int = 0
+
+    @property
+    def has_images(self) -> bool:
+        """Whether the conversation shows images."""
+        return bool(self.tool_images or (self.started is not None and self.started.images))
 
     @property
     def undecided(self) -> bool:
@@ -147,8 +144,7 @@ def _fold_started(run: Run, started: RunStarted, at: int) -> None:
     run.started, run.effort, run.model = started, started.effort, started.model
     run.limits, run.deadline_at = started.limits, started.deadline_at
     run.warnings += started.warnings
-    run.images = len(started.images)
-    _say(run, conversation.question_message(started.request, started.images))
+    run.history.append(Question(started.request, tuple(started.images)))
 
 
 def _fold_triaged(run: Run, triaged: Triaged, _at: int) -> None:
@@ -159,9 +155,9 @@ def _fold_triaged(run: Run, triaged: Triaged, _at: int) -> None:
 
 
 def _fold_compacted(run: Run, compacted: Compacted, _at: int) -> None:
-    run.history = compaction.compacted(run.history, compacted.line_characters, newest=compacted.cause == "overflow")
-    run.characters = run.compacted_characters = sum(compaction.length(message) for message in run.history)
-    run.compactions += compacted.cause == "overflow"
+    overflowed = compacted.cause == "overflow"
+    run.history.append(Compaction(compacted.line_characters, newest=overflowed))
+    run.compactions += overflowed
 
 
 def _fold_terminal(run: Run, terminal: events.Done | events.Error | events.Cancelled, at: int) -> None:
@@ -193,16 +189,11 @@ def _fold_resumed(run: Run, _resumed: events.Resumed, _at: int) -> None:
     run.paused = None
 
 
-def _say(run: Run, *messages: dict[str, Any]) -> None:
-    run.history += messages
-    run.characters += sum(map(compaction.length, messages))
-
-
 def _fold_asked(run: Run, asked: Asked, at: int) -> None:
     if asked.turn != run.turn:
         run.turn_seq, run.turn_at = run.seq, at
         run.lost = run.repairs = run.failures = run.compactions = 0
-        run.notes.clear()
+        run.rejected.clear()
     elif asked.cause == "lost":
         run.lost += 1
     elif asked.cause == "provider":
@@ -216,14 +207,14 @@ def _fold_step(run: Run, step: Step, at: int) -> None:
         return
     run.asked, run.step, run.step_at, run.joined = None, step, at, False
     run.observed, run.final_args, run.concluded = {}, None, not step.calls
-    run.notes.clear()
+    run.rejected.clear()
     run.open = {call.call_id: call for call in step.calls}
     run.owner = {call.call_id: step.by or "" for call in step.calls[: run.limits.max_parallel]}
     run.collected.expect(step.calls)
     run.usage = spent(run.usage, step.usage, tool_calls=len(step.calls))
     run.warnings += step.warnings
     if step.calls or step.answer is not None:
-        _say(run, *conversation.decision_messages(step, action_format=_format(run), transport=_transport(run)))
+        run.history.append(Decided(step))
 
 
 def _conclude(run: Run, step: Step) -> None:
@@ -233,33 +224,11 @@ def _conclude(run: Run, step: Step) -> None:
         run.asked = None
         run.usage = spent(run.usage, step.usage)
     elif run.observed and run.step is not None:
-        notes = [step.note] if step.note else []
-        _say(
-            run,
-            *conversation.observation_messages(
-                run.step, list(run.observed.values()), notes=notes, transport=_transport(run)
-            ),
-        )
-        _show_images(run)
-
-
-def _show_images(run: Run) -> None:
-    """Add the images of results that the run's policy allows."""
-    count, size = run.tool_images
-    policy = run.started.vision_context if run.started else None
-    chosen = images.images_of(policy, run.observed.values(), count=count, size=size)
-    if chosen:
-        run.images += len(chosen)
-        run.tool_images = count + len(chosen), size + sum(weight for _, _, weight in chosen)
-        _say(run, *images.images_messages((tool, part) for tool, part, _ in chosen))
-
-
-def _transport(run: Run) -> ActionTransport:
-    return run.started.action_transport if run.started else "json"
-
-
-def _format(run: Run) -> ActionFormat:
-    return run.started.action_format if run.started else "auto"
+        run.history.append(Outcomes(run.step, tuple(run.observed.values()), step.note))
+        policy = run.started.vision_context if run.started else None
+        if shown := allowed_images(policy, run.observed.values(), run.tool_images):
+            run.tool_images += shown
+            run.history.append(ImagesShown(tuple(shown)))
 
 
 def _fold_called(run: Run, called: Called, _at: int) -> None:
@@ -297,16 +266,14 @@ def _fold_model_failed(run: Run, failed: events.ModelFailed, _at: int) -> None:
 
 def _fold_repaired(run: Run, repaired: Repaired, _at: int) -> None:
     run.usage = spent(run.usage, repaired.usage, repairs=1)
+    run.rejected.append(repaired)
     if repaired.kind == "answer":
         run.final_args = repaired.args or {}
-        run.notes.append(conversation.answer_note())
     elif repaired.kind == "revision":
         run.revisions += 1
         run.judged = repaired.args or run.judged
-        run.notes += conversation.repair_messages(repaired, transport=_transport(run))
     else:
         run.repairs += 1
-        run.notes += conversation.repair_messages(repaired, transport=_transport(run))
 
 
 _FOLDS: dict[str, Callable[[Run, Any, int], None]] = {

@@ -1,12 +1,14 @@
-"""The interface of a strategy: it builds model requests, and reads replies while they stream. No I/O."""
+"""The interface of a strategy. It builds model requests, reads replies while they stream, and says what follows. No I/O."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from contracts.runs import StrategyName
 from contracts.tools import ToolSpec
 from services.planner.agents import Agent
 from services.planner.models.litellm import ModelRequest, Reply
 from services.planner.models.types import CallPiece
+from services.planner.run.commands import StrategyRules
 from services.planner.run.decision import Decision
 from services.planner.run.state import Run
 
@@ -36,7 +38,7 @@ class Reading(Protocol):
         ...
 
 
-class Strategy(Protocol):
+class Strategy(StrategyRules, Protocol):
     """One strategy."""
 
     def request(self, run: Run, tools: Sequence[ToolSpec], agent: Agent) -> ModelRequest:
@@ -46,3 +48,7 @@ class Strategy(Protocol):
     def reading(self, run: Run, tools: Sequence[ToolSpec]) -> Reading:
         """Start reading a reply."""
         ...
+
+
+Strategies = Mapping[StrategyName, Strategy]
+DEFAULT: StrategyName = "react"

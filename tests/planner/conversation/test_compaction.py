@@ -3,9 +3,10 @@
 from contracts.faults import Fault
 from contracts.payload import Usage
 from services.planner.conversation import compaction
+from services.planner.conversation.rendering import Renderer
 from services.planner.run.commands import Rules
 from services.planner.run.decision import Calls, Failed
-from tests.planner.run.test_advance import World, finished, started
+from tests.planner.run.test_advance import REACT, World, finished, started
 from tests.support.model_server import words
 
 STEPS = 300
@@ -18,7 +19,7 @@ def step(number: int) -> Calls:
 
 def long_run(max_characters: int) -> World:
     """A run of hundreds of steps; each gives a long result."""
-    world = World(Rules(max_characters=max_characters))
+    world = World(Rules(strategy=REACT, max_characters=max_characters))
     world.play(world.handling("REQUESTS:1", started=started(max_steps=1000)), step(1))
     for number in range(1, STEPS):
         outcome = finished(f"{number}-1", observation={"text": f"found {number}: {words(60)}"})
@@ -31,7 +32,7 @@ def test_a_long_run_is_compacted_now_and_then() -> None:
     world = long_run(80_000)
     compactions = world.types().count("compacted")
     assert 2 <= compactions <= 12
-    said = "\n".join(str(message["content"]) for message in world.run.history)
+    said = "\n".join(str(message["content"]) for message in Renderer(cached_runs=1).messages(world.run))
     assert all(
         f'"q":"n{number} ' in said and f'"call":"{number}-1","tool":"work","status":"succeeded"' in said
         for number in range(1, STEPS)
@@ -41,9 +42,11 @@ def test_a_long_run_is_compacted_now_and_then() -> None:
 def test_a_conversation_of_short_lines_gets_shorter_too() -> None:
     """When the model says that it is too long; else asking once more would be in vain."""
     world = long_run(20_000)
-    before, outcome = world.run.characters, finished(f"{STEPS}-1")
+    before, outcome = REACT.length(world.run).characters, finished(f"{STEPS}-1")
     overflow = Failed(fault=Fault(code="context_too_long", reason="too long"))
     world.play(world.handling("INBOX:last", "call_finished", finished=outcome), overflow)
     assert world.types()[-2:] == ["compacted", "asked"]
-    assert world.run.characters < 0.75 * before
-    assert world.run.characters == sum(map(compaction.length, world.run.history))
+    after = REACT.length(world.run)
+    assert after.characters == after.compacted_characters < 0.75 * before
+    messages = Renderer(cached_runs=1).messages(world.run)
+    assert (after.characters, after.messages) == (sum(map(compaction.length, messages)), len(messages))

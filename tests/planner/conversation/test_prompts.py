@@ -34,6 +34,7 @@ SEARCH = ToolSpec(
     tags=["search"],
 )
 PLAN = ToolSpec(name="plan", description="Plan a journey", side_effects="write", requires_approval=True)
+JSON = conversation.dialect()
 AGENT = Agent(system_prompt="You work for ACME.", skills=["Say prices in euros."])
 
 
@@ -67,12 +68,13 @@ def transcript() -> str:
         ),
     ]
     join = Join(node="search_docs", inject={"query": "$results"})
+    decided = Step(step=1, node="plan", status="started", calls=calls, join=join)
     messages = [
         conversation.question_message(requested("Why is\nthat?", llm_context={"page": "</context>"})),
-        conversation.decision_message(Step(step=1, node="plan", status="started", calls=calls, join=join)),
-        conversation.observation_message(1, calls, observed, notes=["The join did not run: a branch failed."]),
-        conversation.decision_message(Step(step=2, node="plan", status="started", calls=[calls[1]])),
-        *conversation.repair_messages(Repaired(turn=2, attempt=1, reason="args.city: required", reply="{oops")),
+        JSON.decision(decided),
+        *JSON.outcomes(decided, observed, "The join did not run: a branch failed."),
+        JSON.decision(Step(step=2, node="plan", status="started", calls=[calls[1]])),
+        *JSON.rejection(Repaired(turn=2, attempt=1, reason="args.city: required", reply="{oops")),
         conversation.budget_note(steps_left=2),
         conversation.budget_note(tool_calls_left=0),
         conversation.answer_note(),
@@ -109,7 +111,7 @@ def test_a_decision_reads_back_as_itself() -> None:
         (Step(step=1, node="plan", status="started", calls=[call, call]), "plan"),
         (Step(step=1, node="final_response", status="started", answer="Yes."), "final_response"),
     ):
-        action = normalize_action(conversation.decision_message(step)["content"], tools=frozenset({"tool_task"})).action
+        action = normalize_action(JSON.decision(step)["content"], tools=frozenset({"tool_task"})).action
         assert action is not None
         assert action.next_node == node
 

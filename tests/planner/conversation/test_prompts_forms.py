@@ -31,6 +31,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "tools": {"transport": "tools"},
 }
 BIG = 2**70
+NATIVE = conversation.dialect(transport="tools")
 
 
 def test_the_prompt_of_each_form_is_the_one_that_was_reviewed() -> None:
@@ -59,8 +60,8 @@ def observed(*ids: str) -> list[Observed]:
 
 def test_native_calls_and_their_results_belong_together() -> None:
     """One result for each call, in the order of the calls, with ids that every provider takes; a note stands behind the last."""
-    [decision] = conversation.decision_messages(step(), transport="tools")
-    results = conversation.observation_messages(step(), observed("2", "1"), notes=["By the way."], transport="tools")
+    decision = NATIVE.decision(step())
+    results = NATIVE.outcomes(step(), observed("2", "1"), "By the way.")
     assert [call["function"]["name"] for call in decision["tool_calls"]] == ["look", "tool_task"]
     ids = [call["id"] for call in decision["tool_calls"]]
     assert [result["tool_call_id"] for result in results] == ids
@@ -72,19 +73,19 @@ def test_native_calls_and_their_results_belong_together() -> None:
 def test_a_plan_with_a_join_is_one_native_call() -> None:
     """Its result holds the branches and the join."""
     planned = step(join=Join(node="look", args={"x": 1}, inject={}))
-    [decision] = conversation.decision_messages(planned, transport="tools")
+    decision = NATIVE.decision(planned)
     [call] = decision["tool_calls"]
     arguments = json.loads(call["function"]["arguments"])
     assert (call["function"]["name"], arguments["join"]) == ("plan", {"node": "look", "args": {"x": 1}, "inject": {}})
-    [result] = conversation.observation_messages(planned, observed("1", "2", "join"), transport="tools")
+    [result] = NATIVE.outcomes(planned, observed("1", "2", "join"))
     assert result["tool_call_id"] == call["id"]
     assert len(result["content"].splitlines()) == 5
 
 
 def test_native_messages_stay_apart() -> None:
     """What is said in a row by one speaker becomes one message, but calls and results do not."""
-    [decision] = conversation.decision_messages(step(), transport="tools")
-    results = conversation.observation_messages(step(), observed("1", "2"), transport="tools")
+    decision = NATIVE.decision(step())
+    results = NATIVE.outcomes(step(), observed("1", "2"))
     question = {"role": "user", "content": "?"}
     wire = messages_for("openai/x", [question, question, decision, *results, decision, decision, question, question])
     assert [message["role"] for message in wire] == [
@@ -105,6 +106,7 @@ def test_native_messages_stay_apart() -> None:
 @pytest.mark.parametrize("transport", ["json", "tools"])
 def test_compaction_keeps_every_step(transport: Any) -> None:
     """Calls stay calls and JSON stays JSON; only the middle of what is long goes."""
+    dialect = conversation.dialect(transport=transport)
     history = [{"role": "user", "content": "the question " * 50}]
     for n in range(3):
         long = step(calls=[PlannedCall(call_id="2-1", tool="look", args={"q": f"begin{n} " + "x" * 5000 + f" end{n}"})])
@@ -113,8 +115,8 @@ def test_compaction_keeps_every_step(transport: Any) -> None:
                 call_id="2-1", tool="look", status="succeeded", observation=f"start{n} " + "y" * 5000 + f" stop{n}"
             )
         ]
-        history += conversation.decision_messages(long, transport=transport)
-        history += conversation.observation_messages(long, seen, transport=transport)
+        history.append(dialect.decision(long))
+        history += dialect.outcomes(long, seen)
     short = compaction.compacted(history, 200)
     assert short[0] == history[0]
     assert short[-2:] == history[-2:]
@@ -133,7 +135,7 @@ def test_numbers_keep_their_digits() -> None:
     """However long they are; what is no JSON becomes a text."""
     assert compact({"n": BIG, "m": [-BIG]}) == f'{{"n":{BIG},"m":[-{BIG}]}}'
     assert compact({"o": Path("x")}) == '{"o":"x"}'
-    decision = conversation.decision_message(
+    decision = conversation.dialect().decision(
         Step(step=1, node="look", status="started", calls=[PlannedCall(call_id="1-1", tool="look", args={"n": BIG})])
     )
     assert str(BIG) in decision["content"]

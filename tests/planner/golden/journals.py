@@ -45,7 +45,9 @@ class Journal:
             for index, event in enumerate(events)
         }
         self.encoder = Encoder(known)
-        self.rules: Rules = decode(self.found["rules"], self.log)
+        self.react = React(native_reasoning=True, idle_s=1, total_s=1)
+        settings = {name: value for name, value in self.found["rules"].items() if name != "$is"}
+        self.rules = Rules(strategy=self.react, **settings)
 
     def run(self, after: int) -> Run:
         """The run as its log stood after a record."""
@@ -87,9 +89,8 @@ class Journal:
 
     def request(self, asked: dict[str, Any]) -> dict[str, Any]:
         """The request as it is made today, in the form of the journal."""
-        react = React(native_reasoning=True, idle_s=1, total_s=1)
         specs = [decode(spec, self.log) for spec in asked["specs"]]
-        made = react.request(self.run(asked["after"]), specs, Agent.model_validate(asked["agent"]))
+        made = self.react.request(self.run(asked["after"]), specs, Agent.model_validate(asked["agent"]))
         return {
             name: self.encoder.encode(getattr(made, name))
             for name in ("model", "messages", "tools", "tool_choice", "response_format", "reasoning_effort")

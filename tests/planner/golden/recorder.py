@@ -31,7 +31,8 @@ class Recording:
     kept: list[Handling] = field(default_factory=list)
     """Keeps their ids from being given out again."""
     asked: list[dict[str, Any]] = field(default_factory=list)
-    rules: Rules = field(default_factory=Rules)
+    settings: dict[str, Any] = field(default_factory=dict)
+    """The rules, without their strategy."""
 
 
 @contextmanager
@@ -48,7 +49,7 @@ def listening() -> Iterator[dict[str, Recording]]:
         before, seq = plain.fields(handling), run.seq
         command = advance(run, handling, rules)
         found = of_this_run()
-        found.rules = rules
+        found.settings = {name: value for name, value in plain.fields(rules).items() if name != "strategy"}
         if id(handling) not in found.handlings:
             found.kept.append(handling)
         found.handlings.setdefault(id(handling), []).append((seq, handling, before, command))
@@ -107,7 +108,7 @@ def journal(recording: Recording, stored: list[Stored]) -> dict[str, Any]:
         for name in ("messages", "specs", "tools"):
             asked[name] = None if asked[name] is None else [_kept(texts, each) for each in asked[name]]
     return {
-        "rules": encoder.encode(recording.rules),
+        "rules": {"$is": "Rules", **recording.settings},
         "records": [
             {
                 "seq": sequence,

@@ -42,6 +42,7 @@ TOOLS = [
     ToolSpec(name="plan"),
 ]
 REACT = React(native_reasoning=True, idle_s=1, total_s=1)
+RULES = Rules(strategy=REACT)
 
 
 @dataclass
@@ -68,7 +69,7 @@ class Played:
     def handle(self, handling: Handling, waiting: list[Handling], replies: Iterator[str], rng: random.Random) -> None:
         """One message."""
         while True:
-            match advance(self.run, handling, Rules()):
+            match advance(self.run, handling, RULES):
                 case Append(events):
                     fold(self.run, self.run.seq + 1, handling.now, events)
                     self.events += events
@@ -119,7 +120,7 @@ class Played:
         usage = Usage(model_calls=1, cost_usd=0.0)
         reply = Reply(text="", tool_calls=(call,), usage=usage) if self.calls(text) else Reply(text=text, usage=usage)
         assert shown == reading.shown
-        decision = comes_to(self.run, reading.decide(reply), 2000, Rules())
+        decision = comes_to(self.run, reading.decide(reply), 2000, RULES)
         answer = text_of(self.run, decision)
         if answer and isinstance(decision, Final):
             fits = answer.startswith(shown)

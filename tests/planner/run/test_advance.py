@@ -27,7 +27,10 @@ from services.planner.run.commands import (
 )
 from services.planner.run.decision import Calls, Decision, Failed, Final, Invalid
 from services.planner.run.state import Run, fold
+from services.planner.strategies.react.strategy import React
 
+REACT = React(native_reasoning=True, idle_s=1, total_s=1)
+RULES = Rules(strategy=REACT)
 RUN = "0192f0c1a2b37c4d8e5f60718293a4b5"
 
 
@@ -62,7 +65,7 @@ def final(text: str = "done") -> Final:
 class World:
     """A log, and handlings of messages that may die between any two moves."""
 
-    rules: Rules = field(default_factory=Rules)
+    rules: Rules = RULES
     run: Run = field(default_factory=Run)
     written: list[list[object]] = field(default_factory=list)
 

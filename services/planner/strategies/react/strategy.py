@@ -11,9 +11,13 @@ from contracts.events import ActionFormat
 from contracts.tools import ToolSpec
 from services.planner import conversation
 from services.planner.agents import Agent
+from services.planner.conversation.rendering import Renderer
 from services.planner.models.litellm import ModelRequest
+from services.planner.run import outcomes
+from services.planner.run.commands import Handling, Rules
 from services.planner.run.decide import models_of
-from services.planner.run.state import Run
+from services.planner.run.history import Length
+from services.planner.run.state import Event, Run
 from services.planner.strategies.react.native_reading import NativeReading, NativeTextReading
 from services.planner.strategies.react.reading import ReactReading, TextReading
 from services.shared.builtin_tools import READ_ARTIFACT, READ_ARTIFACT_SPEC
@@ -24,11 +28,20 @@ MAX_CACHED_PREFIXES = 256
 class React:
     """Asks for one action per turn."""
 
-    def __init__(self, *, native_reasoning: bool, idle_s: float, total_s: float) -> None:
+    def __init__(self, *, native_reasoning: bool, idle_s: float, total_s: float, cached_runs: int = 256) -> None:
         self._native_reasoning = native_reasoning
         self._idle_s = idle_s
         self._total_s = total_s
+        self._renderer = Renderer(cached_runs=cached_runs)
         self._prefixes: OrderedDict[Any, tuple[dict[str, Any], list[dict[str, Any]]]] = OrderedDict()
+
+    def next(self, run: Run, handling: Handling, rules: Rules) -> list[Event]:
+        """Ask for the next action: at the opening, and after each step."""
+        return outcomes.ask_next(run, handling, rules)
+
+    def length(self, run: Run) -> Length:
+        """Measure the conversation, without the system message."""
+        return self._renderer.length(run)
 
     def request(self, run: Run, tools: Sequence[ToolSpec], agent: Agent) -> ModelRequest:
         """Build a request: the stable prefix, the conversation so far, and the notes of this turn (repairs, budgets)."""
@@ -38,7 +51,6 @@ class React:
         if native and run.collected.readable and READ_ARTIFACT not in run.started.tools:
             # A model can only call listed functions. Appended last, so that the prefix before it stays unchanged.
             functions = [*functions, *conversation.native.functions([READ_ARTIFACT_SPEC])[:1]]
-        notes = [*run.notes, *self._budget_note(run)]
         names = models_of(run)
         model = (run.asked.model if run.asked else None) or run.model
         later = names[names.index(model) + 1 :] if model in names else names
@@ -47,7 +59,7 @@ class React:
         forced = effort is None and run.final_args is None
         return ModelRequest(
             model=model,
-            messages=[system, *run.history, *notes],
+            messages=[system, *self._renderer.messages(run), *self._budget_note(run)],
             reasoning_effort=effort,
             fallbacks=tuple(later),
             response_format={"type": "json_object"} if not native and run.final_args is None else None,

@@ -1,0 +1,119 @@
+"""Renders the history of a run, each action format in its own dialect. Pure.
+
+Rule 1: messages that were rendered once never change, except in a compaction. So the request of each model call begins
+with the messages of the call before, byte for byte, and the provider's cache hits.
+Rule 2: a run's messages are cached, and only new items are rendered. The cache holds no facts: without it, all items
+are rendered again, to the same bytes.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, assert_never
+
+from contracts.events import ActionFormat, ActionTransport, Observed, Repaired, RunStarted, Step
+from services.planner.conversation import compaction
+from services.planner.conversation.images import images_messages
+from services.planner.conversation.json_actions import JsonActions
+from services.planner.conversation.messages import Message, answer_note, question_message
+from services.planner.conversation.native import NativeTools
+from services.planner.run.history import Compaction, Decided, ImagesShown, Item, Length, Outcomes, Question
+from services.planner.run.state import Run
+
+
+class Dialect(Protocol):
+    """The messages that look different in each action format and transport."""
+
+    def decision(self, step: Step) -> Message:
+        """Render a decision of the model."""
+        ...
+
+    def outcomes(self, step: Step, observed: Sequence[Observed], note: str | None = None) -> list[Message]:
+        """Render the outcomes of a decision's calls. `note`: a line of the runtime behind them."""
+        ...
+
+    def rejection(self, repaired: Repaired) -> list[Message]:
+        """Render a reply that was not accepted, and the complaint about it."""
+        ...
+
+
+def dialect(action_format: ActionFormat = "auto", transport: ActionTransport = "json") -> Dialect:
+    """Return the dialect of an action format and transport."""
+    return NativeTools() if transport == "tools" else JsonActions(action_format)
+
+
+def dialect_of(started: RunStarted) -> Dialect:
+    """Return the dialect of a run."""
+    return dialect(started.action_format, started.action_transport)
+
+
+@dataclass(slots=True)
+class _Rendered:
+    """The messages of the first `count` items of a history."""
+
+    history: list[Item]
+    dialect: Dialect
+    count: int = 0
+    messages: list[Message] = field(default_factory=list)
+    characters: int = 0
+    compacted_characters: int = 0
+
+    def catch_up(self) -> None:
+        """Render the items that came since."""
+        while self.count < len(self.history):
+            self._add(self.history[self.count])
+            self.count += 1
+
+    def _add(self, item: Item) -> None:
+        match item:
+            case Compaction():
+                self.messages = compaction.compacted(self.messages, item.line_characters, newest=item.newest)
+                self.characters = self.compacted_characters = sum(map(compaction.length, self.messages))
+                return
+            case Question():
+                new = [question_message(item.request, item.images)]
+            case Decided():
+                new = [self.dialect.decision(item.step)]
+            case Outcomes():
+                new = self.dialect.outcomes(item.step, item.observed, item.note)
+            case ImagesShown():
+                new = images_messages(item.images)
+            case _:
+                assert_never(item)
+        self.messages += new
+        self.characters += sum(map(compaction.length, new))
+
+
+class Renderer:
+    """Renders the conversations of runs. Those of the runs that were used last are cached."""
+
+    def __init__(self, *, cached_runs: int) -> None:
+        self._cached_runs = cached_runs
+        self._rendered: OrderedDict[tuple[str, str], _Rendered] = OrderedDict()
+
+    def messages(self, run: Run) -> list[Message]:
+        """Return the conversation so far, and behind it the replies of this turn that were not accepted."""
+        rendered = self._of(run)
+        notes = (
+            [answer_note()] if repaired.kind == "answer" else rendered.dialect.rejection(repaired)
+            for repaired in run.rejected
+        )
+        return [*rendered.messages, *(message for note in notes for message in note)]
+
+    def length(self, run: Run) -> Length:
+        """Measure the conversation, without the replies of this turn."""
+        rendered = self._of(run)
+        return Length(rendered.characters, rendered.compacted_characters, len(rendered.messages))
+
+    def _of(self, run: Run) -> _Rendered:
+        assert run.started is not None  # noqa: S101, a model is asked after `run_started` only
+        key = run.started.tenant, run.started.run_id
+        rendered = self._rendered.get(key)
+        # A run that was folded again has another list of equal items.
+        if rendered is None or rendered.history is not run.history:
+            rendered = self._rendered[key] = _Rendered(run.history, dialect_of(run.started))
+        self._rendered.move_to_end(key)
+        if len(self._rendered) > self._cached_runs:
+            self._rendered.popitem(last=False)
+        rendered.catch_up()
+        return rendered

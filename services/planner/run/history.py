@@ -1,0 +1,76 @@
+"""The conversation of a run with its model, as facts without wording. Pure data.
+
+`conversation` renders these items, each action format in its own words. An item never changes once it is in a history.
+"""
+
+from dataclasses import dataclass
+
+from contracts.events import Observed, Step
+from contracts.images import ImageRef
+from contracts.runs import RunRequested
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What the run was asked, with the images that came along."""
+
+    request: RunRequested
+    images: tuple[ImageRef, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What the model decided: calls of tools, or the answer."""
+
+    step: Step
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """How the calls of a decision ended. `note`: a line of the runtime, such as the reason why a join did not run."""
+
+    step: Step
+    """The decision."""
+    observed: tuple[Observed, ...]
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolImage:
+    """An image in a tool's result: base64 in `inline`, or an artifact of this run."""
+
+    tool: str
+    path: str
+    """Of the value in the result."""
+    size: int
+    """Bytes."""
+    inline: str | None = None
+    artifact_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ImagesShown:
+    """Images of results that the run's policy lets the model see."""
+
+    images: tuple[ToolImage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """From here on, lines of the items before are cut to `line_characters`; of the newest exchange only if `newest`."""
+
+    line_characters: int
+    newest: bool = False
+
+
+Item = Question | Decided | Outcomes | ImagesShown | Compaction
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """The length of a conversation as the model receives it."""
+
+    characters: int = 0
+    compacted_characters: int = 0
+    """Characters right after the last compaction; 0 before the first."""
+    messages: int = 0

@@ -1,0 +1,189 @@
+"""A provider's cache hits: each request begins with the messages of the request before, also after a restart."""
+
+import base64
+import json
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from contracts.actions import Join
+from contracts.events import ActionTransport, RunStarted
+from contracts.images import ImageRef, VisionContextPolicy
+from contracts.runs import RunRequested
+from contracts.tools import ToolSpec
+from services.planner.agents import Agent
+from services.planner.conversation.rendering import Renderer
+from services.planner.run.advance import advance
+from services.planner.run.commands import Ack, Append, Ask, Dispatch, Handling, Open, Rules
+from services.planner.run.decision import Calls, Decision, Final, Invalid
+from services.planner.run.history import Compaction, Decided
+from services.planner.run.state import Run, fold
+from services.planner.strategies.react.strategy import React
+from tests.planner.golden.journals import NAMES, Journal
+from tests.planner.run.test_advance import finished, started
+from tests.planner.test_images import png
+from tests.support.model_server import words
+
+WORK = ToolSpec(name="work", input_schema={"type": "object", "properties": {"n": {"type": "integer"}}})
+TRANSPORTS: tuple[ActionTransport, ...] = ("json", "tools")
+STEPS = 30
+
+
+def react(cached_runs: int = 8) -> React:
+    """A strategy of a planner that has just started."""
+    return React(native_reasoning=True, idle_s=1, total_s=1, cached_runs=cached_runs)
+
+
+def opening(transport: ActionTransport) -> RunStarted:
+    """A run with an image in its question, whose model sees the images of its tools."""
+    images = [ImageRef(artifact_id="0" * 32, mime_type="image/png")]
+    policy = VisionContextPolicy(enabled=True, allowed_sources=["work"], max_images=9)
+    changes = {"action_transport": transport, "images": images, "vision_context": policy}
+    return started(max_steps=STEPS, max_tool_calls=1000).model_copy(update=changes)
+
+
+def decisions() -> Iterator[Decision]:
+    """One call, a repair, calls at once, and a plan with a join, over and over; then two repairs and the answer."""
+    broken = Invalid(complaint="no JSON", reply="{")
+    for turn in range(1, STEPS):
+        if turn % 4 == 2:
+            yield broken
+        count = 3 if turn % 4 in {2, 3} else 1
+        args = (("work", {"n": turn, "text": words(20)}),) * count
+        yield Calls(node="plan" if count > 1 else "work", calls=args, join=Join(node="work") if turn % 4 == 3 else None)
+    yield broken
+    yield broken
+    yield Final(args={"answer": "done"})
+
+
+class Recorded:
+    """A long run, played without a server. After each `restart_every` requests another planner goes on."""
+
+    def __init__(self, transport: ActionTransport, *, max_characters: int = 1 << 40, restart_every: int = 0) -> None:
+        self.transport, self.max_characters, self.restart_every = transport, max_characters, restart_every
+        self.records: list[list[Any]] = []
+        self.requests: list[tuple[int, list[dict[str, Any]]]] = []
+        """Number of stable messages, and all messages."""
+        self.restart()
+        waiting = [Handling("REQUESTS:1", "request", "h", 2000, started=opening(transport))]
+        replies = decisions()
+        while waiting:
+            waiting += self.handle(waiting.pop(0), replies)
+
+    def restart(self) -> None:
+        """Begin with nothing but the log."""
+        self.react, self.run = react(), Run()
+        self.rules = Rules(strategy=self.react, max_characters=self.max_characters)
+        for number, events in enumerate(self.records, 1):
+            fold(self.run, number, 2000, events)
+
+    def handle(self, handling: Handling, replies: Iterator[Decision]) -> list[Handling]:
+        """Handle a message, and return the outcomes of the calls that it sends."""
+        outcomes: list[Handling] = []
+        while True:
+            match advance(self.run, handling, self.rules):
+                case Append(events):
+                    self.records.append(events)
+                    fold(self.run, len(self.records), 2000, events)
+                    handling.note(events)
+                case Open():
+                    handling.opened = True
+                case Ask():
+                    if self.restart_every and len(self.requests) % self.restart_every == 0:
+                        self.restart()
+                    request = self.react.request(self.run, [WORK], Agent())
+                    self.requests.append((1 + self.react.length(self.run).messages, request.messages))
+                    handling.decision = next(replies)
+                case Dispatch(calls, _):
+                    handling.dispatched.update(call.call_id for call in calls)
+                    picture = base64.b64encode(png(len(self.records) % 7)).decode()
+                    for call in calls:
+                        done = finished(call.call_id, observation={"text": words(30)}, artifacts={"chart": picture})
+                        outcomes.append(Handling(f"INBOX:{call.call_id}", "call_finished", "h", 2000, finished=done))
+                case Ack():
+                    return outcomes
+                case _:
+                    handling.closed = True
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_every_request_begins_with_the_one_before(transport: ActionTransport) -> None:
+    """Byte for byte; what holds for one turn, such as repairs and budgets, comes last."""
+    requests = Recorded(transport).requests
+    assert len(requests) > STEPS
+    for (stable, before), (_, after) in pairwise(requests):
+        assert json.dumps(after[:stable]) == json.dumps(before[:stable])
+    texts = [json.dumps(message) for message in requests[-1][1]]
+    assert "image" in "".join(texts)
+    assert "Answer now" in texts[-1]
+    assert "no JSON" in texts[-2]
+    assert "no JSON" not in "".join(texts[: requests[-1][0]])
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_another_planner_sends_the_same_bytes(transport: ActionTransport) -> None:
+    """It knows the log and nothing else; compactions included."""
+    live, restarted = (
+        Recorded(transport, max_characters=4000),
+        Recorded(transport, max_characters=4000, restart_every=3),
+    )
+    assert any(isinstance(item, Compaction) for item in live.run.history)
+    assert json.dumps(restarted.requests) == json.dumps(live.requests)
+    assert restarted.records == live.records
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_only_a_compaction_changes_a_prefix(transport: ActionTransport) -> None:
+    """And it does, or it would save nothing."""
+    played = Recorded(transport, max_characters=4000)
+    compacted = {event.turn for events in played.records for event in events if event.type == "compacted"}
+    changed = set()
+    turns = [event.turn for events in played.records for event in events if event.type == "asked"]
+    for turn, ((stable, before), (_, after)) in zip(turns[1:], pairwise(played.requests), strict=True):
+        if json.dumps(after[:stable]) != json.dumps(before[:stable]):
+            changed.add(turn)
+    assert changed
+    assert changed <= compacted
+
+
+def test_only_new_items_are_rendered() -> None:
+    """The cost of a step does not grow with the steps before it."""
+    run, renderer = Recorded("json").run, Renderer(cached_runs=1)
+    newest = run.history.pop()
+    before = renderer.messages(run)
+    run.history.append(newest)
+    after = renderer.messages(run)
+    assert len(after) == len(before) + 1
+    assert all(one is other for one, other in zip(before, after, strict=False))
+
+
+def test_the_cache_is_bounded_and_holds_no_facts() -> None:
+    """A run that was dropped from it is rendered again, to the same bytes."""
+    renderer = Renderer(cached_runs=2)
+    runs = []
+    for number in range(4):
+        run = Run()
+        request = RunRequested(run_id=f"{number:032}", tenant="t", requested_at=0, trace_id="0", query=f"why {number}?")
+        fold(run, 1, 0, [started().model_copy(update={"run_id": request.run_id, "request": request})])
+        runs.append(run)
+    first = [renderer.messages(run) for run in runs]
+    assert len(renderer._rendered) == 2
+    assert [renderer.messages(run) for run in runs] == first
+    assert len({json.dumps(messages) for messages in first}) == 4
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_restart_renders_recorded_runs_alike(name: str) -> None:
+    """A planner that lived through the run, and one that has just read its log."""
+    journal = Journal(name)
+    run, live, seen = Run(), Renderer(cached_runs=1), 0
+    for asked in journal.asked():
+        for sequence, record in journal.records.items():
+            if seen < sequence <= asked["after"]:
+                fold(run, sequence, record.at, record.events)
+                seen = sequence
+        again = journal.run(asked["after"])
+        assert json.dumps(live.messages(run)) == json.dumps(Renderer(cached_runs=1).messages(again))
+        assert any(isinstance(item, Decided) for item in run.history) == (run.step is not None)
