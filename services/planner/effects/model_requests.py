@@ -13,7 +13,7 @@ from contracts.events import RunStarted
 from contracts.faults import Fault
 from contracts.inbox import CallFinished
 from contracts.payload import Usage
-from contracts.runs import RunLimits, RunRequested, StrategyName
+from contracts.runs import RunLimits, RunRequested
 from contracts.tools import ToolSpec
 from services.planner.agents import DEFAULT_AGENT, Agent
 from services.planner.conversation import triage_critique
@@ -79,11 +79,9 @@ class ModelRequests:
             await asyncio.sleep(CATALOGUE_CHECK_S)
 
     def strategy(self, started: RunStarted | None) -> Strategy:
-        """Return the strategy of a run."""
-        if started is None:
-            return self._strategies[DEFAULT]
-        name: StrategyName = started.request.strategy or self._agent(started).strategy
-        return self._strategies[name]
+        """Return the strategy of a run; the default one for a run that is not open, or was refused."""
+        name = DEFAULT if started is None else started.request.strategy or self._agent(started).strategy
+        return self._strategies.get(name) or self._strategies[DEFAULT]
 
     def _agent(self, started: RunStarted) -> Agent:
         # The runs of an agent that is not in the agents file any more use the default agent.

@@ -2,18 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import ValidationError
 
 from contracts.events import ActionFormat, ActionTransport, RunStarted
-from contracts.runs import RunLimits, RunRequested
+from contracts.runs import RunLimits, RunRequested, StrategyName
 from contracts.tools import ToolSpec
 from services.planner.agents import Agent
 from services.planner.errors import CannotOpen
 from services.planner.models import demo
 from services.planner.models.selection import ANY_MODEL, named_models
 from services.planner.models.vision import VisionSupport, models_for
+
+STRATEGIES: tuple[str, ...] = get_args(StrategyName)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,9 @@ def open_run(
     agent = agents.get(request.agent)
     if agent is None:
         raise CannotOpen("bad_request", f"there is no agent {request.agent!r}; there are: {', '.join(sorted(agents))}")
+    if request.strategy not in {None, *STRATEGIES}:
+        names = ", ".join(STRATEGIES)
+        raise CannotOpen("bad_request", f"there is no strategy {request.strategy!r}; there are: {names}")
     limits = _limits(request, agent)
     if request.model is not None:
         _check_model(request.model, agents, defaults)

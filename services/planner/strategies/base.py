@@ -50,5 +50,6 @@ class Strategy(StrategyRules, Protocol):
         ...
 
 
-Strategies = Mapping[StrategyName, Strategy]
+Strategies = Mapping[str, Strategy]
+"""By name."""
 DEFAULT: StrategyName = "react"

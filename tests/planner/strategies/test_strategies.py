@@ -1,0 +1,15 @@
+"""The registry of strategies."""
+
+from typing import get_args
+
+from contracts.runs import StrategyName
+from services.planner.settings import PlannerSettings
+from services.planner.strategies import strategies_of
+from services.planner.strategies.base import DEFAULT
+
+
+def test_every_name_that_a_request_may_give_has_a_strategy() -> None:
+    """And nothing else is built."""
+    names = set(strategies_of(PlannerSettings()))
+    assert names == set(get_args(StrategyName))
+    assert DEFAULT in names
