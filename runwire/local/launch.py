@@ -182,7 +182,7 @@ def example_tools() -> list[Path]:
 
     Raises CannotLaunch outside one: the services run from a checkout or from images.
     """
-    folder = Path(__file__).parents[2] / "examples" / "python"
+    folder = Path(__file__).parents[2] / "examples" / "demo"
     files = [folder / f"{name}.py" for name in ("calculator", "search", "table")]
     if not all(file.is_file() for file in files):
         raise CannotLaunch(

@@ -145,5 +145,5 @@ async def client(nats_server: NatsServer) -> AsyncIterator[Client]:
 
 def served(*files: str) -> list[str]:
     """The command that serves Python examples, as `runwire serve` does."""
-    paths = [str(EXAMPLES / "python" / file) for file in files]
+    paths = [str(EXAMPLES / "demo" / file) for file in files]
     return [sys.executable, "-c", f"from runwire.serving import main; main({paths!r})"]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.tools import ToolSpec
-from examples.python.calculator import MAX_CHARACTERS, Refused, calculate, calculation, evaluate, written
+from examples.demo.calculator import MAX_CHARACTERS, Refused, calculate, calculation, evaluate, written
 from runwire import ToolError
 from runwire.testing import RecordingContext
 

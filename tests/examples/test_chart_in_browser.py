@@ -57,7 +57,7 @@ def echarts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def gateway(own_nats_server: NatsServer, tmp_path: Path) -> Iterator[str]:
     """A whole deployment with the example tools; its gateway's URL."""
     with S3Server("rclone", tmp_path / "s3") as s3:
-        tools = EXAMPLES / "python" / "table.py"
+        tools = EXAMPLES / "demo" / "table.py"
         with Stack(
             own_nats_server.url,
             tmp_path,

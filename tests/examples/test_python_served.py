@@ -5,7 +5,7 @@ import sys
 import pytest
 from nats.aio.client import Client
 
-from examples.python.table import pieces
+from examples.demo.table import pieces
 from services.shared.json_schema import check_schema, complaints
 from tests.examples.asking import ask, call_of, discover, send_raw
 from tests.examples.conftest import EXAMPLES, Start, served

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from examples.python.search import (
+from examples.demo.search import (
     SNIPPET,
     Passage,
     index_of,
@@ -20,7 +20,7 @@ from runwire import ToolError
 from runwire.testing import RecordingContext
 from services.shared.redaction import extract_sources
 
-DATA = Path(__file__).parents[2] / "examples" / "data"
+DATA = Path(__file__).parents[2] / "examples" / "demo" / "data"
 
 
 def test_a_document_is_cut_at_its_headings() -> None:

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from examples.data.make_sales import sales
-from examples.python.table import TableQuestion, Unclear, analyze_table, answer_of, number, pieces, read_table
+from examples.demo.data.make_sales import sales
+from examples.demo.table import TableQuestion, analyze_table, answer_of, pieces
+from examples.demo.tables.columns import Unclear, number, read_table
 from runwire import ToolError
 from runwire.testing import RecordingContext
 
-DATA = Path(__file__).parents[2] / "examples" / "data"
+DATA = Path(__file__).parents[2] / "examples" / "demo" / "data"
 
 SMALL = """month;shop;sold;income
 2023-01;Nord;1;"1,000.50"

@@ -18,7 +18,7 @@ from tests.support.s3_servers import S3Server
 from tests.support.stack import ROOT, Stack
 
 TOOLS = Path(__file__).parent / "tutorial_tools.py"
-DEMO_TOOLS = ROOT / "examples" / "python"
+DEMO_TOOLS = ROOT / "examples" / "demo"
 KEYED_GATEWAY = "gateway-2"
 #: The API key of each tenant, and the lines that the gateway is given.
 (ACME_KEY, _ACME), (GLOBEX_KEY, _GLOBEX) = new_key("acme"), new_key("globex")

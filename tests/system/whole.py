@@ -103,7 +103,7 @@ def deployed(folder: Path) -> Iterator[Parts]:
                 tools=_TOOLS,
                 tool_copies=1,
             )
-            stack.add_tools("tools-table", ROOT / "examples" / "python" / "table.py")
+            stack.add_tools("tools-table", ROOT / "examples" / "demo" / "table.py")
             with stack:
                 yield stack, nats, s3, model
     finally:

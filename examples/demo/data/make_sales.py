@@ -1,7 +1,7 @@
 """Write sales.csv again: three years of monthly sales by region and product, always the same.
 
 Regions grow at different rates, some products are seasonal, and the file has the flaws that exported tables have: blank
-cells and thousands separators. Run it by path: `python examples/data/make_sales.py`.
+cells and thousands separators. Run it by path: `python examples/demo/data/make_sales.py`.
 """
 
 import csv

@@ -4,7 +4,7 @@ Markdown and text files of a folder are cut into sections, and the sections are 
 2009), with words of a heading counted twice. What it finds are sources: the marks on `Passage` make them the citations
 of the run's answer.
 
-Documents are read from the data folder only: RUNWIRE_DATA, else examples/data. They are read again when a file has
+Documents are read from the data folder only: RUNWIRE_DATA, else examples/demo/data. They are read again when a file has
 changed.
 """
 
@@ -157,7 +157,7 @@ def _window(sentences: list[str]) -> str:
 
 def data_folder() -> Path:
     """Where documents are read from."""
-    return Path(os.environ.get("RUNWIRE_DATA") or Path(__file__).parents[1] / "data").resolve()
+    return Path(os.environ.get("RUNWIRE_DATA") or Path(__file__).parent / "data").resolve()
 
 
 def load(folder: str, data: Path) -> Index:

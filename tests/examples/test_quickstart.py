@@ -1,0 +1,68 @@
+"""The files of examples/quickstart, one idea each: short, and run as their README says."""
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from examples.quickstart.artifact_tool import draw_bars
+from examples.quickstart.tool import Text, count_words
+from runwire import ToolError
+from runwire.testing import RecordingContext
+from tests.examples.conftest import EXAMPLES, Start
+from tests.support.nats_server import NatsServer
+from tests.support.stack import Stack
+from tests.support.waiting import wait_until
+
+FOLDER = EXAMPLES / "quickstart"
+FILES = sorted(FOLDER.glob("*.py"))
+QUESTION = "Count the words of the text 'one two three'"
+
+
+@pytest.fixture
+def stack(own_nats_server: NatsServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """What `make run` starts, with the quickstart's tools."""
+    env = {"RUNWIRE_MODEL": "builtin/rehearsal"}
+    folder = tmp_path_factory.mktemp("quickstart")
+    system = Stack(own_nats_server.url, folder, env, planners=1, tool_runners=1)
+    for name in ("tool", "artifact_tool"):
+        system.add_tools(f"{name}-1", FOLDER / f"{name}.py")
+    with system, system.showing_logs():
+        yield system
+
+
+@pytest.mark.system
+async def test_a_client_asks_and_a_listener_hears(stack: Stack, start: Start, own_nats_server: NatsServer) -> None:
+    """The client prints the answer that a quickstart tool gave; the listener prints the facts of the same run."""
+    listener = await start([sys.executable, str(FOLDER / "listener.py")], own_nats_server)
+    await wait_until(lambda: listener.lines, what="the listener has subscribed")
+    client = await start([sys.executable, str(FOLDER / "client.py"), QUESTION], own_nats_server, RUNWIRE_URL=stack.url)
+
+    assert await client.ended() == 0, client.complaints
+    assert "3" in client.lines[-1]
+    facts = [line for line in client.lines[:-1] if line != "tool_progress"]
+    await wait_until(lambda: listener.lines[-1].endswith(" done"), what="the listener has seen the end")
+    assert [line.split()[1] for line in listener.lines[1:]] == facts
+
+
+async def test_the_tool_counts_and_refuses() -> None:
+    """As the function that it is, without a server."""
+    context = RecordingContext()
+    assert await count_words(Text(text="one two three"), context) == {"words": 3}
+    assert context.progressed == [("counting", 0.5)]
+    with pytest.raises(ToolError, match="the text is empty"):
+        await count_words(Text(text=" "), context)
+
+
+async def test_the_chart_grows() -> None:
+    """Each piece shows one bar more; the last is the whole."""
+    context = RecordingContext()
+    drawn = await draw_bars([1.0, 2.0], context)
+    assert context.pieces["bars"] == [{"bars": [1.0]}, {"bars": [1.0, 2.0]}]
+    assert drawn.chart == context.pieces["bars"][-1]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_a_file_is_short(file: str) -> None:
+    """It shows one idea."""
+    assert len((FOLDER / file).read_text(encoding="utf-8").splitlines()) < 30
