@@ -9,7 +9,7 @@ from benchmarks.script import Script
 from benchmarks.system import PLAIN, TENANT, System
 from contracts import subjects
 from contracts.records import Record
-from services.messaging.direct_get import DirectReader
+from services.messaging.connection import Bus
 from services.planner.run.state import Run, fold
 
 _MS = 1e3
@@ -142,7 +142,9 @@ async def recovery(system: System, rounds: int, longest: int) -> Table:
         "Bare: the same batched direct gets over a connection as nats-py makes it.",
     )
     ours = await system.bus.reader(subjects.RUNS)
-    bare = await DirectReader(system.apart.client, subjects.RUNS).start()
+    bus = Bus("bare", system.bus.settings)
+    bus._nc = system.apart.client  # noqa: SLF001, `attach` would patch it
+    bare = await bus.reader(subjects.RUNS)
     for count in (longest // 100, longest // 10, longest):
         subject = subjects.log(TENANT, await system.ask(Script(steps=count)))
         found: dict[str, list[float]] = {"read": [], "fold": [], "bare": []}

@@ -9,11 +9,13 @@ subscribe like silence.
 """
 
 import asyncio
+import base64
+import itertools
 import random
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 import structlog
@@ -24,8 +26,17 @@ from nats.errors import SlowConsumerError
 
 from services.messaging import message_headers as header_lines
 from services.messaging import nats_patches
-from services.messaging.direct_get import DirectReader
-from services.messaging.errors import GUARD_IN_FLIGHT, NATS_ERRORS, Refused, Unavailable, Unsure, translated
+from services.messaging.direct_get import DirectReader, Stored
+from services.messaging.errors import (
+    GUARD_IN_FLIGHT,
+    NATS_ERRORS,
+    NO_LEADER,
+    NOT_FOUND,
+    Refused,
+    Unavailable,
+    Unsure,
+    translated,
+)
 from services.messaging.request_reply import RequestReply
 from services.messaging.server_clock import ServerClock
 from services.messaging.storage import Storage
@@ -34,10 +45,11 @@ from services.runtime.tasks import Tasks, places
 
 logger = structlog.get_logger(__name__)
 
+T = TypeVar("T")
 
 _RECONNECT_S = 0.1
 _RECONNECT_MAX_S = 2.0
-_RETRY_S = 0.1
+_FIRST_RETRY_S, _MAX_RETRY_S = 0.1, 1.0
 _MAX_CATCH_UPS = 4
 
 
@@ -60,6 +72,7 @@ class Bus:
         self.tasks = Tasks()
         """Background tasks of this service, kept here so that `/readyz` names one that has died."""
         self._nc: Client | None = None
+        self._next_connection = asyncio.Event()
         self._refusal_logged = False
         self._leaving: asyncio.Task[None] | None = None
         self._readers: dict[str, DirectReader] = {}
@@ -92,7 +105,7 @@ class Bus:
         header_lines.use_fast_parser(client)
         nats_patches.send_large_uncopied(client)
         self._nc = client
-        self.up_since = time.monotonic()
+        self._on_connection()
         return self
 
     @property
@@ -113,8 +126,13 @@ class Bus:
             self._leaving = asyncio.create_task(self._nc.close())
             await asyncio.wait({self._leaving})  # nats-py may cancel it, by a future shared with its reconnect task
 
-    async def _reconnected(self) -> None:
+    def _on_connection(self) -> None:
         self.up_since = time.monotonic()
+        waiting, self._next_connection = self._next_connection, asyncio.Event()
+        waiting.set()
+
+    async def _reconnected(self) -> None:
+        self._on_connection()
         self._refusal_logged = False
         self.clock.forget()
         logger.info("nats_reconnected")
@@ -183,29 +201,34 @@ class Bus:
         self, subject: str, data: bytes, message_id: str, headers: dict[str, str] | None = None
     ) -> int:
         """Write with a message id until it is stored. For writes without a guard. Raises Refused."""
-        while True:
-            try:
-                return await self.publish(subject, data, {**(headers or {}), "Nats-Msg-Id": message_id})
-            except Unsure:
-                await asyncio.sleep(_RETRY_S)
+        headers = {**(headers or {}), "Nats-Msg-Id": message_id}
+        return await self.until_answered(lambda: self.publish(subject, data, headers))
 
     async def last(self, stream: str, subject: str, attempts: int | None = None) -> Msg | None:
         """Return the newest message of an exact subject, or None.
 
         Retries until answered, or raises Unavailable after `attempts`.
         """
-        tried = 0
-        while True:
-            try:
-                found = await self.request(f"$JS.API.DIRECT.GET.{stream}.{subject}")
-            except Unavailable:
-                tried += 1
-                if attempts is not None and tried >= attempts:
-                    raise
-                await asyncio.sleep(_RETRY_S)
-                continue
-            status = found.headers.get("Status") if found.headers else None
-            return None if status == "404" else found
+        found = await self.until_answered(lambda: self.request(f"$JS.API.DIRECT.GET.{stream}.{subject}"), attempts)
+        status = found.headers.get("Status") if found.headers else None
+        return None if status == "404" else found
+
+    async def last_from_leader(self, stream: str, subject: str) -> Stored | None:
+        """Return the newest message of a subject as the stream's leader has it. Retries until answered."""
+        return await self.until_answered(lambda: self.get_from_leader(stream, {"last_by_subj": subject}))
+
+    async def get_from_leader(self, stream: str, which: dict[str, Any], wait_s: float = 5.0) -> Stored | None:
+        """Return a message as the stream's leader has it, None without one. Raises Unavailable, Refused.
+
+        `which`: as JetStream takes it, `{"last_by_subj": subject}` or `{"seq": n}`, also with `next_by_subj`.
+        """
+        try:
+            found = (await self.api(f"STREAM.MSG.GET.{stream}", which, wait_s))["message"]
+        except Refused as error:
+            if error.code in NOT_FOUND:
+                return None
+            raise
+        return int(found["seq"]), base64.b64decode(found.get("data", ""))
 
     async def api(self, subject: str, body: dict[str, Any], wait_s: float = 5.0) -> dict[str, Any]:
         """Call the JetStream API. Raises Refused, or Unavailable without an answer."""
@@ -215,8 +238,32 @@ class Bus:
             raise Unavailable(f"JetStream did not answer {subject}: {error}") from error
         reply: dict[str, Any] = orjson.loads(answer.data)
         if (error_body := reply.get("error")) is not None:
+            if error_body.get("err_code") in NO_LEADER:
+                raise Unavailable(error_body.get("description", ""))
             raise Refused(error_body.get("err_code", 0), error_body.get("description", ""))
         return reply
+
+    async def until_answered(self, operation: Callable[[], Awaitable[T]], attempts: int | None = None) -> T:
+        """Repeat an operation as long as it raises Unavailable or Unsure, or `attempts` times."""
+        for tried in itertools.count(1):
+            try:
+                return await operation()
+            except (Unavailable, Unsure):
+                if tried == attempts:
+                    raise
+            await self.retry_pause(tried, is_bounded=attempts is not None)
+        raise AssertionError
+
+    async def retry_pause(self, tried: int = 1, *, is_bounded: bool = False) -> None:
+        """Return when something that failed `tried` times in a row may be tried again: at once after a reconnect.
+
+        While connected it takes at most a second. Without a connection it waits for one, unless `is_bounded`.
+        """
+        is_bounded = is_bounded or self.is_connected
+        pause_s = min(_MAX_RETRY_S, _FIRST_RETRY_S * 2 ** min(tried - 1, 10)) if is_bounded else None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._next_connection.wait()
 
     async def tell(
         self, subject: str, data: bytes = b"", headers: dict[str, str] | None = None, reply: str = ""
@@ -246,7 +293,7 @@ class Bus:
     async def reader(self, stream: str) -> DirectReader:
         """Return the batched direct reader of a stream; one per stream and connection."""
         if stream not in self._readers:
-            self._readers[stream] = await DirectReader(self.nc, stream).start()
+            self._readers[stream] = await DirectReader(self, stream).start()
         return self._readers[stream]
 
 

@@ -6,20 +6,22 @@ are bounded.
 
 import asyncio
 from datetime import UTC, datetime
+from functools import partial
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from services.messaging.errors import NATS_ERRORS, Unavailable, translated
 from services.messaging.request_reply import expire
 
+if TYPE_CHECKING:
+    from services.messaging.connection import Bus
+
 _PAGE_MESSAGES = 1000
 _PAGE_BYTES = 4 << 20
 _PAGE_WAIT_S = 2.0
-_RETRY_S = 0.1
 
 Stored = tuple[int, bytes]
 """Stream sequence and body."""
@@ -28,17 +30,17 @@ Stored = tuple[int, bytes]
 class DirectReader:
     """Reads one stream over one connection; any number of reads at once."""
 
-    def __init__(self, client: Client, stream: str) -> None:
-        self._client = client
+    def __init__(self, bus: "Bus", stream: str) -> None:
+        self._bus = bus
         self._api = f"$JS.API.DIRECT.GET.{stream}"
-        self._inbox = client.new_inbox()
+        self._inbox = bus.nc.new_inbox()
         self._cut = len(self._inbox) + 1
         self._numbers = count(1)
         self._waiting: dict[str, tuple[list[Msg], asyncio.Future[dict[str, str]]]] = {}
 
     async def start(self) -> "DirectReader":
         """Subscribe to replies."""
-        await self._client.subscribe(f"{self._inbox}.*", cb=self._on_message)
+        await self._bus.subscribe(f"{self._inbox}.*", self._on_message)
         return self
 
     async def _on_message(self, message: Msg) -> None:
@@ -69,13 +71,8 @@ class DirectReader:
         seconds, fraction = divmod(at_ns, 1_000_000_000)
         moment = f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{fraction:09d}Z"
         body = {"batch": _PAGE_MESSAGES, "start_time": moment, "next_by_subj": subject, "max_bytes": _PAGE_BYTES}
-        while True:
-            try:
-                page, pending = await self._request(body)
-            except Unavailable:
-                await asyncio.sleep(_RETRY_S)
-                continue
-            return page + await self.messages(subject, sequence_of(page[-1]) + 1) if page and pending else page
+        page, pending = await self._bus.until_answered(lambda: self._request(body))
+        return page + await self.messages(subject, sequence_of(page[-1]) + 1) if page and pending else page
 
     async def latest(self, *patterns: str) -> list[Msg]:
         """Return the newest message of each subject that matches a pattern, at most 1,024 messages. Raises Unavailable.
@@ -93,7 +90,7 @@ class DirectReader:
         self._waiting[key] = (messages, ended)
         timer = loop.call_later(_PAGE_WAIT_S, expire, ended)
         try:
-            await self._client.publish(self._api, orjson.dumps(body), reply=f"{self._inbox}.{key}")
+            await self._bus.nc.publish(self._api, orjson.dumps(body), reply=f"{self._inbox}.{key}")
             end = await ended
         except NATS_ERRORS as error:
             raise translated(error) from error
@@ -112,20 +109,12 @@ class DirectReader:
         Retries until the server answers, or raises Unavailable after `attempts`.
         """
         found: list[Msg] = []
-        tried = 0
         while True:
-            try:
-                page, pending = await self.page(subject, start)
-            except Unavailable:
-                tried += 1
-                if attempts is not None and tried >= attempts:
-                    raise
-                await asyncio.sleep(_RETRY_S)
-                continue
+            after = sequence_of(found[-1]) if found else start - 1
+            page, pending = await self._bus.until_answered(partial(self.page, subject, after + 1), attempts)
             found += page
             if not page or not pending:
                 return found
-            start = sequence_of(page[-1]) + 1
 
     async def read(self, subject: str, start: int = 1, *, attempts: int | None = None) -> list[Stored]:
         """Return sequence and body of every message on `subject` from sequence `start` on, as `messages` does."""

@@ -50,6 +50,8 @@ class Misconfigured(BusError):
 WRONG_LAST_SEQUENCE = 10071
 GUARD_IN_FLIGHT = 10164
 FULL = 10077
+NO_LEADER = frozenset({10004, 10008})
+"""A cluster without a leader for now: incomplete, temporarily unavailable."""
 TOO_LARGE = 10054
 """The message exceeds a limit of the stream or of the server."""
 NO_ROOM = frozenset({10023, 10047})

@@ -6,13 +6,9 @@ rejection, a time-out, a 503 or "another guarded write in flight", the tail is r
 is stored, the subject has moved on, or the write is repeated. So records need no message ids.
 """
 
-import asyncio
-
 from services.messaging.connection import Bus
 from services.messaging.direct_get import Stored
 from services.messaging.errors import WRONG_LAST_SEQUENCE, Moved, Refused, Unsure
-
-_RETRY_S = 0.1
 
 
 async def append(
@@ -34,7 +30,7 @@ async def append(
             refused = True
         except Unsure:
             refused = False
-            await asyncio.sleep(_RETRY_S)
+            await bus.retry_pause()
         tail = await (await bus.reader(stream)).read(subject, after + 1)
         # The guard admits this record only as the next one, so it is the first of the tail or not stored.
         if tail and mark in tail[0][1]:

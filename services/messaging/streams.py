@@ -5,7 +5,7 @@ instead of dropping, unlimited `max_deliver` leaves no undeliverable message, a 
 system. So a different setting on the server is an error.
 """
 
-import asyncio
+from functools import partial
 from typing import Any
 
 import structlog
@@ -174,7 +174,8 @@ async def provision(bus: Bus) -> None:
     replicas = {"num_replicas": bus.settings.replicas}
     for config in [*STREAMS, *map(bucket, BUCKETS)]:
         probed = [*config["subjects"], subjects.probe(config["name"])]
-        await _until_available(bus, "STREAM", config["name"], {**config, **replicas, "subjects": probed})
+        wanted = {**config, **replicas, "subjects": probed}
+        await bus.until_answered(partial(_ensure_stream, bus, config["name"], wanted))
     for stream, config in _planner_consumers(bus.settings.ack_wait_s):
         await ensure_consumer(bus, stream, config)
 
@@ -191,39 +192,26 @@ async def ensure_consumer(bus: Bus, stream: str, config: dict[str, Any]) -> None
     """Create or update one durable consumer. Raises Misconfigured."""
     body = {"stream_name": stream, "config": config}
     subject = f"CONSUMER.CREATE.{stream}.{config['name']}.{config['filter_subject']}"
-    while True:
-        try:
-            answer = await bus.api(subject, body)
-        except Unavailable:
-            await asyncio.sleep(1)
-            continue
-        except Refused as error:
-            raise Misconfigured(f"consumer {config['name']} on {stream}: {error.text}") from error
-        _compare(f"consumer {config['name']} on {stream}", config, answer["config"])
-        return
-
-
-async def _until_available(bus: Bus, kind: str, name: str, config: dict[str, Any]) -> None:
-    while True:
-        try:
-            await _ensure_stream(bus, kind, name, config)
-        except Unavailable as error:
-            logger.info("jetstream_awaited", stream=name, reason=str(error))
-            await asyncio.sleep(1)
-            continue
-        return
-
-
-async def _ensure_stream(bus: Bus, kind: str, name: str, config: dict[str, Any]) -> None:
     try:
-        answer = await bus.api(f"{kind}.INFO.{name}", {})
+        answer = await bus.until_answered(lambda: bus.api(subject, body))
+    except Refused as error:
+        raise Misconfigured(f"consumer {config['name']} on {stream}: {error.text}") from error
+    _compare(f"consumer {config['name']} on {stream}", config, answer["config"])
+
+
+async def _ensure_stream(bus: Bus, name: str, config: dict[str, Any]) -> None:
+    try:
+        answer = await bus.api(f"STREAM.INFO.{name}", {})
+    except Unavailable as error:
+        logger.info("jetstream_awaited", stream=name, reason=str(error))
+        raise
     except Refused as error:
         if error.code not in NOT_FOUND:
             raise Unavailable(error.text) from error
-        answer = await _apply(bus, f"{kind}.CREATE.{name}", name, config)
+        answer = await _apply(bus, f"STREAM.CREATE.{name}", name, config)
         logger.info("stream_created", stream=name)
     if differing(config, answer["config"]):
-        answer = await _apply(bus, f"{kind}.UPDATE.{name}", name, config)
+        answer = await _apply(bus, f"STREAM.UPDATE.{name}", name, config)
         logger.warning("stream_updated", stream=name)
     _compare(f"stream {name}", config, answer["config"])
 

@@ -4,7 +4,6 @@ Only a cache lives here, so any planner can take over at any point.
 """
 
 import asyncio
-import base64
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -20,7 +19,7 @@ from contracts.runs import KeptContext
 from services.messaging import dead_letters, guarded_write
 from services.messaging.connection import Bus
 from services.messaging.direct_get import Stored
-from services.messaging.errors import NOT_FOUND, WRONG_LAST_SEQUENCE, Moved, Refused, Unavailable
+from services.messaging.errors import WRONG_LAST_SEQUENCE, Moved, Refused
 from services.planner.effects.offload import Offloader
 from services.planner.effects.ownership_watch import Address, Tail
 from services.planner.effects.run_lines import log_end, log_refusals
@@ -130,34 +129,20 @@ class RunLogs:
     async def context(self, where: Address) -> dict[str, Any]:
         """Read the `tool_context`. If a replica has none, ask the stream's leader, since the replica may lag behind."""
         message = await self._bus.last(subjects.RUNS, subjects.context(*where))
-        newest = await self._newest(subjects.context(*where)) if message is None else None
+        newest = None if message else await self._bus.last_from_leader(subjects.RUNS, subjects.context(*where))
         data = message.data if message is not None else newest[1] if newest is not None else b""
         return KeptContext.model_validate_json(data).context if data else {}  # None: it was purged with its run.
 
     async def shown(self, where: Address, run: Run) -> str:
         """Return the stored answer text of this turn's newest attempt, once no more of it can be stored."""
         subject = subjects.stream(*where)
-        newest = await self._newest(subject)
+        newest = await self._bus.last_from_leader(subjects.RUNS, subject)
         while True:
             stored = await (await self._bus.reader(subjects.RUNS)).read(subject, run.turn_seq)
             if newest is None or newest[0] < run.turn_seq or (stored and stored[-1][0] >= newest[0]):
                 return _text_shown(run.turn, [data for _, data in stored])
             await asyncio.sleep(RETRY_S)  # The replica that answered lags behind.
-            newest = await self._newest(subject)
-
-    async def _newest(self, subject: str) -> Stored | None:
-        """Return the newest message of a subject of RUNS, as the stream's leader has it."""
-        while True:
-            try:
-                found = (await self._bus.api(f"STREAM.MSG.GET.{subjects.RUNS}", {"last_by_subj": subject}))["message"]
-            except Refused as error:
-                if error.code not in NOT_FOUND:
-                    raise
-                return None
-            except Unavailable:
-                await asyncio.sleep(RETRY_S)
-            else:
-                return int(found["seq"]), base64.b64decode(found.get("data", ""))
+            newest = await self._bus.last_from_leader(subjects.RUNS, subject)
 
     async def _take_in(self, where: Address, run: Run, tail: list[Stored]) -> None:
         for sequence, data in tail:

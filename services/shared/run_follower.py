@@ -24,7 +24,6 @@ from contracts.events import TERMINAL
 from contracts.records import EVENTS_HEADER
 from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
-from services.messaging.errors import Unavailable
 
 Kind = Literal["log", "stream"]
 _KINDS: tuple[Kind, Kind] = ("log", "stream")
@@ -33,7 +32,6 @@ _FIRST_CHECK_S, _MAX_CHECK_S = 3.0, 12.0
 _MAX_BUFFERED_MESSAGES, _MAX_BUFFERED_BYTES = 4096, 1 << 20
 """Live messages that wait for a slow listener; further ones are dropped and read back later."""
 _PAGE_BYTES = 128 << 10
-_RETRY_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,14 +163,13 @@ class RunFollower:
         Retries until the server answers.
         """
         reader = await self._bus.reader(subjects.RUNS)
-        while True:
-            try:
-                async with self._bus.catch_ups:
-                    page, left = await reader.page(self._subject[kind], self._at[kind] + 1, max_bytes=_PAGE_BYTES)
-            except Unavailable:
-                await asyncio.sleep(_RETRY_S)
-                continue
-            return _found(kind, page), not (page and left)
+
+        async def read() -> tuple[list[Msg], int]:
+            async with self._bus.catch_ups:
+                return await reader.page(self._subject[kind], self._at[kind] + 1, max_bytes=_PAGE_BYTES)
+
+        page, left = await self._bus.until_answered(read)
+        return _found(kind, page), not (page and left)
 
     async def _read(self, kind: Kind, after: int) -> dict[int, _Found]:
         return _found(kind, await (await self._bus.reader(subjects.RUNS)).messages(self._subject[kind], after + 1))

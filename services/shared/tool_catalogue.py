@@ -28,7 +28,6 @@ logger = structlog.get_logger(__name__)
 STREAM = f"KV_{keys.CATALOGUE_BUCKET}"
 _PREFIX = f"$KV.{keys.CATALOGUE_BUCKET}."
 _READ_BACK_S = 3.0
-_RETRY_S = 0.2
 _SETTLING_S = 10.0
 _MAX_PINNED_SPECS = 4096
 _REFUSED_TIMEOUT_S = 1.0
@@ -58,12 +57,7 @@ class Catalogue:
         """Return once the present tools are known; follow changes from then on."""
         self._subscription = await self._bus.subscribe(key_subject(keys.ALL_TOOLS), self._on_message)
         self._bus.on_reconnect.append(self._on_reconnect)
-        while True:
-            try:
-                await self._read_back(forget=True)
-                break
-            except BusError:
-                await asyncio.sleep(_RETRY_S)
+        await self._bus.until_answered(lambda: self._read_back(forget=True))
         self._watcher = self._bus.tasks.keep("catalogue", self._watch())
         return self
 
@@ -116,7 +110,7 @@ class Catalogue:
                 await self._read_back(forget=settled and not self._bus.storage.problems())
             except BusError:
                 self._changed.set()
-                await asyncio.sleep(_RETRY_S)
+                await self._bus.retry_pause()
 
     async def _read_back(self, *, forget: bool) -> None:
         entries, _ = await read_entries(self._bus, keys.ALL_TOOLS)

@@ -19,7 +19,7 @@ from contracts.names import InvalidName
 from contracts.tools import ToolSpec
 from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
-from services.messaging.errors import NOT_FOUND, BusError, Refused, Unavailable
+from services.messaging.errors import NOT_FOUND, BusError, Refused
 from services.messaging.pull_consumer import Handler, PullConsumer
 from services.messaging.streams import consumer, ensure_consumer
 from services.runtime.tasks import cancelled
@@ -28,7 +28,6 @@ logger = structlog.get_logger(__name__)
 
 _PREFIX = subjects.calls_consumer("x")[:-1]
 _CHECK_S = 5.0
-_RETRY_S = 0.5
 _STOP_GRACE_S = 1.0
 """Seconds for handlings that have acknowledged their call to finish."""
 
@@ -53,12 +52,7 @@ class CallConsumers:
 
     async def start(self) -> "CallConsumers":
         """Take the calls of all tools with a consumer, and keep checking for new ones."""
-        while True:
-            try:
-                await self._start_all(await self._with_consumer())
-                break
-            except Unavailable:
-                await asyncio.sleep(_RETRY_S)
+        await self._start_all(await self._bus.until_answered(self._with_consumer))
         self._checking = self._bus.tasks.keep("call_consumers", self._keep_checking())
         return self
 
@@ -85,11 +79,7 @@ class CallConsumers:
 
     async def open_surely(self, spec: ToolSpec) -> None:
         """Do the same, and retry while NATS is unavailable."""
-        while True:
-            try:
-                return await self.open(spec)
-            except Unavailable:
-                await asyncio.sleep(_RETRY_S)
+        await self._bus.until_answered(lambda: self.open(spec))
 
     async def _start_pulling(self, tool: str) -> None:
         async with self._lock:

@@ -16,7 +16,6 @@ from contracts.events import CallStarted, Observed, RunEvent
 from contracts.records import EVENTS_HEADER, Record
 from contracts.tools import CallRequested
 from services.messaging.connection import Bus
-from services.messaging.errors import NOT_FOUND, Refused, Unavailable
 from services.messaging.pull_consumer import Delivery
 from services.tool_runner.run_watch import is_terminal
 
@@ -32,15 +31,7 @@ async def run_ended(bus: Bus, call: CallRequested) -> bool:
     if last is not None:
         return is_terminal(last.headers)
     # A replica may lag behind; the leader does not.
-    while True:
-        try:
-            await bus.api(f"STREAM.MSG.GET.{subjects.RUNS}", {"last_by_subj": subject})
-        except Refused as error:
-            return error.code in NOT_FOUND
-        except Unavailable:
-            await asyncio.sleep(_RETRY_S)
-            continue
-        return False
+    return await bus.last_from_leader(subjects.RUNS, subject) is None
 
 
 async def is_settled(bus: Bus, call: CallRequested) -> bool:

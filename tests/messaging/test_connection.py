@@ -1,6 +1,9 @@
 """Errors of the connection: what a caller gets when NATS refuses, does not answer, or cannot be reached."""
 
+import asyncio
+import itertools
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ from services.messaging.connection import Bus
 from services.messaging.errors import TOO_LARGE, NoResponders, Refused, Unavailable, Unsure
 from services.runtime.settings import BusSettings
 from tests.support.nats_server import NatsServer
+from tests.support.waiting import wait_until
 
 
 async def test_a_request_without_a_listener_has_no_responders(bus: Bus) -> None:
@@ -55,3 +59,48 @@ def test_only_this_package_knows_the_errors_of_nats_py() -> None:
     services = Path(__file__).parents[2] / "services"
     found = [path for path in services.rglob("*.py") if re.search(r"nats\.errors", path.read_text(encoding="utf-8"))]
     assert {path.parent.name for path in found} == {"messaging"}
+
+
+async def test_a_thousand_waiters_sleep_until_the_reconnect(bus: Bus, own_nats_server: NatsServer) -> None:
+    """None of them wakes up while NATS is away, and all do as soon as it is back."""
+    tries: list[float] = []
+
+    async def ask() -> None:
+        tries.append(time.monotonic())
+        await bus.request("$JS.API.INFO", wait_s=5)
+
+    own_nats_server.kill()
+    await wait_until(lambda: not bus.is_connected, what="the connection is lost")
+    waiting = [asyncio.create_task(bus.until_answered(ask)) for _ in range(1000)]
+    await wait_until(lambda: len(tries) == 1000, what="each has tried once")
+    await asyncio.sleep(1.5)
+    assert len(tries) == 1000
+    own_nats_server.start()
+    await asyncio.wait_for(asyncio.gather(*waiting), 20)
+    assert all(at >= bus.up_since for at in tries[1000:2000])
+    assert tries[1999] - bus.up_since < 0.5
+
+
+async def test_pauses_grow_while_connected(bus: Bus) -> None:
+    """Up to a second, and a bounded number of attempts ends with the error of the last."""
+    tries: list[float] = []
+
+    async def fail() -> None:
+        tries.append(time.monotonic())
+        raise Unavailable("the leader is being elected")
+
+    with pytest.raises(Unavailable):
+        await bus.until_answered(fail, attempts=4)
+    pauses = [later - earlier for earlier, later in itertools.pairwise(tries)]
+    assert len(pauses) == 3
+    assert all(pause >= wanted for pause, wanted in zip(pauses, (0.09, 0.19, 0.39), strict=True))
+
+
+async def test_a_reconnect_ends_a_pause(bus: Bus) -> None:
+    """However long it still is."""
+    pausing = asyncio.create_task(bus.retry_pause(10))
+    await asyncio.sleep(0)
+    begun = time.monotonic()
+    await bus._reconnected()
+    await pausing
+    assert time.monotonic() - begun < 0.5

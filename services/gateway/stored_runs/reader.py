@@ -7,8 +7,6 @@ leaders.
 Rule 3: what is no record of ours, or no request, counts for nothing: it hides neither the run's beginning nor its end.
 """
 
-import asyncio
-import base64
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -26,13 +24,12 @@ from services.gateway.errors import NotFound
 from services.gateway.stored_runs.deletions import Deletions
 from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
-from services.messaging.errors import NOT_FOUND, Refused, Unavailable
+from services.messaging.errors import Unavailable
 from services.shared.run_follower import RunFollower
 from services.shared.run_status import status_of
 
 M = TypeVar("M", bound=BaseModel)
 _WAIT_S = 2.0
-_RETRY_S = 0.5
 
 _Stored = tuple[int, bytes]
 _Get = Callable[[str, dict[str, Any]], Awaitable[_Stored | None]]
@@ -175,13 +172,7 @@ class Runs:
         return sequence_of(answer), answer.data
 
     async def _leader(self, stream: str, what: dict[str, Any]) -> _Stored | None:
-        try:
-            message = (await self._bus.api(f"STREAM.MSG.GET.{stream}", what, _WAIT_S))["message"]
-        except Refused as error:
-            if error.code in NOT_FOUND:
-                return None
-            raise
-        return int(message["seq"]), base64.b64decode(message.get("data", ""))
+        return await self._bus.get_from_leader(stream, what, _WAIT_S)
 
     async def result(self, tenant: str, run: str) -> FinalPayload:
         """Return the result of an accepted run once it has ended, however long that takes.
@@ -201,4 +192,4 @@ class Runs:
                     return payload
             except Unavailable:
                 pass  # NATS is unavailable: the run waits, and so does its caller.
-            await asyncio.sleep(_RETRY_S)
+            await self._bus.retry_pause(3)

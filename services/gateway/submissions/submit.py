@@ -33,7 +33,6 @@ from services.messaging.tenant_turns import Turns
 logger = structlog.get_logger(__name__)
 
 _TRY_S = 1.0
-_PAUSE_S = 0.1
 _ALREADY = "per subject"
 _NEVER_NONE = frozenset({"max_steps", "max_parallel", "grace_s"})
 
@@ -121,7 +120,7 @@ class Intake:
             except Unsure as error:
                 if time.monotonic() >= deadline:
                     raise TryAgain("The message bus does not answer.") from error
-                await asyncio.sleep(_PAUSE_S)
+                await self._bus.retry_pause(is_bounded=True)
             except Refused as error:
                 if error.code == FULL and _ALREADY in error.text:
                     return  # One request per run: it is there already, and nobody has read it yet.
