@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import uvloop
 
-from benchmarks import cases, streams
-from benchmarks.figures import Table
+from benchmarks import run_costs, streams
+from benchmarks.instant_model import Script
 from benchmarks.long_replies import long_replies
+from benchmarks.ratio_tables import Table
 from benchmarks.reading import reading, repeated
-from benchmarks.script import Script
 from benchmarks.system import System, started
 from services.runtime.gc_tuning import tune
 
@@ -70,14 +70,14 @@ async def measure(system: System, effort: Effort, only: str = ALL) -> AsyncItera
     if "a" in only:
         yield await streams.chunks(system, effort.rounds, effort.tokens)
     if "b" in only:
-        yield await cases.steps(system, effort.rounds, effort.steps)
+        yield await run_costs.steps(system, effort.rounds, effort.steps)
     if "c" in only:
-        yield await cases.runs_per_second(system, effort.rounds, effort.runs)
+        yield await run_costs.runs_per_second(system, effort.rounds, effort.runs)
     if "d" in only:
         yield await streams.fan_out(system, effort.clients, effort.tokens_to_each)
     if "e" in only:
-        yield await cases.growth(system, (effort.rounds + 1) // 2, effort.longest)
-        yield await cases.recovery(system, effort.rounds, effort.longest)
+        yield await run_costs.growth(system, (effort.rounds + 1) // 2, effort.longest)
+        yield await run_costs.recovery(system, effort.rounds, effort.longest)
 
 
 async def main(effort: Effort, only: str, syncs: tuple[str, ...]) -> None:

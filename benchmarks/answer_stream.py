@@ -57,7 +57,7 @@ def seconds(work: Callable[[str, int], int], text: str, chunk: int, least: float
 
 def main() -> None:
     """Print both tables."""
-    print(f"{'reply of 1 MB':<26}{'chunk':>7}{'s/MB':>9}{'us/chunk':>10}{'looked at':>11}")
+    print(f"{'reply of 1 MB':<26}{'chunk':>7}{'s/MB':>9}{'us/chunk':>10}{'examined':>11}")
     for name, make in REPLIES.items():
         text = make(MB)
         for chunk in CHUNKS:
@@ -65,9 +65,8 @@ def main() -> None:
             once = AnswerStream()
             once.feed(text)
             per_chunk = took / (len(text) / chunk) * 1e6
-            print(
-                f"{name:<26}{chunk:>7}{took * MB / len(text):>9.3f}{per_chunk:>10.2f}{once.characters_examined / len(text):>10.2f}x"
-            )
+            examined = once.characters_examined / len(text)
+            print(f"{name:<26}{chunk:>7}{took * MB / len(text):>9.3f}{per_chunk:>10.2f}{examined:>10.2f}x")
     print(f"\n{'an answer, chunks of 16':<26}{'KB':>7}{'stream s':>10}{'again s':>10}{'again/stream':>14}")
     for size in COMPARED:
         text = REPLIES["an answer"](size)

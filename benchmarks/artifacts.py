@@ -29,7 +29,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import NoRespondersError
 
-from benchmarks.figures import Table, alternate, ratios, spread
+from benchmarks.ratio_tables import Table, alternate, ratios, spread
 from services.messaging.connection import Bus
 from services.messaging.streams import provision
 from services.runtime.settings import BusSettings

@@ -1,4 +1,4 @@
-"""What reading a reply and deciding a step cost, beside PenguiFlow's published package: `python -m benchmarks.beside_penguiflow`.
+"""What reading a reply and deciding a step cost, beside PenguiFlow's published package.
 
 The package lives in an environment of its own under build/, made at the first run, and works in a process of its own;
 both sides get the same replies and measure their own CPU time. `--quick` takes one minute instead of five, `--only abc`
@@ -20,9 +20,9 @@ from typing import IO, Any
 
 import uvloop
 
-from benchmarks.figures import Table, quantile, ratios, spread
+from benchmarks.instant_model import Script
+from benchmarks.ratio_tables import Table, quantile, ratios, spread
 from benchmarks.rules_alone import Alone
-from benchmarks.script import Script
 from benchmarks.system import started
 from services.planner.replies.actions import normalize_action
 from services.planner.replies.answer_stream import AnswerStream
@@ -149,7 +149,7 @@ def replies(other: Theirs, rounds: int) -> Table:
     table = Table(
         "(a) a reply → an action",
         ("reply", "characters", "ours µs", "theirs µs", "ours / theirs", "ours", "theirs"),
-        "CPU time. The last columns say what was made of it. Work that an answer's stream shares with it is counted under (b).",
+        "CPU time. The last columns say what was read. Work that an answer's stream shares with it counts under (b).",
     )
     for name, text in REPLIES.items():
         times = max(1, round(_LEAST_S / max(1e-6, normalise(text, 3)["seconds"])))
@@ -176,7 +176,8 @@ def chunks(other: Theirs, rounds: int) -> Table:
             "ours ms/reply",
             "theirs ms/reply",
         ),
-        "CPU time. `as run`: its planner also searches each chunk for a thought, whose time grows with the reply (not above 100 KB here).",
+        "CPU time. `as run`: its planner also searches each chunk for a thought, in a time that grows with the reply\n"
+        "(not measured above 100 KB).",
     )
     for name, text in ANSWERS.items():
         for size in CHUNKS:
@@ -228,8 +229,8 @@ async def steps(other: Theirs, rounds: int, *, bus: bool) -> Table:
     table = Table(
         "(c) a step of a long run: CPU µs of the planner",
         ("planner", *(f"at step {step}" for step in STEPS), f"{STEPS[-1]} to {STEPS[0]}"),
-        "A model and a tool that answer at once. `in memory`: nothing is kept, as theirs; `whole process`: every step is on disk, twice\n"
-        "appended, its call sent and its outcome received over NATS.",
+        "A model and a tool that answer at once. `in memory`: nothing is kept, as theirs; `whole process`: every step\n"
+        "is on disk, twice appended, its call sent and its outcome received over NATS.",
     )
     found: dict[str, list[list[float]]] = {"theirs, in memory": [], "ours, in memory": []}
     for number in range(rounds):
@@ -256,7 +257,8 @@ async def main(rounds: int, only: str, *, bus: bool) -> None:
     """Print the tables."""
     with theirs() as other:
         print(
-            f"Python {platform.python_version()}, PenguiFlow {other.version}; medians over {rounds} rounds [lowest..highest]."
+            f"Python {platform.python_version()}, PenguiFlow {other.version}; "
+            f"medians over {rounds} rounds [lowest..highest]."
         )
         if "a" in only:
             print(replies(other, rounds).text(), flush=True)

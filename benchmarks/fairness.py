@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 
 import httpx
 
-from benchmarks.figures import Table, quantile, ratios, spread
+from benchmarks.ratio_tables import Table, quantile, ratios, spread
 from tests.support.model_server import Say, action, answer
 from tests.support.nats_server import NatsServer
 from tests.support.needs import free_port

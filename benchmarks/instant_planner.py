@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from benchmarks.script import InstantModel
+from benchmarks.instant_model import InstantModel
 from services.messaging.connection import Bus
 from services.messaging.nats_link import Broker, run_on_nats
 from services.planner.__main__ import build_planner, pullers

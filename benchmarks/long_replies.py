@@ -1,4 +1,4 @@
-"""What a reply of a megabyte costs the other runs of a planner: (g) CPU time, and how long the loop stood still meanwhile.
+"""What a reply of a megabyte costs the other runs of a planner: (g) CPU time, and how long the loop stood still.
 
 A reply is read as the planner reads it: in parts while it comes in, as a whole in a thread. Beside it, in the same row,
 an idle loop: on a machine that does other work a loop is late without standing still.
@@ -10,7 +10,7 @@ import random
 import time
 from collections.abc import Callable
 
-from benchmarks.figures import Table
+from benchmarks.ratio_tables import Table
 from benchmarks.reading import BEFORE, BEHIND, PIECES
 from contracts.records import Record
 from services.planner.effects.model_call import in_parts

@@ -1,4 +1,4 @@
-"""PenguiFlow's side of `benchmarks.beside_penguiflow`: run by the Python of an environment that holds it, never imported by ours.
+"""PenguiFlow's side of `benchmarks.beside_penguiflow`. The Python of its own environment runs it; we never import it.
 
 Answers jobs, one JSON object a line: `{"job": "normalise" | "extract" | "steps", …}`. Times are seconds of this
 process's CPU.
@@ -35,7 +35,7 @@ def normalise(text: str, times: int) -> dict[str, Any]:
 
 
 def extract(text: str, size: int, times: int, *, as_run: bool) -> dict[str, Any]:
-    """Seconds per reply that comes in chunks of `size`; `as_run`: each is also searched for a thought, as its planner does."""
+    """Seconds per reply in chunks of `size`; `as_run`: each is also searched for a thought, as its planner does."""
     shown = 0
     began = time.process_time()
     for _ in range(times):

@@ -8,20 +8,20 @@ import orjson
 import uvloop
 from nats.aio.msg import Msg
 
-from benchmarks import bare
+from benchmarks import raw_nats
 from contracts import subjects
 
 
 async def main(name: str, url: str) -> None:
     """Serve until killed."""
-    client = await bare.connect(url)
+    client = await raw_nats.connect(url)
 
     async def answer(message: Msg) -> None:
         await message.respond(orjson.dumps(orjson.loads(message.data)["args"]))
 
     await client.subscribe(subjects.tool(name), queue=name, cb=answer)
-    await bare.Parts(client, bare.APART).barrier()
-    print(bare.SIGN.decode(), flush=True)
+    await raw_nats.Parts(client, raw_nats.APART).barrier()
+    print(raw_nats.SIGN.decode(), flush=True)
     await asyncio.Event().wait()
 
 

@@ -1,4 +1,4 @@
-"""What reading a reply costs: (g) seconds per megabyte, of the answer's stream and of the whole parse, and how they grow.
+"""What reading a reply costs: (g) seconds per megabyte, of the answer's stream and of the whole parse.
 
 Tests count the characters that are looked at; what a regular expression or a library does in between shows only here,
 in CPU time.
@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from benchmarks.answer_stream import REPLIES
-from benchmarks.figures import Table, ratios, spread
+from benchmarks.ratio_tables import Table, ratios, spread
 from services.planner.models.types import Reply
 from services.planner.replies.actions import normalize_action
 from services.planner.replies.answer_stream import AnswerStream
@@ -84,7 +84,7 @@ def reading(rounds: int, megabytes: float) -> Table:
     table = Table(
         "(g) reading a reply",
         ("reply", "stream ms/MB", "of twice the length", "parse ms/MB", "of twice the length"),
-        f"CPU time, chunks of {_CHUNK} characters, {megabytes:g} MB. `of twice the length`: how many times as long it took.",
+        f"CPU time, chunks of {_CHUNK} characters, {megabytes:g} MB. `of twice the length`: how many times as long.",
     )
     for name, make in {**REPLIES, **HOSTILE}.items():
         once, twice = make(int(megabytes * MB)), make(int(2 * megabytes * MB))
@@ -105,12 +105,12 @@ def decided(text: str) -> None:
 
 
 def repeated(seconds: float, seed: int = 0) -> Table:
-    """(g) Look for a text whose repetition is read more slowly the more there is of it: two pieces at random, something around them."""
+    """(g) Search at random for texts whose reading time grows faster than their length."""
     chance = random.Random(seed)
     table = Table(
         "(g) replies that repeat themselves",
         ("tried", "slowest, ms", "growth", "what"),
-        f"CPU time of {_REPEATED:,} characters; `growth`: how many times as long twice as many took, where {_SLOW_S:g} s were exceeded.",
+        f"CPU time of {_REPEATED:,} characters; `growth`: of twice as many, where that took more than {_SLOW_S:g} s.",
     )
     tried, slowest, worst, what = 0, 0.0, 0.0, ""
     until = time.monotonic() + seconds

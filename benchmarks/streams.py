@@ -1,4 +1,4 @@
-"""What listeners see: (a) how long a token takes to an SSE client, (d) how many clients one gateway serves, and what each costs it."""
+"""What listeners see: (a) how long a token takes to an SSE client, (d) what each of many clients costs a gateway."""
 
 import asyncio
 import time
@@ -6,8 +6,8 @@ import time
 import orjson
 from nats.aio.msg import Msg
 
-from benchmarks.figures import Table, alternate, quantile, ratios, spread, together
-from benchmarks.script import Script, moments
+from benchmarks.instant_model import Script, moments
+from benchmarks.ratio_tables import Table, alternate, quantile, ratios, spread, together
 from benchmarks.system import TENANT, System
 
 _MS = 1e3

@@ -1,7 +1,7 @@
 """The system under measurement: real processes on a nats-server of their own, beside the raw parts on the same server.
 
 One planner, one tool runner, one gateway and one process of tools, as `runwire up` starts them; two cores are not worth
-more. The model is `benchmarks.script.InstantModel` inside the planner's process.
+more. The model is `benchmarks.instant_model.InstantModel` inside the planner's process.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ from typing import Any
 import nats
 from nats.aio.msg import Msg
 
-from benchmarks import bare
-from benchmarks.script import Script
+from benchmarks import raw_nats
+from benchmarks.instant_model import Script
 from contracts import keys, subjects
 from contracts.events import RunStarted, Step, Terminal
 from contracts.ids import new_id
@@ -59,8 +59,8 @@ class System:
     nats: NatsServer
     stack: Stack
     bus: Bus
-    together: bare.Bare
-    apart: bare.Bare
+    together: raw_nats.Bare
+    apart: raw_nats.Bare
     sync: str
     _ends: dict[str, asyncio.Future[RunStatus]] = field(default_factory=dict)
 
@@ -142,7 +142,7 @@ class System:
 
 @asynccontextmanager
 async def started(sync: str, *, env: dict[str, str] | None = None) -> AsyncIterator[System]:
-    """Start everything with this `sync_interval` ("always", or a time such as "2m", the server's default), and end it afterwards."""
+    """Start everything with this `sync_interval` ("always", or a time such as "2m", the server's default)."""
     with TemporaryDirectory(prefix="runwire-bench-") as name:
         folder = Path(name)
         server = NatsServer(folder / "nats", sync=sync)
@@ -152,8 +152,8 @@ async def started(sync: str, *, env: dict[str, str] | None = None) -> AsyncItera
                 bus = Bus("bench", BusSettings(nats_url=server.url))
                 bus.attach(await nats.connect(**bus.client_options()))
                 together, apart = [
-                    await bare.Bare(await bare.connect(server.url), family).start()
-                    for family in (bare.TOGETHER, bare.APART)
+                    await raw_nats.Bare(await raw_nats.connect(server.url), family).start()
+                    for family in (raw_nats.TOGETHER, raw_nats.APART)
                 ]
                 system = await System(server, stack, bus, together, apart, sync).start()
                 await _until_tools_are_known(system)
@@ -169,9 +169,9 @@ def _stack(url: str, folder: Path, env: dict[str, str]) -> Stack:
     env = {"RUNWIRE_TOOLS_FILE": str(tools_file), "RUNWIRE_MAX_STREAMS_PER_TENANT": "2000", **env}
     stack = Stack(url, folder / "stack", env=env, planners=0, tool_runners=1, gateways=1, tools=_TOOLS, tool_copies=1)
     stack.add("planner-1", "-m", "benchmarks.instant_planner")
-    stack.add("plain-1", "-m", "benchmarks.plain_tool", PLAIN, sign=bare.SIGN)
+    stack.add("plain-1", "-m", "benchmarks.plain_tool", PLAIN, sign=raw_nats.SIGN)
     for part in ("runner", "tool", "speaker"):
-        stack.add(f"bare_{part}-1", "-m", "benchmarks.bare", part, sign=bare.SIGN)
+        stack.add(f"raw_{part}-1", "-m", "benchmarks.raw_nats", part, sign=raw_nats.SIGN)
     return stack
 
 

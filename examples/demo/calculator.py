@@ -238,7 +238,8 @@ class Expression(BaseModel):
     expression: str = Field(
         min_length=1,
         max_length=MAX_CHARACTERS,
-        description="arithmetic, as in (2 + 3.5) * 4, 2^10, 15% of 80, sqrt(2), sin(pi/6); angles in radians; no thousands separators",
+        description="arithmetic, as in (2 + 3.5) * 4, 2^10, 15% of 80, sqrt(2), sin(pi/6); angles in radians; "
+        "no thousands separators",
     )
 
 

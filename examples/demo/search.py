@@ -37,9 +37,9 @@ _HEADING = re.compile(r"^(#{1,6})\s+(.+?)\s*#*$")
 _ENDINGS = ("ations", "ation", "yings", "ying", "ings", "ing", "ied", "ies", "ed", "es", "s", "e", "y")
 _STOP_WORDS = frozenset(
     _WORD.findall(
-        "a about an and are as at be been by can could did do does for from had has have how i if in into is it its me my of on or our "
-        "please show should so tell than that the their them then there these they this to was we were what when where which who why "
-        "will with would you your"
+        "a about an and are as at be been by can could did do does for from had has have how i if in into is it its me "
+        "my of on or our please show should so tell than that the their them then there these they this to was we were "
+        "what when where which who why will with would you your"
     )
 )
 
@@ -139,7 +139,7 @@ def _rarity(index: Index, term: str) -> float:
 
 
 def snippet_of(text: str, query: str) -> str:
-    """The run of whole sentences, at most 300 characters, that holds the most words of the query; the earliest of equals."""
+    """The whole sentences, at most 300 characters, that hold the most words of the query; the earliest of equals."""
     wanted = set(terms_of(query))
     sentences = re.split(r"(?<=[.!?:])\s+", text)
     windows = [_window(sentences[first:]) for first in range(len(sentences))]

@@ -92,7 +92,8 @@ def answer_of(args: TableQuestion, folder: Path) -> TableAnswer:
 
 
 @tool(
-    desc="Analyse a table (CSV), such as sales by region and product: growth, sums, averages, counts and rankings by group, with a chart",
+    desc="Analyse a table (CSV), such as sales by region and product: growth, sums, averages, counts and rankings "
+    "by group, with a chart",
     tags=["analytics", "data"],
     idempotent=True,
     timeout_s=30,

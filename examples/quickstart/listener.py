@@ -1,4 +1,4 @@
-"""A listener with nothing but a NATS client: the facts of every run of the tenant `default`, live, as they are stored."""
+"""A listener with nothing but a NATS client: the facts of every run of the tenant `default`, as they are stored."""
 
 import asyncio
 import json

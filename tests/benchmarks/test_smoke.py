@@ -6,8 +6,8 @@ import pytest
 
 from benchmarks import beside_penguiflow, fairness
 from benchmarks.__main__ import ALL, SMALLEST, measure
-from benchmarks.figures import Table
 from benchmarks.long_replies import long_replies
+from benchmarks.ratio_tables import Table
 from benchmarks.reading import reading
 from benchmarks.rules_alone import Alone
 from benchmarks.system import started

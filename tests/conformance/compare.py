@@ -6,7 +6,7 @@ from typing import Any
 
 
 def assert_same(actual: Any, expected: Any, what: str) -> None:
-    """Fail with a line-by-line difference unless both are the same JSON; `1`, `1.0` and `true` are three things, key order is nothing."""
+    """Fail with a line-by-line difference unless both are the same JSON; `1`, `1.0`, `true` differ, key order is free."""
     have, want = _lines(actual), _lines(expected)
     if have != want:
         diff = "\n".join(difflib.unified_diff(want, have, "expected", "actual", lineterm="", n=8))

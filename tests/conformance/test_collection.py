@@ -45,7 +45,7 @@ def write(folder: Path, topic: str, *vectors: object) -> None:
 
 
 def test_a_folder_with_some_topics(tmp_path: Path) -> None:
-    """Those are run and no others; a vector that is not met fails with a difference; an unknown topic is skipped and named."""
+    """These are run and no others. A vector that is not met fails with a difference; an unknown topic is skipped."""
     write(tmp_path, "action_normalization", GOOD, WRONG)
     write(tmp_path, "astrology", {"name": "x", "input": {}, "expected": {}})
     said = run(tmp_path)
@@ -58,7 +58,7 @@ def test_a_folder_with_some_topics(tmp_path: Path) -> None:
 
 
 def test_several_files_of_one_topic(tmp_path: Path) -> None:
-    """A file whose name is no topic says its topic itself; a byte order mark and an empty list of vectors are nothing wrong."""
+    """A file whose name is no topic states its topic. A byte order mark and an empty list of vectors are allowed."""
     write(tmp_path, "redaction")
     write(tmp_path, "action_normalization", GOOD)
     content = json.dumps({"topic": "action_normalization", "vectors": [GOOD]})

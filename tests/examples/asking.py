@@ -1,4 +1,4 @@
-"""Ask a tool as tool_runner does: a request with a reply inbox of its own, any number of replies, the last a result or a failure."""
+"""Call a tool as tool_runner does: one request, any number of replies, the last a result or a failure."""
 
 import json
 import time

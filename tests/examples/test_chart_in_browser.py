@@ -21,7 +21,8 @@ from tests.support.stack import Stack
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 
 DOCS = EXAMPLES.parent / "docs" / "artifacts.md"
-PAGE = """<!doctype html><meta charset="utf-8"><title>Chart</title><div id="chart" style="width: 800px; height: 500px"></div>
+PAGE = """<!doctype html><meta charset="utf-8"><title>Chart</title>
+<div id="chart" style="width: 800px; height: 500px"></div>
 <script src="/echarts.js"></script>
 <script type="module">
 try {

@@ -1,4 +1,4 @@
-"""The example consumers in TypeScript and Go follow a real stream: all of a run, in order, once, whatever is lost on the way."""
+"""The listeners in TypeScript and Go show all of a run, in order and once, whatever is lost on the way."""
 
 import json
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""One small system for the whole tutorial: every service once, a second gateway with API keys, the tools, and two models.
+"""One small system for the whole tutorial: every service, a second gateway with API keys, tools, and two models.
 
 The demo model answers by rules. The agents `scripted` and `native` ask a server that says what a test has told it to.
 """

@@ -50,7 +50,7 @@ async def test_arguments_are_checked_before_the_tool_is_called(client: Client, m
 
 
 async def test_several_calls_run_at_once_and_a_join_takes_their_results(client: Client, model: ModelServer) -> None:
-    """A plan is one decision: its steps run in parallel, then the join gets what they returned, in the order of the steps."""
+    """A plan is one decision: its steps run in parallel, then the join gets their results in the order of the steps."""
     cities = ("Lisbon", "Porto")
     steps = [{"node": "count_inhabitants", "args": {"city": city}} for city in cities]
     model.say(action("plan", steps=steps, join={"node": "add_up_inhabitants"}), answer("777,596"))

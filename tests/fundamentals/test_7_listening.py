@@ -37,7 +37,7 @@ async def records(
 async def test_a_broken_stream_is_resumed_without_gap_or_repetition(
     client: Client, http: httpx.AsyncClient, model: ModelServer
 ) -> None:
-    """The connection is lost after every second record; each time the client comes back with the id it has seen last."""
+    """The connection is lost after every second record; each time the client comes back with the last id."""
     model.say(Say(text=answer(words(40)).text, pause_s=0.01))
     run_id = await client.start("Tell me a story", agent="scripted")
     seen: list[Event] = []
@@ -60,7 +60,7 @@ async def test_a_broken_stream_is_resumed_without_gap_or_repetition(
 async def test_a_listener_needs_nothing_but_a_nats_client(
     nats_url: str, client: Client, http: httpx.AsyncClient
 ) -> None:
-    """Subscribe first, then read what is stored, then take what comes live and is newer: all of the run, each event once."""
+    """Subscribe, then read what is stored, then take what comes live: all of the run, each event once."""
     run_id = await client.start("Take a nap of 1 second")
     async for event in client.follow(run_id):
         if event.type == "tool_progress":

@@ -1,4 +1,4 @@
-"""Whole runs for the tests of the planner: one scripted provider per file, a planner per test with the settings that it asks for."""
+"""Whole runs for the tests of the planner: one scripted provider per file, a planner per test with its settings."""
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator

@@ -1,4 +1,4 @@
-"""A run that was deleted, or kept long enough, leaves nothing anywhere; whoever dies in the middle of that is replaced."""
+"""A run that was deleted, or kept long enough, leaves nothing anywhere, also where a planner dies in the middle."""
 
 import contextlib
 import time

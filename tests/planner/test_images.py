@@ -1,4 +1,4 @@
-"""Images in whole runs: what a model is shown of them, what the log keeps, and what becomes of a run whose model does not see."""
+"""Images in whole runs: what a model is shown, what the log keeps, and models without vision."""
 
 import asyncio
 import base64
@@ -264,7 +264,7 @@ def drawing(body: bytes) -> tuple[ToolSpec, Handler]:
     ("sources", "count"), [(["charts"], 1), (["draw"], 1), (["other", "slow"], 1), (["chart"], 0), (["other"], 0)]
 )
 async def test_sources_are_names_and_tags(plan: Plan, provider: ModelServer, sources: list[str], count: int) -> None:
-    """The log names the tools that they came to when the run was opened, so a tag that a tool loses later changes nothing of the run."""
+    """The log names the tools that match when the run begins; a tag that a tool loses later changes nothing."""
     provider.say(action("draw", q="x"), answer("Nice."))
     policy = {"enabled": True, "allowed_sources": sources}
     story = await (await plan({"draw": drawing(png(3))}, vision_context=policy, **SEEING)).tell("Draw.")
@@ -276,7 +276,7 @@ async def test_sources_are_names_and_tags(plan: Plan, provider: ModelServer, sou
 async def test_images_of_tools_flow_into_later_calls_where_the_policy_lets_them(
     plan: Plan, provider: ModelServer, store: Store, size: int
 ) -> None:
-    """Small ones that stand in the message and large ones that were put away; each once, within the limits, from allowed tools."""
+    """Small ones in the message and large ones that were stored; each once, within the limits, from allowed tools."""
     _ = store
     provider.say(action("draw", q="x"), action("draw", q="y"), answer("Nice."))
     policy = {"enabled": True, "max_images": 1, "allowed_sources": ["draw"]}
@@ -403,7 +403,7 @@ def test_who_prints_a_request_sees_no_bytes() -> None:
 
 
 async def test_profiles_stand_in_the_catalogue(plan: Plan, tmp_path: Path) -> None:
-    """Of every model that the planner uses, with the agents that it answers for; what is declared wins over the table."""
+    """Of every model that the planner uses, with its agents; what is declared wins over LiteLLM's table."""
     _ = tmp_path
     agents = parse_agents({"painter": {"model": MODEL}, "writer": {"model": BLIND, "vision": "lenient"}})
     sights = vision.VisionSupport(lambda model: model == BLIND, {MODEL: True, BLIND: False})

@@ -71,7 +71,7 @@ def test_no_argument_becomes_the_answer(before: str) -> None:
 
 
 def test_no_argument_becomes_the_answer_whatever_was_damaged() -> None:
-    """Characters are cut out of tool calls or put into them at random; an answer may come out of them only by breaking the node itself."""
+    """Characters of tool calls are removed or added at random; an answer is shown only where the node is broken."""
     rng = random.Random(5)
     for _ in range(20_000):
         call = {

@@ -1,4 +1,4 @@
-"""What listeners see of an answer: the chunks of the last attempt, joined, are the answer of the payload, whatever the model did."""
+"""What listeners see of an answer: the chunks of the last attempt, joined, are the answer of the payload."""
 
 import json
 

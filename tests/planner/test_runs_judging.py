@@ -106,7 +106,7 @@ async def test_a_critique_that_fails_leaves_the_answer_as_it_is(
     ],
 )
 async def test_a_revision_that_does_not_come_leaves_the_answer(plan: Plan, provider: ModelServer, failing: Say) -> None:
-    """With its score and a warning; it is shown again where something else was shown meanwhile, and judged no further."""
+    """With its score and a warning; it is shown again where something else was shown, and judged no further."""
     provider.say(answer("first", confidence=0.9), score(0.1, "too short"), failing)
     story = await (await plan(agents=JUDGED)).tell(agent="judged")
     assert (story.end.type, story.end.reason) == ("done", "answer_complete")

@@ -1,4 +1,4 @@
-"""Weak, plain, reasoning and tool-calling models are equally usable: the same question ends in the same answer, through the same events."""
+"""Weak, plain, reasoning and tool-calling models come to the same answer through the same events."""
 
 import json
 import os
@@ -47,7 +47,7 @@ async def told(planning: Planning, provider: ModelServer, name: str, piece: int 
 
 @pytest.mark.parametrize("name", STYLES)
 async def test_every_style_comes_to_the_same_end(plan: Plan, provider: ModelServer, name: str) -> None:
-    """In one, seven or many characters a piece: the same calls with the same arguments, the same answer, shown as it is stored."""
+    """In pieces of any length: the same calls with the same arguments, and the same answer, shown as it is stored."""
     planning = await plan(ALL, action_transport=style(name).get("transport", "json"))
     for piece in (1, 7, 4000):
         story = await told(planning, provider, name, piece)

@@ -1,4 +1,4 @@
-"""A nats-server that has forgotten something, as after a kill or a full disk: its files are put together from different moments."""
+"""A nats-server that has lost something, as after a kill or a full disk: its files are of different moments."""
 
 import shutil
 from collections.abc import Awaitable, Callable
@@ -34,7 +34,7 @@ async def forget_expiry(
 async def forget_deliveries(
     server: NatsServer, stream: str, consumer: str, write: Callable[[], Awaitable[object]], count: int
 ) -> None:
-    """Leave messages in a queue that its consumer takes for acknowledged, so that nobody gets them: its stream is older than the consumer.
+    """Leave messages that nobody gets, since the consumer takes them for acknowledged: the stream's files are older.
 
     `write` stores `count` of them.
     """

@@ -1,4 +1,4 @@
-"""Gateways to test: in this process, or as a process that may be killed; and a writer that leaves records as the planner does."""
+"""Gateways to test, in this process or as one that may be killed; and a writer of records, in place of a planner."""
 
 import asyncio
 import contextlib

@@ -68,7 +68,7 @@ def animated(kind: str) -> bytes:
 
 
 def corners(data: bytes) -> list[str]:
-    """The colours of a picture's corners, clockwise from the left upper one; compression may have changed them a little."""
+    """The colours of an image's corners, clockwise from the top left; compression may have changed them a little."""
     with Image.open(BytesIO(data)) as found:
         image = found.convert("RGB")
     width, height = image.size

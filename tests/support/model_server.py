@@ -1,4 +1,4 @@
-"""A scripted provider: an HTTP server in the shape of OpenAI's and Anthropic's streams, which says what a test tells it to.
+"""A scripted provider: an HTTP server with OpenAI's and Anthropic's streams, which replies what a test has scripted.
 
 In a test: `with ModelServer() as server`, then `server.say(action(...))`. As a process: `python -m
 tests.support.model_server --port 9000`, scripted over HTTP: POST /admin/say `{"marker": …, "replies": […]}`, GET
@@ -262,7 +262,7 @@ async def _respond(
 
 
 class ModelServer(Script):
-    """The provider on loopback, in a thread of its own, so that a test sees what happens when its own loop leaves a request.
+    """The provider on loopback, in a thread of its own, so that it notices when the test's loop leaves a request.
 
     Attributes:
         url: the base address for OpenAI's clients, `http://127.0.0.1:<port>/v1`.

@@ -156,7 +156,7 @@ class NatsServer:
 
 
 def admits(port: int, user: str | None = None, password: str | None = None) -> bool:
-    """Whether the server on this port lets a client in. nats-py leaves its socket open when it is refused, so this speaks the protocol."""
+    """Whether the server on this port lets a client in, by plain protocol: nats-py leaks the socket of a refusal."""
     login = {"user": user, "pass": password} if user is not None else {}
     with socket.create_connection(("127.0.0.1", port), timeout=10) as connection, connection.makefile("rb") as lines:
         assert lines.readline().startswith(b"INFO ")

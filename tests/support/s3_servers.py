@@ -1,4 +1,4 @@
-"""Real S3 servers on loopback that a test may freeze, kill and start again: rclone, SeaweedFS, and MinIO where somebody has it."""
+"""Real S3 servers on loopback that a test may freeze, kill and restart: rclone, SeaweedFS, and MinIO if installed."""
 
 import os
 import shutil

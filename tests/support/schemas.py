@@ -4,7 +4,7 @@ from typing import Any
 
 
 def chained(levels: int, *, by: str = "anyOf", leaf: Any = None, **beside: Any) -> dict[str, Any]:
-    """Definitions of which each refers twice to the one before: some 3 KB for 40 levels, which expand to 2^39 subschemas."""
+    """Definitions that each refer twice to the one before: some 3 KB for 40 levels, which expand to 2^39 subschemas."""
     definitions: dict[str, Any] = {"a0": {"type": "string"} if leaf is None else leaf}
     for level in range(1, levels):
         part = {"$ref": f"#/$defs/a{level - 1}"}

@@ -1,4 +1,4 @@
-"""Runwire as it is deployed, on this machine: every service and tool as a process of its own, which a test may kill, stop and wake.
+"""Runwire as it is deployed: every service and tool as a process of its own, which a test may kill, stop and wake.
 
 Processes are named `<kind>-<number>`: `planner-1`, `tool_runner-2`, `tools-1`, `gateway-1`. Each is known by its pid
 and ended by it.

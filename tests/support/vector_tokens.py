@@ -7,7 +7,7 @@ from tests.conformance.compare import assert_same
 
 
 def decoded(value: Any) -> Any:
-    """Return a vector's value with `$fill` (text of x), `$items` (list of empty objects) and `$base64` (bytes) in place."""
+    """Return a vector's value with `$fill` (text of x), `$items` (empty objects) and `$base64` (bytes) in place."""
     if isinstance(value, dict):
         if len(value) == 1:
             ((token, argument),) = value.items()

@@ -1,4 +1,4 @@
-"""Whole runs in this process: the real planner and tool runner over a real nats-server, and models over HTTP from the scripted provider.
+"""Whole runs in this process: the real planner and tool runner, a real nats-server, and the scripted provider.
 
 `planning` is a planner that a test may ask; `tools_at_work` serves plain NATS tools for as long as a block lasts. Only
 the provider and the tools are made up.

@@ -43,7 +43,8 @@ def read_table(file: str, folder: Path) -> dict[str, Column]:
     if size is None or size > MAX_FILE_BYTES:
         there = ", ".join(sorted(str(p.relative_to(folder)) for p in folder.rglob("*.[ct]sv")))
         raise Unclear(
-            f"{file[:80]!r} is no CSV or TSV file of the data folder below {MAX_FILE_BYTES // 1_000_000} MB; there are: {there}"
+            f"{file[:80]!r} is no CSV or TSV file of the data folder below {MAX_FILE_BYTES // 1_000_000} MB; "
+            f"there are: {there}"
         )
     try:
         rows = list(_rows(path))

@@ -106,9 +106,11 @@ def _ranked(values: Values, plan: Plan, limit: int) -> Outcome:
     rows = [{plan.group_name: group, name: plain(results[group])} for group in order]
     listed = ", ".join(f"{group} {shown(results[group])}" for group in order)
     if plan.group_by is None:
-        answer = f"The {plan.measure if plan.measure != 'top' else 'sum'} of {plan.value or 'rows'} is {shown(results[order[0]])}."
+        measure = plan.measure if plan.measure != "top" else "sum"
+        answer = f"The {measure} of {plan.value or 'rows'} is {shown(results[order[0]])}."
     elif plan.measure == "top":
-        answer = f"{order[0]} has the {'lowest' if plan.ascending else 'highest'} {name}: {shown(results[order[0]])}. In order: {listed}."
+        which = "lowest" if plan.ascending else "highest"
+        answer = f"{order[0]} has the {which} {name}: {shown(results[order[0]])}. In order: {listed}."
     else:
         answer = f"{name} by {plan.group_name}: {listed}."
     return Outcome(rows, answer, order, {name: [results[group] for group in order]})

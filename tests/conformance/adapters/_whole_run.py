@@ -1,4 +1,4 @@
-"""One nats-server, provider, planner and tool runner for all vectors that are whole runs: started at the first, in a loop of its own."""
+"""One nats-server, provider, planner and tool runner for all vectors that are whole runs, started at the first one."""
 
 import asyncio
 import contextlib

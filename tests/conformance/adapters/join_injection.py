@@ -52,7 +52,7 @@ def check(vector: dict[str, Any]) -> None:
 
 
 async def check_runtime(vector: dict[str, Any]) -> None:
-    """A whole run: the model asks for the plan, real tools do what the vector says, and the log tells what became of the join."""
+    """A whole run: the model asks for the plan, real tools do what the vector says, and the log shows the join."""
     given, expected = decoded(vector["input"]), decoded(vector["expected"])
     received: list[dict[str, Any]] = []
     specs = known_tools(vector)

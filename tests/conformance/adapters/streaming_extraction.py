@@ -7,7 +7,7 @@ from tests.conformance.compare import assert_same
 
 
 def check(vector: dict[str, Any]) -> None:
-    """Feed the chunks as they are, then the same text in one piece and character by character: the split must not matter.
+    """Feed the chunks, then the same text in one piece and character by character: the split must not matter.
 
     Only what the vector names is compared.
     """

@@ -28,7 +28,7 @@ def long_run(max_characters: int) -> World:
 
 
 def test_a_long_run_is_compacted_now_and_then() -> None:
-    """Not at every step, also where all lines are short already and the limit is still too low; each step can be told from it."""
+    """Not at every step, also where all lines are short already and the limit is still too low."""
     world = long_run(80_000)
     compactions = world.types().count("compacted")
     assert 2 <= compactions <= 12

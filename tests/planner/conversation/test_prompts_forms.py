@@ -59,7 +59,7 @@ def observed(*ids: str) -> list[Observed]:
 
 
 def test_native_calls_and_their_results_belong_together() -> None:
-    """One result for each call, in the order of the calls, with ids that every provider takes; a note stands behind the last."""
+    """One result for each call, in the order of the calls, with ids that every provider takes; a note comes last."""
     decision = NATIVE.decision(step())
     results = NATIVE.outcomes(step(), observed("2", "1"), "By the way.")
     assert [call["function"]["name"] for call in decision["tool_calls"]] == ["look", "tool_task"]

@@ -1,4 +1,4 @@
-"""Record the golden journals: `python -m tests.planner.golden [NAME ...]` writes `journals/NAME.json`, of all scenarios without a name.
+"""Record the golden journals: `python -m tests.planner.golden [NAME ...]` writes `journals/NAME.json`, or all.
 
 Only a change of what a planner does, or of what the log means, is a reason to record; a change of wording is taken over
 by `UPDATE_SNAPSHOTS=1 pytest tests/planner/golden`, which writes the messages alone.

@@ -1,4 +1,4 @@
-"""Read a golden journal, and play it again: fold a prefix of its log, and ask `advance` and the strategy what they asked then."""
+"""Read a golden journal and play it again: fold a prefix of its log, then call `advance` and the strategy."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Write down what a planner does with one run: each delivery, the command after each record, and the messages sent to the model.
+"""Record what a planner does with one run: each delivery, each command, and the messages sent to the model.
 
 The planner is the real one; what it calls is listened to, not replaced.
 """

@@ -25,7 +25,7 @@ Act = Callable[[Planning, str], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Scenario:
-    """A run: `replies` of its model, `ask` for the request, `settings` of the planner, `act` beside it, `killed` planners on the way."""
+    """A run: `replies` of its model, `ask` (the request), `settings`, `act` (what else happens), `killed` planners."""
 
     replies: tuple[Say, ...]
     ends: str = "answer_complete"

@@ -1,4 +1,4 @@
-"""Forty recorded runs: every prefix of their logs leads to the command that was given then, and to the same messages, byte for byte.
+"""Recorded runs: every prefix of their logs gives the recorded command and the recorded messages, byte for byte.
 
 A change of wording renews the messages alone, with `UPDATE_SNAPSHOTS=1`.
 """

@@ -187,7 +187,7 @@ async def test_no_redirect_is_followed(server: ModelServer, model: LiteLLMModel,
 )
 @pytest.mark.parametrize("name", [PROVIDERS[0], PROVIDERS[2], PROVIDERS[4]])
 async def test_no_line_holds_the_loop(server: ModelServer, model: LiteLLMModel, name: str, blob: bytes) -> None:
-    """Whatever becomes of it, it becomes that soon: errors inside a stream, what is no JSON or of no shape, what says nothing."""
+    """A stream that is wrong ends soon: errors inside it, what is no JSON or has no known shape, what is empty."""
     server.say(Say(blob=blob))
     _, _, worst_s = await outcome(model, name, total_s=20)
     assert worst_s < STALL_S

@@ -1,4 +1,4 @@
-"""Models through LiteLLM over HTTP: what arrives, what it costs, what goes wrong, and that leaving closes the request."""
+"""Models through LiteLLM over HTTP: what arrives, what it costs, how it fails, and that leaving closes the request."""
 
 import asyncio
 import logging

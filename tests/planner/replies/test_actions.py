@@ -248,7 +248,7 @@ def test_joins(given: object, kept: dict[str, Any] | None) -> None:
     ],
 )
 def test_tasks(node: str, given: object, args: dict[str, Any]) -> None:
-    """The mode stated, else that of the alias, else the one implied; nothing of the other mode; strategies in any spelling."""
+    """The mode stated, else that of the alias, else the one implied; nothing of the other mode; any spelling."""
     assert read({"next_node": node, "args": given}) == {"next_node": "task", "args": args}
 
 

@@ -1,4 +1,4 @@
-"""What holds for every reply: no exception, nothing invented, what was written comes back, and work that grows with the text only."""
+"""What holds for every reply: no exception, nothing invented, nothing lost, and work in proportion to the text."""
 
 import json
 import re
@@ -164,7 +164,7 @@ def damaged(draw: st.DrawFn) -> str:
 @settings(max_examples=3000, deadline=None)
 @given(damaged() | st.text(), st.sampled_from(["auto", "unified", "legacy"]))
 def test_nothing_raises_and_nothing_is_invented(reply: str, action_format: Any) -> None:
-    """Every word of the action's arguments stands in the reply; the mode of a task alone may come from its alias or fields."""
+    """Every word of the arguments is in the reply; only the mode of a task may come from its alias or fields."""
     result = normalize_action(reply, action_format=action_format)
     assert (result.action is None) is (result.error is not None) is bool(result.complaint)
     for action in (result.action, *result.alternates):
@@ -200,7 +200,7 @@ def leaves(value: Any) -> Iterator[str]:
     st.sampled_from(["", '{"next_node": "search", "args": {}}']),
 )
 def test_work_grows_with_the_text(prefix: str, unit: str, suffix: str) -> None:
-    """Counted, not timed: however often a hostile unit is repeated, a character is looked at a few times and no more."""
+    """Counted, not timed: however often a hostile unit is repeated, a character is examined a few times at most."""
     reply = prefix + unit * (5000 // len(unit)) + suffix
     scan = Scan(reply)
     for _ in scan.items():

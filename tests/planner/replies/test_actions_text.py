@@ -20,7 +20,8 @@ def nodes(result: Normalized) -> list[str]:
 @pytest.mark.parametrize("quotes", ['"""', "'''"])
 def test_a_text_between_three_quotes(quotes: str) -> None:
     """Single quotes of its kind, line breaks and objects in it are content; without its end it is cut off."""
-    reply = f'{{"next_node": "final_response", "args": {{"answer": {quotes}"x"\n{{\'y\'}} \\"z {quotes}, "confidence": 0.5}}}}'
+    text = f'{quotes}"x"\n{{\'y\'}} \\"z {quotes}'
+    reply = f'{{"next_node": "final_response", "args": {{"answer": {text}, "confidence": 0.5}}}}'
     result = normalize_action(reply)
     assert result.action == PlannerAction(
         next_node="final_response", args={"answer": '"x"\n{\'y\'} "z ', "confidence": 0.5}
@@ -236,7 +237,7 @@ def test_the_complaint_names_the_form_that_was_asked_for() -> None:
     ],
 )
 def test_reasoning(reply: str, native: str | None, reasoning: str | None) -> None:
-    """Native wins, then `thought`, then the text before the fence or the first object, thoughts included; never an error."""
+    """Native wins, then `thought`, then the text before the fence or the first object; never an error."""
     assert normalize_action(reply, native).reasoning == reasoning
 
 

@@ -133,7 +133,7 @@ def test_a_plan_in_front_of_the_answer_makes_it_a_plan(plan: str, node: str) -> 
     ],
 )
 def test_where_the_answer_stands(args: object, seen: str) -> None:
-    """In `args.answer` or `args.raw_answer`, whichever comes first, or in `args` itself; not deeper, not under another name."""
+    """In `args.answer` or `args.raw_answer`, whichever is first, or `args` itself; not deeper, under no other name."""
     assert read(final(args)) == (seen, True)
     assert read(json.dumps({"args": args, "next_node": "final_response"})) == (seen, True)
 
@@ -172,7 +172,7 @@ def test_fields_of_the_same_name_beside_args_do_not_count() -> None:
     ],
 )
 def test_what_a_string_means(written: str, meant: str) -> None:
-    """Escapes may be split anywhere, halves of a pair are joined, a lone half is U+FFFD; what is no JSON is left to the final parse."""
+    """Escapes may be split anywhere, halves of a pair are joined, a lone half is U+FFFD."""
     assert read(f'{{{FINAL}, "args": {{"answer": "{written}"}}}}') == (meant, True)
 
 

@@ -1,4 +1,4 @@
-"""What holds for every reply: the split does not matter, the final parse agrees, no tool's argument is ever seen, the work is linear."""
+"""What holds for every reply: the split does not matter, the final parse agrees, no argument is shown, linear work."""
 
 import json
 import random
@@ -80,7 +80,10 @@ PIECES = [
     ),
     '{"next_node": "final_response", "args": {"answer": "hello"}}',
     '{"args": {"answer": "late"}, "next_node": null}',
-    '{"next_node": "save", "args": {"note": "{\\"next_node\\": \\"final_response\\", \\"args\\": {\\"answer\\": \\"x\\"}}"}}',
+    (
+        '{"next_node": "save", "args": {"note": '
+        '"{\\"next_node\\": \\"final_response\\", \\"args\\": {\\"answer\\": \\"x\\"}}"}}'
+    ),
     "{'next_node': 'save', 'args': {'note': '{\"next_node\": \"final_response\", \"args\": {\"answer\": \"x\"}}'}}",
 ]
 words = st.sampled_from(
@@ -147,7 +150,7 @@ def test_the_split_does_not_matter(reply: str, seed: int) -> None:
 @settings(max_examples=1000, deadline=None, derandomize=True)
 @given(reply=replies, action_format=st.sampled_from(["auto", "unified", "legacy"]))
 def test_the_final_parse_agrees(reply: str, action_format: Literal["auto", "unified", "legacy"]) -> None:
-    """What was shown is the beginning of what is executed, unless the reply is no action; joined with the rest it is the answer."""
+    """What was shown is the beginning of what is executed, unless the reply is no action."""
     stream = AnswerStream(action_format=action_format, tools=TOOLS)
     stream.feed(reply)
     normalized = normalize_action(reply, tools=TOOLS, action_format=action_format)

@@ -1,4 +1,4 @@
-"""When the reply has ended, what was shown and what is executed become one: the chunks of the last attempt are the answer."""
+"""When the reply has ended, the chunks of the last attempt are the answer."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Two thousand malformed replies through whole decisions of the planner, without a server: no crash, always an end, nothing invented.
+"""Two thousand malformed replies through whole decisions, without a server: no crash, always an end, nothing invented.
 
 A run is played as the handlers play it: the dialect reads the reply chunk by chunk and decides, the rules say what
 follows, the fold takes it in. Calls get an outcome at once.
@@ -306,7 +306,7 @@ def judge(played: Played, heard: list[str]) -> None:
 
 
 def named_final_by_the_model(heard: list[str]) -> bool:
-    """Damage may make an answer of what was an argument only by making it one: an action, prose, an object that calls nothing."""
+    """Damage shows an argument only where it makes an answer of it: an action, prose, an object that calls nothing."""
     for text in heard:
         found = normalize_action(text, tools=frozenset({"work", "save", "tool_plan"}))
         if found.action is not None and found.action.next_node == FINAL_RESPONSE and CANARY in str(found.action.args):

@@ -1,4 +1,4 @@
-"""The rules of a run, without a server: one message at a time, then thousands of interleavings with deaths at any point."""
+"""The rules of a run, without a server: one message at a time, then thousands of interleavings with crashes."""
 
 import random
 from collections import Counter
@@ -264,7 +264,7 @@ def test_an_invalid_decision_has_a_node() -> None:
 
 
 def test_a_deadline_ends_a_run_with_what_there_is() -> None:
-    """The payload of a run stopped by a budget holds the last observation, the route says partial, a warning names the budget."""
+    """The payload holds the last observation, the route is partial, a warning names the budget."""
     world = World()
     world.play(world.handling("REQUESTS:1", started=started(deadline_s=60)), calls())
     world.play(world.handling("INBOX:1", "call_finished", finished=finished("1-1")))
@@ -399,7 +399,7 @@ def _step(
 
 @pytest.mark.parametrize("seed", range(300))
 def test_every_interleaving_ends_once(seed: int) -> None:
-    """Handlings of all messages take turns at random, die and are redelivered; the run still ends once and settles each call once."""
+    """Handlings take turns at random, crash and are redelivered; the run still ends once and settles each call once."""
     rng = random.Random(seed)
     world = World()
     model_calls: Counter[tuple[int, int]] = Counter()

@@ -1,4 +1,4 @@
-"""The rules of pauses, top-ups and restated answers, without a server; then thousands of interleavings of all of them."""
+"""The rules of pauses, top-ups and restated answers, without a server; then thousands of interleavings."""
 
 import random
 from collections import Counter
@@ -72,7 +72,7 @@ def carry_out_one(world: World, handling: Handling) -> None:
 
 
 def test_a_pause_is_timed_and_topped_up() -> None:
-    """Whoever pauses a run times its end; whoever tops it up wakes the lane on which models are asked, and asks none itself."""
+    """A pause sets a timer for the end; a top-up wakes the consumer that calls models, and calls none itself."""
     world = World()
     handling = world.handling("REQUESTS:1", started=started(max_steps=1, grace_s=5))
     world.play(handling, calls())
@@ -323,7 +323,7 @@ class Storm:
 
 @pytest.mark.parametrize("seed", range(300))
 def test_every_interleaving_ends_once(seed: int) -> None:
-    """With pauses, top-ups, failures, repairs and restated answers in it: one end, each call settled once, no attempt asked twice."""
+    """With pauses, top-ups, failures, repairs, restated answers: one end, each call settled once, no attempt twice."""
     storm = Storm(seed)
     for _ in range(20_000):
         storm.step()

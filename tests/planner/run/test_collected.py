@@ -46,7 +46,10 @@ def test_outcomes_stand_in_the_order_of_their_calls() -> None:
         "draw#1-2": {"chart": "1-2"},
     }
     assert warnings == [
-        "draw made an artifact of the same name several times: the last one counts, earlier ones are under draw#1-1, draw#1-2"
+        (
+            "draw made an artifact of the same name several times: the last one counts, "
+            "earlier ones are under draw#1-1, draw#1-2"
+        )
     ]
 
 

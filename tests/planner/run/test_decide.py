@@ -112,7 +112,7 @@ def test_a_resolution_stands() -> None:
 async def test_a_run_whose_deadline_passes_between_showing_and_recording(
     plan: Plan, provider: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A provider's library that is slow to let go of a request lies between the two: the answer of the end was shown all the same."""
+    """A provider's library is slow to close a request in between: the answer of the end was shown all the same."""
     close, now, late = model_call._close, executor.now, [0]
 
     async def slow(*given: Any) -> None:

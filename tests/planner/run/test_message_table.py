@@ -1,4 +1,4 @@
-"""The table of what a message may do, in docs/architecture.md and above `advance`: each cell is played, without a server."""
+"""The table of what a message may do, in docs/architecture.md and above `advance`: each cell is played."""
 
 import re
 from collections.abc import Callable

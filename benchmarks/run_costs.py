@@ -4,8 +4,8 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-from benchmarks.figures import Table, alternate, quantile, ratios, spread, together
-from benchmarks.script import Script
+from benchmarks.instant_model import Script
+from benchmarks.ratio_tables import Table, alternate, quantile, ratios, spread, together
 from benchmarks.system import PLAIN, TENANT, System
 from contracts import subjects
 from contracts.records import Record
@@ -33,9 +33,10 @@ async def steps(system: System, rounds: int, longest: int) -> Table:
             "ratio p99",
             "p50 to one process",
         ),
-        "Bare: two guarded appends, a call stored and delivered, a core request, a result stored and delivered, two acknowledgements,\n"
-        "between as many processes as ours; last column: the same within one process. `plain` is a tool without the SDK; `once` may not\n"
-        "be repeated, so its intent is stored and read back: two round trips more.",
+        "Bare: two guarded appends, a call stored and delivered, a core request, a result stored and delivered,\n"
+        "two acknowledgements, between as many processes as ours; last column: the same within one process.\n"
+        "`plain` is a tool without the SDK; `once` may not be repeated, so its intent is stored\n"
+        "and read back: two round trips more.",
     )
     for count, width, tool in (
         (1, 1, "instant"),

@@ -1,4 +1,4 @@
-"""Numbers and tables: quantiles of a round, medians over rounds with their range, and ratios that are taken round by round.
+"""Tables of medians over rounds with their range, and of ratios that are taken round by round.
 
 Rule 1: a ratio compares two cases of the same round, so that a machine that is slower for a while slows both.
 Rule 2: what is printed is the median over the rounds and, in brackets, the lowest and the highest round.

@@ -1,4 +1,4 @@
-"""The raw parts: what NATS alone takes for the same durable steps, on streams of the same settings, in nats-py without a line of ours.
+"""What NATS alone takes for the same durable steps: plain nats-py, on streams with the same settings.
 
 One tool step needs: two guarded appends to a republished log, a call published to a work queue and delivered, a request
 to the tool, its result published to the inbox and delivered, two acknowledgements. A token needs one publish and one
@@ -6,7 +6,7 @@ delivery.
 
 The planner's side runs in the measuring process. The tool runner's side and the tool run there too (`together`: no
 switching between processes, the least that it can take), or as processes of their own, as in the system (`apart`):
-`python -m benchmarks.bare runner`.
+`python -m benchmarks.raw_nats runner`.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from nats.aio.msg import Msg
 from contracts import subjects
 from services.messaging.streams import STREAMS, consumer
 
-SIGN = b"bare part ready"
+SIGN = b"raw part ready"
 TOGETHER, APART = "together", "apart"
 _SUBJECTS = {
     subjects.INBOX: ["inbox.*.*"],
@@ -69,8 +69,8 @@ class Parts:
                 config["republish"] = {"src": f"{self.family}.emit.*.*", "dest": live}
             await self._api(f"STREAM.CREATE.{config['name']}", config)
             if name != subjects.RUNS:
-                pulled = consumer("bare", config["subjects"][0], ack_wait_s=60)
-                create = f"CONSUMER.CREATE.{config['name']}.bare.{config['subjects'][0]}"
+                pulled = consumer("raw", config["subjects"][0], ack_wait_s=60)
+                create = f"CONSUMER.CREATE.{config['name']}.raw.{config['subjects'][0]}"
                 await self._api(create, {"stream_name": config["name"], "config": pulled})
 
     def _stream(self, like: str) -> str:
@@ -97,7 +97,7 @@ class Parts:
         box = self.client.new_inbox()
         await self.client.subscribe(box, cb=handler)
         body = orjson.dumps({"batch": _PULL_AT_ONCE, "expires": _PULL_S * 1_000_000_000})
-        await self.client.publish(f"$JS.API.CONSUMER.MSG.NEXT.{self._stream(stream)}.bare", body, reply=box)
+        await self.client.publish(f"$JS.API.CONSUMER.MSG.NEXT.{self._stream(stream)}.raw", body, reply=box)
 
     async def barrier(self) -> None:
         """Return once every subscription has taken hold."""
@@ -196,7 +196,7 @@ class Bare(Parts):
         return tail
 
     async def run(self, steps: int) -> None:
-        """A whole run: its request stored and delivered, opened, its steps, one chunk of the answer, its end, the acknowledgement."""
+        """A whole run: its request stored and delivered, its steps, a chunk of the answer, its end, the acks."""
         run = os.urandom(16).hex()
         delivered = self._delivery(f"{run}.request")
         await self.store(f"inbox.{run}.request", CALL, {"Nats-Msg-Id": run})

@@ -23,7 +23,7 @@ _HEAD, _TAIL = '{"next_node":"final_response","args":{"answer":"', '"}}'
 
 @dataclass(frozen=True)
 class Script:
-    """A run: so many calls of `tool` one after another, silence, then an answer of `tokens` moments, one every `pace_s` seconds."""
+    """A run: `steps` calls of `tool`, a pause of `silent_s`, then an answer of `tokens` moments, one every `pace_s`."""
 
     steps: int = 0
     tool: str = TOOL
