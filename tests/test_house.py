@@ -386,8 +386,7 @@ import importlib, os, pkgutil, sys, threading
 before = threading.active_count()
 for package in ("contracts", "runwire", "services"):
     for module in pkgutil.walk_packages(importlib.import_module(package).__path__, package + "."):
-        # A program starts when it is imported, and the rehearsal model is a LiteLLM provider: it is imported when LiteLLM is.
-        if not module.name.endswith(".__main__") and not module.name.startswith("services.planner.models.demo"):
+        if not module.name.endswith(".__main__"):  # a program starts when it is imported
             importlib.import_module(module.name)
 assert "litellm" not in sys.modules, "LiteLLM takes seconds and 150 MB: planner/model.py imports it when it is needed"
 assert threading.active_count() == before, f"threads: {threading.enumerate()}"

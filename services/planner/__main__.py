@@ -17,7 +17,8 @@ from services.messaging.streams import PLANNER_CONTROL, PLANNER_INBOX, PLANNER_R
 from services.planner.effects import run_index
 from services.planner.effects.image_loader import ImageLoader
 from services.planner.effects.model_requests import ModelRequests
-from services.planner.models import vision
+from services.planner.models import demo, vision
+from services.planner.models.by_prefix import ByPrefix
 from services.planner.models.byte_limits import Limits
 from services.planner.models.litellm import LiteLLMModel, Model
 from services.planner.models.retries import Retrying
@@ -93,8 +94,15 @@ def profiles_of(
 
 
 def vision_support_of(settings: PlannerSettings, known: Callable[[str], bool]) -> vision.VisionSupport:
-    """Return which models take images. `known` decides for models that the settings do not name."""
-    return vision.VisionSupport(known, settings.model_vision, settings.vision, settings.vision_context)
+    """Return which models take images. `known` decides for models that the settings do not name.
+
+    The demo model takes them, and names them in its answer.
+    """
+
+    def takes_images(model: str) -> bool:
+        return model == demo.NAME or known(model)
+
+    return vision.VisionSupport(takes_images, settings.model_vision, settings.vision, settings.vision_context)
 
 
 def pullers(bus: Bus, planner: Planner, settings: PlannerSettings) -> list[PullConsumer]:
@@ -126,7 +134,7 @@ async def work(bus: Bus, _broker: Broker, _health: Health) -> AsyncIterator[None
     await litellm.warm()
     catalogue = Catalogue(bus)
     await catalogue.start()
-    model = Retrying(model=litellm, fallbacks=tuple(settings.fallback_models))
+    model = Retrying(model=ByPrefix(litellm), fallbacks=tuple(settings.fallback_models))
     vision_support = vision_support_of(settings, litellm.takes_images)
     planner = build_planner(settings, bus, catalogue, model, chosen.model, vision_support)
     profiles = profiles_of(settings, chosen.model, vision_support)

@@ -1,15 +1,16 @@
-"""Conversations with the rehearsal, without a model's wire: what it decides, and what it makes of results."""
+"""Conversations with the demo model, without a planner: what it decides, and what it makes of results."""
 
 import json
 from typing import Any
 
 from contracts.events import Observed, PlannedCall, Repaired, Step
 from contracts.faults import Fault
-from contracts.runs import RunLimits, RunRequested
+from contracts.runs import RunRequested
 from contracts.tools import ToolSpec
-from services.planner import conversation
-from services.planner.agents import Agent
+from services.planner.conversation import real_name
 from services.planner.models import demo
+from services.planner.models.types import Facts, ModelRequest
+from services.planner.run.history import Item, Outcomes, Question
 
 TEXT, NUMBER, WHOLE = {"type": "string"}, {"type": "number"}, {"type": "integer"}
 
@@ -23,57 +24,66 @@ def tool(
 
 
 class Conversation:
-    """A run's conversation as the planner would build it."""
+    """A run's conversation, as the facts that the planner would give. `steps_left`: decisions, the next one included."""
 
-    def __init__(
-        self, query: str, tools: list[ToolSpec], *, action_format: conversation.ActionFormat = "auto", **request: Any
-    ) -> None:
+    def __init__(self, query: str, tools: list[ToolSpec], *, legacy: bool = False, **request: Any) -> None:
         asked = RunRequested(
             run_id="0" * 32, tenant="t", requested_at=1_795_270_794_000, trace_id="0", query=query, **request
         )
-        system = conversation.system_message(Agent(), tools, action_format=action_format, limits=RunLimits())
-        self.messages = [system, conversation.question_message(asked)]
+        self.history: list[Item] = [Question(asked)]
+        self.rejected: list[Repaired] = []
         self.calls: list[PlannedCall] = []
         self.reasoning = ""
-        self._step = 0
+        self.steps_left = 16
+        self._tools, self._legacy = tuple(tools), legacy
+        self._step, self._reply = 0, ""
+
+    def request(self, *, text_alone: bool = False) -> ModelRequest:
+        """Return the request for its next decision."""
+        facts = Facts(
+            history=tuple(self.history),
+            rejected=tuple(self.rejected),
+            tools=self._tools,
+            steps_left=self.steps_left,
+            text_alone=text_alone,
+            legacy=self._legacy,
+        )
+        return ModelRequest(model=demo.NAME, messages=[], facts=facts)
+
+    def reply(self, *, text_alone: bool = False) -> demo.Act:
+        """Let it reply, and note nothing of it."""
+        return demo.play(self.request(text_alone=text_alone))
 
     def decide(self) -> tuple[str | None, dict[str, Any]]:
-        """Let it decide; its calls are added to the conversation."""
-        act = demo.play(self.messages)
-        self.reasoning = act.reasoning
+        """Let it decide."""
+        act = self.reply()
+        self.reasoning, self._reply = act.reasoning, act.text
         action = json.loads(act.text)
         node, args = action["next_node"], action["args"]
         steps = action.get("plan") or args.get("steps") or [{"node": node, "args": args}]
         self._step += 1
         self.calls = [
-            PlannedCall(
-                call_id=f"{self._step}-{number}", tool=conversation.real_name(str(step["node"])), args=step["args"]
-            )
+            PlannedCall(call_id=f"{self._step}-{number}", tool=real_name(str(step["node"])), args=step["args"])
             for number, step in enumerate(steps)
         ]
         if node not in {None, "final_response", "plan"}:
-            node = conversation.real_name(node)
-        self.messages.append(
-            conversation.dialect().decision(
-                Step(step=self._step, node=node or "plan", status="started", calls=self.calls)
-            )
-        )
+            node = real_name(node)
         return node, args
 
     def observe(self, *observations: Any) -> None:
-        """Say what the calls came to; a Fault is a failure."""
-        observed = [
+        """Say how the calls ended; a Fault is a failure."""
+        observed = tuple(
             Observed(call_id=call.call_id, tool=call.tool, status="failed", failure=seen)
             if isinstance(seen, Fault)
             else Observed(call_id=call.call_id, tool=call.tool, status="succeeded", observation=seen)
             for call, seen in zip(self.calls, observations, strict=True)
-        ]
-        step = Step(step=self._step, node="plan", status="started", calls=self.calls)
-        self.messages += conversation.dialect().outcomes(step, observed)
+        )
+        self.history.append(Outcomes(Step(step=self._step, node="plan", status="started", calls=self.calls), observed))
+        self.rejected.clear()
 
     def complain(self, reason: str) -> None:
         """Refuse its last decision."""
-        self.messages += conversation.dialect().rejection(Repaired(turn=self._step, attempt=1, reason=reason))
+        self.rejected.append(Repaired(turn=self._step, attempt=1, reason=reason, reply=self._reply))
 
     def answer(self) -> str:
         """Let it decide, and expect an answer."""

@@ -26,6 +26,7 @@ from contracts.tools import REPLY_HEADER, ToolFailure, ToolSpec
 from services.messaging.connection import Bus
 from services.messaging.streams import provision
 from services.planner.__main__ import build_planner, pullers, vision_support_of
+from services.planner.models.by_prefix import ByPrefix
 from services.planner.models.byte_limits import Limits
 from services.planner.models.litellm import LiteLLMModel
 from services.planner.models.retries import Retrying
@@ -156,7 +157,7 @@ async def planning(
         await provision(bus)
         catalogue = await Catalogue(bus).start()
         model = Retrying(
-            model=litellm, fallbacks=tuple(chosen.fallback_models), first_pause_s=0.01, longest_pause_s=2.0
+            model=ByPrefix(litellm), fallbacks=tuple(chosen.fallback_models), first_pause_s=0.01, longest_pause_s=2.0
         )
         planner = build_planner(
             chosen, bus, catalogue, model, chosen.model or MODEL, vision_support_of(chosen, litellm.takes_images)

@@ -13,7 +13,7 @@ from services.planner.conversation.catalogue import real_name, shown_name
 from services.planner.conversation.messages import (
     answer_note,
     as_data,
-    budget_note,
+    budget_notes,
     question_message,
     system_message,
 )
@@ -25,7 +25,7 @@ __all__ = [
     "Renderer",
     "answer_note",
     "as_data",
-    "budget_note",
+    "budget_notes",
     "dialect",
     "native",
     "question_message",

@@ -66,21 +66,14 @@ def rejection(repaired: events.Repaired, complaint: str) -> list[Message]:
     return [*reply, says("user", complaint.format(reason=repaired.reason))]
 
 
-def budget_note(
-    *,
-    steps_left: int | None = None,
-    tool_calls_left: int | None = None,
-    reason: str | None = None,
-    action_format: ActionFormat = "auto",
-) -> Message | None:
-    """Render a note that a budget is nearly exhausted, or None while it is not."""
-    if reason is not None or steps_left == 1 or tool_calls_left == 0:
-        because = reason or ("this is your last decision" if steps_left == 1 else "no tool call is left")
-        last = texts.LEGACY_LAST if action_format == "legacy" else texts.LAST
-        return says("user", last.format(because=because))
+def budget_notes(*, steps_left: int, tool_calls_left: int | None = None, legacy: bool = False) -> list[Message]:
+    """Render the note that a budget is nearly exhausted; nothing while it is not. `legacy`: the action format."""
+    if steps_left == 1 or tool_calls_left == 0:
+        because = "this is your last decision" if steps_left == 1 else "no tool call is left"
+        return [says("user", (texts.LEGACY_LAST if legacy else texts.LAST).format(because=because))]
     if steps_left == 2:  # noqa: PLR2004, one for a tool and one for the answer
-        return says("user", texts.NEARLY_LAST)
-    return None
+        return [says("user", texts.NEARLY_LAST)]
+    return []
 
 
 def answer_note() -> Message:

@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from contracts.payload import Usage
-from services.planner.models import demo, wire
+from services.planner.models import wire
 from services.planner.models.byte_limits import Limits
 from services.planner.models.errors import ModelFailed, from_provider
 from services.planner.models.http_transport import Exchange, bound_replies
@@ -51,11 +51,11 @@ BACKSTOP_S = 5.0
 
 
 class LiteLLMModel:
-    """Any model that LiteLLM knows, and `builtin/rehearsal`. One request per call, without retries.
+    """Any model that LiteLLM knows. One request per call, without retries.
 
     `api_base` and `api_key` are sent for models behind an OpenAI-compatible address (`openai/…`, `hosted_vllm/…`) and
-    for no other; the rest take their keys from the environment, as LiteLLM's documentation says. `demo_pause_s`: the
-    demo model's time between two deltas. `limits`: sizes that are accepted from a provider.
+    for no other; the rest take their keys from the environment, as LiteLLM's documentation says. `limits`:
+    sizes that are accepted from a provider.
     """
 
     def __init__(
@@ -63,12 +63,10 @@ class LiteLLMModel:
         *,
         api_base: str | None = None,
         api_key: str | None = None,
-        demo_pause_s: float = 0.004,
         limits: Limits = Limits(),  # noqa: B008, frozen
     ) -> None:
         self._api_base = api_base
         self._api_key = api_key
-        self._pause_s = demo_pause_s
         self._limits = limits
         self._library: ModuleType | None = None
         self._loading = asyncio.Lock()
@@ -80,32 +78,25 @@ class LiteLLMModel:
             if self._library is not None:
                 return
             library = await asyncio.to_thread(_load)
-            _register_demo_model(library, self._pause_s)
             self._library = library
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # it builds its own pydantic models at the first call, which warns
                 await self._put_through()
 
     async def _put_through(self) -> None:
-        """Call the demo model, and a provider on loopback over HTTP: a first request takes a third of a second longer."""
+        """Call a provider on loopback over HTTP: a first request takes a third of a second longer."""
         async with ready_provider() as address:
             elsewhere = LiteLLMModel(api_base=address)
             elsewhere._library = self._library
-            for model, name in ((self, demo.NAME), (elsewhere, "openai/ready")):
-                request = ModelRequest(model=name, messages=[{"role": "user", "content": "ready?"}], total_s=3.0)
-                # This fails behind a proxy that also covers loopback. The first run is slower then.
-                with suppress(ModelFailed):
-                    async for _ in model._attempt(request):  # noqa: SLF001, of the same class
-                        pass
+            request = ModelRequest(model="openai/ready", messages=[{"role": "user", "content": "ready?"}], total_s=3.0)
+            # This fails behind a proxy that also covers loopback. The first run is slower then.
+            with suppress(ModelFailed):
+                async for _ in elsewhere._attempt(request):
+                    pass
         await self.aclose()
 
     def takes_images(self, model: str) -> bool:
-        """Whether LiteLLM's table says that a model takes images. Call it after `warm`.
-
-        The demo model takes them, and names them in its answer.
-        """
-        if model == demo.NAME:
-            return True
+        """Whether LiteLLM's table says that a model takes images. Call it after `warm`."""
         assert self._library is not None  # noqa: S101, see above
         try:
             with Exchange(model, self._limits).current():
@@ -122,10 +113,6 @@ class LiteLLMModel:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
         """Yield the reply's deltas and, last, the Reply (see Model). Raises ModelFailed."""
-        if request.model.startswith(f"{demo.PROVIDER}/") and request.model != demo.NAME:
-            raise ModelFailed(
-                "model_failed", f"there is no model {request.model}; the demo model is {demo.NAME}", calls=0
-            )
         await self.warm()
         _ignore_its_warnings()
         format_ = None if request.model in self._without_format else request.response_format
@@ -159,7 +146,7 @@ class LiteLLMModel:
             if type(getattr(upstream, "chunks", None)) is list:
                 upstream.chunks = wire.FewChunks(upstream.chunks)
             while (chunk := await timeouts.wait(exchange.within(anext(upstream, None)))) is not None:
-                if not exchange.requests and request.model != demo.NAME:
+                if not exchange.requests:
                     failure = _past_bounds(request.model)
                     break
                 for text, reasoning, call in gathered.take(chunk):
@@ -314,34 +301,3 @@ def _ignore_its_warnings() -> None:
     """
     if not any(getattr(module, "pattern", None) == _ITS_MODULES for _, _, _, module, _ in warnings.filters):
         warnings.filterwarnings("ignore", module=_ITS_MODULES)
-
-
-def _register_demo_model(library: Any, pause_s: float) -> None:
-    from litellm.types.utils import Delta as WireDelta  # noqa: PLC0415, see rule 1
-    from litellm.types.utils import GenericStreamingChunk, ModelResponseStream, StreamingChoices  # noqa: PLC0415
-
-    class DemoModel(library.CustomLLM):  # type: ignore[misc]  # the base is imported late
-        async def astreaming(self, *_: Any, **call: Any) -> AsyncGenerator[Any, None]:
-            act = demo.play(call["messages"])
-            for piece in demo.pieces(act.reasoning):
-                # Reasoning is only passed on in this form of chunk, usage only in the other.
-                delta = WireDelta(reasoning_content=piece)
-                yield ModelResponseStream(
-                    model=demo.NAME, choices=[StreamingChoices(index=0, delta=delta, finish_reason=None)]
-                )
-                await asyncio.sleep(pause_s)
-            for piece in demo.pieces(act.text):
-                yield GenericStreamingChunk(
-                    text=piece, is_finished=False, finish_reason="", usage=None, index=0, tool_use=None
-                )
-                await asyncio.sleep(pause_s)
-            usage: Any = wire.estimate(call["messages"], act.text, act.reasoning)
-            yield GenericStreamingChunk(
-                text="", is_finished=True, finish_reason="stop", usage=usage, index=0, tool_use=None
-            )
-
-    others = [entry for entry in library.custom_provider_map if entry["provider"] != demo.PROVIDER]
-    library.custom_provider_map = [*others, {"provider": demo.PROVIDER, "custom_handler": DemoModel()}]
-    costs = dict.fromkeys(("input", "output", "cache_creation_input", "cache_read_input"), 0.0)
-    prices = {f"{name}_{'token_cost' if 'cache' in name else 'cost_per_token'}": cost for name, cost in costs.items()}
-    library.register_model({demo.NAME: {**prices, "litellm_provider": demo.PROVIDER, "mode": "chat"}})

@@ -4,7 +4,28 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from contracts.events import Repaired
 from contracts.payload import Usage
+from contracts.tools import ToolSpec
+from services.planner.run.history import Item
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What the messages of a request say, as data, for a model that works by rules. LiteLLM never sees them."""
+
+    history: tuple[Item, ...]
+    rejected: tuple[Repaired, ...] = ()
+    """Replies of this turn that were not accepted."""
+    tools: tuple[ToolSpec, ...] = ()
+    steps_left: int = 1
+    """Decisions, this one included."""
+    tool_calls_left: int | None = None
+    """None: any number."""
+    text_alone: bool = False
+    """The reply is to be the answer's text, without an action around it."""
+    legacy: bool = False
+    """The action format is `legacy`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +46,7 @@ class ModelRequest:
     tool_choice: str | None = None
     timeout_s: float = 120.0
     total_s: float | None = None
+    facts: Facts | None = None
     fallbacks: tuple[str, ...] | None = None
 
 

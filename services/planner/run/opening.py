@@ -66,7 +66,7 @@ def open_run(
         triage_model=defaults.triage_model,
         reflection=agent.reflection,
         action_format=agent.action_format or defaults.action_format,
-        # The demo model reads the catalogue in the prompt, and answers in JSON.
+        # The demo model answers in JSON.
         action_transport="json" if model == demo.NAME else agent.action_transport or defaults.action_transport,
         images=vision.images,
         vision_context=vision.policy,

@@ -75,11 +75,11 @@ def transcript() -> str:
         *JSON.outcomes(decided, observed, "The join did not run: a branch failed."),
         JSON.decision(Step(step=2, node="plan", status="started", calls=[calls[1]])),
         *JSON.rejection(Repaired(turn=2, attempt=1, reason="args.city: required", reply="{oops")),
-        conversation.budget_note(steps_left=2),
-        conversation.budget_note(tool_calls_left=0),
+        *conversation.budget_notes(steps_left=2),
+        *conversation.budget_notes(steps_left=9, tool_calls_left=0),
         conversation.answer_note(),
     ]
-    return "\n\n".join(f"[{message['role']}]\n{message['content']}" for message in messages if message)
+    return "\n\n".join(f"[{message['role']}]\n{message['content']}" for message in messages)
 
 
 def test_the_prompt_is_the_one_that_was_reviewed() -> None:
@@ -229,4 +229,4 @@ def test_results_stand_in_the_order_of_the_calls() -> None:
 
 def test_there_is_no_note_while_there_is_budget() -> None:
     """A note is for the end."""
-    assert conversation.budget_note(steps_left=3, tool_calls_left=1) is None
+    assert conversation.budget_notes(steps_left=3, tool_calls_left=1) == []

@@ -6,8 +6,8 @@ import pytest
 
 from contracts.faults import Fault
 from contracts.tools import ToolSpec
-from services.planner import conversation as prompts
 from services.planner.models import demo
+from services.planner.models.types import Delta, Reply
 from services.planner.replies.actions import normalize_action
 from services.shared.json_schema import complaints
 from tests.support.rehearsed import NUMBER, TEXT, WHOLE, Conversation, tool
@@ -259,9 +259,7 @@ def test_a_complaint_is_a_failure() -> None:
 def test_its_last_decision_is_an_answer() -> None:
     """When the budget says so."""
     conversation = Conversation("What is 17*23?", OFFICE)
-    note = prompts.budget_note(steps_left=1)
-    assert note is not None
-    conversation.messages.append(note)
+    conversation.steps_left = 1
     assert demo.NAME in conversation.answer()
 
 
@@ -270,7 +268,7 @@ def test_the_text_alone_is_text() -> None:
     conversation = Conversation("What is 17*23?", OFFICE)
     conversation.decide()
     conversation.observe({"result": 391})
-    assert demo.play([*conversation.messages, prompts.answer_note()]).text == "17*23 = 391"
+    assert conversation.reply(text_alone=True).text == "17*23 = 391"
 
 
 def test_the_callers_context_fills_arguments() -> None:
@@ -281,10 +279,10 @@ def test_the_callers_context_fills_arguments() -> None:
 
 def test_the_legacy_form_is_spoken_too() -> None:
     """Where the prompt asks for five fields."""
-    conversation = Conversation("What is 17*23?", OFFICE, action_format="legacy")
+    conversation = Conversation("What is 17*23?", OFFICE, legacy=True)
     assert conversation.decide() == ("calculate", {"expression": "17*23"})
     conversation.observe({"result": 391})
-    text = demo.play(conversation.messages).text
+    text = conversation.reply().text
     action = normalize_action(text, action_format="legacy").action
     assert action is not None
     assert (action.next_node, action.args["answer"]) == ("final_response", "17*23 = 391")
@@ -294,7 +292,7 @@ def test_a_tool_with_a_reserved_name_is_called_by_its_alias() -> None:
     """And comes back under its own."""
     planning = [tool("plan", "Plan a journey to a city", "city", city=TEXT)]
     conversation = Conversation("Plan a journey to Rome", planning)
-    assert demo.play(conversation.messages).text.startswith('{"next_node":"tool_plan"')
+    assert conversation.reply().text.startswith('{"next_node":"tool_plan"')
     assert conversation.decide() == ("plan", {"city": "Rome"})
 
 
@@ -315,8 +313,8 @@ def test_what_it_calls_fits_the_schema() -> None:
 
 def test_the_same_question_gets_the_same_reply() -> None:
     """Tests may rely on it."""
-    messages = Conversation("What is 17*23?", OFFICE).messages
-    assert demo.play(messages) == demo.play(messages)
+    conversation = Conversation("What is 17*23?", OFFICE)
+    assert conversation.reply() == conversation.reply()
 
 
 def test_pieces_are_small_and_add_up() -> None:
@@ -325,3 +323,17 @@ def test_pieces_are_small_and_add_up() -> None:
     pieces = list(demo.pieces(text))
     assert "".join(pieces) == text
     assert max(map(len, pieces)) <= 12
+
+
+async def test_it_streams_like_any_other() -> None:
+    """Reasoning first, then the action, in small pieces, with a usage that costs nothing."""
+    request = Conversation("What is 17*23?", OFFICE).request()
+    *deltas, reply = [piece async for piece in demo.DemoModel(pause_s=0).stream(request)]
+    assert isinstance(reply, Reply)
+    said = [delta for delta in deltas if isinstance(delta, Delta)]
+    assert said[0].reasoning
+    assert "".join(delta.reasoning for delta in said) == reply.reasoning
+    assert "".join(delta.text for delta in said) == reply.text
+    assert max(len(delta.text) for delta in said) <= 12
+    assert (reply.usage.model_calls, reply.usage.cost_usd, reply.usage.estimated) == (1, 0, False)
+    assert reply.usage.completion_tokens > 0

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from contracts.tools import ToolSpec
 from services.planner.models import demo
+from services.planner.models.types import ModelRequest
 from services.planner.replies.actions import normalize_action
 from services.shared.json_schema import complaints
 from tests.support.rehearsed import Conversation
@@ -105,15 +106,9 @@ def test_pieces_always_add_up(text: str) -> None:
     assert "".join(demo.pieces(text)) == text
 
 
-@settings(max_examples=50, deadline=None)
-@given(
-    content=st.one_of(
-        st.text(), st.none(), st.lists(st.dictionaries(st.text(max_size=4), st.text(max_size=4)), max_size=2)
-    )
-)
-def test_a_prompt_without_our_marks_is_answered(content: Any) -> None:
-    """Whoever asks it directly gets an action too."""
-    text = demo.play([{"role": "system", "content": content}, {"role": "user", "content": content}]).text
+def test_a_request_without_facts_is_answered() -> None:
+    """Such as a triage or a critique: with an action too, which says that it knows nothing."""
+    text = demo.play(ModelRequest(model=demo.NAME, messages=[{"role": "user", "content": "Judge."}])).text
     assert normalize_action(text).action is not None
 
 
@@ -124,5 +119,5 @@ def test_a_very_long_question_costs_little() -> None:
             piece * 50_000, [ToolSpec(name="search", input_schema={"properties": {"query": {"type": "string"}}})]
         )
         begun = time.process_time()
-        json.loads(demo.play(conversation.messages).text)
+        json.loads(conversation.reply().text)
         assert time.process_time() - begun < 5

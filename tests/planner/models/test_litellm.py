@@ -30,7 +30,7 @@ async def model(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIt
     server.reset()
     monkeypatch.setenv("ANTHROPIC_API_BASE", server.root)
     monkeypatch.setenv("ANTHROPIC_API_KEY", "made-up")
-    model = LiteLLMModel(api_base=server.url, demo_pause_s=0)
+    model = LiteLLMModel(api_base=server.url)
     await model.warm()
     yield model
     await model.aclose()
@@ -76,13 +76,12 @@ async def test_a_reply_streams_and_adds_up(server: ModelServer, model: LiteLLMMo
 
 
 async def test_a_price_is_known_or_unknown_never_zero_by_ignorance(server: ModelServer, model: LiteLLMModel) -> None:
-    """An unknown model has no price; the demo model is free."""
+    """An unknown model has no price."""
     server.say(Say(text="yes"))
     assert (await reply_of(model, question()))[1].usage.cost_usd is None
     known = (await reply_of(model, question(CLAUDE)))[1].usage.cost_usd
     assert known is not None
     assert known > 0
-    assert (await reply_of(model, question("builtin/rehearsal")))[1].usage.cost_usd == 0
 
 
 async def test_a_count_that_nobody_made_is_marked(server: ModelServer, model: LiteLLMModel) -> None:
@@ -310,17 +309,6 @@ async def test_one_speaker_at_a_time(server: ModelServer, model: LiteLLMModel) -
     ]
     await reply_of(model, ModelRequest(model="openai/scripted", messages=[SYSTEM, *said]))
     assert server.ledger[-1].body["messages"][1:] == [{"role": "user", "content": "one\n\ntwo"}, said[2]]
-
-
-async def test_the_rehearsal_streams_like_any_other(model: LiteLLMModel) -> None:
-    """Reasoning first, then the action, in small pieces, with a usage."""
-    deltas, reply = await reply_of(model, question("builtin/rehearsal"))
-    assert deltas[0].reasoning
-    assert len([delta for delta in deltas if delta.text]) > 20
-    assert max(len(delta.text) for delta in deltas) <= 12
-    assert reply.text.startswith('{"next_node":"final_response"')
-    assert reply.usage.completion_tokens > 0
-    assert not reply.usage.estimated
 
 
 async def test_many_streams_at_once_do_not_mix(server: ModelServer, model: LiteLLMModel) -> None:

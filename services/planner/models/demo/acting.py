@@ -7,7 +7,7 @@ import orjson
 
 from services.planner.models.demo import answering, choosing
 from services.planner.models.demo.choosing import Choice
-from services.planner.models.demo.reading import Situation, Tried
+from services.planner.models.demo.situation import Situation, Tried
 
 NAME = "builtin/rehearsal"
 WARNING = f"{NAME} answered: a rule-based demo model, not a language model; configure RUNWIRE_MODEL"

@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from services.planner.models.demo.reading import Tried
+from services.planner.models.demo.situation import Tried
 
 _ANSWER_KEYS = """raw_answer answer summary result text message content output response description explanation value"""
 _EXPRESSION_KEYS = ("expression", "expr", "formula", "calculation", "equation")

@@ -8,7 +8,7 @@ from typing import Any
 
 from services.planner.models.demo import arguments
 from services.planner.models.demo.evidence import Evidence, gather
-from services.planner.models.demo.reading import Situation, Tool
+from services.planner.models.demo.situation import Situation, Tool
 from services.planner.models.demo.words import stems, words
 
 ENOUGH = 0.9

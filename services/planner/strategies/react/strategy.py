@@ -12,7 +12,7 @@ from contracts.tools import ToolSpec
 from services.planner import conversation
 from services.planner.agents import Agent
 from services.planner.conversation.rendering import Renderer
-from services.planner.models.litellm import ModelRequest
+from services.planner.models.types import Facts, ModelRequest
 from services.planner.run import outcomes
 from services.planner.run.commands import Handling, Rules
 from services.planner.run.decide import models_of
@@ -57,9 +57,13 @@ class React:
         effort = run.effort if self._native_reasoning else None
         # Some providers refuse a forced call with reasoning. A request for an answer's text alone must not force one.
         forced = effort is None and run.final_args is None
+        facts = self._facts(run, tools)
+        notes = conversation.budget_notes(
+            steps_left=facts.steps_left, tool_calls_left=facts.tool_calls_left, legacy=facts.legacy
+        )
         return ModelRequest(
             model=model,
-            messages=[system, *self._renderer.messages(run), *self._budget_note(run)],
+            messages=[system, *self._renderer.messages(run), *([] if facts.text_alone else notes)],
             reasoning_effort=effort,
             fallbacks=tuple(later),
             response_format={"type": "json_object"} if not native and run.final_args is None else None,
@@ -67,6 +71,7 @@ class React:
             tool_choice=("required" if forced else "auto") if native else None,
             timeout_s=self._idle_s,
             total_s=self._total_s,
+            facts=facts,
         )
 
     def reading(self, run: Run, tools: Sequence[ToolSpec]) -> ReactReading:
@@ -108,13 +113,15 @@ class React:
         return found
 
     @staticmethod
-    def _budget_note(run: Run) -> list[dict[str, Any]]:
-        if run.final_args is not None:
-            return []
+    def _facts(run: Run, tools: Sequence[ToolSpec]) -> Facts:
+        assert run.started is not None  # noqa: S101, see request
         limit = run.limits.max_tool_calls
-        left = None if limit is None else max(0, limit - run.usage.tool_calls)
-        native = run.started is not None and run.started.action_transport == "tools"
-        action_format: ActionFormat = "auto" if native or run.started is None else run.started.action_format
-        steps_left = run.limits.max_steps - run.turn + 1
-        note = conversation.budget_note(steps_left=steps_left, tool_calls_left=left, action_format=action_format)
-        return [note] if note is not None else []
+        return Facts(
+            history=tuple(run.history),
+            rejected=tuple(run.rejected),
+            tools=tuple(tools),
+            steps_left=run.limits.max_steps - run.turn + 1,
+            tool_calls_left=None if limit is None else max(0, limit - run.usage.tool_calls),
+            text_alone=run.final_args is not None,
+            legacy=run.started.action_transport == "json" and run.started.action_format == "legacy",
+        )

@@ -1,0 +1,137 @@
+"""What the demo model decides from, taken from the facts of a request. It reads no prompt text.
+
+Only two values come from the messages of a request: the size of an image, since only the loaded message has the bytes,
+and the tools that a refused reply of this model named.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from contracts.events import Observed, PlannedCall, Repaired
+from contracts.tools import ToolSpec
+from services.planner.conversation.catalogue import shown_name
+from services.planner.models.types import Facts, ModelRequest
+from services.planner.run.history import Outcomes, Question
+
+MAX_DESCRIPTION_CHARACTERS = 1_000
+MAX_TAGS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool. `name`: the one that a reply uses."""
+
+    name: str
+    description: str
+    args: dict[str, Any]
+    tags: tuple[str, ...] = ()
+    writes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A tool call and its outcome. `reason` is set if it failed."""
+
+    tool: str
+    args: dict[str, Any]
+    observation: Any = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """The input of a decision. `tried`: the steps so far, each with its calls."""
+
+    question: str = ""
+    tools: tuple[Tool, ...] = ()
+    asked_on: str | None = None
+    context: dict[str, Any] = field(default_factory=dict)
+    tried: tuple[tuple[Tried, ...], ...] = ()
+    must_answer: bool = False
+    text_alone: bool = False
+    legacy: bool = False
+    images: tuple[str, ...] = ()
+    """Type and size of each image that came with the question."""
+
+
+def situation_of(request: ModelRequest) -> Situation:
+    """Return the situation of a request. One without facts, such as a triage, has no question and no tools."""
+    facts = request.facts
+    question = next((item for item in facts.history if isinstance(item, Question)), None) if facts is not None else None
+    if facts is None or question is None:
+        return Situation()
+    asked_on = datetime.fromtimestamp(question.request.requested_at / 1000, UTC).date()
+    return Situation(
+        question=question.request.query.strip(),
+        tools=tuple(map(_tool, facts.tools)),
+        asked_on=asked_on.isoformat(),
+        context=question.request.llm_context,
+        tried=tuple(_tried(facts)),
+        must_answer=facts.steps_left <= 1 or facts.tool_calls_left == 0,
+        text_alone=facts.text_alone,
+        legacy=facts.legacy,
+        images=tuple(_images(request.messages)) if question.images else (),
+    )
+
+
+def _tool(spec: ToolSpec) -> Tool:
+    return Tool(
+        name=shown_name(spec.name),
+        description=spec.description[:MAX_DESCRIPTION_CHARACTERS],
+        args=spec.input_schema,
+        tags=tuple(spec.tags[:MAX_TAGS]),
+        writes=spec.side_effects in {"write", "external"},
+    )
+
+
+def _tried(facts: Facts) -> Iterator[tuple[Tried, ...]]:
+    for item in facts.history:
+        if isinstance(item, Outcomes):
+            calls = {call.call_id: call for call in item.step.calls}
+            order = list(calls)
+            observed = sorted(
+                item.observed, key=lambda each: order.index(each.call_id) if each.call_id in calls else len(order)
+            )
+            yield tuple(_outcome(each, calls.get(each.call_id)) for each in observed)
+    for repaired in facts.rejected:
+        if calls_refused := _calls(repaired):
+            reason = repaired.reason.strip().partition("\n")[0]
+            yield tuple(Tried(tool, args, reason=reason) for tool, args in calls_refused)
+
+
+def _outcome(observed: Observed, call: PlannedCall | None) -> Tried:
+    tool, args = shown_name(observed.tool), call.args if call is not None else {}
+    if observed.status == "succeeded":
+        return Tried(tool, args, observed.observation)
+    failure = observed.failure
+    reason = (failure.reason or failure.code) if failure is not None else "no reason given"
+    return Tried(tool, args, observed.observation, reason=reason)
+
+
+def _calls(repaired: Repaired) -> list[tuple[str, dict[str, Any]]]:
+    """Return the calls of a refused reply, which this model wrote itself: name and arguments of each."""
+    try:
+        action = orjson.loads(repaired.reply)
+    except orjson.JSONDecodeError:
+        return []
+    if not isinstance(action, dict):
+        return []
+    given = action.get("args")
+    args: dict[str, Any] = given if isinstance(given, dict) else {}
+    steps = action.get("plan") or (args.get("steps") if action.get("next_node") == "plan" else None)
+    if isinstance(steps, list):
+        return [(str(step.get("node")), step.get("args") or {}) for step in steps if isinstance(step, dict)]
+    node = action.get("next_node")
+    return [(node, args)] if isinstance(node, str) and node != "final_response" else []
+
+
+def _images(messages: Sequence[dict[str, Any]]) -> Iterator[str]:
+    content = next((message["content"] for message in messages if message["role"] == "user"), None)
+    for part in content if isinstance(content, list) else ():
+        head, _, body = part.get("image_url", {}).get("url", "").partition(";base64,")
+        if body:
+            yield f"{head.removeprefix('data:')} of {len(body) * 3 // 4 - body[-2:].count('=')} bytes"
