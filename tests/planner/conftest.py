@@ -8,12 +8,18 @@ from typing import Any
 import pytest
 
 from contracts.faults import Fault
+from contracts.images import ImageRef
 from contracts.tools import ToolSpec
+from services.messaging.streams import provision
+from tests.support.buses import connected
 from tests.support.model_server import ModelServer
 from tests.support.nats_server import NatsServer
+from tests.support.s3_servers import S3Server
+from tests.support.stores import Store, serving
 from tests.support.whole import Handler, Planning, planning, tools_at_work
 
 Plan = Callable[..., Awaitable[Planning]]
+Put = Callable[..., Awaitable[ImageRef]]
 TEXT = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"], "additionalProperties": False}
 
 
@@ -36,6 +42,34 @@ async def plan(nats_server: NatsServer, provider: ModelServer, tmp_path: Path) -
             return started
 
         yield start
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """The embedded S3 server."""
+    with S3Server("rclone", tmp_path_factory.mktemp("s3")) as found:
+        yield found
+
+
+@pytest.fixture
+async def store(s3: S3Server, nats_server: NatsServer) -> AsyncIterator[Store]:
+    """An artifact store beside the planner's NATS."""
+    async with connected(nats_server.url, "provisioner") as bus:
+        await provision(bus)
+    async with serving(s3, nats_server.url) as found:
+        found.tenant = "default"
+        yield found
+
+
+@pytest.fixture
+def put(store: Store) -> Put:
+    """Keeps an image as the gateway does."""
+
+    async def keep(body: bytes, session: str | None = None, **more: Any) -> ImageRef:
+        ref = await store.client.put("default", body, namespace="input_image", session=session)
+        return ImageRef(artifact_id=ref.artifact_id, mime_type="image/png", **more)
+
+    return keep
 
 
 async def look(args: dict[str, Any]) -> Any:

@@ -23,7 +23,7 @@ from services.planner.run.state import Run, fold
 from services.planner.strategies.react.strategy import React
 from tests.planner.golden.journals import NAMES, Journal
 from tests.planner.run.test_advance import finished, started
-from tests.planner.test_images import png
+from tests.planner.shown_images import png
 from tests.support.model_server import words
 
 WORK = ToolSpec(name="work", input_schema={"type": "object", "properties": {"n": {"type": "integer"}}})

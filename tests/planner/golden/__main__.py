@@ -18,7 +18,7 @@ from contracts.images import ImageRef
 from contracts.tools import ToolSpec
 from services.messaging.streams import provision
 from tests.planner.conftest import TOOLS
-from tests.planner.test_images import png
+from tests.planner.shown_images import png
 from tests.planner.test_runs_styles import ALL
 from tests.support.buses import connected
 from tests.support.model_server import ModelServer

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from contracts.actions import PlannerAction
-from services.planner.replies.actions import Normalized, action_to_legacy, normalize_action
+from services.planner.replies.actions import action_to_legacy, normalize_action
 
 
 def read(reply: Any, **options: Any) -> dict[str, Any]:
@@ -354,54 +354,3 @@ def test_the_five_field_form_of_each_kind() -> None:
     assert legacy[3] == {"thought": "t", "next_node": None, "args": None, "plan": [STEP], "join": {"node": "j"}}
     for action, form in zip(actions, legacy, strict=True):
         assert read(form, action_format="legacy") == action
-
-
-def unified(reply: str) -> Normalized:
-    """A reply under the strict format."""
-    return normalize_action(reply, action_format="unified")
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        '{"next_node": "search", "args": {"q": 1}}',
-        '```json\n{"next_node": "search", "args": {"q": 1}}\n```',
-        ' \ufeff{"args": {"q": 1}, "next_node": "search"}\n',
-    ],
-)
-def test_the_strict_format_takes_two_fields(reply: str) -> None:
-    """White space and a fence around them are no other form."""
-    assert unified(reply).action == PlannerAction(next_node="search", args={"q": 1})
-
-
-@pytest.mark.parametrize(
-    ("reply", "error", "complaint"),
-    [
-        ('{"thought": "t", "next_node": "search", "args": {}}', "no_action", "`thought` is no field"),
-        ('{"next_node": "search"}', "no_action", "`args` is missing"),
-        ('{"next_node": null, "args": {"answer": "x"}}', "no_action", "`next_node` must be a text"),
-        ('{"next_node": "", "args": {}}', "no_action", "`next_node` is empty"),
-        ('{"next_node": "search", "args": "{}"}', "no_action", "`args` must be an object"),
-        ('{"next_node": "final_response", "args": {"answer": 5}}', "no_action", "`args.answer` must be a text"),
-        ('{"next_node": "plan", "args": {"steps": {}}}', "no_action", "`args.steps` must be a list"),
-        ('{"next_node": "plan", "args": {"steps": [{"tool": "a"}]}}', "no_action", "`args.steps[0]` must be an object"),
-        (
-            '{"next_node": "plan", "args": {"steps": [{"node": "a", "args": []}]}}',
-            "no_action",
-            "`args.steps[0].args` must be",
-        ),
-        ('{"next_node": "plan", "args": {"steps": [], "join": "j"}}', "no_action", "`args.join` must be"),
-        ('[{"next_node": "search", "args": {}}]', "no_action", "inside a list"),
-        (json.dumps('{"next_node": "search", "args": {}}'), "no_action", "inside a text"),
-        ('{"next_node": "a", "args": {}}{"next_node": "b", "args": {}}', "no_action", "more than one object"),
-        ("{'next_node': 'search', 'args': {}}", "unparseable", "a key in quotes is expected, at line 1, column 2"),
-        ('{"next_node": "search", "args": {},}', "unparseable", "a comma before the end"),
-        ('{"next_node": "search", "args": {', "unparseable", "ends too early"),
-        ("text", "unparseable", "no JSON object"),
-    ],
-)
-def test_the_strict_format_refuses_the_rest(reply: str, error: str, complaint: str) -> None:
-    """With the exact field and what was expected of it."""
-    result = unified(reply)
-    assert (result.action, result.error) == (None, error)
-    assert complaint in result.complaint

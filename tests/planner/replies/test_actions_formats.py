@@ -5,7 +5,7 @@ import json
 import pytest
 
 from contracts.actions import PlannerAction
-from services.planner.replies.actions import normalize_action
+from services.planner.replies.actions import Normalized, normalize_action
 from services.planner.replies.answer_stream import AnswerStream
 
 STEP = {"node": "a", "args": {"q": 1}}
@@ -69,3 +69,54 @@ def test_an_action_says_what_it_is() -> None:
     assert kinds == [tuple(number == kind for kind in range(4)) for number in range(4)]
     assert (answer.get_answer(), answer.get_plan_steps(), answer.get_plan_join()) == ("x", None, None)
     assert (plan.get_answer(), plan.get_plan_steps(), plan.get_plan_join()) == (None, [STEP], {"node": "j"})
+
+
+def unified(reply: str) -> Normalized:
+    """A reply under the strict format."""
+    return normalize_action(reply, action_format="unified")
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        '{"next_node": "search", "args": {"q": 1}}',
+        '```json\n{"next_node": "search", "args": {"q": 1}}\n```',
+        ' \ufeff{"args": {"q": 1}, "next_node": "search"}\n',
+    ],
+)
+def test_the_strict_format_takes_two_fields(reply: str) -> None:
+    """White space and a fence around them are no other form."""
+    assert unified(reply).action == PlannerAction(next_node="search", args={"q": 1})
+
+
+@pytest.mark.parametrize(
+    ("reply", "error", "complaint"),
+    [
+        ('{"thought": "t", "next_node": "search", "args": {}}', "no_action", "`thought` is no field"),
+        ('{"next_node": "search"}', "no_action", "`args` is missing"),
+        ('{"next_node": null, "args": {"answer": "x"}}', "no_action", "`next_node` must be a text"),
+        ('{"next_node": "", "args": {}}', "no_action", "`next_node` is empty"),
+        ('{"next_node": "search", "args": "{}"}', "no_action", "`args` must be an object"),
+        ('{"next_node": "final_response", "args": {"answer": 5}}', "no_action", "`args.answer` must be a text"),
+        ('{"next_node": "plan", "args": {"steps": {}}}', "no_action", "`args.steps` must be a list"),
+        ('{"next_node": "plan", "args": {"steps": [{"tool": "a"}]}}', "no_action", "`args.steps[0]` must be an object"),
+        (
+            '{"next_node": "plan", "args": {"steps": [{"node": "a", "args": []}]}}',
+            "no_action",
+            "`args.steps[0].args` must be",
+        ),
+        ('{"next_node": "plan", "args": {"steps": [], "join": "j"}}', "no_action", "`args.join` must be"),
+        ('[{"next_node": "search", "args": {}}]', "no_action", "inside a list"),
+        (json.dumps('{"next_node": "search", "args": {}}'), "no_action", "inside a text"),
+        ('{"next_node": "a", "args": {}}{"next_node": "b", "args": {}}', "no_action", "more than one object"),
+        ("{'next_node': 'search', 'args': {}}", "unparseable", "a key in quotes is expected, at line 1, column 2"),
+        ('{"next_node": "search", "args": {},}', "unparseable", "a comma before the end"),
+        ('{"next_node": "search", "args": {', "unparseable", "ends too early"),
+        ("text", "unparseable", "no JSON object"),
+    ],
+)
+def test_the_strict_format_refuses_the_rest(reply: str, error: str, complaint: str) -> None:
+    """With the exact field and what was expected of it."""
+    result = unified(reply)
+    assert (result.action, result.error) == (None, error)
+    assert complaint in result.complaint

@@ -1,0 +1,34 @@
+"""How images count in a conversation."""
+
+from typing import Any
+
+from contracts.images import ImageRef
+from services.planner.conversation import compaction, images
+from services.planner.models.wire import estimate
+
+
+def test_an_image_counts_as_an_image() -> None:
+    """Not as its bytes; older results lose theirs when the conversation is shortened, the question keeps its own."""
+    ref = ImageRef(artifact_id="0" * 32, mime_type="image/png")
+    message: dict[str, Any] = {"role": "user", "content": images.with_images("What?", [ref])}
+    assert compaction.length(message) == len("What?") + images.CHARACTERS_PER_IMAGE
+    later: dict[str, Any] = {
+        "role": "user",
+        "content": [{"type": "text", "text": "See:"}, {"type": "image", "inline": "A" * 40_000, "name": "x"}],
+    }
+    said: list[dict[str, Any]] = [
+        message,
+        {"role": "assistant", "content": "a"},
+        later,
+        {"role": "assistant", "content": "b"},
+    ]
+    short = compaction.compacted(said, 200)
+    assert short[0] == message
+    assert short[2]["content"] == f"See:\n{images.LEFT_OUT}"
+    hydrated = [
+        {
+            "role": "user",
+            "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 40_000}}],
+        }
+    ]
+    assert estimate(hydrated, "", "")["prompt_tokens"] < 2000

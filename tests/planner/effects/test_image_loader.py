@@ -1,0 +1,38 @@
+"""Images are loaded for a call of the model, and kept for a while."""
+
+import base64
+import json
+
+from contracts.ids import new_id
+from services.planner.conversation import images
+from services.planner.effects.image_loader import DataUrl, ImageLoader
+from tests.planner.conftest import Put
+from tests.planner.shown_images import png
+from tests.support.buses import connected
+from tests.support.nats_server import NatsServer
+from tests.support.stores import Store
+from tests.support.waiting import wait_until
+
+
+async def test_images_leave_the_cache(store: Store, put: Put, nats_server: NatsServer) -> None:
+    """When they have not been shown for a while, when they are gone, and when there are too many."""
+    ref = await put(png(5))
+    part = images.image_part(ref)
+    async with connected(nats_server.url, "planner") as bus:
+        pictures = ImageLoader(bus, cached_s=0.2)
+        await pictures.filled("default", new_id(), None, [{"role": "user", "content": [part]}])
+        assert pictures._size > 0
+        await wait_until(lambda: not pictures._known and not pictures._size, what="the image has left the cache")
+        pictures = ImageLoader(bus)
+        await pictures.filled("default", new_id(), None, [{"role": "user", "content": [part, part]}])
+        assert len(pictures._known) == 1
+        await store.client.delete("default", ref.artifact_id)
+        _, warnings = await pictures.filled("default", new_id(), None, [{"role": "user", "content": [part]}])
+        assert (len(warnings), pictures._known, pictures._size) == (1, {}, 0)
+
+
+def test_who_prints_a_request_sees_no_bytes() -> None:
+    """A URL with an image in it shows its type and size."""
+    url = DataUrl("data:image/png;base64," + base64.b64encode(png(1)).decode())
+    assert repr({"url": url}) == f"{{'url': <image image/png {len(png(1))} bytes>}}"
+    assert json.loads(json.dumps({"url": url}))["url"] == url

@@ -1,0 +1,128 @@
+"""Images among the results of tools: which of them the model is shown in later calls."""
+
+import base64
+from io import BytesIO
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from contracts.tools import ToolSpec
+from tests.planner.conftest import TEXT, Plan, Put
+from tests.planner.shown_images import SEEING, png, shown
+from tests.support.model_server import ModelServer, action, answer
+from tests.support.stores import Store
+from tests.support.whole import Handler
+
+pytestmark = pytest.mark.timeout(60)
+TRAILER = b"after the end of the image"
+
+
+DRAWN = {
+    "type": "object",
+    "properties": {"title": {"type": "string"}, "chart": {"type": "string", "format": "binary", "artifact": True}},
+}
+
+
+def drawing(body: bytes) -> tuple[ToolSpec, Handler]:
+    """A tool that returns an image."""
+
+    async def draw(_: dict[str, Any]) -> Any:
+        return {"title": "chart", "chart": base64.b64encode(body).decode()}
+
+    spec = ToolSpec(
+        name="draw",
+        description="Draw.",
+        input_schema=TEXT,
+        output_schema=DRAWN,
+        idempotent=True,
+        tags=["charts", "slow"],
+    )
+    return spec, draw
+
+
+@pytest.mark.parametrize(
+    ("sources", "count"), [(["charts"], 1), (["draw"], 1), (["other", "slow"], 1), (["chart"], 0), (["other"], 0)]
+)
+async def test_sources_are_names_and_tags(plan: Plan, provider: ModelServer, sources: list[str], count: int) -> None:
+    """The log names the tools that match when the run begins; a tag that a tool loses later changes nothing."""
+    provider.say(action("draw", q="x"), answer("Nice."))
+    policy = {"enabled": True, "allowed_sources": sources}
+    story = await (await plan({"draw": drawing(png(3))}, vision_context=policy, **SEEING)).tell("Draw.")
+    assert [len(shown(seen)) for seen in provider.ledger] == [0, count]
+    assert story.of("run_started")[0].vision_context.allowed_sources == ("draw",) * count
+
+
+@pytest.mark.parametrize("size", [8, 300])
+async def test_images_of_tools_flow_into_later_calls_where_the_policy_lets_them(
+    plan: Plan, provider: ModelServer, store: Store, size: int
+) -> None:
+    """Small ones in the message and large ones that were stored; each once, within the limits, from allowed tools."""
+    _ = store
+    provider.say(action("draw", q="x"), action("draw", q="y"), answer("Nice."))
+    policy = {"enabled": True, "max_images": 1, "allowed_sources": ["draw"]}
+    body = png(3, size) + TRAILER
+    planner = await plan({"draw": drawing(body)}, vision_context=policy, **SEEING)
+    story = await planner.tell("Draw something.")
+    assert story.end.raw_answer == "Nice."
+    first, *later = (shown(seen) for seen in provider.ledger)
+    ((role, seen_by_model),) = later[0]
+    assert (first, later[1], role) == ([], later[0], "user")
+    assert Image.open(BytesIO(seen_by_model)).tobytes() == Image.open(BytesIO(body)).tobytes()
+    assert TRAILER not in seen_by_model, "images of tools are cleaned"
+
+
+async def test_an_image_of_a_tool_that_is_broken_is_named_in_the_payload(
+    plan: Plan, provider: ModelServer, store: Store
+) -> None:
+    """The run goes on without it."""
+    _ = store
+    provider.say(action("draw", q="x"), answer("Nice."))
+    policy = {"enabled": True, "allowed_sources": ["*"]}
+    story = await (await plan({"draw": drawing(png(3, 64)[:200])}, vision_context=policy, **SEEING)).tell("Draw.")
+    (warning,) = story.end.warnings
+    assert warning.startswith("image_dropped: chart of draw: it is damaged")
+    assert story.end.artifacts == {}
+    assert all(not shown(seen) for seen in provider.ledger)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        None,
+        {"enabled": False, "allowed_sources": ["*"]},
+        {"enabled": True},
+        {"enabled": True, "allowed_sources": ["other"]},
+        {"enabled": True, "allowed_sources": ["*"], "allow_mime_types": ["image/jpeg"]},
+        {"enabled": True, "allowed_sources": ["*"], "max_total_bytes": 10},
+    ],
+)
+async def test_images_of_tools_stay_away_otherwise(
+    plan: Plan, provider: ModelServer, policy: dict[str, Any] | None
+) -> None:
+    """No policy, another tool, another type, too many bytes: nothing is shown."""
+    provider.say(action("draw", q="x"), answer("Nice."))
+    planner = await plan({"draw": drawing(png(3))}, agents={"default": {"vision_context": policy}}, **SEEING)
+    assert (await planner.tell("Draw.")).end.raw_answer == "Nice."
+    assert len(provider.ledger) == 2
+    assert all(not shown(seen) for seen in provider.ledger)
+
+
+async def test_a_tool_cannot_show_the_model_an_artifact_of_another_run(
+    plan: Plan, provider: ModelServer, put: Put
+) -> None:
+    """A reference in a result is only a shape: it grants nothing."""
+    ref = await put(png(9))
+    forged = {"artifact_id": ref.artifact_id, "mime_type": "image/png", "size": len(png(9)), "sha256": "0" * 64}
+    spec = ToolSpec(
+        name="draw", description="Draw.", output_schema={"type": "object", "properties": {"chart": {"artifact": True}}}
+    )
+
+    async def draw(_: dict[str, Any]) -> Any:
+        return {"chart": forged}
+
+    provider.say(action("draw"), answer("Nothing to see."))
+    policy = {"enabled": True, "allowed_sources": ["*"]}
+    story = await (await plan({"draw": (spec, draw)}, vision_context=policy, **SEEING)).tell("Draw.")
+    assert story.end.type == "done"
+    assert all(not shown(seen) for seen in provider.ledger)
