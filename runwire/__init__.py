@@ -1,24 +1,25 @@
-"""What outsiders import: the tool SDK, the client and the command line; it imports `contracts` and nothing of the services."""
+"""Runwire's SDK: `tool` and `ToolContext` to write tools, `Client` to start and follow runs.
 
-from typing import TYPE_CHECKING, Any
+`runwire.events`, `runwire.errors` and `runwire.testing` are public too. docs/sdk.md lists what stays stable.
+"""
 
-from runwire.tools import Tool, ToolContext, ToolError, tool
+from typing import TYPE_CHECKING
+
+from runwire.errors import RunwireError, ToolError
+from runwire.tools import Tool, ToolContext, tool
 
 if TYPE_CHECKING:
     from runwire.client import Client
-    from runwire.errors import RunwireError
 
 __all__ = ["Client", "RunwireError", "Tool", "ToolContext", "ToolError", "tool"]
 
 
-def __getattr__(name: str) -> Any:
-    """Load the client only where it is used: a tool needs no HTTP library."""
-    if name == "Client":
-        from runwire.client import Client  # noqa: PLC0415, see above
+if not TYPE_CHECKING:  # With `__getattr__` in sight a type checker would accept any name.
 
-        return Client
-    if name == "RunwireError":
-        from runwire.errors import RunwireError  # noqa: PLC0415, see above
+    def __getattr__(name: str) -> object:
+        """Load the client when it is first used: a tool needs no HTTP library."""
+        if name == "Client":
+            from runwire.client import Client  # noqa: PLC0415, see above
 
-        return RunwireError
-    raise AttributeError(f"module 'runwire' has no attribute {name!r}")
+            return Client
+        raise AttributeError(f"module 'runwire' has no attribute {name!r}")

@@ -1,13 +1,31 @@
-"""What the client raises."""
+"""Every error that `runwire` raises on purpose.
 
-from typing import Any
+`RunwireError` and its subclasses come from `Client`, `ToolError` from tools, the others from what declares, loads and
+serves tools.
+"""
+
+__all__ = [
+    "IdempotencyConflict",
+    "IncompleteLogin",
+    "NotFound",
+    "RunwireError",
+    "ToolError",
+    "ToolsNotLoaded",
+    "Unreachable",
+    "UnsupportedSignature",
+]
 
 
 class RunwireError(Exception):
-    """The gateway said no. `code` is for programs (docs/http.md lists them), `detail` for people.
+    """The gateway refused a request.
 
-    `status` is that of HTTP, None when no answer came; `retry_after` seconds, when the gateway named them; `errors` the
-    fields that were wrong, as `{field, message}`; `run_id` the run that was accepted all the same, if any.
+    Attributes:
+        code: for programs; docs/http.md lists them.
+        detail: for people.
+        status: of HTTP; None when no answer came.
+        retry_after: seconds to wait before the next attempt, when the gateway named them.
+        errors: the fields that were wrong, each as `{"field": …, "message": …}`.
+        run_id: the run that was accepted nevertheless, if any.
     """
 
     def __init__(
@@ -20,8 +38,8 @@ class RunwireError(Exception):
         errors: tuple[dict[str, str], ...] = (),
         run_id: str | None = None,
     ) -> None:
-        named = "".join(f"; {error.get('field') or 'body'}: {error.get('message', '')}" for error in errors)
-        super().__init__(f"{code}: {detail.rstrip('.') if named else detail}{named}")
+        fields = "".join(f"; {error.get('field') or 'body'}: {error.get('message', '')}" for error in errors)
+        super().__init__(f"{code}: {detail.rstrip('.') if fields else detail}{fields}")
         self.code = code
         self.detail = detail
         self.status = status
@@ -31,7 +49,7 @@ class RunwireError(Exception):
 
 
 class NotFound(RunwireError):
-    """There is no such run, or it is another tenant's."""
+    """There is no such run or artifact, or it belongs to another tenant."""
 
 
 class IdempotencyConflict(RunwireError):
@@ -39,22 +57,29 @@ class IdempotencyConflict(RunwireError):
 
 
 class Unreachable(RunwireError):
-    """No gateway took the request within the client's patience. What was accepted before goes on without us."""
+    """No gateway answered within the client's `patience_s`. A run that was accepted before continues."""
 
 
-_CLASSES: dict[str, type[RunwireError]] = {"not_found": NotFound, "idempotency_conflict": IdempotencyConflict}
+class ToolError(Exception):
+    """A tool cannot do what it was asked to do. The model reads `reason`, so it should say what to do differently.
+
+    `retryable`: the same call may succeed later. `code` is for programs.
+    """
+
+    def __init__(self, reason: str, *, retryable: bool = False, code: str = "tool_error") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.retryable = retryable
+        self.code = code
 
 
-def error_of(status: int, retry_after: str | None, problem: Any) -> RunwireError:
-    """Build the error for an answer; `problem` is its JSON body, or None when it had none (a proxy answered)."""
-    body: dict[str, Any] = problem if isinstance(problem, dict) else {}
-    code = str(body.get("code", f"http_{status}"))
-    errors = body.get("errors")
-    return _CLASSES.get(code, RunwireError)(
-        code,
-        str(body.get("detail", f"HTTP status {status}")),
-        status=status,
-        retry_after=float(retry_after) if retry_after and retry_after.isdigit() else None,
-        errors=tuple(error for error in errors if isinstance(error, dict)) if isinstance(errors, list) else (),
-        run_id=body.get("run_id"),
-    )
+class UnsupportedSignature(TypeError):
+    """A function cannot become a tool; the text names the part of its signature that prevents it."""
+
+
+class ToolsNotLoaded(ValueError):
+    """The tools of a file cannot be served; the text says why."""
+
+
+class IncompleteLogin(ValueError):
+    """A NATS user was given without a password, or a password without a user."""

@@ -1,20 +1,26 @@
-"""Test a tool without a server: call the function with a context that records what the function reported."""
+"""Test a tool without a server.
+
+`await my_tool(args, RecordingContext())` calls the function itself; `await my_tool.run({…}, RecordingContext())` does
+what a server does with a call: it checks JSON arguments, runs the function, checks the result and returns it as JSON.
+"""
 
 import logging
 from collections.abc import Awaitable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from runwire._contracts_import import ids
-from runwire.tools.context import encode_piece
+from contracts import ids
+from runwire.tools.context import ToolLogger, encode_piece
+
+__all__ = ["RecordingContext"]
 
 
 @dataclass
 class RecordingContext:
-    """A ToolContext for tests: `await my_tool(args, RecordingContext())`.
+    """A ToolContext that records what the function reports. Every field may be given, `cancelled=True` for instance.
 
-    `progressed` holds (message, fraction), `pieces` the artifact chunks by stream id, `finished` the streams that said
-    `done`.
+    `progressed` holds (message, fraction) of each report, `pieces` the artifact chunks by stream id, `finished` the
+    stream ids whose last piece said `done`.
     """
 
     call_id: str = "1-0"
@@ -26,7 +32,7 @@ class RecordingContext:
     idempotency_key: str = ""
     deadline_at: int = 253_402_300_799_999
     context: Mapping[str, Any] = field(default_factory=dict)
-    logger: Any = field(default_factory=lambda: logging.getLogger("runwire.testing"))
+    logger: ToolLogger = field(default_factory=lambda: logging.getLogger("runwire.testing"))
     cancelled: bool = False
     progressed: list[tuple[str, float | None]] = field(default_factory=list)
     pieces: dict[str, list[Any]] = field(default_factory=dict)
@@ -36,14 +42,14 @@ class RecordingContext:
         self.idempotency_key = self.idempotency_key or f"{self.run_id}.{self.call_id}"
 
     def progress(self, message: str = "", fraction: float | None = None) -> Awaitable[None]:
-        """Remember how far the work is."""
+        """Record a report of progress."""
         self.progressed.append((message, fraction))
         return _Done()
 
     def emit_artifact(
         self, *, stream_id: str, chunk: Any, done: bool = False, artifact_type: str | None = None
     ) -> Awaitable[None]:
-        """Remember a piece, checked as a server checks it: raises ValueError when it is no JSON or above 128 KiB."""
+        """Record a piece, with the checks of a server: raises ValueError when it is not JSON or above 128 KiB."""
         pieces = self.pieces.setdefault(stream_id, [])
         encode_piece(stream_id, len(pieces), chunk, done=done, artifact_type=artifact_type)
         pieces.append(chunk)
@@ -53,6 +59,8 @@ class RecordingContext:
 
 
 class _Done:
+    """An awaitable that has nothing to wait for."""
+
     def __await__(self) -> Generator[Any, None, None]:
         return
         yield

@@ -1,5 +1,6 @@
 """The wheel that authors of tools install: it brings `runwire` and no other top-level name, so it collides with nothing of theirs."""
 
+import ast
 import subprocess
 import sys
 import zipfile
@@ -7,17 +8,14 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.support.wheel import build_wheel
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that holds what installing the wheel would bring."""
     folder = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
-    result = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
-    assert result.returncode == 0, result.stderr
-    (wheel,) = folder.glob("*.whl")
+    wheel = build_wheel(folder)
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder / "site")
     return folder / "site"
@@ -42,6 +40,24 @@ def test_the_wheel_brings_one_name(installed: Path) -> None:
     assert (installed / "runwire" / "py.typed").exists()
     assert (installed / "runwire" / "_contracts" / "schemas" / "ToolSpec.json").exists()
     assert list(installed.glob("*.dist-info/licenses/LICENSE"))
+
+
+def test_it_imports_no_package_of_the_checkout(installed: Path) -> None:
+    """Neither `contracts` nor `services`: with the wheel both names belong to the user."""
+    imported = {
+        f"{path.name}: {name}"
+        for path in (installed / "runwire").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom) and node.level == 0
+            else []
+        )
+    }
+    assert {"client.py: runwire._contracts", "events.py: runwire._contracts.events"} <= imported
+    assert not [name for name in imported if name.partition(": ")[2].partition(".")[0] in {"contracts", "services"}]
 
 
 def test_it_lives_beside_packages_of_the_same_names(installed: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Literal
 
 import httpx
 
-from runwire._contracts_import import health
+from contracts import health
 from runwire.cli.setting_names import misspelt
 from runwire.client import Client
 from runwire.errors import RunwireError

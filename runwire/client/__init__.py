@@ -1,5 +1,10 @@
-"""The client of a gateway."""
+"""The client of a gateway, and the shapes that its methods take and return."""
 
-from runwire.client.client import Client, RunStream
+from contracts.images import ImageInput
+from contracts.runs import RunStatus
+from contracts.tools import RefusedTool, ToolSpec
+from runwire.client.client import Client
+from runwire.client.options import LimitOptions, RunOptions
+from runwire.client.run_stream import RunStream
 
-__all__ = ["Client", "RunStream"]
+__all__ = ["Client", "ImageInput", "LimitOptions", "RefusedTool", "RunOptions", "RunStatus", "RunStream", "ToolSpec"]

@@ -1,26 +1,25 @@
 """Decode Server-Sent Events from bytes as they arrive. Pure: no I/O, no clock.
 
-Follows the event stream format of the WHATWG HTML standard (9.2.6), whatever the cuts between pieces: lines end with
-CR, LF or CRLF, a byte order mark may stand at the start, an event ends with an empty line, what has not ended is no
-event.
+Follows the event stream format of the WHATWG HTML standard (9.2.6), wherever the bytes are split: lines end with CR, LF
+or CRLF, a byte order mark may come first, an empty line ends an event, and one without an end is dropped.
 """
 
 import codecs
 from dataclasses import dataclass, field
 
-_MAX_EVENT = 16 << 20
-"""Characters of one event; a stream that exceeds them is no stream of events."""
+_MAX_EVENT_CHARACTERS = 16 << 20
+"""A stream with a longer event is not an event stream."""
 
 
 class EventTooLarge(ValueError):
-    """An event exceeds the limit: it does not come from a gateway."""
+    """An event exceeds the limit, so it does not come from a gateway."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSentEvent:
     """One event.
 
-    `id` is what stood in this event, None when nothing did; `last_id` is what `Last-Event-ID` should say after it.
+    `id` is the id in this event, None without one; `last_id` is the value for `Last-Event-ID` after it.
     """
 
     type: str
@@ -33,13 +32,13 @@ class ServerSentEvent:
 class SseDecoder:
     """Feed it the pieces of one response in order.
 
-    `last_id` is the cursor so far (an id may stand in a block without data), `retry_ms` what the server asked for, None
-    until it does.
+    `last_id` is the last id so far (a block without data may have one too), `retry_ms` the pause that the server asked
+    for, None until it does.
     """
 
     last_id: str = ""
     retry_ms: int | None = None
-    limit: int = _MAX_EVENT
+    limit: int = _MAX_EVENT_CHARACTERS
     _text: codecs.IncrementalDecoder = field(
         default_factory=lambda: codecs.getincrementaldecoder("utf-8")(errors="replace")
     )
@@ -78,7 +77,7 @@ class SseDecoder:
         return found
 
     def _lines(self, text: str) -> list[str]:
-        """Return the lines that `text` completes; keep what follows the last end of a line."""
+        """Return the lines that `text` completes; keep what follows the last one."""
         if "\n" not in text and "\r" not in text:
             self._rest.append(text)
             return []

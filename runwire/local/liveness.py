@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from runwire._contracts_import import health
+from contracts import health
 
 PAUSE_S = 1.0
 _ANSWER_S = 2.0

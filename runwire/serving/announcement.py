@@ -1,11 +1,11 @@
-"""Make a tool visible as a NATS micro service (ADR-32): `nats micro ls`, `$SRV.PING`, `$SRV.INFO`, `$SRV.STATS`.
+"""Announce a tool as a NATS micro service (ADR-32): `nats micro ls`, `$SRV.PING`, `$SRV.INFO`, `$SRV.STATS`.
 
-Only announcing is done here. The calls themselves are served elsewhere, since endpoints of the micro library take one
-call at a time.
+The calls themselves are served in `tool_server`, since an endpoint of the micro library takes one call at a time.
 """
 
 import json
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -15,14 +15,16 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
-from runwire._contracts_import import ids, subjects
-from runwire._contracts_import import tools as wire
-from runwire.tools.decorator import Tool
+from contracts import ids, subjects
+from contracts import tools as wire
+from runwire.tools import Tool
+
+_MAX_ERROR_CHARACTERS = 200
 
 
 @dataclass
 class Stats:
-    """What a tool's calls have cost in this process; times in nanoseconds."""
+    """Counts of a tool's calls in this process; times in nanoseconds."""
 
     requests: int = 0
     errors: int = 0
@@ -36,11 +38,11 @@ class Stats:
         self.processing_ns += time.perf_counter_ns() - began_ns
         if error is not None:
             self.errors += 1
-            self.last_error = error[:200]
+            self.last_error = error[:_MAX_ERROR_CHARACTERS]
 
 
 class Announcement:
-    """Answers the questions of discovery for one tool."""
+    """Answers discovery requests for one tool."""
 
     def __init__(self, client: Client, tool: Tool[..., Any]) -> None:
         self.stats = Stats()
@@ -50,7 +52,7 @@ class Announcement:
         self._subscriptions: list[Subscription] = []
 
     async def start(self) -> None:
-        """Answer from now on. To be called once the tool takes calls, since a runner that discovers it may call it."""
+        """Answer from now on. The tool must already take calls: a tool runner that discovers it may call it at once."""
         for verb, answer in {"PING": self._ping, "INFO": self._info, "STATS": self._stats}.items():
             for subject in (
                 f"$SRV.{verb}",
@@ -60,12 +62,12 @@ class Announcement:
                 self._subscriptions.append(await self._client.subscribe(subject, cb=_answering(self._client, answer)))
 
     async def stop(self) -> None:
-        """Be seen no longer."""
+        """Answer no more discovery requests."""
         for subscription in self._subscriptions:
             try:
                 await subscription.unsubscribe()
             except (NatsError, ConnectionError, OSError):
-                return  # Disconnected: the server has forgotten them all.
+                return  # Disconnected: the server has dropped all subscriptions.
         self._subscriptions.clear()
 
     def _ping(self) -> dict[str, Any]:
@@ -102,12 +104,12 @@ class Announcement:
         return {"name": self._tool.name, "subject": subjects.tool(self._tool.name), "queue_group": self._tool.name}
 
 
-def _answering(client: Client, answer: Any) -> Any:
-    async def on_question(message: Msg) -> None:
+def _answering(client: Client, answer: Callable[[], dict[str, Any]]) -> Callable[[Msg], Awaitable[None]]:
+    async def on_request(message: Msg) -> None:
         if message.reply:
             try:
                 await client.publish(message.reply, json.dumps(answer()).encode())
             except (NatsError, ConnectionError, OSError):
                 return  # Disconnected: the client repeats its request.
 
-    return on_question
+    return on_request

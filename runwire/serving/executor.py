@@ -1,8 +1,7 @@
-"""Where authors' functions run: coroutines on an event loop of their own, plain functions in a thread each.
+"""Run the tools' functions: coroutines on an event loop of their own, plain functions in a thread each.
 
-So nothing that an author's code does, a blocking request inside a coroutine for instance, stops the heartbeats that
-tell tool_runner that the call is alive. All threads are daemons: a function that never returns does not keep the
-process from ending.
+So nothing in a function, such as a blocking request inside a coroutine, stops the heartbeats that tell tool_runner that
+the call is alive. All threads are daemons: a function that never returns does not keep the process from exiting.
 """
 
 import asyncio
@@ -12,8 +11,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from runwire.tools import Tool
 from runwire.tools.context import ToolContext
-from runwire.tools.decorator import Tool
 
 Outcome = concurrent.futures.Future[bytes]
 
@@ -22,16 +21,16 @@ class Exited(RuntimeError):
     """The tool's function tried to end the process that serves it."""
 
 
-class Workers:
-    """One loop for all coroutines of this process, so that authors may share a client or a pool among calls."""
+class Executor:
+    """One loop for all coroutines of this process, so that calls may share a client or a pool."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._turn, name="runwire-tools", daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, name="runwire-tools", daemon=True)
         self._thread.start()
 
     def start(self, tool: Tool[..., Any], arguments: Mapping[str, Any], ctx: ToolContext) -> Outcome:
-        """Start the function; the future gives the encoded result or the function's exception.
+        """Start the function; the future holds the encoded result or the function's exception.
 
         Cancelling it cancels a coroutine.
         """
@@ -44,12 +43,12 @@ class Workers:
         return outcome
 
     def close(self) -> None:
-        """Cancel the coroutines that still run and end their loop; plain functions are abandoned."""
+        """Cancel the coroutines that still run and stop their loop; plain functions are abandoned."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(timeout=2)
 
-    def _turn(self) -> None:
+    def _run_loop(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()
@@ -66,11 +65,11 @@ class Workers:
         if not outcome.set_running_or_notify_cancel():
             return
         try:
-            value = _guarded(lambda: tool.start(arguments, ctx))
+            value = _refuse_exit(lambda: tool.start(arguments, ctx))
             if inspect.isawaitable(value):
                 value = asyncio.run_coroutine_threadsafe(_awaited(value), self._loop).result()
             outcome.set_result(tool.encode(value))
-        except Exception as error:  # noqa: BLE001, whatever the author's code raises is the call's outcome
+        except Exception as error:  # noqa: BLE001, whatever the function raises is the call's outcome
             outcome.set_exception(error)
 
 
@@ -78,7 +77,7 @@ async def _coroutine(tool: Tool[..., Any], arguments: Mapping[str, Any], ctx: To
     try:
         return tool.encode(await tool.start(arguments, ctx))
     except (SystemExit, KeyboardInterrupt) as error:
-        # Either would end the loop under all other calls.
+        # Either would stop the loop, and with it all other calls.
         raise Exited(f"the tool ended with {type(error).__name__}") from error
 
 
@@ -86,7 +85,7 @@ async def _awaited(value: Any) -> Any:
     return await value
 
 
-def _guarded(call: Callable[[], Any]) -> Any:
+def _refuse_exit(call: Callable[[], Any]) -> Any:
     try:
         return call()
     except (SystemExit, KeyboardInterrupt) as error:

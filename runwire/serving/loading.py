@@ -1,4 +1,4 @@
-"""Read tools from Python files."""
+"""Load tools from Python files."""
 
 import hashlib
 import importlib.util
@@ -8,22 +8,21 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from runwire.tools.decorator import Tool
+from contracts import ids
+from runwire.errors import ToolsNotLoaded
+from runwire.tools import Tool
 
-_OURS = ("contracts", "runwire", "services")
-
-
-class ToolsNotLoaded(ValueError):
-    """A file cannot be served: it says why, in one sentence."""
+_NEEDED_PACKAGES = {"runwire", ids.__name__.partition(".")[0]}
+"""In a checkout the contracts are a package of their own; in the wheel they are inside `runwire`."""
 
 
 def load_tools(path: str | Path) -> list[Tool[..., Any]]:
     """Run a Python file and return its tools, by name.
 
-    The file's folder is importable, so it may be split into modules.
+    The file may import modules of its folder.
 
-    Raises ToolsNotLoaded for what is no such file, holds no tool, or would hide a package that this process needs. What
-    the file itself raises passes through.
+    Raises ToolsNotLoaded for what is not a Python file, has no tool, or would hide a package that this process needs.
+    What the file itself raises passes through.
     """
     file = Path(path).expanduser().resolve()
     if file.suffix != ".py" or not file.is_file():
@@ -32,12 +31,12 @@ def load_tools(path: str | Path) -> list[Tool[..., Any]]:
     module = _run(file)
     tools = {id(value): value for value in vars(module).values() if isinstance(value, Tool)}
     if not tools:
-        raise ToolsNotLoaded(f"{path} holds no tool: put @tool above a function")
+        raise ToolsNotLoaded(f"{path} has no tool: put @tool above a function")
     return unique(tools.values())
 
 
 def unique(tools: Iterable[Tool[..., Any]]) -> list[Tool[..., Any]]:
-    """Return tools sorted by name. Raises ToolsNotLoaded when two bear the same."""
+    """Return tools sorted by name. Raises ToolsNotLoaded when two have the same name."""
     named: dict[str, Tool[..., Any]] = {}
     for tool in tools:
         if named.setdefault(tool.name, tool) is not tool:
@@ -46,11 +45,11 @@ def unique(tools: Iterable[Tool[..., Any]]) -> list[Tool[..., Any]]:
 
 
 def _refuse_shadows(file: Path) -> None:
-    """A file or package of one of our names, first on the path, would be imported in place of ours."""
+    """The file's folder comes first on the path: a module in it would be imported instead of ours of that name."""
     own = Path(__file__).resolve().parents[2]
-    for name in _OURS:
+    for name in sorted(_NEEDED_PACKAGES):
         for candidate in (file.parent / f"{name}.py", file.parent / name):
-            # A folder without Python in it is no package that anybody would import.
+            # A folder without Python files is not imported.
             is_package = candidate.is_dir() and any(candidate.glob("*.py"))
             if (candidate.is_file() or is_package) and candidate.parent != own:
                 raise ToolsNotLoaded(

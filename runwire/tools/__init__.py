@@ -1,7 +1,6 @@
-"""Tools: what `@tool` makes of a function, and what the function gets to know of a call."""
+"""Tools in Python: what `@tool` makes of a function, and the context of a call."""
 
-from runwire.tools.context import ToolContext, ToolError
+from runwire.tools.context import ToolContext
 from runwire.tools.decorator import Tool, tool
-from runwire.tools.signatures import Undescribable
 
-__all__ = ["Tool", "ToolContext", "ToolError", "Undescribable", "tool"]
+__all__ = ["Tool", "ToolContext", "tool"]

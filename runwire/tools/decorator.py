@@ -1,10 +1,9 @@
-"""Tools in Python: a function with typed arguments and a typed result.
+"""`@tool`: make a function with typed arguments and a typed result a tool.
 
-Rule 1: `@tool` describes a function and changes nothing about it: it is called as before, so its tests need no server.
-Rule 2: the specification is made from the types, once, at import; what cannot be described is refused there, in one
-sentence.
+Rule 1: the function stays as it is: it is called as before, so its tests need no server.
+Rule 2: the specification is built from the types once, at import; a type that cannot be described is refused there.
 Rule 3: what a tool raises on purpose is a `ToolError`, whose text the model reads; of every other exception only type
-and text travel.
+and text are sent.
 """
 
 import asyncio
@@ -16,25 +15,24 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from runwire._contracts_import import names
-from runwire._contracts_import import tools as wire
-from runwire.tools.context import ToolContext, ToolError
-from runwire.tools.signatures import Signature, Undescribable, complaint
-
-__all__ = ["Tool", "ToolContext", "ToolError", "Undescribable", "tool"]
+from contracts import names
+from contracts import tools as wire
+from runwire.errors import ToolError
+from runwire.tools.context import ToolContext
+from runwire.tools.signatures import Signature, validation_message
 
 P = ParamSpec("P")
 R = TypeVar("R")
 SideEffects = Literal["none", "read", "write", "external"]
 
-BEAT_S = 0.5
-"""Whoever serves a tool says so often of each call that it is alive."""
-_UTF8 = "invalid utf-8"
-"""So pydantic says of bytes where a type left open what comes."""
+HEARTBEAT_INTERVAL_S = 0.5
+"""How often a process that serves tools sends a heartbeat for each call."""
+_BYTES_ERROR = "invalid utf-8"
+"""What pydantic's error says when bytes come where the type allows anything."""
 
 
 class Tool(Generic[P, R]):
-    """A function that can be served. Call it as the function that it is; `run` does what a server does."""
+    """A function that can be served. Calling it calls the function; `run` does what a server does."""
 
     __name__: str
 
@@ -60,18 +58,18 @@ class Tool(Generic[P, R]):
 
     @property
     def is_async(self) -> bool:
-        """Whether the function is a coroutine function; any other is run in a thread."""
+        """Whether the function is a coroutine function; any other runs in a thread."""
         return inspect.iscoroutinefunction(self._function)
 
     def check(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Return keyword arguments for the function.
+        """Check JSON arguments and return them as keyword arguments for the function.
 
-        Raises ToolError, code `invalid_args`, which says what is wrong with which.
+        Raises ToolError, code `invalid_args`, which names the fields that are wrong.
         """
         try:
             return self._signature.bind(args)
         except ValidationError as error:
-            raise ToolError(complaint(error), code="invalid_args") from error
+            raise ToolError(validation_message(error), code="invalid_args") from error
 
     def start(self, arguments: Mapping[str, Any], ctx: ToolContext) -> Any:
         """Call the function with what `check` returned; a coroutine function gives a coroutine."""
@@ -82,24 +80,27 @@ class Tool(Generic[P, R]):
     def encode(self, value: Any) -> bytes:
         """Return a result as JSON, bytes as base64.
 
-        Raises ToolError, code `invalid_result`, when it is not what the annotation says.
+        Raises ToolError, code `invalid_result`, when it does not fit the return annotation.
         """
         adapter = self._signature.result
         try:
             checked = adapter.validate_python(value)
-            # A model that was changed after it was checked is found out by tool_runner; pydantic would warn, and show
-            # the value in the log.
-            if self._signature.has_bytes:  # pydantic by itself takes them for text, and fails where they are none.
+            # tool_runner refuses a model that was changed after its validation; a warning of pydantic would show the
+            # value in the log.
+            if self._signature.has_bytes:  # pydantic alone writes bytes as text, and fails where they are not UTF-8.
                 raw = adapter.dump_python(checked, by_alias=True, warnings=False)
                 return to_json(raw, bytes_mode="base64", inf_nan_mode="null")
             return adapter.dump_json(checked, by_alias=True, warnings=False)
         except ValidationError as error:
             raise ToolError(
-                f"the tool returned what its own type does not allow: {complaint(error)}", code="invalid_result"
+                f"the tool returned a value that its return type does not allow: {validation_message(error)}",
+                code="invalid_result",
             ) from error
         except (ValueError, TypeError, RecursionError) as error:
-            hint = "; bytes travel where the function's result type says `bytes`" if _UTF8 in str(error) else ""
-            raise ToolError(f"the tool returned what is no JSON: {error}{hint}", code="invalid_result") from error
+            hint = "; declare bytes as `bytes` in the function's return type" if _BYTES_ERROR in str(error) else ""
+            raise ToolError(
+                f"the tool returned a value that is not JSON: {error}{hint}", code="invalid_result"
+            ) from error
 
     async def run(self, args: Mapping[str, Any], ctx: ToolContext) -> bytes:
         """Check the arguments, run the function, encode its result.
@@ -133,33 +134,36 @@ def tool(
     desc: str | None = None,
     name: str | None = None,
     tags: list[str] | None = None,
+    idempotent: bool = False,
+    side_effects: SideEffects = "none",
+    timeout_s: float = 30,
+    concurrency: int = 64,
+    requires_approval: bool = False,
     version: str = "1.0.0",
-    **flags: Any,
 ) -> Any:
     """Make a function a tool.
 
-    Its arguments are one pydantic model, or plain annotated parameters; a parameter annotated `ToolContext` gets the
-    call's context. The return annotation becomes the output schema, with its marks.
+    Its arguments are one pydantic model, or plain annotated parameters; a parameter annotated `ToolContext` receives
+    the call's context. The return annotation becomes the output schema, with its annotations for artifacts.
 
     Args:
-        function: the function, where the decorator stands without parentheses.
+        function: the function, where the decorator is used without parentheses.
         desc: what the model reads; default: the docstring.
-        name: the tool's name on the bus, `[A-Za-z0-9_-]{1,64}`; default: the function's name.
-        tags: words to find it by.
-        version: of the service (SemVer); where several are served, the highest is used.
-        **flags: `idempotent`: a call may be repeated under the same key, so that a crash in its middle is made good by
-            another copy.
-            `side_effects`: none, read, write or external. `timeout_s`: seconds without any sign of the function after
-            which the call is given up. `concurrency`: calls at once over all copies. `requires_approval`: no call
-            without a person's approval; there is no way to give one yet, so every call ends as `approval_unavailable`.
+        name: the tool's name on NATS, `[A-Za-z0-9_-]{1,64}`; default: the function's name.
+        tags: words to find the tool by.
+        idempotent: a call may be repeated with the same key; another instance then takes over a call whose process
+            died.
+        side_effects: what the tool does to the world.
+        timeout_s: seconds without a sign of the function after which a call fails.
+        concurrency: calls at the same time, over all instances.
+        requires_approval: no call without a person's approval; there is no way to give one yet, so every call ends as
+            `approval_unavailable`.
+        version: SemVer; where several versions are served, the highest is used.
 
     Raises:
-        Undescribable: the signature cannot be described.
+        UnsupportedSignature: the signature cannot be described.
         ValueError: a name or flag is not allowed.
     """
-    unknown = flags.keys() - {"idempotent", "side_effects", "timeout_s", "concurrency", "requires_approval"}
-    if unknown:
-        raise TypeError(f"tool() takes no {', '.join(sorted(unknown))}")
 
     def decorate(function: Callable[..., Any]) -> Tool[..., Any]:
         signature = Signature(function)
@@ -168,9 +172,13 @@ def tool(
             description=desc if desc is not None else inspect.getdoc(function) or "",
             input_schema=signature.input_schema,
             output_schema=signature.output_schema,
-            heartbeat_s=BEAT_S,
+            idempotent=idempotent,
+            side_effects=side_effects,
+            timeout_s=timeout_s,
+            heartbeat_s=HEARTBEAT_INTERVAL_S,
+            concurrency=concurrency,
             tags=tags or [],
-            **flags,
+            requires_approval=requires_approval,
         )
         return Tool(function, spec, version, signature)
 

@@ -1,4 +1,4 @@
-"""What a function takes and gives, read from its annotations, as models and as JSON Schema."""
+"""The arguments and the result of a function, read from its annotations, as models and as JSON Schema."""
 
 import inspect
 import typing
@@ -15,13 +15,10 @@ from pydantic import (
     create_model,
 )
 
+from runwire.errors import UnsupportedSignature
 from runwire.tools.context import ToolContext
 
-_MAX_COMPLAINTS = 5
-
-
-class Undescribable(TypeError):
-    """A function cannot be a tool: it says which part of its signature stands in the way."""
+_MAX_REPORTED_FIELDS = 5
 
 
 class Signature:
@@ -37,25 +34,25 @@ class Signature:
             if hint is ToolContext:
                 self.context = parameter.name
             elif parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY}:
-                raise Undescribable(
-                    f"{self._name}: parameter {parameter.name!r} has no name in the arguments, so it cannot be described"
+                raise UnsupportedSignature(
+                    f"{self._name}: parameter {parameter.name!r} cannot be given by name, so it cannot be described"
                 )
             else:
                 fields[parameter.name] = (hint, ... if parameter.default is parameter.empty else parameter.default)
         self._whole, self._model = self._arguments(fields)
-        self.result: TypeAdapter[Any] = self._described(
+        self.result: TypeAdapter[Any] = self._schema_of(
             "result", lambda: TypeAdapter(_awaited(hints.get("return", Any)))
         )
-        self.input_schema: dict[str, Any] = self._described(
+        self.input_schema: dict[str, Any] = self._schema_of(
             "arguments", lambda: self._model.model_json_schema(mode="validation")
         )
         self.output_schema: dict[str, Any] | None = (
-            self._described("result", lambda: self.result.json_schema(mode="serialization")) or None
+            self._schema_of("result", lambda: self.result.json_schema(mode="serialization")) or None
         )
         self.has_bytes = _has_bytes(self.output_schema)
 
     def bind(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Check JSON arguments and return keyword arguments. Raises pydantic's ValidationError."""
+        """Check JSON arguments and return them as keyword arguments. Raises pydantic's ValidationError."""
         checked = self._model.model_validate(args)
         if self._whole is not None:
             return {self._whole: checked}
@@ -65,32 +62,34 @@ class Signature:
         try:
             return typing.get_type_hints(function, include_extras=True)
         except NameError as error:
-            raise Undescribable(
+            raise UnsupportedSignature(
                 f"{self._name}: the annotation {error.name!r} is not defined at the top of its module"
             ) from error
 
     def _arguments(self, fields: dict[str, tuple[Any, Any]]) -> tuple[str | None, type[BaseModel]]:
-        """One model takes the arguments as a whole; plain parameters become the fields of a model that takes no others."""
+        """A single model is used as it is; plain parameters become the fields of a model that forbids others."""
         if len(fields) == 1:
             ((name, (hint, default)),) = fields.items()
             if isinstance(hint, type) and issubclass(hint, BaseModel) and default is ...:
                 return name, hint
         definitions: dict[str, Any] = dict(fields)
-        model = self._described(
+        model = self._schema_of(
             "arguments", lambda: create_model(self._name, __config__=ConfigDict(extra="forbid"), **definitions)
         )
         return None, model
 
-    def _described(self, what: str, make: Callable[[], Any]) -> Any:
+    def _schema_of(self, what: str, make: Callable[[], Any]) -> Any:
         try:
             return make()
         except (PydanticSchemaGenerationError, PydanticUserError, NameError) as error:
             reason = str(error).splitlines()[0]
-            raise Undescribable(f"{self._name}: its {what} cannot be described as JSON Schema: {reason}") from error
+            raise UnsupportedSignature(
+                f"{self._name}: its {what} cannot be described as JSON Schema: {reason}"
+            ) from error
 
 
 def _has_bytes(schema: Any) -> bool:
-    """Whether pydantic would write bytes as text: `ser_json_bytes` set to anything else gives another format."""
+    """Whether a schema has bytes that pydantic would write as text; with another `ser_json_bytes` their format differs."""
     if isinstance(schema, dict):
         return (schema.get("format") == "binary" and schema.get("type") == "string") or any(
             map(_has_bytes, schema.values())
@@ -98,15 +97,15 @@ def _has_bytes(schema: Any) -> bool:
     return isinstance(schema, list) and any(map(_has_bytes, schema))
 
 
-def complaint(error: ValidationError) -> str:
-    """Say what is wrong with which field. Values are not repeated: they may be secret, or long."""
-    faults = error.errors(include_url=False, include_context=False, include_input=False)
-    said = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" if fault["loc"] else fault["msg"] for fault in faults]
-    return "; ".join(said[:_MAX_COMPLAINTS])
+def validation_message(error: ValidationError) -> str:
+    """What is wrong with which field. Values are left out: they may be secret, or long."""
+    errors = error.errors(include_url=False, include_context=False, include_input=False)
+    texts = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" if one["loc"] else one["msg"] for one in errors]
+    return "; ".join(texts[:_MAX_REPORTED_FIELDS])
 
 
 def _awaited(hint: Any) -> Any:
-    """Return what comes out of `Awaitable[X]`: a plain function may return one."""
+    """Return X for `Awaitable[X]`: a plain function may return one."""
     origin = typing.get_origin(hint)
     if isinstance(origin, type) and issubclass(origin, Awaitable):
         return typing.get_args(hint)[-1]

@@ -1,39 +1,46 @@
-"""What docs/tools.md shows works as it stands there."""
+"""The code in docs/tools.md and docs/sdk.md works as it is printed there."""
 
 import ast
 import inspect
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import nats
 import pytest
 
+import runwire
+from contracts.events import KNOWN
 from contracts.tools import ToolSpec
+from runwire import client, errors, events, serving, testing
 from tests.support.nats_server import NatsServer
+from tests.support.stack import Stack
 
-TEXT = (Path(__file__).resolve().parent.parent.parent / "docs" / "tools.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).resolve().parents[2]
+PUBLIC = (runwire, client, errors, events, serving, testing)
 
 
-def blocks(language: str) -> list[str]:
+def blocks(document: str, language: str) -> list[str]:
     """The blocks of code in one language."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+    text = (ROOT / "docs" / document).read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
-async def run(code: str, names: dict[str, Any]) -> None:
-    """Run a block, which may await."""
-    compiled = compile(code, "docs/tools.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-    waiting = eval(compiled, names)  # noqa: S307, the code is ours
-    if inspect.isawaitable(waiting):
-        await waiting
+async def run(document: str, names: dict[str, Any]) -> None:
+    """Run the blocks of Python, which may await, one after another, as a reader would."""
+    for code in blocks(document, "python"):
+        compiled = compile(code, f"docs/{document}", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        waiting = eval(compiled, names)  # noqa: S307, the code is ours
+        if inspect.isawaitable(waiting):
+            await waiting
 
 
-async def test_the_python_blocks_run(nats_server: NatsServer) -> None:
-    """One after another, as a reader would."""
+async def test_the_page_on_tools_runs(nats_server: NatsServer) -> None:
+    """What it serves answers."""
     names: dict[str, Any] = {"NATS_URL": nats_server.url, "NATS_USER": None, "NATS_PASSWORD": None, "__name__": "docs"}
-    for code in blocks("python"):
-        await run(code, names)
+    await run("tools.md", names)
 
     assert names["analyze_sales"].spec.idempotent
     async with await nats.connect(nats_server.url) as caller:
@@ -42,7 +49,50 @@ async def test_the_python_blocks_run(nats_server: NatsServer) -> None:
     await names["client"].close()
 
 
-@pytest.mark.parametrize("code", blocks("toml"))
+@pytest.fixture
+def gateway_url(tmp_path: Path) -> Iterator[str]:
+    """A whole system with the demo model and the calculator."""
+    server = NatsServer(tmp_path / "nats")
+    server.start()
+    calculator = ROOT / "examples" / "demo" / "calculator.py"
+    env = {"RUNWIRE_MODEL": "builtin/rehearsal"}
+    with Stack(
+        server.url, tmp_path, env=env, planners=1, tool_runners=1, tools=calculator, tool_copies=1
+    ) as stack:
+        yield stack.url
+    server.stop()
+
+
+@pytest.mark.system
+async def test_the_page_on_the_sdk_runs(gateway_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Against a whole system."""
+    names: dict[str, Any] = {"URL": gateway_url, "__name__": "docs"}
+    await run("sdk.md", names)
+
+    assert "391" in names["answer"]
+    assert "42" in names["status"].payload.raw_answer
+    assert "there is no such run" in capsys.readouterr().out
+
+
+def test_the_page_on_the_sdk_names_what_is_public() -> None:
+    """Every public name is on the page, but for the single events; all are documented where they are defined."""
+    page = (ROOT / "docs" / "sdk.md").read_text(encoding="utf-8")
+    for module in PUBLIC:
+        for name in module.__all__:
+            is_event = module is events and hasattr(getattr(module, name), "model_fields")
+            assert is_event or f"`{name}`" in page or (module, name) == (serving, "main"), (module.__name__, name)
+            value = getattr(module, name)
+            assert not isinstance(value, type) or value.__doc__, name
+
+
+def test_every_event_is_public() -> None:
+    """Whoever matches on an event imports it from `runwire.events`."""
+
+
+    assert {model.__name__ for model in KNOWN} <= set(events.__all__)
+
+
+@pytest.mark.parametrize("code", blocks("tools.md", "toml"))
 def test_the_declaration_is_a_specification(code: str) -> None:
     """The file of tools that do not announce themselves."""
     (entry,) = tomllib.loads(code)["tools"]

@@ -121,7 +121,7 @@ def test_images(up: Path) -> None:
     kept = (up / "kept.png").read_bytes()
     assert corners(kept) == corners(talkative("png"))
     assert CANARY.encode() not in kept
-    for wrong, said in (("nowhere.png", "does not exist"), ("page.png", "is no png, jpeg, webp or gif")):
+    for wrong, said in (("nowhere.png", "does not exist"), ("page.png", "is not a png, jpeg, webp or gif")):
         refused = runwire("run", "What?", "--image", wrong, data=up)
         assert refused.returncode == 2
         assert said in " ".join(refused.stderr.replace("│", " ").split())

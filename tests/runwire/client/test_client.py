@@ -150,7 +150,7 @@ async def test_a_tool_that_is_refused_is_listed_with_the_reason(client: Client, 
 async def test_errors_have_types_and_say_what_is_wrong(client: Client) -> None:
     """Codes for programs, fields for people."""
     with pytest.raises(RunwireError) as refusal:
-        await client.start("x", limits={"max_steps": 0}, agnet="a")
+        await client.start("x", limits={"max_steps": 0}, agnet="a")  # type: ignore[call-arg]  # that is the mistake
     error = refusal.value
     assert (error.code, error.status) == ("invalid_input", 422)
     assert {wrong["field"] for wrong in error.errors} == {"limits.max_steps", "agnet"}
@@ -187,7 +187,7 @@ async def test_nobody_there() -> None:
 @pytest.mark.parametrize("url", ["", "nonsense", "127.0.0.1:8080", "ftp://127.0.0.1", "http://", "http://[::"])
 def test_what_is_no_address_is_refused_at_once(url: str) -> None:
     """Waiting would not make it one."""
-    with pytest.raises(RunwireError, match="is no address of a gateway; one looks like http://") as refusal:
+    with pytest.raises(RunwireError, match="is not a gateway's address; one looks like http://") as refusal:
         Client(url)
     assert refusal.value.code == "bad_url"
 

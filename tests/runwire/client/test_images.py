@@ -60,11 +60,11 @@ def test_what_cannot_be_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     page.write_bytes(b"<html>")
     with pytest.raises(ValueError, match="the image is empty"):
         image_inputs([b""])
-    with pytest.raises(ValueError, match=r"page\.png is no png, jpeg, webp or gif; save it as one of them"):
+    with pytest.raises(ValueError, match=r"page\.png is not a png, jpeg, webp or gif; convert it to one of them"):
         image_inputs([page])
     with pytest.raises(FileNotFoundError):
         image_inputs([tmp_path / "nowhere.png"])
-    monkeypatch.setattr(images, "MOST_BYTES", len(PNG) + 10)
+    monkeypatch.setattr(images, "MAX_IMAGES_BYTES", len(PNG) + 10)
     with pytest.raises(ValueError, match="together"):
         image_inputs([PNG, PNG])
     with (tmp_path / "sparse.png").open("wb") as sparse:
@@ -125,5 +125,5 @@ async def test_far_too_much_is_answered(own_nats_server: NatsServer) -> None:
     """Not with a connection that breaks: the client hears what is wrong."""
     async with serving(own_nats_server.url) as served, Client(served.url, patience_s=10) as client:
         with pytest.raises(RunwireError) as refusal:
-            await client.start("what?", images=[PNG + bytes(images.MOST_BYTES - len(PNG))])
+            await client.start("what?", images=[PNG + bytes(images.MAX_IMAGES_BYTES - len(PNG))])
     assert (refusal.value.status, refusal.value.code) == (413, "body_too_large")

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from runwire.serving.loading import ToolsNotLoaded, load_tools, unique
+from runwire.errors import ToolsNotLoaded
+from runwire.serving.loading import load_tools, unique
 
 TOOL = "from runwire import tool\n\n@tool(name={name!r})\ndef anything() -> int:\n    return 1\n"
 
@@ -42,11 +43,11 @@ def test_what_holds_no_tool_says_so(tmp_path: Path, name: str, text: str | None,
         load_tools(tmp_path / name)
 
 
-@pytest.mark.parametrize("hiding", ["services/__init__.py", "contracts/x.py", "runwire.py"])
+@pytest.mark.parametrize("hiding", ["contracts/x.py", "runwire.py"])
 def test_a_neighbour_that_would_hide_our_packages_is_refused(tmp_path: Path, hiding: str) -> None:
     """It would be imported in place of ours; a folder of data of that name would not."""
     file = write(tmp_path)
-    (tmp_path / "services" / "data").mkdir(parents=True)
+    (tmp_path / "contracts" / "data").mkdir(parents=True)
     load_tools(file)
     (tmp_path / hiding).parent.mkdir(exist_ok=True)
     (tmp_path / hiding).write_text("")

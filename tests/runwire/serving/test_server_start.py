@@ -61,7 +61,7 @@ def test_half_a_login_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.
         ("import nowhere_to_be_found\n", "ModuleNotFoundError: No module named 'nowhere_to_be_found'"),
         (
             "from runwire import tool\n@tool(desc='x', idempotnt=True)\ndef a() -> None: ...\n",
-            "TypeError: tool() takes no idempotnt",
+            "TypeError: tool() got an unexpected keyword argument 'idempotnt'",
         ),
     ],
 )

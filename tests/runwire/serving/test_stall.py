@@ -1,4 +1,4 @@
-"""A process that was stopped knows it afterwards, and reads on before it believes what it finds."""
+"""A process that was stopped notices it, and reads its backlog before it starts anything."""
 
 import asyncio
 import time
@@ -6,11 +6,11 @@ import time
 import pytest
 
 from runwire.serving import stall
-from runwire.serving.stall import STALL_S, Waking
+from runwire.serving.stall import STALL_S, StallDetector
 
 
 class Clock:
-    """Stands still until it is told to go on, as a stopped process's does for the process."""
+    """Stands still until a test moves it."""
 
     def __init__(self) -> None:
         self.now = time.monotonic()
@@ -22,48 +22,48 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """What `waking` takes the time from."""
+    """The clock of `stall`."""
     clock = Clock()
     monkeypatch.setattr(stall, "time", clock)
     return clock
 
 
-def test_a_process_that_ticks_did_not_just_wake(clock: Clock) -> None:
-    """Ticks come every half second; what delays one a little proves nothing."""
-    awake = Waking()
+def test_a_late_tick_is_no_stall(clock: Clock) -> None:
+    """Ticks come every half second; one may be a little late."""
+    detector = StallDetector()
     for _ in range(10):
         clock.now += STALL_S * 0.9
-        awake.tick()
-        assert not awake.just_woke
+        detector.tick()
+        assert not detector.just_resumed
 
 
-def test_whoever_looks_first_notices_a_gap(clock: Clock) -> None:
-    """A request may be handled before the next tick; the doubt passes after a while."""
-    awake = Waking()
+def test_a_request_notices_a_stall_before_the_next_tick(clock: Clock) -> None:
+    """After a while requests count as new again."""
+    detector = StallDetector()
     clock.now += STALL_S * 2
-    assert awake.just_woke
+    assert detector.just_resumed
     clock.now += STALL_S * 0.5
-    awake.tick()
-    assert awake.just_woke
+    detector.tick()
+    assert detector.just_resumed
     clock.now += STALL_S * 0.6
-    assert not awake.just_woke
+    assert not detector.just_resumed
 
 
 def test_a_tick_before_the_request_hides_nothing(clock: Clock) -> None:
-    """The gap is remembered when the tick comes first."""
-    awake = Waking()
+    """The stall is remembered when the tick comes first."""
+    detector = StallDetector()
     clock.now += STALL_S * 5
-    awake.tick()
-    assert awake.just_woke
+    detector.tick()
+    assert detector.just_resumed
 
 
-async def test_reading_on_takes_a_moment_after_waking_only(clock: Clock) -> None:
-    """Once the socket has been read nobody waits any more."""
-    awake = Waking()
+async def test_the_backlog_is_read_after_a_stall_only(clock: Clock) -> None:
+    """Without a stall nothing waits."""
+    detector = StallDetector()
     async with asyncio.timeout(0.1):
-        await awake.read_on()
+        await detector.read_backlog()
     clock.now += STALL_S * 2
-    assert awake.just_woke
+    assert detector.just_resumed
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
-            await awake.read_on()
+            await detector.read_backlog()

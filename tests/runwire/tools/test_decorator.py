@@ -13,8 +13,8 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
 from runwire import Tool, ToolContext, ToolError, tool
+from runwire.errors import UnsupportedSignature
 from runwire.testing import RecordingContext
-from runwire.tools import Undescribable
 from runwire.tools.context import encode_piece
 
 
@@ -166,7 +166,7 @@ async def test_a_result_that_is_not_what_its_type_says_is_refused() -> None:
     async def keep_bytes() -> Any:
         return b"\xff"
 
-    for wrong, advice in ((lie, "integer"), (keep_bytes, "result type says `bytes`")):
+    for wrong, advice in ((lie, "integer"), (keep_bytes, "declare bytes as `bytes`")):
         with pytest.raises(ToolError, match=advice) as refused:
             await wrong.run({}, RecordingContext())
         assert refused.value.code == "invalid_result"
@@ -215,7 +215,7 @@ def test_what_cannot_be_described_is_refused_at_once() -> None:
     def opaque(thing: Opaque) -> None: ...
 
     for function, word in ((many, "'args'"), (options, "'options'"), (unknown, "'Nowhere'"), (opaque, "arguments")):
-        with pytest.raises(Undescribable, match=f"^{function.__name__}: .*{word}"):
+        with pytest.raises(UnsupportedSignature, match=f"^{function.__name__}: .*{word}"):
             tool(function)
 
 

@@ -1,0 +1,42 @@
+"""What a caller may set for a run, as keyword arguments of `Client.start` and `Client.chat`."""
+
+from typing import Any, Literal, TypedDict
+
+
+class LimitOptions(TypedDict, total=False):
+    """Limits of a run; one that is left out comes from the agent or the deployment."""
+
+    max_steps: int
+    """Decisions of the model, the answer included."""
+    deadline_s: float | None
+    """Seconds from the request to the end; None: no deadline."""
+    max_tool_calls: int
+    max_tokens: int
+    """Prompt and completion tokens of all model calls."""
+    max_cost_usd: float
+    max_parallel: int
+    """Tool calls of one plan at the same time."""
+    grace_s: float
+    """Seconds that a run waits for a top-up once a budget is spent; 0: it ends at once."""
+
+
+class RunOptions(TypedDict, total=False):
+    """The fields of `POST /v1/runs` besides `query` and `images`."""
+
+    agent: str
+    """An entry of the agents file."""
+    strategy: Literal["react"] | None
+    model: str | None
+    """LiteLLM's name of a model that the deployment allows; None: the agent's."""
+    reasoning_effort: Literal["low", "medium", "high", "auto"] | None
+    session_id: str | None
+    user_id: str | None
+    llm_context: dict[str, Any]
+    """Shown to the model."""
+    tool_context: dict[str, Any]
+    """Passed to tools; neither the model nor listeners see it."""
+    tools: list[str] | None
+    """Names of the tools that the run may use; None: all."""
+    limits: LimitOptions
+    vision: Literal["strict", "lenient"] | None
+    """Images for a model that takes none: `strict` refuses the run, `lenient` drops them with a warning."""

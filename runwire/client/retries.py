@@ -1,0 +1,90 @@
+"""When a client tries again, and the errors after which it does not."""
+
+import asyncio
+import random
+import time
+from typing import Any
+
+import httpx
+
+from contracts import ids
+from runwire.errors import IdempotencyConflict, NotFound, RunwireError, Unreachable
+
+_RETRYABLE_STATUS = frozenset({408, 429, 502, 503, 504})
+_FIRST_PAUSE_S, _MAX_PAUSE_S = 0.1, 5.0
+_CLASSES: dict[str, type[RunwireError]] = {"not_found": NotFound, "idempotency_conflict": IdempotencyConflict}
+
+
+class Retries:
+    """Growing random pauses between attempts, for at most `limit_s` seconds since the first failure."""
+
+    def __init__(self, limit_s: float, url: httpx.URL) -> None:
+        self._limit_s = limit_s
+        self._address = f"{url.scheme}://{url.netloc.decode()}"
+        self.reset()
+
+    def reset(self) -> None:
+        """An attempt succeeded: the next failure is the first one again."""
+        self._attempt = 0
+        self._since: float | None = None
+
+    async def pause(self, reason: Exception | None) -> None:
+        """Wait before the next attempt.
+
+        Raises Unreachable, or the gateway's own refusal, when the next attempt would exceed the limit.
+        """
+        now = time.monotonic()
+        self._since = self._since if self._since is not None else now
+        ceiling_s = min(_MAX_PAUSE_S, _FIRST_PAUSE_S * 2**self._attempt)
+        pause_s = random.uniform(ceiling_s / 2, ceiling_s)  # noqa: S311, a spread, not a secret
+        if isinstance(reason, RunwireError) and reason.retry_after:
+            pause_s = random.uniform(reason.retry_after, reason.retry_after * 1.5)  # noqa: S311
+        if now + pause_s - self._since > self._limit_s:
+            if isinstance(reason, RunwireError):
+                raise reason
+            raise Unreachable(
+                "unreachable", f"no gateway answered at {self._address} for {self._limit_s:g} s: {reason!r}"
+            ) from reason
+        self._attempt += 1
+        await asyncio.sleep(pause_s)
+
+
+def retryable(answer: httpx.Response) -> RunwireError:
+    """Return a refusal after which another attempt may succeed; raise any other."""
+    error = error_of(answer)
+    if not is_retryable(error):
+        raise error
+    return error
+
+
+def is_retryable(error: RunwireError) -> bool:
+    """Whether another attempt may succeed."""
+    return error.status in _RETRYABLE_STATUS
+
+
+def error_of(answer: httpx.Response) -> RunwireError:
+    """The error for an answer. One without a JSON body comes from a proxy."""
+    try:
+        problem = answer.json()
+    except ValueError:
+        problem = None
+    body: dict[str, Any] = problem if isinstance(problem, dict) else {}
+    code = str(body.get("code", f"http_{answer.status_code}"))
+    errors = body.get("errors")
+    retry_after = answer.headers.get("retry-after")
+    return _CLASSES.get(code, RunwireError)(
+        code,
+        str(body.get("detail", f"HTTP status {answer.status_code}")),
+        status=answer.status_code,
+        retry_after=float(retry_after) if retry_after and retry_after.isdigit() else None,
+        errors=tuple(error for error in errors if isinstance(error, dict)) if isinstance(errors, list) else (),
+        run_id=body.get("run_id"),
+    )
+
+
+def checked(identifier: str) -> str:
+    """Return the id of a run or artifact. Raises NotFound for what cannot be one."""
+    try:
+        return ids.checked_id(identifier)
+    except ids.InvalidName as error:
+        raise NotFound("not_found", str(error)) from error

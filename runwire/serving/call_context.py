@@ -1,0 +1,83 @@
+"""The ToolContext of a served call: it hands every report of the function to the event loop that serves."""
+
+import asyncio
+import concurrent.futures
+import logging
+import threading
+from collections.abc import Awaitable, Generator, Mapping, MutableMapping
+from typing import Any
+
+from contracts import tools as wire
+from runwire.serving.calls import Call, Reply, reply_of
+from runwire.tools.context import ToolLogger, encode_piece
+
+_SEND_TIMEOUT_S = 30
+_MAX_MESSAGE_CHARACTERS = 2000
+
+
+class CallContext:
+    """What a served function receives as its ToolContext. It may be used from any thread."""
+
+    def __init__(self, call: Call, loop: asyncio.AbstractEventLoop) -> None:
+        request = call.request
+        self.call_id, self.run_id, self.tenant = request.call_id, request.run_id, request.tenant
+        self.session_id, self.user_id, self.trace_id = request.session_id, request.user_id, request.trace_id
+        self.idempotency_key, self.deadline_at = request.idempotency_key, request.deadline_at
+        self.context: Mapping[str, Any] = request.context
+        self.logger: ToolLogger = _CallLogger(
+            logging.getLogger(f"runwire.tool.{request.tool}"), {"run_id": request.run_id, "call_id": request.call_id}
+        )
+        self._call = call
+        self._loop = loop
+        self._next_seq: dict[str, int] = {}
+        self._seq_lock = threading.Lock()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the result is no longer wanted."""
+        return self._call.cancelled
+
+    def progress(self, message: str = "", fraction: float | None = None) -> Awaitable[None]:
+        """Report progress."""
+        progress = wire.Progress(message=message[:_MAX_MESSAGE_CHARACTERS], fraction=fraction)
+        return self._send(reply_of("progress", progress.model_dump_json().encode()))
+
+    def emit_artifact(
+        self, *, stream_id: str, chunk: Any, done: bool = False, artifact_type: str | None = None
+    ) -> Awaitable[None]:
+        """Send a piece of an artifact. Raises ValueError when it is not JSON or above 128 KiB."""
+        with self._seq_lock:
+            seq = self._next_seq.get(stream_id, 0)
+            body = encode_piece(stream_id, seq, chunk, done=done, artifact_type=artifact_type)
+            self._next_seq[stream_id] = seq + 1
+            return self._send(reply_of("artifact_chunk", body))
+
+    def _send(self, reply: Reply) -> Awaitable[None]:
+        sending = self._call.send(reply)
+        try:
+            sent = asyncio.run_coroutine_threadsafe(sending, self._loop)
+        except RuntimeError:  # The process is ending: nobody receives anything more.
+            sending.close()
+            sent = concurrent.futures.Future()
+            sent.set_result(None)
+        return _Sent(sent)
+
+
+class _Sent:
+    """A coroutine awaits this; in a plain function the wait is over when it gets it."""
+
+    def __init__(self, sent: "concurrent.futures.Future[None]") -> None:
+        self._sent = sent
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            concurrent.futures.wait([sent], timeout=_SEND_TIMEOUT_S)
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return asyncio.wrap_future(self._sent).__await__()
+
+
+class _CallLogger(logging.LoggerAdapter[logging.Logger]):
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        fields = " ".join(f"{key}={value}" for key, value in (self.extra or {}).items())
+        return f"{msg} {fields}", kwargs

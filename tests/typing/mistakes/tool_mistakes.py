@@ -1,0 +1,34 @@
+"""Mistakes of a tool's author; each is found where the comment stands."""
+
+from runwire import ToolContext, tool
+from runwire.testing import RecordingContext
+
+
+@tool
+def double(number: int) -> int:
+    """Double a number."""
+    return 2 * number
+
+
+@tool(side_effects="explosion")  # mypy: call-overload, untyped-decorator
+def explode() -> None:
+    """A flag with a wrong value."""
+
+
+@tool(idempotnt=True)  # mypy: call-overload, untyped-decorator
+def misspell() -> None:
+    """A flag that does not exist."""
+
+
+@tool
+async def report(ctx: ToolContext) -> None:
+    """Wrong arguments of the context."""
+    await ctx.progress("half", "0.5")  # mypy: arg-type
+    await ctx.emit_artifact("sales", {})  # mypy: call-arg
+    print(ctx.secrets)  # mypy: attr-defined
+
+
+double("2")  # mypy: arg-type
+double(2).upper()  # mypy: attr-defined
+double.run({"number": 2}, None)  # mypy: arg-type, unused-coroutine
+RecordingContext(progress=1)  # mypy: call-arg

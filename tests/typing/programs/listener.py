@@ -1,0 +1,66 @@
+"""A program that starts a run and follows it."""
+
+from typing import assert_type
+
+from runwire import Client, RunwireError
+from runwire.client import RefusedTool, RunStatus, ToolSpec
+from runwire.errors import IdempotencyConflict, NotFound, Unreachable
+from runwire.events import TERMINAL, Chunk, Done, Error, Fault, FinalPayload, RunEvent, Source, UnknownEvent, Usage
+
+
+async def follow(client: Client) -> str:
+    """Events are a union, which a match takes apart."""
+    run_id = await client.start(
+        "How did sales go?",
+        agent="default",
+        limits={"max_steps": 3, "deadline_s": None},
+        tools=["add"],
+        vision="lenient",
+    )
+    assert_type(run_id, str)
+    answer = ""
+    async for event in client.follow(run_id):
+        assert_type(event, RunEvent)
+        assert_type(event.type in TERMINAL, bool)
+        match event:
+            case Chunk():
+                assert_type(event.text, str)
+                answer += event.text
+            case Done():
+                assert_type(event, Done)
+                assert_type(event.sources, list[Source])
+                assert_type(event.usage, Usage)
+            case Error():
+                assert_type(event.trace_id, str)
+            case UnknownEvent():
+                assert_type(event.type, str)
+            case _:
+                pass
+    return answer
+
+
+async def inspect(client: Client, run_id: str) -> FinalPayload | None:
+    """What the other methods return."""
+    status = await client.status(run_id)
+    assert_type(status, RunStatus)
+    assert_type(status.payload, FinalPayload | None)
+    assert_type(await client.chat("And in May?", session_id="s", llm_context={"month": 5}), RunStatus)
+    assert_type(await client.cancel(run_id), RunStatus)
+    assert_type(await client.tools(), list[ToolSpec])
+    assert_type(await client.refused_tools(), list[RefusedTool])
+    async for listed in client.list_runs(status="done"):
+        assert_type(listed, RunStatus)
+    async for piece in client.fetch("0" * 32):
+        assert_type(piece, bytes)
+    return status.payload
+
+
+def explain(error: RunwireError, fault: Fault) -> str:
+    """Errors carry typed attributes."""
+    assert_type(error.code, str)
+    assert_type(error.status, int | None)
+    assert_type(error.retry_after, float | None)
+    assert_type(error.errors, tuple[dict[str, str], ...])
+    assert_type(error.run_id, str | None)
+    known: tuple[type[RunwireError], ...] = (IdempotencyConflict, NotFound, Unreachable)
+    return f"{error.detail}, {fault.code}, {isinstance(error, known)}"
