@@ -56,9 +56,7 @@ def gateway_url(tmp_path: Path) -> Iterator[str]:
     server.start()
     calculator = ROOT / "examples" / "demo" / "calculator.py"
     env = {"RUNWIRE_MODEL": "builtin/rehearsal"}
-    with Stack(
-        server.url, tmp_path, env=env, planners=1, tool_runners=1, tools=calculator, tool_copies=1
-    ) as stack:
+    with Stack(server.url, tmp_path, env=env, planners=1, tool_runners=1, tools=calculator, tool_copies=1) as stack:
         yield stack.url
     server.stop()
 
@@ -87,8 +85,6 @@ def test_the_page_on_the_sdk_names_what_is_public() -> None:
 
 def test_every_event_is_public() -> None:
     """Whoever matches on an event imports it from `runwire.events`."""
-
-
     assert {model.__name__ for model in KNOWN} <= set(events.__all__)
 
 
