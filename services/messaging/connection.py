@@ -213,9 +213,9 @@ class Bus:
         status = found.headers.get("Status") if found.headers else None
         return None if status == "404" else found
 
-    async def last_from_leader(self, stream: str, subject: str) -> Stored | None:
-        """Return the newest message of a subject as the stream's leader has it. Retries until answered."""
-        return await self.until_answered(lambda: self.get_from_leader(stream, {"last_by_subj": subject}))
+    async def last_from_leader(self, stream: str, subject: str, attempts: int | None = None) -> Stored | None:
+        """Do the same as `last`, but ask the stream's leader. Also raises Refused."""
+        return await self.until_answered(lambda: self.get_from_leader(stream, {"last_by_subj": subject}), attempts)
 
     async def get_from_leader(self, stream: str, which: dict[str, Any], wait_s: float = 5.0) -> Stored | None:
         """Return a message as the stream's leader has it, None without one. Raises Unavailable, Refused.

@@ -32,6 +32,7 @@ class DirectReader:
 
     def __init__(self, bus: "Bus", stream: str) -> None:
         self._bus = bus
+        self._stream = stream
         self._api = f"$JS.API.DIRECT.GET.{stream}"
         self._inbox = bus.nc.new_inbox()
         self._cut = len(self._inbox) + 1
@@ -115,6 +116,20 @@ class DirectReader:
             found += page
             if not page or not pending:
                 return found
+
+    async def current(self, subject: str, start: int = 1, *, attempts: int | None = None) -> list[Msg]:
+        """Do the same as `messages`, but as the stream's leader has them: a replica that answers may lag behind."""
+        for tried in count(1):
+            newest = await self._bus.last_from_leader(self._stream, subject, attempts)
+            if newest is None or newest[0] < start:
+                return []
+            found = await self.messages(subject, start, attempts=attempts)
+            if found and sequence_of(found[-1]) >= newest[0]:
+                return found
+            if tried == attempts:
+                raise Unavailable("a replica lags behind")
+            await self._bus.retry_pause(tried)
+        raise AssertionError
 
     async def read(self, subject: str, start: int = 1, *, attempts: int | None = None) -> list[Stored]:
         """Return sequence and body of every message on `subject` from sequence `start` on, as `messages` does."""

@@ -32,15 +32,11 @@ class NoResponders(Unavailable):
     """Nobody has subscribed to the subject of a request."""
 
 
-class Moved(BusError):
-    """The guarded write was not stored, because the subject has newer records. `tail`: the newer records.
+class Outdated(BusError):
+    """A guarded write was not stored: there are newer messages than its writer has read. Read them and decide again."""
 
-    An empty tail means that the subject was purged, so everything known about it is void.
-    """
-
-    def __init__(self, tail: list[tuple[int, bytes]]) -> None:
-        super().__init__(f"{len(tail)} newer records")
-        self.tail = tail
+    def __init__(self) -> None:
+        super().__init__("there are newer messages")
 
 
 class Misconfigured(BusError):

@@ -1,39 +1,71 @@
-"""Append to a subject if it has no newer record (optimistic concurrency).
+"""Write a message only while a subject has no newer one than its writer has read (optimistic concurrency).
 
 Runs are not locked: the guard rejects a record that was decided from an older state
 (docs/architecture.md#what-two-processes-could-both-do). No answer of the server proves that a write is absent. After a
-rejection, a time-out, a 503 or "another guarded write in flight", the tail is read, and the record's own id decides: it
-is stored, the subject has moved on, or the write is repeated. So records need no message ids.
+time-out, a 503 or "another guarded write in flight", the subject is read back as the stream's leader has it, and the
+message itself decides: it is stored, or the write is repeated. So a message has to be unlike any other on its subject,
+for example by an id that it contains.
 """
 
+from itertools import count
+from typing import NamedTuple
+
+from contracts import subjects
 from services.messaging.connection import Bus
-from services.messaging.direct_get import Stored
-from services.messaging.errors import WRONG_LAST_SEQUENCE, Moved, Refused, Unsure
+from services.messaging.direct_get import sequence_of
+from services.messaging.errors import WRONG_LAST_SEQUENCE, Outdated, Refused, Unsure
 
 
-async def append(
-    bus: Bus, stream: str, subject: str, record: bytes, record_id: str, *, after: int, headers: dict[str, str]
-) -> tuple[int, list[Stored]]:
-    """Store `record` as the successor of sequence `after` (0: as the first) on an exact `subject`.
+class Guard(NamedTuple):
+    """The newest message of a subject, by its stream sequence; 0: it has none."""
 
-    Returns its sequence, and any newer records found meanwhile. Raises Moved when the subject has moved on, Refused for
-    any other rejection. An unknown outcome is resolved here, however long the server is unavailable.
+    subject: str
+    sequence: int
+
+
+async def write(
+    bus: Bus,
+    subject: str,
+    data: bytes,
+    guard: Guard,
+    *,
+    since: int | None = None,
+    headers: dict[str, str] | None = None,
+    attempts: int | None = None,
+) -> int:
+    """Store `data` on an exact subject if `guard` holds, which is of the same stream; return its sequence.
+
+    `since`: the newest known sequence of `subject`, where the guard is another subject's. Raises Outdated when the guard
+    does not hold, Refused for any other rejection. An unknown outcome is resolved here, however long the server is
+    unavailable; only after `attempts` Unsure or Unavailable is raised.
     """
-    fence = {**headers, "Nats-Expected-Last-Subject-Sequence": str(after)}
-    mark = record_id.encode()
-    while True:
+    headers = {**(headers or {}), "Nats-Expected-Last-Subject-Sequence": str(guard.sequence)}
+    if guard.subject != subject:
+        headers["Nats-Expected-Last-Subject-Sequence-Subject"] = guard.subject
+    start = (guard.sequence if since is None else since) + 1
+    for tried in count(1):
         try:
-            return await bus.publish(subject, record, fence), []
+            return await bus.publish(subject, data, headers)
         except Refused as error:
             if error.code != WRONG_LAST_SEQUENCE:
                 raise
-            refused = True
+            # The first attempt was certainly not stored; an earlier one may be what the guard has met.
+            stored = await _stored(bus, subject, data, start, attempts) if tried > 1 else None
+            if stored is None:
+                raise Outdated from error
+            return stored
         except Unsure:
-            refused = False
-            await bus.retry_pause()
-        tail = await (await bus.reader(stream)).read(subject, after + 1)
-        # The guard admits this record only as the next one, so it is the first of the tail or not stored.
-        if tail and mark in tail[0][1]:
-            return tail[0][0], tail[1:]
-        if tail or refused:
-            raise Moved(tail)
+            if tried == attempts:
+                raise
+        await bus.retry_pause(tried, is_bounded=attempts is not None)
+        stored = await _stored(bus, subject, data, start, attempts)
+        if stored is not None:
+            return stored
+    raise AssertionError
+
+
+async def _stored(bus: Bus, subject: str, data: bytes, start: int, attempts: int | None) -> int | None:
+    """Return the sequence of a message that is stored from `start` on, as the stream's leader has them."""
+    reader = await bus.reader(str(subjects.stream_of(subject)))
+    found = await reader.current(subject, start, attempts=attempts)
+    return next((sequence_of(message) for message in found if message.data == data), None)

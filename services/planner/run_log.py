@@ -6,7 +6,7 @@ Only a cache lives here, so any planner can take over at any point.
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,8 @@ from contracts.runs import KeptContext
 from services.messaging import dead_letters, guarded_write
 from services.messaging.connection import Bus
 from services.messaging.direct_get import Stored
-from services.messaging.errors import WRONG_LAST_SEQUENCE, Moved, Refused
+from services.messaging.errors import Outdated
+from services.messaging.guarded_write import Guard
 from services.planner.effects.offload import Offloader
 from services.planner.effects.ownership_watch import Address, Tail
 from services.planner.effects.run_lines import log_end, log_refusals
@@ -27,9 +28,7 @@ from services.planner.run import terminal
 from services.planner.run.state import Event, Run, fold
 
 MAX_REASON_CHARACTERS = 300
-RETRY_S = 0.1
 CHUNK_TYPE = b'"chunk"'
-FENCE_HEADER = "Nats-Expected-Last-Subject-Sequence"
 
 
 @dataclass(slots=True)
@@ -71,11 +70,7 @@ class RunLogs:
         if run is None:
             run, fresh = Run(), True
         if fresh:
-            await self._take_in(
-                where,
-                run,
-                await (await self._bus.reader(subjects.RUNS)).read(subjects.log(where.tenant, where.run), run.seq + 1),
-            )
+            await self._take_in(where, run, await self._read(subjects.log(*where), run.seq + 1))
         self._runs[where] = run
         self._runs.move_to_end(where)
         while len(self._runs) > self._cached_runs:
@@ -101,30 +96,28 @@ class RunLogs:
         subject = subjects.log(where.tenant, where.run)
         headers = {EVENTS_HEADER: record.types()}
         try:
-            sequence, later = await guarded_write.append(
-                self._bus, subjects.RUNS, subject, data, record.id, after=run.seq, headers=headers
-            )
-        except Moved as moved:
-            if not moved.tail:
+            sequence = await guarded_write.write(self._bus, subject, data, Guard(subject, run.seq), headers=headers)
+        except Outdated:
+            newer = await self._read(subject, run.seq + 1)
+            if not newer:
                 # The log was purged meanwhile, so the cached run is invalid.
                 self._runs.pop(where, None)
-            await self._take_in(where, run, moved.tail)
+            await self._take_in(where, run, newer)
             return []
         if sequence > run.seq:
             fold(run, sequence, record.at, record.events)
         log_refusals(where.run, record)
         log_end(where.tenant, where.run, run, record)
-        await self._take_in(where, run, later)
         return list(record.events)
+
+    async def _read(self, subject: str, start: int) -> list[Stored]:
+        return await (await self._bus.reader(subjects.RUNS)).read(subject, start)
 
     async def keep_context(self, where: Address, context: Mapping[str, Any]) -> None:
         """Store the caller's `tool_context`. Idempotent."""
-        data = KeptContext(context=dict(context)).model_dump_json().encode()
-        try:
-            await self._bus.publish_surely(subjects.context(*where), data, f"{where.run}-context", {FENCE_HEADER: "0"})
-        except Refused as error:
-            if error.code != WRONG_LAST_SEQUENCE:
-                raise
+        data, subject = KeptContext(context=dict(context)).model_dump_json().encode(), subjects.context(*where)
+        with suppress(Outdated):
+            await guarded_write.write(self._bus, subject, data, Guard(subject, 0))
 
     async def context(self, where: Address) -> dict[str, Any]:
         """Read the `tool_context`. If a replica has none, ask the stream's leader, since the replica may lag behind."""
@@ -135,14 +128,9 @@ class RunLogs:
 
     async def shown(self, where: Address, run: Run) -> str:
         """Return the stored answer text of this turn's newest attempt, once no more of it can be stored."""
-        subject = subjects.stream(*where)
-        newest = await self._bus.last_from_leader(subjects.RUNS, subject)
-        while True:
-            stored = await (await self._bus.reader(subjects.RUNS)).read(subject, run.turn_seq)
-            if newest is None or newest[0] < run.turn_seq or (stored and stored[-1][0] >= newest[0]):
-                return _text_shown(run.turn, [data for _, data in stored])
-            await asyncio.sleep(RETRY_S)  # The replica that answered lags behind.
-            newest = await self._bus.last_from_leader(subjects.RUNS, subject)
+        reader = await self._bus.reader(subjects.RUNS)
+        stored = await reader.current(subjects.stream(*where), run.turn_seq)
+        return _text_shown(run.turn, [message.data for message in stored])
 
     async def _take_in(self, where: Address, run: Run, tail: list[Stored]) -> None:
         for sequence, data in tail:

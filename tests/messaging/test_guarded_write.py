@@ -1,6 +1,7 @@
-"""A fenced append is stored as the successor of what its writer has read, or not at all."""
+"""A guarded write is stored as the successor of what its writer has read, or not at all."""
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -8,30 +9,35 @@ from contracts import subjects
 from contracts.ids import new_id
 from services.messaging import guarded_write
 from services.messaging.connection import Bus
-from services.messaging.errors import Moved
+from services.messaging.errors import Outdated, Refused, Unsure
+from services.messaging.guarded_write import Guard
 from tests.support.nats_server import NatsServer
+from tests.support.waiting import wait_until
 
 
 async def write(bus: Bus, subject: str, record_id: str, after: int) -> int:
-    """Append one record."""
-    sequence, _ = await guarded_write.append(
-        bus, "RUNS", subject, f'{{"id":"{record_id}"}}'.encode(), record_id, after=after, headers={}
-    )
-    return sequence
+    """Append one record to its subject."""
+    return await guarded_write.write(bus, subject, record(record_id), Guard(subject, after))
+
+
+def record(record_id: str) -> bytes:
+    """A record with an id."""
+    return f'{{"id":"{record_id}"}}'.encode()
 
 
 async def test_of_two_writers_one_wins(bus: Bus) -> None:
-    """The other one is given what happened instead."""
+    """The other one has to read what happened instead."""
     subject = subjects.log("default", new_id())
     first = await write(bus, subject, "a", 0)
-    with pytest.raises(Moved) as moved:
+    with pytest.raises(Outdated):
         await write(bus, subject, "b", 0)
-    assert moved.value.tail == [(first, b'{"id":"a"}')]
+    assert await (await bus.reader("RUNS")).read(subject) == [(first, record("a"))]
 
 
 async def test_many_writers_make_one_history(bus: Bus) -> None:
     """Each decides anew from what it reads: every record is stored once, in one order."""
     subject = subjects.log("default", new_id())
+    reader = await bus.reader("RUNS")
 
     async def writer(name: str) -> None:
         seen, left = 0, 5
@@ -39,17 +45,17 @@ async def test_many_writers_make_one_history(bus: Bus) -> None:
             try:
                 seen = await write(bus, subject, f"{name}-{left}", seen)
                 left -= 1
-            except Moved as moved:
-                seen = moved.tail[-1][0]
+            except Outdated:
+                seen = (await reader.read(subject))[-1][0]
 
     await asyncio.gather(*(writer(f"w{n}") for n in range(6)))
-    stored = await (await bus.reader("RUNS")).read(subject)
+    stored = await reader.read(subject)
     assert len(stored) == 30
     assert len({data for _, data in stored}) == 30
 
 
-async def test_an_append_outlives_the_server(bus: Bus, own_nats_server: NatsServer) -> None:
-    """A write whose answer is lost is settled by reading: it is stored exactly once, however long the server is away."""
+async def test_a_write_outlives_the_server(bus: Bus, own_nats_server: NatsServer) -> None:
+    """It is stored exactly once, however long the server is unavailable."""
     subject = subjects.log("default", new_id())
     first = await write(bus, subject, "a", 0)
     own_nats_server.kill()
@@ -58,15 +64,90 @@ async def test_an_append_outlives_the_server(bus: Bus, own_nats_server: NatsServ
     own_nats_server.start()
     sequence = await asyncio.wait_for(writing, 20)
     stored = await (await bus.reader("RUNS")).read(subject)
-    assert [data for _, data in stored] == [b'{"id":"a"}', b'{"id":"b"}']
-    assert stored[-1][0] == sequence
+    assert stored == [(first, record("a")), (sequence, record("b"))]
 
 
-async def test_a_purged_subject_is_told_by_an_empty_tail(bus: Bus) -> None:
+async def test_a_purged_subject_is_outdated(bus: Bus) -> None:
     """What was known of it is void."""
     subject = subjects.log("default", new_id())
     first = await write(bus, subject, "a", 0)
     await bus.api("STREAM.PURGE.RUNS", {"filter": subject})
-    with pytest.raises(Moved) as moved:
+    with pytest.raises(Outdated):
         await write(bus, subject, "b", first)
-    assert moved.value.tail == []
+
+
+class LostAnswers:
+    """Loses the answers of the next writes of a connection. The server stores the first `stored` of them."""
+
+    def __init__(self, bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._publish = bus.publish
+        self.left = self.stored = 0
+        self.tries = 0
+        monkeypatch.setattr(bus, "publish", self)
+
+    async def __call__(self, subject: str, data: bytes, headers: dict[str, str] | None = None) -> int:
+        """Publish; raise Unsure when the answer is to be lost."""
+        self.tries += 1
+        if self.left <= 0:
+            return await self._publish(subject, data, headers)
+        self.left -= 1
+        if self.stored > 0:
+            self.stored -= 1
+            with contextlib.suppress(Refused):
+                await self._publish(subject, data, headers)
+        raise Unsure("the answer was lost")
+
+
+@pytest.mark.parametrize("guard_of", ["own", "other"])
+@pytest.mark.parametrize(("lost", "stored", "tries"), [(1, 1, 1), (1, 0, 2), (3, 0, 4)])
+async def test_lost_answers_are_settled_by_reading_back(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch, guard_of: str, lost: int, stored: int, tries: int
+) -> None:
+    """What was stored is not written again, what was not is; the guard may be of the subject or of another one."""
+    run = new_id()
+    log, stream = subjects.log("default", run), subjects.stream("default", run)
+    tail = await write(bus, log, "a", 0)
+    subject = log if guard_of == "own" else stream
+    answers = LostAnswers(bus, monkeypatch)
+    answers.left, answers.stored = lost, stored
+    sequence = await guarded_write.write(bus, subject, record("b"), Guard(log, tail), since=tail)
+    assert answers.tries == tries
+    assert (await (await bus.reader("RUNS")).read(subject))[-1] == (sequence, record("b"))
+    assert len(await (await bus.reader("RUNS")).read(subject)) == (2 if guard_of == "own" else 1)
+
+
+@pytest.mark.parametrize("guard_of", ["own", "other"])
+async def test_another_writer_meanwhile(bus: Bus, monkeypatch: pytest.MonkeyPatch, guard_of: str) -> None:
+    """The answer is lost, nothing was stored, and the guarded subject has moved on: the writer decides again."""
+    run = new_id()
+    log, stream = subjects.log("default", run), subjects.stream("default", run)
+    tail = await write(bus, log, "a", 0)
+    await write(bus, log, "of another writer", tail)
+    answers = LostAnswers(bus, monkeypatch)
+    answers.left = 1
+    with pytest.raises(Outdated):
+        await guarded_write.write(bus, log if guard_of == "own" else stream, record("b"), Guard(log, tail), since=tail)
+    assert await (await bus.reader("RUNS")).read(stream) == []
+
+
+async def test_a_stored_write_stays_stored_when_others_follow(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its answer is lost, and another writer goes on from it before it is read back."""
+    subject = subjects.log("default", new_id())
+    answers = LostAnswers(bus, monkeypatch)
+    answers.left = answers.stored = 1
+    own = asyncio.create_task(write(bus, subject, "a", 0))
+    reader = await bus.reader("RUNS")
+    await wait_until(lambda: reader.read(subject), what="the record is stored")
+    first = (await reader.read(subject))[0][0]
+    await write(bus, subject, "b", first)
+    assert await own == first
+
+
+async def test_attempts_are_bounded(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where somebody waits who can be told."""
+    subject = subjects.log("default", new_id())
+    answers = LostAnswers(bus, monkeypatch)
+    answers.left = 10
+    with pytest.raises(Unsure):
+        await guarded_write.write(bus, subject, record("a"), Guard(subject, 0), attempts=2)
+    assert answers.tries == 2

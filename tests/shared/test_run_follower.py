@@ -10,8 +10,15 @@ from contracts import subjects
 from contracts.ids import new_id
 from services.messaging import guarded_write
 from services.messaging.connection import Bus
+from services.messaging.guarded_write import Guard
 from services.shared.run_follower import RunFollower, Stored
 from tests.support.nats_server import NatsServer
+
+
+async def append(bus: Bus, run: str, body: bytes, after: int, headers: dict[str, str]) -> int:
+    """Append a record to the run's log."""
+    subject = subjects.log("default", run)
+    return await guarded_write.write(bus, subject, body, Guard(subject, after), headers=headers)
 
 
 async def write_run(bus: Bus, run: str, records: int, pause_s: float = 0.0) -> None:
@@ -22,9 +29,7 @@ async def write_run(bus: Bus, run: str, records: int, pause_s: float = 0.0) -> N
         headers = {"Runwire-Events": "done" if number == records - 1 else "asked"}
         body = f'{{"id":"{number:06}"}}'.encode()
         if log:
-            after, _ = await guarded_write.append(
-                bus, "RUNS", subjects.log("default", run), body, f"{number:06}", after=after, headers=headers
-            )
+            after = await append(bus, run, body, after, headers)
         else:
             await bus.publish(subjects.stream("default", run), body, {"Runwire-Events": "chunk"})
         if pause_s:
@@ -89,15 +94,7 @@ async def test_what_is_lost_while_it_reads_back_is_not_passed_over(
 ) -> None:
     """Both tails were read; then comes a record whose live copy is lost, and then one whose copy arrives."""
     run = new_id()
-    await guarded_write.append(
-        bus,
-        "RUNS",
-        subjects.log("default", run),
-        b'{"id":"0"}',
-        "0",
-        after=0,
-        headers={"Runwire-Events": "run_started"},
-    )
+    await append(bus, run, b'{"id":"0"}', 0, {"Runwire-Events": "run_started"})
     arrive, barrier = RunFollower._on_message, bus.barrier
 
     async def lossy(self: RunFollower, message: Msg) -> None:
@@ -145,9 +142,7 @@ async def write_run_surely(bus: Bus, run: str, records: int) -> None:
     for number in range(records):
         headers = {"Runwire-Events": "done" if number == records - 1 else "asked"}
         body = f'{{"id":"{number:06}"}}'.encode()
-        after, _ = await guarded_write.append(
-            bus, "RUNS", subjects.log("default", run), body, f"{number:06}", after=after, headers=headers
-        )
+        after = await append(bus, run, body, after, headers)
         await asyncio.sleep(0.01)
 
 

@@ -13,12 +13,13 @@ from typing import Literal
 from contracts import subjects
 from contracts.events import Asked, Chunk, Thinking
 from contracts.records import EVENTS_HEADER, Record
+from services.messaging import guarded_write
 from services.messaging.connection import Bus
-from services.messaging.errors import WRONG_LAST_SEQUENCE, Refused, Unsure
+from services.messaging.errors import Outdated
+from services.messaging.guarded_write import Guard
 from services.planner.effects.ownership_watch import Address, Tail
 
 Channel = Literal["answer", "thinking"]
-RETRY_S = 0.1
 MAX_CHUNK_CHARACTERS = 150_000
 """Of one chunk. A record holds one megabyte, and a character takes up to six bytes."""
 
@@ -99,25 +100,16 @@ class ChunkPublisher:
 
     async def _store(self, record: Record) -> None:
         data = record.model_dump_json().encode()
+        # A stalled server may read a write and its repetition together. The guard alone would accept both.
+        headers = {EVENTS_HEADER: record.types(), "Nats-Msg-Id": record.id, "Nats-TTL": self._ttl}
         while not self.superseded:
-            headers = {
-                EVENTS_HEADER: record.types(),
-                # A stalled server may read this write and its repetition together. The fence alone would accept both.
-                "Nats-Msg-Id": record.id,
-                "Nats-TTL": self._ttl,
-                "Nats-Expected-Last-Subject-Sequence": str(self._guard),
-                "Nats-Expected-Last-Subject-Sequence-Subject": self._guard_subject,
-            }
+            guard = Guard(self._guard_subject, self._guard)
             try:
-                self._last = await self._bus.publish(self._subject, data, headers)
-            except Refused as error:
-                if error.code != WRONG_LAST_SEQUENCE:
-                    raise
+                self._last = await guarded_write.write(
+                    self._bus, self._subject, data, guard, since=self._last, headers=headers
+                )
+            except Outdated:
                 await self.check()
-            except Unsure:
-                await asyncio.sleep(RETRY_S)
-                if await self._is_stored(record.id):
-                    return
             else:
                 return
 
@@ -135,11 +127,3 @@ class ChunkPublisher:
             self.superseded = True
             self.stop()
             self.on_stop()
-
-    async def _is_stored(self, record_id: str) -> bool:
-        mark = record_id.encode()
-        for sequence, data in await (await self._bus.reader(subjects.RUNS)).read(self._subject, self._last + 1):
-            if mark in data:
-                self._last = sequence
-                return True
-        return False

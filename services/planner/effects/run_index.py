@@ -6,6 +6,7 @@ the status of an ended run replaces any entry.
 
 import asyncio
 import time
+from contextlib import suppress
 
 import structlog
 from pydantic import ValidationError
@@ -13,8 +14,10 @@ from pydantic import ValidationError
 from contracts import keys, names, subjects
 from contracts.events import RunStarted
 from contracts.runs import RunStatus
+from services.messaging import guarded_write
 from services.messaging.connection import Bus
-from services.messaging.errors import WRONG_LAST_SEQUENCE, BusError, Refused
+from services.messaging.errors import BusError, Outdated
+from services.messaging.guarded_write import Guard
 from services.planner.deletions import forget_artifacts
 from services.planner.effects import timers
 from services.planner.run.state import Run
@@ -55,14 +58,9 @@ async def enter(bus: Bus, run: Run, started: RunStarted) -> None:
 
 
 async def _create(bus: Bus, run: Run, started: RunStarted) -> None:
-    data = _status(run, started).model_dump_json().encode()
-    try:
-        await bus.publish_surely(
-            _key(started), data, f"{started.run_id}-running", {"Nats-Expected-Last-Subject-Sequence": "0"}
-        )
-    except Refused as error:
-        if error.code != WRONG_LAST_SEQUENCE:
-            raise
+    with suppress(Outdated):
+        data, subject = _status(run, started).model_dump_json().encode(), _key(started)
+        await guarded_write.write(bus, subject, data, Guard(subject, 0))
 
 
 async def close(bus: Bus, run: Run, started: RunStarted) -> None:
