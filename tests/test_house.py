@@ -54,6 +54,10 @@ PURE = (
     "services/planner/conversation/triage_critique.py",
     "services/planner/replies/answer_stream/*.py",
     "services/shared/redaction/*.py",
+    "services/tool_runner/calls/machine.py",
+    "services/tool_runner/calls/state.py",
+    "services/tool_runner/calls/events.py",
+    "services/tool_runner/calls/commands.py",
 )
 IMPURE = {"asyncio", "datetime", "nats", "os", "random", "secrets", "socket", "subprocess", "threading", "time", "uuid"}
 

@@ -11,9 +11,10 @@ from services.runtime.settings import read_settings
 from services.shared.builtin_tools import READ_ARTIFACT, READ_ARTIFACT_SPEC
 from services.shared.tool_catalogue import Catalogue
 from services.tool_runner.call_consumers import CallConsumers
-from services.tool_runner.calls.dispatch import Dispatcher
 from services.tool_runner.discovery import Discovery
+from services.tool_runner.run_watch import RunWatches
 from services.tool_runner.tool_specs import Announcement, InvalidToolsFile, read_tools_file
+from services.tool_runner.transports.nats import NatsTools
 
 from .handlers import ToolRunner
 from .settings import ToolRunnerSettings
@@ -23,8 +24,9 @@ from .settings import ToolRunnerSettings
 async def running(bus: Bus, settings: ToolRunnerSettings, declared: list[Announcement]) -> AsyncIterator[Discovery]:
     """Process calls and maintain the catalogue, over a connection that is provisioned."""
     catalogue = await Catalogue(bus).start()
-    dispatcher = await Dispatcher(bus, settings).start()
-    runner = ToolRunner(bus, settings, catalogue, dispatcher)
+    run_watches = RunWatches(bus)
+    tools = await NatsTools(bus, settings, run_watches).start()
+    runner = ToolRunner(bus, settings, catalogue, tools, run_watches)
     builtin = {READ_ARTIFACT: READ_ARTIFACT_SPEC}
     consumers = await CallConsumers(
         bus, runner.on_call, settings.tool_slots, lambda: builtin | catalogue.live(), settings.gone_tool_s

@@ -26,9 +26,10 @@ from services.shared.redaction import wire_size
 from services.shared.tool_catalogue import Catalogue
 from services.tool_runner import call_history
 from services.tool_runner.artifacts import CallArtifacts, StoredResult
-from services.tool_runner.calls.dispatch import Dispatcher, StatusCheck
 from services.tool_runner.progress import CallProgress
 from services.tool_runner.read_artifact import read_artifact
+from services.tool_runner.run_watch import RunWatches
+from services.tool_runner.transports.nats import NatsTools, PreparedCall
 
 from .errors import AlreadySettled, ApprovalUnavailable, CallFailed, Poisoned, RunEnded, UnknownTool
 from .results import OutcomeBuilder, check_arguments, failed, in_thread_if_large, succeeded
@@ -47,12 +48,14 @@ class NotACall(ValueError):
 class ToolRunner:
     """Handles calls of all tools. It keeps no durable state: another process may take over at any point."""
 
-    def __init__(self, bus: Bus, settings: ToolRunnerSettings, catalogue: Catalogue, dispatcher: Dispatcher) -> None:
+    def __init__(
+        self, bus: Bus, settings: ToolRunnerSettings, catalogue: Catalogue, tools: NatsTools, run_watches: RunWatches
+    ) -> None:
         self._bus = bus
         self._settings = settings
         self._catalogue = catalogue
-        self._dispatcher = dispatcher
-        self._artifacts = CallArtifacts(bus, dispatcher.run_watches, settings)
+        self._tools = tools
+        self._artifacts = CallArtifacts(bus, run_watches, settings)
         self._outcomes = OutcomeBuilder(self._artifacts, settings.artifact_patience_s)
         self._reconnected_at = float("-inf")
         bus.on_reconnect.append(self._on_reconnect)
@@ -109,8 +112,8 @@ class ToolRunner:
                 since = began if begun_at is None else began - _ago(begun_at * 1_000_000)
                 if find_first and not may_be_old and await call_history.is_settled(self._bus, call):
                     raise AlreadySettled
-            check = StatusCheck(lambda: self._check_status(call), began)
-            result = await self._dispatcher.call_tool(call, spec, args, progress, check, find_first=find_first)
+            prepared = PreparedCall(call, spec, args, find_first, began, lambda: self._check_status(call))
+            result = await self._tools.call(prepared, progress)
         except CallFailed as failure:
             fault = failure.fault()
             logger.info("call_failed", code=fault.code, seconds=round(time.monotonic() - began, 3))

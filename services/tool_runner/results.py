@@ -22,7 +22,7 @@ from services.shared.json_schema import InvalidSchema, complaints
 from services.shared.redaction import Annotations, SeparatedResult, dotted, plain, read_annotations, restore, separate
 from services.tool_runner.artifacts import CallArtifacts, StoredResult
 from services.tool_runner.progress import CallProgress
-from services.tool_runner.transports.result_parts import ResultBody
+from services.tool_runner.transports.result_body import ResultBody
 
 from .errors import CallFailed, InvalidArguments, InvalidResult, ResultTooLarge
 

@@ -1,157 +1,236 @@
-"""Call tools over NATS: requests and replies of many calls over one subscription.
+"""Call tools over NATS: drive the machine of each call, over one subscription to the replies of all calls.
 
-Rule 1: each request has its own reply subject, so parts of two replies to the same call never mix.
-Rule 2: unprocessed replies are bounded in bytes: a tool that floods fails only its own call.
-Rule 3: replies after the outcome of a call are counted and ignored.
+Rule 1: nothing is decided here. Messages become events, commands become messages, the machine's alarm becomes a timer.
+Rule 2: each request has its own reply subject, so parts of two replies to the same call never mix.
+Rule 3: replies after the end of a call are ignored.
 """
 
-import asyncio
-from collections import deque
+import math
+import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import count
-from typing import Literal, cast, get_args
+from typing import Any, assert_never
 
 import structlog
 from nats.aio.msg import Msg
 
-from contracts.tools import PARTS_HEADER, REPLY_HEADER, ReplyKind
+from contracts import subjects
+from contracts.tools import CallQuestion, CallRequested, ToolCall, ToolSpec
 from services.messaging.connection import Bus
+from services.tool_runner.calls import commands, events
+from services.tool_runner.calls.commands import Action, Ending
+from services.tool_runner.calls.events import Event
+from services.tool_runner.calls.machine import CallMachine
+from services.tool_runner.calls.state import CallRules
+from services.tool_runner.errors import AlreadySettled, RunEnded
+from services.tool_runner.progress import CallProgress
+from services.tool_runner.run_watch import RunWatches
+from services.tool_runner.settings import ToolRunnerSettings
+
+from .replies import EventQueue, event_of
+from .result_body import ResultBody
 
 logger = structlog.get_logger(__name__)
 
-Kind = ReplyKind | Literal["no_responders", "service_error", "flood", "reconnected", "run_ended"]
-"""What tools send; then events around a call: no responders, a micro library's error, too many bytes, a reconnect, the
-run's end."""
-
-_KINDS = frozenset(get_args(ReplyKind))
-_ERROR_HEADER = "Nats-Service-Error"
+_MAX_OTHER_REPLIES_BYTES = 8 << 20
+"""Bytes of other replies that may wait beside a result."""
 
 
 @dataclass(frozen=True, slots=True)
-class CallEvent:
-    """One event of a call. `key`: the request that it answers."""
+class PreparedCall:
+    """A call that is ready to be sent. `args`: with values in place of references."""
 
-    kind: Kind
-    data: bytes = b""
-    key: str = ""
-    parts: str | None = None
-
-
-class CallChannel:
-    """The requests of one call and the events that answer them."""
-
-    def __init__(self, transport: "NatsTransport", max_waiting_bytes: int) -> None:
-        self._transport = transport
-        self._events: deque[CallEvent] = deque()
-        self._bytes = 0
-        self._max_waiting_bytes = max_waiting_bytes
-        self._has_events = asyncio.Event()
-        self.keys: list[str] = []
-
-    async def send(self, subject: str, body: bytes) -> str | None:
-        """Send a request and return its key; None when it was certainly not sent, because NATS is not connected."""
-        key = self._transport.new_key(self)
-        self.keys.append(key)
-        return key if await self._transport.send(subject, body, key) else None
-
-    async def receive(self, wait_s: float) -> CallEvent | None:
-        """Return the next event, or None after `wait_s` seconds of silence."""
-        if not self._events:
-            self._has_events.clear()
-            try:
-                async with asyncio.timeout(wait_s):
-                    await self._has_events.wait()
-            except TimeoutError:
-                if not self._events:
-                    return None
-        event = self._events.popleft()
-        self._bytes -= len(event.data)
-        return event
-
-    def put(self, event: CallEvent) -> None:
-        """Append an event."""
-        if self._bytes + len(event.data) > self._max_waiting_bytes:
-            self._events.clear()
-            self._bytes = 0
-            event = CallEvent("flood")
-        self._events.append(event)
-        self._bytes += len(event.data)
-        self._has_events.set()
-
-    def unread(self, event: CallEvent) -> None:
-        """Put an event back to the front."""
-        self._events.appendleft(event)
-        self._bytes += len(event.data)
-        self._has_events.set()
-
-    def close(self) -> None:
-        """Stop receiving events."""
-        self._transport.forget(self)
+    call: CallRequested
+    spec: ToolSpec
+    args: dict[str, Any]
+    may_have_begun: bool
+    """Another tool runner may have called the tool for it."""
+    checked_at: float
+    """When it was last checked that the call needs an outcome, by the monotonic clock."""
+    check: Callable[[], Awaitable[None]]
+    """Checks it again. Raises RunEnded or AlreadySettled."""
 
 
-class NatsTransport:
-    """The subscription that all channels of this process share."""
+class NatsTools:
+    """Calls tools over one connection. Remembers the heartbeat interval of each tool."""
 
-    def __init__(self, bus: Bus, max_waiting_bytes: int) -> None:
-        self._bus = bus
-        self._max_waiting_bytes = max_waiting_bytes
-        self._numbers = count(1)
-        self._channels: dict[str, CallChannel] = {}
+    def __init__(self, bus: Bus, settings: ToolRunnerSettings, run_watches: RunWatches) -> None:
+        self.bus = bus
+        self.settings = settings
+        self.heartbeats: dict[str, float] = {}
+        """Tool -> seconds."""
+        self._run_watches = run_watches
+        self._keys = count(1)
+        self._requests: dict[str, tuple[EventQueue, int]] = {}
+        """Last token of a reply subject -> the queue of its call, and the number of the request in the call."""
+        self._open: set[EventQueue] = set()
         self._inbox = ""
-        self.late = 0
-        """Replies that came after the outcome of their call."""
 
-    async def start(self) -> "NatsTransport":
-        """Subscribe."""
-        self._inbox = self._bus.nc.new_inbox() + "."
-        await self._bus.subscribe(self._inbox + "*", self._on_message)
-        self._bus.on_reconnect.append(self._on_reconnect)
+    async def start(self) -> "NatsTools":
+        """Listen for replies."""
+        self._inbox = self.bus.nc.new_inbox() + "."
+        await self.bus.subscribe(self._inbox + "*", self._on_message)
+        self.bus.on_reconnect.append(self._on_reconnect)
         return self
 
-    def open(self) -> CallChannel:
-        """Open the channel of one call. The caller closes it."""
-        return CallChannel(self, self._max_waiting_bytes)
+    async def call(self, prepared: PreparedCall, progress: CallProgress) -> ResultBody:
+        """Call the tool and return its result; the caller closes it.
 
-    def new_key(self, channel: CallChannel) -> str:
-        """Return a new key for a request of the channel."""
-        key = str(next(self._numbers))
-        self._channels[key] = channel
-        return key
+        Raises CallFailed, RunEnded when the run ends meanwhile, and AlreadySettled.
+        """
+        queue = EventQueue(self.settings.max_result_bytes + _MAX_OTHER_REPLIES_BYTES)
+        driver = CallDriver(self, queue, prepared, progress)
+        call = prepared.call
+        watch = self._run_watches.watch(call.tenant, call.run_id, lambda: queue.put(events.RunEnded()))
+        self._open.add(queue)
+        try:
+            return await driver.result()
+        finally:
+            watch.stop()
+            self._open.discard(queue)
+            for key in driver.keys:
+                self._requests.pop(key, None)
+            driver.close()
 
-    def forget(self, channel: CallChannel) -> None:
-        """Close a channel."""
-        for key in channel.keys:
-            self._channels.pop(key, None)
-
-    async def send(self, subject: str, body: bytes, key: str) -> bool:
-        """Send one request; False when it was certainly not sent."""
-        return await self._bus.tell(subject, body, reply=self._inbox + key)
+    async def send(self, subject: str, data: bytes, queue: EventQueue, request: int) -> tuple[str, bool]:
+        """Send a request. Return its key, and whether it may have been sent."""
+        key = str(next(self._keys))
+        self._requests[key] = (queue, request)
+        return key, await self.bus.tell(subject, data, reply=self._inbox + key)
 
     async def _on_message(self, message: Msg) -> None:
-        key = message.subject[len(self._inbox) :]
-        channel = self._channels.get(key)
-        event = _event_of(message, key)
-        if channel is not None:
-            channel.put(event)
-        elif event.kind != "no_responders":
-            self.late += 1
-            logger.debug("late_reply_ignored", kind=event.kind, size=len(event.data))
+        found = self._requests.get(message.subject[len(self._inbox) :])
+        if found is None:
+            logger.debug("late_reply_ignored", size=len(message.data))
+            return
+        queue, request = found
+        queue.put(event_of(message, request), len(message.data))
 
     async def _on_reconnect(self) -> None:
-        for channel in {id(one): one for one in self._channels.values()}.values():
-            channel.put(CallEvent("reconnected"))
+        for queue in self._open:
+            queue.put(events.Reconnected())
 
 
-def _event_of(message: Msg, key: str) -> CallEvent:
-    headers = message.headers
-    if not headers:
-        return CallEvent("result", message.data, key)
-    if not message.data and headers.get("Status") == "503":
-        return CallEvent("no_responders", b"", key)
-    if _ERROR_HEADER in headers:
-        return CallEvent("service_error", headers[_ERROR_HEADER].encode(), key)
-    kind = headers.get(REPLY_HEADER, "result")
-    if kind not in _KINDS:
-        logger.debug("reply_of_unknown_kind", kind=kind[:40])
-        return CallEvent("heartbeat", b"{}", key)  # A newer tool sent an unknown kind: it is alive at least.
-    return CallEvent(cast("Kind", kind), message.data, key, headers.get(PARTS_HEADER))
+class CallDriver:
+    """Carries out the commands of one call's machine."""
+
+    def __init__(self, tools: NatsTools, queue: EventQueue, prepared: PreparedCall, progress: CallProgress) -> None:
+        call, spec, settings = prepared.call, prepared.spec, tools.settings
+        self._tools, self._bus, self._queue = tools, tools.bus, queue
+        self._prepared, self._call, self._progress = prepared, call, progress
+        self._idempotency_key = f"{call.run_id}.{call.call_id}"
+        self._question = CallQuestion(idempotency_key=self._idempotency_key).model_dump_json().encode()
+        self._deadline_unix_s = time.time() + settings.max_call_s
+        if call.deadline_at is not None:
+            self._deadline_unix_s = min(self._deadline_unix_s, call.deadline_at / 1000)
+        rules = CallRules(
+            tool=call.tool,
+            idempotent=spec.idempotent,
+            timeout_s=spec.timeout_s,
+            deadline=time.monotonic() + self._deadline_unix_s - time.time(),
+            settling_s=settings.settling_s,
+            unavailable_s=settings.unavailable_s,
+            max_attempts=settings.max_attempts,
+            max_result_bytes=settings.max_result_bytes,
+        )
+        promised_s = spec.heartbeat_s if spec.heartbeat_s is not None and spec.heartbeat_s <= spec.timeout_s else None
+        self._machine = CallMachine(
+            rules,
+            connected_since=self._bus.up_since,
+            heartbeat_s=tools.heartbeats.get(call.tool, promised_s),
+        )
+        self._parts: dict[int, ResultBody] = {}
+        self.keys: list[str] = []
+
+    def close(self) -> None:
+        """Close results that were not used."""
+        for body in self._parts.values():
+            body.close()
+
+    async def result(self) -> ResultBody:
+        """Return the tool's result. Raises CallFailed, RunEnded or AlreadySettled."""
+        event: Event | None = events.Started(self._prepared.may_have_begun, self._prepared.checked_at)
+        while True:
+            answer: Event | None = None
+            for command in self._machine.receive(event or self._tick(), time.monotonic()):
+                if isinstance(command, Ending):
+                    return self._end(command)
+                answer = await self._carry_out(command)
+            event = answer or await self._queue.next(max(0.0, self._machine.alarm_at - time.monotonic()))
+
+    def _tick(self) -> events.Tick:
+        return events.Tick(self._bus.up_since if self._bus.is_connected else None)
+
+    async def _carry_out(self, command: Action) -> Event | None:
+        """Do what the machine commands. Return the event that this has led to, if any."""
+        match command:
+            case commands.Send(request, start_by, repeats):
+                if repeats is not None:
+                    logger.info("call_repeated", attempts=repeats)
+                is_sent = await self._send(subjects.tool(self._call.tool), self._encoded(start_by), request)
+                return None if is_sent else events.NotSent(request)
+            case commands.QueryStatus(request):
+                await self._send(subjects.tool_status(self._call.tool), self._question, request)
+            case commands.CheckStatus():
+                return await self._check()
+            case commands.Cancel():
+                await self._bus.tell(subjects.tool_cancel(self._call.tool), self._question)
+            case commands.PublishProgress(data):
+                await self._progress.on_progress(data)
+            case commands.PublishPiece(data):
+                await self._progress.on_piece(data)
+            case commands.KeepPart(request, data):
+                self._parts.setdefault(request, ResultBody()).add(data)
+            case commands.RememberHeartbeat(every_s):
+                self._tools.heartbeats[self._call.tool] = every_s
+            case _:
+                assert_never(command)
+        return None
+
+    def _end(self, ending: Ending) -> ResultBody:
+        match ending:
+            case commands.Succeed(data):
+                return ResultBody(data)
+            case commands.SucceedInParts(request):
+                return self._parts.pop(request, ResultBody())
+            case commands.Fail(failure):
+                raise failure
+            case commands.Abandon(run_ended):
+                raise RunEnded if run_ended else AlreadySettled
+            case _:
+                assert_never(ending)
+
+    async def _send(self, subject: str, data: bytes, request: int) -> bool:
+        key, is_sent = await self._tools.send(subject, data, self._queue, request)
+        self.keys.append(key)
+        return is_sent
+
+    async def _check(self) -> Event:
+        checked_at = time.monotonic()
+        try:
+            await self._prepared.check()
+        except RunEnded:
+            return events.RunEnded()
+        except AlreadySettled:
+            return events.AlreadySettled()
+        return events.StatusConfirmed(checked_at)
+
+    def _encoded(self, start_by: float) -> bytes:
+        call = self._call
+        request = ToolCall(
+            call_id=call.call_id,
+            run_id=call.run_id,
+            tenant=call.tenant,
+            tool=call.tool,
+            args=self._prepared.args,
+            idempotency_key=self._idempotency_key,
+            deadline_at=math.floor(self._deadline_unix_s * 1000),
+            start_by=math.floor((time.time() + start_by - time.monotonic()) * 1000),
+            session_id=call.session_id,
+            request_id=call.call_id,
+            trace_id=call.trace_id,
+            user_id=call.user_id,
+            context=call.context,
+        )
+        return request.model_dump_json().encode()

@@ -1,0 +1,97 @@
+"""What `CallMachine.receive` may command. A transport carries out the commands of one event in their order."""
+
+from dataclasses import dataclass
+
+from services.tool_runner.errors import CallFailed
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send the call to one instance of the tool. If that is not possible, the next event is NotSent."""
+
+    request: int
+    start_by: float
+    """An instance that has not started the call by then must not start it."""
+    repeats: int | None = None
+    """How many earlier requests may have reached an instance that was lost; None: this is no repetition."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryStatus:
+    """Ask all instances whether one holds the call. An instance that does continues to reply, to this request."""
+
+    request: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckStatus:
+    """Check whether the call needs an outcome. The next event is StatusConfirmed, AlreadySettled or RunEnded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Tell all instances that the call is cancelled."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishProgress:
+    """Publish progress to the run's listeners."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PublishPiece:
+    """Publish a piece of an artifact to the run's listeners."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class KeepPart:
+    """Append a part to the result of a request."""
+
+    request: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RememberHeartbeat:
+    """Expect heartbeats in this interval from the start of the tool's next calls."""
+
+    every_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Succeed:
+    """The call is over, with this result."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SucceedInParts:
+    """The call is over. The kept parts of a request are its result."""
+
+    request: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """The call is over, without a result."""
+
+    failure: CallFailed
+
+
+@dataclass(frozen=True, slots=True)
+class Abandon:
+    """The call is over and needs no outcome: another tool runner has settled it, or its run has ended."""
+
+    run_ended: bool
+
+
+Ending = Succeed | SucceedInParts | Fail | Abandon
+"""The last command of a call."""
+Action = Send | QueryStatus | CheckStatus | Cancel | PublishProgress | PublishPiece | KeepPart | RememberHeartbeat
+"""A command that does not end the call."""
+Command = Action | Ending

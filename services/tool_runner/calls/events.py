@@ -1,0 +1,117 @@
+"""What can happen to a call. `CallMachine.receive` takes these, one at a time.
+
+`request` is the number of the request that a reply answers: the machine numbers its requests from 1 on.
+"""
+
+from dataclasses import dataclass
+
+from contracts.tools import ToolFailure
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The first event. `may_have_begun`: another tool runner may have called the tool for this call."""
+
+    may_have_begun: bool
+    checked_at: float
+    """When it was last checked that the call needs an outcome."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusConfirmed:
+    """The call still needs an outcome: its run goes on, and nobody has settled the call. `checked_at`: since then."""
+
+    checked_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadySettled:
+    """Another tool runner has written the outcome."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded:
+    """The run of the call has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotSent:
+    """The request was certainly not sent, because NATS is not connected."""
+
+    request: int
+
+
+@dataclass(frozen=True, slots=True)
+class NoResponders:
+    """Nobody subscribes to the subject of the request, so nobody received it."""
+
+    request: int
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """An instance works on the call. `every_s`: it promises the next heartbeat within that time."""
+
+    every_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """An encoded `contracts.tools.Progress`."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """An encoded `contracts.tools.ArtifactPiece`."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a large result."""
+
+    request: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The tool has succeeded. `parts`: how many parts hold the result; None: `data` is the result."""
+
+    request: int
+    data: bytes
+    parts: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The tool reports a failure."""
+
+    failure: ToolFailure
+
+
+@dataclass(frozen=True, slots=True)
+class Flood:
+    """The tool sent more than may wait to be processed; all of it was dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reconnected:
+    """NATS is connected again. Replies sent meanwhile are lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """The time of the alarm has come. `connected_since`: how long NATS has been connected; None: it is not."""
+
+    connected_since: float | None
+
+
+Reply = Heartbeat | Progress | Piece | Part | Result | Failure
+"""What instances of the tool send."""
+Event = (
+    Started | StatusConfirmed | AlreadySettled | RunEnded | NotSent | NoResponders | Reply | Flood | Reconnected | Tick
+)

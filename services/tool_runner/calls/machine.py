@@ -1,0 +1,296 @@
+"""One call of a tool, as a state machine: an event and the time in, commands out. No I/O, no clock, no transport.
+
+Rule 1: a request that may have reached the tool is repeated only if the tool is idempotent. Before the repetition all
+instances are asked who holds the call; an instance that holds it continues.
+Rule 2: silence and "no responders" count only while NATS is connected, and not shortly after a reconnect: tools
+reconnect too, and replies sent meanwhile are lost. So after a reconnect the instances are first asked who holds the
+call.
+Rule 3: before each request the status of the call is checked again when the last check is older than a second, because
+this process may have been suspended.
+Rule 4: a tool that announces its heartbeat interval is missed after three of them; of any other tool `timeout_s` is the
+longest silence. A tool that has not replied yet is asked early whether it holds the call: where instances answer that
+question and none holds it, the call is lost.
+Rule 5: a call ends once. An event that is not legal in the current phase (`TRANSITIONS`) changes nothing.
+
+All times are seconds of one monotonic clock.
+"""
+
+import math
+from typing import assert_never
+
+from services.tool_runner.errors import (
+    CallFailed,
+    DeadlinePassed,
+    InvalidResult,
+    OutcomeUnknown,
+    ResultTooLarge,
+    ToolReported,
+    ToolTimedOut,
+    ToolUnavailable,
+)
+
+from . import commands, events
+from .commands import Command
+from .events import Event
+from .state import TRANSITIONS, CallRules, CallState, SearchReason
+
+_HOLDER_ANSWER_S = 0.3
+"""How long instances have to answer that they hold a call."""
+_LATE_HOLDER_ANSWER_S = 1.0
+"""The same for an instance that sent a heartbeat a moment ago: it may lack CPU rather than be dead."""
+_FRESH_CHECK_S = 1.0
+_PAUSE_S, _MAX_PAUSE_S = 0.1, 0.5
+_MISSED_HEARTBEATS = 3
+_HEARTBEAT_SLACK_S = 1.0
+_FIRST_QUERY_S = 2.5
+_MIN_START_S = 10.0
+"""Seconds that a tool has at least to start a call, since clocks of machines differ."""
+
+
+class CallMachine:
+    """Decides what to do in one call. After an Ending it is done."""
+
+    def __init__(self, rules: CallRules, *, connected_since: float, heartbeat_s: float | None) -> None:
+        self.rules = rules
+        self.state = CallState(connected_since, heartbeat_s)
+
+    @property
+    def alarm_at(self) -> float:
+        """When the transport must send a Tick if no other event comes before; infinite: never."""
+        state = self.state
+        match state.phase:
+            case "pausing":
+                return min(state.wake_at, self.rules.deadline)
+            case "waiting":
+                return min(self._silent_at, self.rules.deadline)
+            case "searching":
+                return state.wake_at
+            case "new" | "checking" | "ended":
+                return math.inf
+            case _:
+                assert_never(state.phase)
+
+    @property
+    def _silent_at(self) -> float:
+        """When the silence of the tool will have been too long."""
+        trusted_at = self.state.connected_since + max(self.rules.settling_s, _PAUSE_S)
+        return max(self.state.last_event_at + self._silence_limit_s, trusted_at)
+
+    @property
+    def _silence_limit_s(self) -> float:
+        state, timeout_s = self.state, self.rules.timeout_s
+        if state.heartbeat_s is None:
+            return timeout_s if state.no_status else min(_FIRST_QUERY_S, timeout_s)
+        limit_s = _MISSED_HEARTBEATS * state.heartbeat_s + _HEARTBEAT_SLACK_S
+        return limit_s if state.has_heartbeat else min(limit_s, timeout_s)
+
+    def receive(self, event: Event, now: float) -> list[Command]:
+        """Return what to do about an event, in this order. Nothing for an event that is not legal now."""
+        state = self.state
+        if state.phase not in TRANSITIONS[type(event)]:
+            return []
+        if isinstance(event, events.RunEnded):
+            return [commands.Cancel(), self._end(commands.Abandon(run_ended=True))]
+        if now >= self.rules.deadline and state.phase in {"pausing", "waiting"}:
+            return self._fail(_deadline_passed("could be asked" if state.phase == "pausing" else "answered"))
+        match event:
+            case events.Started() | events.StatusConfirmed() | events.AlreadySettled():
+                return self._on_status(event, now)
+            case events.NotSent(request):
+                return self._on_not_sent(request, now)
+            case events.NoResponders(request):
+                return self._on_no_responders(request, now)
+            case events.Flood():
+                return self._fail(ResultTooLarge(f"{self.rules.tool} sent more than can be handled"))
+            case events.Reconnected():
+                return self._on_reconnected(now)
+            case events.Tick(connected_since):
+                return self._on_tick(connected_since, now)
+            case _:
+                return self._on_reply(event, now)
+
+    def _on_status(
+        self, event: events.Started | events.StatusConfirmed | events.AlreadySettled, now: float
+    ) -> list[Command]:
+        if isinstance(event, events.AlreadySettled):
+            return [self._end(commands.Abandon(run_ended=False))]
+        self.state.checked_at = event.checked_at
+        if isinstance(event, events.Started) and event.may_have_begun:
+            self.state.may_be_unread = True
+            return self._search("may_have_begun", now)
+        return self._send(now)
+
+    def _send(self, now: float) -> list[Command]:
+        """Send the call, after a check of its status if the last one is not recent."""
+        state, deadline = self.state, self.rules.deadline
+        if now - state.checked_at > _FRESH_CHECK_S:
+            state.phase = "checking"
+            return [commands.CheckStatus()]
+        if now >= deadline:
+            return self._fail(_deadline_passed("could be asked"))
+        state.phase, state.last_event_at = "waiting", now
+        state.attempts += 1
+        state.requests += 1
+        state.unreceived = state.requests
+        start_by = min(deadline, now + max(self._silence_limit_s, _MIN_START_S))
+        repeats, state.repeats = state.repeats, None
+        return [commands.Send(state.requests, start_by, repeats)]
+
+    def _repeat(self, now: float) -> list[Command]:
+        """Send the call again if that is safe. The tool was called, and no instance holds the call any more."""
+        state, tool = self.state, self.rules.tool
+        if not self.rules.idempotent:
+            return self._fail(OutcomeUnknown(tool))
+        if state.attempts >= self.rules.max_attempts:
+            return self._fail(ToolUnavailable(f"{tool} stopped in the middle of this call {state.attempts} times"))
+        state.has_heartbeat, state.no_status, state.may_be_unread = False, False, True
+        state.repeats = state.attempts
+        state.checked_at = -math.inf  # Another tool runner may have settled the call during the search.
+        return self._send(now)
+
+    def _on_not_sent(self, request: int, now: float) -> list[Command]:
+        if request == self.state.unreceived:
+            self._pause(_PAUSE_S, now)
+        return []
+
+    def _on_no_responders(self, request: int, now: float) -> list[Command]:
+        state = self.state
+        if state.phase == "searching" and request == state.query:
+            has_ended = self._is_settled(now) or now >= self.rules.deadline
+            return self._on_no_holder(now, nobody_subscribes=True) if has_ended else []
+        if request != state.unreceived:
+            return []
+        if state.absent_since is None:
+            state.absent_since = now
+        absent_s = now - state.absent_since
+        if self._is_settled(now) and absent_s >= self.rules.unavailable_s:
+            return self._fail(ToolUnavailable(f"nobody serves {self.rules.tool} right now"))
+        self._pause(min(_MAX_PAUSE_S, _PAUSE_S + absent_s / 2), now)
+        state.checked_at = -math.inf  # Another tool runner may have settled the call meanwhile.
+        return []
+
+    def _pause(self, seconds: float, now: float) -> None:
+        """Send again later. Nobody received the last request, so it does not count."""
+        state = self.state
+        state.phase, state.wake_at = "pausing", now + seconds
+        state.attempts -= 1
+        state.unreceived = None
+
+    def _on_reconnected(self, now: float) -> list[Command]:
+        state = self.state
+        state.connected_since = state.last_event_at = now
+        if state.phase == "searching":
+            return self._search(state.search_reason, now)
+        if state.phase == "waiting":
+            # Replies of the meantime are lost; the instance that holds the call says it again.
+            state.requests += 1
+            return [commands.QueryStatus(state.requests)]
+        return []
+
+    def _on_tick(self, connected_since: float | None, now: float) -> list[Command]:
+        state = self.state
+        state.connected_since = now if connected_since is None else connected_since
+        if now < self.alarm_at:
+            return []
+        match state.phase:
+            case "pausing":
+                return self._send(now)
+            case "waiting":
+                return self._search("silence", now)
+            case "searching" if self._is_settled(now) or now >= self.rules.deadline:
+                return self._on_no_holder(now, nobody_subscribes=False)
+            case "searching":
+                return self._search(state.search_reason, now)
+            case _:
+                return []
+
+    def _is_settled(self, now: float) -> bool:
+        """Whether the tools have had time to reconnect."""
+        return now - self.state.connected_since > self.rules.settling_s
+
+    def _search(self, reason: SearchReason, now: float) -> list[Command]:
+        """Ask all instances who holds the call. Any reply of an instance ends the search."""
+        state = self.state
+        wait_s = _LATE_HOLDER_ANSWER_S if reason == "silence" and state.has_heartbeat else _HOLDER_ANSWER_S
+        state.phase, state.search_reason, state.wake_at = "searching", reason, now + wait_s
+        state.requests += 1
+        state.query = state.requests
+        return [commands.QueryStatus(state.requests)]
+
+    def _on_no_holder(self, now: float, *, nobody_subscribes: bool) -> list[Command]:
+        """End a search in which no instance said that it holds the call."""
+        state, rules = self.state, self.rules
+        if state.search_reason == "parts_lost":
+            return self._lose_parts()
+        if state.search_reason == "may_have_begun" or not nobody_subscribes or state.heartbeat_s is not None:
+            return self._repeat(now)
+        # No instance subscribes to the query, so `timeout_s` is the longest silence.
+        state.phase, state.no_status = "waiting", True
+        if now - state.last_event_at < rules.timeout_s:
+            return []
+        unknown = "" if rules.idempotent else " Whether the call took effect is unknown."
+        return self._fail(ToolTimedOut(f"{rules.tool} did not answer within {rules.timeout_s:g} s.{unknown}"))
+
+    def _on_reply(self, event: events.Reply, now: float) -> list[Command]:
+        state = self.state
+        state.phase, state.last_event_at = "waiting", now
+        state.unreceived = state.absent_since = None
+        match event:
+            case events.Heartbeat(every_s):
+                if every_s is not None and every_s <= self.rules.timeout_s:
+                    state.has_heartbeat, state.heartbeat_s = True, every_s
+                    return [commands.RememberHeartbeat(every_s)]
+                return []
+            case events.Progress(data):
+                return [commands.PublishProgress(data)]
+            case events.Piece(data):
+                return [commands.PublishPiece(data)]
+            case events.Part(request, data):
+                count, size = state.parts.get(request, (0, 0))
+                state.parts[request] = (count + 1, size + len(data))
+                return self._too_large(size + len(data)) or [commands.KeepPart(request, data)]
+            case events.Result():
+                return self._on_result(event, now)
+            case events.Failure(failure):
+                return self._settle(commands.Fail(ToolReported(failure)))
+            case _:
+                assert_never(event)
+
+    def _on_result(self, event: events.Result, now: float) -> list[Command]:
+        state = self.state
+        if event.parts is None:
+            return self._too_large(len(event.data)) or self._settle(commands.Succeed(event.data))
+        if state.parts.get(event.request, (0, 0))[0] == event.parts:
+            return self._settle(commands.SucceedInParts(event.request))
+        # Parts were lost: the instance that holds the result sends it again, once.
+        if state.has_searched_parts:
+            return self._lose_parts()
+        state.has_searched_parts = True
+        return self._search("parts_lost", now)
+
+    def _lose_parts(self) -> list[Command]:
+        return self._settle(
+            commands.Fail(InvalidResult(f"parts of the result of {self.rules.tool} were lost on the way"))
+        )
+
+    def _too_large(self, size: int) -> list[Command]:
+        if size <= self.rules.max_result_bytes:
+            return []
+        limit = f"above {self.rules.max_result_bytes} bytes; ask for less, or for a part of it"
+        return self._settle(commands.Fail(ResultTooLarge(f"the result of {self.rules.tool} is {limit}")))
+
+    def _settle(self, ending: commands.Ending) -> list[Command]:
+        """End a call that the tool has ended. Only requests that an instance may still read are cancelled."""
+        return [*([commands.Cancel()] if self.state.may_be_unread else []), self._end(ending)]
+
+    def _fail(self, failure: CallFailed) -> list[Command]:
+        """End a call that an instance may still work on."""
+        return [commands.Cancel(), self._end(commands.Fail(failure))]
+
+    def _end(self, ending: commands.Ending) -> commands.Ending:
+        self.state.phase = "ended"
+        return ending
+
+
+def _deadline_passed(before: str) -> DeadlinePassed:
+    return DeadlinePassed(f"the time for this call was over before the tool {before}")

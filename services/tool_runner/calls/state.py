@@ -1,0 +1,107 @@
+"""The state of one tool call: its rules, what is known about it, and which events are legal when."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from . import events
+from .events import Event
+
+Phase = Literal["new", "checking", "pausing", "waiting", "searching", "ended"]
+"""`checking`: the status is checked before a request. `pausing`: a request reached nobody and is sent again soon.
+`waiting`: an instance may work on the call. `searching`: all instances are asked who holds it."""
+
+SearchReason = Literal["may_have_begun", "silence", "parts_lost"]
+
+_TO_WAITING: Mapping[Phase, frozenset[Phase]] = {
+    "checking": frozenset({"waiting"}),
+    "pausing": frozenset({"waiting", "ended"}),
+    "waiting": frozenset({"waiting", "ended"}),
+    "searching": frozenset({"waiting"}),
+}
+_TO_END: Mapping[Phase, frozenset[Phase]] = dict.fromkeys(_TO_WAITING, frozenset[Phase]({"ended"}))
+
+TRANSITIONS: Mapping[type[Event], Mapping[Phase, frozenset[Phase]]] = {
+    events.Started: {"new": frozenset({"checking", "waiting", "searching", "ended"})},
+    events.StatusConfirmed: {"checking": frozenset({"checking", "waiting", "ended"})},
+    events.AlreadySettled: {"checking": frozenset({"ended"})},
+    events.RunEnded: {"new": frozenset({"ended"}), **_TO_END},
+    events.NotSent: {"waiting": frozenset({"waiting", "pausing", "ended"})},
+    events.NoResponders: {
+        "waiting": frozenset({"waiting", "pausing", "ended"}),
+        "searching": frozenset({"searching", "waiting", "checking", "pausing", "ended"}),
+    },
+    events.Heartbeat: _TO_WAITING,
+    events.Progress: _TO_WAITING,
+    events.Piece: _TO_WAITING,
+    events.Part: dict.fromkeys(_TO_WAITING, frozenset[Phase]({"waiting", "ended"})),
+    events.Result: dict.fromkeys(_TO_WAITING, frozenset[Phase]({"searching", "ended"})),
+    events.Failure: _TO_END,
+    events.Flood: _TO_END,
+    events.Reconnected: {
+        "checking": frozenset({"checking"}),
+        "pausing": frozenset({"pausing", "ended"}),
+        "waiting": frozenset({"waiting", "ended"}),
+        "searching": frozenset({"searching"}),
+    },
+    events.Tick: {
+        "pausing": frozenset({"pausing", "checking", "waiting", "ended"}),
+        "waiting": frozenset({"waiting", "searching", "ended"}),
+        "searching": frozenset({"searching", "checking", "ended"}),
+    },
+}
+"""Event -> phase in which it is legal -> phases that may follow. After the deadline any event ends a call that pauses
+or waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallRules:
+    """What the specification, the request and the settings say about one call."""
+
+    tool: str
+    idempotent: bool
+    timeout_s: float
+    deadline: float
+    settling_s: float
+    """How long after a reconnect the silence of others proves nothing."""
+    unavailable_s: float
+    max_attempts: int
+    max_result_bytes: int
+
+
+@dataclass(slots=True)
+class CallState:
+    """What is known about one call. Only its machine changes it."""
+
+    connected_since: float
+    """Since then NATS has been connected, as far as is known."""
+    heartbeat_s: float | None
+    """The tool's heartbeat interval, announced by its specification or by an instance."""
+    phase: Phase = "new"
+    checked_at: float = -math.inf
+    last_event_at: float = -math.inf
+    wake_at: float = math.inf
+    """When a pause or a round of a search is over."""
+    requests: int = 0
+    """The number of the last request."""
+    unreceived: int | None = None
+    """The number of the last `Send`, until an instance replies to the call."""
+    query: int | None = None
+    """The number of the status query whose answer decides a search."""
+    search_reason: SearchReason = "silence"
+    attempts: int = 0
+    """Requests that may have reached an instance."""
+    repeats: int | None = None
+    """The attempts before a repetition that is not sent yet."""
+    may_be_unread: bool = False
+    """A suspended instance may have an unread request of this call."""
+    has_heartbeat: bool = False
+    """The instance that works on the call has sent its interval."""
+    no_status: bool = False
+    """Nobody subscribes to the status queries of the tool."""
+    absent_since: float | None = None
+    """Since when nobody has subscribed to the tool."""
+    parts: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Request -> number and bytes of the parts of its result."""
+    has_searched_parts: bool = False

@@ -1,0 +1,37 @@
+"""A tool's result as it arrived: unparsed JSON, in one message or in parts.
+
+Rule: parts beyond a few megabytes are held in a temporary file, so memory does not grow with results in transit.
+"""
+
+import tempfile
+
+_MAX_MEMORY_BYTES = 4 << 20
+
+
+class ResultBody:
+    """A result as unparsed JSON. `size`: its bytes. The caller closes it."""
+
+    def __init__(self, data: bytes = b"") -> None:
+        self.size = len(data)
+        self._data = data
+        self._file: tempfile.SpooledTemporaryFile[bytes] | None = None
+
+    def add(self, part: bytes) -> None:
+        """Append a part."""
+        if self._file is None:
+            self._file = tempfile.SpooledTemporaryFile(max_size=_MAX_MEMORY_BYTES)  # noqa: SIM115, `close` is what its owner calls
+        self._file.write(part)
+        self.size += len(part)
+
+    def read(self) -> bytes:
+        """Return all bytes."""
+        if self._file is None:
+            return self._data
+        self._file.seek(0)
+        return self._file.read()
+
+    def close(self) -> None:
+        """Release the bytes."""
+        self._data = b""
+        if self._file is not None:
+            self._file.close()
