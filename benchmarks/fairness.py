@@ -37,7 +37,7 @@ _WAIT_S = 180
 
 @dataclass(frozen=True)
 class Case:
-    """A flood, and what B does meanwhile. A and B are told apart by words in their questions."""
+    """Tenant A floods, tenant B asks meanwhile. Words in their questions say whose a run is."""
 
     name: str
     flood: str

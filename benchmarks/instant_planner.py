@@ -20,11 +20,11 @@ async def work(bus: Bus, _broker: Broker, _health: Health) -> AsyncIterator[None
     settings = PlannerSettings()
     catalogue = await Catalogue(bus).start()
     planner = build_planner(settings, bus, catalogue, Retrying(model=InstantModel()), "benchmark/instant")
-    lanes = [await lane.start() for lane in pullers(bus, planner, settings)]
+    consumers = [await pulling.start() for pulling in pullers(bus, planner, settings)]
     try:
         yield
     finally:
-        await asyncio.gather(*(lane.stop(settings.graceful_timeout_s) for lane in lanes))
+        await asyncio.gather(*(pulling.stop(settings.graceful_timeout_s) for pulling in consumers))
         await catalogue.stop()
 
 

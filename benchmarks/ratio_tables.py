@@ -50,7 +50,7 @@ async def alternate(rounds: int, cases: Mapping[str, Case[T]]) -> dict[str, list
 
 @dataclass
 class Table:
-    """Rows under a title. `note` says in a line what one looks at."""
+    """Rows under a title. `note` says in a line what the columns mean."""
 
     title: str
     columns: tuple[str, ...]

@@ -1,6 +1,6 @@
 """What reading a reply costs: (g) seconds per megabyte, of the answer's stream and of the whole parse.
 
-Tests count the characters that are looked at; what a regular expression or a library does in between shows only here,
+Tests count the characters that are examined; what a regular expression or a library does in between shows only here,
 in CPU time.
 """
 

@@ -62,7 +62,7 @@ async def fan_out(system: System, clients: int, tokens: int) -> Table:
             "p99 ms",
             "KiB per client",
             "CPU µs per token",
-            "CPU while silent",
+            "CPU while idle",
         ),
         f"Spread over {_RUNS} runs. The clients live in the measuring process, whose work is part of the latency.",
     )
@@ -79,7 +79,7 @@ async def _follow_all(system: System, clients: int, script: Script) -> tuple[str
     await asyncio.sleep(script.silent_s / 2)
     grown, cpu, began = system.memory("gateway-1") - memory, system.cpu_s("gateway-1"), time.monotonic()
     await asyncio.sleep(script.silent_s / 2 - _PACE_S)
-    silent, talk = (system.cpu_s("gateway-1") - cpu) / (time.monotonic() - began), system.cpu_s("gateway-1")
+    idle, talk = (system.cpu_s("gateway-1") - cpu) / (time.monotonic() - began), system.cpu_s("gateway-1")
     async with asyncio.timeout(_WAIT_S):
         took = await together(listening)
         await asyncio.gather(*(ending for _, ending in runs))
@@ -91,7 +91,7 @@ async def _follow_all(system: System, clients: int, script: Script) -> tuple[str
         f"{quantile(took, 0.99) * _MS:.1f}",
         f"{grown / 1024 / clients:.0f}",
         f"{(system.cpu_s('gateway-1') - talk) / max(1, len(took)) * 1e6:.0f}",
-        f"{silent:.1%}",
+        f"{idle:.1%}",
     )
 
 

@@ -65,7 +65,7 @@ class System:
     _ends: dict[str, asyncio.Future[RunStatus]] = field(default_factory=dict)
 
     async def start(self) -> "System":
-        """Hear of the end of runs from their index: one message per run, so that listening costs next to nothing."""
+        """Watch the index for the end of runs: one message per run, so that listening costs next to nothing."""
         await self.bus.nc.subscribe(f"$KV.{keys.RUNS_BUCKET}.{keys.runs_of(TENANT)}", cb=self._on_status)
         await self.bus.barrier()
         return self

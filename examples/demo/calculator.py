@@ -123,7 +123,7 @@ def _bits(value: Fraction) -> int:
 
 def _power(base: Number, exponent: Number) -> Number:
     if exponent == math.floor(exponent):
-        # The size is looked at before anything is computed: 9**9**9 must cost nothing.
+        # The size is checked before anything is computed: 9**9**9 must cost nothing.
         power = int(exponent)
         if isinstance(base, Fraction) and (base in {-1, 0, 1} or (_bits(base) - 1) * abs(power) <= MAX_BITS):
             return Fraction(base**power)

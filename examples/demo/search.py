@@ -1,8 +1,8 @@
 """A tool that finds passages: `search_documents {query: "how long is a finished run kept"}`.
 
 Markdown and text files of a folder are cut into sections, and the sections are ranked by BM25 (Robertson and Zaragoza
-2009), with words of a heading counted twice. What it finds are sources: the marks on `Passage` make them the citations
-of the run's answer.
+2009), with words of a heading counted twice. What it finds are sources: the annotations of `Passage` make them the
+citations of the run's answer.
 
 Documents are read from the data folder only: RUNWIRE_DATA, else examples/demo/data. They are read again when a file has
 changed.

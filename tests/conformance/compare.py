@@ -6,7 +6,7 @@ from typing import Any
 
 
 def assert_same(actual: Any, expected: Any, what: str) -> None:
-    """Fail with a line-by-line difference unless both are the same JSON; `1`, `1.0`, `true` differ, key order is free."""
+    """Fail with a difference, line by line, unless both are the same JSON in any key order; `1` and `1.0` differ."""
     have, want = _lines(actual), _lines(expected)
     if have != want:
         diff = "\n".join(difflib.unified_diff(want, have, "expected", "actual", lineterm="", n=8))

@@ -36,8 +36,8 @@ def pytest_report_header(config: pytest.Config) -> str:
     topics = sorted({topic_of(path) for path in files(folder)})
     run = [topic for topic in topics if adapter(topic)]
     ignored = [topic for topic in topics if not adapter(topic)]
-    told = f"vectors: {folder}: {', '.join(run) or 'no topic'}"
-    return told + (f"; ignored, no adapter: {', '.join(ignored)}" if ignored else "")
+    summary = f"vectors: {folder}: {', '.join(run) or 'no topic'}"
+    return summary + (f"; ignored, no adapter: {', '.join(ignored)}" if ignored else "")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

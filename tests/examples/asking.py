@@ -72,14 +72,14 @@ async def ask(client: Client, call: ToolCall) -> Asked:
 
 
 async def ask_for(client: Client, tool: str, key: str, asked: Asked | None = None) -> Asked:
-    """Ask all copies for a call."""
+    """Ask all instances for a call."""
     return await _send(
         client, subjects.tool_status(tool), CallQuestion(idempotency_key=key).model_dump_json().encode(), asked
     )
 
 
 async def cancel(client: Client, call: ToolCall) -> None:
-    """Tell all copies to stop a call."""
+    """Have all instances stop a call."""
     await client.publish(
         subjects.tool_cancel(call.tool), CallQuestion(idempotency_key=call.idempotency_key).model_dump_json().encode()
     )

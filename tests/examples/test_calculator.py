@@ -167,7 +167,7 @@ def test_what_is_not_arithmetic_is_refused(expression: str) -> None:
     ],
 )
 def test_what_would_take_for_ever_is_refused_at_once(expression: str) -> None:
-    """Sizes are looked at before anything is computed."""
+    """Sizes are checked before anything is computed."""
     began = time.process_time()
     with pytest.raises(Refused):
         evaluate(expression)
@@ -202,7 +202,7 @@ async def test_a_refusal_says_what_to_write_instead(expression: str, reason: str
 
 
 def test_the_specification() -> None:
-    """What the catalogue is told."""
+    """What the catalogue shows."""
     spec: ToolSpec = calculate.spec
     assert spec.name == "calculate"
     assert spec.idempotent

@@ -112,7 +112,7 @@ def site(gateway: str, echarts: Path) -> Iterator[str]:
 def test_the_snippet_draws_the_chart_of_a_run(site: str, tmp_path: Path) -> None:
     """Lines with a value per period, and not a blank canvas."""
     chromium = needs_program("chromium")
-    picture = tmp_path / "chart.png"
+    screenshot = tmp_path / "chart.png"
     command = [
         str(chromium),
         "--headless",
@@ -121,7 +121,7 @@ def test_the_snippet_draws_the_chart_of_a_run(site: str, tmp_path: Path) -> None
         "--disable-dev-shm-usage",
         "--disable-background-networking",
     ]
-    command += [f"--user-data-dir={tmp_path / 'profile'}", "--window-size=820,540", f"--screenshot={picture}"]
+    command += [f"--user-data-dir={tmp_path / 'profile'}", "--window-size=820,540", f"--screenshot={screenshot}"]
     command += ["--virtual-time-budget=60000", "--dump-dom", site]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     found = re.search(r'data-drawn="([^"]*)"', ran.stdout)
@@ -131,4 +131,4 @@ def test_the_snippet_draws_the_chart_of_a_run(site: str, tmp_path: Path) -> None
     assert drawn["colours"] > 10
     assert drawn["categories"]
     assert all(len(series["data"]) == len(drawn["categories"]) for series in drawn["series"])
-    assert picture.stat().st_size > 5000
+    assert screenshot.stat().st_size > 5000

@@ -93,7 +93,7 @@ def test_questions_about_the_documents(question: str, place: str) -> None:
 
 
 async def test_passages_are_sources() -> None:
-    """The marks of the output schema make them citations."""
+    """The annotations of the output schema make them citations."""
     result = await search_documents.run({"query": "retention of runs", "limit": 2}, RecordingContext())
     schema = search_documents.spec.output_schema
     assert schema is not None

@@ -179,7 +179,7 @@ async def test_a_call_that_has_ended_is_answered_again_and_not_done_again(client
 async def test_only_the_copy_that_holds_a_call_answers_for_it(
     client: Client, example: Example, start: Start, nats_server: NatsServer
 ) -> None:
-    """A question about an unknown call meets silence; the asker about a known one is told its end."""
+    """Nobody answers for an unknown call; for a known one its result comes."""
     copy = await start(list(example.command), nats_server)
     call = call_of(example.name, example.endless)
     asked = await ask(client, call)
@@ -192,7 +192,7 @@ async def test_only_the_copy_that_holds_a_call_answers_for_it(
     await cancel(client, call)
 
     assert await known.end() == await asked.end()
-    # The same copies had heard the other question before.
+    # The same instances had received the other question before.
     assert unknown.kinds == []
 
 

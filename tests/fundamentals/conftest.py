@@ -1,6 +1,6 @@
 """One small system for the whole tutorial: every service, a second gateway with API keys, tools, and two models.
 
-The demo model answers by rules. The agents `scripted` and `native` ask a server that says what a test has told it to.
+The demo model answers by rules. The agents `scripted` and `native` call a server with scripted replies.
 """
 
 import json

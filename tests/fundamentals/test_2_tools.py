@@ -40,7 +40,7 @@ async def test_a_tool_that_fails_tells_the_model_why(client: Client, model: Mode
 
 
 async def test_arguments_are_checked_before_the_tool_is_called(client: Client, model: ModelServer) -> None:
-    """The model is told which argument does not fit the schema."""
+    """The model reads which argument does not fit the schema."""
     model.say(action("take_nap", seconds=900), answer("I will not sleep that long."))
     run = await client.chat("Sleep for a quarter of an hour", agent="scripted")
 

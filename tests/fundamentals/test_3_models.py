@@ -8,7 +8,7 @@ CUT_OFF = '{"next_node": "calculate", "args": {"expression": "17*'
 
 
 async def test_a_reply_that_cannot_be_used_is_repaired(client: Client, model: ModelServer) -> None:
-    """The model is told what is wrong and asked again. Nothing of the damaged action is carried out."""
+    """The model reads what is wrong and is called again. Nothing of the damaged action is carried out."""
     model.say(Say(text=CUT_OFF), action("calculate", expression="17*23"), answer("It is 391."))
     run_id = await client.start("What is 17*23?", agent="scripted")
     seen = [event async for event in client.follow(run_id)]

@@ -11,7 +11,7 @@ from runwire import Client
 from tests.support.model_server import ModelServer, Seen, answer
 
 
-def picture(colour: str) -> bytes:
+def image_of(colour: str) -> bytes:
     """A PNG of one colour."""
     target = BytesIO()
     Image.new("RGB", (8, 8), colour).save(target, "PNG")
@@ -34,9 +34,9 @@ def colours_shown(request: Seen) -> list[tuple[int, ...]]:
 async def test_the_model_sees_the_images_of_a_question(http: httpx.AsyncClient, model: ModelServer) -> None:
     """One as a data URL and one that was uploaded: the model gets both, in order."""
     model.say(answer("Red, then blue."))
-    uploaded = await http.post("/v1/artifacts", content=picture("blue"), headers={"Content-Type": "image/png"})
+    uploaded = await http.post("/v1/artifacts", content=image_of("blue"), headers={"Content-Type": "image/png"})
     images = [
-        {"data": f"data:image/png;base64,{base64.b64encode(picture('red')).decode()}"},
+        {"data": f"data:image/png;base64,{base64.b64encode(image_of('red')).decode()}"},
         {"artifact_id": uploaded.json()["artifact_id"]},
     ]
     body = {"query": "Which colours are these?", "agent": "scripted", "images": images}
@@ -51,7 +51,7 @@ async def test_the_log_holds_references_and_no_bytes(
 ) -> None:
     """Listeners see ids. The id gives the image to people, and to a later question."""
     model.say(answer("Green."))
-    run_id = await client.start("Which colour is this?", agent="scripted", images=[picture("lime")])
+    run_id = await client.start("Which colour is this?", agent="scripted", images=[image_of("lime")])
     started = await anext(aiter(client.follow(run_id)))
     await client.result(run_id)
 
@@ -66,7 +66,7 @@ async def test_the_log_holds_references_and_no_bytes(
 
 async def test_what_is_no_image_is_refused_before_a_run_begins(http: httpx.AsyncClient) -> None:
     """The refusal names the image."""
-    broken = f"data:image/png;base64,{base64.b64encode(picture('red')[:40]).decode()}"
+    broken = f"data:image/png;base64,{base64.b64encode(image_of('red')[:40]).decode()}"
     refused = await http.post(
         "/v1/runs", json={"query": "What is this?", "agent": "scripted", "images": [{"data": broken}]}
     )

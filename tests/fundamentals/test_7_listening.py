@@ -82,8 +82,8 @@ async def test_a_listener_needs_nothing_but_a_nats_client(
             seen[int(message.headers["Nats-Sequence"])] = events_of(message.data)
 
     assert 0 < backlog < len(seen)
-    heard = [event["type"] for _, events in sorted(seen.items()) for event in events]
-    assert heard == [event["type"] async for _, events in records(http, run_id) for event in events]
+    received = [event["type"] for _, events in sorted(seen.items()) for event in events]
+    assert received == [event["type"] async for _, events in records(http, run_id) for event in events]
 
 
 async def stored_messages(stream: JetStreamContext, subject: str) -> AsyncIterator[Any]:

@@ -38,7 +38,7 @@ async def test_a_side_effect_happens_once_though_the_tool_runner_dies(client: Cl
 
 
 async def test_a_call_whose_tool_dies_is_not_repeated(client: Client, stack: Stack) -> None:
-    """The tool is not idempotent: it may have done its work or not. The model is told that the outcome is unknown."""
+    """The tool is not idempotent: it may have done its work or not. The model reads that the outcome is unknown."""
     run_id = await client.start("Post a postcard to the recipient 'attic'")
     book = stack.folder / "postcards"
     await wait_until(

@@ -25,7 +25,7 @@ TEXT = {"type": "object", "properties": {"q": {"type": "string"}}, "required": [
 
 @pytest.fixture(scope="module")
 def provider() -> Iterator[ModelServer]:
-    """A provider that says what a test tells it to."""
+    """A provider with scripted replies."""
     with ModelServer() as running:
         yield running
 

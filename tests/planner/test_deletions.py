@@ -148,7 +148,7 @@ async def test_a_planner_may_die_at_every_step(store: Store, monkeypatch: pytest
 
         async def check(at: int = at) -> None:
             deletions = Deletions(store.bus, **FOR_NOW)
-            deletions._seen = at - 1  # Earlier ones of this test would be looked at first.
+            deletions._seen = at - 1  # Earlier ones of this test would come first.
             await deletions.check()
 
         with monkeypatch.context() as patch:

@@ -76,9 +76,9 @@ def test_the_tables_name_what_there_is() -> None:
         words(row[0])[0]: None if row[1] == "none" else float(row[1]) for row in rows("limit", "default", "counts")
     }
     assert limits == RunLimits().model_dump()
-    told = {word for row in rows("event", "says") for word in words(row[0])}
+    documented = {word for row in rows("event", "says") for word in words(row[0])}
     of_tools = {"call_started", "tool_progress", "artifact_chunk", "artifact_stored"}
-    assert told == {model.model_fields["type"].default for model in events.KNOWN} - of_tools
+    assert documented == {model.model_fields["type"].default for model in events.KNOWN} - of_tools
     assert {status for row in rows("event", "says") if "`step`" in row[0] for status in words(row[1])} == {
         "started",
         "succeeded",

@@ -44,8 +44,8 @@ async def test_silent_models_of_one_tenant_do_not_hold_up_another(own_nats_serve
             await wait_until(lambda: len(model.ledger) > SLOTS // 2, what="the crowd has its share")
             for _ in range(3):
                 assert (await planner.tell("one word")).end.raw_answer == "Yes."
-            silent = [seen for seen in model.ledger if "say nothing" in seen.text]
-            assert len(silent) == SLOTS // 2 + 1
+            waiting = [seen for seen in model.ledger if "say nothing" in seen.text]
+            assert len(waiting) == SLOTS // 2 + 1
             model.release()
             await wait_until(lambda: _all_ended(planner, "crowd"), timeout=60, what="all runs of the crowd have ended")
 

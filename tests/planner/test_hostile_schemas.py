@@ -1,4 +1,4 @@
-"""A tool whose schema expands without end: the run that calls it is told, and no other run notices."""
+"""A tool whose schema expands without end: the run that calls it gets a failure, and no other run notices."""
 
 import asyncio
 from typing import Any

@@ -19,15 +19,15 @@ from tests.support.whole import MODEL
 
 @asynccontextmanager
 async def trap() -> AsyncIterator[tuple[str, list[bytes]]]:
-    """A server of a stranger's: its address, and what it was sent."""
-    heard: list[bytes] = []
+    """A server that nobody configured: its address, and what it was sent."""
+    received: list[bytes] = []
 
-    async def hear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        heard.append(await reader.read(1000))
+    async def receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        received.append(await reader.read(1000))
         writer.close()
 
-    async with await asyncio.start_server(hear, "127.0.0.1", 0) as server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", heard
+    async with await asyncio.start_server(receive, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", received
 
 
 @pytest.mark.parametrize(
@@ -52,13 +52,13 @@ async def test_a_model_that_nobody_configured_is_not_asked(plan: Plan, provider:
     Nothing is sent anywhere.
     """
     planning = await plan()
-    async with trap() as (url, heard):
+    async with trap() as (url, received):
         story = await planning.tell(model=model.replace("{trap}", url))
         assert (story.end.type, story.end.code) == ("error", "bad_request")
         assert f"there are: builtin/rehearsal, {MODEL}" in story.end.error
         assert "\r" not in story.end.error
         assert story.end.usage.model_calls == 0
-        assert not heard
+        assert not received
     assert not provider.ledger
 
 

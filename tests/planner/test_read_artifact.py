@@ -75,7 +75,7 @@ pytestmark = pytest.mark.usefixtures("store")
 
 @pytest.mark.parametrize("transport", ["json", "tools"])
 async def test_the_model_reads_on(plan: Plan, provider: ModelServer, transport: str) -> None:
-    """By whole characters, each part a step of the run; it is told how, and what it was told before stays as it was."""
+    """By whole characters, each part a step of the run; the prompt says how, and its beginning stays unchanged."""
     parts: list[str] = []
 
     def choose(request: Seen) -> Say:
@@ -121,8 +121,8 @@ async def test_what_is_marked_is_never_read(plan: Plan, provider: ModelServer) -
         if request.turns == 0:
             return action("report")
         if request.turns == 1:
-            told = asyncio.run_coroutine_threadsafe(events(), loop).result(10)
-            stored = [event for event in told if isinstance(event, ArtifactStored)]
+            found = asyncio.run_coroutine_threadsafe(events(), loop).result(10)
+            stored = [event for event in found if isinstance(event, ArtifactStored)]
             ids = {event.field: event.artifact_id for event in stored}
             assert ids.keys() == {"chart", "$", "$observation"}
             steps = [

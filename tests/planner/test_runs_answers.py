@@ -92,7 +92,7 @@ async def test_an_answer_larger_than_a_record_is_cut(plan: Plan, provider: Model
 
 
 async def test_arguments_larger_than_a_record_are_refused(plan: Plan, provider: ModelServer) -> None:
-    """The model is told, as of any other mistake."""
+    """The model gets the reason, as for any other mistake."""
     provider.say(Say(text=action("look", q=words(80_000)).text, piece=60_000), answer("shorter then"))
     story = await (await plan()).tell()
     assert "too large" in story.of("repaired")[0].reason

@@ -22,7 +22,7 @@ PRICED = "openai/gpt-4o"
 
 
 def stopped(end: Any, budget: str) -> None:
-    """The run ended for want of a budget, which is named, with what it had."""
+    """The run has ended since a budget was spent, which a warning names, with the last result."""
     assert isinstance(end, Done)
     assert (end.reason, end.route) == ("budget_exhausted", "partial")
     assert any(budget in warning for warning in end.warnings), end.warnings
@@ -91,16 +91,16 @@ async def test_the_model_is_told_before_its_budget_ends(plan: Plan, provider: Mo
 
 
 @pytest.mark.parametrize(
-    "silent",
+    "hanging",
     [
         Say(silent=True),
         Say(text=FINAL.text, reasoning=words(50), stall_after=8),
         Say(text=answer(words(40)).text, stall_after=12),
     ],
 )
-async def test_a_deadline_interrupts_a_model(plan: Plan, provider: ModelServer, silent: Say) -> None:
+async def test_a_deadline_interrupts_a_model(plan: Plan, provider: ModelServer, hanging: Say) -> None:
     """Its request is closed, and what it had said is taken back."""
-    provider.say(LOOK, silent)
+    provider.say(LOOK, hanging)
     story = await (await plan()).tell(limits={"deadline_s": 1})
     stopped(story.end, "deadline_s of 1")
     assert story.end.raw_answer == story.shown() == "found x"
@@ -211,7 +211,7 @@ async def test_a_call_that_a_deadline_ended_is_told_to_the_model(plan: Plan, pro
 
 
 async def test_nobody_tops_it_up(plan: Plan, provider: ModelServer) -> None:
-    """A timer of the server's ends the wait, and the run with what it has."""
+    """A timer in NATS ends the wait, and the run with what it has."""
     provider.say(LOOK)
     story = await (await plan()).tell(limits={"max_steps": 1, "grace_s": 1})
     stopped(story.end, "max_steps of 1")
@@ -257,7 +257,7 @@ async def test_a_top_up_before_the_end_extends_the_budget(plan: Plan, provider: 
 async def test_a_top_up_that_makes_no_sense_changes_nothing(
     plan: Plan, provider: ModelServer, limits: dict[str, Any]
 ) -> None:
-    """The gateway refuses it; whoever writes to the bus directly cannot hurt the run."""
+    """The gateway refuses it; written to NATS directly it does no harm."""
     provider.say(LOOK, FINAL)
     planning = await plan()
     run = await planning.ask(limits={"max_steps": 1, "grace_s": 3})

@@ -73,7 +73,7 @@ async def test_a_good_answer_gets_its_score(plan: Plan, provider: ModelServer) -
 
 
 async def test_a_poor_answer_is_revised_within_bounds(plan: Plan, provider: ModelServer) -> None:
-    """The model is told why, once; what it says then stands, with its score."""
+    """The model gets the reason, once; its second answer stands, with its score."""
     provider.say(answer("first"), score(0.1, "it is too short"), answer("second, longer"), score(0.3, "still short"))
     story = await (await plan(agents=JUDGED)).tell(agent="judged")
     assert story.end.raw_answer == story.shown() == "second, longer"

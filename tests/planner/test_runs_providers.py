@@ -29,12 +29,12 @@ async def test_what_may_pass_is_asked_again_and_told(plan: Plan, provider: Model
     provider.say(failing, failing, answer("at last"))
     story = await (await plan()).tell()
     assert (story.end.type, story.end.raw_answer) == ("done", "at last")
-    told = story.of("model_failed")
-    assert [(each.then, each.model, each.next_model) for each in told] == [
+    failures = story.of("model_failed")
+    assert [(each.then, each.model, each.next_model) for each in failures] == [
         ("retry", "openai/scripted", "openai/scripted")
     ] * 2
-    assert all(each.wait_s > 0 and each.fault.retryable and each.turn == each.attempt == 1 for each in told)
-    assert "scripted" in told[0].fault.reason
+    assert all(each.wait_s > 0 and each.fault.retryable and each.turn == each.attempt == 1 for each in failures)
+    assert "scripted" in failures[0].fault.reason
     assert len(story.of("asked")) == 1
     assert story.end.usage.model_calls == 3
 
@@ -43,9 +43,9 @@ async def test_a_pause_that_the_provider_asks_for_is_kept(plan: Plan, provider: 
     """`Retry-After` wins over our own pause."""
     provider.say(Say(status=429, headers={"retry-after": "1"}), answer("now"))
     story = await (await plan()).tell()
-    [told] = story.of("model_failed")
-    assert told.wait_s == 1
-    assert told.fault.code == "model_rate_limited"
+    [failed] = story.of("model_failed")
+    assert failed.wait_s == 1
+    assert failed.fault.code == "model_rate_limited"
     asked, done = story.of("asked")[0], story.end
     assert (asked.type, done.raw_answer) == ("asked", "now")
 
@@ -54,8 +54,8 @@ async def test_a_pause_too_long_loses_the_question_to_the_next_model(plan: Plan,
     """So do models that go on failing, and models that are not there."""
     provider.say(Say(status=429, headers={"retry-after": "3600"}), answer("from the spare"))
     story = await (await plan(fallback_models=[SPARE])).tell()
-    [told] = story.of("model_failed")
-    assert (told.then, told.next_model, story.end.raw_answer) == ("fallback", SPARE, "from the spare")
+    [failed] = story.of("model_failed")
+    assert (failed.then, failed.next_model, story.end.raw_answer) == ("fallback", SPARE, "from the spare")
     assert provider.ledger[-1].body["model"] == "spare"
 
 
@@ -111,9 +111,9 @@ async def test_a_reply_that_breaks_off_is_asked_for_again_under_a_new_attempt(
     story = await (await plan()).tell()
     assert story.shown() == story.end.raw_answer == "whole"
     assert [(asked.attempt, asked.cause) for asked in story.of("asked")] == [(1, "turn"), (2, "provider")]
-    [told] = story.of("model_failed")
-    assert (told.attempt, told.then) == (1, "retry")
-    assert told.fault.retryable
+    [failed] = story.of("model_failed")
+    assert (failed.attempt, failed.then) == (1, "retry")
+    assert failed.fault.retryable
 
 
 async def test_a_model_that_breaks_off_twice_is_left_for_the_next(plan: Plan, provider: ModelServer) -> None:
@@ -123,7 +123,7 @@ async def test_a_model_that_breaks_off_twice_is_left_for_the_next(plan: Plan, pr
     story = await (await plan(fallback_models=[SPARE])).tell()
     assert story.shown() == "whole"
     assert [asked.model for asked in story.of("asked")] == ["openai/scripted", "openai/scripted", SPARE]
-    assert [(told.then, told.wait_s) for told in story.of("model_failed")] == [("retry", 0.5), ("fallback", 0.0)]
+    assert [(failed.then, failed.wait_s) for failed in story.of("model_failed")] == [("retry", 0.5), ("fallback", 0.0)]
     assert (story.end.usage.model_calls, story.end.usage.estimated) == (3, True)
 
 
@@ -157,7 +157,7 @@ async def test_requests_count_where_a_run_ends_in_an_error_too(plan: Plan, provi
 
 
 async def test_the_stand_in_answers_under_its_own_name_alone(plan: Plan, provider: ModelServer) -> None:
-    """A misspelt one is told."""
+    """A misspelt one is an error."""
     story = await (await plan(model="builtin/rehersal")).tell()
     assert story.end.error == "there is no model builtin/rehersal; the demo model is builtin/rehearsal"
     assert not provider.ledger
@@ -168,7 +168,7 @@ async def test_a_model_that_falls_silent_is_left(plan: Plan, provider: ModelServ
     provider.say(Say(silent=True), Say(text=answer(words(30)).text, stall_after=9), answer("awake"))
     story = await (await plan(model_idle_s=0.3)).tell()
     assert story.shown() == "awake"
-    assert ["said nothing for" in told.fault.reason for told in story.of("model_failed")] == [True, True]
+    assert ["said nothing for" in failed.fault.reason for failed in story.of("model_failed")] == [True, True]
     await wait_until(
         lambda: [seen.ended for seen in provider.ledger[:2]] == ["gone", "gone"], what="both requests were closed"
     )
@@ -198,7 +198,9 @@ async def test_a_refusal_ends_the_run_with_a_payload(
 async def test_a_conversation_that_is_too_long_is_compacted_once(plan: Plan, provider: ModelServer) -> None:
     """Every step is still in it afterwards: what was called, and the ends of what came of it."""
     long = {"q": words(3000)}
-    provider.say(action("look", **long), action("look", q="short"), Say(status=400, error=TOO_LONG), answer("squeezed"))
+    provider.say(
+        action("look", **long), action("look", q="short"), Say(status=400, error=TOO_LONG), answer("compacted")
+    )
     story = await (await plan()).tell()
     [compacted] = story.of("compacted")
     assert (compacted.cause, compacted.turn) == ("overflow", 3)
@@ -206,7 +208,7 @@ async def test_a_conversation_that_is_too_long_is_compacted_once(plan: Plan, pro
     before, after = provider.ledger[-2].text, provider.ledger[-1].text
     assert len(after) < len(before) / 2
     assert all(part in after for part in ("word0 ", "word2999", "found word0", "succeeded", "found short"))
-    assert story.end.raw_answer == "squeezed"
+    assert story.end.raw_answer == "compacted"
 
 
 async def test_a_conversation_that_stays_too_long_ends_the_run(plan: Plan, provider: ModelServer) -> None:

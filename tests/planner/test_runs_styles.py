@@ -37,7 +37,9 @@ def style(name: str) -> dict[str, Any]:
     return found
 
 
-async def told(planning: Planning, provider: ModelServer, name: str, piece: int = 7, agent: str = "default") -> Story:
+async def run_in_style(
+    planning: Planning, provider: ModelServer, name: str, piece: int = 7, agent: str = "default"
+) -> Story:
     """One run with a model of this style."""
     provider.reset()
     provider.say(*(Say(**reply, piece=piece) for reply in style(name)["replies"]))
@@ -50,7 +52,7 @@ async def test_every_style_comes_to_the_same_end(plan: Plan, provider: ModelServ
     """In pieces of any length: the same calls with the same arguments, and the same answer, shown as it is stored."""
     planning = await plan(ALL, action_transport=style(name).get("transport", "json"))
     for piece in (1, 7, 4000):
-        story = await told(planning, provider, name, piece)
+        story = await run_in_style(planning, provider, name, piece)
         assert (story.end.type, story.end.raw_answer) == ("done", ANSWER)
         assert story.shown() == ANSWER
         calls = [(call.tool, call.args) for step in story.of("step") + story.of("called") for call in step.calls]
@@ -65,8 +67,8 @@ async def test_every_style_comes_to_the_same_end(plan: Plan, provider: ModelServ
 
 
 async def test_mistakes_cost_repairs_and_nothing_else(plan: Plan, provider: ModelServer) -> None:
-    """Each is told exactly; what was dropped of the answer is a warning."""
-    story = await told(await plan(ALL), provider, "weak")
+    """Each repair names its mistake; what was dropped of the answer is a warning."""
+    story = await run_in_style(await plan(ALL), provider, "weak")
     repairs = story.of("repaired")
     assert [repair.kind for repair in repairs] == ["repair", "repair"]
     assert "There is no tool 'lookup'" in repairs[0].reason
@@ -78,7 +80,7 @@ async def test_mistakes_cost_repairs_and_nothing_else(plan: Plan, provider: Mode
 
 async def test_reasoning_is_beside_the_answer(plan: Plan, provider: ModelServer) -> None:
     """Native reasoning wins; a thought in the object is kept too; neither is ever in the answer."""
-    story = await told(await plan(ALL), provider, "reasoning")
+    story = await run_in_style(await plan(ALL), provider, "reasoning")
     steps = [step for step in story.of("step") if step.status == "started"]
     assert [step.thought for step in steps] == ["I need the sales first.", "Compare them.", "The text, then."]
     assert [step.reasoning for step in steps] == ["I need the sales first.", None, "The text, then."]
@@ -124,7 +126,7 @@ async def test_the_events_are_the_ones_that_were_reviewed(plan: Plan, provider: 
     planning = await plan(ALL, agents={agent: options for agent, (_, options) in FORMS.items()})
     parts = []
     for agent, (name, _) in FORMS.items():
-        story = await told(planning, provider, name, agent=agent)
+        story = await run_in_style(planning, provider, name, agent=agent)
         parts += [f"## {agent}: a {name} model", written(story), "### the conversation before its last decision"]
         parts += [json.dumps(message, ensure_ascii=False) for message in provider.ledger[2].body["messages"][1:]]
     text = re.sub(r"\d{4}-\d\d-\d\d, \w+", "<today>", "\n".join(parts) + "\n")
@@ -136,7 +138,7 @@ async def test_the_events_are_the_ones_that_were_reviewed(plan: Plan, provider: 
 async def test_native_calls_are_offered_and_forced(plan: Plan, provider: ModelServer) -> None:
     """Tools and opcodes as functions, in the order of the catalogue; none of them in the prompt."""
     planning = await plan(ALL, action_transport="tools")
-    await told(planning, provider, "native")
+    await run_in_style(planning, provider, "native")
     body = provider.ledger[0].body
     assert [tool["function"]["name"] for tool in body["tools"]] == ["fail", "look", "merge", "final_response", "plan"]
     assert body["tool_choice"] == "required"

@@ -68,8 +68,8 @@ class Stack:
 
         It may be cancelled in a turn.
         """
-        told = asyncio.run_coroutine_threadsafe(self._tell(replies, tools, cancel_at_turn, fields), self._loop)
-        return await asyncio.wrap_future(told)
+        running = asyncio.run_coroutine_threadsafe(self._tell(replies, tools, cancel_at_turn, fields), self._loop)
+        return await asyncio.wrap_future(running)
 
     async def _tell(
         self,

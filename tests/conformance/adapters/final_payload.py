@@ -129,5 +129,5 @@ def tool_of_last(given: dict[str, Any]) -> str | None:
 
 
 def marking(fields: dict[str, Any]) -> dict[str, Any]:
-    """An output schema that marks these fields."""
+    """An output schema with the annotations of these fields."""
     return {"type": "object", "properties": {field: {"artifact": True} for field in fields}}

@@ -65,7 +65,7 @@ async def check_runtime(vector: dict[str, Any]) -> None:
     assert story.end.type == "done"
     if expected.get("plan") == "rejected":
         assert [each.tool for each in story.of("observed")] == expected.get("ran", [])
-        assert story.of("repaired"), "the model is told"
+        assert story.of("repaired"), "the model gets the reason"
         return
     branches = [each for each in story.of("observed") if not each.call_id.endswith("-join")]
     branches.sort(key=lambda each: int(each.call_id.rpartition("-")[2]))

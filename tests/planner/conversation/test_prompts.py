@@ -1,4 +1,4 @@
-"""What the model is told: stable, complete, and with data that stays data."""
+"""The system prompt: stable, complete, and with data marked as data."""
 
 import json
 import os
@@ -123,7 +123,7 @@ def test_the_prefix_is_the_same_from_turn_to_turn() -> None:
 
 
 def test_tasks_are_only_offered_where_there_are_any() -> None:
-    """A model that is told of an action uses it."""
+    """A model that reads of an action uses it."""
     assert '"next_node": "task"' in system([], tasks=True)
     assert "task" not in system([], Agent())
 

@@ -19,16 +19,16 @@ async def test_images_leave_the_cache(store: Store, put: Put, nats_server: NatsS
     ref = await put(png(5))
     part = images.image_part(ref)
     async with connected(nats_server.url, "planner") as bus:
-        pictures = ImageLoader(bus, cached_s=0.2)
-        await pictures.filled("default", new_id(), None, [{"role": "user", "content": [part]}])
-        assert pictures._size > 0
-        await wait_until(lambda: not pictures._known and not pictures._size, what="the image has left the cache")
-        pictures = ImageLoader(bus)
-        await pictures.filled("default", new_id(), None, [{"role": "user", "content": [part, part]}])
-        assert len(pictures._known) == 1
+        loader = ImageLoader(bus, cached_s=0.2)
+        await loader.filled("default", new_id(), None, [{"role": "user", "content": [part]}])
+        assert loader._size > 0
+        await wait_until(lambda: not loader._known and not loader._size, what="the image has left the cache")
+        loader = ImageLoader(bus)
+        await loader.filled("default", new_id(), None, [{"role": "user", "content": [part, part]}])
+        assert len(loader._known) == 1
         await store.client.delete("default", ref.artifact_id)
-        _, warnings = await pictures.filled("default", new_id(), None, [{"role": "user", "content": [part]}])
-        assert (len(warnings), pictures._known, pictures._size) == (1, {}, 0)
+        _, warnings = await loader.filled("default", new_id(), None, [{"role": "user", "content": [part]}])
+        assert (len(warnings), loader._known, loader._size) == (1, {}, 0)
 
 
 def test_who_prints_a_request_sees_no_bytes() -> None:

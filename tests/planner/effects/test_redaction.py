@@ -18,24 +18,24 @@ def finished(observation: Any, **more: Any) -> CallFinished:
 
 
 def test_a_marked_value_is_hidden_and_kept_for_people() -> None:
-    """A light one; what was collected already stays as it is."""
-    told = Redactor().redacted(finished({"text": "t", "chart": {"a": 1}}, artifacts={"old": 1}), "d", SPEC)
-    assert (told.observation, told.artifacts) == (
+    """A small result; artifacts that were collected before stay as they are."""
+    redacted = Redactor().redacted(finished({"text": "t", "chart": {"a": 1}}, artifacts={"old": 1}), "d", SPEC)
+    assert (redacted.observation, redacted.artifacts) == (
         {"text": "t", "chart": "<artifact:dict size=7B>"},
         {"chart": {"a": 1}, "old": 1},
     )
 
 
 def test_a_heavy_value_is_hidden_and_goes() -> None:
-    """Nobody here may put it away, and the log does not take it."""
-    told = Redactor().redacted(finished({"chart": {"a": "x" * 40_000}}), "d", SPEC)
-    assert (told.observation, told.artifacts) == ({"chart": "<artifact:dict size=39KB>"}, {})
+    """A planner cannot store it, and it is too large for the log: only the placeholder is kept."""
+    redacted = Redactor().redacted(finished({"chart": {"a": "x" * 40_000}}), "d", SPEC)
+    assert (redacted.observation, redacted.artifacts) == ({"chart": "<artifact:dict size=39KB>"}, {})
 
 
 @pytest.mark.parametrize(
     "observation", [None, 1, "words", {"text": "t"}, {"chart": "<artifact:dict size=7B>"}, [{"chart": 1}]]
 )
 def test_what_is_redacted_is_left_alone(observation: Any) -> None:
-    """The very same object."""
-    told = finished(observation)
-    assert Redactor().redacted(told, "d", SPEC) is told
+    """The same object comes back."""
+    redacted = finished(observation)
+    assert Redactor().redacted(redacted, "d", SPEC) is redacted

@@ -12,7 +12,7 @@ from tests.support.whole import MODEL
 SECRET = "the launch code is 4711"
 
 
-async def told(plan: Plan, limits: dict[str, Any] | None = None, **settings: Any) -> tuple[Any, list[Any]]:
+async def run_and_lines(plan: Plan, limits: dict[str, Any] | None = None, **settings: Any) -> tuple[Any, list[Any]]:
     """A run, and all lines that it left."""
     with structlog.testing.capture_logs() as lines:
         story = await (await plan(**settings)).tell(SECRET, limits=limits or {}, llm_context={"note": SECRET})
@@ -30,7 +30,7 @@ def of(lines: list[Any], event: str) -> list[dict[str, Any]]:
 async def test_a_run_that_ended_leaves_one_line(plan: Plan, provider: ModelServer) -> None:
     """With what it cost, and how it ended."""
     provider.say(action("look", q=SECRET), action("fail", q=SECRET), answer(SECRET))
-    story, lines = await told(plan)
+    story, lines = await run_and_lines(plan)
     [line] = of(lines, "run_ended")
     usage = story.end.usage
     assert line["run_id"] == story.run
@@ -44,7 +44,7 @@ async def test_a_run_that_ended_leaves_one_line(plan: Plan, provider: ModelServe
 
 
 async def test_a_call_that_is_never_sent_leaves_a_line_too(plan: Plan, provider: ModelServer) -> None:
-    """No tool runner hears of it: the planner says that it was refused, for a step and for the join of a plan."""
+    """No tool runner gets the call: the planner logs the refusal, for a step and for the join of a plan."""
     planning = await plan(BOTH)
     join = {"node": "pay", "args": {}}
     provider.say(
@@ -67,7 +67,7 @@ async def test_a_call_that_is_never_sent_leaves_a_line_too(plan: Plan, provider:
 async def test_a_failed_run_leaves_a_trace(plan: Plan, provider: ModelServer) -> None:
     """Each request to a model that failed, and the end."""
     provider.say(Say(status=500, error={"message": SECRET}))
-    _, lines = await told(plan)
+    _, lines = await run_and_lines(plan)
     assert [
         (line["model"], line["attempt"], line["code"], line["status"]) for line in of(lines, "model_request_failed")
     ] == [(MODEL, attempt, "model_failed", 500) for attempt in (1, 2, 3)]
@@ -78,7 +78,7 @@ async def test_a_failed_run_leaves_a_trace(plan: Plan, provider: ModelServer) ->
 async def test_a_budget_in_money_that_cannot_be_checked_is_named(plan: Plan, provider: ModelServer) -> None:
     """A model without a known price spends what it likes; the payload says so."""
     provider.say(answer("done"))
-    story, _ = await told(plan, {"max_cost_usd": 0.5})
+    story, _ = await run_and_lines(plan, {"max_cost_usd": 0.5})
     assert story.end.warnings == ["max_cost_usd of 0.5 could not be checked: a model of this run has no known price"]
-    story, _ = await told(plan)
+    story, _ = await run_and_lines(plan)
     assert story.end.warnings == []

@@ -51,7 +51,9 @@ async def record(name: str, nats: NatsServer, provider: ModelServer, store: Stor
         async with _planner(scenario, nats, provider, folder, tools) as planner:
             run = await planner.ask("Is north ahead of south?", **ask)
             if scenario.killed:
-                await wait_until(lambda: len(provider.ledger) == len(scenario.replies) - 1, what="the model is silent")
+                await wait_until(
+                    lambda: len(provider.ledger) == len(scenario.replies) - 1, what="the last reply is held back"
+                )
             else:
                 acting = asyncio.ensure_future(scenario.act(planner, run)) if scenario.act else None
                 story = await planner.ended(run)

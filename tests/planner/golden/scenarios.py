@@ -34,7 +34,7 @@ class Scenario:
     settings: dict[str, Any] = field(default_factory=dict)
     act: Act | None = None
     killed: bool = False
-    """The first planner ends while its model is silent; another one takes over."""
+    """The first planner ends while its model sends nothing; another one takes over."""
 
 
 def plan(*calls: tuple[str, dict[str, str]], **more: Any) -> Say:

@@ -98,7 +98,7 @@ def event(delta: object, **more: object) -> bytes:
 async def test_the_body_of_an_error_is_cut(
     server: ModelServer, model: LiteLLMModel, name: str, status: int, code: str
 ) -> None:
-    """Of megabytes LiteLLM sees a few KB, and what the error is can still be told."""
+    """Of megabytes LiteLLM sees a few KB, which is enough to know the error."""
     body = json.dumps({"error": {"message": "E" * 5 * MB, "type": "server_error"}}).encode()
     server.say(Say(status=status, blob=body, headers={"content-type": "application/json"}))
     assert (await failure(model, name)).fault.code == code

@@ -94,7 +94,7 @@ async def test_a_count_that_nobody_made_is_marked(server: ModelServer, model: Li
 
 
 async def test_what_is_asked_for_is_sent_and_nothing_else(server: ModelServer, model: LiteLLMModel) -> None:
-    """Options go along where they are set; cache marks stay away from providers that do not know them."""
+    """Options are sent where they are set; cache marks only to providers that know them."""
     server.say(Say(text="yes"))
     await reply_of(model, question(temperature=0.2, max_tokens=99, response_format={"type": "json_object"}))
     body = server.ledger[-1].body
@@ -164,7 +164,7 @@ async def test_every_failure_has_a_code(
     "say", [Say(text=words(20), cut_after=6), Say(text=words(20), garbage_after=6), Say(text=words(20), stall_after=6)]
 )
 async def test_a_broken_stream_says_that_it_had_begun(server: ModelServer, model: LiteLLMModel, say: Say) -> None:
-    """Whatever breaks it: cut, garbage, silence."""
+    """A stream may be cut, hold garbage, or stop."""
     server.say(say)
     failure = await failure_of(model, question(timeout_s=1.0))
     assert failure.after_output
@@ -255,7 +255,7 @@ async def test_prompts_are_not_logged_at_any_level(
 
 
 async def test_silence_and_slowness_have_limits_of_their_own(server: ModelServer, model: LiteLLMModel) -> None:
-    """A slow reply passes the limit on silence, and not the one on the whole."""
+    """A slow reply keeps the limit on pauses, and exceeds the one on the whole."""
     server.say(Say(text=words(60), pause_s=0.03))
     await reply_of(model, question(timeout_s=1.5))
     failure = await failure_of(model, question(timeout_s=1.5, total_s=0.5))

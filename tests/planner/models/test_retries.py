@@ -38,7 +38,7 @@ class Waits:
         self.now += seconds
 
     async def note(self, note: Note) -> None:
-        """Keep what is told."""
+        """Keep what is reported."""
         self.notes.append(note)
 
 
@@ -89,7 +89,7 @@ async def test_a_passing_failure_is_asked_again(server: ModelServer, retrying: R
 
 
 async def test_an_empty_reply_is_asked_again(server: ModelServer, retrying: Retrying) -> None:
-    """Silence is no answer."""
+    """An empty reply is no answer."""
     server.say(Say(text=""), FINE)
     assert (await ask(retrying)).text == "fine"
 

@@ -20,8 +20,8 @@ async def test_profiles_stand_in_the_catalogue(plan: Plan, tmp_path: Path) -> No
     """Of every model that the planner uses, with its agents; what is declared wins over LiteLLM's table."""
     _ = tmp_path
     agents = parse_agents({"painter": {"model": MODEL}, "writer": {"model": BLIND, "vision": "lenient"}})
-    sights = vision.VisionSupport(lambda model: model == BLIND, {MODEL: True, BLIND: False})
-    found = {profile.model: profile for profile in vision.profiles(sights, agents, MODEL, ["openai/other"])}
+    support = vision.VisionSupport(lambda model: model == BLIND, {MODEL: True, BLIND: False})
+    found = {profile.model: profile for profile in vision.profiles(support, agents, MODEL, ["openai/other"])}
     assert found[MODEL] == ModelProfile(
         model=MODEL, images="seen", agents=["default", "painter"], vision={"writer": "lenient"}
     )

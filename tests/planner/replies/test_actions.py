@@ -173,7 +173,7 @@ def test_steps_wherever_they_stand(given: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("steps", [None, "a, b", 5, {"node": "a"}, []])
 def test_steps_that_are_no_list_are_an_empty_plan(steps: object) -> None:
-    """It runs nothing, and the model is told."""
+    """It runs nothing, and the model gets the reason."""
     result = normalize_action({"next_node": "plan", "args": {"steps": steps}})
     assert result.action == PlannerAction(next_node="plan", args={"steps": []})
     assert bool(result.warnings) is (steps != [])
@@ -217,7 +217,7 @@ def test_steps_are_cleaned() -> None:
     ],
 )
 def test_joins(given: object, kept: dict[str, Any] | None) -> None:
-    """No object or no node is no join; a wrong `inject` stays, so that the model is told why the join did not run."""
+    """Without an object or a node there is no join; a wrong `inject` is kept, so that the model reads why it failed."""
     expected = plan(STEP, join=kept)
     assert read({"next_node": "plan", "args": {"steps": [STEP], "join": given}}) == expected
     assert read({"thought": "t", "next_node": None, "args": None, "plan": [STEP], "join": given}) == expected
@@ -275,7 +275,7 @@ def test_calls_in_other_notations(given: dict[str, Any]) -> None:
 
 
 def test_calls_in_other_notations_may_be_opcodes() -> None:
-    """Whoever calls `final_response` like a function means it."""
+    """A function call of `final_response` is the final response."""
     assert read({"name": "final_response", "arguments": {"answer": "x"}}) == final("x")
     assert read({"tool": "plan", "args": {"steps": [STEP]}}) == plan(STEP)
     assert read({"action": "Final Answer", "action_input": "x"}) == final("x")

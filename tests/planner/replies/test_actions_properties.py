@@ -175,9 +175,9 @@ def test_nothing_raises_and_nothing_is_invented(reply: str, action_format: Any) 
 
 def assert_words_stand_in(reply: str, args: dict[str, Any]) -> None:
     """Words, not texts: escapes are decoded and texts joined."""
-    told = {key: value for key, value in args.items() if key != "mode"}
+    given_args = {key: value for key, value in args.items() if key != "mode"}
     written = reply.lower()
-    missing = [word for leaf in leaves(told) for word in re.findall(r"\w+", leaf.lower()) if word not in written]
+    missing = [word for leaf in leaves(given_args) for word in re.findall(r"\w+", leaf.lower()) if word not in written]
     assert not missing, (reply, args)
 
 
@@ -236,7 +236,7 @@ LONG: dict[str, tuple[Callable[[int], str], int]] = {
 
 @pytest.mark.parametrize("shape", LONG)
 def test_twice_the_reply_is_twice_the_work(shape: str) -> None:
-    """Up to four megabytes, counted in characters that were looked at."""
+    """Up to four megabytes, counted in characters that were examined."""
     make, size = LONG[shape]
 
     def work(text: str) -> int:

@@ -254,18 +254,18 @@ def test_two_thousand_malformed_replies(form: tuple[ActionFormat, ActionTranspor
     rng = random.Random(7)
     given = 0
     while given < 2000:
-        heard: list[str] = []
+        replies: list[str] = []
         played = Played(*form)
-        played.play(speaking(rng, heard), rng)
-        given += len(heard)
-        judge(played, heard)
+        played.play(speaking(rng, replies), rng)
+        given += len(replies)
+        judge(played, replies)
 
 
-def speaking(rng: random.Random, heard: list[str]) -> Iterator[str]:
+def speaking(rng: random.Random, replies: list[str]) -> Iterator[str]:
     """A model that makes one mistake after another."""
     while True:
-        heard.append(rng.choice(LISTED) if rng.random() < 0.2 else malformed(rng))
-        yield heard[-1]
+        replies.append(rng.choice(LISTED) if rng.random() < 0.2 else malformed(rng))
+        yield replies[-1]
 
 
 @pytest.mark.parametrize("reply", LISTED)
@@ -277,37 +277,37 @@ def test_a_model_that_says_nothing_else(reply: str, form: tuple[ActionFormat, Ac
     judge(played, [reply])
 
 
-def judge(played: Played, heard: list[str]) -> None:
+def judge(played: Played, replies: list[str]) -> None:
     """What holds for every run."""
     ends = [event for event in played.events if event.type in {"done", "error", "cancelled"}]
-    assert len(ends) == 1, heard
+    assert len(ends) == 1, replies
     assert played.events[-1] is ends[0]
     end = ends[0]
     assert isinstance(end, Done)
     answered = played.events[-2].type == "step"
     assert answered or end.reason != "answer_complete"
     if answered:
-        assert played.shown[max(played.shown)] == end.raw_answer, heard
+        assert played.shown[max(played.shown)] == end.raw_answer, replies
     else:
         handling = played.events[-2]
         assert (handling.type, handling.text, handling.done) == ("chunk", end.raw_answer, True)
         assert (handling.action_seq, handling.attempt) > max(played.shown), (
             "what was shown of broken replies is taken back"
         )
-    written = " ".join(heard).lower()
+    written = " ".join(replies).lower()
     for call in played.sent:
         words = {word for leaf in leaves(call.args) for word in re.findall(r"\w+", leaf.lower())}
         assert not {word for word in words if word not in written} - {"seen", "text", "found", "work", "save"}, (
             call,
-            heard,
+            replies,
         )
     if CANARY in "".join(played.shown.values()):
-        assert named_final_by_the_model(heard), heard
+        assert named_final_by_the_model(replies), replies
 
 
-def named_final_by_the_model(heard: list[str]) -> bool:
+def named_final_by_the_model(replies: list[str]) -> bool:
     """Damage shows an argument only where it makes an answer of it: an action, prose, an object that calls nothing."""
-    for text in heard:
+    for text in replies:
         found = normalize_action(text, tools=frozenset({"work", "save", "tool_plan"}))
         if found.action is not None and found.action.next_node == FINAL_RESPONSE and CANARY in str(found.action.args):
             return True

@@ -63,7 +63,7 @@ def final(text: str = "done") -> Final:
 
 @dataclass
 class World:
-    """A log, and handlings of messages that may die between any two moves."""
+    """A log, and handlings of messages that may crash between any two commands."""
 
     rules: Rules = RULES
     run: Run = field(default_factory=Run)
@@ -134,7 +134,7 @@ def test_a_run_with_one_tool_call() -> None:
 
 
 def test_another_message_leaves_a_model_call_alone() -> None:
-    """Only the message that owns the call may ask again: everybody else appends its own fact and acknowledges."""
+    """Only the message that owns the call may call the model again: any other appends its own fact and acknowledges."""
     world = World()
     world.play(world.handling("REQUESTS:1", started=started()))  # Dies while the model thinks.
     assert [type(m) for m in world.play(world.handling("INBOX:7", "call_finished", finished=finished("9-9")))] == [Ack]
@@ -145,8 +145,8 @@ def test_another_message_leaves_a_model_call_alone() -> None:
     assert [(a.turn, a.attempt, a.cause) for a in asked] == [(1, 1, "turn"), (1, 2, "lost")]  # type: ignore[attr-defined]
 
 
-def test_a_handling_that_was_outbid_is_silent_for_ever() -> None:
-    """The first handling comes back to life after a second one asked again: it neither writes nor acknowledges."""
+def test_a_superseded_handling_writes_nothing_more() -> None:
+    """The first handling goes on after a second one has called the model again: it neither writes nor acknowledges."""
     world = World()
     first = world.handling("REQUESTS:1", holder="first", started=started())
     world.play(first)
@@ -159,7 +159,7 @@ def test_a_handling_that_was_outbid_is_silent_for_ever() -> None:
 
 
 def test_an_answer_survives_another_fact_that_moved_the_tail() -> None:
-    """A reply stays valid as long as the fold's holder is still mine."""
+    """A reply stays valid as long as the newest attempt token in the log is its own."""
     world = World()
     handling = world.handling("REQUESTS:1", started=started())
     world.play(handling)
@@ -169,7 +169,7 @@ def test_an_answer_survives_another_fact_that_moved_the_tail() -> None:
 
 
 def test_attempts_that_never_end_are_limited() -> None:
-    """A turn whose every attempt dies ends the run instead of killing planners for ever."""
+    """A turn of which every attempt crashes ends the run, instead of crashing planners for ever."""
     world = World()
     for n in range(MAX_LOST + 1):
         world.play(world.handling("REQUESTS:1", holder=f"h{n}", started=started()))
@@ -197,7 +197,7 @@ def test_cancel_ends_a_run_wherever_it_is() -> None:
 
 
 def test_a_cancel_stops_the_model_before_it_reads_what_was_shown() -> None:
-    """Else more could be shown in between. Whoever handles the cancel again finishes it; nobody else does anything."""
+    """Else more could be shown in between. A redelivery of the cancel finishes it; other messages do nothing."""
     world = World()
     asking = world.handling("REQUESTS:1", started=started())
     world.play(asking)
@@ -323,7 +323,7 @@ def test_tool_calls_are_a_budget_too() -> None:
 
 
 def test_calls_beyond_max_parallel_wait_for_a_place() -> None:
-    """Of five calls two run at once; each outcome hands its place to the next."""
+    """Of five calls two run at once; each outcome lets the next one start."""
     world = World()
     moves = world.play(world.handling("REQUESTS:1", started=started(max_parallel=2)), calls(5))
     sent = [call.call_id for move in moves if isinstance(move, Dispatch) for call in move.calls]
@@ -360,7 +360,7 @@ def test_a_failing_provider_is_asked_again_and_then_reported() -> None:
 def _step(
     world: World, rng: random.Random, handlings: list[tuple[Handling, int]], model_calls: Counter[tuple[int, int]]
 ) -> None:
-    """Move one handling a random one of its moves on, or let it die."""
+    """Let one handling carry out its next command, or crash."""
     position = rng.randrange(len(handlings))
     handling, seen = handlings[position]
     if rng.random() < 0.12:

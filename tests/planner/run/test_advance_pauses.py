@@ -149,7 +149,7 @@ def test_a_model_call_that_a_pause_ended_is_asked_again() -> None:
 
 
 def test_calls_that_were_announced_before_a_pause_are_sent_in_it() -> None:
-    """Nobody else will send them: after the top-up the run would wait for them for ever."""
+    """No other message sends them: after the top-up the run would wait for them for ever."""
     world = World()
     handling = world.handling("REQUESTS:1", started=started(grace_s=5))
     world.play(handling)
@@ -242,7 +242,7 @@ def test_the_text_of_an_answer_is_asked_for_once() -> None:
 
 
 class Storm:
-    """Handlings of messages that move on, die and come back at random, until the run ends."""
+    """Handlings of messages that go on, crash and are redelivered at random, until the run ends."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -253,7 +253,7 @@ class Storm:
         self.timers: set[tuple[str, int]] = set()
         self.tops = 0
 
-    def hear(self, owner: str, kind: str, **fields: object) -> None:
+    def deliver(self, owner: str, kind: str, **fields: object) -> None:
         """A message arrives, once."""
         if not any(handling.owner == owner for handling in self.handlings):
             self.handlings.append(self.world.handling(owner, kind, f"{self.rng.random()}", **fields))
@@ -270,7 +270,7 @@ class Storm:
         return final_ if turn > 4 else calls(self.rng.randint(1, 2))
 
     def step(self) -> None:
-        """Move one handling on, or let it die."""
+        """Let one handling carry out its next command, or crash."""
         world, position = self.world, self.rng.randrange(len(self.handlings))
         handling = self.handlings[position]
         if self.rng.random() < 0.1:
@@ -295,13 +295,13 @@ class Storm:
             case Dispatch(sent, _):
                 handling.dispatched.update(call.call_id for call in sent)
                 for call in sent:
-                    self.hear(f"INBOX:{call.call_id}", "call_finished", finished=finished(call.call_id))
+                    self.deliver(f"INBOX:{call.call_id}", "call_finished", finished=finished(call.call_id))
             case SetTimer(name, at):
                 handling.timers.add((name, at))
                 self.timers.add((name, at))
             case Wake():
                 handling.woken = True
-                self.hear(f"INBOX:{handling.owner}", "resumed")
+                self.deliver(f"INBOX:{handling.owner}", "resumed")
             case command:
                 handling.opened = handling.opened or isinstance(command, Open)
                 handling.closed = handling.closed or isinstance(command, Close)
@@ -311,14 +311,14 @@ class Storm:
         """Somebody tops the run up while it waits, now and then; timers go off."""
         if self.world.run.paused is not None and self.rng.random() < 0.2:
             self.tops += 1
-            self.hear(
+            self.deliver(
                 f"CONTROL:{self.tops}", "top_up", limits={"max_steps": 2, "max_tool_calls": 3}, top_up_id=f"{self.tops}"
             )
         if self.rng.random() < 0.002:
-            self.hear("INBOX:deadline", "timer", timer=TimerFired(timer="deadline", at=61_000))
+            self.deliver("INBOX:deadline", "timer", timer=TimerFired(timer="deadline", at=61_000))
         for name, at in list(self.timers):
             if name == "pause" and self.rng.random() < 0.002:
-                self.hear(f"INBOX:pause-{at}", "timer", timer=TimerFired(timer="pause", at=at))
+                self.deliver(f"INBOX:pause-{at}", "timer", timer=TimerFired(timer="pause", at=at))
 
 
 @pytest.mark.parametrize("seed", range(300))

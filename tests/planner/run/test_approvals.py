@@ -1,4 +1,4 @@
-"""Tools with `requires_approval`: nobody can approve a call yet, so none is ever sent, and the model is told."""
+"""Tools with `requires_approval`: nobody can approve a call yet, so none is sent, and the model reads that."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ async def handling(planning: Planning, story: Story, provider: ModelServer, refu
 
 
 async def test_a_call_ends_before_it_is_sent(plan: Plan, provider: ModelServer) -> None:
-    """The model is told in the catalogue beforehand, and in the result."""
+    """The model reads it in the catalogue before, and in the result after."""
     planning = await plan(BOTH)
     provider.say(action("pay", sum=5), answer("so be it"))
     story = await planning.tell()

@@ -26,7 +26,7 @@ def observed(call_id: str, tool: str = "draw", **artifacts: Any) -> Observed:
 
 
 def test_outcomes_stand_in_the_order_of_their_calls() -> None:
-    """Whoever is first; the join comes after its branches, the next step after both."""
+    """In any order of finishing; the join comes after its branches, the next step after both."""
     collected = Collected()
     collected.expect([PlannedCall(call_id=f"1-{number}", tool="draw") for number in (1, 2, 3)])
     for call_id in ("1-3", "1-1"):

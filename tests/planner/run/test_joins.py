@@ -61,7 +61,7 @@ BROKEN = Branch("ask", {"q": "C"}, failure="boom")
 
 
 def joined(branches: list[Branch], node: str = "j", **join: Any) -> Any:
-    """What becomes of a join after these branches."""
+    """The join after these branches: it runs, is skipped, or is wrong."""
     return resolve_join({"join": {"node": node, **join}}, branches, SPECS)
 
 
@@ -112,7 +112,7 @@ def test_a_long_catalogue_is_not_repeated_in_a_complaint() -> None:
     "join", [None, "j", [], 5, {}, {"node": None}, {"node": " "}, {"inject": {"results": "$results"}}]
 )
 def test_what_names_no_tool_is_no_join(join: Any) -> None:
-    """The results go to the model, without a word."""
+    """The results go to the model, without a note."""
     assert resolve_join({"join": join}, [A], SPECS) == JoinAbsent()
 
 
@@ -131,7 +131,7 @@ def test_what_names_no_tool_is_no_join(join: Any) -> None:
     ],
 )
 def test_a_join_of_the_wrong_shape_is_told(join: dict[str, Any]) -> None:
-    """It is not dropped in silence."""
+    """It is not dropped without a complaint."""
     assert isinstance(read_join({"join": {"node": "j"} | join}), JoinInvalid)
     outcome: Any = resolve_join({"join": {"node": "j"} | join}, [A], SPECS)
     assert outcome.code == "invalid_join"
@@ -213,7 +213,7 @@ def test_a_join_is_skipped_when_a_branch_failed_unless_it_asks_for_failures() ->
 
 
 def test_a_wrong_join_is_told_as_wrong_even_if_a_branch_failed() -> None:
-    """The model can mend it at once."""
+    """The model can correct it at once."""
     assert joined([A, BROKEN], "zzz").code == "unknown_node"
 
 
@@ -226,7 +226,7 @@ def test_a_complaint_about_arguments_quotes_no_results() -> None:
 
 
 def test_artifacts_of_branches_are_injected_by_value_or_by_reference() -> None:
-    """Arguments with a reference are checked by whoever puts the value back."""
+    """Arguments with a reference are checked once the value is back in its place."""
     light = Branch("ask", {}, {"blob": "<artifact:str size=4B>"}, {"blob": "abcd"})
     heavy = Branch("ask", {}, {"chart": "<artifact:dict size=42KB>"}, {"chart": REF})
     assert joined([light], "only").args == {"results": [{"blob": "abcd"}]}
@@ -266,7 +266,7 @@ def test_a_join_read_from_the_log_is_resolved_like_the_models_own() -> None:
 
 
 def test_a_tool_whose_schema_cannot_be_used_does_not_end_the_run() -> None:
-    """The model is told that the arguments cannot be checked."""
+    """The model reads that the arguments cannot be checked."""
     specs = {"bad": spec("bad", properties={"a": {"type": "nonsense"}})}
     assert check_plan({"steps": [{"node": "bad", "args": {}}]}, specs)[0].code == "invalid_args"
     outcome = resolve_join({"join": {"node": "bad"}}, [A], specs)

@@ -38,7 +38,7 @@ Play = Callable[[World], object]
 
 
 def cells(text: str) -> dict[tuple[str, str], str]:
-    """What stands in the table, by message and state, without the marks of code."""
+    """The cells of the table, by message and state, without backquotes."""
     lines = text[text.index("| message | run not started") :].replace("`", "").partition("\n\n")[0].splitlines()
     table = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert tuple(table[0][1:]) == STATES
@@ -181,5 +181,5 @@ def test_a_cell_says_what_happens(message: str, state: str) -> None:
 
 
 def test_the_document_has_the_same_table() -> None:
-    """Word for word, but for the marks of code."""
+    """Word for word, but for backquotes."""
     assert cells((ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")) == TABLE

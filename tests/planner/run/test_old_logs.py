@@ -22,10 +22,10 @@ async def test_a_run_that_holds_its_tool_context_in_the_log(plan: Plan, provider
     planning = await plan()
     given: list[object] = []
 
-    async def hear(message: Msg) -> None:
+    async def take_call(message: Msg) -> None:
         given.append(json.loads(message.data)["context"])
 
-    await planning.bus.nc.subscribe(subjects.tool("look"), cb=hear)
+    await planning.bus.nc.subscribe(subjects.tool("look"), cb=take_call)
     provider.say(action("look", q="x"), answer("yes"))
     run = new_id()
     request = RunRequested(
