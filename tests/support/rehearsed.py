@@ -24,7 +24,7 @@ def tool(
 
 
 class Conversation:
-    """A run's conversation, as the facts that the planner would give. `steps_left`: decisions, the next one included."""
+    """A run's conversation, as the facts that the planner gives. `steps_left`: decisions, the next one included."""
 
     def __init__(self, query: str, tools: list[ToolSpec], *, legacy: bool = False, **request: Any) -> None:
         asked = RunRequested(

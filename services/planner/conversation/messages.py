@@ -54,7 +54,8 @@ def system_message(
 def question_message(request: RunRequested, images: Sequence[ImageRef] = ()) -> Message:
     """Render the user's question, its date, the caller's `llm_context` as data, and the images."""
     asked_on = datetime.fromtimestamp(request.requested_at / 1000, UTC).strftime("%Y-%m-%d, %A")
-    text = f"<question>\n{request.query.replace('</question>', '< /question>')}\n</question>\n<asked_on>{asked_on} (UTC)</asked_on>"
+    query = request.query.replace("</question>", "< /question>")
+    text = f"<question>\n{query}\n</question>\n<asked_on>{asked_on} (UTC)</asked_on>"
     if request.llm_context:
         text += f"\n{texts.CONTEXT_LEAD}\n<context>\n{as_data(request.llm_context)}\n</context>"
     return {"role": "user", "content": with_images(text, images)}

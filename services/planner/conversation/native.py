@@ -1,7 +1,7 @@
-"""The same actions as native tool calls (`action_transport: tools`), for models that are better at them than at JSON.
+"""The dialect of native tool calls (`action_transport: tools`), for models that are better at them than at JSON.
 
-Tools and opcodes are offered as functions; the model has to call one. What it calls is written down as the JSON action
-that it stands for, and from there on everything is the same: one parser, one stream, one set of events.
+Tools and opcodes are offered as functions, and the model must call one. Its calls are converted to the equivalent JSON
+action, so both transports share one parser, one answer stream and one set of events.
 """
 
 from collections.abc import Sequence
@@ -57,10 +57,7 @@ _PLAN = {
 
 
 def functions(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
-    """What the model may call: its tools, then the opcodes, in the form of OpenAI's `tools`.
-
-    The order is the catalogue's.
-    """
+    """Return the functions of a request, in the form of OpenAI's `tools`: first the tools, then the opcodes."""
     offered = [(shown_name(tool.name), _description(tool), compact_schema(tool.input_schema)) for tool in tools]
     offered.append((FINAL_RESPONSE, "Answer the user: this ends the run.", _FINAL))
     if tools:
@@ -80,9 +77,9 @@ def _description(tool: ToolSpec) -> str:
 
 
 def action_of(calls: Sequence[dict[str, Any]]) -> str:
-    """The JSON action that native calls stand for.
+    """Return the JSON action that equals these native calls.
 
-    Several tools at once are a plan; an answer beside tools does not count yet.
+    Several calls become a plan. A `final_response` among other calls is ignored.
     """
     named = [(call["function"]["name"], call["function"]["arguments"]) for call in calls]
     if len(named) > 1 and named[0][0] != FINAL_RESPONSE:
@@ -98,7 +95,7 @@ def action_of(calls: Sequence[dict[str, Any]]) -> str:
 
 
 def head_of(name: str) -> str:
-    """The beginning of the JSON action that a call of this function stands for; its arguments follow as they arrive."""
+    """Return the beginning of the JSON action that equals a call of this function, up to its arguments."""
     return f'{{"next_node": {compact(name)}, "args": '
 
 
@@ -155,5 +152,5 @@ def _result(step: int, number: int, observed: Sequence[Observed], note: str | No
 
 
 def _call_id(step: int, number: int) -> str:
-    """Nine letters and digits: one provider takes no other."""
+    """Return an id of nine letters and digits, the only form that one provider accepts."""
     return f"c{step % 0x10000:04x}{number % 0x10000:04x}"

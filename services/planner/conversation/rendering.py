@@ -91,17 +91,20 @@ class Renderer:
         self._cached_runs = cached_runs
         self._rendered: OrderedDict[tuple[str, str], _Rendered] = OrderedDict()
 
-    def messages(self, run: Run) -> list[Message]:
-        """Return the conversation so far, and behind it the replies of this turn that were not accepted."""
-        rendered = self._of(run)
-        notes = (
-            [answer_note()] if repaired.kind == "answer" else rendered.dialect.rejection(repaired)
-            for repaired in run.rejected
-        )
-        return [*rendered.messages, *(message for note in notes for message in note)]
+    def history(self, run: Run) -> Sequence[Message]:
+        """Return the conversation so far, without a copy: it is the cache's own."""
+        return self._of(run).messages
+
+    def rejections(self, run: Run) -> list[Message]:
+        """Return the replies of this turn that were not accepted, with the complaints. They follow the history."""
+        dialect = self._of(run).dialect
+        messages: list[Message] = []
+        for repaired in run.rejected:
+            messages += [answer_note()] if repaired.kind == "answer" else dialect.rejection(repaired)
+        return messages
 
     def length(self, run: Run) -> Length:
-        """Measure the conversation, without the replies of this turn."""
+        """Measure the history."""
         rendered = self._of(run)
         return Length(rendered.characters, rendered.compacted_characters, len(rendered.messages))
 

@@ -1,6 +1,6 @@
 """The data that the planner and a model exchange."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -14,10 +14,11 @@ from services.planner.run.history import Item
 class Facts:
     """What the messages of a request say, as data, for a model that works by rules. LiteLLM never sees them."""
 
-    history: tuple[Item, ...]
+    history: Sequence[Item]
+    """It grows with the run: read it when the request is sent."""
     rejected: tuple[Repaired, ...] = ()
     """Replies of this turn that were not accepted."""
-    tools: tuple[ToolSpec, ...] = ()
+    tools: Sequence[ToolSpec] = ()
     steps_left: int = 1
     """Decisions, this one included."""
     tool_calls_left: int | None = None

@@ -1,4 +1,4 @@
-"""Builds `run_started`: the run's agent, limits, model, and the exact tool specifications that it uses until its end."""
+"""Builds `run_started`: the run's agent, limits, model, and the tool specifications that it uses until its end."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,7 @@
-"""The results of two short model calls beside the run's own: triage (effort and model) and critique (score of an answer)."""
+"""The results of two short model calls beside the run's own.
+
+A triage chooses effort and model; a critique scores an answer.
+"""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -1,4 +1,7 @@
-"""The interface of a strategy. It builds model requests, reads replies while they stream, and says what follows. No I/O."""
+"""The interface of a strategy: it builds model requests, reads replies while they stream, and says what follows.
+
+A strategy does no I/O.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol

@@ -152,9 +152,9 @@ def test_only_new_items_are_rendered() -> None:
     """The cost of a step does not grow with the steps before it."""
     run, renderer = Recorded("json").run, Renderer(cached_runs=1)
     newest = run.history.pop()
-    before = renderer.messages(run)
+    before = list(renderer.history(run))
     run.history.append(newest)
-    after = renderer.messages(run)
+    after = renderer.history(run)
     assert len(after) == len(before) + 1
     assert all(one is other for one, other in zip(before, after, strict=False))
 
@@ -168,10 +168,15 @@ def test_the_cache_is_bounded_and_holds_no_facts() -> None:
         request = RunRequested(run_id=f"{number:032}", tenant="t", requested_at=0, trace_id="0", query=f"why {number}?")
         fold(run, 1, 0, [started().model_copy(update={"run_id": request.run_id, "request": request})])
         runs.append(run)
-    first = [renderer.messages(run) for run in runs]
+    first = [renderer.history(run) for run in runs]
     assert len(renderer._rendered) == 2
-    assert [renderer.messages(run) for run in runs] == first
+    assert [renderer.history(run) for run in runs] == first
     assert len({json.dumps(messages) for messages in first}) == 4
+
+
+def rendered(renderer: Renderer, run: Run) -> str:
+    """Everything that the model would read of a run."""
+    return json.dumps([*renderer.history(run), *renderer.rejections(run)])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -185,5 +190,5 @@ def test_a_restart_renders_recorded_runs_alike(name: str) -> None:
                 fold(run, sequence, record.at, record.events)
                 seen = sequence
         again = journal.run(asked["after"])
-        assert json.dumps(live.messages(run)) == json.dumps(Renderer(cached_runs=1).messages(again))
+        assert rendered(live, run) == rendered(Renderer(cached_runs=1), again)
         assert any(isinstance(item, Decided) for item in run.history) == (run.step is not None)

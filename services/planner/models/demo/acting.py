@@ -11,6 +11,7 @@ from services.planner.models.demo.situation import Situation, Tried
 
 NAME = "builtin/rehearsal"
 WARNING = f"{NAME} answered: a rule-based demo model, not a language model; configure RUNWIRE_MODEL"
+MAX_NAMES_LISTED = 8
 MAX_ATTEMPTS = 4
 """After this many steps it answers from the results so far."""
 _NEEDED = "Set RUNWIRE_MODEL, or a provider's key such as OPENAI_API_KEY, and a language model answers instead."
@@ -80,14 +81,16 @@ def _without_tools(situation: Situation) -> str:
     if not situation.tools:
         return f"{who} I know nothing by myself, and no tools are running here that I could ask. {_NEEDED}"
     names = [tool.name for tool in situation.tools]
-    shown = _listed(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")  # noqa: PLR2004, enough for a sentence
+    more = len(names) - MAX_NAMES_LISTED
+    shown = _listed(names[:MAX_NAMES_LISTED]) + (f" and {more} more" if more > 0 else "")
     return f"{who} None of the tools here fits the question, or it does not say what they need ({shown}). {_NEEDED}"
 
 
 def _answer(situation: Situation, reasoning: str, text: str, *, followup: bool = False) -> Act:
     if situation.images:
         given = "an image" if len(situation.images) == 1 else f"{len(situation.images)} images"
-        text = f"{text}\n\nI was given {given} ({_listed(list(situation.images))}), and cannot see: I am only a demo model."
+        listed = _listed(list(situation.images))
+        text = f"{text}\n\nI was given {given} ({listed}), and cannot see: I am only a demo model."
     if situation.text_alone:
         return Act(reasoning, text)
     args: dict[str, Any] = {"answer": text, "warnings": [WARNING]}

@@ -18,7 +18,8 @@ _DATE = stems("date day when start end since until from")
 _CODE = stems("id code number reference ticket order sku key symbol ticker")
 _UPPER = stems("symbol ticker currency code from to base target unit")
 _PROPER = stems(
-    "city place location country name customer person user company region state author country town team project product"
+    "city place location country name customer person user company region state author country town team project "
+    "product"
 )
 _FORMAL = stems("sql code command script pattern regex json html xml python shell selector format program")
 _FORMATS = frozenset({"uri", "url", "email", "date", "date-time"})
@@ -64,7 +65,7 @@ def resolve(schema: Any, root: dict[str, Any]) -> dict[str, Any]:
 
 
 def kind_of(schema: dict[str, Any]) -> str:
-    """The JSON type of a resolved schema; `string` where it says none."""
+    """Return the JSON type of a resolved schema; `string` where it names none."""
     kind = schema.get("type")
     if isinstance(kind, list):
         kind = next((each for each in kind if each != "null"), "string")
@@ -82,7 +83,7 @@ class _Filling:
         self._left = MAX_ARGUMENTS
 
     def object(self, schema: dict[str, Any], depth: int) -> Any:
-        """Required arguments, then the others that the question names; `_MISSING` when a required one is not to be had."""
+        """Return required arguments, then others that the question names; `_MISSING` if a required one lacks."""
         properties = schema.get("properties")
         properties = properties if isinstance(properties, dict) else {}
         required = [name for name in schema.get("required") or () if isinstance(name, str)]
@@ -155,7 +156,7 @@ class _Filling:
         return _MISSING
 
     def _is_near(self, name: str, found: Found) -> bool:
-        """Whether the number stands beside a word of the argument's name: `limit 5`, `5 results`."""
+        """Whether a word of the argument's name is next to the number: `limit 5`, `5 results`."""
         text, (start, end) = self._evidence.text, found.span
         before, after = words(text[:start])[-2:], words(text[end:])[:2]
         named = {stem(word) for word in words(name)} | (
@@ -201,7 +202,7 @@ class _Filling:
         return _MISSING
 
     def _candidates(self, name: str, schema: dict[str, Any], *, required: bool) -> Iterator[Found]:
-        """What a string may be, best first. An optional one takes only what is unmistakable."""
+        """Yield candidates for a string, best first. An optional argument takes clear matches only."""
         evidence, meant = self._evidence, {stem(word) for word in words(name)}
         if meant & EXPRESSION:
             yield from (
@@ -226,7 +227,7 @@ class _Filling:
             yield from self._proper(meant)
 
     def _shaped(self, meant: set[str], format_: str | None) -> Iterator[Found]:
-        """What is known by its shape."""
+        """Yield values that are known by their shape, such as files and addresses."""
         evidence = self._evidence
         for wanted, formats, pieces in (
             (FILE, (), evidence.files),
@@ -238,7 +239,7 @@ class _Filling:
                 yield from self._free(pieces)
 
     def _optional(self, name: str, meant: set[str]) -> Iterator[Found]:
-        """What nobody has to give is taken where it is unmistakable: the question, for a tool that wants it; `titled "…"`; a city."""
+        """Yield clear matches for an optional argument: the question itself; `titled "…"`; a city."""
         if {"question", "query", "prompt"} & set(words(name)):
             yield Found(self._evidence.text, (0, 0))
         elif meant & stems(self._evidence.text):
@@ -261,7 +262,7 @@ class _Filling:
             yield from self._free(evidence.names[:1])
 
     def _named(self, name: str) -> Iterator[Found]:
-        """`city: Paris`, `city = Paris`, `the city is Paris`, `city Paris`; and, for names such as `from_currency`, `from USD`."""
+        """Yield values next to the argument's name: `city: Paris`, `city is Paris`; `from USD` for `from_currency`."""
         spelled = r"[\s_-]*".join(re.escape(word) for word in words(name))
         for pattern in (
             rf"\b{spelled}\b\s*(?:=|:|is|named|called)\s*[\"'“]?([\w./@-]*\w)",
@@ -300,5 +301,5 @@ def _only(schema: dict[str, Any], *keywords: str) -> dict[str, Any]:
 
 
 def _notation(expression: str, schema: dict[str, Any]) -> str:
-    """Powers as the tool writes them, where its description shows it."""
+    """Return the expression with powers as `^`, where the description of the argument shows it so."""
     return expression.replace("**", "^") if "^" in str(schema.get("description", "")) else expression

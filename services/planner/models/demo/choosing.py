@@ -23,7 +23,8 @@ _HOLDS_EXPRESSION, _HOLDS_FILE, _HOLDS_ADDRESS, _HOLDS_MONEY, _ASKS_TEXTS, _MIGH
     ENOUGH,
 )
 _SEARCHING = stems(
-    "search find lookup look document documentation handbook manual guide policy notes knowledge wiki say says according mention"
+    "search find lookup look document documentation handbook manual guide policy notes knowledge wiki say says "
+    "according mention"
 )
 _SEARCHER = stems("search find lookup retrieve document text knowledge wiki notes passage")
 _ASKING = re.compile(
@@ -46,11 +47,14 @@ class Choice:
     score: float
     because: str
     guess: bool = False
-    """Nothing but its taking any question speaks for it."""
+    """It was chosen only because it takes any question."""
 
 
 def rank(situation: Situation, *, text: str | None = None, without: Iterable[str] = ()) -> list[Choice]:
-    """The tools that fit the question, or one part of it, best first; those whose arguments cannot be filled are not among them."""
+    """Return the tools that fit the question, or one part of it (`text`), best first.
+
+    Tools whose required arguments cannot be filled are left out.
+    """
     evidence = gather(text or situation.question, situation.asked_on)
     asked = stems(evidence.text)
     rarity = _rarity(situation.tools)
@@ -67,7 +71,7 @@ def rank(situation: Situation, *, text: str | None = None, without: Iterable[str
 
 
 def parts(situation: Situation) -> list[Choice]:
-    """For a question that clearly asks several things of several tools: one choice for each. Else nothing."""
+    """Return one choice per part of a question that clearly asks several tools; else an empty list."""
     clauses = [clause.strip(" ,.?!") for clause in _CLAUSE.split(situation.question)]
     clauses = [clause for clause in clauses if len(words(clause)) > 1]
     chosen = [ranked[0] for clause in clauses if (ranked := rank(situation, text=clause)) and not ranked[0].guess]
@@ -76,7 +80,7 @@ def parts(situation: Situation) -> list[Choice]:
 
 
 def _rarity(tools: Sequence[Tool]) -> dict[str, float]:
-    """A word that many tools share says little about any of them."""
+    """Return the weight of each word: a word that many tools share says little about any of them."""
     seen = Counter(word for tool in tools for word in _words_of(tool))
     return {word: 1.0 if count == 1 else 1.0 / count**0.5 for word, count in seen.items()}
 

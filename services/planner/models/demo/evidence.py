@@ -1,4 +1,4 @@
-"""Finds values for arguments in a question: expressions, files, addresses, quotations, numbers, dates, names."""
+"""Finds values in the user's question: expressions, files, addresses, quotations, numbers, dates, names."""
 
 import re
 from collections.abc import Iterator
@@ -75,7 +75,7 @@ class Evidence:
 
 
 def gather(text: str, asked_on: str | None = None) -> Evidence:
-    """Find every piece of the question, of a very long one in its beginning."""
+    """Find every value in the question; in a very long question, in its beginning."""
     whole, text = text, text[:MAX_QUESTION_CHARACTERS]
     urls, emails, dates = _all(_URL, text), _all(_EMAIL, text), _dates(text, asked_on)
     quoted = [Found(next(group for group in hit.groups() if group), hit.span()) for hit in _QUOTED.finditer(text)]
@@ -117,7 +117,7 @@ def _numbers(text: str) -> list[Found]:
 
 
 def _names(text: str) -> Iterator[Found]:
-    """Phrases in capitals, without the word that only starts a sentence."""
+    """Yield capitalised phrases, without the first word of a sentence."""
     for hit in _NAME.finditer(text):
         start, phrase = hit.start(), hit[0]
         before = text[:start].rstrip()
@@ -133,7 +133,7 @@ def _names(text: str) -> Iterator[Found]:
 
 
 def _expression(text: str, dates: list[Found]) -> tuple[str | None, Span | None]:
-    """The longest arithmetic expression, in the notation of programs; its span in the text as it was written, roughly."""
+    """Return the longest arithmetic expression in program notation, and roughly its span in the written text."""
     blank = text
     for found in dates:
         blank = blank[: found.span[0]] + " " * (found.span[1] - found.span[0]) + blank[found.span[1] :]
@@ -150,12 +150,12 @@ def _expression(text: str, dates: list[Found]) -> tuple[str | None, Span | None]
 
 
 def _is_sum(expression: str, text: str) -> bool:
-    """A lone hyphen or slash between numbers may be a range, a score or a ratio."""
+    """Whether it is arithmetic: a lone hyphen or slash between numbers may be a range, a score or a ratio."""
     return bool(re.search(r"[*+%(]|\s[-/]\s", expression) or _CALCULATE.search(text))
 
 
 def _span_of(digits: list[str], text: str) -> Span | None:
-    """From the first to the last of these numbers, in order."""
+    """Return the span from the first to the last of these numbers, in order."""
     plain = re.sub(r"(?<=\d),(?=\d{3}\b)", "\0", text)  # keeps the length
     pattern = r"\D{0,20}".join("\0?".join(map(re.escape, number)) for number in digits)
     hit = re.search(pattern, plain)

@@ -21,7 +21,7 @@ class DemoModel:
         self._pause_s = pause_s
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
-        """Yield the reply's deltas and, last, the Reply (see Model). Raises ModelFailed for a name that is not its own."""
+        """Yield the reply's deltas and, last, the Reply (see Model). Raises ModelFailed for any other name."""
         if request.model != NAME:
             raise ModelFailed("model_failed", f"there is no model {request.model}; the demo model is {NAME}", calls=0)
         reply = play(request)

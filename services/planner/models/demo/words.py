@@ -1,4 +1,4 @@
-"""Words of a question and of a tool, made comparable."""
+"""Makes the words of a question and of a tool comparable."""
 
 import re
 import unicodedata
@@ -11,15 +11,15 @@ _ENDINGS = """ations ation izing ising ings ing ments ment ers er ors or ies ied
 _SHORTEST = 3
 
 _STOP = """
-a an and any are as at be been but by can could did do does doing done for from get give had has have he help her here hers him
-his how i if in into is it its just kindly know let like may me might mine more most much must my need no not now of off on once
-only or other our out over own per please shall she should show so some such tell than thank thanks that the their them then there
-these they this those to too until up us use using very want was we were what whats when where which while who whom whose why will
-with would you your about make also all each bitte danke der die das ein eine ist und oder wie was wo wer
+a an and any are as at be been but by can could did do does doing done for from get give had has have he help her here
+hers him his how i if in into is it its just kindly know let like may me might mine more most much must my need no not
+now of off on once only or other our out over own per please shall she should show so some such tell than thank thanks
+that the their them then there these they this those to too until up us use using very want was we were what whats
+when where which while who whom whose why will with would you your about make also all each bitte danke der die das
+ein eine ist und oder wie was wo wer
 """
 STOP = frozenset(_STOP.split())
-"""Words that say nothing about what is wanted."""
-
+"""Words that say nothing about the subject of a question."""
 
 _SAME = {
     "clock": "time",
@@ -41,14 +41,14 @@ _SAME = {
 
 @lru_cache(maxsize=4096)
 def words(text: str) -> tuple[str, ...]:
-    """The words of a text in order: lower case, without accents, names in camelCase and snake_case taken apart."""
+    """Return the words of a text in order: lower case, without accents, camelCase and snake_case split."""
     plain = "".join(char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char))
     return tuple(word.lower() for word in _WORD.findall(_CAMEL.sub(" ", plain)))
 
 
 @lru_cache(maxsize=4096)
 def stem(word: str) -> str:
-    """A crude stem, enough that `calculate`, `calculator` and `calculation` are one word; some words count as another."""
+    """Return a rough stem: `calculate`, `calculator` and `calculation` are one word. Synonyms share a stem."""
     word = _SAME.get(word, word)
     for ending in _ENDINGS.split():
         rest = word.removesuffix(ending)
@@ -62,5 +62,5 @@ def stem(word: str) -> str:
 
 @lru_cache(maxsize=4096)
 def stems(text: str) -> frozenset[str]:
-    """The stems of the words that say something."""
+    """Return the stems of the words that carry meaning."""
     return frozenset(stem(word) for word in words(text) if word not in STOP)

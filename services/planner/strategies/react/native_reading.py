@@ -42,7 +42,7 @@ class NativeReading(ReactReading):
         return normalized.cause  # This transport expects calls, not JSON in the text.
 
     def decide(self, reply: Reply) -> Decision:
-        """Turn the whole reply into a decision."""
+        """Return the decision of the complete reply."""
         if reply.tool_calls:
             thought = reply.reasoning or reply.text.strip() or None
             decision = super().decide(replace(reply, text=native.action_of(reply.tool_calls), reasoning=thought))

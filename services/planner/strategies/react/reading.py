@@ -52,11 +52,11 @@ class ReactReading:
 
     @property
     def shown(self) -> str:
-        """What the user has seen of this reply."""
+        """The text of this reply that was streamed to listeners."""
         return self._stream.shown
 
     def feed(self, text: str) -> str:
-        """Take in a piece of the reply; return what of the answer may be shown."""
+        """Read a part of the reply, and return the answer text to stream now."""
         return self._stream.feed(text)
 
     def feed_call(self, piece: CallPiece) -> str:
@@ -65,11 +65,11 @@ class ReactReading:
         return ""
 
     def feed_reasoning(self, text: str) -> str:
-        """Return it, unless the deployment ignores native reasoning."""
+        """Return the reasoning to stream; nothing where the deployment ignores native reasoning."""
         return text if self._native_reasoning else ""
 
     def decide(self, reply: Reply) -> Decision:
-        """Turn the complete reply into a decision."""
+        """Return the decision of the complete reply."""
         self._stream.finish()
         if not self._native_reasoning:
             reply = replace(reply, reasoning=None)
@@ -166,7 +166,10 @@ class ReactReading:
         )
 
     def _salvage(self, reply: Reply, normalized: Normalized) -> Decision | None:
-        """Return the best use of an invalid reply: a valid alternate, else its text as the answer unless it is a broken action."""
+        """Return what can be used of an invalid reply.
+
+        That is a valid alternate, else the text as the answer, unless it is a broken action.
+        """
         common: dict[str, Any] = {
             "usage": reply.usage,
             "reasoning": reply.reasoning,
@@ -210,11 +213,11 @@ class TextReading(ReactReading):
 
     @property
     def shown(self) -> str:
-        """What the user has seen of this reply."""
+        """The text of this reply that was streamed to listeners."""
         return "".join(self._visible)
 
     def feed(self, text: str) -> str:
-        """Take in a piece of the reply; return what of the answer may be shown."""
+        """Read a part of the reply, and return the answer text to stream now."""
         if self._holds:
             return ""
         if not self._visible:

@@ -1,4 +1,4 @@
-"""The default strategy: one JSON action per turn (docs/planner.md#one-action-two-fields), as text or as native tool calls.
+"""The default strategy: one action per turn (docs/planner.md#one-action-two-fields), as JSON or as native tool calls.
 
 The prefix of the prompt (agent, format, catalogue) is rendered once for all runs that share it, not per step.
 """
@@ -44,7 +44,7 @@ class React:
         return self._renderer.length(run)
 
     def request(self, run: Run, tools: Sequence[ToolSpec], agent: Agent) -> ModelRequest:
-        """Build a request: the stable prefix, the conversation so far, and the notes of this turn (repairs, budgets)."""
+        """Build a request: the stable prefix, the history, and the notes of this turn (repairs, budgets)."""
         assert run.started is not None  # noqa: S101, `asked` follows `run_started` in every log
         native = run.started.action_transport == "tools"
         system, functions = self._prefix(run, tools, agent)
@@ -58,12 +58,14 @@ class React:
         # Some providers refuse a forced call with reasoning. A request for an answer's text alone must not force one.
         forced = effort is None and run.final_args is None
         facts = self._facts(run, tools)
-        notes = conversation.budget_notes(
-            steps_left=facts.steps_left, tool_calls_left=facts.tool_calls_left, legacy=facts.legacy
-        )
+        notes = self._renderer.rejections(run)
+        if not facts.text_alone:
+            notes += conversation.budget_notes(
+                steps_left=facts.steps_left, tool_calls_left=facts.tool_calls_left, legacy=facts.legacy
+            )
         return ModelRequest(
             model=model,
-            messages=[system, *self._renderer.messages(run), *([] if facts.text_alone else notes)],
+            messages=[system, *self._renderer.history(run), *notes],
             reasoning_effort=effort,
             fallbacks=tuple(later),
             response_format={"type": "json_object"} if not native and run.final_args is None else None,
@@ -117,9 +119,9 @@ class React:
         assert run.started is not None  # noqa: S101, see request
         limit = run.limits.max_tool_calls
         return Facts(
-            history=tuple(run.history),
+            history=run.history,
             rejected=tuple(run.rejected),
-            tools=tuple(tools),
+            tools=tools,
             steps_left=run.limits.max_steps - run.turn + 1,
             tool_calls_left=None if limit is None else max(0, limit - run.usage.tool_calls),
             text_alone=run.final_args is not None,
