@@ -28,8 +28,10 @@ ROLES = {
 }
 NO_SUBJECTS = frozenset(
     {
+        "artifact_of_object",
         "called_tool",
         "calls_consumer",
+        "new_object_name",
         "object_key",
         "of_run",
         "place",
@@ -42,7 +44,7 @@ described below."""
 
 PARAMETERS = {
     "artifact": "id of an artifact: 32 lower-case hexadecimal digits",
-    "blob": "SHA-256 of the bytes, with a number where the same bytes are kept more than once",
+    "blob": "SHA-256 of the bytes, and a number where they were stored more than once",
     "digest": "24 hexadecimal digits that name a ToolSpec",
     "entry": "Unix time of the request in ms, 12 hexadecimal digits, and the run's id",
     "instance": "id of an instance of the service: 32 hexadecimal digits",
@@ -291,7 +293,7 @@ IN_BUCKETS = (
     _entry(
         "reference", _ARTIFACTS, "ref.{tenant}.{artifact}", ("reference_key",), _json("Reference", "The store's own."), (STORE,), (STORE,)
     ),
-    _entry("blob", _ARTIFACTS, "blob.{tenant}.{blob}", ("blob_key",), _json("Blob", "The store's own."), (STORE,), (STORE,)),
+    _entry("blob", _ARTIFACTS, "blob.{tenant}.{blob}", ("blob_key",), _json("Blob", "Of earlier versions."), (), (STORE,)),
     _entry(
         "place", _ARTIFACTS, "list.{tenant}.{session}.{run_or_none}.{artifact}", ("place_key", "places_of"),
         Body("Place", {"type": "integer"}, "When it was entered, Unix ms."), (STORE,), (STORE,),

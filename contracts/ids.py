@@ -11,7 +11,7 @@ import time
 
 from .names import InvalidName, checked_id
 
-__all__ = ["InvalidName", "checked_id", "image_id", "new_id", "run_id_for_key"]
+__all__ = ["InvalidName", "checked_id", "image_id", "new_id", "run_id_for_key", "unix_ms"]
 
 _RANDOM_BITS = (1 << 74) - 1
 _VERSION_AND_VARIANT = (0x7 << 76) | (0b10 << 62)
@@ -21,7 +21,12 @@ def new_id() -> str:
     """Make a UUIDv7 as 32 hexadecimal digits: 48 bits of Unix milliseconds, then randomness."""
     noise = int.from_bytes(os.urandom(10), "big") & _RANDOM_BITS
     high, low = noise >> 62, noise & ((1 << 62) - 1)
-    return f"{(time.time_ns() // 1_000_000) << 80 | _VERSION_AND_VARIANT | high << 64 | low:032x}"
+    return f"{unix_ms() << 80 | _VERSION_AND_VARIANT | high << 64 | low:032x}"
+
+
+def unix_ms() -> int:
+    """Return the time in milliseconds since 1970, by the clock of this machine."""
+    return time.time_ns() // 1_000_000
 
 
 def run_id_for_key(tenant: str, key: str) -> str:

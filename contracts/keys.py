@@ -8,6 +8,7 @@ subjects.
 import hashlib
 import re
 
+from .ids import new_id
 from .names import InvalidName, checked, checked_id, checked_tenant, checked_tool, shortened
 
 CATALOGUE_BUCKET, RUNS_BUCKET, ARTIFACTS_BUCKET = "catalogue", "runs", "artifacts"
@@ -19,11 +20,16 @@ ALL_MODELS = "model.*"
 ALL_DELETIONS = "deleted.*.*"
 
 ARTIFACT_OWNER_KEY = "owner"
-"""The key, in the bucket of artifacts, of the mark that lies in the S3 bucket too."""
+"""The key, in the KV bucket of artifacts, of the random mark that the S3 bucket holds too."""
+OWNER_OBJECT_KEY = "runwire/owner"
+"""The key of the same mark in the S3 bucket."""
 
 _DIGEST = re.compile(r"[0-9a-f]{24}", re.ASCII)
 _PLACE = re.compile(r"([0-9a-f]{32}|-)\.([0-9a-f]{32}|-)", re.ASCII)
-_BLOB = re.compile(r"[0-9a-f]{64}(-[1-9][0-9]{0,8})?", re.ASCII)
+_OBJECT = re.compile(r"[0-9a-f]{8}-[0-9a-f]{32}", re.ASCII)
+_SHARED_OBJECT = re.compile(r"[0-9a-f]{64}(-[1-9][0-9]{0,8})?", re.ASCII)
+_ANY_OBJECT = re.compile(f"{_OBJECT.pattern}|{_SHARED_OBJECT.pattern}", re.ASCII)
+_NONCE_CHARACTERS = 8
 
 
 def tool_key(name: str) -> str:
@@ -83,25 +89,38 @@ def parse_deletion(subject: str) -> tuple[str, str]:
 
 
 def reference_key(tenant: str, artifact: str) -> str:
-    """The reference to an artifact, in the bucket of artifacts."""
+    """The key of an artifact's entry, in the bucket of artifacts."""
     return f"ref.{checked_tenant(tenant)}.{checked_id(artifact)}"
 
 
+def parse_reference_key(key: str) -> tuple[str, str]:
+    """Return tenant and artifact of an entry's key, or raise InvalidName."""
+    _, tenant, artifact = (*key.split("."), "", "")[:3]
+    if key != reference_key(tenant, artifact):
+        raise InvalidName(f"{shortened(key)!r} is not the key of an artifact")
+    return tenant, artifact
+
+
+def is_reference_key(key: str) -> bool:
+    """Whether a key of the bucket of artifacts is that of an artifact's entry."""
+    return key.startswith("ref.")
+
+
 def blob_key(tenant: str, name: str) -> str:
-    """Who holds the blob `name`: its SHA-256, with a number where the same bytes are kept more than once."""
-    return f"blob.{checked_tenant(tenant)}.{checked(_BLOB, 'blob name', name)}"
+    """The key of the users of a shared object, as earlier versions stored them."""
+    return f"blob.{checked_tenant(tenant)}.{checked(_SHARED_OBJECT, 'shared object', name)}"
 
 
 def parse_blob_key(key: str) -> tuple[str, str]:
-    """Return tenant and name of a blob from its record's key, or raise InvalidName."""
+    """Return tenant and name of a shared object from the key of its users, or raise InvalidName."""
     _, tenant, name = (*key.split("."), "", "")[:3]
     if key != blob_key(tenant, name):
-        raise InvalidName(f"{shortened(key)!r} is not the key of a blob's record")
+        raise InvalidName(f"{shortened(key)!r} is not the key of a shared object's users")
     return tenant, name
 
 
 def is_blob_key(key: str) -> bool:
-    """Whether a key of the bucket of artifacts is that of a blob's record."""
+    """Whether a key of the bucket of artifacts is that of the users of a shared object."""
     return key.startswith("blob.")
 
 
@@ -110,17 +129,32 @@ def is_place_key(key: str) -> bool:
     return key.startswith("list.")
 
 
+def new_object_name(artifact: str) -> str:
+    """Make the name of an object for the bytes of an artifact, which no other object has had."""
+    return f"{new_id()[-_NONCE_CHARACTERS:]}-{checked_id(artifact)}"
+
+
+def artifact_of_object(name: str) -> str:
+    """Return the artifact that the name of an object contains, or raise InvalidName."""
+    return checked(_OBJECT, "object name", name)[_NONCE_CHARACTERS + 1 :]
+
+
+def is_shared_object(name: str) -> bool:
+    """Whether an object was stored by an earlier version, for all artifacts with the same SHA-256."""
+    return _SHARED_OBJECT.fullmatch(name) is not None
+
+
 def object_key(tenant: str, name: str) -> str:
-    """Where the bytes of a blob lie in the S3 bucket: of [a-z0-9/_-] only, since servers differ on everything else."""
-    return f"{checked_tenant(tenant)}/{checked(_BLOB, 'blob name', name)[:2]}/{name}"
+    """Where an object lies in the S3 bucket: of [a-z0-9/_-] only, since servers differ on everything else."""
+    return f"{checked_tenant(tenant)}/{checked(_ANY_OBJECT, 'object name', name)[:2]}/{name}"
 
 
 def parse_object_key(key: str) -> tuple[str, str]:
-    """Return tenant and name of a blob, or raise InvalidName."""
+    """Return tenant and name of an object, or raise InvalidName."""
     tenant, _, rest = key.partition("/")
     name = rest.partition("/")[2]
     if key != object_key(tenant, name):
-        raise InvalidName(f"{shortened(key)!r} is not the key of a blob")
+        raise InvalidName(f"{shortened(key)!r} is not the key of an object")
     return tenant, name
 
 

@@ -3,14 +3,13 @@
 A record of an unknown version is refused; an unknown field or event never is.
 """
 
-import time
 from typing import Literal
 
 from pydantic import Field
 
 from .base import Message
 from .events import RunEvent
-from .ids import new_id
+from .ids import new_id, unix_ms
 
 VERSION: Literal[1] = 1
 EVENTS_HEADER = "Runwire-Events"
@@ -24,9 +23,7 @@ class Record(Message):
     id: str = Field(
         default_factory=new_id, description="made by the writer; settles whether an unsure write was stored"
     )
-    at: int = Field(
-        default_factory=lambda: time.time_ns() // 1_000_000, description="the writer's clock, Unix ms; for people"
-    )
+    at: int = Field(default_factory=unix_ms, description="the writer's clock, Unix ms; for people")
     events: list[RunEvent] = Field(min_length=1)
 
     def types(self) -> str:

@@ -12,9 +12,9 @@ class EntryChanged(Exception):
 
 
 class UnknownVersion(StorageUnavailable):
-    """The record was written by a later version of the store."""
+    """The entry was written by a later version of the store."""
 
     retryable = False
 
     def __init__(self) -> None:
-        super().__init__("a later version of the store has written the record of these bytes")
+        super().__init__("a later version of the store has written the entry of this artifact")

@@ -40,12 +40,11 @@ from contracts.artifacts import (
 )
 from contracts.tools import REPLY_HEADER
 from services.artifact_store.store import ArtifactStore
-from services.artifact_store.streams import MAX_STREAMS, Assembler
+from services.artifact_store.streams.assembler import MAX_STREAMS, Assembler
+from services.artifact_store.uploads import WINDOW_CHUNKS, Uploads
 from services.runtime.tasks import places
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactInvalid
 from services.shared.artifacts.requests import header_value
-
-from .uploads import WINDOW_CHUNKS, Uploads
 
 logger = structlog.get_logger(__name__)
 
@@ -121,7 +120,7 @@ class Handlers:
         return await self._store.list(asked)
 
     async def delete(self, asked: DeleteArtifact) -> ArtifactDeleted:
-        """Delete a reference."""
+        """Delete an artifact."""
         return await self._store.delete(asked)
 
     async def presign(self, asked: PresignArtifact) -> PresignedUrl:

@@ -1,53 +1,114 @@
-"""References: the metadata of artifacts, found by tenant and id, and listed by session and run.
+"""What the store knows about artifacts: one entry per id, and a list of them for each session and run.
 
-A list entry only says that a reference may exist. It is written before the reference and deleted after it, so no
-reference is missing from a list. A page of a list shows the references that exist.
+The entry of an artifact has one of three contents. Each change replaces the content that it was decided from, by its
+sequence, or fails:
+
+    put:    write `pending`, which names a new object -> write the bytes -> replace it by the Reference
+    delete: replace whatever is there by `deleting` -> delete the bytes -> delete the entry
+
+Rule 1: a put whose entry was replaced cannot write its reference. So a reference always has its bytes, however long a
+process was stopped in between. Correctness never depends on time; times only schedule checks.
+Rule 2: the name of an object is never used twice, so a late write or deletion hits no other put.
+Rule 3: everything that a crashed process leaves behind is named by an entry, where the garbage collector finds it.
+Rule 4: the list entry is written before the reference and deleted before the entry, each time only if the entry is
+unchanged. So no reference is missing from a list. A page shows those list entries whose reference exists.
 """
 
 from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal
 
-from pydantic import ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from contracts import keys
-from contracts.artifacts import ArtifactPage, ArtifactRef, HeadArtifact, ListArtifacts, StoredArtifact
+from contracts.artifacts import ArtifactPage, ArtifactRef, HeadArtifact, ListArtifacts, PutArtifact, StoredArtifact
 from contracts.base import Message
-from services.artifact_store.blobs import Blobs, Claim, now
-from services.artifact_store.kv import Entry, KeyValueStore
+from contracts.ids import unix_ms
+from services.artifact_store.errors import UnknownVersion
+from services.artifact_store.kv import KeyValueStore
 from services.shared.artifacts.errors import ArtifactNotFound
 
-from .errors import EntryChanged
+_DELETED_TTL_S = 3600
 
 
 class Reference(Message):
-    """The stored metadata of an artifact. `blob`: the name of its bytes."""
+    """A stored artifact. `object_name`: its bytes; of earlier versions, bytes that several references share."""
 
-    v: int = 1
+    v: Literal[1] = 1
     ref: ArtifactRef
     session_id: str | None = None
     run_id: str | None = None
-    blob: str
+    object_name: str = Field(alias="blob")
+
+    def is_of(self, put: PutArtifact) -> bool:
+        """Whether an attempt of this put wrote it."""
+        wanted = (put.sha256, put.size, put.session_id, put.run_id)
+        return (self.ref.sha256, self.ref.size, self.session_id, self.run_id) == wanted
+
+    @property
+    def is_expired(self) -> bool:
+        """Whether its time is over."""
+        return self.ref.expires_at is not None and self.ref.expires_at <= unix_ms()
 
     def stored(self) -> StoredArtifact:
         """Return the part that callers see."""
         return StoredArtifact(ref=self.ref, session_id=self.session_id, run_id=self.run_id)
 
 
+class Unfinished(Message):
+    """An artifact that is being written or deleted. `at`: since when, in Unix ms."""
+
+    v: Literal[1] = 1
+    state: Literal["pending", "deleting"]
+    reference: Reference
+    at: int = Field(default_factory=unix_ms)
+
+
+_CONTENT: TypeAdapter[Reference | Unfinished] = TypeAdapter(Reference | Unfinished)
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactEntry:
+    """The entry of an artifact, and its sequence, which guards what replaces it."""
+
+    tenant: str
+    artifact: str
+    content: Reference | Unfinished
+    sequence: int
+
+    @property
+    def reference(self) -> Reference:
+        """Its reference: as it is, as it will be, or as it was."""
+        return self.content if isinstance(self.content, Reference) else self.content.reference
+
+    @property
+    def object_key(self) -> str:
+        """The key of its bytes in the bucket."""
+        return keys.object_key(self.tenant, self.reference.object_name)
+
+    @property
+    def key(self) -> str:
+        """Its own key."""
+        return keys.reference_key(self.tenant, self.artifact)
+
+    @property
+    def listing_key(self) -> str:
+        """The key of its list entry."""
+        place = keys.place(self.reference.session_id, self.reference.run_id)
+        return keys.place_key(self.tenant, place, self.artifact)
+
+
 class References:
-    """The references of all tenants. All methods raise StorageUnavailable when NATS does not answer."""
+    """The entries of all tenants. All methods raise StorageUnavailable when NATS does not answer."""
 
-    def __init__(self, kv: KeyValueStore, blobs: Blobs) -> None:
+    def __init__(self, kv: KeyValueStore) -> None:
         self._kv = kv
-        self._blobs = blobs
-
-    async def find(self, tenant: str, artifact: str) -> Reference | None:
-        """Return a reference that has not expired, from any replica. A new one may be missing."""
-        return _read((await self._kv.read(keys.reference_key(tenant, artifact))).data)
 
     async def resolve(self, asked: HeadArtifact) -> Reference:
         """Return a reference that the caller may see. Raises ArtifactNotFound, whatever the reason."""
-        found = await self.find(asked.tenant, asked.artifact_id)
-        if found is None:
-            found = _read((await self._kv.read_from_leader(keys.reference_key(asked.tenant, asked.artifact_id))).data)
+        key = keys.reference_key(asked.tenant, asked.artifact_id)
+        # Any replica may answer first. What is missing there may be new.
+        found = _visible((await self._kv.read(key)).data) or _visible((await self._kv.read_from_leader(key)).data)
         if (
             found is None
             or (asked.session_id is not None and asked.session_id != found.session_id)
@@ -56,23 +117,44 @@ class References:
             raise ArtifactNotFound
         return found
 
-    async def add_listing(self, tenant: str, place: str, artifact: str, ttl_s: int | None) -> None:
-        """Write the list entry of a reference that is about to be written. Its value is the time in Unix ms."""
-        await self._kv.put(keys.place_key(tenant, place, artifact), str(now()).encode(), ttl_s=ttl_s)
+    async def read(self, tenant: str, artifact: str) -> tuple[ArtifactEntry | None, int]:
+        """Return an entry and its sequence from the leader.
 
-    async def write(self, claim: Claim, reference: Reference, ttl_s: int | None) -> None:
-        """Write a reference under its claim. Raises EntryChanged when the claim was lost."""
-        key = keys.reference_key(claim.tenant, reference.ref.artifact_id)
-        await self._blobs.write_under(
-            claim, reference.ref.artifact_id, key, reference.model_dump_json().encode(), ttl_s
+        Without an entry: the sequence of its deletion, or 0. Raises UnknownVersion.
+        """
+        found = await self._kv.read_from_leader(keys.reference_key(tenant, artifact))
+        content = parsed(found.data)
+        entry = ArtifactEntry(tenant, artifact, content, found.sequence) if content is not None else None
+        return entry, found.sequence
+
+    async def is_unnamed(self, tenant: str, object_name: str) -> bool:
+        """Whether no entry names an object, neither now nor later. One of an unknown version may name it."""
+        with suppress(UnknownVersion):
+            entry, _ = await self.read(tenant, keys.artifact_of_object(object_name))
+            return entry is None or entry.reference.object_name != object_name
+        return False
+
+    async def write(self, tenant: str, artifact: str, content: Reference | Unfinished, *, after: int) -> ArtifactEntry:
+        """Write an entry if `after` is its sequence, or that of its deletion. Raises EntryChanged."""
+        data = content.model_dump_json(by_alias=True).encode()
+        sequence = await self._kv.write(keys.reference_key(tenant, artifact), data, after=after)
+        return ArtifactEntry(tenant, artifact, content, sequence)
+
+    async def replace(self, entry: ArtifactEntry, content: Reference | Unfinished) -> ArtifactEntry:
+        """Write new content if the entry is unchanged. Raises EntryChanged."""
+        return await self.write(entry.tenant, entry.artifact, content, after=entry.sequence)
+
+    async def add_listing(self, entry: ArtifactEntry) -> None:
+        """Write the list entry of a pending artifact. Its value is the time in Unix ms. Raises EntryChanged."""
+        data = str(unix_ms()).encode()
+        await self._kv.write_if_unchanged(entry.listing_key, data, other=entry.key, at=entry.sequence)
+
+    async def remove(self, entry: ArtifactEntry) -> None:
+        """Delete the list entry and the entry. Raises EntryChanged."""
+        await self._kv.write_if_unchanged(
+            entry.listing_key, b"", other=entry.key, at=entry.sequence, ttl_s=_DELETED_TTL_S
         )
-
-    async def exists(self, tenant: str, artifact: str, blob: str) -> bool:
-        """Whether a reference to this blob exists on the leader. One of an unknown version counts as existing."""
-        data = (await self._kv.read_from_leader(keys.reference_key(tenant, artifact))).data
-        found = _read(data)
-        is_later = bool(data) and _parsed(data) is None
-        return is_later or (found is not None and found.blob == blob)
+        await self._kv.delete(entry.key, after=entry.sequence)
 
     async def read_many(self, wanted: list[tuple[str, str]]) -> dict[tuple[str, str], Reference]:
         """Return the references that exist, by tenant and id, from any replica."""
@@ -81,35 +163,8 @@ class References:
         return {
             by_key[key]: reference
             for key, data in found.items()
-            if key in by_key and (reference := _read(data)) is not None
+            if key in by_key and (reference := _visible(data)) is not None
         }
-
-    async def delete(self, tenant: str, artifact: str) -> None:
-        """Delete a reference. Its list entry is deleted when the blob is collected."""
-        await self._kv.delete(keys.reference_key(tenant, artifact))
-
-    async def listing_revision(self, tenant: str, place: str, artifact: str) -> int:
-        """Return the sequence of an artifact's list entry, for `remove_listing`."""
-        return (await self._kv.read_from_leader(keys.place_key(tenant, place, artifact))).sequence
-
-    async def remove_listing(self, tenant: str, place: str, artifact: str, *, revision: int) -> None:
-        """Delete the list entry of a deleted artifact, unless it was written again."""
-        with suppress(EntryChanged):
-            await self._kv.delete(keys.place_key(tenant, place, artifact), after=revision)
-
-    async def remove_stale_listings(self, entries: list[Entry], older_ms: int) -> None:
-        """Delete list entries of that age without a reference.
-
-        A put that came too late for the collector leaves them.
-        """
-        who = {keys.parse_place_key(entry.key): entry for entry in entries if int(entry.data) < now() - older_ms}
-        found = await self.read_many(list(who))
-        for (tenant, artifact), entry in who.items():
-            if (tenant, artifact) not in found and not (
-                await self._kv.read_from_leader(keys.reference_key(tenant, artifact))
-            ).data:
-                with suppress(EntryChanged):
-                    await self._kv.delete(entry.key, after=entry.sequence)
 
     async def page(self, asked: ListArtifacts) -> ArtifactPage:
         """Return a page of the artifacts of a session or run."""
@@ -127,17 +182,18 @@ class References:
         )
 
 
-def _read(data: bytes) -> Reference | None:
-    """Return a reference unless it has expired; the server deletes it a moment later."""
-    reference = _parsed(data)
-    if reference is None or (reference.ref.expires_at is not None and reference.ref.expires_at <= now()):
-        return None
-    return reference
+def _visible(data: bytes) -> Reference | None:
+    """Return what readers may see: a reference that has not expired."""
+    with suppress(UnknownVersion):
+        content = parsed(data)
+        if isinstance(content, Reference) and not content.is_expired:
+            return content
+    return None
 
 
-def _parsed(data: bytes) -> Reference | None:
-    """Parse a reference; None for an empty entry and for one of an unknown version."""
+def parsed(data: bytes) -> Reference | Unfinished | None:
+    """Parse the content of an entry. Raises UnknownVersion."""
     try:
-        return Reference.model_validate_json(data) if data else None
+        return _CONTENT.validate_json(data) if data else None
     except ValidationError:
-        return None
+        raise UnknownVersion from None

@@ -1,16 +1,18 @@
-"""The operations of the store: store bytes, return them, list and delete references.
+"""The operations of the store: store bytes, return them, list and delete artifacts.
 
 Rule 1: bytes are written and verified before the reference. Every reference has its bytes.
 Rule 2: a put may be repeated. The artifact id, made by the caller, and the digest identify a repetition.
 Rule 3: an artifact that the caller may not see does not exist. Unknown, expired, deleted and foreign ids get the same
 answer.
-Rule 4: bytes are stored unchanged in the bucket, and nowhere else: not in logs, errors or references.
+Rule 4: bytes are stored unchanged in the bucket, one object per artifact, and nowhere else: not in logs, errors or
+references.
 """
 
 import asyncio
 import hashlib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 
 import structlog
 
@@ -27,14 +29,15 @@ from contracts.artifacts import (
     PutArtifact,
     StoredArtifact,
 )
-from contracts.keys import object_key, place
-from services.artifact_store.blobs import Blobs, Claim, now
+from contracts.ids import unix_ms
+from contracts.keys import new_object_name, object_key
 from services.artifact_store.bucket import Bucket
 from services.artifact_store.errors import BytesMissing, EntryChanged
-from services.artifact_store.mime_types import HEAD_BYTES, checked_mime_type, clean_filename
-from services.artifact_store.references import Reference, References
+from services.artifact_store.garbage_collector.deletions import Deletions
+from services.artifact_store.mime_types import HEAD_BYTES, OCTETS, checked_mime_type, clean_filename
+from services.artifact_store.references import ArtifactEntry, Reference, References, Unfinished
 from services.artifact_store.settings import ArtifactStoreSettings
-from services.shared.artifacts.errors import ArtifactInvalid, ArtifactTooLarge, StorageUnavailable
+from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge, StorageUnavailable
 
 logger = structlog.get_logger(__name__)
 
@@ -46,57 +49,59 @@ _TRUSTED_JSON_TYPES = frozenset({"dict", "list", "str", "int", "float", "bool"})
 
 
 class ArtifactStore:
-    """The store. `on_deleted` gets tenant, blob and artifact id of every deleted reference."""
+    """The store. Every method raises StorageUnavailable while NATS or the S3 server does not answer."""
 
     def __init__(
-        self,
-        bucket: Bucket,
-        blobs: Blobs,
-        references: References,
-        settings: ArtifactStoreSettings,
-        on_deleted: Callable[[str, str, str], None],
+        self, bucket: Bucket, references: References, deletions: Deletions, settings: ArtifactStoreSettings
     ) -> None:
         self._bucket = bucket
-        self._blobs = blobs
         self._references = references
+        self._deletions = deletions
         self._settings = settings
-        self._on_deleted = on_deleted
-
-    async def find_repeat(self, put: PutArtifact) -> ArtifactRef | None:
-        """Return the reference if this put was done before.
-
-        Raises ArtifactInvalid when another artifact has the id, ArtifactTooLarge above the store's limit.
-        """
-        if put.size > self._settings.artifact_max_bytes:
-            raise ArtifactTooLarge(f"{put.size} bytes; at most {self._settings.artifact_max_bytes} are allowed")
-        found = await self._references.find(put.tenant, put.artifact_id)
-        if found is None:
-            return None
-        if (found.ref.sha256, found.ref.size, found.session_id, found.run_id) != (
-            put.sha256,
-            put.size,
-            put.session_id,
-            put.run_id,
-        ):
-            raise ArtifactInvalid("another artifact has this id")
-        return found.ref
 
     async def put(self, put: PutArtifact, body: bytes) -> ArtifactRef:
         """Store bytes that came with the request."""
         if len(body) != put.size:
             raise ArtifactInvalid(f"received {len(body)} bytes; {put.size} were announced")
         mime_type = self.mime_type(put, body[:HEAD_BYTES])
-        known, digest, claim = await asyncio.gather(self.find_repeat(put), _digest(body), self.claim(put))
+        digest, entry = await asyncio.gather(_digest(body), self.begin(put))
         if digest != put.sha256:
             raise ArtifactInvalid("the bytes do not match the announced digest")
-        if known is not None:
-            return known
-        await asyncio.gather(self._write(claim, body), self.add_listing(put))
-        return await self.write_reference(put, claim, mime_type)
+        if isinstance(entry, ArtifactRef):
+            return entry
+        writing = asyncio.gather(self._bucket.write(entry.object_key, body), self._references.add_listing(entry))
+        return await self._store(put, entry, writing, lambda: mime_type)
 
-    async def _write(self, claim: Claim, body: bytes) -> None:
-        if not await self.has_bytes(claim, len(body)):
-            await self._bucket.write(claim.object_key, body)
+    async def begin(self, put: PutArtifact) -> ArtifactEntry | ArtifactRef:
+        """Return the pending entry, or the reference if this put was done before.
+
+        Attempts of the same put at the same time share an entry, since they write the same bytes.
+
+        Raises ArtifactInvalid when another artifact has the id, ArtifactTooLarge above the store's limit.
+        """
+        if put.size > self._settings.artifact_max_bytes:
+            raise ArtifactTooLarge(f"{put.size} bytes; at most {self._settings.artifact_max_bytes} are allowed")
+        # Most ids are new, so nothing is read before the first try.
+        entry, sequence = None, 0
+        while True:
+            with suppress(EntryChanged):
+                if entry is None:
+                    return await self._references.write(put.tenant, put.artifact_id, self._pending(put), after=sequence)
+                match entry.content:
+                    case Reference(is_expired=False) as found:
+                        if not found.is_of(put):
+                            raise ArtifactInvalid("another artifact has this id")
+                        return found.ref
+                    case Unfinished(state="pending") as pending if pending.reference.is_of(put):
+                        return entry
+                await self._deletions.delete(entry)
+            entry, sequence = await self._references.read(put.tenant, put.artifact_id)
+
+    def _pending(self, put: PutArtifact) -> Unfinished:
+        name = new_object_name(put.artifact_id)
+        ref = self._ref(put, put.mime_type or OCTETS)
+        reference = Reference(ref=ref, session_id=put.session_id, run_id=put.run_id, object_name=name)
+        return Unfinished(state="pending", reference=reference)
 
     def mime_type(self, put: PutArtifact, head: bytes) -> str:
         """Return the type to store. Raises ArtifactInvalid when the bytes contradict the declared type."""
@@ -104,35 +109,50 @@ class ArtifactStore:
             return put.mime_type
         return checked_mime_type(put.mime_type, head, whole=put.size <= len(head))
 
-    async def claim(self, put: PutArtifact) -> Claim:
-        """Add the artifact to the users of its bytes."""
-        where = place(put.session_id, put.run_id)
-        return await self._blobs.claim(put.tenant, put.sha256, put.size, put.artifact_id, where)
+    async def put_stream(
+        self, put: PutArtifact, entry: ArtifactEntry, chunks: Iterable[bytes], mime_type: Callable[[], str]
+    ) -> ArtifactRef:
+        """Store bytes from chunks, which a thread reads. `mime_type` is called after that."""
 
-    async def add_listing(self, put: PutArtifact) -> None:
-        """Write the list entry of the reference that is about to be written."""
-        await self._references.add_listing(
-            put.tenant, place(put.session_id, put.run_id), put.artifact_id, self._ttl_s(put)
-        )
+        async def write() -> None:
+            await self._references.add_listing(entry)
+            await self._bucket.write_stream(entry.object_key, chunks, put.size)
+            if await self._bucket.size(entry.object_key) != put.size:
+                raise StorageUnavailable("the S3 server accepted the bytes but does not hold them")
 
-    async def has_bytes(self, claim: Claim, size: int) -> bool:
-        """Whether the bytes of a claim are already stored."""
-        return not claim.fresh and await self._bucket.size(claim.object_key) == size
+        return await self._store(put, entry, write(), mime_type)
 
-    async def head_of(self, claim: Claim, size: int) -> bytes:
-        """Return the beginning of stored bytes."""
-        return await self._read(claim.object_key, 0, min(size, HEAD_BYTES))
-
-    async def stream(self, claim: Claim, chunks: Iterable[bytes], size: int) -> None:
-        """Write bytes from chunks, which a thread reads, and check their number."""
-        await self._bucket.write_stream(claim.object_key, chunks, size)
-        if await self._bucket.size(claim.object_key) != size:
-            raise StorageUnavailable("the S3 server accepted the bytes but does not hold them")
-
-    async def write_reference(self, put: PutArtifact, claim: Claim, mime_type: str) -> ArtifactRef:
+    async def _store(
+        self, put: PutArtifact, entry: ArtifactEntry, writing: Awaitable[object], mime_type: Callable[[], str]
+    ) -> ArtifactRef:
         """Write the reference after the bytes, and return the part that callers see."""
-        ttl_s = self._ttl_s(put)
-        ref = ArtifactRef(
+        try:
+            await writing
+            ref = self._ref(put, mime_type())
+            await self._references.replace(entry, entry.reference.model_copy(update={"ref": ref}))
+        except EntryChanged:
+            return await self._superseded(entry)
+        logger.info(
+            "artifact_stored",
+            tenant=put.tenant,
+            artifact_id=put.artifact_id,
+            run_id=put.run_id,
+            size=put.size,
+            object_name=entry.reference.object_name,
+        )
+        return ref
+
+    async def _superseded(self, entry: ArtifactEntry) -> ArtifactRef:
+        """Return the reference of another attempt of this put, or delete the bytes that nothing names any more."""
+        now, _ = await self._references.read(entry.tenant, entry.artifact)
+        if now is not None and isinstance(now.content, Reference) and now.object_key == entry.object_key:
+            return now.content.ref
+        await self._bucket.remove(entry.object_key)
+        raise StorageUnavailable("the put took so long that its bytes were deleted")
+
+    def _ref(self, put: PutArtifact, mime_type: str) -> ArtifactRef:
+        now, ttl_s = unix_ms(), self._ttl_s(put)
+        return ArtifactRef(
             artifact_id=put.artifact_id,
             mime_type=mime_type,
             size=put.size,
@@ -142,23 +162,9 @@ class ArtifactStore:
             json_type=put.json_type,
             items=put.items,
             artifact_type=put.artifact_type,
-            created_at=now(),
-            expires_at=now() + ttl_s * 1000 if ttl_s is not None else None,
+            created_at=now,
+            expires_at=now + ttl_s * 1000 if ttl_s is not None else None,
         )
-        reference = Reference(ref=ref, session_id=put.session_id, run_id=put.run_id, blob=claim.name)
-        try:
-            await self._references.write(claim, reference, ttl_s)
-        except EntryChanged:
-            raise StorageUnavailable("the put took so long that its bytes may have been deleted") from None
-        logger.info(
-            "artifact_stored",
-            tenant=put.tenant,
-            artifact_id=put.artifact_id,
-            run_id=put.run_id,
-            size=put.size,
-            blob=claim.name,
-        )
-        return ref
 
     def _ttl_s(self, put: PutArtifact) -> int | None:
         if put.ttl_s is not None or put.run_id is not None:
@@ -176,7 +182,9 @@ class ArtifactStore:
         if length <= 0:
             return reference.ref, b""
         try:
-            return reference.ref, await self._read(object_key(asked.tenant, reference.blob), asked.offset, length)
+            return reference.ref, await self._read(
+                object_key(asked.tenant, reference.object_name), asked.offset, length
+            )
         except StorageUnavailable:
             await self._references.resolve(asked)  # It may have been deleted a moment ago.
             raise
@@ -193,10 +201,15 @@ class ArtifactStore:
         return await self._references.page(asked)
 
     async def delete(self, asked: DeleteArtifact) -> ArtifactDeleted:
-        """Delete the reference. The bytes are deleted when nothing uses them. Raises ArtifactNotFound."""
-        reference = await self._references.resolve(asked)
-        await self._references.delete(asked.tenant, asked.artifact_id)
-        self._on_deleted(asked.tenant, reference.blob, asked.artifact_id)
+        """Delete an artifact: for its readers at once, its bytes soon. Raises ArtifactNotFound."""
+        await self._references.resolve(asked)
+        while True:
+            entry, _ = await self._references.read(asked.tenant, asked.artifact_id)
+            if entry is None or not isinstance(entry.content, Reference):
+                raise ArtifactNotFound
+            with suppress(EntryChanged):
+                await self._deletions.begin(entry)
+                break
         logger.info("artifact_deleted", tenant=asked.tenant, artifact_id=asked.artifact_id)
         return ArtifactDeleted(artifact_id=asked.artifact_id)
 
@@ -204,15 +217,15 @@ class ArtifactStore:
         """Return a URL that needs no key. It expires no later than the artifact. Raises ArtifactNotFound."""
         reference = await self._references.resolve(asked)
         until, seconds = _valid(reference.ref, asked.expires_s)
-        key = object_key(asked.tenant, reference.blob)
+        key = object_key(asked.tenant, reference.object_name)
         url = self._bucket.signed_url(key, seconds, reference.ref.mime_type, reference.ref.filename)
         return PresignedUrl(url=url, expires_at=until)
 
 
 def _valid(ref: ArtifactRef, seconds: int) -> tuple[int, int]:
     """Return until when (Unix ms) and for how many seconds a URL is valid: no longer than its artifact."""
-    until = min(now() + seconds * 1000, ref.expires_at or sys.maxsize)
-    return until, max(1, (until - now()) // 1000)
+    until = min(unix_ms() + seconds * 1000, ref.expires_at or sys.maxsize)
+    return until, max(1, (until - unix_ms()) // 1000)
 
 
 async def _digest(body: bytes) -> str:

@@ -4,7 +4,7 @@ Rule 1: an upload holds at most a window of chunks, so memory does not grow with
 once it was handed to the writer, and the sender has at most a window of unacknowledged chunks.
 Rule 2: chunks may arrive out of order; they are forwarded in order.
 Rule 3: an upload belongs to the instance that opened it. If the instance or the sender dies, nothing is visible and the
-sender starts again; the garbage collector removes the claim.
+sender starts again, or the garbage collector deletes what is left.
 Rule 4: the last chunk is forwarded only if all bytes match the announced digest, so S3 never stores other bytes.
 """
 
@@ -19,8 +19,8 @@ from contracts import subjects
 from contracts.artifacts import ArtifactRef, ChunkTaken, PutArtifact, UploadOpened
 from contracts.ids import new_id
 from contracts.limits import CHUNK_BYTES
-from services.artifact_store.blobs import Claim
 from services.artifact_store.mime_types import HEAD_BYTES
+from services.artifact_store.references import ArtifactEntry
 from services.artifact_store.store import ArtifactStore
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactInvalid, StorageUnavailable
 
@@ -52,26 +52,22 @@ class Uploads:
             raise ArtifactInvalid("an empty artifact is sent with the request itself")
         upload_id, subject = new_id(), subjects.artifact_chunk(self.instance)
         opened = UploadOpened(upload_id=upload_id, subject=subject, chunk_bytes=CHUNK_BYTES, window=WINDOW_CHUNKS)
-        ref = await self._store.find_repeat(put)
-        if ref is None:
-            ref = await self._begin(upload_id, put)
-        return opened.model_copy(update={"ref": ref})
+        return opened.model_copy(update={"ref": await self._begin(upload_id, put)})
 
     async def _begin(self, upload_id: str, put: PutArtifact) -> ArtifactRef | None:
-        """Claim the bytes. If another artifact already stored them, return the reference; otherwise wait for chunks."""
+        """Return the reference if this put was done before; otherwise wait for chunks."""
         if self._free <= 0:
             raise StorageUnavailable("too many uploads are in progress")
         self._free -= 1
         try:
-            claim, _ = await asyncio.gather(self._store.claim(put), self._store.add_listing(put))
-            if await self._store.has_bytes(claim, put.size):
-                self._free += 1
-                mime_type = self._store.mime_type(put, await self._store.head_of(claim, put.size))
-                return await self._store.write_reference(put, claim, mime_type)
+            entry = await self._store.begin(put)
         except BaseException:
             self._free += 1
             raise
-        upload = self._open[upload_id] = _Upload(put, claim, self._store, self._idle_s)
+        if isinstance(entry, ArtifactRef):
+            self._free += 1
+            return entry
+        upload = self._open[upload_id] = _Upload(put, entry, self._store, self._idle_s)
         upload.storing.add_done_callback(lambda _: self._close(upload_id))
         return None
 
@@ -101,7 +97,7 @@ class Uploads:
 class _Upload:
     """One upload. `storing`: the task that returns its reference."""
 
-    def __init__(self, put: PutArtifact, claim: Claim, store: ArtifactStore, idle_s: float) -> None:
+    def __init__(self, put: PutArtifact, entry: ArtifactEntry, store: ArtifactStore, idle_s: float) -> None:
         self._put = put
         self._store = store
         self._pipe = _Pipe(put, idle_s)
@@ -109,12 +105,9 @@ class _Upload:
         self._received = 0
         self._next = 0
         self._waiting: dict[int, asyncio.Event] = {}
-        self.storing = asyncio.create_task(self._write_to_bucket(claim))
+        storing = store.put_stream(put, entry, self._pipe.chunks(), lambda: self._mime_type)
+        self.storing = asyncio.create_task(storing)
         self.storing.add_done_callback(self._ended)
-
-    async def _write_to_bucket(self, claim: Claim) -> ArtifactRef:
-        await self._store.stream(claim, self._pipe.chunks(), self._put.size)
-        return await self._store.write_reference(self._put, claim, self._mime_type)
 
     def _ended(self, storing: asyncio.Task[ArtifactRef]) -> None:
         self._pipe.close()

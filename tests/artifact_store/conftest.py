@@ -8,6 +8,7 @@ import pytest
 
 from services.artifact_store.bucket import Bucket
 from services.messaging.streams import provision
+from tests.artifact_store.inside import Inside
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server, kinds
@@ -55,6 +56,12 @@ async def embedded(rclone: S3Server, server: NatsServer) -> AsyncIterator[Store]
     """A store on the embedded S3 server."""
     async with serving(rclone, server.url) as found:
         yield found
+
+
+@pytest.fixture
+def inside(embedded: Store) -> Inside:
+    """The parts of another instance of it, whose collector has no grace."""
+    return Inside(embedded.bus, embedded.settings)
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ EXAMPLES = {
     "tool": "search",
     "where": f"-.{RUN}",
 }
-"""A value for each argument of the builders, by its name; where a blob's name is meant, its digest."""
+"""A value for each argument of the builders, by its name; where a shared object's name is meant, its digest."""
 CHECK = Path(__file__).parent / "asyncapi"
 ARCHITECTURE = Path(__file__).parents[2] / "docs" / "architecture.md"
 SENDERS, RECEIVERS = attrgetter("senders"), attrgetter("receivers")

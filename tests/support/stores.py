@@ -10,8 +10,8 @@ from pydantic import SecretStr
 
 from contracts.artifacts import PutArtifact
 from contracts.ids import new_id
-from services.artifact_store.__main__ import running
-from services.artifact_store.garbage_collector import GarbageCollector
+from services.artifact_store.app import running
+from services.artifact_store.garbage_collector.sweeps import GarbageCollector
 from services.artifact_store.settings import ArtifactStoreSettings
 from services.messaging.connection import Bus
 from services.messaging.nats_link import NatsLink

@@ -180,17 +180,17 @@ async def test_a_long_stream_without_a_field_ends_as_a_reference(whole: Whole) -
 async def test_a_kill_while_a_stream_is_assembled_leaves_no_reference_without_bytes(whole: Whole) -> None:
     """The call asks again once the store is back, and there is one reference, with all its bytes."""
     body = to_blob(frames(100)).body
-    claim = keys.blob_key(subjects.DEFAULT_TENANT, hashlib.sha256(body).hexdigest())
+    digest, bucket = hashlib.sha256(body).hexdigest(), keys.ARTIFACTS_BUCKET
     bus = await evidence.connect(whole.nats.url)
 
-    async def is_claimed() -> bool:
-        bucket = keys.ARTIFACTS_BUCKET
-        return await bus.last(f"KV_{bucket}", f"$KV.{bucket}.{claim}") is not None
+    async def is_pending() -> bool:
+        newest = await bus.last(f"KV_{bucket}", f"$KV.{bucket}.ref.{subjects.DEFAULT_TENANT}.*")
+        return newest is not None and b'"pending"' in newest.data and digest.encode() in newest.data
 
     whole.s3.freeze()
     try:
         run = await whole.begin("Q-kill-film", action("film", first=100), answer("Shot."))
-        await wait_until(is_claimed, what="the store is about to write the bytes")
+        await wait_until(is_pending, what="the store is about to write the bytes")
         whole.stack.kill("artifact_store-1")
     finally:
         whole.s3.thaw()

@@ -24,7 +24,7 @@ from contracts.limits import MAX_ARTIFACT_BYTES, MAX_INLINE_BYTES, MAX_PUT_BYTES
 from contracts.records import EVENTS_HEADER, Record
 from services.artifact_store.mime_types import HEAD_BYTES
 from services.artifact_store.store import ArtifactStore
-from services.artifact_store.stream_buffer import StreamBuffer
+from services.artifact_store.streams.buffer import StreamBuffer
 from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
 from services.messaging.errors import Unavailable
@@ -141,15 +141,12 @@ class Assembler:
         return await self._stream(put, buffer)
 
     async def _stream(self, put: PutArtifact, buffer: StreamBuffer) -> ArtifactRef:
-        known = await self._store.find_repeat(put)
-        if known is not None:
-            return known
         head = await asyncio.to_thread(lambda: next(buffer.chunks())[:HEAD_BYTES])
         mime_type = self._store.mime_type(put, head)
-        claim, _ = await asyncio.gather(self._store.claim(put), self._store.add_listing(put))
-        if not await self._store.has_bytes(claim, put.size):
-            await self._store.stream(claim, self._chunks(buffer), put.size)
-        return await self._store.write_reference(put, claim, mime_type)
+        entry = await self._store.begin(put)
+        if isinstance(entry, ArtifactRef):
+            return entry
+        return await self._store.put_stream(put, entry, self._chunks(buffer), lambda: mime_type)
 
     def _chunks(self, buffer: StreamBuffer) -> Iterator[bytes]:
         for chunk in buffer.chunks():

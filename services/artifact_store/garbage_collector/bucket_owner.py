@@ -1,17 +1,16 @@
-"""Ownership of the bucket: objects without a record are deleted only if the bucket and the KV store hold the same random mark.
+"""Ownership of the bucket: objects without an entry are deleted only if the S3 and the KV bucket hold the same random mark.
 
-Without this check, a bucket that two deployments share, or whose keys were lost with a NATS volume, would look like
+Without this check, a bucket that two deployments share, or whose entries were lost with a NATS volume, would look like
 garbage.
 """
 
+from contracts import keys
 from contracts.ids import new_id
 from services.artifact_store.bucket import Bucket
 from services.artifact_store.errors import BytesMissing, EntryChanged
 from services.artifact_store.kv import KeyValueStore
 
-_KEY = "owner"
-_OBJECT = "runwire/owner"
-_BYTES = 32
+_MARK_BYTES = 32
 
 
 async def claim_bucket(kv: KeyValueStore, bucket: Bucket) -> None:
@@ -19,24 +18,24 @@ async def claim_bucket(kv: KeyValueStore, bucket: Bucket) -> None:
 
     If only the bucket lost its mark, write it again only while the bucket is empty.
     """
-    if await bucket.size(_OBJECT) is not None:
+    if await bucket.size(keys.OWNER_OBJECT_KEY) is not None:
         return
-    mark = (await kv.read_from_leader(_KEY)).data
+    mark = (await kv.read_from_leader(keys.ARTIFACT_OWNER_KEY)).data
     if mark and await bucket.listed(None, 1):
         return
     if not mark:
         mark = new_id().encode()
         try:
-            await kv.write(_KEY, mark, after=0)
+            await kv.write(keys.ARTIFACT_OWNER_KEY, mark, after=0)
         except EntryChanged:  # Another instance of the store was faster, and writes its mark.
             return
-    await bucket.write(_OBJECT, mark)
+    await bucket.write(keys.OWNER_OBJECT_KEY, mark)
 
 
 async def is_ours(kv: KeyValueStore, bucket: Bucket) -> bool:
     """Whether the bucket holds the same mark as the KV store."""
-    mark = (await kv.read_from_leader(_KEY)).data
+    mark = (await kv.read_from_leader(keys.ARTIFACT_OWNER_KEY)).data
     try:
-        return bool(mark) and await bucket.read(_OBJECT, 0, _BYTES) == mark
+        return bool(mark) and await bucket.read(keys.OWNER_OBJECT_KEY, 0, _MARK_BYTES) == mark
     except BytesMissing:
         return False

@@ -21,7 +21,6 @@ from contracts.events import ArtifactChunk, ToolProgress
 from contracts.ids import new_id
 from contracts.limits import MAX_INLINE_BYTES, MAX_PIECES
 from contracts.records import EVENTS_HEADER, Record
-from services.artifact_store import streams
 from services.messaging.connection import Bus
 from services.shared.artifacts.client import ArtifactClient, Assembled
 from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge, StorageUnavailable
@@ -248,7 +247,7 @@ async def test_what_is_no_stream_or_too_much_is_refused(run: Run, monkeypatch: p
     ):
         with pytest.raises(ArtifactInvalid):
             await run.assembled(**wrong)
-    monkeypatch.setattr(streams, "MAX_ARTIFACT_BYTES", 150_000)
+    monkeypatch.setattr("services.artifact_store.streams.assembler.MAX_ARTIFACT_BYTES", 150_000)
     await run.pieces(points(3), stream="big")
     with pytest.raises(ArtifactTooLarge):
         await run.assembled(3, stream="big")

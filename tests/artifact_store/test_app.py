@@ -10,10 +10,8 @@ from typing import Any
 
 import httpx
 import pytest
-import structlog.testing
 from pydantic import ValidationError
 
-from services.artifact_store.__main__ import keep_running
 from services.artifact_store.settings import ArtifactStoreSettings
 from services.messaging.streams import provision
 from services.shared.artifacts.client import ArtifactClient
@@ -48,27 +46,6 @@ async def test_keys_come_from_files_and_every_subject_is_announced(
     assert ready.json()["status"] == "ready"
     for verb in ("put", "open", "get", "head", "list", "delete", "presign", "assemble"):
         assert f"artifact.{verb}" in told["metadata"]["subjects"].split()
-
-
-async def test_a_duty_that_fails_is_begun_again() -> None:
-    """Whatever it raises; what it says of itself is where, never what."""
-    attempts, succeeded = 0, asyncio.Event()
-
-    async def duty() -> None:
-        nonlocal attempts
-        attempts += 1
-        if attempts < 3:
-            raise ValueError("canary")
-        succeeded.set()
-        await asyncio.Event().wait()
-
-    with structlog.testing.capture_logs() as said:
-        task = asyncio.create_task(keep_running(duty, restart_s=0))
-        await asyncio.wait_for(succeeded.wait(), 10)
-    task.cancel()
-    assert [entry["event"] for entry in said] == ["duty_failed", "duty_failed"]
-    assert "test_process.py" in str(said)
-    assert "canary" not in str(said)
 
 
 async def test_without_keys_it_does_not_start(server: NatsServer) -> None:

@@ -1,0 +1,102 @@
+"""Compose the artifact store: its parts, its handlers, and what it does in the background."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import structlog
+
+from services.artifact_store.bucket import Bucket
+from services.artifact_store.garbage_collector.bucket_owner import claim_bucket
+from services.artifact_store.garbage_collector.deletions import Deletions
+from services.artifact_store.garbage_collector.sweeps import GarbageCollector
+from services.artifact_store.handlers import build_router, drained
+from services.artifact_store.kv import KeyValueStore
+from services.artifact_store.references import References
+from services.artifact_store.settings import ArtifactStoreSettings
+from services.artifact_store.store import ArtifactStore
+from services.artifact_store.streams.assembler import Assembler
+from services.artifact_store.uploads import Uploads
+from services.messaging.connection import Bus
+from services.messaging.nats_link import Broker, run_on_nats
+from services.runtime.health import Health
+from services.runtime.settings import read_settings
+from services.runtime.tasks import cancelled
+from services.shared.artifacts.errors import StorageUnavailable
+
+logger = structlog.get_logger(__name__)
+
+_CHECK_EVERY_S, _CHECK_TIMEOUT_S = 2.0, 2.0
+
+
+def main() -> None:
+    """Run the store until it is told to stop."""
+    settings = read_settings(ArtifactStoreSettings)
+
+    @asynccontextmanager
+    async def work(bus: Bus, broker: Broker, health: Health) -> AsyncIterator[None]:
+        async with running(settings, bus, broker, health):
+            yield
+
+    run_on_nats("artifact_store", settings, work)
+
+
+@asynccontextmanager
+async def running(
+    settings: ArtifactStoreSettings, bus: Bus, broker: Broker, health: Health
+) -> AsyncIterator[GarbageCollector]:
+    """Compose the store and register its handlers. The settings' S3 server may be unavailable: that fails readiness."""
+    bucket, kv = Bucket(settings), KeyValueStore(bus)
+    references = References(kv)
+    deletions = Deletions(references, bucket)
+    collector = GarbageCollector(bus, kv, bucket, references, deletions, settings.artifact_grace_s)
+    store = ArtifactStore(bucket, references, deletions, settings)
+    uploads = Uploads(store, settings.artifact_uploads)
+    assembler = Assembler(bus, store)
+    watch = BucketWatch(bucket, kv)
+    health.checks["s3"] = lambda: watch.problem
+    broker.include_router(build_router(store, uploads, assembler, settings.artifact_uploads))
+    tasks = [
+        bus.tasks.keep("s3_watch", watch.watch()),
+        bus.tasks.keep("deletions", deletions.finish_forever()),
+        bus.tasks.keep("artifact_sweep", collector.sweep_forever(settings.artifact_sweep_s)),
+    ]
+    try:
+        yield collector
+    finally:
+        await cancelled(*tasks)
+        await drained(broker)
+        await asyncio.gather(uploads.stop(), assembler.stop())
+        await asyncio.gather(*(subscriber.stop() for subscriber in broker.subscribers))
+        bucket.close()
+
+
+class BucketWatch:
+    """Creates the bucket, and reports why it cannot be used."""
+
+    def __init__(self, bucket: Bucket, kv: KeyValueStore) -> None:
+        self._bucket = bucket
+        self._kv = kv
+        self.problem: str | None = "not checked yet"
+
+    async def watch(self) -> None:
+        """Check the S3 server every two seconds, without end. Create the bucket where it is missing."""
+        claimed = False
+        while True:
+            try:
+                async with asyncio.timeout(_CHECK_TIMEOUT_S):
+                    await self._bucket.ensure()
+                if not claimed:
+                    await claim_bucket(self._kv, self._bucket)
+                    claimed = True
+                self._set_problem(None)
+            except TimeoutError:
+                self._set_problem("the S3 server answers slowly")
+            except StorageUnavailable as error:
+                self._set_problem(error.reason)
+            await asyncio.sleep(_CHECK_EVERY_S)
+
+    def _set_problem(self, problem: str | None) -> None:
+        if problem != self.problem:
+            logger.info("storage_available" if problem is None else "storage_unavailable", reason=problem)
+        self.problem = problem

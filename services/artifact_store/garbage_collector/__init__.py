@@ -1,0 +1,1 @@
+"""Deleting artifacts: `deletions` one by one, `sweeps` those that are due, `orphans` objects that nothing knows."""
