@@ -5,6 +5,7 @@ import os
 import sys
 
 from runwire import Client
+from runwire.events import Chunk, Observed
 
 
 async def main(question: str) -> None:
@@ -13,10 +14,12 @@ async def main(question: str) -> None:
     async with Client(url, key) as client:
         run_id = await client.start(question)
         async for event in client.follow(run_id):
-            if event.type not in {"chunk", "thinking"}:  # Of these there is one for every few characters.
-                print(event.type)
-        run = await client.status(run_id)
-        print(run.payload.raw_answer if run.payload else run.status)
+            match event:
+                case Observed():
+                    print(f"{event.tool}: {event.status}")
+                case Chunk():
+                    print(event.text, end="", flush=True)
+    print()
 
 
 asyncio.run(main(sys.argv[1]))

@@ -2,9 +2,9 @@
 
 import pytest
 
-from contracts.events import Chunk, Done, Step
 from runwire import Client
 from runwire.errors import IdempotencyConflict
+from runwire.events import Chunk, Done, Step
 from tests.support.model_server import USAGE, ModelServer, action, answer, words
 
 

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from contracts.events import Called, Observed, Step, ToolProgress
 from runwire import Client
+from runwire.events import Called, Observed, Step, ToolProgress
 from tests.support.model_server import ModelServer, action, answer
 from tests.support.stack import Stack
 from tests.support.waiting import wait_until

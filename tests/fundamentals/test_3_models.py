@@ -1,7 +1,7 @@
 """A model decides by writing one action. What it writes is checked, and a reply that cannot be used is repaired."""
 
-from contracts.events import Done, Observed, Repaired, RunEvent
 from runwire import Client
+from runwire.events import Done, Observed, Repaired, RunEvent
 from tests.support.model_server import ModelServer, Say, action, answer
 
 CUT_OFF = '{"next_node": "calculate", "args": {"expression": "17*'

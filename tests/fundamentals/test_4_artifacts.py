@@ -2,8 +2,8 @@
 
 import httpx
 
-from contracts.events import ArtifactChunk, Done, Observed
 from runwire import Client
+from runwire.events import ArtifactChunk, Done, Observed
 from tests.fundamentals.tutorial_tools import MINUTES
 from tests.support.model_server import ModelServer, action, answer
 

@@ -6,8 +6,8 @@ from io import BytesIO
 import httpx
 from PIL import Image
 
-from contracts.events import RunStarted
 from runwire import Client
+from runwire.events import RunStarted
 from tests.support.model_server import ModelServer, Seen, answer
 
 

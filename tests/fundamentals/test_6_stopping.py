@@ -5,8 +5,8 @@ import time
 
 import httpx
 
-from contracts.events import Chunk
 from runwire import Client
+from runwire.events import Chunk
 from tests.support.model_server import ModelServer, Say, action, answer, words
 
 

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from contracts.events import ArtifactStored
 from runwire import Client, RunwireError
 from runwire.errors import NotFound
+from runwire.events import ArtifactStored
 from tests.fundamentals.conftest import ACME_KEY, GLOBEX_KEY, KEYED_GATEWAY
 from tests.support.model_server import ModelServer, action, answer
 from tests.support.stack import Stack

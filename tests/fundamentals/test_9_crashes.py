@@ -1,7 +1,7 @@
 """Any process may die at any moment. The run goes on where it was, and what has a side effect happens once."""
 
-from contracts.events import Observed
 from runwire import Client
+from runwire.events import Observed
 from tests.support.stack import Stack
 from tests.support.waiting import wait_until
 
