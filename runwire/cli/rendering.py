@@ -1,4 +1,4 @@
-"""A run in the terminal: its steps, thinking, answer and artifacts, as they come."""
+"""Show a run in the terminal: its steps, thinking, answer and artifacts, as they arrive."""
 
 import json
 from typing import Any
@@ -7,18 +7,18 @@ from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
-_SHOWN = 160
+_MAX_SHOWN_CHARACTERS = 160
 
 
 class Screen:
-    """Prints events of one run in their order. Of an answer that is begun anew (another attempt) the new one counts."""
+    """Prints the events of one run in order. Where another attempt starts the answer anew, it says so."""
 
     def __init__(self, console: Console, *, thinking: bool = True) -> None:
         self._console = console
         self._thinking = thinking
-        self._open: str | None = None
+        self._open_channel: str | None = None
         self._attempt: tuple[int, int] | None = None
-        self._artifacts: dict[str, int] = {}
+        self._piece_counts: dict[str, int] = {}
 
     def show(self, event: dict[str, Any]) -> None:
         """Print one event."""
@@ -31,20 +31,19 @@ class Screen:
         self._console.print(text, soft_wrap=True, highlight=False)
 
     def _close(self) -> None:
-        if self._open is not None:
+        if self._open_channel is not None:
             self._console.print()
-            self._open = None
+            self._open_channel = None
 
     def _write(self, channel: str, text: str, style: str) -> None:
-        if self._open != channel:
+        if self._open_channel != channel:
             self._close()
-            self._open = channel
+            self._open_channel = channel
         self._console.print(Text(text, style=style), end="", soft_wrap=True)
 
     def _on_run_started(self, event: dict[str, Any]) -> None:
-        self._line(
-            f"[dim]run {event['run_id']} · model {escape(event.get('model') or '?')} · {len(event.get('tools') or {})} tools[/dim]"
-        )
+        model, tools = escape(event.get("model") or "?"), len(event.get("tools") or {})
+        self._line(f"[dim]run {event['run_id']} · model {model} · {tools} tools[/dim]")
 
     def _on_thinking(self, event: dict[str, Any]) -> None:
         if self._thinking and event.get("text"):
@@ -52,7 +51,12 @@ class Screen:
 
     def _on_chunk(self, event: dict[str, Any]) -> None:
         attempt = (event.get("action_seq", 0), event.get("attempt", 0))
-        if self._attempt is not None and attempt != self._attempt and event.get("seq") == 0 and self._open == "answer":
+        if (
+            self._attempt is not None
+            and attempt != self._attempt
+            and event.get("seq") == 0
+            and self._open_channel == "answer"
+        ):
             self._line("[yellow]… begun again[/yellow]")
         self._attempt = attempt
         if event.get("text"):
@@ -68,10 +72,9 @@ class Screen:
 
     def _on_observed(self, event: dict[str, Any]) -> None:
         if event["status"] == "succeeded":
-            shown = json.dumps(event.get("observation"), ensure_ascii=False)
-            self._line(
-                f"[green]← {escape(event['tool'])}[/green] [dim]{event.get('latency_ms', 0)} ms · {escape(_short(shown))}[/dim]"
-            )
+            observation = escape(_short(json.dumps(event.get("observation"), ensure_ascii=False)))
+            tool, latency_ms = escape(event["tool"]), event.get("latency_ms", 0)
+            self._line(f"[green]← {tool}[/green] [dim]{latency_ms} ms · {observation}[/dim]")
         else:
             failure = event.get("failure") or {}
             self._line(
@@ -85,12 +88,10 @@ class Screen:
 
     def _on_artifact_chunk(self, event: dict[str, Any]) -> None:
         stream = event["stream_id"]
-        self._artifacts[stream] = self._artifacts.get(stream, 0) + 1
+        self._piece_counts[stream] = self._piece_counts.get(stream, 0) + 1
         if event.get("done"):
-            kind = event.get("artifact_type") or "artifact"
-            self._line(
-                f"[magenta]  {escape(kind)} “{escape(stream)}” complete after {self._artifacts[stream]} pieces[/magenta]"
-            )
+            name = f"{escape(event.get('artifact_type') or 'artifact')} “{escape(stream)}”"
+            self._line(f"[magenta]  {name} complete after {self._piece_counts[stream]} pieces[/magenta]")
 
     def _on_repaired(self, event: dict[str, Any]) -> None:
         self._line(f"[yellow]  reply repaired: {escape(_short(event.get('reason', '')))}[/yellow]")
@@ -117,4 +118,4 @@ class Screen:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}…"

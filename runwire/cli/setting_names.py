@@ -1,4 +1,4 @@
-"""The names of all settings, so that a misspelt one is noticed: the services pass over what they do not know.
+"""The names of all settings, so that a misspelt one is noticed: the services ignore variables that they do not know.
 
 `tests/runwire/test_variables.py` compares them with `services/*/settings.py`, which this package cannot import.
 """
@@ -11,32 +11,32 @@ _TESTING = "RUNWIRE_TEST_"
 OF_SERVICES = frozenset(
     """
 accept_wait_s ack_wait_s action_format action_transport agents_file api_keys api_keys_file artifact_default_days
-artifact_grace_s artifact_max_bytes artifact_patience_s artifact_sweep_s artifact_uploads chunk_ttl_s discover_s fallback_models
-gone_tool_s graceful_timeout_s health_host health_port heartbeat_s host log_format log_level max_attempts max_body_bytes max_call_s
-max_context_tokens model_reply_bytes
-max_deliveries max_image_bytes max_image_pixels max_image_side max_images max_images_bytes max_open_runs max_provider_failures max_repairs
-max_result_bytes max_streams max_streams_per_tenant max_upload_bytes model model_api_base model_api_key model_idle_s model_total_s
-model_vision models nats_password nats_url nats_user planner_cached_runs planner_control_slots planner_request_slots planner_slots port
-reasoning_effort replicas request_head_s retention_days s3_access_key s3_access_key_file s3_bucket s3_endpoint s3_public_endpoint s3_region
-s3_secret_key s3_secret_key_file s3_secure settling_s stall_exit_s stalled_client_s tool_slots tools_file triage_model unavailable_s
-use_native_reasoning vision vision_context
-models observation_max_bytes observation_shown_characters read_artifact_max_bytes
+artifact_grace_s artifact_max_bytes artifact_patience_s artifact_sweep_s artifact_uploads chunk_ttl_s discover_s
+fallback_models gone_tool_s graceful_timeout_s health_host health_port heartbeat_s host log_format log_level
+max_attempts max_body_bytes max_call_s max_context_tokens model_reply_bytes max_deliveries max_image_bytes
+max_image_pixels max_image_side max_images max_images_bytes max_open_runs max_provider_failures max_repairs
+max_result_bytes max_streams max_streams_per_tenant max_upload_bytes model model_api_base model_api_key model_idle_s
+model_total_s model_vision models nats_password nats_url nats_user planner_cached_runs planner_control_slots
+planner_request_slots planner_slots port reasoning_effort replicas request_head_s retention_days s3_access_key
+s3_access_key_file s3_bucket s3_endpoint s3_public_endpoint s3_region s3_secret_key s3_secret_key_file s3_secure
+settling_s stall_exit_s stalled_client_s tool_slots tools_file triage_model unavailable_s use_native_reasoning vision
+vision_context models observation_max_bytes observation_shown_characters read_artifact_max_bytes
 """.split()  # noqa: SIM905, as quoted names it fills a page
 )
 """Fields of the services' settings, in lower case and without the prefix."""
 OF_COMMANDS = frozenset({"url", "api_key", "data_dir", "data"})
-"""Of the command line and of the example tools."""
+"""Variables of the command line and of the example tools."""
 
 
 def misspelt(environment: Mapping[str, str]) -> list[str]:
-    """Return a sentence for each variable `RUNWIRE_*` that nobody reads; none holds its value."""
+    """Return a warning, without the value, for each variable `RUNWIRE_*` that nothing reads."""
     known = {f"{_PREFIX}{name.upper()}" for name in OF_SERVICES | OF_COMMANDS}
     unread = sorted(
         name for name in environment if name.startswith(_PREFIX) and not name.startswith(_TESTING) and name not in known
     )
-    return [f"{name} is no setting: nothing reads it{_meant(name, known)}" for name in unread]
+    return [f"{name} is not a setting: nothing reads it{_suggestion(name, known)}" for name in unread]
 
 
-def _meant(name: str, known: set[str]) -> str:
+def _suggestion(name: str, known: set[str]) -> str:
     close = difflib.get_close_matches(name, sorted(known), 1, 0.75)
-    return f"; {close[0]} is one" if close else ""
+    return f"; did you mean {close[0]}?" if close else ""

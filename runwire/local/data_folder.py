@@ -1,9 +1,9 @@
-"""The data folder of `runwire up`: what runs from it now, and the secrets that it keeps.
+"""The data folder of `runwire up`: what runs from it now, and its secrets.
 
 Rule 1: `endpoints.json` names what runs: it is written once everything is ready and removed before anything stops. A
-launcher that was killed leaves it behind, but not its lock, so it is not believed.
-Rule 2: a secret is in a file that only its owner reads, never in an argument, a log or `endpoints.json`.
-Rule 3: the login of the embedded NATS server is shown to that server alone.
+launcher that was killed leaves the file behind, but not its lock, so the file is then ignored.
+Rule 2: a secret is in a file that only its owner can read, never in an argument, a log or `endpoints.json`.
+Rule 3: the login of the embedded NATS server is sent to that server only.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ def remembered(data: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def published(data: Path, endpoints: Mapping[str, Any]) -> Iterator[None]:
-    """Name what runs, as long as this is entered."""
+    """Name what runs in `endpoints.json` until the context ends."""
     fresh = data / f"{_ENDPOINTS}.new"
     with fresh.open("w", encoding="utf-8") as opened:
         if sys.platform != "win32":
@@ -53,7 +53,7 @@ def published(data: Path, endpoints: Mapping[str, Any]) -> Iterator[None]:
 
 
 def withdraw(data: Path) -> None:
-    """Name nothing any more."""
+    """Remove `endpoints.json`."""
     (data / _ENDPOINTS).unlink(missing_ok=True)
 
 
@@ -69,7 +69,7 @@ def _is_left_over(opened: IO[str]) -> bool:
 
 
 def secret(file: Path, make: Callable[[], dict[str, str]]) -> dict[str, str]:
-    """Read a secret of the data folder, or make it."""
+    """Read a secret of the data folder, or create it."""
     try:
         found: dict[str, str] = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -79,7 +79,7 @@ def secret(file: Path, make: Callable[[], dict[str, str]]) -> dict[str, str]:
 
 
 def write_private(file: Path, text: str) -> None:
-    """Write a file that only its owner may read, also where one with other rights was."""
+    """Write a file that only its owner can read, also in place of one with other permissions."""
     fresh = file.with_name(f"{file.name}.new")
     fresh.unlink(missing_ok=True)
     with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as opened:
@@ -88,14 +88,14 @@ def write_private(file: Path, text: str) -> None:
 
 
 def nats_login_file(data: Path) -> Path:
-    """Where the login of the embedded NATS server is kept: `user` and `password`."""
+    """The file with the login of the embedded NATS server: `user` and `password`."""
     return data / _NATS_LOGIN
 
 
 def nats_login(data: Path, url: str) -> dict[str, str]:
     """The login (`user`, `password`) of the embedded NATS server if `url` names it and it runs now; else empty."""
     running = remembered(data).get("nats_url")
-    if not isinstance(running, str) or _place(url) != _place(running):
+    if not isinstance(running, str) or _address(url) != _address(running):
         return {}
     try:
         kept = json.loads(nats_login_file(data).read_text(encoding="utf-8"))
@@ -104,5 +104,5 @@ def nats_login(data: Path, url: str) -> dict[str, str]:
         return {}
 
 
-def _place(url: str) -> str:
+def _address(url: str) -> str:
     return url.rpartition("://")[2].rstrip("/").replace("localhost", "127.0.0.1")

@@ -1,8 +1,8 @@
-"""The nats-server of a machine without one: JetStream in the data folder, for those who may read that folder.
+"""The nats-server that `runwire up` starts: JetStream in the data folder.
 
-Rule 1: nobody connects without the login of the data folder: another platform on this machine, and its tools, have
-another one.
-Rule 2: the login is in two files that only their owner reads, never on a command line.
+Rule 1: every connection needs the login of the data folder, so another `runwire up` on this machine, and its tools,
+stay apart.
+Rule 2: the login is in two files that only their owner can read, never on a command line.
 """
 
 import re
@@ -30,12 +30,12 @@ jetstream {{
   limits {{ max_ha_assets: 0 }}
 }}
 """
-_PORT = 4222
-_LISTENED = re.compile(r'^listen: "127\.0\.0\.1:(\d+)"$', re.MULTILINE)
+_DEFAULT_PORT = 4222
+_LISTEN_LINE = re.compile(r'^listen: "127\.0\.0\.1:(\d+)"$', re.MULTILINE)
 
 
 def find_nats_server() -> str:
-    """The nats-server of the environment's wheel, else of the PATH. Raises CannotLaunch."""
+    """The nats-server of the Python environment, else of the PATH. Raises CannotLaunch."""
     found = shutil.which("nats-server", path=sysconfig.get_path("scripts")) or shutil.which("nats-server")
     if found is None:
         raise CannotLaunch(
@@ -45,17 +45,17 @@ def find_nats_server() -> str:
 
 
 def login_of(data: Path) -> dict[str, str]:
-    """The login of this data folder, made at its first start: `user` and `password`."""
+    """The login of this data folder, created at the first start: `user` and `password`."""
     return secret(nats_login_file(data), lambda: {"user": "runwire", "password": secrets.token_hex(24)})
 
 
 def last_port(data: Path) -> int:
-    """The port of the last start from this folder, where clients look for the server again; else the port that NATS is known for."""
+    """The port of the last start from this folder, where clients expect the server again; else NATS's default port."""
     try:
-        found = _LISTENED.search(_config_file(data).read_text(encoding="utf-8"))
+        found = _LISTEN_LINE.search(_config_file(data).read_text(encoding="utf-8"))
     except OSError:
-        return _PORT
-    return int(found[1]) if found else _PORT
+        return _DEFAULT_PORT
+    return int(found[1]) if found else _DEFAULT_PORT
 
 
 def configure(data: Path, port: int, sync: str, login: dict[str, str]) -> list[str]:
@@ -66,7 +66,7 @@ def configure(data: Path, port: int, sync: str, login: dict[str, str]) -> list[s
 
 
 def client_environment(port: int, login: dict[str, str]) -> dict[str, str]:
-    """What a service or tool needs in order to connect."""
+    """The settings with which a service or tool connects."""
     return {
         "RUNWIRE_NATS_URL": url_of(port),
         "RUNWIRE_NATS_USER": login["user"],
@@ -75,7 +75,7 @@ def client_environment(port: int, login: dict[str, str]) -> dict[str, str]:
 
 
 def url_of(port: int) -> str:
-    """Where the server listens, without the login."""
+    """The server's address, without the login."""
     return f"nats://127.0.0.1:{port}"
 
 

@@ -1,14 +1,14 @@
-"""What each process of `runwire up` finds in its environment: what it needs, and nobody else's secrets.
+"""The environment of each process of `runwire up`: what it needs, without the secrets of others.
 
-| process | of the shell's environment it gets |
+| process | variables of the shell that it gets |
 | --- | --- |
-| nats-server, the S3 server | what belongs to the machine: paths, language, certificates |
-| gateway, tool_runner, artifact_store | that, and the settings `RUNWIRE_*` but secrets of other services |
-| planner | everything but secrets of other services: LiteLLM reads hundreds of names |
-| tools | everything but secrets of services and of providers of models |
+| nats-server, the S3 server | those of the machine: paths, language, certificates |
+| gateway, tool_runner, artifact_store | those, and `RUNWIRE_*` without secrets of other services |
+| planner | all but secrets of other services: LiteLLM reads hundreds of names |
+| tools | all but secrets of services and of model providers |
 
-Tools have settings of their own, so theirs is a list of what they do not get. Who wants a tool to have a provider's key
-serves it with `runwire serve` in a shell that holds the key.
+Tools have settings of their own, so for them the removed variables are listed. A tool that needs a provider's key is
+served with `runwire serve` in a shell that has the key.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,12 +17,12 @@ Shell = Mapping[str, str]
 
 _MACHINE = frozenset(
     """
-DISPLAY GODEBUG GOGC GOMAXPROCS GOMEMLIMIT HOME HOSTNAME LANG LANGUAGE LOGNAME NO_COLOR PATH PWD SHELL SSL_CERT_DIR SSL_CERT_FILE
-SYSTEMROOT TEMP TERM TMP TMPDIR TZ USER VIRTUAL_ENV
+DISPLAY GODEBUG GOGC GOMAXPROCS GOMEMLIMIT HOME HOSTNAME LANG LANGUAGE LOGNAME NO_COLOR PATH PWD SHELL SSL_CERT_DIR
+SSL_CERT_FILE SYSTEMROOT TEMP TERM TMP TMPDIR TZ USER VIRTUAL_ENV
 """.split()  # noqa: SIM905, as quoted names it fills a page
 )
-_MACHINES = ("DYLD_", "LC_", "LD_", "PYTHON", "XDG_")
-"""Beginnings of further names."""
+_MACHINE_PREFIXES = ("DYLD_", "LC_", "LD_", "PYTHON", "XDG_")
+"""Prefixes of further names."""
 
 _OWNERS = {
     "RUNWIRE_API_KEY": "nobody",  # of the command line
@@ -36,52 +36,53 @@ _S3 = "RUNWIRE_S3_"
 
 _PROVIDERS = frozenset(
     """
-ABLITERATION AI21 AIHUBMIX AIML ALEPHALPHA ALEPH_ALPHA AMAZON_NOVA ANTHROPIC ANTHROPIC_AWS ANYSCALE ARK ASSEMBLYAI AZURE AZURE_AI
-AZURE_DOCUMENT_INTELLIGENCE AZURE_OPENAI AZURE_SPEECH BASETEN BEDROCK_MANTLE BFL BLACK_FOREST_LABS BYTEZ CEREBRAS CHARITY_ENGINE CHUTES
-CLARIFAI CLOUDFLARE CO CODESTRAL COGNITION COHERE COMETAPI COMPACTIFAI CRUSOE DARKBLOOM DASHSCOPE DATABRICKS DATAROBOT DEEPGRAM
-DEEPINFRA DEEPSEEK DOCKER_MODEL_RUNNER ELEVENLABS EMPIRIOLABS EMPOWER FAL_AI FEATHERLESS FEATHERLESS_AI FIREWORKS FIREWORKSAI
-FIREWORKS_AI FRIENDLIAI GALADRIEL GDC GEMINI GIGACHAT GITHUB GMI GOOGLE GRADIENT_AI GROQ HELICONE HEROKU HOSTED_VLLM HUGGINGFACE
-HYPERBOLIC INCEPTION INFINITY JINA JINA_AI LAMBDA LANGFLOW LANGGRAPH LEMONADE LIBERTAI LITELLM LITELLM_PROXY LLAMA LLAMAFILE LLAMAGATE
-LM_STUDIO MANUS MARITALK META MINIMAX MISTRAL MISTRAL_AZURE MODELSCOPE MOONSHOT MORPH NANOGPT NEBIUS NEOSANTARA NLP_CLOUD NOVITA NSCALE
-NVIDIA_NIM NVIDIA_RIVA OLLAMA OPENAI OPENAI_LIKE OPENROUTER OR OVHCLOUD PALM PARASAIL PERPLEXITY PERPLEXITYAI PINSTRIPES POE PREDIBASE
-PUBLICAI QWENCLOUD QWEN_AI_PLATFORM RAGFLOW RECRAFT REDUCTO REPLICATE RUNWAYML SAMBANOVA SARVAM SCX SONIOX STABILITY STIMA SYNTHETIC
-TENCENT TENSORMESH_INFERENCE TOGETHER TOGETHERAI TOGETHER_AI TOPAZ V0 VENICE_AI VERCEL_AI_GATEWAY VERTEX_AI VOLCENGINE VOYAGE VOYAGE_AI
-WANDB WATSONX WX XAI XIAOMI_MIMO XINFERENCE ZAI
+ABLITERATION AI21 AIHUBMIX AIML ALEPHALPHA ALEPH_ALPHA AMAZON_NOVA ANTHROPIC ANTHROPIC_AWS ANYSCALE ARK ASSEMBLYAI
+AZURE AZURE_AI AZURE_DOCUMENT_INTELLIGENCE AZURE_OPENAI AZURE_SPEECH BASETEN BEDROCK_MANTLE BFL BLACK_FOREST_LABS
+BYTEZ CEREBRAS CHARITY_ENGINE CHUTES CLARIFAI CLOUDFLARE CO CODESTRAL COGNITION COHERE COMETAPI COMPACTIFAI CRUSOE
+DARKBLOOM DASHSCOPE DATABRICKS DATAROBOT DEEPGRAM DEEPINFRA DEEPSEEK DOCKER_MODEL_RUNNER ELEVENLABS EMPIRIOLABS
+EMPOWER FAL_AI FEATHERLESS FEATHERLESS_AI FIREWORKS FIREWORKSAI FIREWORKS_AI FRIENDLIAI GALADRIEL GDC GEMINI GIGACHAT
+GITHUB GMI GOOGLE GRADIENT_AI GROQ HELICONE HEROKU HOSTED_VLLM HUGGINGFACE HYPERBOLIC INCEPTION INFINITY JINA JINA_AI
+LAMBDA LANGFLOW LANGGRAPH LEMONADE LIBERTAI LITELLM LITELLM_PROXY LLAMA LLAMAFILE LLAMAGATE LM_STUDIO MANUS MARITALK
+META MINIMAX MISTRAL MISTRAL_AZURE MODELSCOPE MOONSHOT MORPH NANOGPT NEBIUS NEOSANTARA NLP_CLOUD NOVITA NSCALE
+NVIDIA_NIM NVIDIA_RIVA OLLAMA OPENAI OPENAI_LIKE OPENROUTER OR OVHCLOUD PALM PARASAIL PERPLEXITY PERPLEXITYAI
+PINSTRIPES POE PREDIBASE PUBLICAI QWENCLOUD QWEN_AI_PLATFORM RAGFLOW RECRAFT REDUCTO REPLICATE RUNWAYML SAMBANOVA
+SARVAM SCX SONIOX STABILITY STIMA SYNTHETIC TENCENT TENSORMESH_INFERENCE TOGETHER TOGETHERAI TOGETHER_AI TOPAZ V0
+VENICE_AI VERCEL_AI_GATEWAY VERTEX_AI VOLCENGINE VOYAGE VOYAGE_AI WANDB WATSONX WX XAI XIAOMI_MIMO XINFERENCE ZAI
 """.split()  # noqa: SIM905, see above
 )
-"""Whose `<name>_API_KEY` LiteLLM reads for models; `tests/runwire/local/test_environments.py` compares with LiteLLM's
+"""Providers whose `<name>_API_KEY` LiteLLM reads; `tests/runwire/local/test_environments.py` compares with LiteLLM's
 sources."""
 _PROVIDER_SECRETS = frozenset(
     """
-AICORE_SERVICE_KEY AIMLAPI_KEY ANTHROPIC_AUTH_TOKEN AWS_ACCESS_KEY_ID AWS_BEARER_TOKEN_BEDROCK AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN
-AWS_WEB_IDENTITY_TOKEN AWS_WEB_IDENTITY_TOKEN_FILE AZURE_AD_TOKEN AZURE_CLIENT_SECRET AZURE_PASSWORD BASETEN_KEY COMETAPI_KEY
-DATABRICKS_CLIENT_SECRET DATABRICKS_TOKEN DATAROBOT_API_TOKEN FIREWORKS_AI_TOKEN FRIENDLI_TOKEN GIGACHAT_ACCESS_TOKEN
-GIGACHAT_CREDENTIALS GOOGLE_APPLICATION_CREDENTIALS HF_TOKEN JINA_AI_TOKEN LITELLM_MASTER_KEY OCI_KEY OPENROUTER_KEY REPLICATE_API_TOKEN
-RUNWAYML_API_SECRET SCW_SECRET_KEY SNOWFLAKE_JWT TOGETHER_AI_TOKEN VERCEL_OIDC_TOKEN VERTEXAI_CREDENTIALS VERTEX_CREDENTIALS
-VOYAGE_AI_TOKEN WATSONX_APIKEY WATSONX_TOKEN WATSONX_ZENAPIKEY
+AICORE_SERVICE_KEY AIMLAPI_KEY ANTHROPIC_AUTH_TOKEN AWS_ACCESS_KEY_ID AWS_BEARER_TOKEN_BEDROCK AWS_SECRET_ACCESS_KEY
+AWS_SESSION_TOKEN AWS_WEB_IDENTITY_TOKEN AWS_WEB_IDENTITY_TOKEN_FILE AZURE_AD_TOKEN AZURE_CLIENT_SECRET AZURE_PASSWORD
+BASETEN_KEY COMETAPI_KEY DATABRICKS_CLIENT_SECRET DATABRICKS_TOKEN DATAROBOT_API_TOKEN FIREWORKS_AI_TOKEN
+FRIENDLI_TOKEN GIGACHAT_ACCESS_TOKEN GIGACHAT_CREDENTIALS GOOGLE_APPLICATION_CREDENTIALS HF_TOKEN JINA_AI_TOKEN
+LITELLM_MASTER_KEY OCI_KEY OPENROUTER_KEY REPLICATE_API_TOKEN RUNWAYML_API_SECRET SCW_SECRET_KEY SNOWFLAKE_JWT
+TOGETHER_AI_TOKEN VERCEL_OIDC_TOKEN VERTEXAI_CREDENTIALS VERTEX_CREDENTIALS VOYAGE_AI_TOKEN WATSONX_APIKEY
+WATSONX_TOKEN WATSONX_ZENAPIKEY
 """.split()  # noqa: SIM905, see above
 )
-"""What providers call otherwise. Amazon's, Microsoft's and Google's variables open their clouds too: a model's key is
-worth no less."""
+"""Secrets of providers with other names. Those of Amazon, Microsoft and Google also open their clouds."""
 
 
 def of_server(shell: Shell) -> dict[str, str]:
-    """Of a program that reads its configuration from elsewhere."""
-    return _chosen(shell, _is_machines)
+    """The environment of a program that is configured elsewhere."""
+    return _chosen(shell, _is_of_machine)
 
 
 def of_service(service: str, shell: Shell) -> dict[str, str]:
-    """Of planner, gateway, tool_runner or artifact_store."""
+    """The environment of planner, gateway, tool_runner or artifact_store."""
 
-    def is_its(name: str) -> bool:
-        known = service == "planner" or name.startswith("RUNWIRE_") or _is_machines(name)
+    def is_wanted(name: str) -> bool:
+        known = service == "planner" or name.startswith("RUNWIRE_") or _is_of_machine(name)
         return known and _owner(name) in {None, service}
 
-    return _chosen(shell, is_its)
+    return _chosen(shell, is_wanted)
 
 
 def of_tools(shell: Shell) -> dict[str, str]:
-    """Of a process that serves tools, which are other people's code."""
+    """The environment of a process that serves tools: code of other people."""
     return _chosen(shell, lambda name: _owner(name) is None and not is_provider_secret(name))
 
 
@@ -91,12 +92,12 @@ def is_provider_secret(name: str) -> bool:
 
 
 def _owner(name: str) -> str | None:
-    """The one service that may see a variable; None: it is no secret of Runwire's."""
+    """The only service that may read a variable; None: it is not a secret of Runwire."""
     return "artifact_store" if name.startswith(_S3) else _OWNERS.get(name)
 
 
-def _is_machines(name: str) -> bool:
-    return name in _MACHINE or name.startswith(_MACHINES)
+def _is_of_machine(name: str) -> bool:
+    return name in _MACHINE or name.startswith(_MACHINE_PREFIXES)
 
 
 def _chosen(shell: Shell, is_wanted: Callable[[str], bool]) -> dict[str, str]:

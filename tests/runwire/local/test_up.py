@@ -21,7 +21,7 @@ from tests.support.nats_server import NatsServer, admits
 from tests.support.needs import needs_program
 from tests.support.waiting import wait_until_blocking
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 _READY_S = 90
 TOOL = "from runwire import tool\n\n@tool(desc='Nothing')\ndef {name}() -> str:\n    return 'x'\n"
 CANARIES = {

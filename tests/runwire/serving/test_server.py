@@ -25,7 +25,7 @@ from runwire.serving import serve
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture

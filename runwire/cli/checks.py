@@ -1,4 +1,4 @@
-"""What `runwire doctor` looks at. Each check says what it found and, where something is wrong, how to mend it."""
+"""The checks of `runwire doctor`. Each says what it found and, where something is wrong, how to fix it."""
 
 import asyncio
 import os
@@ -18,10 +18,11 @@ from runwire.client import Client
 from runwire.errors import RunwireError
 from runwire.local import launch
 
-_LITTLE_SPACE = 2 << 30
-_NO_SPACE = 16 << 20
-_MAKE_ROOM = "make room; `runwire up` starts NATS again by itself then, docs/operations.md says what else does"
-_KEYS = (
+_LOW_DISK_BYTES = 2 << 30
+_FULL_DISK_BYTES = 16 << 20
+_OLLAMA_PORT = 11434
+_FREE_DISK_SPACE = "free disk space; `runwire up` then restarts NATS by itself, docs/operations.md says what else does"
+_PROVIDER_KEYS = (
     "OPENAI_API_KEY",
     "ANTHROPIC_API_KEY",
     "GEMINI_API_KEY",
@@ -42,7 +43,7 @@ class Check:
 
 
 async def examine(url: str, api_key: str | None, env: Mapping[str, str]) -> list[Check]:
-    """Look at this machine and at the gateway. Never raises for what it finds."""
+    """Check this machine and the gateway. Never raises for what it finds."""
     local = [_python(), await asyncio.to_thread(_nats_server), _data(), _model(env), *_settings(env)]
     return [*local, *await _gateway(url, api_key)]
 
@@ -67,9 +68,9 @@ def _data() -> Check:
     if not os.access(existing, os.W_OK):
         return Check("data", "failed", f"{folder} cannot be written", "set RUNWIRE_DATA_DIR to a folder of yours")
     free = shutil.disk_usage(existing).free
-    if free < _NO_SPACE:
-        return Check("data", "failed", f"the disk of {folder} is full: {free >> 10} KiB free", _MAKE_ROOM)
-    if free < _LITTLE_SPACE:
+    if free < _FULL_DISK_BYTES:
+        return Check("data", "failed", f"the disk of {folder} is full: {free >> 10} KiB free", _FREE_DISK_SPACE)
+    if free < _LOW_DISK_BYTES:
         return Check(
             "data", "warning", f"{folder}: {free >> 20} MiB free", "runs are kept 30 days; see RUNWIRE_RETENTION_DAYS"
         )
@@ -79,23 +80,23 @@ def _data() -> Check:
 def _model(env: Mapping[str, str]) -> Check:
     if env.get("RUNWIRE_MODEL"):
         return Check("model", "ok", f"RUNWIRE_MODEL={env['RUNWIRE_MODEL']}")
-    found = [name for name in _KEYS if env.get(name)]
+    found = [name for name in _PROVIDER_KEYS if env.get(name)]
     if found:
         return Check("model", "ok", f"found {', '.join(found)}")
-    if launch.listens(11434):
-        return Check("model", "ok", "a local Ollama answers on port 11434")
+    if launch.listens(_OLLAMA_PORT):
+        return Check("model", "ok", f"a local Ollama answers on port {_OLLAMA_PORT}")
     return Check(
         "model",
         "warning",
-        "none configured; builtin/rehearsal stands in",
-        "set RUNWIRE_MODEL, or a provider's key, then `runwire up`",
+        "none configured; the demo model builtin/rehearsal answers",
+        "set RUNWIRE_MODEL, or a provider's key, then call `runwire up`",
     )
 
 
 def _settings(env: Mapping[str, str]) -> list[Check]:
     return [
-        Check("settings", "warning", sentence, "correct its name; docs/operations.md names the settings")
-        for sentence in misspelt(env)
+        Check("settings", "warning", warning, "correct its name; docs/operations.md names the settings")
+        for warning in misspelt(env)
     ]
 
 
@@ -118,7 +119,7 @@ async def _gateway(url: str, api_key: str | None) -> list[Check]:
             if "json" in ready.headers.get("content-type", "")
             else ready.text[:200]
         )
-        mend = _MAKE_ROOM if health.NOT_STORED in problems else "see the logs under the data folder"
+        mend = _FREE_DISK_SPACE if health.NOT_STORED in problems else "see the logs under the data folder"
         return [Check("gateway", "failed", f"{url} is not ready: {problems}", mend)]
     checks = [Check("gateway", "ok", f"{url} is ready")]
     try:
@@ -132,5 +133,5 @@ async def _gateway(url: str, api_key: str | None) -> list[Check]:
         for tool in refused
     ]
     if not names:
-        return [*checks, Check("tools", "warning", "none are there", "serve some: runwire serve my_tools.py")]
+        return [*checks, Check("tools", "warning", "none are served", "serve some: runwire serve my_tools.py")]
     return [*checks, Check("tools", "ok", ", ".join(names))]

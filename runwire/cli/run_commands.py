@@ -1,0 +1,187 @@
+"""Commands on runs: run, tail, cancel, delete; and fetch, for their artifacts."""
+
+import asyncio
+import json
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+import typer
+from rich.console import Console
+
+from runwire.cli.common import (
+    EXIT_CANCELLED,
+    EXIT_ERROR,
+    EXIT_INCOMPLETE,
+    Format,
+    Key,
+    Output,
+    Url,
+    client_of,
+    finish,
+    print_error,
+    program,
+)
+from runwire.cli.rendering import Screen
+from runwire.client import Client
+from runwire.client.images import image_inputs
+
+
+class Vision(StrEnum):
+    """What happens to images for a model that takes none."""
+
+    strict = "strict"
+    lenient = "lenient"
+
+
+def run(
+    question: str,
+    url: Url = None,
+    api_key: Key = None,
+    output: Format = Output.text,
+    agent: Annotated[str | None, typer.Option(help="An entry of the agents file.")] = None,
+    model: Annotated[str | None, typer.Option(help="LiteLLM's name of a model.")] = None,
+    tool: Annotated[
+        list[str] | None, typer.Option(help="A tool that the run may use; may be repeated. Default: all.")
+    ] = None,
+    image: Annotated[
+        list[Path] | None,
+        typer.Option(
+            exists=True, dir_okay=False, help="A png, jpeg, webp or gif to show to the model; may be repeated."
+        ),
+    ] = None,
+    vision: Annotated[
+        Vision | None,
+        typer.Option(
+            help="Images for a model that takes none: strict refuses the run, lenient drops them with a warning."
+        ),
+    ] = None,
+    max_steps: Annotated[int | None, typer.Option(min=1)] = None,
+    deadline_s: Annotated[float | None, typer.Option(min=0.001)] = None,
+) -> None:
+    """Ask a question and show how it is answered."""
+    try:
+        images = image_inputs(image or ())
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(str(error), param_hint="--image") from None
+    limits = _given(max_steps=max_steps, deadline_s=deadline_s)
+    options = _given(agent=agent, model=model, tools=tool, limits=limits or None, images=images or None, vision=vision)
+    finish(start_and_show(url, api_key, question, options, output))
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    """The options that the user gave."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+async def start_and_show(
+    url: str | None, api_key: str | None, question: str, options: dict[str, Any], output: Output
+) -> int:
+    """Start a run, show it, and return the exit code."""
+    async with client_of(url, api_key) as client:
+        run_id = await client.start(question, **options)
+        return await show(client, run_id, output)
+
+
+def tail(run_id: str, url: Url = None, api_key: Key = None, output: Format = Output.text) -> None:
+    """Follow a run from its beginning, whether it is running or has ended."""
+
+    async def work() -> int:
+        async with client_of(url, api_key) as client:
+            return await show(client, run_id, output)
+
+    finish(work())
+
+
+async def show(client: Client, run_id: str, output: Output) -> int:
+    """Show a run to its end and return the exit code."""
+    try:
+        end = await _show_events(client, run_id, output)
+    except asyncio.CancelledError:
+        sys.stderr.write("\n")
+        print_error(f"the run continues: `{program()} tail {run_id}` shows it, `{program()} cancel {run_id}` stops it")
+        raise
+    if output is Output.json:
+        payload = end.get("payload") or {
+            name: value for name, value in end.items() if name not in {"type", "reason", "usage"}
+        }
+        document = {
+            "run_id": run_id,
+            "status": end.get("type"),
+            "reason": end.get("reason"),
+            "code": end.get("code"),
+            "payload": payload,
+            "usage": end.get("usage"),
+        }
+        sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
+    return _exit_code(end)
+
+
+async def _show_events(client: Client, run_id: str, output: Output) -> dict[str, Any]:
+    """Show a run's events and return the last."""
+    screen = Screen(Console())
+    end: dict[str, Any] = {}
+    async for followed in client.follow(run_id):
+        event = followed.model_dump(mode="json")
+        if output is Output.jsonl:
+            sys.stdout.write(json.dumps(event, ensure_ascii=False) + "\n")
+            sys.stdout.flush()
+        elif output is Output.text:
+            screen.show(event)
+        end = event
+    return end
+
+
+def _exit_code(end: dict[str, Any]) -> int:
+    if end.get("type") == "done":
+        return 0 if end.get("reason") == "answer_complete" else EXIT_INCOMPLETE
+    return EXIT_CANCELLED if end.get("type") == "cancelled" else EXIT_ERROR
+
+
+def cancel(run_id: str, url: Url = None, api_key: Key = None, reason: str = "") -> None:
+    """Stop a run."""
+
+    async def work() -> int:
+        async with client_of(url, api_key) as client:
+            await client.cancel(run_id, reason)
+        return 0
+
+    finish(work())
+
+
+def delete(run_id: str, url: Url = None, api_key: Key = None) -> None:
+    """Delete a run with its events, artifacts and images; one that is still running is cancelled first."""
+
+    async def work() -> int:
+        async with client_of(url, api_key) as client:
+            await client.delete(run_id)
+        return 0
+
+    finish(work())
+
+
+def fetch(
+    artifact_id: str,
+    file: Annotated[Path | None, typer.Option("-o", "--output", help="Write to this file. Default: stdout.")] = None,
+    url: Url = None,
+    api_key: Key = None,
+) -> None:
+    """Get the bytes of an artifact."""
+
+    async def work() -> int:
+        async with client_of(url, api_key) as client:
+            pieces = client.fetch(artifact_id)
+            first = await anext(pieces, b"")  # An artifact that does not exist leaves no file.
+            with _opened(file) as target:
+                target.write(first)
+                async for piece in pieces:
+                    target.write(piece)
+        return 0
+
+    finish(work())
+
+
+def _opened(file: Path | None) -> BinaryIO:
+    return file.open("wb") if file else os.fdopen(os.dup(sys.stdout.fileno()), "wb")
