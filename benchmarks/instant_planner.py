@@ -8,7 +8,6 @@ from benchmarks.instant_model import InstantModel
 from services.messaging.connection import Bus
 from services.messaging.nats_link import Broker, run_on_nats
 from services.planner.__main__ import build_planner, pullers
-from services.planner.models.retries import Retrying
 from services.planner.settings import PlannerSettings
 from services.runtime.health import Health
 from services.shared.tool_catalogue import Catalogue
@@ -19,7 +18,7 @@ async def work(bus: Bus, _broker: Broker, _health: Health) -> AsyncIterator[None
     """What services.planner does, without LiteLLM and without the hourly purge."""
     settings = PlannerSettings()
     catalogue = await Catalogue(bus).start()
-    planner = build_planner(settings, bus, catalogue, Retrying(model=InstantModel()), "benchmark/instant")
+    planner = build_planner(settings, bus, catalogue, InstantModel(), "benchmark/instant")
     consumers = [await pulling.start() for pulling in pullers(bus, planner, settings)]
     try:
         yield

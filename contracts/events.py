@@ -95,7 +95,7 @@ class Asked(Message):
     holder: str
     model: str | None = Field(
         default=None,
-        description="the model that is asked; null: the following `triaged` names it. A fallback is named by its `model_failed`",
+        description="the model that is asked; null: the following `triaged` names it",
     )
     cause: AskedCause = "turn"
     """Why this attempt.
@@ -188,7 +188,8 @@ class Repaired(Message):
 class ModelFailed(Message):
     """A request to a model failed.
 
-    `then` says what is done about it: the same model is asked again after `wait_s`, or the next one.
+    `then` says what follows at `retry_at`: another request to the same model, or one to the next model. An `asked`
+    with the cause `provider` begins it.
     """
 
     type: Literal["model_failed"] = "model_failed"
@@ -199,9 +200,11 @@ class ModelFailed(Message):
     then: Literal["retry", "fallback"]
     next_model: str
     wait_s: float = 0.0
-    usage: Usage | None = Field(
-        default=None, description="of requests that broke off; those made up for count with the reply that came"
+    retry_at: int | None = Field(
+        default=None,
+        description="Unix ms: the end of the wait; null: an older version wrote this, and its attempt goes on",
     )
+    usage: Usage | None = Field(default=None, description="of the failed request")
 
 
 class Paused(Message):

@@ -20,6 +20,7 @@ Code = Literal[
     "model_failed",
     "model_refused",
     "model_rate_limited",
+    "response_format_refused",
     "context_too_long",
     "vision_unsupported",
     "artifact_not_found",

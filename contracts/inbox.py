@@ -34,7 +34,7 @@ class TimerFired(Message):
 
     v: Literal[1] = 1
     kind: Literal["timer"] = "timer"
-    timer: Literal["deadline", "pause"]
+    timer: Literal["deadline", "pause", "retry"]
     at: int | None = Field(
         default=None, description="for when it was set, Unix ms: a timer that was set anew meanwhile counts no more"
     )

@@ -21,9 +21,8 @@ from services.planner.models import demo, vision
 from services.planner.models.by_prefix import ByPrefix
 from services.planner.models.byte_limits import Limits
 from services.planner.models.litellm import LiteLLMModel, Model
-from services.planner.models.retries import Retrying
 from services.planner.models.selection import find_model, named_models
-from services.planner.run.commands import CHARACTERS_PER_TOKEN, Rules
+from services.planner.run.commands import CHARACTERS_PER_TOKEN, FIRST_PAUSE_S, Rules
 from services.planner.run.opening import Defaults
 from services.planner.strategies import strategies_of
 from services.planner.strategies.base import DEFAULT
@@ -48,8 +47,12 @@ def build_planner(
     model: Model,
     default_model: str,
     vision_support: vision.VisionSupport | None = None,
+    first_pause_s: float = FIRST_PAUSE_S,
 ) -> Planner:
-    """Compose the planner; nothing connects here. `vision_support`: which models take images; None: no model does."""
+    """Compose the planner; nothing connects here.
+
+    `vision_support`: which models take images; None: no model does. `first_pause_s`: of the first retry of a model.
+    """
     strategies = strategies_of(settings)
     model_requests = ModelRequests(
         model=model,
@@ -63,6 +66,8 @@ def build_planner(
         strategy=strategies[DEFAULT],
         max_repairs=settings.max_repairs,
         max_provider_failures=settings.max_provider_failures,
+        first_pause_s=first_pause_s,
+        model_total_s=settings.model_total_s,
         max_characters=settings.max_context_tokens * CHARACTERS_PER_TOKEN,
     )
     return Planner(
@@ -134,9 +139,8 @@ async def work(bus: Bus, _broker: Broker, _health: Health) -> AsyncIterator[None
     await litellm.warm()
     catalogue = Catalogue(bus)
     await catalogue.start()
-    model = Retrying(model=ByPrefix(litellm), fallbacks=tuple(settings.fallback_models))
     vision_support = vision_support_of(settings, litellm.takes_images)
-    planner = build_planner(settings, bus, catalogue, model, chosen.model, vision_support)
+    planner = build_planner(settings, bus, catalogue, ByPrefix(litellm), chosen.model, vision_support)
     profiles = profiles_of(settings, chosen.model, vision_support)
     background = [
         bus.tasks.keep("retention_sweep", run_index.sweep(bus, settings.retention_days)),

@@ -56,12 +56,14 @@ class PlannerSettings(BusSettings):
     )
     agents_file: Path | None = None
     model_idle_s: float = Field(default=120, gt=0, description="longest silence of a model")
-    model_total_s: float = Field(default=900, gt=0, description="longest reply of a model")
+    model_total_s: float = Field(default=900, gt=0, description="longest model call, with its retries")
     model_reply_bytes: int = Field(
         default=8 << 20, ge=64 << 10, description="of one reply as a provider sends it; more ends it"
     )
     max_repairs: int = Field(default=2, ge=0)
-    max_provider_failures: int = Field(default=2, ge=0)
+    max_provider_failures: int = Field(
+        default=2, ge=0, description="retries of one model in one model call; then the next fallback is called"
+    )
     max_context_tokens: int = Field(
         default=100_000, ge=1000, description="of a conversation, estimated, before older lines are shortened"
     )

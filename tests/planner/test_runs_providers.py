@@ -4,6 +4,8 @@ import threading
 
 import pytest
 
+from contracts import subjects
+from contracts.inbox import CancelRequested
 from services.planner.strategies.react.reading import ReactReading
 from tests.planner.conftest import Plan
 from tests.support.model_server import ModelServer, Say, action, answer, words
@@ -25,7 +27,7 @@ SPARE = "openai/spare"
     ],
 )
 async def test_what_may_pass_is_asked_again_and_told(plan: Plan, provider: ModelServer, failing: Say) -> None:
-    """Twice; each is an event with the reason and the pause, in our words."""
+    """Twice; each is an event with the reason and the wait, and the next attempt follows it."""
     provider.say(failing, failing, answer("at last"))
     story = await (await plan()).tell()
     assert (story.end.type, story.end.raw_answer) == ("done", "at last")
@@ -33,10 +35,15 @@ async def test_what_may_pass_is_asked_again_and_told(plan: Plan, provider: Model
     assert [(each.then, each.model, each.next_model) for each in failures] == [
         ("retry", "openai/scripted", "openai/scripted")
     ] * 2
-    assert all(each.wait_s > 0 and each.fault.retryable and each.turn == each.attempt == 1 for each in failures)
+    assert [(each.turn, each.attempt, each.usage.model_calls) for each in failures] == [(1, 1, 1), (1, 2, 1)]
+    assert all(each.wait_s > 0 and each.fault.retryable for each in failures)
     assert "scripted" in failures[0].fault.reason
-    assert len(story.of("asked")) == 1
-    assert story.end.usage.model_calls == 3
+    assert [(asked.attempt, asked.cause) for asked in story.of("asked")] == [
+        (1, "turn"),
+        (2, "provider"),
+        (3, "provider"),
+    ]
+    assert story.end.usage.model_calls == len(provider.ledger) == 3
 
 
 async def test_a_pause_that_the_provider_asks_for_is_kept(plan: Plan, provider: ModelServer) -> None:
@@ -68,16 +75,16 @@ async def test_a_model_that_goes_on_failing_is_left_for_the_next(plan: Plan, pro
 
 
 async def test_the_model_that_failed_is_the_one_that_was_asked(plan: Plan, provider: ModelServer) -> None:
-    """Of a fallback whose reply broke off it is said that it did, not of the first model."""
+    """Of a fallback whose reply broke off it is said that it did; it is retried like the first model."""
     broken = Say(text=answer("so far " + words(50)).text, cut_after=20)
     provider.say(Say(status=404), broken, answer("at last"))
     story = await (await plan(fallback_models=[SPARE])).tell()
     assert [(each.model, each.next_model) for each in story.of("model_failed")][:2] == [
         ("openai/scripted", SPARE),
-        (SPARE, "openai/scripted"),
+        (SPARE, SPARE),
     ]
-    assert story.of("asked")[1].model == "openai/scripted"
-    assert [seen.body["model"] for seen in provider.ledger] == ["scripted", "spare", "scripted"]
+    assert [asked.model for asked in story.of("asked")] == ["openai/scripted", SPARE, SPARE]
+    assert [seen.body["model"] for seen in provider.ledger] == ["scripted", "spare", "spare"]
 
 
 async def test_an_agent_has_fallbacks_of_its_own(plan: Plan, provider: ModelServer) -> None:
@@ -116,22 +123,108 @@ async def test_a_reply_that_breaks_off_is_asked_for_again_under_a_new_attempt(
     assert failed.fault.retryable
 
 
-async def test_a_model_that_breaks_off_twice_is_left_for_the_next(plan: Plan, provider: ModelServer) -> None:
-    """The third attempt asks the fallback."""
+async def test_the_number_of_retries_is_a_setting(plan: Plan, provider: ModelServer) -> None:
+    """With one, the third attempt calls the fallback, whether the replies broke off or never began."""
     cut = Say(text=answer(words(30)).text, cut_after=9)
-    provider.say(cut, cut, answer("whole"))
-    story = await (await plan(fallback_models=[SPARE])).tell()
+    provider.say(cut, Say(status=500), answer("whole"))
+    story = await (await plan(fallback_models=[SPARE], max_provider_failures=1)).tell()
     assert story.shown() == "whole"
     assert [asked.model for asked in story.of("asked")] == ["openai/scripted", "openai/scripted", SPARE]
-    assert [(failed.then, failed.wait_s) for failed in story.of("model_failed")] == [("retry", 0.5), ("fallback", 0.0)]
+    assert [failed.then for failed in story.of("model_failed")] == ["retry", "fallback"]
+    assert story.of("model_failed")[1].wait_s == 0
     assert (story.end.usage.model_calls, story.end.usage.estimated) == (3, True)
+
+
+async def test_a_format_that_a_server_refuses_is_left_out(plan: Plan, provider: ModelServer) -> None:
+    """The refused request is an attempt of its own, without a wait; the planner remembers the model until it restarts."""
+    planning = await plan(max_provider_failures=0)
+    provider.say(Say(status=400), action("look", q="x"), answer("found"))
+    story = await planning.tell()
+    [told] = story.of("model_failed")
+    assert (told.fault.code, told.then, told.wait_s) == ("response_format_refused", "retry", 0.0)
+    assert [(asked.turn, asked.attempt, asked.cause) for asked in story.of("asked")] == [
+        (1, 1, "turn"),
+        (1, 2, "provider"),
+        (2, 1, "turn"),
+    ]
+    assert story.end.usage.model_calls == 3
+    provider.say(answer("again"))
+    assert not (await planning.tell()).of("model_failed")
+    assert ["response_format" in seen.body for seen in provider.ledger] == [True, False, False, False]
+
+
+async def test_a_pause_of_seconds_holds_no_slot(plan: Plan, provider: ModelServer) -> None:
+    """It is a timer: with one slot for all runs another run is answered meanwhile."""
+    planning = await plan(planner_slots=1, planner_request_slots=1)
+    provider.say(Say(status=429, headers={"retry-after": "4"}), answer("late"), marker="the first")
+    provider.say(answer("soon"), marker="the second")
+    first = await planning.ask("the first")
+    await planning.until(first, lambda event: event.type == "model_failed")
+    second = await planning.tell("the second")
+    story = await planning.ended(first)
+    assert (second.end.raw_answer, story.end.raw_answer) == ("soon", "late")
+    [told] = story.of("model_failed")
+    assert told.wait_s == 4
+    first_seen, _, last_seen = provider.ledger
+    assert 4 <= last_seen.at - first_seen.at < 8
+    assert [(asked.attempt, asked.by.partition(":")[0]) for asked in story.of("asked")] == [
+        (1, "REQUESTS"),
+        (2, "INBOX"),
+    ]
+
+
+async def test_a_deadline_ends_a_run_that_waits_for_a_provider(plan: Plan, provider: ModelServer) -> None:
+    """In time, and without another request."""
+    provider.say(Say(status=429, headers={"retry-after": "15"}))
+    story = await (await plan()).tell(limits={"deadline_s": 1})
+    assert (story.end.type, story.end.reason) == ("done", "budget_exhausted")
+    assert len(provider.ledger) == 1
+
+
+@pytest.mark.parametrize("pause_s", ["1.5", "15"])
+async def test_a_cancel_ends_a_run_that_waits_for_a_provider(plan: Plan, provider: ModelServer, pause_s: str) -> None:
+    """At once, in the handling's own wait as well as in that of a timer."""
+    planning = await plan()
+    provider.say(Say(status=429, headers={"retry-after": pause_s}))
+    run = await planning.ask()
+    await planning.until(run, lambda event: event.type == "model_failed")
+    cancel = CancelRequested(reason="enough").model_dump_json().encode()
+    await planning.bus.publish(subjects.control("default", run, "cancel-1"), cancel)
+    story = await planning.ended(run, wait_s=1.4)
+    assert (story.end.type, story.end.reason) == ("cancelled", "enough")
+    assert len(provider.ledger) == 1
+
+
+async def test_a_top_up_does_not_cut_a_wait_short(plan: Plan, provider: ModelServer) -> None:
+    """The run goes on when the provider wants it to, with the new limits."""
+    planning = await plan()
+    provider.say(Say(status=429, headers={"retry-after": "3"}), answer("at last"))
+    run = await planning.ask(limits={"deadline_s": 60})
+    await planning.until(run, lambda event: event.type == "model_failed")
+    await planning.top_up(run, deadline_s=120)
+    story = await planning.ended(run)
+    assert (story.end.raw_answer, len(story.of("topped_up"))) == ("at last", 1)
+    assert [(asked.attempt, asked.cause) for asked in story.of("asked")] == [(1, "turn"), (2, "provider")]
+    assert provider.ledger[1].at - provider.ledger[0].at >= 3
+
+
+async def test_a_wait_that_a_pause_of_the_run_outlasts_is_over_after_it(plan: Plan, provider: ModelServer) -> None:
+    """The deadline pauses the run in the middle of the wait; the top-up resumes it."""
+    planning = await plan()
+    provider.say(Say(status=429, headers={"retry-after": "4"}), answer("at last"))
+    run = await planning.ask(limits={"deadline_s": 1, "grace_s": 60})
+    await planning.until(run, lambda event: event.type == "paused")
+    await planning.top_up(run, deadline_s=60)
+    story = await planning.ended(run)
+    assert story.end.raw_answer == "at last"
+    assert provider.ledger[1].at - provider.ledger[0].at >= 4
 
 
 async def test_every_fallback_is_asked(plan: Plan, provider: ModelServer) -> None:
     """Also when all before it break off."""
     cut = Say(text=answer(words(30)).text, cut_after=9)
     provider.say(cut, cut, cut, cut, answer("whole"))
-    story = await (await plan(fallback_models=[SPARE, "openai/third"])).tell()
+    story = await (await plan(fallback_models=[SPARE, "openai/third"], max_provider_failures=1)).tell()
     assert [asked.model for asked in story.of("asked")] == ["openai/scripted"] * 2 + [SPARE] * 2 + ["openai/third"]
     assert story.shown() == "whole"
 

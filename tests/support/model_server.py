@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import json
 import threading
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import asdict, dataclass, field, fields
@@ -92,6 +93,7 @@ class Seen:
     headers: dict[str, str]
     sent: int = 0
     ended: str | None = None
+    at: float = field(default_factory=time.monotonic)
 
     @property
     def text(self) -> str:

@@ -29,7 +29,6 @@ from services.planner.__main__ import build_planner, pullers, vision_support_of
 from services.planner.models.by_prefix import ByPrefix
 from services.planner.models.byte_limits import Limits
 from services.planner.models.litellm import LiteLLMModel
-from services.planner.models.retries import Retrying
 from services.planner.settings import PlannerSettings
 from services.shared.run_follower import RunFollower
 from services.shared.tool_catalogue import Catalogue
@@ -156,11 +155,14 @@ async def planning(
     async with connected(url, "planner", chosen) as bus:
         await provision(bus)
         catalogue = await Catalogue(bus).start()
-        model = Retrying(
-            model=ByPrefix(litellm), fallbacks=tuple(chosen.fallback_models), first_pause_s=0.01, longest_pause_s=2.0
-        )
         planner = build_planner(
-            chosen, bus, catalogue, model, chosen.model or MODEL, vision_support_of(chosen, litellm.takes_images)
+            chosen,
+            bus,
+            catalogue,
+            ByPrefix(litellm),
+            chosen.model or MODEL,
+            vision_support_of(chosen, litellm.takes_images),
+            first_pause_s=0.01,
         )
         lanes = [await lane.start() for lane in pullers(bus, planner, chosen)]
         try:

@@ -31,7 +31,7 @@ class ChunkPublisher:
         self._bus = bus
         self._subject = subjects.stream(address.tenant, address.run)
         self._guard_subject = subjects.log(address.tenant, address.run)
-        self._asked = asked
+        self.asked = asked
         self._guard = self._last = guard
         self._tail = tail
         self._ttl = str(ttl_s)
@@ -95,7 +95,7 @@ class ChunkPublisher:
         number = self._numbers[channel]
         self._numbers[channel] = number + 1
         kind = Chunk if channel == "answer" else Thinking
-        event = kind(seq=number, text=text, done=done, action_seq=self._asked.turn, attempt=self._asked.attempt)
+        event = kind(seq=number, text=text, done=done, action_seq=self.asked.turn, attempt=self.asked.attempt)
         return Record(events=[event])
 
     async def _store(self, record: Record) -> None:

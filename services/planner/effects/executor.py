@@ -6,15 +6,13 @@ Every effect is idempotent, since another handling may repeat it.
 import asyncio
 import math
 import time
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import structlog
 
 from contracts import subjects
-from contracts.events import Asked, ModelFailed, PlannedCall
+from contracts.events import Asked, PlannedCall
 from contracts.inbox import RunResumed
 from contracts.tools import CallQuestion, CallRequested
 from services.messaging.connection import Bus
@@ -25,7 +23,6 @@ from services.planner.effects.chunk_publisher import ChunkPublisher
 from services.planner.effects.model_call import ask, say
 from services.planner.effects.model_requests import ModelRequests
 from services.planner.effects.ownership_watch import Address, watched
-from services.planner.models.retries import Note
 from services.planner.run import terminal
 from services.planner.run.commands import (
     Ask,
@@ -41,16 +38,16 @@ from services.planner.run.commands import (
     Rules,
     Say,
     SetTimer,
+    Wait,
     Wake,
 )
-from services.planner.run.decide import comes_to, pause_s, text_of
+from services.planner.run.decide import comes_to, text_of
 from services.planner.run.decision import Decision
 from services.planner.run.state import Run
 from services.planner.run_log import RunLogs
 from services.shared.builtin_tools import READ_ARTIFACT, READ_ARTIFACT_DIGEST
 
 logger = structlog.get_logger(__name__)
-T = TypeVar("T")
 CRITIQUE_MARGIN_S = 0.5
 PLACE_WAIT_S = 10.0
 """After this wait for a free place, a call is checked again: its run may have ended."""
@@ -59,14 +56,6 @@ PLACE_WAIT_S = 10.0
 def now() -> int:
     """Unix ms."""
     return time.time_ns() // 1_000_000
-
-
-async def _later(pause: float, stream: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-    """Yield the same stream after a pause in seconds."""
-    await asyncio.sleep(pause)
-    async with aclosing(stream) as pieces:
-        async for piece in pieces:
-            yield piece
 
 
 class Effects:
@@ -109,6 +98,11 @@ class Effects:
                     *(self._dispatch_in_turn(run, call, again=call.call_id in again) for call in calls)
                 )
                 return not all(sent)
+            case Wait(until):
+                self._turn.end()
+                await asyncio.sleep(max(0.0, (until - now()) / 1000))
+                self._handling.now = now()
+                return True
             case Wake():
                 await self._wake()
             case ReadShown():
@@ -156,13 +150,7 @@ class Effects:
     async def _decision(self, run: Run, asked: Asked) -> Decision | None:
         publisher = self._publisher(run, asked)
         warnings: list[str] = []
-        stream, reading = await self._model_requests.think(
-            run, lambda note: self._on_failure(publisher, asked, note), warnings.extend
-        )
-
-        if asked.cause == "provider":
-            stream = _later(pause_s(run, run.failures), stream)
-
+        stream, reading = await self._model_requests.think(run, now(), warnings.extend)
         expiring = asyncio.create_task(self._expire(run, publisher))
 
         def answer_of(decision: Decision) -> tuple[Decision, str]:
@@ -197,23 +185,6 @@ class Effects:
         return ChunkPublisher(
             self._bus, self._where, asked, run.seq, self._logs.tail(self._where, asked.holder), self._chunk_ttl_s
         )
-
-    async def _on_failure(self, publisher: ChunkPublisher, asked: Asked, note: Note) -> None:
-        """Record a failed model request and its remedy, while this handling owns the call."""
-        fact = ModelFailed(
-            turn=asked.turn,
-            attempt=asked.attempt,
-            model=note.failed,
-            fault=note.fault,
-            then=note.kind,
-            next_model=note.model,
-            wait_s=note.wait_s,
-        )
-        async with self._logs.lock(self._where) as lock, lock:
-            run = await self._logs.load(self._where, fresh=True)
-            if run.is_asked_by(asked.holder):
-                await self._logs.append(self._where, run, now(), [fact])
-        await publisher.check()
 
     async def _context(self, run: Run) -> dict[str, Any]:
         """Return the caller's `tool_context`. Older logs hold it in the request."""

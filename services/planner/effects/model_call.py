@@ -4,11 +4,13 @@ The last chunk is stored before the decision is recorded, so sequence order is r
 """
 
 import asyncio
+import random
 from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import replace
 
 import structlog
 
+from contracts.events import Asked
 from contracts.payload import Usage
 from services.messaging.connection import Bus
 from services.planner.effects.chunk_publisher import ChunkPublisher
@@ -20,6 +22,7 @@ from services.planner.strategies.base import Reading
 
 logger = structlog.get_logger(__name__)
 
+RANDOM = random.SystemRandom()
 CLOSE_TIMEOUT_S = 5.0
 PENDING_CLOSES: set[asyncio.Task[None]] = set()
 """Requests that are still closing after their call has ended. The set keeps their tasks alive."""
@@ -136,11 +139,28 @@ async def _consume(
                 if part is not piece:
                     await asyncio.sleep(0)
     except ModelFailed as error:
-        # Failures before the first delta were retried already.
-        # No provider reports the cost of a reply that broke off.
-        usage = Usage(model_calls=error.calls, cost_usd=0.0, estimated=error.after_output)
-        return Failed(fault=error.fault, again=error.fault.retryable and error.after_output, usage=usage)
+        return _failed(error, publisher.asked)
     raise AssertionError("a model's stream ends with its Reply")
+
+
+def _failed(error: ModelFailed, asked: Asked) -> Failed:
+    logger.info(
+        "model_request_failed",
+        model=asked.model,
+        attempt=asked.attempt,
+        code=error.fault.code,
+        reason=error.fault.reason,
+        status=error.status,
+        after_output=error.after_output,
+    )
+    return Failed(
+        fault=error.fault,
+        elsewhere=error.elsewhere,
+        retry_after_s=error.retry_after_s,
+        chance=RANDOM.random(),
+        # No provider reports the cost of a reply that broke off.
+        usage=Usage(model_calls=error.calls, cost_usd=0.0, estimated=error.after_output),
+    )
 
 
 def _say_the_rest(publisher: ChunkPublisher, reading: Reading, decision: Decision, answer: str) -> Decision:

@@ -21,7 +21,6 @@ from services.planner.effects.image_loader import ImageLoader
 from services.planner.effects.redaction import Redactor
 from services.planner.errors import CannotOpen
 from services.planner.models.litellm import Delta, Model, ModelFailed, ModelRequest, Reply
-from services.planner.models.retries import OnNote, Retrying
 from services.planner.run import opening
 from services.planner.run.state import Run
 from services.planner.run.triage_critique import Critique, Triage
@@ -88,29 +87,29 @@ class ModelRequests:
         return self._agents.get(started.request.agent) or self._agents[DEFAULT_AGENT]
 
     async def think(
-        self, run: Run, on_failure: OnNote | None = None, warn: Callable[[list[str]], object] = lambda _: None
+        self, run: Run, now: int, warn: Callable[[list[str]], object] = lambda _: None
     ) -> tuple[AsyncGenerator[Delta | Reply, None], Reading]:
-        """Start the model call of the run's next decision.
-
-        `on_failure` receives each failed request that is retried; `warn` receives the images that were left out.
-        """
+        """Start one request of the run's model call, at `now` (Unix ms). `warn` receives the images that were left out."""
         assert run.started is not None  # noqa: S101, `asked` follows `run_started` in every log
         agent = self._agent(run.started)
         tools = list((await self.specs(run.started)).values())
         strategy = self.strategy(run.started)
-        model = replace(self._model, on_note=on_failure) if isinstance(self._model, Retrying) else self._model
         asked = strategy.request(run, tools, agent)
-        stream = self._with_images(model, asked, run.started, warn) if run.has_images else model.stream(asked)
+        if run.failed and asked.total_s is not None:
+            # The limit is for all requests of a model call. The last one may use as much as silence may.
+            left_s = asked.total_s - (now - run.call_at) / 1000
+            asked = replace(asked, total_s=max(left_s, asked.timeout_s))
+        stream = self._with_images(asked, run.started, warn) if run.has_images else self._model.stream(asked)
         return stream, strategy.reading(run, tools)
 
     async def _with_images(
-        self, model: Model, asked: ModelRequest, started: RunStarted, warn: Callable[[list[str]], object]
+        self, asked: ModelRequest, started: RunStarted, warn: Callable[[list[str]], object]
     ) -> AsyncGenerator[Delta | Reply, None]:
         messages, warnings = await self._image_loader.filled(
             started.tenant, started.run_id, started.request.session_id, asked.messages
         )
         warn(warnings)
-        async with aclosing(model.stream(replace(asked, messages=messages))) as pieces:
+        async with aclosing(self._model.stream(replace(asked, messages=messages))) as pieces:
             async for piece in pieces:
                 yield piece
 

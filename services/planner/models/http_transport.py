@@ -9,6 +9,8 @@ Rule 2: no redirect is followed: a prompt goes only to the address that the depl
 Rule 3: the event loop runs other tasks between the parts of a reply, however fast they arrive.
 Rule 4: a synchronous request on the event loop is refused. LiteLLM makes some, to query Ollama or to log in; it
 receives a connection error and goes on without. In its threads such requests are allowed.
+Rule 5: no request is sent twice. LiteLLM and its clients repeat some after a refusal or a lost connection; here the
+second one fails, and `run.failures` decides.
 """
 
 import asyncio
@@ -21,7 +23,7 @@ import httpx
 from httpcore._async.http11 import AsyncHTTP11Connection
 
 from services.planner.models.byte_limits import IDENTITY, Bounded, ErrorBody, Limits, TooMuch
-from services.planner.models.errors import ModelFailed
+from services.planner.models.errors import ModelFailed, from_provider
 
 T = TypeVar("T")
 _FIRST_ERROR = 400
@@ -47,6 +49,8 @@ class Exchange:
         self.limits = limits
         self.failure: ModelFailed | None = None
         self.requests = 0
+        self._sent: set[tuple[str, str]] = set()
+        self._refusal: _Refused | None = None
         self._open: list[httpx.AsyncByteStream] = []
 
     def opened(self, reply: httpx.AsyncByteStream) -> httpx.AsyncByteStream:
@@ -73,6 +77,22 @@ class Exchange:
         finally:
             _EXCHANGE.reset(token)
 
+    def begin(self, request: httpx.Request) -> httpx.Request:
+        """Count a request, and make it ask for an uncompressed reply. Raises if it was sent before."""
+        key = (request.method, str(request.url))
+        if key in self._sent and request.method == "POST":
+            if self._refusal is not None:
+                self.failure = from_provider(self._refusal, self.model)
+            raise httpx.TransportError("a request is not repeated here", request=request)
+        self._sent.add(key)
+        self.requests += 1
+        request.headers["accept-encoding"] = IDENTITY
+        return request
+
+    def refused(self, response: httpx.Response) -> None:
+        """Keep what the provider refused a request with."""
+        self._refusal = _Refused(response)
+
     def out_of_bounds(self, failure: ModelFailed, request: httpx.Request) -> httpx.TransportError:
         """Store the failure; return the error to raise towards LiteLLM."""
         self.failure = failure
@@ -92,6 +112,15 @@ class Exchange:
     def error(self, response: httpx.Response) -> ErrorBody:
         """Return the limiter of an error's body."""
         return ErrorBody(self.model, self.limits.error, _encoding(response))
+
+
+class _Refused(Exception):
+    """A provider's refusal, as `from_provider` reads it."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        super().__init__()
+        self.status_code = response.status_code
+        self.response = response
 
 
 _EXCHANGE: ContextVar[Exchange | None] = ContextVar("exchange", default=None)
@@ -159,11 +188,12 @@ def _bounding(
         exchange = _EXCHANGE.get()
         if exchange is None:
             return await send(transport, request)
-        response = await send(transport, _unpacked(exchange, request))
+        response = await send(transport, exchange.begin(request))
         try:
             exchange.check(response, request)
             if response.status_code < _FIRST_ERROR:
                 return _replaced(response, stream=exchange.opened(_Reply(exchange, response, request)))
+            exchange.refused(response)
             error = exchange.error(response)
             stream: Any = response.stream
             async for data in stream:
@@ -191,11 +221,12 @@ def _plainly_bounding(
             return send(transport, request)
         if _is_loop():
             raise httpx.ConnectError("the event loop does not wait for it", request=request)
-        response = send(transport, _unpacked(exchange, request))
+        response = send(transport, exchange.begin(request))
         try:
             exchange.check(response, request)
             if response.status_code < _FIRST_ERROR:
                 return _replaced(response, stream=_PlainReply(exchange, response, request))
+            exchange.refused(response)
             error = exchange.error(response)
             stream: Any = response.stream
             for data in stream:
@@ -219,13 +250,6 @@ def _is_loop() -> bool:
     except RuntimeError:
         return False
     return True
-
-
-def _unpacked(exchange: Exchange, request: httpx.Request) -> httpx.Request:
-    """Make the request ask for an uncompressed reply."""
-    exchange.requests += 1
-    request.headers["accept-encoding"] = IDENTITY
-    return request
 
 
 def _together(lines: Iterator[bytes]) -> Iterator[bytes]:

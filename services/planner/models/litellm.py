@@ -1,7 +1,8 @@
 """Models, through LiteLLM. No other file imports it.
 
 Rule 1: the import of LiteLLM takes seconds and 150 MB, so `warm` does it in a thread, before the process is ready.
-Rule 2: `retries.Retrying` does retries and fallbacks, `timeouts` the time limits: LiteLLM sends one request per call.
+Rule 2: a call sends one request and repeats nothing, neither here nor in LiteLLM (`http_transport` refuses a second
+one). `run.failures` decides what follows a failure.
 Rule 3: a consumer that leaves a stream early must close it; otherwise the provider goes on generating.
 Rule 4: a provider's error text is never shown or logged: it can hold prompts, keys and image bytes.
 Rule 5: the size of a provider's reply is limited before LiteLLM reads it (`http_transport`).
@@ -70,7 +71,8 @@ class LiteLLMModel:
         self._limits = limits
         self._library: ModuleType | None = None
         self._loading = asyncio.Lock()
-        self._without_format: set[str] = set()
+        self._without_format: dict[str, bool] = {}
+        """Models that refused a request with `response_format` -> whether they have answered one without."""
 
     async def warm(self) -> None:
         """Import LiteLLM and make one request, so that the first run waits for neither. Idempotent."""
@@ -115,25 +117,28 @@ class LiteLLMModel:
         """Yield the reply's deltas and, last, the Reply (see Model). Raises ModelFailed."""
         await self.warm()
         _ignore_its_warnings()
-        format_ = None if request.model in self._without_format else request.response_format
+        leaves_format_out = request.response_format is not None and request.model in self._without_format
+        sent = replace(request, response_format=None) if leaves_format_out else request
+        refused = False
         try:
-            async with aclosing(self._attempt(replace(request, response_format=format_))) as pieces:
+            async with aclosing(self._attempt(sent)) as pieces:
                 async for piece in pieces:
                     yield piece
-                return
         except ModelFailed as error:
-            if (
-                format_ is None
-                or error.after_output
-                or error.status not in _UNSURE_OF_FORMAT
-                or error.fault.code == "context_too_long"
-            ):
+            refused = (
+                error.status in _UNSURE_OF_FORMAT and error.fault.code == "model_refused" and not error.after_output
+            )
+            if not refused or sent.response_format is None:
+                # What was refused is not the format, if no reply without one has ever come.
+                if refused and leaves_format_out and not self._without_format.get(request.model):
+                    self._without_format.pop(request.model, None)
                 raise
-        # Some servers refuse any `response_format`. The prompt asks for JSON too, so retry without it.
-        async with aclosing(self._attempt(replace(request, response_format=None))) as pieces:
-            async for piece in pieces:
-                self._without_format.add(request.model)
-                yield piece
+        if refused:
+            # Some servers refuse any `response_format`. The prompt asks for JSON too, so the next request has none.
+            self._without_format.setdefault(request.model, False)
+            raise _format_refused(request.model)
+        if leaves_format_out:
+            self._without_format[request.model] = True
 
     async def _attempt(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
         timeouts = ReplyTimeouts(request)
@@ -225,6 +230,11 @@ def _past_bounds(model: str) -> ModelFailed:
         f"LiteLLM asks {model} in a way of its own, in which replies cannot be bounded: name another provider of it"
     )
     return ModelFailed("model_failed", reason)
+
+
+def _format_refused(model: str) -> ModelFailed:
+    reason = f"the provider of {model} refused a request with response_format"
+    return ModelFailed("response_format_refused", reason, retryable=True)
 
 
 def _empty(model: str, finish: str | None, *, after_output: bool) -> ModelFailed:

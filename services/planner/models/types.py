@@ -33,8 +33,7 @@ class Facts:
 class ModelRequest:
     """One request to a model, in the shape of a chat completion.
 
-    `timeout_s` limits idle time, `total_s` the whole reply. `fallbacks` are tried in order when `model` fails; None:
-    the deployment's.
+    `timeout_s` limits idle time, `total_s` the whole reply.
     """
 
     model: str
@@ -48,7 +47,6 @@ class ModelRequest:
     timeout_s: float = 120.0
     total_s: float | None = None
     facts: Facts | None = None
-    fallbacks: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +87,7 @@ class Model(Protocol):
     """A language model."""
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
-        """Yield the reply's deltas and, last, the Reply.
+        """Send one request. Yield the reply's deltas and, last, the Reply.
 
         `aclose()` of the generator closes the request at once. Raises ModelFailed.
         """

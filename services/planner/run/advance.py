@@ -2,26 +2,30 @@
 
 The handler calls `advance` again after each command, until it returns Ack or Abandon. What each message may do:
 
-| message | run not started | model in flight | calls open | paused | run ended |
+| message | run not started | model in flight | retry due later | calls open | paused |
 | --- | --- | --- | --- | --- | --- |
-| request | keep the context, run_started, asked | owner: asked (again) | owner: dispatch | owner: dispatch | close, ack |
-| call_finished | ack | ack | observed; called if calls wait or a join is due; last: step, asked or budget | observed, paused | close, ack |
-| cancel | cancelled | stopping, read what was shown, cancelled | cancelled | read what was shown, cancelled | close, ack |
-| timer deadline | ack | budget | budget | ack | close, ack |
-| timer pause | ack | ack | ack | done | close, ack |
-| top_up | ack | topped_up; wake | topped_up; wake | topped_up, resumed; wake | close, ack |
-| resumed | ack | ack | called, where calls wait | ack | close, ack |
-| poisoned | error | error | error | error | close, ack |
+| request | keep context, run_started, asked | owner: asked (again) | timer | owner: dispatch | owner: dispatch |
+| call_finished | ack | ack | timer | observed; called where due; last: step, asked, budget | observed, paused |
+| cancel | cancelled | stopping, read shown, cancelled | read shown, cancelled | cancelled | read shown, cancelled |
+| timer deadline | ack | budget | budget | budget | ack |
+| timer pause | ack | ack | ack | ack | done |
+| timer retry | ack | ack | asked | called, where calls wait | ack |
+| top_up | ack | topped_up; wake | topped_up; wake | topped_up; wake | topped_up, resumed; wake |
+| resumed | ack | ack | timer | called, where calls wait | ack |
+| poisoned | error | error | error | error | error |
 
-"owner": the message whose handling recorded what is in flight. "budget": `done`, or `paused` where the run has a grace
-period. Where nothing is in flight, any message starts the next step. `top_up` is the exception: the control consumer,
-which delivers it, never calls models.
-While the run is stopping, every message but cancel and poisoned is acknowledged. An illegal message changes nothing and
-is acknowledged.
+"owner": the message whose handling recorded what is in flight. "timer": that of the retry; a wait that ends within 2 s
+happens in the handling, and `asked` follows. "called where due": if calls wait, or a join is due. "read shown": read what
+listeners have received of the answer. "budget": `done`, or `paused` where the run has a grace period. Where nothing is
+in flight, any message starts the next step. `top_up` is the exception: the control consumer, which delivers it, never
+calls models.
+While the run is stopping, every message but cancel and poisoned is acknowledged. After the end every message closes the
+run again, and is acknowledged. An illegal message changes nothing and is acknowledged.
 """
 
-from contracts.events import Asked, Called, Observed, Paused, Stopping, Triaged
+from contracts.events import Asked, Called, ModelFailed, Observed, Paused, Stopping, Triaged
 from contracts.faults import Fault
+from contracts.inbox import TimerFired
 from services.planner.run import budgets, outcomes, terminal
 from services.planner.run.commands import (
     Abandon,
@@ -41,6 +45,7 @@ from services.planner.run.commands import (
     Rules,
     Say,
     SetTimer,
+    Wait,
     Wake,
 )
 from services.planner.run.decide import after, awaits_triage, decide, next_asked
@@ -49,6 +54,8 @@ from services.planner.run.state import Run
 
 MAX_LOST = 5
 """Attempts of one turn that may die with their process. After that the run fails: it probably crashes planners."""
+MAX_WAIT_IN_EFFECT_S = 2.0
+"""A longer wait is a timer, so that no slot is held meanwhile."""
 _POISONED = Fault(code="poisoned", reason="a message of this run could not be handled and was set aside")
 
 
@@ -69,8 +76,8 @@ def _next(run: Run, handling: Handling, rules: Rules) -> Command:
         return Ack()  # The cancel message ends the run, in whichever planner handles it.
     if run.started is None:
         return _open(handling, rules)
-    if handling.kind == "timer":
-        return _remind(run, handling)
+    if handling.timer is not None and handling.timer.timer != "retry":
+        return _remind(run, handling, handling.timer)
     if handling.kind == "top_up":
         return _top_up(run, handling)
     if handling.kind == "request" and not handling.opened:
@@ -113,11 +120,8 @@ def _open(handling: Handling, rules: Rules) -> Command:
     return Append([*first, *outcomes.go_on(opened, handling, rules)])
 
 
-def _remind(run: Run, handling: Handling) -> Command:
+def _remind(run: Run, handling: Handling, timer: TimerFired) -> Command:
     """A timer fired. It changes nothing if it was replaced meanwhile, or if its reason no longer holds."""
-    timer = handling.timer
-    if timer is None:
-        return Ack()
     if timer.timer == "pause":
         ends = run.paused is not None and timer.at == run.paused.until
         return Append([terminal.budget_exhausted(run, run.paused.budget)]) if run.paused is not None and ends else Ack()
@@ -180,6 +184,19 @@ def _ask(run: Run, handling: Handling, asked: Asked, rules: Rules) -> Command:
     return Append(decide(run, handling, asked, decision, rules))
 
 
+def _retry(run: Run, handling: Handling, failed: ModelFailed) -> Command:
+    """A request has failed: make the next one when its wait is over, in whichever handling that happens."""
+    budget = budgets.spent(run, handling.now)
+    if budget is not None:
+        return Append([budgets.out_of(run, budget, handling.now)])
+    due = failed.retry_at or 0
+    if handling.now >= due:
+        return Append([next_asked(run, handling, failed.turn, failed.attempt + 1, "provider")])
+    if due - handling.now <= MAX_WAIT_IN_EFFECT_S * 1000:
+        return Wait(due)
+    return Ack() if ("retry", due) in handling.timers else SetTimer("retry", due)
+
+
 def _wants_critique(run: Run, handling: Handling, answer: Final) -> bool:
     if run.started is None or run.started.reflection is None or answer.judged:
         return False
@@ -213,6 +230,8 @@ def _go_on(run: Run, handling: Handling, rules: Rules) -> Command:
         return _send(run, handling) or _wait(run, handling, run.paused)
     if run.asked is not None:
         return _ask(run, handling, run.asked, rules)
+    if run.retry is not None:
+        return _retry(run, handling, run.retry)
     if run.open:
         return _dispatch(run, handling)
     if run.interrupted is not None:

@@ -15,8 +15,9 @@ from services.planner.run.state import Event, Run
 from services.planner.run.triage_critique import Critique, Triage
 
 Kind = Literal["request", "call_finished", "timer", "resumed", "cancel", "top_up", "poisoned"]
-TimerName = Literal["deadline", "pause"]
+TimerName = Literal["deadline", "pause", "retry"]
 
+FIRST_PAUSE_S = 0.5
 CHARACTERS_PER_TOKEN = 4
 """A rough average over languages and JSON. Only the decision when to compact depends on it."""
 
@@ -78,6 +79,8 @@ class Handling:
                     self.decision if isinstance(self.decision, Final) and self.decision.restate else None
                 )
                 self.asked, self.decision, self.critique = True, None, None
+            elif event.type == "model_failed":
+                self.asked, self.decision = False, None
             elif event.type == "step" and event.status == "started":
                 self.asked, self.decision = False, None
                 self.announced.update(call.call_id for call in event.calls)
@@ -107,6 +110,12 @@ class Rules:
     strategy: StrategyRules
     max_repairs: int = 2
     max_provider_failures: int = 2
+    """Retries of one model in one model call, before the next model is called."""
+    first_pause_s: float = FIRST_PAUSE_S
+    """Of the first retry; it doubles with each further one."""
+    longest_pause_s: float = 20.0
+    model_total_s: float = 900.0
+    """Of one model call, its retries, fallbacks and waits included."""
     max_characters: int = 400_000
     """Length of a conversation above which it is compacted."""
 
@@ -180,6 +189,13 @@ class SetTimer:
 
 
 @dataclass(frozen=True, slots=True)
+class Wait:
+    """Wait until a time, Unix ms, at most `MAX_WAIT_IN_EFFECT_S` from now."""
+
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
 class Wake:
     """Publish `resumed` to the inbox consumer, since the control consumer never calls models."""
 
@@ -215,6 +231,7 @@ Command = (
     | AskCritique
     | Dispatch
     | SetTimer
+    | Wait
     | Wake
     | ReadShown
     | Close

@@ -3,6 +3,7 @@
 Every further model call is checked against the budgets first: a repair costs as much as any other call.
 """
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from contracts.events import (
     Step,
     StepStatus,
 )
-from services.planner.run import budgets, terminal
+from services.planner.run import budgets, failures, terminal
 from services.planner.run.approvals import refusals
 from services.planner.run.commands import Handling, Rules
 from services.planner.run.decision import Calls, Decision, Failed, Final, Invalid
@@ -29,9 +30,6 @@ MAX_REPAIR_CHARACTERS = 4000
 OVERFLOW_LINE_CHARACTERS = (60, 400)
 """Bounds of the line length after a context overflow. It is shorter where the history has many lines."""
 NOT_REVISED_WARNING = "a better answer was asked for, and did not come"
-FIRST_PAUSE_S = 0.5
-TRIES_PER_MODEL = 2
-"""Failed requests to one model before the next one is tried."""
 
 
 def comes_to(run: Run, decision: Decision, now: int, rules: Rules) -> Decision:
@@ -52,7 +50,7 @@ def comes_to(run: Run, decision: Decision, now: int, rules: Rules) -> Decision:
 def _resolved(run: Run, decision: Decision, now: int, rules: Rules) -> Decision:
     if isinstance(decision, Invalid) and not _may_repair(run, decision, now, rules):
         return decision.salvage or _unrevised(run, decision) or decision
-    if isinstance(decision, Failed) and not _may_fail(run, decision, rules):
+    if isinstance(decision, Failed) and failures.remedy(run, decision, now, rules) is None:
         if run.final_args is not None:
             return Final(args=run.final_args, has_text=False, usage=decision.usage)
         return _unrevised(run, decision) or decision
@@ -94,9 +92,7 @@ def decide(run: Run, handling: Handling, asked: Asked, decision: Decision, rules
 
 def next_asked(run: Run, handling: Handling, turn: int, attempt: int, cause: AskedCause) -> Asked:
     """Return the `asked` record of a model call that this handling makes."""
-    failures = run.failures + (cause == "provider") if turn == run.turn else 0
-    names = models_of(run)
-    model = "" if awaits_triage(run, turn) else names[min(failures // TRIES_PER_MODEL, len(names) - 1)]
+    model = "" if awaits_triage(run, turn) else run.calling if turn == run.turn else run.model
     return Asked(
         turn=turn, attempt=attempt, by=handling.owner, holder=handling.attempt_token, model=model or None, cause=cause
     )
@@ -106,18 +102,6 @@ def awaits_triage(run: Run, turn: int) -> bool:
     """Whether a short model call must first choose one of several models."""
     several = run.started is not None and len(run.started.models) > 1
     return several and (run.effort == "auto" or (run.effort is None and turn == 1))
-
-
-def models_of(run: Run) -> list[str]:
-    """The run's model and its fallbacks, in the order in which they are tried."""
-    return list(dict.fromkeys([run.model, *(run.started.fallbacks if run.started else ())]))
-
-
-def pause_s(run: Run, failures: int) -> float:
-    """Seconds to wait after the given number of failures in a turn; 0 where the next model is tried."""
-    last = len(models_of(run)) - 1
-    before, now = (min(count // TRIES_PER_MODEL, last) for count in (failures - 1, failures))
-    return FIRST_PAUSE_S * 2.0 ** (failures - 1) if before == now else 0.0
 
 
 def after(run: Run, *, decision: Decision | None = None, observed: Observed | None = None) -> Run:
@@ -147,12 +131,19 @@ def _ask_again(
 
     `args`: those of an unfinished final response.
     """
+    end = _out_of_budget(run, handling, decision, args)
+    if end is None:
+        return [*facts, next_asked(run, handling, asked.turn, asked.attempt + 1, cause)]
+    return [*facts, end] if end.type == "paused" else [end]
+
+
+def _out_of_budget(
+    run: Run, handling: Handling, decision: Decision, args: dict[str, Any] | None = None
+) -> Event | None:
+    """Return the event of a budget that forbids another model call after this decision, or None."""
     later = after(run, decision=decision)
     budget = budgets.spent(later, handling.now)
-    if budget is None:
-        return [*facts, next_asked(run, handling, asked.turn, asked.attempt + 1, cause)]
-    end = budgets.out_of(later, budget, handling.now, args)
-    return [*facts, end] if end.type == "paused" else [end]
+    return None if budget is None else budgets.out_of(later, budget, handling.now, args)
 
 
 def _step(asked: Asked, decision: Decision, node: str, status: StepStatus, **fields: object) -> Step:
@@ -249,12 +240,6 @@ def _repair(run: Run, handling: Handling, asked: Asked, decision: Invalid, rules
     return [invalid, terminal.no_path(after(run, decision=decision), decision.complaint)]
 
 
-def _may_fail(run: Run, decision: Failed, rules: Rules) -> bool:
-    # Each fallback is tried at least once.
-    most = max(rules.max_provider_failures, TRIES_PER_MODEL * (len(models_of(run)) - 1))
-    return decision.again and run.failures < most
-
-
 def _fail(run: Run, handling: Handling, asked: Asked, decision: Failed, rules: Rules) -> list[Event]:
     if decision.fault.code == "context_too_long" and run.compactions == 0:
         shortest, longest = OVERFLOW_LINE_CHARACTERS
@@ -262,23 +247,24 @@ def _fail(run: Run, handling: Handling, asked: Asked, decision: Failed, rules: R
         line = max(shortest, min(longest, length.characters // (4 * max(1, length.messages))))
         compacted = Compacted(turn=asked.turn, cause="overflow", line_characters=line)
         return _ask_again(run, handling, asked, decision, "compacted", compacted)
-    if not _may_fail(run, decision, rules):
-        return [terminal.failed(after(run, decision=decision), decision.fault)]
-    model, later = (
-        asked.model or run.model,
-        next_asked(run, handling, asked.turn, asked.attempt + 1, "provider").model or "",
-    )
+    remedy = failures.remedy(run, decision, decision.resolved_at or handling.now, rules)
+    if remedy is None:
+        return [terminal.failed(after(run, decision=decision), failures.combined(run, decision))]
     failed = ModelFailed(
         turn=asked.turn,
         attempt=asked.attempt,
-        model=model,
+        model=run.calling,
         fault=decision.fault,
-        then="retry" if later == model else "fallback",
-        next_model=later,
-        wait_s=pause_s(run, run.failures + 1),
+        then=remedy.then,
+        next_model=remedy.model,
+        wait_s=remedy.wait_s,
+        retry_at=handling.now + math.ceil(remedy.wait_s * 1000),
         usage=decision.usage,
     )
-    return _ask_again(run, handling, asked, decision, "provider", failed)
+    end = _out_of_budget(run, handling, decision)
+    if end is None:
+        return [failed]
+    return [failed, end] if end.type == "paused" else [end]
 
 
 def _ask_for_the_text(run: Run, handling: Handling, asked: Asked, decision: Final) -> list[Event]:

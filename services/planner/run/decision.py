@@ -61,7 +61,12 @@ class Invalid(Decision):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed(Decision):
-    """The model gave no reply. `again`: a further request may succeed."""
+    """The model gave no reply, or a part of one."""
 
     fault: Fault
-    again: bool = False
+    elsewhere: bool = False
+    """Another model may answer the same request."""
+    retry_after_s: float | None = None
+    """The pause that the provider asks for."""
+    chance: float = 0.0
+    """Random, 0 to 1, drawn when the request failed: it spreads the pauses of runs that failed together."""

@@ -79,8 +79,14 @@ class Run:
     """Attempts of this turn that ended with their process."""
     repairs: int = 0
     """Repairs of this turn."""
-    failures: int = 0
-    """Provider failures of this turn that were followed by another request."""
+    calling: str = ""
+    """The model of this turn's newest request, or of the one that follows its failure."""
+    call_at: int = 0
+    """Unix ms when the newest model call began; its retries and fallbacks do not count as new calls."""
+    failed: list[events.ModelFailed] = field(default_factory=list)
+    """Failed requests of that call."""
+    retry: events.ModelFailed | None = None
+    """The failed request whose retry, or fallback, is due at its `retry_at`. No model call is in flight meanwhile."""
     step: Step | None = None
     """The newest decision."""
     step_at: int = 0
@@ -149,6 +155,7 @@ def _fold_started(run: Run, started: RunStarted, at: int) -> None:
 
 def _fold_triaged(run: Run, triaged: Triaged, _at: int) -> None:
     run.effort, run.model = triaged.effort, triaged.model or run.model
+    run.calling = run.model
     if run.asked is not None:
         run.asked = run.asked.model_copy(update={"model": run.model})
     run.usage = spent(run.usage, triaged.usage)
@@ -161,7 +168,7 @@ def _fold_compacted(run: Run, compacted: Compacted, _at: int) -> None:
 
 
 def _fold_terminal(run: Run, terminal: events.Done | events.Error | events.Cancelled, at: int) -> None:
-    run.terminal, run.ended_at, run.asked, run.paused = terminal, at, None, None
+    run.terminal, run.ended_at, run.asked, run.retry, run.paused = terminal, at, None, None, None
 
 
 def _fold_deleted(run: Run, _deleted: events.Deleted, at: int) -> None:
@@ -177,7 +184,7 @@ def _fold_paused(run: Run, paused: Paused, _at: int) -> None:
 
 
 def _fold_stopping(run: Run, stopping: events.Stopping, _at: int) -> None:
-    run.stopping, run.asked = stopping, None
+    run.stopping, run.asked, run.retry = stopping, None, None
 
 
 def _fold_topped_up(run: Run, topped_up: ToppedUp, _at: int) -> None:
@@ -185,20 +192,23 @@ def _fold_topped_up(run: Run, topped_up: ToppedUp, _at: int) -> None:
     run.topped_up_by.add(topped_up.by)
 
 
-def _fold_resumed(run: Run, _resumed: events.Resumed, _at: int) -> None:
-    run.paused = None
+def _fold_resumed(run: Run, _resumed: events.Resumed, at: int) -> None:
+    run.paused, run.call_at = None, at
 
 
 def _fold_asked(run: Run, asked: Asked, at: int) -> None:
     if asked.turn != run.turn:
         run.turn_seq, run.turn_at = run.seq, at
-        run.lost = run.repairs = run.failures = run.compactions = 0
+        run.lost = run.repairs = run.compactions = 0
         run.rejected.clear()
     elif asked.cause == "lost":
         run.lost += 1
-    elif asked.cause == "provider":
-        run.failures += 1
-    run.turn, run.asked, run.interrupted = asked.turn, asked, None
+    if asked.cause != "provider":
+        run.call_at = at
+        if asked.cause != "lost":
+            run.failed.clear()
+    run.turn, run.asked, run.interrupted, run.retry = asked.turn, asked, None, None
+    run.calling = asked.model or run.model
 
 
 def _fold_step(run: Run, step: Step, at: int) -> None:
@@ -259,9 +269,13 @@ def take_in(run: Run, observed: Observed) -> None:
 def _fold_model_failed(run: Run, failed: events.ModelFailed, _at: int) -> None:
     if failed.usage is not None:
         run.usage = spent(run.usage, failed.usage)
-    asked = run.asked
-    if failed.then == "fallback" and asked is not None and (asked.turn, asked.attempt) == (failed.turn, failed.attempt):
-        run.asked = asked.model_copy(update={"model": failed.next_model})
+    run.failed.append(failed)
+    run.calling = failed.next_model
+    if failed.retry_at is not None:
+        run.asked, run.retry = None, failed
+    elif run.asked is not None and run.asked.attempt == failed.attempt:
+        # An older version: the attempt goes on, with the next model.
+        run.asked = run.asked.model_copy(update={"model": failed.next_model})
 
 
 def _fold_repaired(run: Run, repaired: Repaired, _at: int) -> None:

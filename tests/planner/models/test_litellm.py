@@ -291,12 +291,36 @@ async def test_cancelling_closes_the_request(server: ModelServer, model: LiteLLM
 
 
 async def test_a_server_that_knows_no_json_mode_is_asked_without_it(server: ModelServer, model: LiteLLMModel) -> None:
-    """Once; then it is remembered."""
+    """The refused request is a failure that names the parameter; the next one leaves it out, and all after it."""
     server.say(Say(status=400), Say(text="yes"))
     request = question(response_format={"type": "json_object"})
+    failure = await failure_of(model, request)
+    assert (failure.fault.code, failure.fault.retryable) == ("response_format_refused", True)
     assert (await reply_of(model, request))[1].text == "yes"
     await reply_of(model, request)
     assert ["response_format" in seen.body for seen in server.ledger] == [True, False, False]
+
+
+async def test_a_refusal_that_is_not_about_the_format_is_not_remembered(
+    server: ModelServer, model: LiteLLMModel
+) -> None:
+    """Refused without the format too: other requests have it again."""
+    server.say(Say(status=400), Say(status=400), Say(text="yes"))
+    request = question(response_format={"type": "json_object"})
+    assert (await failure_of(model, request)).fault.code == "response_format_refused"
+    assert (await failure_of(model, request)).fault.code == "model_refused"
+    await reply_of(model, request)
+    assert ["response_format" in seen.body for seen in server.ledger] == [True, False, True]
+
+
+@pytest.mark.parametrize("name", ["openai/scripted", "hosted_vllm/scripted", CLAUDE])
+@pytest.mark.parametrize("status", [408, 409, 422, 429, 500, 503])
+async def test_nothing_is_sent_twice(server: ModelServer, model: LiteLLMModel, name: str, status: int) -> None:
+    """Neither by LiteLLM nor by its clients, which repeat some requests by themselves: the failure is the provider's."""
+    server.say(Say(status=status))
+    failure = await failure_of(model, question(name, reasoning_effort="low"))
+    assert failure.status == status
+    assert len(server.ledger) == 1
 
 
 async def test_one_speaker_at_a_time(server: ModelServer, model: LiteLLMModel) -> None:

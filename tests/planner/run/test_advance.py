@@ -24,6 +24,8 @@ from services.planner.run.commands import (
     Open,
     ReadShown,
     Rules,
+    SetTimer,
+    Wait,
 )
 from services.planner.run.decision import Calls, Decision, Failed, Final, Invalid
 from services.planner.run.state import Run, fold
@@ -61,6 +63,23 @@ def final(text: str = "done") -> Final:
     return Final(args={"answer": text}, usage=Usage(model_calls=1, prompt_tokens=10, cost_usd=0.5))
 
 
+def carry_out(handling: Handling, command: object) -> None:
+    """Note what a handler would have done."""
+    match command:
+        case Open():
+            handling.opened = True
+        case Close():
+            handling.closed = True
+        case Dispatch(sent, _):
+            handling.dispatched.update(call.call_id for call in sent)
+        case ReadShown():
+            handling.shown = "seen"
+        case Wait(until):
+            handling.now = until
+        case SetTimer(name, at):
+            handling.timers.add((name, at))
+
+
 @dataclass
 class World:
     """A log, and handlings of messages that may crash between any two commands."""
@@ -69,9 +88,11 @@ class World:
     run: Run = field(default_factory=Run)
     written: list[list[object]] = field(default_factory=list)
 
-    def handling(self, owner: str, kind: str = "request", holder: str = "h", **fields: object) -> Handling:
+    def handling(
+        self, owner: str, kind: str = "request", holder: str = "h", now: int = 2000, **fields: object
+    ) -> Handling:
         """A message in one handling."""
-        return Handling(owner, kind, holder, 2000, **fields)  # type: ignore[arg-type]
+        return Handling(owner, kind, holder, now, **fields)  # type: ignore[arg-type]
 
     def write(self, handling: Handling, events: list[object]) -> None:
         """Store a record, as the handler does."""
@@ -89,20 +110,13 @@ class World:
                 case Append(events):
                     self.write(handling, events)
                     continue
-                case Open():
-                    handling.opened = True
-                case Close():
-                    handling.closed = True
                 case Ask():
                     moves.append(command)
                     if not waiting:
                         return moves  # The process dies here.
                     handling.decision = waiting.pop(0)
                     continue
-                case Dispatch(sent, _):
-                    handling.dispatched.update(call.call_id for call in sent)
-                case ReadShown():
-                    handling.shown = "seen"
+            carry_out(handling, command)
             moves.append(command)
             if isinstance(command, Ack | Abandon):
                 return moves
@@ -350,7 +364,7 @@ def test_an_invalid_reply_is_repaired_a_few_times() -> None:
 def test_a_failing_provider_is_asked_again_and_then_reported() -> None:
     """What may be retried is retried a few times; the run ends in an error with the provider's code."""
     world = World()
-    failing = Failed(fault=Fault(code="model_failed", reason="503", retryable=True), again=True)
+    failing = Failed(fault=Fault(code="model_failed", reason="503", retryable=True))
     world.play(world.handling("REQUESTS:1", started=started()), failing, failing, failing)
     assert isinstance(world.run.terminal, Error)
     assert world.run.terminal.code == "model_failed"

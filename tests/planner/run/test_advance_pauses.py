@@ -24,6 +24,7 @@ from services.planner.run.commands import (
     Open,
     Say,
     SetTimer,
+    Wait,
     Wake,
 )
 from services.planner.run.decision import Decision, Failed, Final, Invalid
@@ -53,6 +54,8 @@ def carry_out(world: World, handling: Handling) -> list[object]:
                 continue
             case SetTimer(name, at):
                 handling.timers.add((name, at))
+            case Wait(until):
+                handling.now = until
             case Wake():
                 handling.woken = True
             case Open():
@@ -263,7 +266,8 @@ class Storm:
         final_ = final() if self.rng.random() < 0.5 else Final(args={"answer": "x"}, restate=True)
         odd = [
             Invalid(complaint="no", reply=""),
-            Failed(fault=Fault(code="model_failed", reason="503", retryable=True), again=True),
+            Failed(fault=Fault(code="model_failed", reason="503", retryable=True)),
+            Failed(fault=Fault(code="model_rate_limited", reason="429", retryable=True), retry_after_s=10),
         ]
         if self.rng.random() < 0.2:
             return self.rng.choice(odd)
@@ -281,7 +285,9 @@ class Storm:
                 "limits": handling.limits,
                 "top_up_id": handling.top_up_id,
             }
-            self.handlings[position] = Handling(handling.owner, handling.kind, f"{self.rng.random()}", NOW, **fields)  # type: ignore[arg-type]
+            self.handlings[position] = world.handling(
+                handling.owner, handling.kind, f"{self.rng.random()}", handling.now, **fields
+            )
             return
         match advance(world.run, handling, world.rules):
             case Append(events) if self.rng.random() < 0.9:
@@ -299,6 +305,8 @@ class Storm:
             case SetTimer(name, at):
                 handling.timers.add((name, at))
                 self.timers.add((name, at))
+            case Wait(until):
+                handling.now = until
             case Wake():
                 handling.woken = True
                 self.deliver(f"INBOX:{handling.owner}", "resumed")
@@ -319,6 +327,9 @@ class Storm:
         for name, at in list(self.timers):
             if name == "pause" and self.rng.random() < 0.002:
                 self.deliver(f"INBOX:pause-{at}", "timer", timer=TimerFired(timer="pause", at=at))
+            if name == "retry" and self.rng.random() < 0.05:
+                self.timers.discard((name, at))
+                self.deliver(f"INBOX:retry-{at}", "timer", now=at, timer=TimerFired(timer="retry", at=at))
 
 
 @pytest.mark.parametrize("seed", range(300))
@@ -334,8 +345,8 @@ def test_every_interleaving_ends_once(seed: int) -> None:
     if types["error"]:
         end = storm.world.run.terminal
         assert isinstance(end, Error)
-        assert end.code in {"too_many_attempts", "model_failed"}
-        assert storm.world.run.lost >= MAX_LOST or end.code == "model_failed"
+        assert end.code in {"too_many_attempts", "model_failed", "model_rate_limited"}
+        assert storm.world.run.lost >= MAX_LOST or end.code != "too_many_attempts"
     observed = Counter(event.call_id for events in storm.world.written for event in events if event.type == "observed")  # type: ignore[attr-defined]
     assert max(observed.values(), default=0) <= 1
     assert max(storm.asks.values()) == 1

@@ -11,7 +11,7 @@ from contracts.faults import Fault
 from contracts.payload import Usage
 from services.planner.effects import executor, model_call
 from services.planner.run.advance import advance
-from services.planner.run.commands import Abandon, Ack, Append, Ask, Close, Handling, Open, Say
+from services.planner.run.commands import Abandon, Ack, Append, Ask, Close, Handling, Open, Say, Wait
 from services.planner.run.decide import comes_to, text_of
 from services.planner.run.decision import Decision, Failed, Final, Invalid
 from services.planner.run.state import Run, fold
@@ -28,7 +28,7 @@ SALVAGED = Invalid(
 REPLIES: list[Decision] = [
     SALVAGED,
     Invalid(complaint="no action", reply="{", usage=USAGE),
-    Failed(fault=Fault(code="model_failed", reason="503", retryable=True), again=True, usage=USAGE),
+    Failed(fault=Fault(code="model_failed", reason="503", retryable=True), usage=USAGE),
     Final(args={"confidence": 0.5}, has_text=False, usage=USAGE),
     Final(args={"answer": "Hello"}, usage=USAGE),
     Final(args={"answer": "Hello"}, restate=True, usage=USAGE),
@@ -74,6 +74,8 @@ class Clocked:
                     self.shown[asked.turn, asked.attempt] = text_of(world.run, answer)
                     handling.decision, handling.answer_to_restate = replace(answer, restate=False), None
                     self.tick()
+                case Wait(until):
+                    handling.now = max(handling.now, until)
                 case Open():
                     handling.opened = True
                 case Close():

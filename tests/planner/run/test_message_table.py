@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from contracts.faults import Fault
 from contracts.inbox import TimerFired
 from services.planner.run import advance as module
 from services.planner.run.advance import advance
@@ -21,12 +22,14 @@ from services.planner.run.commands import (
     Open,
     ReadShown,
     SetTimer,
+    Wait,
     Wake,
 )
+from services.planner.run.decision import Failed
 from tests.planner.run.test_advance import World, calls, finished, started
 
 ROOT = Path(__file__).resolve().parents[3]
-STATES = ("run not started", "model in flight", "calls open", "paused", "run ended")
+STATES = ("run not started", "model in flight", "retry due later", "calls open", "paused")
 EVENTS = re.compile(
     r"\b(?:run_started|asked|observed|called|step|paused|topped_up|resumed|stopping|done|cancelled|error)\b",
 )
@@ -72,6 +75,8 @@ def carry_out(world: World, handling: Handling, command: object) -> None:
             handling.dispatched.update(call.call_id for call in sent)
         case SetTimer(name, at):
             handling.timers.add((name, at))
+        case Wait(until):
+            handling.now = until
         case Wake():
             handling.woken = True
         case ReadShown():
@@ -88,6 +93,12 @@ def asking(**limits: object) -> Play:
 def calling(count: int = 1, /, **limits: object) -> Play:
     """So many calls are open, or wait for a place."""
     return lambda world: world.play(world.handling(OWNER, started=started(**limits)), calls(count))
+
+
+def failing(**limits: object) -> Play:
+    """The provider limits its rate, and asks for a pause of ten seconds."""
+    limited = Failed(fault=Fault(code="model_rate_limited", reason="429", retryable=True), retry_after_s=10)
+    return lambda world: world.play(world.handling(OWNER, started=started(**limits)), limited)
 
 
 def pausing(before: Play) -> Play:
@@ -128,8 +139,8 @@ PLAYS: dict[str, list[Play]] = {
         calling(**GRACE),
         calling(max_steps=1, **GRACE),
     ],
-    "paused": [pausing(calling(**GRACE)), pausing(asking(**GRACE))],
-    "run ended": [ended],
+    "retry due later": [failing(), failing(**GRACE)],
+    "paused": [pausing(calling(**GRACE)), pausing(asking(**GRACE)), pausing(failing(**GRACE))],
 }
 """The ways into each state that make a difference."""
 
@@ -143,7 +154,10 @@ def handling(world: World, message: str) -> Handling:
             return world.handling("INBOX:9", "call_finished", finished=finished("1-1"))
         case ["timer", name]:
             at = world.run.paused.until if world.run.paused is not None and name == "pause" else DEADLINE.at
-            return world.handling("INBOX:9", "timer", timer=TimerFired.model_validate({"timer": name, "at": at}))
+            due = world.handling("INBOX:9", "timer", timer=TimerFired.model_validate({"timer": name, "at": at}))
+            if name == "retry" and world.run.retry is not None and world.run.paused is None:
+                due.now = world.run.retry.retry_at or 0
+            return due
         case ["top_up"]:
             return world.handling("INBOX:9", "top_up", limits={"max_steps": 3, "deadline_s": 60}, top_up_id="INBOX:9")
         case _:
@@ -155,7 +169,10 @@ def test_a_cell_says_what_happens(message: str, state: str) -> None:
     """Exactly its events, over all ways into the state; and its effects."""
     written: set[str] = set()
     moves: list[object] = []
-    for play in [*PLAYS[state], *([freeing] if (message, state) == ("resumed", "calls open") else [])]:
+    for play in [
+        *PLAYS[state],
+        *([freeing] if message in {"resumed", "timer retry"} and state == "calls open" else []),
+    ]:
         world = World()
         play(world)
         before = len(world.types())
@@ -167,17 +184,28 @@ def test_a_cell_says_what_happens(message: str, state: str) -> None:
     allowed = set(EVENTS.findall(cell)) | (BUDGET if "budget" in cell else set())
     assert written - {"chunk"} - ({"step"} if "step" not in allowed and allowed & BUDGET else set()) == allowed, cell
     for kind, words in (
-        (KeepContext, "keep the context"),
-        (ReadShown, "read what was shown"),
+        (KeepContext, "keep context"),
+        (ReadShown, "read shown"),
         (Wake, "wake"),
         (Dispatch, "dispatch"),
     ):
         assert any(isinstance(move, kind) for move in moves) == (
             words in cell or (kind is Dispatch and "called" in cell)
         ), (kind, cell)
+    assert any(isinstance(move, SetTimer) and move.name == "retry" for move in moves) == (cell == "timer"), cell
     # An end is followed by what belongs to it.
     ends = bool(allowed & {"done", "cancelled", "error"})
-    assert any(isinstance(move, Close) for move in moves) == ("close" in cell or ends), cell
+    assert any(isinstance(move, Close) for move in moves) == ends, cell
+
+
+@pytest.mark.parametrize("message", sorted({message for message, _ in TABLE}))
+def test_after_the_end_every_message_closes_the_run_again(message: str) -> None:
+    """And writes nothing."""
+    world = World()
+    ended(world)
+    before = len(world.written)
+    assert [type(move) for move in handle(world, handling(world, message))] == [Close, Ack]
+    assert len(world.written) == before
 
 
 def test_the_document_has_the_same_table() -> None:

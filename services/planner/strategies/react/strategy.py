@@ -15,7 +15,6 @@ from services.planner.conversation.rendering import Renderer
 from services.planner.models.types import Facts, ModelRequest
 from services.planner.run import outcomes
 from services.planner.run.commands import Handling, Rules
-from services.planner.run.decide import models_of
 from services.planner.run.history import Length
 from services.planner.run.state import Event, Run
 from services.planner.strategies.react.native_reading import NativeReading, NativeTextReading
@@ -51,9 +50,6 @@ class React:
         if native and run.collected.readable and READ_ARTIFACT not in run.started.tools:
             # A model can only call listed functions. Appended last, so that the prefix before it stays unchanged.
             functions = [*functions, *conversation.native.functions([READ_ARTIFACT_SPEC])[:1]]
-        names = models_of(run)
-        model = (run.asked.model if run.asked else None) or run.model
-        later = names[names.index(model) + 1 :] if model in names else names
         effort = run.effort if self._native_reasoning else None
         # Some providers refuse a forced call with reasoning. A request for an answer's text alone must not force one.
         forced = effort is None and run.final_args is None
@@ -64,10 +60,9 @@ class React:
                 steps_left=facts.steps_left, tool_calls_left=facts.tool_calls_left, legacy=facts.legacy
             )
         return ModelRequest(
-            model=model,
+            model=(run.asked.model if run.asked else None) or run.model,
             messages=[system, *self._renderer.history(run), *notes],
             reasoning_effort=effort,
-            fallbacks=tuple(later),
             response_format={"type": "json_object"} if not native and run.final_args is None else None,
             tools=functions if native else None,
             tool_choice=("required" if forced else "auto") if native else None,
