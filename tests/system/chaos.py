@@ -168,6 +168,7 @@ def draw(rng: random.Random, nth: int) -> Plan:
         tokens=rng.randint(3, 40),
         pace_ms=rng.choice([0, 2, 20]),
         delay_ms=rng.choice([0, 50, 400]),
+        fails=rng.choice([0, 0, 0, 1, 2]),
         nth=f"{nth:05d}",
     )
 

@@ -193,6 +193,23 @@ def asks_in_order(run: RunEvidence) -> Iterator[str]:
             yield f"decision of turn {event['step']} attempt {event['attempt']} while turn {turn} attempt {attempt} was asked"
 
 
+def retries_when_the_wait_is_over(run: RunEvidence) -> Iterator[str]:
+    """What follows a failed request of a model is recorded with it: who is asked, and not before when."""
+    failed: Event | None = None
+    for record, event in events_of(run, "log"):
+        if event["type"] == "model_failed":
+            if failed is not None:
+                yield f"attempt {event['attempt']} failed without having been asked"
+            failed = event
+        elif event["type"] == "asked" and failed is not None:
+            expected = (failed["turn"], failed["attempt"] + 1, "provider", failed["next_model"])
+            if (event["turn"], event["attempt"], event["cause"], event["model"]) != expected:
+                yield f"asked turn {event['turn']} attempt {event['attempt']} for {event['cause']} instead of a retry"
+            if (early_s := failed["retry_at"] / 1000 - record.at) > 0:
+                yield f"attempt {event['attempt']} asked {early_s:.3f} s before the wait was over"
+            failed = None
+
+
 def shows_what_is_stored(run: RunEvidence) -> Iterator[str]:
     """What a client got over all its connections is the log read afterwards: same events, same order, none twice."""
     end = _end(run)
@@ -221,6 +238,7 @@ RULES: dict[str, Callable[[RunEvidence], Iterator[str]]] = {
         streams_the_answer,
         stores_nothing_of_the_dead,
         asks_in_order,
+        retries_when_the_wait_is_over,
         shows_what_is_stored,
     )
 }

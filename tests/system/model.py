@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 
 from tests.support.model_server import ModelServer, Say, Seen, action, answer, words
 
+_FAILURES = (Say(status=503), Say(status=429, headers={"retry-after": "3"}))
 _LINE = re.compile(r"SCRIPT(?P<script>(?: [a-z_]+=\S*)+)")
 
 
@@ -23,6 +24,7 @@ class Plan:
         tokens: words of the answer.
         pace_ms: between two pieces of a reply.
         delay_ms: before the first piece of a reply.
+        fails: how many of its first requests the provider refuses: with 503, then with a pause that it asks for.
         nth: makes the question unique.
     """
 
@@ -31,6 +33,7 @@ class Plan:
     tokens: int = 5
     pace_ms: int = 0
     delay_ms: int = 0
+    fails: int = 0
     nth: str = "0"
 
     @property
@@ -53,7 +56,7 @@ class Plan:
             return None
         said = dict(part.split("=", 1) for part in found["script"].split())
         turns = tuple(tuple(tools.split("+")) for tools in said["turns"].split(",") if tools)
-        numbers = {name: int(said[name]) for name in ("call_ms", "tokens", "pace_ms", "delay_ms")}
+        numbers = {name: int(said[name]) for name in ("call_ms", "tokens", "pace_ms", "delay_ms", "fails")}
         return cls(turns=turns, nth=said["nth"], **numbers)
 
     def reply(self, turn: int) -> Say:
@@ -76,8 +79,9 @@ class PlannedModel(ModelServer):
         plan = Plan.read(seen.text)
         if plan is None:
             return super().reply_to(seen)
+        before = len(self.asked(plan)) if plan.fails else 0
         self.ledger.append(seen)
-        return plan.reply(seen.turns)
+        return _FAILURES[before] if before < plan.fails else plan.reply(seen.turns)
 
     def asked(self, plan: Plan) -> list[Seen]:
         """The requests of runs with this very question."""

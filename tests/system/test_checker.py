@@ -16,7 +16,7 @@ def _call(n: int) -> dict[str, Any]:
 
 
 def sound() -> Evidence:
-    """A run with a lost attempt, two calls and an answer in two chunks, and another one that its client cancelled."""
+    """A run with a failed attempt, two calls and an answer in two chunks, and another one that its client cancelled."""
     chunk = {"type": "chunk", "action_seq": 2, "done": False}
     log: list[tuple[int, str, list[dict[str, Any]]]] = [
         (1, "log", [{"type": "run_started"}, {"type": "asked", "turn": 1, "attempt": 1}]),
@@ -32,7 +32,14 @@ def sound() -> Evidence:
             ],
         ),
         (5, "stream", [{**chunk, "attempt": 1, "seq": 0, "text": "4"}]),
-        (6, "log", [{"type": "asked", "turn": 2, "attempt": 2}]),
+        (
+            6,
+            "log",
+            [
+                {"type": "model_failed", "turn": 2, "attempt": 1, "next_model": "spare", "retry_at": 105_500},
+                {"type": "asked", "turn": 2, "attempt": 2, "cause": "provider", "model": "spare"},
+            ],
+        ),
         (7, "stream", [{**chunk, "attempt": 2, "seq": 0, "text": "4"}]),
         (8, "stream", [{**chunk, "attempt": 2, "seq": 1, "text": "2", "done": True}]),
         (
@@ -134,7 +141,19 @@ def _store_a_late_chunk(e: Evidence) -> None:
 
 
 def _skip_an_attempt(e: Evidence) -> None:
-    _events(e, 6)[0]["attempt"] = 3
+    _events(e, 6)[1]["attempt"] = 3
+
+
+def _retry_too_early(e: Evidence) -> None:
+    _events(e, 6)[0]["retry_at"] = 106_500
+
+
+def _retry_another_model(e: Evidence) -> None:
+    _events(e, 6)[1]["model"] = "main"
+
+
+def _fail_unasked(e: Evidence) -> None:
+    _events(e, 6).insert(1, dict(_events(e, 6)[0]))
 
 
 def _decide_by_the_dead(e: Evidence) -> None:
@@ -203,6 +222,7 @@ MUTANTS: dict[str, list[Callable[[Evidence], None]]] = {
     ],
     "stores_nothing_of_the_dead": [_store_a_dead_chunk, _store_a_late_chunk],
     "asks_in_order": [_skip_an_attempt, _decide_by_the_dead],
+    "retries_when_the_wait_is_over": [_retry_too_early, _retry_another_model, _fail_unasked],
     "shows_what_is_stored": [_hide_an_event, _show_an_event_twice, _show_out_of_order],
     "executes_once": [
         _repeat_a_side_effect,

@@ -40,7 +40,7 @@ def remedy(run: Run, failed: Failed, now: int, rules: Rules) -> Remedy | None:
     codes = [each.fault.code for each in run.failed if each.model == run.calling]
     if failed.fault.code == FORMAT_REFUSED and FORMAT_REFUSED not in codes:
         return Remedy("retry", run.calling, 0.0)
-    retries = sum(code != FORMAT_REFUSED for code in codes)
+    retries = len(codes) - (FORMAT_REFUSED in codes)
     following = _following(run)
     asked_for_s = failed.retry_after_s or 0.0
     is_too_long = asked_for_s > rules.longest_pause_s and following is not None

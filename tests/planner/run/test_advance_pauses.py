@@ -259,7 +259,8 @@ class Storm:
     def deliver(self, owner: str, kind: str, **fields: object) -> None:
         """A message arrives, once."""
         if not any(handling.owner == owner for handling in self.handlings):
-            self.handlings.append(self.world.handling(owner, kind, f"{self.rng.random()}", **fields))
+            again = self.world.handling(owner, kind, f"{self.rng.random()}")
+            self.handlings.append(replace(again, **fields))  # type: ignore[arg-type]
 
     def reply(self, turn: int) -> Decision:
         """What the model says."""
@@ -285,9 +286,8 @@ class Storm:
                 "limits": handling.limits,
                 "top_up_id": handling.top_up_id,
             }
-            self.handlings[position] = world.handling(
-                handling.owner, handling.kind, f"{self.rng.random()}", handling.now, **fields
-            )
+            again = world.handling(handling.owner, handling.kind, f"{self.rng.random()}", handling.now)
+            self.handlings[position] = replace(again, **fields)  # type: ignore[arg-type]
             return
         match advance(world.run, handling, world.rules):
             case Append(events) if self.rng.random() < 0.9:
