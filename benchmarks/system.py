@@ -28,6 +28,7 @@ from contracts.ids import new_id
 from contracts.records import Record
 from contracts.runs import RunRequested, RunStatus
 from services.messaging.connection import Bus
+from services.messaging.kv import Bucket
 from services.messaging.streams import provision
 from services.runtime.settings import BusSettings
 from tests.support.nats_server import NatsServer
@@ -66,7 +67,7 @@ class System:
 
     async def start(self) -> "System":
         """Watch the index for the end of runs: one message per run, so that listening costs next to nothing."""
-        await self.bus.nc.subscribe(f"$KV.{keys.RUNS_BUCKET}.{keys.runs_of(TENANT)}", cb=self._on_status)
+        await self.bus.nc.subscribe(subjects.bucket_value(keys.RUNS_BUCKET, keys.runs_of(TENANT)), cb=self._on_status)
         await self.bus.barrier()
         return self
 
@@ -179,8 +180,8 @@ async def _until_tools_are_known(system: System) -> None:
     """Runs pin the tools that are there when they are opened."""
     async with asyncio.timeout(_WAIT_S):
         for tool in ("instant", "once", PLAIN):
-            entry = f"$KV.{keys.CATALOGUE_BUCKET}.tool.{tool}"
-            while await system.bus.last(f"KV_{keys.CATALOGUE_BUCKET}", entry) is None:  # noqa: ASYNC110
+            bucket = Bucket(system.bus, keys.CATALOGUE_BUCKET)
+            while not (await bucket.get(keys.tool_key(tool))).data:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         while True:
             try:

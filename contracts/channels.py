@@ -29,6 +29,9 @@ ROLES = {
 NO_SUBJECTS = frozenset(
     {
         "artifact_of_object",
+        "bucket_key",
+        "bucket_stream",
+        "bucket_value",
         "called_tool",
         "calls_consumer",
         "new_object_name",

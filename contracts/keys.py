@@ -80,11 +80,11 @@ def deletion_key(tenant: str, run: str) -> str:
     return f"deleted.{checked_tenant(tenant)}.{checked_id(run)}"
 
 
-def parse_deletion(subject: str) -> tuple[str, str]:
-    """Return tenant and run of a deletion's subject in the bucket, or raise InvalidName."""
-    tenant, _, run = subject.removeprefix(f"$KV.{RUNS_BUCKET}.deleted.").partition(".")
-    if subject != f"$KV.{RUNS_BUCKET}.{deletion_key(tenant, run)}":
-        raise InvalidName(f"{shortened(subject)!r} is not the subject of a deletion")
+def parse_deletion_key(key: str) -> tuple[str, str]:
+    """Return tenant and run of a deletion's key, or raise InvalidName."""
+    _, tenant, run = (*key.split("."), "", "", "")[:3]
+    if key != deletion_key(tenant, run):
+        raise InvalidName(f"{shortened(key)!r} is not the key of a deletion")
     return tenant, run
 
 

@@ -193,7 +193,22 @@ def probe(stream_name: str) -> str:
 def stream_of(subject_name: str) -> str | None:
     """The stream or bucket that keeps what is published on a subject; None where none does."""
     kind, _, rest = subject_name.partition(".")
-    return f"KV_{rest.partition('.')[0]}" if kind == "$KV" else _STREAMS.get(kind)
+    return bucket_stream(rest.partition(".")[0]) if kind == "$KV" else _STREAMS.get(kind)
+
+
+def bucket_stream(bucket: str) -> str:
+    """The stream of a KV bucket."""
+    return f"KV_{bucket}"
+
+
+def bucket_value(bucket: str, key: str) -> str:
+    """Where the value of a key is kept; `key` is one of `keys`, a pattern of them, or `>` for all."""
+    return f"$KV.{bucket}.{key}"
+
+
+def bucket_key(subject_name: str) -> str:
+    """The key of a value's subject."""
+    return subject_name.split(".", 2)[2]
 
 
 def everything_of(tenant: str, run: str) -> list[tuple[str, str]]:

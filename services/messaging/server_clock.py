@@ -4,7 +4,7 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from contracts import keys
+from contracts import keys, subjects
 
 if TYPE_CHECKING:
     from services.messaging.connection import Bus
@@ -27,7 +27,7 @@ class ServerClock:
     async def now(self) -> float:
         """Return Unix seconds, never later than the server's clock. Raises BusError."""
         if time.monotonic() - self._read_at > _REFRESH_S:
-            answer = await self._bus.api(f"STREAM.INFO.KV_{keys.CATALOGUE_BUCKET}", {})
+            answer = await self._bus.api(f"STREAM.INFO.{subjects.bucket_stream(keys.CATALOGUE_BUCKET)}", {})
             self._read_at = time.monotonic()
             self._ahead_s = unix_seconds(answer["ts"]) - self._read_at
         return time.monotonic() + self._ahead_s

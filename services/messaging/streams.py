@@ -131,8 +131,8 @@ def bucket(name: str) -> dict[str, Any]:
     """Return the stream of a KV bucket: the newest value per key; single keys may expire."""
     return {
         **_UNBOUNDED,
-        "name": f"KV_{name}",
-        "subjects": [f"$KV.{name}.>"],
+        "name": subjects.bucket_stream(name),
+        "subjects": [subjects.bucket_value(name, ">")],
         "retention": "limits",
         "storage": "file",
         "discard": "new",

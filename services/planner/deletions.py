@@ -18,7 +18,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 import structlog
-from pydantic import ValidationError
 
 from contracts import keys, names, subjects
 from contracts.events import TERMINAL, Deleted
@@ -26,15 +25,13 @@ from contracts.inbox import CancelRequested
 from contracts.records import EVENTS_HEADER, Record
 from contracts.runs import RunDeletion
 from services.messaging.connection import Bus
-from services.messaging.direct_get import sequence_of
 from services.messaging.errors import BusError
+from services.messaging.kv import Bucket
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactNotFound
 
 logger = structlog.get_logger(__name__)
 
-_BUCKET = f"KV_{keys.RUNS_BUCKET}"
-_PREFIX = f"$KV.{keys.RUNS_BUCKET}."
 CHECK_S = 1.0
 SECOND_PURGE_AFTER_S = 30.0
 LAST_PURGE_AFTER_S = 86_400.0
@@ -61,6 +58,7 @@ class Deletions:
 
     def __init__(self, bus: Bus, *, again_s: float = SECOND_PURGE_AFTER_S, kept_s: float = LAST_PURGE_AFTER_S) -> None:
         self._bus = bus
+        self._bucket = Bucket(bus, keys.RUNS_BUCKET, attempts=2)
         self._artifacts = ArtifactClient(bus, patience_s=STORE_TIMEOUT_S)
         self._again_s = again_s
         self._kept_s = kept_s
@@ -91,23 +89,21 @@ class Deletions:
                 heapq.heappush(self._due, due)
 
     async def _find(self) -> None:
-        reader = await self._bus.reader(_BUCKET)
-        while True:
-            page, _ = await reader.page(_PREFIX + keys.ALL_DELETIONS, self._seen + 1, MESSAGES_PER_PAGE)
-            for message in page:
-                self._seen = sequence_of(message)
-                with suppress(ValidationError, names.InvalidName):  # The delete marker of a removed key is no deletion.
-                    tenant, run = keys.parse_deletion((message.headers or {}).get("Nats-Subject", ""))
-                    heapq.heappush(self._due, _Due(0.0, tenant, run, RunDeletion.model_validate_json(message.data)))
-            if not page:
-                return
+        while page := await self._bucket.page(keys.ALL_DELETIONS, self._seen, MESSAGES_PER_PAGE):
+            for entry in page:
+                self._seen = entry.sequence
+                with suppress(names.InvalidName):
+                    tenant, run = keys.parse_deletion_key(entry.key)
+                    if (deletion := entry.parsed(RunDeletion)) is not None:  # None: the delete marker of a removed key.
+                        heapq.heappush(self._due, _Due(0.0, tenant, run, deletion))
 
     async def _next(self, due: _Due) -> float | None:
         """Execute the next step. Return the seconds until another, or None when the deletion is complete.
 
         Raises BusError and ArtifactFailed.
         """
-        if due.purges and await self._bus.last(_BUCKET, _PREFIX + keys.deletion_key(due.tenant, due.run), 2) is None:
+        deletion_key = keys.deletion_key(due.tenant, due.run)
+        if due.purges and not (await self._bucket.get(deletion_key)).sequence:
             return None  # Another planner completed the deletion.
         if not await self._is_ended(due.tenant, due.run):
             await self._cancel(due.tenant, due.run)
@@ -121,7 +117,7 @@ class Deletions:
         if left_s > 0:
             return left_s
         await self._purge(subjects.RUNS, subjects.log(due.tenant, due.run))
-        await self._purge(_BUCKET, _PREFIX + keys.deletion_key(due.tenant, due.run))
+        await self._bucket.purge(deletion_key)
         return None
 
     async def _is_ended(self, tenant: str, run: str) -> bool:
@@ -147,7 +143,7 @@ class Deletions:
         for stream, pattern in subjects.everything_of(tenant, run):
             await self._purge(stream, pattern)
         if requested_at is not None:
-            await self._purge(_BUCKET, _PREFIX + keys.run_key(tenant, requested_at, run))
+            await self._bucket.purge(keys.run_key(tenant, requested_at, run))
         await forget_artifacts(self._artifacts, tenant, run)
 
     async def _purge(self, stream: str, pattern: str, *, keep: int = 0) -> None:

@@ -13,20 +13,17 @@ import contextlib
 import time
 
 import structlog
-from nats.aio.msg import Msg
 from pydantic import ValidationError
 
 from contracts import keys
 from contracts.tools import RefusedTool, ToolSpec
 from services.messaging.connection import Bus, Subscription
 from services.messaging.errors import BusError
-from services.messaging.server_clock import unix_seconds
+from services.messaging.kv import Bucket, Entry
 from services.runtime.tasks import cancelled
 
 logger = structlog.get_logger(__name__)
 
-STREAM = f"KV_{keys.CATALOGUE_BUCKET}"
-_PREFIX = f"$KV.{keys.CATALOGUE_BUCKET}."
 _READ_BACK_S = 3.0
 _SETTLING_S = 10.0
 _MAX_PINNED_SPECS = 4096
@@ -34,16 +31,12 @@ _REFUSED_TIMEOUT_S = 1.0
 _EXPIRY_SLACK_S = 5.0
 
 
-def key_subject(key: str) -> str:
-    """Return the subject of a key."""
-    return _PREFIX + key
-
-
 class Catalogue:
     """A live view of the catalogue. It only reads; the tool runner writes."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
+        self._bucket = Bucket(bus, keys.CATALOGUE_BUCKET)
         self.version = 0
         """Grows with every change of `live()`."""
         self._live: dict[str, ToolSpec] = {}
@@ -55,7 +48,7 @@ class Catalogue:
 
     async def start(self) -> "Catalogue":
         """Return once the present tools are known; follow changes from then on."""
-        self._subscription = await self._bus.subscribe(key_subject(keys.ALL_TOOLS), self._on_message)
+        self._subscription = await self._bucket.watch(keys.ALL_TOOLS, self._on_change)
         self._bus.on_reconnect.append(self._on_reconnect)
         await self._bus.until_answered(lambda: self._read_back(forget=True))
         self._watcher = self._bus.tasks.keep("catalogue", self._watch())
@@ -81,19 +74,19 @@ class Catalogue:
         known = self._pinned.get(digest)
         if known is not None:
             return known
-        message = await self._bus.last(STREAM, key_subject(keys.spec_key(digest)))
-        if message is None or not message.data:
+        entry = await self._bucket.get(keys.spec_key(digest))
+        if not entry.data:
             return None
-        spec = _parsed(digest, message.data)
+        spec = _parsed(digest, entry.data)
         if spec is not None:
             if len(self._pinned) >= _MAX_PINNED_SPECS:
                 self._pinned.pop(next(iter(self._pinned)))
             self._pinned[digest] = spec
         return spec
 
-    async def _on_message(self, message: Msg) -> None:
+    async def _on_change(self, key: str, data: bytes) -> None:
         # A refresh repeats the known value; anything else may be a change.
-        if self._raw.get(message.subject.removeprefix(_PREFIX)) != message.data:
+        if self._raw.get(key) != data:
             self._changed.set()
 
     async def _on_reconnect(self) -> None:
@@ -114,7 +107,7 @@ class Catalogue:
 
     async def _read_back(self, *, forget: bool) -> None:
         entries, _ = await read_entries(self._bus, keys.ALL_TOOLS)
-        found = {key: message.data for key, message in entries.items()}
+        found = {key: entry.data for key, entry in entries.items()}
         raw = found if forget else {**self._raw, **found}
         if raw == self._raw:
             return
@@ -128,27 +121,16 @@ class Catalogue:
         logger.debug("catalogue_changed", tools=sorted(self._live), version=self.version)
 
 
-async def read_entries(bus: Bus, keys: str) -> tuple[dict[str, Msg], dict[str, Msg]]:
+async def read_entries(bus: Bus, pattern: str) -> tuple[dict[str, Entry], dict[str, Entry]]:
     """Return the entries whose keys match a pattern, by key: the valid ones, and those that should have expired.
 
     Raises BusError.
     """
-    fresh: dict[str, Msg] = {}
-    expired: dict[str, Msg] = {}
-    messages = await (await bus.reader(STREAM)).latest(key_subject(keys))
+    entries = await Bucket(bus, keys.CATALOGUE_BUCKET).latest(pattern)
     now = await bus.clock.now()
-    for message in messages:
-        headers = message.headers or {}
-        key = headers.get("Nats-Subject", "").removeprefix(_PREFIX)
-        if message.data and key:
-            (expired if _has_expired(headers, now) else fresh)[key] = message
-    return fresh, expired
-
-
-def _has_expired(headers: dict[str, str], now: float) -> bool:
-    ttl, stored = headers.get("Nats-TTL", ""), headers.get("Nats-Time-Stamp")
     # The server removes expired entries late, and clocks of a cluster differ.
-    return ttl.isdecimal() and stored is not None and now - unix_seconds(stored) > int(ttl) + _EXPIRY_SLACK_S
+    expired = {entry.key: entry for entry in entries if now > entry.expires_at + _EXPIRY_SLACK_S}
+    return {entry.key: entry for entry in entries if entry.key not in expired}, expired
 
 
 async def refused_tools(bus: Bus) -> list[RefusedTool]:
@@ -157,9 +139,8 @@ async def refused_tools(bus: Bus) -> list[RefusedTool]:
     with contextlib.suppress(BusError, TimeoutError):
         async with asyncio.timeout(_REFUSED_TIMEOUT_S):
             entries, _ = await read_entries(bus, keys.ALL_REFUSED)
-            for message in entries.values():
-                with contextlib.suppress(ValidationError):
-                    refused = RefusedTool.model_validate_json(message.data)
+            for entry in entries.values():
+                if (refused := entry.parsed(RefusedTool)) is not None:
                     found[refused.name] = refused
     return [found[name] for name in sorted(found)]
 

@@ -24,10 +24,10 @@ from contracts import keys
 from contracts.tools import RefusedTool
 from services.messaging import dead_letters
 from services.messaging.connection import Bus
-from services.messaging.direct_get import sequence_of
 from services.messaging.errors import BusError
+from services.messaging.kv import Bucket
 from services.runtime.tasks import cancelled
-from services.shared.tool_catalogue import STREAM, key_subject, read_entries
+from services.shared.tool_catalogue import read_entries
 from services.tool_runner.settings import ToolRunnerSettings
 from services.tool_runner.tool_specs import Announcement, InvalidAnnouncement, choose, content_id, read_announcement
 
@@ -52,6 +52,7 @@ class Discovery:
 
     def __init__(self, bus: Bus, settings: ToolRunnerSettings, on_tool: OnTool, declared: list[Announcement]) -> None:
         self._bus = bus
+        self._bucket = Bucket(bus, keys.CATALOGUE_BUCKET, attempts=1)
         self._every_s = settings.discover_s
         self._on_tool = on_tool
         self._declared = declared
@@ -192,10 +193,8 @@ class Discovery:
             for pattern in (keys.ALL_TOOLS, keys.ALL_REFUSED, keys.ALL_MODELS):
                 try:
                     _, expired = await read_entries(self._bus, pattern)
-                    for key, message in expired.items():
-                        # Up to this entry, so that a newer one stays.
-                        upto = {"filter": key_subject(key), "seq": sequence_of(message) + 1}
-                        await self._bus.api(f"STREAM.PURGE.{STREAM}", upto)
+                    for key, entry in expired.items():
+                        await self._bucket.purge(key, upto=entry.sequence)  # A newer one stays.
                         logger.info("entry_expired", key=key)
                 except BusError as error:
                     logger.debug("expired_not_removed", reason=str(error))
@@ -207,9 +206,8 @@ class Discovery:
             written_reason, at = self._published_refused.get(name, ("", 0.0))
             if written_reason == reason and time.monotonic() - at < REFRESH_S:
                 continue
-            body = RefusedTool(name=name, reason=reason).model_dump_json().encode()
             with contextlib.suppress(BusError):
-                await self._bus.publish(key_subject(keys.refused_key(name)), body, {"Nats-TTL": str(TTL_S)})
+                await self._bucket.put(keys.refused_key(name), RefusedTool(name=name, reason=reason), ttl_s=TTL_S)
                 self._published_refused[name] = (reason, time.monotonic())
         self._published_refused = {
             name: written for name, written in self._published_refused.items() if name in self._refused
@@ -220,13 +218,12 @@ class Discovery:
         now = time.monotonic()
         if digest == announced.digest and now - at < REFRESH_S:
             return
-        body = announced.spec.model_dump_json().encode()
         if digest != announced.digest:
             await self._on_tool(announced)
         if announced.digest not in self._kept_specs:
-            await self._bus.publish(key_subject(keys.spec_key(announced.digest)), body)
+            await self._bucket.put(keys.spec_key(announced.digest), announced.spec)
             self._kept_specs.add(announced.digest)
-        await self._bus.publish(key_subject(keys.tool_key(name)), body, {"Nats-TTL": str(TTL_S)})
+        await self._bucket.put(keys.tool_key(name), announced.spec, ttl_s=TTL_S)
         self._published[name] = (announced.digest, now)
         if digest != announced.digest:
             logger.info("tool_announced", tool=name, version=announced.version, digest=announced.digest)

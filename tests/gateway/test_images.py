@@ -16,7 +16,7 @@ from contracts.images import INPUT_IMAGE, ImageInput, ImageRef, ModelProfile
 from contracts.runs import RunInput, RunRequested
 from services.gateway.auth import new_key
 from services.messaging.connection import Bus
-from services.shared.tool_catalogue import key_subject
+from tests.support.catalogue import key_subject
 from tests.support.gateways import Served, serving
 from tests.support.images import CANARY, FORMATS, TEXTS, animated, corners, data_url, drawn, encoded, talkative
 from tests.support.nats_server import NatsServer

@@ -6,7 +6,7 @@ from contracts import keys
 from contracts.ids import new_id
 from contracts.images import ModelProfile
 from services.messaging.connection import Bus
-from services.shared.tool_catalogue import key_subject
+from tests.support.catalogue import key_subject
 from tests.support.gateways import Served
 
 

@@ -6,17 +6,18 @@ from pathlib import Path
 
 import nats
 import pytest
-from nats.aio.msg import Msg
 
 from contracts import keys, subjects
 from contracts.ids import new_id
 from contracts.tools import ToolSpec
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
+from services.messaging.kv import Entry
 from services.messaging.streams import provision
 from services.runtime.settings import BusSettings
 from services.shared import tool_catalogue
-from services.shared.tool_catalogue import Catalogue, key_subject, read_entries
+from services.shared.tool_catalogue import Catalogue, read_entries
+from tests.support.catalogue import STREAM, key_subject
 from tests.support.forgetful import forget_expiry
 from tests.support.nats_server import NatsServer
 from tests.support.small_disk import small_disk
@@ -71,7 +72,7 @@ async def test_an_expired_tool_is_gone_but_not_just_after_a_reconnect(
     await wait_until(seen.live, what="the tool is seen")
 
     async def expired() -> bool:
-        last = await bus.last(tool_catalogue.STREAM, key_subject("tool.brief"))
+        last = await bus.last(STREAM, key_subject("tool.brief"))
         return last is None or not last.data
 
     await wait_until(expired, what="the key has expired")
@@ -110,7 +111,7 @@ async def test_no_tool_is_taken_off_the_list_while_nobody_can_refresh_it(
         await wait_until(expired, timeout=20, what="the key should have expired")
         checks: list[str] = []
 
-        async def counted(of: Bus, keys: str) -> tuple[dict[str, Msg], dict[str, Msg]]:
+        async def counted(of: Bus, keys: str) -> tuple[dict[str, Entry], dict[str, Entry]]:
             checks.append(keys)
             return await read_entries(of, keys)
 
@@ -168,13 +169,13 @@ async def test_a_tool_whose_time_is_over_is_gone_although_the_server_holds_it(
 
     async def gone() -> None:
         async def expired() -> bool:
-            last = await bus.last(tool_catalogue.STREAM, key_subject("tool.dead"))
+            last = await bus.last(STREAM, key_subject("tool.dead"))
             return last is None or not last.data
 
         await wait_until(expired, what="the key has expired")
 
-    await forget_expiry(own_nats_server, tool_catalogue.STREAM, write, gone)
-    last = await bus.last(tool_catalogue.STREAM, key_subject("tool.dead"))
+    await forget_expiry(own_nats_server, STREAM, write, gone)
+    last = await bus.last(STREAM, key_subject("tool.dead"))
     assert last is not None
     assert last.data, "the server has forgotten to remove it"
     await put(bus, "tool.alive", encoded(ToolSpec(name="alive")), ttl_s=60)

@@ -13,7 +13,7 @@ from contracts.inbox import CancelRequested
 from contracts.runs import RunRequested
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError, Refused
-from services.shared.tool_catalogue import key_subject
+from tests.support.catalogue import key_subject
 from tests.support.waiting import wait_until
 from tests.system.client import Client, Frame
 from tests.system.evidence import dead, left, records

@@ -11,8 +11,8 @@ from nats.micro.request import Request
 from contracts import keys, subjects
 from contracts.tools import ToolSpec
 from runwire import tool
-from services.shared.tool_catalogue import STREAM, key_subject
 from services.tool_runner import discovery
+from tests.support.catalogue import STREAM, key_subject
 from tests.support.waiting import wait_until
 from tests.tool_runner.conftest import Planner, Serve, Start
 

@@ -12,11 +12,12 @@ from runwire.serving import serve
 from services.messaging.connection import Bus
 from services.messaging.streams import consumer, ensure_consumer, provision
 from services.shared import tool_catalogue as reading
-from services.shared.tool_catalogue import STREAM, Catalogue, key_subject
+from services.shared.tool_catalogue import Catalogue
 from services.tool_runner import call_consumers, discovery
 from services.tool_runner.__main__ import running
 from services.tool_runner.settings import ToolRunnerSettings
 from tests.support.buses import connected
+from tests.support.catalogue import STREAM, key_subject
 from tests.support.forgetful import forget_deliveries, forget_expiry
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until

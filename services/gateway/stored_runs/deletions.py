@@ -13,36 +13,27 @@ from contracts.runs import RunDeletion
 from services.gateway.errors import TryAgain
 from services.messaging.connection import Bus
 from services.messaging.errors import Refused, Unsure
+from services.messaging.kv import Bucket
 
 logger = structlog.get_logger(__name__)
-
-_BUCKET = f"KV_{keys.RUNS_BUCKET}"
-_PREFIX = f"$KV.{keys.RUNS_BUCKET}."
 
 
 class Deletions:
     """Writes and reads deletions."""
 
     def __init__(self, bus: Bus) -> None:
-        self._bus = bus
+        self._bucket = Bucket(bus, keys.RUNS_BUCKET, attempts=1)
 
     async def delete(self, tenant: str, run: str, requested_at: int | None) -> None:
         """Have a run deleted. Raises TryAgain when nobody knows whether it will be; repeating it is harmless."""
-        data = RunDeletion(at=time.time_ns() // 1_000_000, requested_at=requested_at).model_dump_json().encode()
+        deletion = RunDeletion(at=time.time_ns() // 1_000_000, requested_at=requested_at)
         try:
-            await self._bus.publish(_PREFIX + keys.deletion_key(tenant, run), data)
+            await self._bucket.put(keys.deletion_key(tenant, run), deletion)
         except (Refused, Unsure) as error:
             raise TryAgain("The message bus does not answer.") from error
         logger.info("run_deletion_requested", run_id=run, tenant=tenant)
 
     async def among(self, tenant: str, runs: Iterable[str]) -> frozenset[str]:
         """Return those of at most 1,024 runs that were deleted. Raises Unavailable."""
-        asked = {_PREFIX + keys.deletion_key(tenant, run): run for run in runs}
-        if not asked:
-            return frozenset()
-        found = await (await self._bus.reader(_BUCKET)).latest(*asked)
-        return frozenset(
-            asked[name]
-            for each in found
-            if each.data and (name := (each.headers or {}).get("Nats-Subject", "")) in asked
-        )
+        asked = {keys.deletion_key(tenant, run): run for run in runs}
+        return frozenset(asked[key] for key in await self._bucket.get_many(list(asked)))

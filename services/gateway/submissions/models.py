@@ -4,8 +4,6 @@ A description stands there as long as a planner refreshes it. While there is non
 decides alone.
 """
 
-from pydantic import ValidationError
-
 from contracts import keys
 from contracts.images import ModelProfile
 from services.gateway.errors import InvalidInput
@@ -25,8 +23,8 @@ class Models:
     async def known(self) -> list[ModelProfile]:
         """All profiles. Raises Unavailable without NATS."""
         entries, _ = await read_entries(self._bus, keys.ALL_MODELS)
-        found = [_parsed(message.data) for message in entries.values()]
-        return [profile for profile in found if profile is not None]
+        # Nothing is known from a version that describes models in another way.
+        return [profile for entry in entries.values() if (profile := entry.parsed(ModelProfile)) is not None]
 
     async def check(self, model: str | None) -> None:
         """Raises InvalidInput for a model that no planner names, and Unavailable without NATS."""
@@ -37,11 +35,3 @@ class Models:
             return
         there = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
         raise InvalidInput("model", f"Requests may name: {there}. RUNWIRE_MODELS of the planner adds others.")
-
-
-def _parsed(data: bytes) -> ModelProfile | None:
-    # Of a key that has expired, or from a version that says it in another way: nothing is known.
-    try:
-        return ModelProfile.model_validate_json(data) if data else None
-    except ValidationError:
-        return None

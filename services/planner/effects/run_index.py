@@ -9,15 +9,13 @@ import time
 from contextlib import suppress
 
 import structlog
-from pydantic import ValidationError
 
 from contracts import keys, names, subjects
 from contracts.events import RunStarted
 from contracts.runs import RunStatus
-from services.messaging import guarded_write
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError, Outdated
-from services.messaging.guarded_write import Guard
+from services.messaging.kv import Bucket
 from services.planner.deletions import forget_artifacts
 from services.planner.effects import timers
 from services.planner.run.state import Run
@@ -36,7 +34,7 @@ YEAR_MS = 31_536_000_000
 
 def _key(started: RunStarted) -> str:
     request = started.request
-    return f"$KV.{keys.RUNS_BUCKET}.{keys.run_key(request.tenant, request.requested_at, request.run_id)}"
+    return keys.run_key(request.tenant, request.requested_at, request.run_id)
 
 
 def _status(run: Run, started: RunStarted) -> RunStatus:
@@ -59,14 +57,12 @@ async def enter(bus: Bus, run: Run, started: RunStarted) -> None:
 
 async def _create(bus: Bus, run: Run, started: RunStarted) -> None:
     with suppress(Outdated):
-        data, subject = _status(run, started).model_dump_json().encode(), _key(started)
-        await guarded_write.write(bus, subject, data, Guard(subject, 0))
+        await Bucket(bus, keys.RUNS_BUCKET).create(_key(started), _status(run, started))
 
 
 async def close(bus: Bus, run: Run, started: RunStarted) -> None:
     """Write the index entry of an ended run, and cancel its timers. Idempotent."""
-    data = _status(run, started).model_dump_json().encode()
-    entered = bus.publish_surely(_key(started), data, f"{started.run_id}-ended")
+    entered = Bucket(bus, keys.RUNS_BUCKET).put(_key(started), _status(run, started))
     await asyncio.gather(entered, timers.cancel_timers(bus, started))
 
 
@@ -97,19 +93,17 @@ async def sweep_once(bus: Bus, artifacts: ArtifactClient, before: int) -> int:
     The index is read in the order of its last changes. The entry is purged last, so that a failed purge is repeated.
     Raises BusError and ArtifactFailed.
     """
-    reader = await bus.reader(f"KV_{keys.RUNS_BUCKET}")
-    purged, start = 0, 1
-    while True:
-        page, _ = await reader.page(f"$KV.{keys.RUNS_BUCKET}.>", start, ENTRIES_PER_PAGE)
-        for message in page:
-            headers = message.headers or {}
-            start = int(headers["Nats-Sequence"]) + 1
-            try:
-                status = RunStatus.model_validate_json(message.data)
-                tenant, _ = keys.parse_run_key(headers["Nats-Subject"].removeprefix(f"$KV.{keys.RUNS_BUCKET}."))
-            except (ValidationError, names.InvalidName):
+    bucket = Bucket(bus, keys.RUNS_BUCKET)
+    purged = after = 0
+    while page := await bucket.page(">", after, ENTRIES_PER_PAGE):
+        after = page[-1].sequence
+        for entry in page:
+            status = entry.parsed(RunStatus)
+            if status is None or status.ended_at is None:
                 continue
-            if status.ended_at is None:
+            try:
+                tenant, _ = keys.parse_run_key(entry.key)
+            except names.InvalidName:
                 continue
             if status.ended_at >= before:
                 return purged
@@ -119,7 +113,6 @@ async def sweep_once(bus: Bus, artifacts: ArtifactClient, before: int) -> int:
             for stream, subject in places:
                 await bus.api(f"STREAM.PURGE.{stream}", {"filter": subject})
             await forget_artifacts(artifacts, tenant, status.run_id)
-            await bus.api(f"STREAM.PURGE.KV_{keys.RUNS_BUCKET}", {"filter": headers["Nats-Subject"]})
+            await bucket.purge(entry.key)
             purged += 1
-        if not page:
-            return purged
+    return purged

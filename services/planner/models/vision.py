@@ -17,9 +17,9 @@ from contracts.runs import RunRequested
 from contracts.tools import ToolSpec
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
+from services.messaging.kv import Bucket
 from services.planner.agents import Agent
 from services.planner.errors import CannotOpen
-from services.shared.tool_catalogue import key_subject
 
 logger = structlog.get_logger(__name__)
 
@@ -120,12 +120,12 @@ def profiles(
 
 async def publish(bus: Bus, wanted: list[ModelProfile]) -> None:
     """Publish the profiles to the catalogue, periodically, until cancelled."""
+    bucket = Bucket(bus, keys.CATALOGUE_BUCKET, attempts=1)
     while True:
         pause_s = _REFRESH_S
         try:
             for profile in wanted:
-                key = key_subject(keys.model_key(profile.model))
-                await bus.publish(key, profile.model_dump_json().encode(), {"Nats-TTL": str(PROFILE_TTL_S)})
+                await bucket.put(keys.model_key(profile.model), profile, ttl_s=PROFILE_TTL_S)
         except BusError as error:
             logger.debug("profiles_not_published", reason=type(error).__name__)
             pause_s = _RETRY_S

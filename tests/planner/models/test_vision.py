@@ -8,8 +8,8 @@ from contracts.ids import new_id
 from contracts.images import ModelProfile
 from services.planner.agents import parse_agents
 from services.planner.models import vision
-from services.shared.tool_catalogue import key_subject
 from tests.planner.conftest import Plan
+from tests.support.catalogue import key_subject
 from tests.support.waiting import wait_until
 from tests.support.whole import MODEL
 

@@ -17,7 +17,7 @@ from runwire.client import Client
 from runwire.errors import IdempotencyConflict, NotFound, RunwireError, Unreachable
 from services.gateway.auth import new_key
 from services.messaging.connection import Bus
-from services.shared.tool_catalogue import key_subject
+from tests.support.catalogue import key_subject
 from tests.support.gateways import GatewayProcess, Served, Writer, connected, serving
 from tests.support.nats_server import NatsServer
 from tests.support.needs import free_port

@@ -1,0 +1,133 @@
+"""A bucket: values, conditions, deletions, lists and watches, on a real server."""
+
+import contextlib
+
+import pytest
+from pydantic import BaseModel
+
+from contracts import keys, subjects
+from services.messaging.connection import Bus
+from services.messaging.errors import Outdated, Unavailable, Unsure
+from services.messaging.kv import Bucket
+from tests.support.nats_server import NatsServer
+from tests.support.waiting import wait_until
+
+
+class Value(BaseModel):
+    """A typed value."""
+
+    number: int
+
+
+@pytest.fixture
+def bucket(bus: Bus) -> Bucket:
+    """An empty bucket."""
+    return Bucket(bus, keys.ARTIFACTS_BUCKET, attempts=3)
+
+
+async def test_values(bucket: Bucket) -> None:
+    """Written, read from any replica and from the leader, parsed, and replaced."""
+    assert (await bucket.get("a")).sequence == 0
+    assert (await bucket.get_from_leader("a")).parsed(Value) is None
+    written = await bucket.put("a", Value(number=1))
+    for entry in (await bucket.get("a"), await bucket.get_from_leader("a")):
+        assert entry.sequence == written
+        assert entry.parsed(Value) == Value(number=1)
+    await bucket.put("a", b"of another version")
+    assert (await bucket.get("a")).parsed(Value) is None
+
+
+async def test_conditions(bucket: Bucket) -> None:
+    """Of an entry itself, and of another one; a deleted entry can be created again from its deletion."""
+    first = await bucket.create("a", b"1")
+    with pytest.raises(Outdated):
+        await bucket.create("a", b"2")
+    second = await bucket.update("a", b"2", revision=first)
+    with pytest.raises(Outdated):
+        await bucket.update("a", b"3", revision=first)
+    await bucket.update("b", b"of a", revision=second, of="a")
+    with pytest.raises(Outdated):
+        await bucket.delete("a", revision=first)
+    await bucket.delete("a", revision=second)
+    with pytest.raises(Outdated):
+        await bucket.update("b", b"of a", revision=second, of="a")
+    gone = await bucket.get_from_leader("a")
+    assert (gone.data, gone.sequence > second) == (b"", True)
+    await bucket.update("a", b"4", revision=gone.sequence)
+
+
+async def test_purging_leaves_no_marker_and_no_newer_value_is_lost(bucket: Bucket) -> None:
+    """Up to a revision, if one is given."""
+    first = await bucket.put("a", b"1")
+    await bucket.put("a", b"2")
+    await bucket.purge("a", upto=first)
+    assert (await bucket.get("a")).data == b"2"
+    await bucket.purge("a")
+    assert (await bucket.get("a")).sequence == 0
+
+
+async def test_lists(bucket: Bucket) -> None:
+    """By pattern, by key, in pages that include what was deleted, and keys alone."""
+    for number in range(5):
+        await bucket.put(f"x.{number}", str(number).encode())
+    await bucket.put("y.0", b"y")
+    await bucket.delete("x.1")
+    assert {entry.key for entry in await bucket.latest("x.*")} == {"x.0", "x.2", "x.3", "x.4"}
+    assert set(await bucket.get_many(["x.0", "x.1", "nothing", "y.0"])) == {"x.0", "y.0"}
+    assert await bucket.get_many([]) == {}
+    assert [entry.key for page in [page async for page in bucket.pages()] for entry in page][-1] == "x.1"
+    assert sorted(await bucket.keys("y.*")) == ["y.0"]
+    (first, second) = await bucket.matching("x.*", 0, 2)
+    assert [entry.key for entry in await bucket.matching("x.*", second.sequence, 9)] == ["x.3", "x.4"]
+    assert first.key == "x.0"
+
+
+async def test_more_matches_than_one_read_takes(bucket: Bucket) -> None:
+    """1,024: the bucket is read in pages then."""
+    for number in range(1030):
+        await bucket._bus.tell(subjects.bucket_value(keys.ARTIFACTS_BUCKET, f"x.{number}"), b"v")
+    await bucket.put("y", b"last")
+    with pytest.raises(Unavailable):
+        await bucket.latest("x.*")
+    found = await bucket.matching("x.*", 0, 2000)
+    assert [entry.key for entry in found] == [f"x.{number}" for number in range(1030)]
+
+
+async def test_watching(bucket: Bucket) -> None:
+    """Key and value of each write, until stopped."""
+    seen: list[tuple[str, bytes]] = []
+
+    async def on_change(key: str, data: bytes) -> None:
+        seen.append((key, data))
+
+    subscription = await bucket.watch("x.*", on_change)
+    await bucket.put("x.1", b"1")
+    await bucket.put("y.1", b"2")
+    await wait_until(lambda: seen == [("x.1", b"1")], what="the change of x.1 alone")
+    await subscription.stop()
+
+
+async def test_expiry(bucket: Bucket) -> None:
+    """An entry says until when it is valid."""
+    await bucket.put("brief", b"1", ttl_s=100)
+    await bucket.put("lasting", b"1")
+    now = await bucket._bus.clock.now()
+    found = await bucket.get_many(["brief", "lasting"])
+    assert 90 < found["brief"].expires_at - now < 110
+    assert found["lasting"].expires_at == float("inf")
+
+
+async def test_attempts_end_without_a_server(bucket: Bucket, own_nats_server: NatsServer) -> None:
+    """Callers that have somebody waiting are told."""
+    await bucket.put("a", b"1")
+    own_nats_server.kill()
+    for operation in (bucket.get("a"), bucket.get_from_leader("a"), bucket.latest(">")):
+        with pytest.raises(Unavailable):
+            await operation
+    for write in (bucket.put("a", b"2"), bucket.create("b", b"1")):
+        with pytest.raises((Unavailable, Unsure)):
+            await write
+    own_nats_server.start()
+    with contextlib.suppress(Outdated):
+        await Bucket(bucket._bus, keys.ARTIFACTS_BUCKET).create("b", b"1")
+    assert (await bucket.get("b")).data == b"1"
