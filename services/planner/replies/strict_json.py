@@ -1,14 +1,14 @@
-"""The one JSON loader for what a model or a tool wrote.
+"""The JSON loader for text that a model or a tool wrote.
 
 Rules, in both dialects:
-- Numbers are finite and of a sane length; `NaN` and `Infinity` are refused.
-- `next_node`, `args`, `plan` or an answer key twice in one object is refused; of another repeated key the last value
-  counts.
-- Nesting is bounded, and bounded here: no recursion, so no reply can exhaust the stack.
-- Each character is read once. Halves of a surrogate pair are joined, a lone half becomes U+FFFD.
+- Numbers are finite and of limited length; `NaN` and `Infinity` are refused.
+- A repeated `next_node`, `args`, `plan` or answer key in one object is refused. Of any other repeated key the last
+  value counts.
+- Nesting is limited, and there is no recursion, so no reply can exhaust the stack.
+- Each character is read once. Halves of a surrogate pair are joined; a lone half becomes U+FFFD.
 
-The lenient dialect also takes what weak models write: Python's quotes (three in a row too), words and escapes,
-comments, trailing commas, raw control characters in strings, escapes that are none (kept as written).
+The lenient dialect also accepts what weak models write: Python's quotes (also triple), constants and escapes, comments,
+trailing commas, raw control characters in strings, and invalid escapes (kept as written).
 """
 
 import math
@@ -16,14 +16,13 @@ import re
 from typing import Any
 
 MAX_DEPTH = 99
-"""Containers inside each other. No honest action needs a tenth of it."""
+"""Nested containers. A real action needs less than a tenth of it."""
 MAX_DIGITS = 1000
 """Characters of a number: Python's conversion of digits is quadratic."""
 ANSWER_KEYS = ("answer", "raw_answer", "text", "response", "content")
-"""Fields that hold a final answer. Of the first two the one that comes first in the text counts, then the others in
-this order."""
+"""Fields that hold a final answer. The first of the first two in the text counts, then the others in this order."""
 ONCE_KEYS = frozenset({"next_node", "args", "plan", *ANSWER_KEYS})
-"""Keys that may occur once in an object: with two of them nobody knows which one was meant, or already shown."""
+"""Keys that may occur once per object. With two, it is unknown which one was meant, or already streamed."""
 
 _BLANKS = re.compile(r"[ \t\r\n]*+")
 _COMMENTS = ("//", "/*")
@@ -50,7 +49,10 @@ _PAIR = 2
 
 
 class NotJson(ValueError):
-    """The text is not JSON at `position`, counted in characters from 0, because of `cause`; `depth` containers were open there."""
+    """The text is not JSON because of `cause`.
+
+    `position`: of the fault, in characters from 0. `depth`: containers that were open there.
+    """
 
     def __init__(self, cause: str, position: int, depth: int = 0) -> None:
         super().__init__(f"{cause} (character {position})")
@@ -60,16 +62,16 @@ class NotJson(ValueError):
 
 
 def loads(text: str, *, max_depth: int = MAX_DEPTH) -> Any:
-    """The one value that `text` holds, in strict JSON.
+    """Return the one value in `text`, in strict JSON.
 
     Raises:
-        NotJson: names position and cause; for any text, however hostile.
+        NotJson: with position and cause. No text raises anything else.
     """
     return load_whole(text, Reader(text, max_depth=max_depth))
 
 
 def loads_leniently(text: str) -> Any:
-    """The one value that `text` holds, in the lenient dialect.
+    """Return the one value in `text`, in the lenient dialect.
 
     Raises:
         NotJson: as `loads`.
@@ -78,7 +80,7 @@ def loads_leniently(text: str) -> Any:
 
 
 def load_whole(text: str, reader: "Reader") -> Any:
-    """The value of a reader whose whole text is that value."""
+    """Return the value of a reader, and check that its text holds nothing else."""
     value, end = reader.read(0)
     end = reader.skip_blanks(end)
     if end < len(text):
@@ -87,7 +89,7 @@ def load_whole(text: str, reader: "Reader") -> Any:
 
 
 def mend(text: str) -> str:
-    """Join the halves of surrogate pairs and put U+FFFD for lone ones, so that the text can be encoded."""
+    """Join the halves of surrogate pairs, and replace lone halves by U+FFFD, so that the text can be encoded."""
     return _SURROGATES.sub(_mended, text)
 
 
@@ -100,7 +102,7 @@ def _mended(match: re.Match[str]) -> str:
 
 
 class Reader:
-    """Reads values out of one text. `lenient` chooses the dialect."""
+    """Reads values from one text. `lenient`: the dialect."""
 
     def __init__(self, text: str, *, lenient: bool = False, max_depth: int = MAX_DEPTH) -> None:
         self._text = text
@@ -111,13 +113,13 @@ class Reader:
         self._words = _WORDS | _PYTHON_WORDS if lenient else _WORDS
         self._open: list[tuple[Any, str]] = []
         self._closes = True
-        """Whether a comment that is opened may be closed further on."""
+        """Whether an opened comment may be closed later in the text."""
 
     def read(self, start: int) -> tuple[Any, int]:
-        """The value that begins at `start`, blanks aside, and where it ends.
+        """Return the value at `start`, after any blanks, and its end.
 
         Raises:
-            NotJson: at the first character that cannot be right.
+            NotJson: at the first invalid character.
         """
         self._open = []
         here = self.skip_blanks(start)
@@ -130,7 +132,7 @@ class Reader:
                 value, here, is_whole = self._go_on(here)
 
     def skip_blanks(self, here: int) -> int:
-        """The next position that holds no blank, and in the lenient dialect no comment."""
+        """Return the next position without a blank, or in the lenient dialect a comment."""
         text, end = self._text, -1
         while end != here:
             blanks = _BLANKS.match(text, here)
@@ -140,7 +142,7 @@ class Reader:
         return here
 
     def _behind_comment(self, here: int) -> int:
-        """Where the comment ends; where it begins when it is never closed."""
+        """Return the end of the comment, or its beginning if it is never closed."""
         if not self._text.startswith("/*", here):
             line = _LINE.match(self._text, here)
             return line.end() if line else here
@@ -149,10 +151,10 @@ class Reader:
         return end + 2 if self._closes else here
 
     def read_string(self, start: int) -> tuple[str, int]:
-        """The decoded string whose quote is at `start`, and where it ends.
+        """Return the decoded string whose quote is at `start`, and its end.
 
         Raises:
-            NotJson: it is not closed, or holds what a string may not hold.
+            NotJson: it is not closed, or holds an invalid character or escape.
         """
         text, quote = self._text, self._text[start]
         plain = _PLAIN[quote, self._lenient]
@@ -178,7 +180,7 @@ class Reader:
             parts.append(part)
 
     def _begin(self, here: int) -> tuple[Any, int, bool]:
-        """Read a scalar or an empty container whole, or open a container and go to its first value."""
+        """Read a scalar or an empty container, or open a container and go to its first value."""
         char = self._text[here : here + 1]
         if char and char in self._quotes:
             value, end = self.read_string(here)
@@ -198,7 +200,7 @@ class Reader:
         return None, self._key(here) if char == "{" else here, False
 
     def _go_on(self, here: int) -> tuple[Any, int, bool]:
-        """Behind a value in a container: go to the next value, or give back the container as the value that is whole now."""
+        """After a value in a container, go to the next value, or return the container, which is complete."""
         box, _ = self._open[-1]
         in_object = isinstance(box, dict)
         closer = "}" if in_object else "]"
@@ -224,7 +226,7 @@ class Reader:
             box.append(value)
 
     def _key(self, here: int) -> int:
-        """Read a key and its colon; return where the value begins."""
+        """Read a key and its colon, and return the position of the value."""
         char = self._text[here : here + 1]
         if not char or char not in self._quotes:
             raise self._wrong("a key in quotes is expected", here)
@@ -261,7 +263,7 @@ class Reader:
         return number
 
     def _escape(self, start: int) -> tuple[str, int]:
-        """What the escape at `start` stands for, and where it ends."""
+        """Return the character of the escape at `start`, and its end."""
         char = self._text[start + 1 : start + 2]
         if char in self._escapes and char:
             return self._escapes[char], start + 2

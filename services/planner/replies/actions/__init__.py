@@ -1,12 +1,11 @@
-"""Turns whatever a model wrote into one action (docs/planner.md#what-else-is-understood).
+"""Parses a model's reply into one action (docs/planner.md#what-else-is-understood).
 
-`normalize_action` is the only parser of model output. It finds the objects in a reply (`scan`), chooses the one that is
-shaped most like an action and says what it means (`reading`, with `final`, `plan`, `task` and `foreign` for its
-arguments), or says exactly what is wrong. It never guesses: arguments are only ever what the reply holds, and an object
-that broke is never read in part.
+`normalize_action` is the only parser of model output. It finds the objects in a reply (`scan`), chooses the one whose
+shape is closest to an action, and reads it (`reading`, with `final`, `plan`, `task` and `foreign` for its arguments).
+If there is no action, it says exactly what is wrong. It never guesses: all arguments come from the reply, and no part
+of a broken object is read.
 
-`names` holds the rules that the answer stream shares, so that what is shown and what is executed come from the same
-words.
+`names` holds the rules that the answer stream shares, so the streamed and the executed action follow the same rules.
 """
 
 from services.planner.replies.actions.legacy import action_to_legacy

@@ -1,21 +1,21 @@
-"""How much may stand beside the text of an answer; what is above is left out with a warning.
+"""Limits the fields beside the text of an answer. What exceeds a limit is left out, with a warning.
 
-It is done here, where a large reply is read in a thread: the payload is built and written in the loop, where other runs
-wait for it.
+This is done while the reply is parsed, because a large reply is parsed in a thread. The payload is built later, in the
+event loop, where other runs would wait.
 """
 
 from typing import Any
 
 MAX_ITEMS = 1000
-"""Of a list of sources, of suggested actions or of warnings: the first ones are kept."""
+"""Of a list of sources, suggested actions or warnings. The first ones are kept."""
 MAX_VALUES = 20_000
-"""Fields, items and values of all fields together: a field that exceeds it is dropped."""
+"""Values of all fields together, nested ones included. A field that exceeds the limit is dropped."""
 _LISTS = ("sources", "suggested_actions", "warnings")
 _LONGEST_KEY = 40
 
 
 def bounded(args: dict[str, Any], warnings: list[str]) -> dict[str, Any]:
-    """The arguments of a final response as far as they are kept: the same ones where all of them are."""
+    """Return the arguments of a final response within the limits. Adds a warning for what is left out."""
     kept: dict[str, Any] = {}
     dropped: list[str] = []
     left = MAX_VALUES
@@ -39,7 +39,7 @@ def bounded(args: dict[str, Any], warnings: list[str]) -> dict[str, Any]:
 
 
 def _count(value: Any, most: int) -> int:
-    """How many values there are in one, itself included; counts little further than `most`."""
+    """Return the number of values in a value, itself included. Counting stops soon after `most`."""
     count, waiting = 1, [value]
     while waiting and count <= most:
         box = waiting.pop()

@@ -1,4 +1,4 @@
-"""The canonical arguments of `final_response`: `answer` as a text, and what stands beside it."""
+"""Builds the arguments of `final_response`: `answer` as text, and the fields beside it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,10 +20,10 @@ _MAY_STAND_BESIDE = frozenset({*CONTROL_KEYS, *FINAL_FIELDS, *ANSWER_KEYS, *_ENV
 
 
 def has_answer(action: Mapping[str, Any]) -> bool:
-    """Does an object without a node hold an answer?
+    """Whether an object without a node holds an answer.
 
-    Not where it names something else to be called. `text`, `response` and `content` are common words, and `args` may be
-    a tool's: they say so only where nothing unknown stands beside them.
+    It does not if it names something else to call. The keys `text`, `response` and `content` are common, and `args` may
+    belong to a tool, so these count only where no unknown key is beside them.
     """
     if names_another(action):
         return False
@@ -37,15 +37,15 @@ def has_answer(action: Mapping[str, Any]) -> bool:
 
 
 def says_something(action: Mapping[str, Any]) -> bool:
-    """Does an object with a final node hold an answer anywhere?"""
+    """Whether an object with a final node holds an answer anywhere."""
     return "answer" in final_args(action, [])
 
 
 def final_args(action: Mapping[str, Any], warnings: list[str]) -> dict[str, Any]:
-    """The arguments of a final response: `answer` where there is one, the known fields, and whatever else `args` holds.
+    """Return the arguments of a final response: `answer` if there is one, the known fields, and all else in `args`.
 
-    An answer stands in `args`, is `args`, or stands beside `args`; the first of these counts. Nothing else is ever
-    shown.
+    The answer is in `args`, or is `args` itself, or is beside `args`; the first of these counts. Nothing else is ever
+    shown as the answer.
     """
     given = action.get("args")
     args = _encoded(given) if isinstance(given, str) else given
@@ -70,7 +70,7 @@ def final_args(action: Mapping[str, Any], warnings: list[str]) -> dict[str, Any]
 def _warn_of_dropped(
     action: Mapping[str, Any], args: Any, fields: Mapping[str, Any], beside: Mapping[str, Any], warnings: list[str]
 ) -> None:
-    """Name what is not taken: further answers, and unknown fields beside `args`."""
+    """Add warnings for what is dropped: further answers, and unknown fields beside `args`."""
     answers = [*answer_keys(fields), *answer_keys({key: value for key, value in action.items() if key in ANSWER_KEYS})]
     if args is not None and not isinstance(args, dict):
         answers = ["args", *answers]
@@ -83,7 +83,7 @@ def _warn_of_dropped(
 
 
 def _encoded(text: str) -> dict[str, Any] | None:
-    """The fields that a text in the place of `args` holds; None where it holds anything else, and so is the answer."""
+    """Return the fields of an `args` that is a text with an encoded object. None: the text itself is the answer."""
     fields = as_object(text) if may_be_encoded(text) else None
     if fields is None or (pick_answer(fields) is None and not set(fields) <= {*FINAL_FIELDS, *ANSWER_KEYS}):
         return None
@@ -91,14 +91,14 @@ def _encoded(text: str) -> dict[str, Any] | None:
 
 
 def _whole(args: Any) -> Any:
-    """`args` that are the answer: a number, or a list with a text in it. A list of anything else is none."""
+    """Return `args` if it is the answer itself: a number, a text, or a list with a text in it; else None."""
     if isinstance(args, list):
         return args if any(isinstance(item, str) for item in args) else None
     return None if isinstance(args, bool) else args
 
 
 def _beside(action: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields beside `args`: the known ones, or all where the object is nothing but the arguments."""
+    """Return the fields beside `args`: the known ones, or all where the object has neither node nor `args`."""
     bare = "next_node" not in action and "args" not in action
     return {
         key: value

@@ -1,6 +1,6 @@
-"""The check of `action_format: legacy`: the five-field form as the prompt asks for it.
+"""Checks an object against the five-field form that the prompt asks for (`action_format: legacy`).
 
-What stands around the object may be anything.
+The text around the object does not matter.
 """
 
 from collections.abc import Mapping
@@ -17,16 +17,17 @@ MAX_VALUE_CHARACTERS = 40
 
 
 def five_field_deviation(obj: Mapping[str, Any], tools: AbstractSet[str]) -> str:
-    """What keeps an object from being the five-field form; empty when it is.
+    """Return what deviates from the five-field form; empty for a valid object.
 
-    Fields may be left out, but for the node.
+    All fields but `next_node` are optional.
     """
     inner = obj.get("action")
     if isinstance(inner, Mapping) and set(obj) <= {"thought", "action"}:
         obj = inner
     odd = [key for key in obj if key not in FIELDS]
     if odd:
-        return f"`{odd[0][:MAX_VALUE_CHARACTERS]}` is no field of an action; it has `thought`, `next_node`, `args`, `plan` and `join` only"
+        name = odd[0][:MAX_VALUE_CHARACTERS]
+        return f"`{name}` is no field of an action; it has `thought`, `next_node`, `args`, `plan` and `join` only"
     if "next_node" not in obj:
         return "`next_node` is missing"
     node, plan = obj["next_node"], obj.get("plan")

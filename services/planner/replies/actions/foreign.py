@@ -1,4 +1,4 @@
-"""Calls in the notations of other callers, which models were trained on."""
+"""Reads calls in the notations of other frameworks, which models were trained on."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,11 +12,14 @@ _FORMS = {
     "action": ("action_input", "args", "arguments"),
 }
 _FINAL_ANSWER = "final answer"
-"""How one widespread prompt ends a run; with its blank it cannot be the name of a tool."""
+"""The final action of a widespread prompt. A tool cannot have this name, because of the blank."""
 
 
 def calls_of(action: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The calls that an object stands for, as `{next_node, args}` with `args` as written; empty when it is no such form."""
+    """Return the calls that an object holds, as `{next_node, args}` with `args` as written.
+
+    Empty: the object has none of these forms.
+    """
     envelope = action.get("tool_calls")
     if isinstance(envelope, list):
         calls = [call for item in envelope if (call := _function(item))]
@@ -34,7 +37,7 @@ def calls_of(action: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _function(item: Any) -> dict[str, Any] | None:
-    """One entry of an envelope: the call itself, or `function` around it. Here the name says enough."""
+    """Read one entry of an envelope: a call, or a `function` that holds it. Arguments may be missing here."""
     if not isinstance(item, dict):
         return None
     inner = item.get("function", item)
@@ -53,5 +56,5 @@ def _call(action: Mapping[str, Any], key: str, arguments: tuple[str, ...]) -> di
 
 
 def nested_action(action: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The action that stands under `action`, as an object or as text."""
+    """Return the action under the key `action`, an object or its text; None where there is none."""
     return as_object(action.get("action"))

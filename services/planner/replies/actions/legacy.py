@@ -1,4 +1,4 @@
-"""The reverse conversion, for logs and for going back to the five-field form."""
+"""Converts an action back into the five-field form."""
 
 from typing import Any
 
@@ -7,9 +7,9 @@ from services.planner.replies.actions.names import opcode_of
 
 
 def action_to_legacy(action: PlannerAction, thought: str | None) -> dict[str, Any]:
-    """An action in five fields: `thought, next_node, args, plan, join`.
+    """Return an action in five fields: `thought, next_node, args, plan, join`.
 
-    A final answer stands under `raw_answer`, its node is null.
+    A final answer is under `raw_answer`, and its node is null.
     """
     legacy: dict[str, Any] = {"thought": thought, "next_node": None, "args": None, "plan": None, "join": None}
     opcode = opcode_of(action.next_node)

@@ -1,4 +1,4 @@
-"""The words of the planner's language and the small rules about them that the parser and the answer stream share."""
+"""Key words of actions, and small rules about them. The parser and the answer stream share them."""
 
 import re
 from collections.abc import Mapping
@@ -9,22 +9,21 @@ from contracts.actions import ALIASES, FINAL_RESPONSE, RESERVED
 from services.planner.replies.strict_json import ANSWER_KEYS
 
 ActionFormat = Literal["auto", "unified", "legacy"]
-"""`auto`: everything that normalises; `unified`: the two-field form and nothing else; `legacy`: actions of five fields
-alone."""
+"""`auto`: every form that is understood; `unified`: only the two-field form; `legacy`: only actions of five fields."""
 
 STREAMED_KEYS = ANSWER_KEYS[:2]
-"""The answer keys whose text is shown while it arrives; of both, the one that comes first is the answer."""
+"""The answer keys whose text is streamed. If an object has both, the first one is the answer."""
 FINAL_FIELDS = ("confidence", "route", "requires_followup", "warnings", "language", "sources", "suggested_actions")
-"""What a final response may hold beside its answer."""
+"""Fields of a final response beside its answer."""
 CONTROL_KEYS = frozenset({"thought", "next_node", "args", "plan", "join", "steps", "action"})
-"""Keys of the wrapper, which are never fields of an answer."""
+"""Keys of an action. They are never fields of an answer."""
 THINK_TAGS = ("think", "thinking", "thought", "reasoning")
-"""Elements, in any case, whose content is a draft: an object in it counts only where there is none outside."""
+"""Elements (in upper or lower case) with a draft. An object inside counts only if there is none outside."""
 ALIAS_MODES = {"task.subagent": "subagent", "task.tool": "job"}
-"""The mode of a task that its opcode's spelling names."""
+"""Alias of the opcode `task` -> the mode that it implies."""
 
 LEAD = 64
-"""Characters in front of an object or list that may tell that it is a value inside of something."""
+"""Characters before an object or list that are examined: they may show that it is a value inside something."""
 
 _NULL_WORDS = frozenset({"null", "none"})
 _FINISHING = frozenset({FINAL_RESPONSE, "answer", "final", "final answer", "finish", "reply", "respond"})
@@ -38,38 +37,38 @@ _ARGUMENT = re.compile(
     re.IGNORECASE,
 )
 _MAY_END_ARGUMENT = re.compile(r"[:=(>][\s*`]*\Z")
-"""What every lead of an argument ends with: to look for it first is much cheaper."""
+"""The end of every match of `_ARGUMENT`. Testing it first is much cheaper."""
 _MAY_BE_OBJECT = re.compile(r"\s*\{")
 
 
 def spelled(name: str, tools: AbstractSet[str]) -> str:
-    """A node's name without padding; an opcode or alias in its own spelling, unless a tool has exactly the name that was written."""
+    """Return a node's name without padding. An opcode or alias becomes lower case, unless a tool has the exact name."""
     name = name.strip()
     folded = name.lower()
     return folded if folded in RESERVED and name not in tools else name
 
 
 def opcode_of(name: str, tools: AbstractSet[str] = frozenset()) -> str:
-    """The opcode that a node's name means, else the name of the tool."""
+    """Return the opcode that a node's name means, else the name of the tool."""
     name = spelled(name, tools)
     return ALIASES.get(name, name)
 
 
 def is_null_word(name: str, tools: AbstractSet[str] = frozenset()) -> bool:
-    """Is it the quoted word null? With an answer beside it that is a final response."""
+    """Whether it is the quoted word null. With an answer beside it, that is a final response."""
     return name.strip().lower() in _NULL_WORDS and name.strip() not in tools
 
 
 def may_be_encoded(text: str) -> bool:
-    """Can a text in the place of an object be that object, encoded once more?
+    """Whether a text in place of an object may be that object, encoded as JSON.
 
-    Only the whole text tells, so it is not shown early.
+    Only the whole text can show it, so such a text is not streamed.
     """
     return _MAY_BE_OBJECT.match(text) is not None
 
 
 def lead_on(lead: str, more: str) -> str:
-    """The end of a text that goes on with `more`: its last characters, blanks in a row as one."""
+    """Return the last characters of `lead` followed by `more`. Each run of blanks counts as one blank."""
     if not more:
         return lead
     whole = lead + more
@@ -79,15 +78,15 @@ def lead_on(lead: str, more: str) -> str:
 
 
 def is_argument(lead: str) -> bool:
-    """Does the text in front of an object or list say that it is a value inside of something: of a key, of a call, of an element?
+    """Whether the text before an object or list shows that it is a value: of a key, a call or an element.
 
-    Then it is a piece of what could not be read as a whole, and never an action.
+    Then it is a part of something that could not be read as a whole, and never an action.
     """
     return _MAY_END_ARGUMENT.search(lead) is not None and _ARGUMENT.search(lead) is not None
 
 
 def names_another(fields: Mapping[str, Any]) -> bool:
-    """Does an object name what is to be called, under a key of another notation? Then its answer is not the user's."""
+    """Whether an object names something to call, in another notation. Then its answer is not for the user."""
     named = [
         value
         for key, value in fields.items()
@@ -97,12 +96,10 @@ def names_another(fields: Mapping[str, Any]) -> bool:
 
 
 def streams_before_plan(action: Mapping[str, Any]) -> bool:
-    """Was text of the answer shown before a plan in the same object came?
+    """Whether answer text was streamed before a plan in the same object arrived. Then the plan is ignored.
 
-    Then the answer stands and the plan is ignored.
-
-    True when `next_node` and `args` both precede `plan` and `args` holds a text that is shown while it arrives. The
-    caller knows that the node is final.
+    True if `next_node` and `args` both precede `plan`, and `args` holds a text that is streamed. The caller has checked
+    that the node is final.
     """
     keys = list(action)
     if not {"next_node", "args", "plan"} <= set(keys) or keys.index("plan") < max(
@@ -113,7 +110,7 @@ def streams_before_plan(action: Mapping[str, Any]) -> bool:
 
 
 def _streamed(args: Any) -> str:
-    """The text of `args` that is shown while it arrives."""
+    """Return the text of `args` that is streamed."""
     if isinstance(args, str):
         return "" if may_be_encoded(args) else args
     if isinstance(args, list):

@@ -1,4 +1,4 @@
-"""The only parser of model output: what the model wrote, as one action, or an exact complaint."""
+"""The only parser of model output. It returns one action, or an exact complaint."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -21,12 +21,12 @@ MAX_ALTERNATES = 16
 _TAGS = re.compile(rf"</?(?:{'|'.join(THINK_TAGS)})>", re.IGNORECASE)
 _WORD = re.compile(r"[A-Za-z0-9_-]+")
 _CALLING = frozenset({"next_node", "args", "arguments", "parameters", "tool", "tool_args", "steps", "plan"})
-"""Keys of what was to call something."""
+"""Keys of an object that was meant as a call."""
 EXCERPT_CHARACTERS = 40
 
 
 def _expected(action_format: ActionFormat, tools: AbstractSet[str]) -> str:
-    """What the model may answer with: it names only what this run allows."""
+    """Return the expected form of a reply. It names only what this run allows."""
     if action_format == "legacy":
         node = "a tool or null" if tools else "null"
         form = f'{{"thought": ..., "next_node": <{node}>, "args": {{...}}, "plan": null, "join": null}}'
@@ -37,13 +37,12 @@ def _expected(action_format: ActionFormat, tools: AbstractSet[str]) -> str:
 
 
 class Normalized(NamedTuple):
-    """What a reply says.
+    """The result of parsing a reply: `action`, or else `error`.
 
-    Either `action` is set and `error` is None, or the other way round: `unparseable` (no object, or one that broke) or
-    `no_action` (an object that is none). `complaint` tells the model what is wrong and what is expected, and is empty
-    with an action. `alternates` are the further actions of the reply, in its order, also beside an error; `reasoning`
-    is None where the model gave none. `warnings` name what was dropped. `cause` is the complaint without what is
-    expected. `was_action`: the reply is none, but something in it was to be one: it is no text for people.
+    `error`: `unparseable` (no object, or a broken one) or `no_action` (an object that is no action). `complaint` tells
+    the model what is wrong and what is expected; `cause` is its first part, what is wrong. `alternates`: the further
+    actions of the reply, in order, also beside an error. `reasoning`: None where the model gave none. `warnings` name
+    what was dropped. `was_action`: the reply is no action, but a part of it was meant as one: it must not be shown.
     """
 
     action: PlannerAction | None
@@ -63,15 +62,13 @@ def normalize_action(
     tools: AbstractSet[str] = frozenset(),
     action_format: ActionFormat = "auto",
 ) -> Normalized:
-    """Read a reply of the model: its text, or an object that was parsed already. Never raises, whatever it is given.
+    """Parse a reply of a model: its text, or an object that was parsed already. Never raises.
 
     Args:
-        text_or_mapping: the text of the reply, in any of the forms that are understood; or a mapping, or a list of
-            them.
-        reasoning_content: what the provider gave as the model's reasoning; it wins over a `thought` in the text.
-        tools: the names that the model may call; one of them wins over an opcode written in another case.
-        action_format: `unified` refuses everything but the two-field form, `legacy` all actions but those of five
-            fields.
+        text_or_mapping: the text of the reply, or a mapping, or a list of mappings.
+        reasoning_content: the model's reasoning as the provider gave it. It replaces a `thought` in the text.
+        tools: the names that the model may call. A tool wins over an opcode that differs from its name by case only.
+        action_format: `unified` accepts only the two-field form, `legacy` only actions of five fields.
     """
     given = (
         text_or_mapping.decode(errors="replace") if isinstance(text_or_mapping, bytes | bytearray) else text_or_mapping
@@ -89,9 +86,9 @@ def normalize_action(
 def _read_well_formed(
     text: str, native: str, tools: AbstractSet[str], action_format: ActionFormat
 ) -> Normalized | None:
-    """The action of a reply that is one strict object with a node and nothing else, blanks aside: what most replies are.
+    """Parse a reply that is one strict object with a node and nothing else, as most replies are.
 
-    None for all others, wrong ones included; the long way would say the same of these.
+    None for all others, invalid ones included. For the accepted ones, the full parse gives the same result.
     """
     text = text.strip(" \t\r\n")
     read = well_formed_object(text, 0) if text.startswith('{"') and text.endswith("}") else None
@@ -110,12 +107,12 @@ def _read_well_formed(
 
 
 _CHECKS: Mapping[str, Callable[[Any, AbstractSet[str]], str]] = {"unified": deviation, "legacy": five_field_deviation}
-"""What keeps an object from being of a form that is taken alone."""
+"""Checks of the formats that accept one form only: each returns what deviates."""
 
 
 @dataclass(frozen=True)
 class _Reply:
-    """The objects of a reply by shape, each as far as it can matter, and what broke."""
+    """The objects of a reply by shape, as many of each as can matter, and the broken one."""
 
     shapes: Mapping[Shape, Sequence[Found]]
     broken: Broken | None = None
@@ -125,7 +122,7 @@ class _Reply:
 
     @property
     def found(self) -> list[Found]:
-        """The objects that may be actions: highest shape first, then as in the text."""
+        """The objects that may be actions: highest shape first, then in the order of the text."""
         return list(
             chain.from_iterable(
                 self.shapes[shape] for shape in sorted(self.shapes, reverse=True) if shape is not Shape.OTHER
@@ -134,7 +131,7 @@ class _Reply:
 
 
 def _decoded(text: str) -> str:
-    """A text that was encoded twice, encoded once; any other as it is."""
+    """Return a text that was encoded twice, decoded once; any other unchanged."""
     bare = text.strip()
     if not bare.startswith('"\\"'):
         return text
@@ -147,7 +144,7 @@ def _decoded(text: str) -> str:
 
 def _of_text(text: str, tools: AbstractSet[str]) -> _Reply:
     reply, nothing_else = _scanned(text, tools, skip_thoughts=True)
-    # Where nothing stands or begins outside the think tags, the model may have put its action inside.
+    # If there is nothing outside the think tags, the model may have put its action inside.
     if nothing_else and not reply.broken and not any(reply.shapes.values()):
         reply, _ = _scanned(text, tools, skip_thoughts=False)
     return reply
@@ -165,13 +162,12 @@ def _scanned(text: str, tools: AbstractSet[str], *, skip_thoughts: bool) -> tupl
             if broken is None or (item.was_action and not broken.was_action):
                 broken = item
             continue
-        # Behind something broken only an explicit action counts: the rest may be a piece of what broke.
+        # After something broken, only an explicit action counts: other objects may be parts of what broke.
         kept = shapes[Shape.OTHER if item.doubted and shape is not Shape.NODE else shape]
         if len(kept) <= MAX_ALTERNATES:
             kept.append(item)
     if broken is None and scan.node is not None and (shapes[Shape.CALL] or shapes[Shape.ANSWER]):
-        # Whoever writes of a node outside of an object has written pieces of an action: the objects may be its
-        # arguments.
+        # A node outside of all objects is a piece of an action, and the objects may be its arguments.
         broken = Broken(NotJson("`next_node` stands outside of an object", scan.node), text, was_action=True)
     nothing = "the reply holds no JSON object" if text.strip() else "the reply is empty"
     return _Reply(shapes, broken, text, scan.first_fence, nothing), scan.thoughts and not scan.cut
@@ -183,7 +179,7 @@ def _last_word(lead: str) -> str:
 
 
 def _of_value(value: Any) -> _Reply:
-    """A reply that was parsed by someone else: a mapping, or a list of them."""
+    """Read a reply that was parsed elsewhere: a mapping, or a list of mappings."""
     items = [value] if isinstance(value, Mapping) else value
     shapes: dict[Shape, list[Found]] = {shape: [] for shape in Shape}
     if not isinstance(items, Sequence) or isinstance(items, str | bytes | bytearray | memoryview):
@@ -230,13 +226,13 @@ def _lenient(reply: _Reply, tools: AbstractSet[str], action_format: ActionFormat
 
 
 def _alternates(first: Reading, others: Sequence[Found], tools: AbstractSet[str]) -> tuple[PlannerAction, ...]:
-    """The further actions: calls of the first object, then the other objects."""
+    """Return the further actions: other calls of the first object, then the other objects."""
     values = [*first.further[:MAX_ALTERNATES], *(item.value for item in others)][:MAX_ALTERNATES]
     return tuple(reading.action for value in values if (reading := read_object(value, tools)).action)
 
 
 def _strict(reply: _Reply, tools: AbstractSet[str]) -> Normalized:
-    """The two-field form, in strict JSON, alone in its reply."""
+    """Accept only the two-field form, in strict JSON, with no other object in the reply."""
     objects = sorted(chain.from_iterable(reply.shapes.values()), key=lambda item: item.start)
     if reply.broken or not objects:
         complaint = _place(reply.broken) if reply.broken else reply.nothing
@@ -259,7 +255,10 @@ def _strict(reply: _Reply, tools: AbstractSet[str]) -> Normalized:
 
 
 def _reasoning(reply: _Reply, chosen: Found | None) -> str | None:
-    """The text before the first code fence, where the action stands in one; else the text and the thoughts before the first object."""
+    """Return the text before the action as reasoning, think tags removed.
+
+    It ends at the first code fence if the action is in a fence, else at the first object.
+    """
     if chosen is None:
         return None
     if chosen.fenced and reply.first_fence is not None:
@@ -272,7 +271,7 @@ def _reasoning(reply: _Reply, chosen: Found | None) -> str | None:
 
 
 def _place(broken: Broken) -> str:
-    """Where and why something broke, for the model."""
+    """Say where and why the JSON is invalid, for the model."""
     error, text = broken.error, broken.text
     line = text.count("\n", 0, error.position) + 1
     column = error.position - (text.rfind("\n", 0, error.position) + 1) + 1

@@ -1,4 +1,4 @@
-"""The canonical arguments of `plan`: clean `steps`, and `join` where it can be used."""
+"""Builds the arguments of `plan`: valid `steps`, and `join` where there is one."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,16 +10,16 @@ _ARGS_KEYS = ("args", "arguments", "tool_args")
 
 
 def has_steps(action: Mapping[str, Any]) -> bool:
-    """Does an object hold a list of steps, bare or in `args`, where it may also be called `plan`?"""
+    """Whether an object holds a list of steps: as `steps`, or in `args` as `steps` or `plan`."""
     args = as_object(action.get("args")) or {}
     return any(isinstance(steps, list) for steps in (action.get("steps"), args.get("steps"), args.get("plan")))
 
 
 def plan_args(action: Mapping[str, Any], *, args_first: bool, warnings: list[str]) -> dict[str, Any]:
-    """The arguments of a plan, wherever the object holds them.
+    """Return the arguments of a plan, wherever the object holds them.
 
-    `args_first`: the node says plan, so `args` are the plan's; else they may be a tool's, and `plan` or `steps` at the
-    top is meant.
+    `args_first`: the node is plan, so `args` belong to the plan. Otherwise `args` may belong to a tool, and `plan` or
+    `steps` at the top level come first.
     """
     args = as_object_or_list(action.get("args"))
     places: list[Any] = [args, action] if args_first else [action, args]
@@ -31,7 +31,7 @@ def plan_args(action: Mapping[str, Any], *, args_first: bool, warnings: list[str
 
 
 def _steps_in(place: Any) -> tuple[Any, Mapping[str, Any]] | None:
-    """The steps that a place holds and the object that may hold their join."""
+    """Return the steps in a value, and the object that may hold their join; None where it has no steps."""
     if isinstance(place, list):
         return place, {}
     if not isinstance(place, dict):
@@ -63,7 +63,7 @@ def _clean(steps: Any, warnings: list[str]) -> list[dict[str, Any]]:
 
 
 def _node(step: Mapping[str, Any]) -> str | None:
-    """The node of a step or join, without padding."""
+    """Return the node of a step or join, without padding."""
     name = next((step[key] for key in _NODE_KEYS if step.get(key) is not None), None)
     return name.strip() or None if isinstance(name, str) else None
 
@@ -73,9 +73,9 @@ def _args(step: Mapping[str, Any]) -> Any:
 
 
 def _join(join: Any, warnings: list[str]) -> dict[str, Any] | None:
-    """A join that names a node.
+    """Return a join that names a node, else None.
 
-    Wrong `args` or `inject` stay as they are, so that the model is told why its join did not run.
+    Invalid `args` or `inject` are kept, so that the model learns why its join did not run.
     """
     if join is None or join == {}:
         return None

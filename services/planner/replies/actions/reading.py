@@ -1,4 +1,4 @@
-"""What one object means: its shape, and the action that it stands for."""
+"""Reads one object: its shape, and its action."""
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
@@ -36,7 +36,7 @@ MAX_KEY_CHARACTERS = 40
 
 
 class Shape(IntEnum):
-    """How much an object is shaped like an action; among several objects the highest counts."""
+    """How close an object is to an action. Of several objects, the one with the highest shape counts."""
 
     OTHER = 0
     ANSWER = 1
@@ -45,7 +45,7 @@ class Shape(IntEnum):
 
 
 class Reading(NamedTuple):
-    """What an object means: an action, or why there is none. `further` are calls that it holds beside the action."""
+    """The action of an object, or a complaint. `further`: calls that the object holds beside the action."""
 
     action: PlannerAction | None = None
     thought: str | None = None
@@ -55,7 +55,7 @@ class Reading(NamedTuple):
 
 
 def shape_of(obj: Mapping[str, Any], level: int = 0) -> Shape:
-    """The shape of an object; that of a nested action counts as a call."""
+    """Return the shape of an object. A nested action counts as a call."""
     if obj.keys().isdisjoint(_TELLING_KEYS):
         return Shape.OTHER
     if "next_node" in obj:
@@ -69,7 +69,7 @@ def shape_of(obj: Mapping[str, Any], level: int = 0) -> Shape:
 
 
 def read_object(obj: Mapping[str, Any], tools: AbstractSet[str], level: int = 0) -> Reading:
-    """The action that an object stands for, or the complaint that tells what it lacks."""
+    """Return the action of an object, or a complaint that says what it lacks."""
     thought = _thought(obj)
     if "next_node" in obj:
         return _read_node(obj, tools, thought)

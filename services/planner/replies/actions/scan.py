@@ -1,16 +1,16 @@
-"""Finds the objects in what a model wrote: prose, fences, think tags and encodings around them, and objects that broke.
+"""Finds the JSON objects in a reply, with prose, fences, think tags and encodings around them; and broken objects.
 
 Rules:
-- Reading never goes back: what was read as part of an object, whole or broken, is not searched again. So the work is
-  linear, and no inner object of a truncated action is ever found.
-- A brace or bracket that breaks before anything was said in it is prose, unless a brace has a key of an action further
-  on. One that breaks later is broken up to where its brackets balance, a fence begins, or the text ends.
-- What stands behind a key, in a call or in an element (`"args": {`, `save({`, `<args>{`) is a value of something that
-  was not read as a whole, and so is broken too.
-- A brace or bracket that cannot begin anything is not even tried, and only so many are tried: a reply of a million
-  objects is none.
-- Behind a broken action nothing counts, for what was meant to come first is lost; only another fence may hold it again,
-  unless the broken one may have been final and so already shown.
+- Reading never goes back: a part of an object, whole or broken, is not searched again. So the work is linear, and no
+  inner object of a truncated action is ever found.
+- A brace or bracket that breaks before it has any content is prose, unless the brace has a key of an action further on.
+  One that breaks later is broken: up to the balancing bracket, the next fence, or the end of the text.
+- An object after a key, in a call or in an element (`"args": {`, `save({`, `<args>{`) is a value of something that was
+  not read as a whole, so it is broken too.
+- A brace or bracket that cannot begin anything is not tried. The number of tries is limited: a reply of a million
+  objects holds no action.
+- After a broken action nothing counts, since the intended first action is lost. Another fence may hold it again, unless
+  the broken action may have been final, and so streamed already.
 """
 
 import re
@@ -24,7 +24,7 @@ from services.planner.replies.strict_json import MAX_DEPTH, NotJson, Reader
 
 MAX_ENCODINGS = 3
 MAX_PIECES = 20_000
-"""More than the answer stream looks at, so that nothing is shown of what is not found in the end."""
+"""More than the answer stream examines, so it never streams an object that is not found here."""
 _NAMES = "|".join(THINK_TAGS)
 _QUOTES = r"\"'`\u2018\u2019\u201c\u201d"
 _BARE_KEY = rf"[{_QUOTES}]|[\w$.-]++[{_QUOTES}]?\s*+[:=]"
@@ -32,7 +32,7 @@ _COMMENT = r"//[^\n]*+|/\*(?:[^*]|\*(?!/))*+\*/"
 _OBJECT = rf"\{{(?=\s*+(?:\}}|//|/\*|{_BARE_KEY}))"
 _LIST = r"""\[(?=\s*+(?:[\[{\]"']|-?[0-9]|(?i:true|false|null|none)\b))"""
 _ENCODED = r'"(?=(?:\s|\\+(?i:[nrt]))*+[\[{](?:\s|\\+(?i:[nrt]))*+\\)'
-# Each alternative begins with a character of its own and no flag holds for all: so prose is passed over at full speed.
+# Each alternative begins with its own character, and no flag applies to all, so prose is skipped at full speed.
 _NOTABLE = re.compile(rf"{_OBJECT}|{_LIST}|```|{_ENCODED}|<(?P<tag>(?i:{_NAMES}))>|\{{(?P<odd>)")
 _BARE_OPENING = re.compile(rf"(?:[\s\[{{]|{_COMMENT})*+")
 _KEY_AT = re.compile(_BARE_KEY)
@@ -44,8 +44,7 @@ _ARGUMENT_KEYS = "args|arguments|parameters|tool_args|tool_input"
 _CALLING_KEY = (
     rf"[{_QUOTES}](?:{_ARGUMENT_KEYS}|tool|tool_calls|function_call|action|action_input|steps|plan)[{_QUOTES}\\]*+\s*+:"
 )
-# Only so many quotes in front of a key: with a run of any length, each character of a long one would be looked at from
-# all before it.
+# The number of quotes before a key is limited. Otherwise a long run of quotes would take quadratic time.
 _OF_ACTION = rf"[*{_QUOTES}\\]{{0,8}}+(?P<node>{_NODE.pattern}|{_CALLING_KEY})"
 _IN_ODD = re.compile(rf"{_OF_ACTION}|{_IN_BROKEN.pattern}", re.DOTALL | re.IGNORECASE)
 _ARGUMENTS = rf"[{_QUOTES}](?:{_ARGUMENT_KEYS})[{_QUOTES}\\]*+\s*+[:=]\s*+[\[{{]?\s*+[{_QUOTES}\\]"
@@ -58,8 +57,8 @@ _MAY_BE_SHOWN = re.compile(r"final_response|null|none", re.IGNORECASE)
 class Found:
     """An object of the reply.
 
-    `start` and `end` are those of the list or text around it, where there is one. `fenced`: it stands inside a code
-    fence. `doubted`: something broken stands before it. `lead` is the end of the text in front of it.
+    `start`, `end`: its position, or that of the list or text around it. `fenced`: it is inside a code fence.
+    `doubted`: something broken comes before it. `lead`: the end of the text before it.
     """
 
     value: dict[str, Any]
@@ -72,9 +71,9 @@ class Found:
 
 @dataclass(frozen=True)
 class Broken:
-    """Something that began as an object or list and is none; `error.position` is one in `text`.
+    """Something that begins like an object or list, but is invalid. `error.position` is a position in `text`.
 
-    `was_action`: it was to call something.
+    `was_action`: it was meant as an action.
     """
 
     error: NotJson
@@ -83,17 +82,16 @@ class Broken:
 
 
 _Step = Generator[Found | Broken, None, int | None]
-"""Yields what it found and returns where to go on, None for nowhere."""
+"""Yields what it finds, and returns the position to continue at; None: nothing more counts."""
 
 
 class Scan:
-    """One reading of a text.
+    """One scan of a text.
 
-    With `skip_thoughts` the content of think tags is passed over, and `thoughts` tells whether there was any.
+    With `skip_thoughts` the content of think tags is skipped, and `thoughts` says whether there was any.
 
-    `characters_examined` counts a character each time that it is examined; `first_fence` is where the first code fence
-    begins; `node` is where a node is first spoken of outside of all objects; `cut`: the text ends where an object was
-    about to begin.
+    `characters_examined` counts each examination of a character. `first_fence`: position of the first code fence.
+    `node`: position of the first mention of a node outside all objects. `cut`: the text ends where an object may begin.
     """
 
     def __init__(self, text: str, *, skip_thoughts: bool = True, level: int = 0) -> None:
@@ -116,7 +114,7 @@ class Scan:
         self._walked = 0
 
     def items(self) -> Iterator[Found | Broken]:
-        """The objects and the broken ones, in the order of the text."""
+        """Yield valid and broken objects, in the order of the text."""
         here: int | None = 0
         while here is not None and self._pieces < MAX_PIECES:
             notable = _NOTABLE.search(self._text, here)
@@ -133,7 +131,7 @@ class Scan:
                 here = yield from (self._piece(begin) if notable["odd"] is None else self._odd(begin))
 
     def _pass(self, here: int, end: int) -> None:
-        """Take in the prose up to `end`."""
+        """Pass the prose up to `end`."""
         if here == end:
             return
         self.characters_examined += end - here
@@ -143,7 +141,7 @@ class Scan:
             self.node = here + node.start()
 
     def _piece(self, start: int) -> _Step:
-        """Read what begins like an object, a list or an encoded object."""
+        """Read something that begins like an object, a list or an encoded object."""
         lead, self._lead = self._lead, ""
         if is_argument(lead):
             error = NotJson("a value stands here without the object around it", start)
@@ -153,7 +151,7 @@ class Scan:
         return (yield from self._value(start, lead))
 
     def _odd(self, start: int) -> _Step:
-        """A brace that begins no object. With a key of an action of its own it was to be one; else it is prose."""
+        """Pass a brace that begins no object. With a key of an action it was meant as one; otherwise it is prose."""
         if start >= self._walked:
             self._walk(start)
         if start in self._owners:
@@ -165,7 +163,7 @@ class Scan:
         return start + 1
 
     def _walk(self, start: int) -> None:
-        """Find the braces that have a key of an action of their own, from the one at `start` to where it is closed."""
+        """Find the braces that directly hold a key of an action, from the one at `start` to its closing brace."""
         opened: list[int] = []
         for token in _IN_ODD.finditer(self._text, start):
             self._walked = token.end()
@@ -188,7 +186,7 @@ class Scan:
         return start + 3
 
     def _thought(self, tag: re.Match[str]) -> int:
-        """Pass over a closed think element; a tag that is never closed is prose."""
+        """Skip a closed think element. A tag that is never closed is prose."""
         name = tag["tag"].lower()
         if not self._skip_thoughts or name in self._unclosed:
             return tag.end()
@@ -218,7 +216,7 @@ class Scan:
         return end
 
     def _quickly(self, start: int) -> tuple[Any, int] | None:
-        """Try once whether all the rest is one honest object."""
+        """Try once whether the rest of the text is one well-formed object."""
         if self._tried or self._text[start] != "{":
             return None
         self._tried = True
@@ -227,7 +225,7 @@ class Scan:
         return read
 
     def _is_prose(self, start: int, error: NotJson) -> bool:
-        """Did it break before anything was said? A key without quotes is something said."""
+        """Whether it broke before it had any content. A key without quotes is content."""
         text, position = self._text, error.position
         opening = _BARE_OPENING.match(text, start, position)
         if error.depth >= MAX_DEPTH or opening is None or opening.end() < position:
@@ -248,7 +246,7 @@ class Scan:
         return fence if fence >= 0 else None
 
     def _end_of_broken(self, here: int, depth: int) -> int:
-        """Where the brackets that are open at `here` are closed, a fence begins, or the text ends."""
+        """Return where the brackets open at `here` are closed, the next fence begins, or the text ends."""
         for token in _IN_BROKEN.finditer(self._text, here):
             if token[0] == "```":
                 return token.start()
@@ -261,7 +259,7 @@ class Scan:
         return len(self._text)
 
     def _encoded(self, start: int, lead: str) -> _Step:
-        """A JSON string that holds an object."""
+        """Read a JSON string that holds an object."""
         try:
             inner, end = self._reader.read_string(start)
         except NotJson as error:
@@ -285,7 +283,7 @@ class Scan:
 
 
 def _objects(value: Any) -> Iterator[dict[str, Any]]:
-    """The objects that a value is or lists, lists in lists included."""
+    """Yield the value if it is an object, or the objects in it if it is a list, nested lists included."""
     waiting = [value]
     while waiting:
         item = waiting.pop()

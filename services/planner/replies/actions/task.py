@@ -1,4 +1,4 @@
-"""The canonical arguments of `task`: one mode, and no field of the other one."""
+"""Builds the arguments of `task`: one mode, and only the fields of that mode."""
 
 import re
 from typing import Any
@@ -12,10 +12,10 @@ _REPORTS = frozenset({"all", "any", "none"})
 
 
 def task_args(args: dict[str, Any], alias_mode: str | None, warnings: list[str]) -> dict[str, Any]:
-    """The arguments of a background task; null fields count as left out.
+    """Return the arguments of a background task, without null fields.
 
-    The mode is the one stated, else the one that the opcode's spelling names, else what `query` or `tool` imply, else
-    none: then the check of the arguments tells the model what is missing. Values that are none of the known ones stay,
+    The mode is the stated one, else that of the opcode's alias, else the one that `query` or `tool` implies. Without
+    any of these it stays out, and the check of the arguments tells the model what is missing. Unknown values are kept
     for the same reason.
     """
     fields = {key: value for key, value in args.items() if value is not None}
@@ -48,7 +48,7 @@ def _mode(fields: dict[str, Any], alias_mode: str | None) -> Any:
 
 
 def _strategy(text: str) -> str:
-    """A merge strategy in its own spelling, from any case, with hyphen or blank."""
+    """Return a merge strategy in its canonical spelling; case, hyphens and blanks do not matter."""
     name = re.sub(r"[\s_-]+", "_", text.strip()).upper()
     by_bare_name = {strategy.replace("_", ""): strategy for strategy in _STRATEGIES}
     return by_bare_name.get(name.replace("_", ""), text)

@@ -1,4 +1,4 @@
-"""The strict check of `action_format: unified`: the two-field form as the prompt asks for it, and nothing else."""
+"""Checks an object against the two-field form that the prompt asks for (`action_format: unified`)."""
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
@@ -9,9 +9,9 @@ from services.planner.replies.actions.names import STREAMED_KEYS, opcode_of
 
 
 def deviation(obj: Any, tools: AbstractSet[str]) -> str:
-    """What keeps a value from being the two-field form; empty when it is.
+    """Return what deviates from the two-field form; empty for a valid object.
 
-    Only names may be padded or in another case.
+    Names may be padded, and opcodes may be in another case.
     """
     if not isinstance(obj, dict):
         return f"the object stands inside a {'list' if isinstance(obj, list) else 'text'}"

@@ -1,4 +1,4 @@
-"""Values in places where a model often writes them in another form: encoded once more, wrapped, or of another type."""
+"""Reads values that models often write in another form: encoded as text, wrapped, or of another type."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ MAX_INTEGER_BITS = 3000
 
 
 def as_object(value: Any) -> dict[str, Any] | None:
-    """The object that a value is, or that a text holds and nothing else; None where there is none."""
+    """Return an object: the value itself, or the one that its text encodes; None where there is none."""
     for _ in range(MAX_ENCODINGS):
         if isinstance(value, str):
             value = _decoded(value)
@@ -21,7 +21,7 @@ def as_object(value: Any) -> dict[str, Any] | None:
 
 
 def as_object_or_list(value: Any) -> dict[str, Any] | list[Any] | None:
-    """As `as_object`, for places where a list has a meaning too."""
+    """The same as `as_object`, for places where a list is valid too."""
     value = _decoded(value) if isinstance(value, str) else value
     return value if isinstance(value, dict | list) else None
 
@@ -36,24 +36,23 @@ def _decoded(text: str) -> Any:
 
 
 def pick_answer(fields: Mapping[str, Any]) -> Any:
-    """The answer among several keys; null is none.
+    """Return the answer among several keys; None where there is none. A null does not count.
 
-    Of `answer` and `raw_answer` it is the one that comes first, then `text`, `response`, `content`.
+    The first of `answer` and `raw_answer` in the object wins, then `text`, `response`, `content`.
     """
     return next((fields[key] for key in answer_keys(fields)), None)
 
 
 def answer_keys(fields: Mapping[str, Any]) -> list[str]:
-    """The keys that hold an answer; the first of them counts."""
+    """Return the keys that hold an answer. The first one counts."""
     keys = [key for key in fields if key in STREAMED_KEYS] + list(ANSWER_KEYS[len(STREAMED_KEYS) :])
     return [key for key in keys if fields.get(key) is not None]
 
 
 def answer_text(value: Any, *, known_only: bool = False) -> str | None:
-    """An answer as text: a text, a number, a list of them (one a line), an object that holds a known answer key.
+    """Return an answer as text: a text, a number, a list of these (one per line), or an object with an answer key.
 
-    What is none of these becomes its JSON text, or None with `known_only`. Nothing said (null, an empty list or object)
-    is None.
+    Any other value becomes its JSON text, or None with `known_only`. Null and an empty list or object give None.
     """
     for _ in range(MAX_DEPTH):
         inner = pick_answer(value) if isinstance(value, dict) else None
@@ -70,7 +69,7 @@ def answer_text(value: Any, *, known_only: bool = False) -> str | None:
 
 
 def _lines(items: list[Any], *, known_only: bool) -> str | None:
-    """A list as lines. The texts that lead it may be shown already, so whatever follows them stands behind them."""
+    """Return a list as lines. Its leading texts may be streamed already, so they stay at the beginning."""
     lines = [_line(item) for item in items]
     texts = [line for line in lines if line is not None]
     if texts and len(texts) == len(lines):
@@ -94,17 +93,16 @@ def _line(item: Any) -> str | None:
 
 
 def plain(value: Any) -> Any:
-    """A copy of a parsed value in plain JSON types.
+    """Return a copy of a parsed value in plain JSON types.
 
     Raises:
-        NotJson: it holds what JSON has not: other types, NaN, keys that are no texts, too deep or too large a
-            structure.
+        NotJson: it is no JSON (other types, NaN, keys that are not texts), or too deep or too large.
     """
     return _Copy().of(value, 0)
 
 
 class _Copy:
-    """Counts what it copies: shared parts of a structure may be exponentially many once they are copied."""
+    """Copies values and counts them: a structure with shared parts may grow exponentially when copied."""
 
     def __init__(self) -> None:
         self._left = MAX_VALUES

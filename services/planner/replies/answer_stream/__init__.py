@@ -1,36 +1,35 @@
-"""The answer, shown while the model is still writing it.
+"""Streams the answer while the model is still writing its reply.
 
 Pure: no clock, no await; each character of a reply is read once.
 
-A reply is one JSON object in whatever the model wrote around it. What leaves early is `args.answer` (or `raw_answer`),
-or `args` itself where that is a text or a list of texts (its lines), and only once it is certain that the action is
-final:
+A reply is one JSON object with any text around it. The text of `args.answer` (or `raw_answer`) is streamed, or `args`
+itself if it is a text or a list of texts (one per line). This starts once it is certain that the action is final:
 
-- the first object that has a `next_node` of its own counts, as in the final parse; text, think tags and other objects
-  before it and everything behind it do not, and neither do keys inside of anything but `args`;
-- final is the node `final_response` (padded, or in another case when no tool is called that), null or "null" without a
-  plan;
-- when `args` comes first the answer is held until the node is known; of a tool call, a plan or a task nothing is ever
-  given out;
-- a plan *before* the first shown character makes the object a plan; *behind* it the answer stands;
-- where the text stops being JSON, or a key comes twice that may come once, nothing more is given out.
+- The first object with a `next_node` of its own counts, as in the final parse. Text, think tags and other objects
+  before it do not count, nor does anything after it, nor do keys in nested objects other than `args`.
+- Final nodes: `final_response` (padded, or in another case if no tool has that name), and null or "null" without a
+  plan.
+- If `args` comes first, the answer is held until the node is known. Nothing of a tool call, a plan or a task is ever
+  streamed.
+- A plan *before* the first streamed character makes the object a plan; *after* it, the answer counts.
+- Where the text stops being JSON, or a key is repeated that may occur once, streaming stops.
 
-When the reply has ended, the strategy parses it as a whole and brings both together:
+When the reply has ended, the strategy parses it as a whole and compares:
 
     stream = AnswerStream(action_format=..., tools=...)
-    ...                                         # each piece of the reply: show stream.feed(piece) unless it is empty
+    ...                                         # for each part of the reply: show stream.feed(part) unless it is empty
     normalized = normalize_action(text, ..., action_format=..., tools=...)
     settled = settle(stream, normalized.action)
 
-`settled` says what is still to be shown as one chunk (what only the whole reply reveals: another answer key, a number,
-an encoded or Python string), or that the attempt is void: its text was shown, and the reply turns out to be no action.
-Then the next attempt begins anew, and the chunks of the last attempt, joined, are the answer. A shown answer stands
-against a plan behind it because the final parse reads it so, too, and warns. Both must be told the same format and
-tools. Of text that is in doubt nothing is shown early, so beside a void attempt the two never disagree; if they did,
-`settle` would say so (`another_action`, `another_answer`) rather than let them.
+`settled` gives the rest of the answer, to be streamed as one chunk: text that only the whole reply reveals (another
+answer key, a number, an encoded or Python string). Or it says that the attempt is void: its text was streamed, but the
+reply is no action. Then the next attempt starts from the beginning, and the joined chunks of the last attempt are the
+answer. The final parse also prefers a streamed answer to a plan after it, and adds a warning. Both must get the same
+format and tools. Uncertain text is not streamed, so apart from void attempts stream and parse always agree. If they
+did not, `settle` would report it (`another_action`, `another_answer`).
 
-prose.py finds where an object begins, tokens.py reads one, action.py knows the paths, stream.py is what callers use,
-settle.py compares.
+prose.py finds the beginning of an object, tokens.py reads one, action.py follows its paths, stream.py is the interface
+for callers, settle.py compares.
 """
 
 from services.planner.replies.answer_stream.settle import Settled, Void, settle

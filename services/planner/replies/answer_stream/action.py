@@ -1,4 +1,4 @@
-"""What one object says, path by path, and which of its characters are the answer."""
+"""Follows one object path by path, and finds the characters of the answer."""
 
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
@@ -12,8 +12,7 @@ from services.planner.replies.answer_stream.tokens import Token
 _NULLS = frozenset({"null", "None"})
 _FINALS = frozenset({FINAL_RESPONSE})
 _FIELDS = {"unified": frozenset({"next_node", "args"}), "legacy": frozenset(five.FIELDS)}
-"""Of an object that is taken in this format: with any other field it is none, and nothing of it is shown from there
-on."""
+"""Fields of an action in formats that accept one form only. After any other field, nothing more of it is streamed."""
 
 
 class _Node(Enum):
@@ -27,17 +26,17 @@ class _Node(Enum):
 class Action:
     """Follows the tokens of one object.
 
-    The text of an answer is held until the node is known, and dropped when that is not final.
+    The text of an answer is held until the node is known, and dropped if the node is not final.
 
-    `new` collects what may be shown; the owner empties it.
+    `new` collects the text to stream; the owner empties it.
     """
 
     def __init__(self, action_format: ActionFormat, tools: AbstractSet[str]) -> None:
         self.new: list[str] = []
         self.on_settled: Callable[[], None] = lambda: None
-        """Called once it is certain that nothing more of the object is shown, and that no later object counts."""
+        """Called once it is certain that nothing more of the object is streamed, and that no later object counts."""
         self.flows = False
-        """What comes next is shown as it comes, for as long as it belongs to the same string."""
+        """The next text is streamed at once, as long as it belongs to the same string."""
         self._two_fields = action_format == "unified"
         self._fields = _FIELDS.get(action_format)
         self._finals = frozenset() if action_format == "legacy" else _FINALS
@@ -59,11 +58,11 @@ class Action:
 
     @property
     def is_action(self) -> bool:
-        """Has the object a node? Then no later object counts."""
+        """Whether the object has a node. Then no later object counts."""
         return self._node is not _Node.UNKNOWN
 
     def is_final(self, *, ended: bool) -> bool:
-        """Is it certain, now or with the object `ended`, that this is a final action?"""
+        """Whether it is certain that this is a final action. `ended`: the object has ended."""
         if self._said or self._barred:
             return self._said
         sure = {
@@ -74,7 +73,7 @@ class Action:
         return sure.get(self._node, False)
 
     def on_token(self, token: Token, depth: int, text: str) -> None:
-        """Take the next token; its depth is 1 for the object's own fields, 2 inside `args`."""
+        """Process the next token. Its depth is 1 for the object's own fields, 2 inside `args`."""
         self.flows = False
         if depth == 1:
             if token is Token.KEY:
@@ -86,7 +85,7 @@ class Action:
             elif self._field == "args":
                 self._on_args(token, text)
             self._note_steps(self._field, token)
-        elif depth == 2 and self._field == "args":  # noqa: PLR2004, told in the docstring
+        elif depth == 2 and self._field == "args":  # noqa: PLR2004, see the docstring
             if self._args is Token.OPEN_ARRAY:
                 self._on_line(token, text)
             else:
@@ -121,12 +120,12 @@ class Action:
         self._settle_shown()
 
     def _on_plan(self, token: Token, text: str) -> None:
-        """A plan in front of the first shown character is one; behind it the answer stands."""
+        """Bar the answer: a plan before the first streamed character counts. After it, this changes nothing."""
         if not (token is Token.SCALAR and text in _NULLS):
             self._bar()
 
     def _note_steps(self, name: str, token: Token) -> None:
-        """A list of steps, also one called `plan`, makes a null node without an answer a plan."""
+        """Note a list of steps, also under the key `plan`: it makes a null node without an answer a plan."""
         self._steps = self._steps or (name in {"steps", "plan"} and token is Token.OPEN_ARRAY)
 
     def _on_args(self, token: Token, text: str) -> None:
@@ -142,7 +141,10 @@ class Action:
             self._bar()
 
     def _on_plain_answer(self, text: str) -> None:
-        """A piece of `args` that is a text: the answer itself, unless it begins like an object, which only the whole text can show."""
+        """Process a part of `args` that is a text: the answer itself, unless it begins like an encoded object.
+
+        Only the whole text can show whether it is one.
+        """
         if self._indent is not None:
             self._indent.append(text)
             if text.isspace():
@@ -167,9 +169,9 @@ class Action:
             self._answer_key = None
 
     def _on_line(self, token: Token, text: str) -> None:
-        """An item of `args` that is a list.
+        """Process an item of `args` that is a list.
 
-        The texts that lead it are lines of the answer; from anything else on the end decides.
+        Its leading texts are lines of the answer. After any other item, the final parse decides.
         """
         if token is Token.TEXT_BEGINS:
             if self._answered:
@@ -186,12 +188,12 @@ class Action:
             self._release()
 
     def _settle_shown(self) -> None:
-        """Behind an answer that was shown to its end nothing of the object can change it."""
+        """Settle once the whole answer is streamed: nothing that follows in the object can change it."""
         if self._said and self._is_whole:
             self.on_settled()
 
     def _bar(self) -> None:
-        """From here on nothing more of this object is shown."""
+        """Stream nothing more of this object."""
         self._barred = True
         self._held.clear()
         if self.is_action:

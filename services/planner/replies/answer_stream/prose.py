@@ -1,17 +1,15 @@
-r"""Where in a reply does a JSON object begin? Reads what a model writes around its action, each character once.
+r"""Finds the beginning of a JSON object in a reply. Reads the text around the action, each character once.
 
-An object begins at `{` followed, blanks aside, by `"`. Everything before it does not count: text, a byte order mark,
-fences, and whatever stands between think tags. A list is looked into, item by item. Braces and brackets that begin
-something else are told apart, so that nothing *inside* of them is ever taken for an action:
+An object begins at `{` followed by `"`, with blanks in between or not. Everything before it does not count: text, a
+byte order mark, fences, the content of think tags. A list is searched item by item. Other braces and brackets are
+recognised, so that nothing *inside* them is taken for an action:
 
-- `{word`, `[word`, `{{`: no notation begins like that, so it is text, and the search goes on right behind it;
-- `{}`, `[1]`, `{x: 1}`, `{%}`: skipped up to where the brackets balance, unless a quote, a tag or a node comes before
-  that;
+- `{word`, `[word`, `{{`: no notation begins like that, so it is text, and the search continues right after it;
+- `{}`, `[1]`, `{x: 1}`, `{%}`: skipped up to the balancing bracket, unless a quote, a tag or a node comes before it;
 - `["a", "b c"]`: a list of plain texts, skipped;
-- `"args": {`, `save({`, `<args>{`: a value of something that broke, so no action; the finder is `lost`;
-- `{'next_node': …`, `{next_node: …`, `{ // "…`, `["{…`, `"{\"…`: Python, JavaScript, an encoded or a broken object. The
-  strings in it may hold anything, and only a parser with the whole reply can read them: the finder is `lost` and stays
-  silent.
+- `"args": {`, `save({`, `<args>{`: a value of something that broke, so no action: the finder is `lost`;
+- `{'next_node': …`, `{next_node: …`, `{ // "…`, `["{…`, `"{\"…`: Python, JavaScript, an encoded or a broken object. Its
+  strings may hold anything, and only a parser of the whole reply can read them: the finder is `lost` and finds nothing.
 """
 
 import re
@@ -31,19 +29,17 @@ _PLAIN_TEXT = re.compile(r'[^"\\{\[]*')
 _PLAIN = re.compile(r"""[^\[\]{}"'`<\u2018\u2019\u201c\u201d]*""")
 
 _MOST_BEGINNINGS = 10_000
-"""Brackets and tags that begin no action. A reply of more of them is left to the final parse; nobody honest writes
-one."""
+"""Brackets and tags that begin no action. A reply with more of them is left to the final parse."""
 _BEHIND_KEY = frozenset("}:=\"'`\u2018\u2019\u201c\u201d")
 
 _Move = Callable[[str, int], int]
-"""Reads from a position on, at least one character or a change of state, and returns the position behind what was
-read."""
+"""Reads from a position on and returns the position after it. Reads a character or changes the state."""
 
 
 class ObjectFinder:
     """Finds the next object.
 
-    `found` is set once the quote of its first key has been read; `lost` once no object can be told any more.
+    `found` is set once the quote of its first key is read; `lost` once objects cannot be recognised any more.
     """
 
     def __init__(self) -> None:
@@ -62,7 +58,7 @@ class ObjectFinder:
         self._beginnings = 0
 
     def search(self, text: str, start: int) -> int:
-        """Read `text` from `start` on and return where reading stopped: behind the quote when `found`, else at the end."""
+        """Read `text` from `start` on. Return the position after the quote when `found`, else the end of `text`."""
         if self.found:
             self.found = False
             self._lead = ""
@@ -76,16 +72,16 @@ class ObjectFinder:
         return here
 
     def _note(self, passed: str) -> None:
-        """Remember the end of what was passed.
+        """Remember the end of the passed text.
 
-        Behind an odd brace a node makes that brace one that may have been an action.
+        A node after an odd brace means that the brace may have been an action.
         """
         if self._odd and not self.found:
             self.lost = self.lost or _SPOKEN_OF.search(self._lead + passed) is not None
         self._lead = lead_on(self._lead, passed)
 
     def _begin(self, move: _Move) -> None:
-        """Go on behind a bracket or a tag's `<`; after too many of them no further."""
+        """Continue after a bracket or the `<` of a tag. After too many of them, stop."""
         self._move = move
         self._beginnings += 1
         self.lost = self.lost or self._beginnings > _MOST_BEGINNINGS
@@ -117,7 +113,7 @@ class ObjectFinder:
         return self._in_tag(text, here, self._in_thought)
 
     def _in_tag(self, text: str, here: int, no_tag: _Move) -> int:
-        """Collect a tag's name; with a character that is none of a name it is no tag, and the character is read again."""
+        """Collect a tag's name. Any character that names cannot have ends it: it is no tag, and is read again."""
         if len(self._tag) < MAX_TAG_CHARACTERS and (text[here].isalpha() or text[here] == "/"):
             self._tag += text[here].lower()
             return here + 1
@@ -133,7 +129,7 @@ class ObjectFinder:
         return bracket + 1
 
     def _brace(self, text: str, here: int) -> int:
-        """Behind `{`."""
+        """Read after `{`."""
         here = _end(_BLANKS, text, here)
         if here == len(text):
             return here
@@ -156,7 +152,7 @@ class ObjectFinder:
         return here + 1
 
     def _word(self, text: str, here: int) -> int:
-        """Behind `{` and the beginning of a word: a key without quotes, or text?"""
+        """Read after `{` and the beginning of a word, which is a key without quotes, or text."""
         end = _end(_WORD, text, here)
         self._remember(text[here:end])
         if end < len(text):
@@ -171,7 +167,7 @@ class ObjectFinder:
         return here
 
     def _bracket(self, text: str, here: int) -> int:
-        """Behind a `[` that begins a list."""
+        """Read after a `[` that begins a list."""
         here = _end(_BLANKS, text, here)
         if here == len(text):
             return here
@@ -186,7 +182,7 @@ class ObjectFinder:
         return here
 
     def _list_word(self, text: str, here: int) -> int:
-        """Behind `[` and the beginning of a word: a constant, or text?"""
+        """Read after `[` and the beginning of a word, which is a constant, or text."""
         end = _end(_WORD, text, here)
         self._tail = (self._tail + text[here:end])[-len(_NODE) :]
         if end < len(text):
@@ -195,7 +191,7 @@ class ObjectFinder:
         return end
 
     def _item(self, text: str, here: int) -> int:
-        """Between the values of a list."""
+        """Read between the values of a list."""
         here = _end(_ITEMS, text, here)
         if here == len(text):
             return here
@@ -214,7 +210,7 @@ class ObjectFinder:
         return here + 1
 
     def _listed_text(self, text: str, here: int) -> int:
-        """In a text of a list. One that may hold an object, or escapes, is for the parser with the whole reply."""
+        """Read a text in a list. A text that may hold an object or escapes is left to the final parse."""
         end = _end(_PLAIN_TEXT, text, here)
         if end == len(text):
             return end
@@ -234,7 +230,7 @@ class ObjectFinder:
         self._move = self._item if self._listed else self._text
 
     def _inside(self, text: str, here: int) -> int:
-        """Inside of brackets that hold no object: skip them while they hold nothing that could be one."""
+        """Skip brackets that hold no object, as long as nothing in them could be one."""
         end = _end(_PLAIN, text, here)
         self._remember(text[here:end])
         if end == len(text) or self.lost:
@@ -256,6 +252,6 @@ class ObjectFinder:
 
 
 def _end(pattern: re.Pattern[str], text: str, here: int) -> int:
-    """Where a pattern that may match nothing ends."""
+    """Return the end of a match at `here`, which may be empty."""
     match = pattern.match(text, here)
     return match.end() if match else here

@@ -1,4 +1,4 @@
-"""After the last character: does the final parse agree with what was shown?"""
+"""Compares the final parse of a reply with the text that was streamed."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -7,17 +7,16 @@ from contracts.actions import FINAL_RESPONSE, PlannerAction
 from services.planner.replies.answer_stream.stream import AnswerStream
 
 Void = Literal["unparseable", "another_action", "another_answer"]
-"""Why shown text does not count: the reply is no action; it is one, but not a final one; it is final, with another
-answer."""
+"""Why streamed text does not count: the reply is no action, or no final action, or has another answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What is left to do with a reply that has ended.
+    """What follows a reply that has ended.
 
-    `action` is to be executed; None: the reply is none and has to be repaired. `text` is the rest of a final answer, to
-    be emitted as one chunk before `done`; often empty. With `void` set, what was shown does not count: the turn goes on
-    under the next attempt, and `text` (the whole answer where the action is final) belongs to that attempt.
+    `action`: to be executed; None: the reply is no action and must be repaired. `text`: the rest of a final answer, to
+    be streamed as one chunk before `done`; often empty. With `void`, the streamed text does not count: the turn
+    continues with the next attempt, and `text` (of a final action, the whole answer) belongs to that attempt.
     """
 
     action: PlannerAction | None
@@ -26,10 +25,10 @@ class Settled:
 
 
 def settle(stream: AnswerStream, action: PlannerAction | None) -> Settled:
-    """Compare what `stream` gave out with the `action` that the final parse made of the same reply (None: it made none).
+    """Compare the streamed text with the `action` of the final parse of the same reply (None: it found none).
 
-    After it, the chunks of the last attempt together are the answer, whatever the reply was. A text that stands in for
-    a reply (salvage, a fallback) is settled like an answer: as the final action that holds it.
+    Afterwards the joined chunks of the last attempt are the answer, for any reply. A text that replaces a reply (a
+    salvage, a fallback) is settled like an answer: as the final action that holds it.
     """
     shown = stream.shown
     answer = _answer(action)
@@ -45,7 +44,7 @@ def settle(stream: AnswerStream, action: PlannerAction | None) -> Settled:
 
 
 def _answer(action: PlannerAction | None) -> str | None:
-    """The answer of a final action, "" where it has none; None for any other action."""
+    """Return the answer of a final action, "" if it has none; None for any other action."""
     if action is None or action.next_node != FINAL_RESPONSE:
         return None
     answer = action.args.get("answer")

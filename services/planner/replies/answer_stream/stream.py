@@ -1,6 +1,6 @@
-"""The answer inside a reply, as it arrives: finds the action's object and follows it.
+"""Streams the answer of a reply while it arrives: finds the action's object and follows it.
 
-The rules are told in the package's docstring.
+The package's docstring gives the rules.
 """
 
 from collections.abc import Set as AbstractSet
@@ -12,10 +12,10 @@ from services.planner.replies.answer_stream.tokens import Tokens
 
 
 class AnswerStream:
-    """Reads one reply of the model chunk by chunk and gives back what the user may see of it at once.
+    """Reads one reply of the model part by part, and returns the answer text to stream at once.
 
-    `tools` are the names that the model may call: a tool named like an opcode in another case is that tool, so the
-    stream has to know it.
+    `tools`: the names that the model may call. They are needed because a tool may be named like an opcode in another
+    case.
     """
 
     def __init__(self, *, action_format: ActionFormat = "auto", tools: AbstractSet[str] = frozenset()) -> None:
@@ -29,11 +29,11 @@ class AnswerStream:
         self._over = False
 
     def feed(self, text: str) -> str:
-        """Read the next piece of the reply and return the characters of the answer that may be shown now, often none."""
+        """Read the next part of the reply, and return the answer text to stream now; often empty."""
         if self._action.flows and not self._over and self._tokens is not None:
             more = self._tokens.flows_on(text)
             if more is not None:
-                # Nearly every piece of an answer is this.
+                # Nearly every part of an answer takes this path.
                 self._shown.append(more)
                 return more
         here = 0
@@ -46,29 +46,26 @@ class AnswerStream:
         return new
 
     def finish(self) -> str:
-        """Tell that the reply has ended.
-
-        Nothing is released by that (what is still held belongs to no certain answer), so: always "".
-        """
+        """End the reply. Returns "": text that is still held does not belong to a certain answer."""
         self._over = True
         return ""
 
     @property
     def is_terminal(self) -> bool:
-        """Was the action recognised as final?
+        """Whether the action is final.
 
-        Where the node is null, that is certain only when the answer began or the object ended.
+        With a null node, that is certain only once the answer has begun or the object has ended.
         """
         return self._action.is_final(ended=self._tokens is not None and self._tokens.ended)
 
     @property
     def shown(self) -> str:
-        """All that was given out."""
+        """The text returned so far."""
         return "".join(self._shown)
 
     @property
     def characters_examined(self) -> int:
-        """How many characters were examined, those counted again that were examined again."""
+        """The number of characters examined. Repeated examinations count again."""
         return (
             self._characters_examined
             + self._finder.characters_examined

@@ -1,17 +1,17 @@
-"""The tokens of one JSON object, as they arrive: a pushdown machine whose legal moves are a table.
+"""Reads the tokens of one JSON object while it arrives: a pushdown machine with a table of legal moves.
 
-Reads each character once.
+Each character is read once.
 
-A token goes to `sink(token, depth, text)` as soon as it is certain; `depth` counts the containers around it (the object
-itself has 0, its keys and members 1). The text of a string comes in pieces, decoded; a key comes whole, or cut when it
-is too long to matter.
+A token goes to `sink(token, depth, text)` as soon as it is certain. `depth` counts the containers around it (0 for the
+object itself, 1 for its keys and members). The text of a string comes in parts, decoded; a key comes whole, or cut if
+it is very long.
 
-Taken beside strict JSON, because the final parse takes them too: trailing commas, raw control characters inside
-strings, `True`, `False`, `None`. Anything else, and a key twice that may come once, makes the machine `broken`: it
-stays silent, and only the final parse can say what was meant.
+Like the final parse, it also accepts trailing commas, raw control characters in strings, `True`, `False` and `None`.
+Anything else, or a repeated key that may occur once, makes the machine `broken`: it emits nothing more, and the final
+parse decides.
 
-Halves of a surrogate pair are joined however they were written (two escapes, or two raw halves of a provider that cut
-between them); a half without its other half becomes U+FFFD.
+Halves of a surrogate pair are joined, both as two escapes and as two raw halves in separate parts. A lone half becomes
+U+FFFD.
 """
 
 import re
@@ -22,7 +22,7 @@ from services.planner.replies.strict_json import MAX_DEPTH, ONCE_KEYS
 
 
 class Token(Enum):
-    """What is told to the sink; the text is given for KEY, TEXT and SCALAR."""
+    """The tokens that the sink receives. KEY, TEXT and SCALAR have a text."""
 
     KEY = auto()
     OPEN_OBJECT = auto()
@@ -72,7 +72,7 @@ _TO = {_Move.TO_KEY: _Expect.KEY, _Move.TO_VALUE: _Expect.VALUE, _Move.TO_ITEM: 
 MAX_KEY_CHARACTERS = 256
 MAX_SCALAR_CHARACTERS = 64
 MAX_VALUES = 50_000
-"""Keys, texts and containers of one object; of a larger one only the final parse takes more."""
+"""Keys, texts and containers of one object. A larger one is left to the final parse."""
 
 _BLANKS = re.compile(r"[ \t\r\n]*")
 _PLAIN = re.compile('[^"\\\\\ud800-\udfff]*')
@@ -93,7 +93,7 @@ def _unescaped(escape: re.Match[str]) -> str:
 class Tokens:
     """Reads one object.
 
-    `ended`: its last brace was read; `broken`: the text is no JSON object any more; `stopped`: no more is wanted.
+    `ended`: its last brace was read. `broken`: the text is not a valid object. `stopped`: the owner stopped it.
     """
 
     def __init__(self, sink: Sink) -> None:
@@ -114,13 +114,13 @@ class Tokens:
         self._values = 0
 
     def stop(self) -> None:
-        """Read no further: the rest does not matter."""
+        """Stop reading, since the rest does not matter."""
         self.stopped = True
 
     def flows_on(self, text: str) -> str | None:
-        """The characters of `text` where it is nothing but more of the string that is being read, else None.
+        """Return the decoded `text` if all of it belongs to the current string, else None.
 
-        Then it counts as read, and the sink hears nothing of it.
+        In that case it counts as read, and the sink does not receive it.
         """
         if self._key is not None or self._high or self._state != self._string:
             return None
@@ -133,7 +133,10 @@ class Tokens:
         return text
 
     def read(self, text: str, start: int) -> int:
-        """Read `text` from `start` on (the first call: behind the quote of the first key) and return where reading stopped."""
+        """Read `text` from `start` on, and return where reading stopped.
+
+        The first call starts after the quote of the first key.
+        """
         here = start
         while here < len(text) and not (self.ended or self.broken or self.stopped):
             before = here
@@ -237,7 +240,7 @@ class Tokens:
         return here + 1
 
     def _code_unit(self, unit: int) -> None:
-        """A UTF-16 code unit: keep a high half until the next unit shows whether it has its low half."""
+        """Process a UTF-16 code unit. A high half is kept until the next unit shows whether it is the low half."""
         if self._high and _LOW <= unit < _SURROGATES_END:
             high, self._high = self._high, 0
             self._piece(chr(0x10000 + ((high - _HIGH) << 10) + (unit - _LOW)))
