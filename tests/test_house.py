@@ -17,6 +17,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from tests.mirrored import THROUGH, WHOLE_ROOMS, has_logic, is_mirrored
+
 ROOT = Path(__file__).resolve().parent.parent
 
 #: Lines of a file. What is longer is split by meaning.
@@ -470,3 +472,14 @@ def test_no_installed_package_runs_code_at_every_start() -> None:
         if re.search(r"^import\b", path.read_text(encoding="utf-8"), re.MULTILINE)
     }
     assert running <= known
+
+
+def test_tests_mirror_modules() -> None:
+    """A module with logic has a test at the path that mirrors it, or its exception is in `tests/mirrored.py`."""
+    modules = [(path, text) for path, text in python_files(*CODE) if path.name not in {"__init__.py", "__main__.py"}]
+    lacking = {str(path) for path, text in modules if has_logic(text) and not is_mirrored(ROOT, path)}
+    unlisted = {name for name in lacking if not any(name.startswith(f"{room}/") for room in WHOLE_ROOMS)} - set(THROUGH)
+    assert not unlisted, "add a test file at the mirrored path, or a line to tests/mirrored.py"
+    assert not set(THROUGH) - lacking, "these need no line in tests/mirrored.py any more"
+    named = [*THROUGH.values(), *(test for test, _ in WHOLE_ROOMS.values())]
+    assert not [name for name in [*named, *WHOLE_ROOMS] if not (ROOT / name).exists()]

@@ -1,0 +1,81 @@
+"""Tests mirror modules: `services/planner/run/joins.py` has `tests/planner/run/test_joins.py`. And the exceptions.
+
+A test of a package counts for its modules: `test_answer_stream.py` for all of `answer_stream/`. What is not mirrored is
+in a room that is tested as a whole, or is tested through another module; `tests/test_house.py` compares both lists with
+what is there.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path, PurePath
+
+#: Statements inside functions. A module with fewer has no logic of its own: it is tested where it is used.
+MIN_STATEMENTS = 20
+
+#: A room whose modules only mean something together -> what tests it, and how.
+WHOLE_ROOMS = {
+    "runwire/cli": ("tests/runwire/cli/test_app.py", "commands as a user runs them"),
+    "runwire/local": ("tests/runwire/local/test_up.py", "`runwire up` with all its processes"),
+    "runwire/serving": ("tests/runwire/serving/test_server.py", "served tools, called over NATS"),
+    "services/artifact_store": ("tests/artifact_store/test_store.py", "requests over NATS, with real S3 servers"),
+    "services/gateway": ("tests/gateway/test_runs.py", "requests over HTTP; a test file for each noun"),
+    "services/images": ("tests/gateway/test_hostile_images.py", "images of callers, decoded in the worker process"),
+    "services/planner/effects": (
+        "tests/planner/test_runs_answers.py",
+        "whole runs over NATS: tests/planner/test_runs_*",
+    ),
+    "services/planner/strategies/react": ("tests/planner/replies/test_replies_properties.py", "decisions of the model"),
+    "services/runtime": ("tests/runtime/test_service.py", "a service as a process"),
+    "services/shared/artifacts": ("tests/artifact_store/test_store.py", "the client of the store, beside a real one"),
+    "services/tool_runner": ("tests/tool_runner/test_handlers.py", "calls over NATS, with tools as processes"),
+}
+
+#: A module -> the test of the module through which it is used.
+THROUGH = {
+    "contracts/actions.py": "tests/planner/replies/test_actions.py",
+    "runwire/tools/signatures.py": "tests/runwire/tools/test_decorator.py",
+    "services/messaging/direct_get.py": "tests/shared/test_run_follower.py",
+    "services/messaging/nats_link.py": "tests/messaging/test_login.py",
+    "services/messaging/request_reply.py": "tests/artifact_store/test_store.py",
+    "services/planner/conversation/catalogue.py": "tests/planner/conversation/test_prompts.py",
+    "services/planner/conversation/json_actions.py": "tests/planner/conversation/test_rendering.py",
+    "services/planner/conversation/messages.py": "tests/planner/conversation/test_rendering.py",
+    "services/planner/conversation/native.py": "tests/planner/conversation/test_rendering.py",
+    "services/planner/conversation/triage_critique.py": "tests/planner/test_runs_judging.py",
+    "services/planner/handlers.py": "tests/planner/test_runs_answers.py",
+    "services/planner/models/errors.py": "tests/planner/models/test_litellm.py",
+    "services/planner/run/answer_fallback.py": "tests/planner/run/test_terminal.py",
+    "services/planner/run/budgets.py": "tests/planner/run/test_advance.py",
+    "services/planner/run/opening.py": "tests/planner/test_named_models.py",
+    "services/planner/run/outcomes.py": "tests/planner/run/test_advance.py",
+    "services/planner/run/state.py": "tests/planner/run/test_advance.py",
+    "services/planner/run/tool_images.py": "tests/planner/test_tool_images.py",
+    "services/planner/run_log.py": "tests/planner/test_runs_answers.py",
+    "services/shared/schema_bounds.py": "tests/shared/test_json_schema.py",
+    "services/shared/schema_graph.py": "tests/shared/test_json_schema.py",
+}
+
+
+def has_logic(text: str) -> bool:
+    """Whether a module's functions hold so many statements that it needs a test."""
+    functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return (
+        sum(isinstance(part, ast.stmt) for each in functions for line in each.body for part in ast.walk(line))
+        >= MIN_STATEMENTS
+    )
+
+
+def is_mirrored(root: Path, module: PurePath) -> bool:
+    """Whether a test file is at the path that mirrors a module or its package."""
+    return any(
+        any(place.parent.glob(f"{place.name}{ending}.py")) for place in places(root, module) for ending in ("", "_*")
+    )
+
+
+def places(root: Path, module: PurePath) -> Iterator[Path]:
+    """Where a test of a module may be, without the ending: by its name, or by that of its package."""
+    room = PurePath(*module.parts[1:-1]) if module.parts[0] == "services" else module.parent
+    yield root / "tests" / room / f"test_{module.stem}"
+    if len(room.parts) > 1:
+        yield root / "tests" / room / f"test_{room.name}"
+        yield root / "tests" / room.parent / f"test_{room.name}"
