@@ -1,25 +1,11 @@
-"""Compose the gateway; nothing connects here."""
+"""Compose the gateway. Nothing connects here."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
-from fastapi import Depends, FastAPI
-from fastapi.responses import PlainTextResponse
+from fastapi import APIRouter, Depends, FastAPI
 
 from contracts.tools import ToolSpec
-from services.gateway.http_connection import connections
-from services.gateway.routes import artifacts
-from services.gateway.routes.openapi import describe
-from services.gateway.routes.runs import Gateway, closed, router
-from services.gateway.stored_runs.deletions import Deletions
-from services.gateway.stored_runs.index import RunIndex
-from services.gateway.stored_runs.reader import Runs
-from services.gateway.submissions.accept import Asking
-from services.gateway.submissions.images import Images
-from services.gateway.submissions.models import Models
-from services.gateway.submissions.quota import OpenRuns
-from services.gateway.submissions.request_body import Questions
-from services.gateway.submissions.submit import Intake
 from services.messaging.connection import Bus
 from services.messaging.nats_link import NatsLink
 from services.runtime.health import VERSION, Health
@@ -27,24 +13,85 @@ from services.runtime.http_server import HttpServer
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.tool_catalogue import Catalogue
 
+from .artifacts.inlining import Inliner
 from .auth import build_guard
-from .errors import add_handlers
-from .event_stream import OpenStreams
+from .http_connection import connection_class
+from .open_streams import OpenStreams
+from .routes import welcome
+from .routes.artifacts import ArtifactRoutes
+from .routes.chat import ChatRoutes
+from .routes.error_handlers import add_error_handlers
+from .routes.events import EventRoutes
+from .routes.openapi import describe
+from .routes.runs import RunRoutes
+from .routes.tools import ToolRoutes
 from .settings import GatewaySettings
+from .stored_runs.deletions import Deletions
+from .stored_runs.index import RunIndex
+from .stored_runs.reader import RunReader
+from .submissions.accept import Submissions
+from .submissions.control import RunControl
+from .submissions.images import InputImages
+from .submissions.models import ModelProfiles
+from .submissions.quota import RunQuota
+from .submissions.request_body import RunInputReader
+from .submissions.writer import MessageWriter
 
-_WELCOME = """This is a Runwire gateway. It speaks HTTP and JSON; /openapi.json describes it.
-
-Ask something:
-
-  runwire run "What is 17*23?"
-  curl -s <this address>/chat -H 'Content-Type: application/json' -d '{"query": "What is 17*23?"}'
-"""
+LiveTools = Callable[[], Mapping[str, ToolSpec]]
+"""Returns the present tools by name."""
 
 
-def build_app(settings: GatewaySettings, bus: Bus, tools: Callable[[], Mapping[str, ToolSpec]]) -> FastAPI:
-    """Return the application; `app.state.gateway` holds its parts. Raises StartRefused."""
-    # The interactive documents that FastAPI offers load scripts from elsewhere, which would run beside the caller's
-    # key.
+class Gateway:
+    """The parts of a gateway, each built from those above it."""
+
+    def __init__(self, settings: GatewaySettings, bus: Bus, tools: LiveTools) -> None:
+        """Raises StartRefused."""
+        self.settings, self.bus, self.tools = settings, bus, tools
+        self.guard = build_guard(settings)
+        self.streams = OpenStreams(settings.max_streams, settings.max_streams_per_tenant)
+        self.deletions = Deletions(bus)
+        self.runs = RunReader(bus, self.deletions)
+        self.index = RunIndex(bus, self.deletions)
+        self.artifacts = ArtifactClient(bus, patience_s=settings.accept_wait_s)
+        self.inliner = Inliner(self.artifacts)
+        self.writer = MessageWriter(bus, settings.accept_wait_s)
+        self.control = RunControl(self.writer)
+        self.run_inputs = RunInputReader(settings)
+        self.images = InputImages(self.artifacts, settings)
+        self.submissions = Submissions(
+            self.run_inputs,
+            self.runs,
+            ModelProfiles(bus),
+            RunQuota(bus, settings.max_open_runs),
+            self.images,
+            self.writer,
+            self.streams,
+        )
+
+    def routers(self) -> list[APIRouter]:
+        """Return all routes."""
+        settings, inliner = self.settings, self.inliner
+        events = EventRoutes(self.bus, self.runs, inliner, self.streams, settings.heartbeat_s)
+        runs = RunRoutes(
+            self.submissions,
+            self.control,
+            self.runs,
+            self.index,
+            self.deletions,
+            inliner,
+            events,
+            self.streams,
+            settings.max_body_bytes,
+        )
+        artifacts = ArtifactRoutes(self.artifacts, self.runs, self.deletions, settings.max_upload_bytes)
+        chat = ChatRoutes(self.submissions, self.runs, inliner, self.streams)
+        tools = ToolRoutes(self.bus, self.tools)
+        return [each.router() for each in (runs, events, chat, tools, artifacts)] + [welcome.router]
+
+
+def build_app(gateway: Gateway) -> FastAPI:
+    """Return the HTTP application."""
+    # No interactive documents: FastAPI's load scripts from another origin, which would run beside the caller's key.
     app = FastAPI(
         title="Runwire",
         version=VERSION,
@@ -52,45 +99,23 @@ def build_app(settings: GatewaySettings, bus: Bus, tools: Callable[[], Mapping[s
         redirect_slashes=False,
         docs_url=None,
         redoc_url=None,
-        dependencies=[Depends(closed)],
+        dependencies=[Depends(gateway.guard.check)],
     )
-    deletions = Deletions(bus)
-    runs, streams = Runs(bus, deletions), OpenStreams(settings.max_streams, settings.max_streams_per_tenant)
-    intake = Intake(bus, runs, OpenRuns(bus, settings.max_open_runs), settings.accept_wait_s)
-    store = ArtifactClient(bus, patience_s=settings.accept_wait_s)
-    app.state.gateway = Gateway(
-        settings=settings,
-        bus=bus,
-        guard=build_guard(settings),
-        runs=runs,
-        intake=intake,
-        asking=Asking(Questions(settings), intake, Models(bus), Images(store, settings), streams),
-        deletions=deletions,
-        index=RunIndex(bus, deletions),
-        artifacts=store,
-        tools=tools,
-        streams=streams,
-    )
-    app.add_api_route("/", _welcome, include_in_schema=False)
-    app.include_router(router)
-    app.include_router(artifacts.router)
-    add_handlers(app)
+    app.state.gateway = gateway
+    for router in gateway.routers():
+        app.include_router(router)
+    add_error_handlers(app)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
     return app
 
 
-async def _welcome() -> PlainTextResponse:
-    """Answer a browser that opens the address of the gateway itself."""
-    return PlainTextResponse(_WELCOME)
-
-
 def build_server(settings: GatewaySettings) -> HttpServer:
-    """Return the service with its HTTP application in front. Raises StartRefused."""
+    """Return the service with its HTTP application. Raises StartRefused."""
     link = NatsLink(Bus("gateway", settings))
     health = Health(link.name, link.problems)
     catalogue = Catalogue(link.bus)
-    app = build_app(settings, link.bus, catalogue.live)
-    health.on_stop.append(app.state.gateway.streams.close)
+    gateway = Gateway(settings, link.bus, catalogue.live)
+    health.on_stop.append(gateway.streams.close)
 
     @asynccontextmanager
     async def work(_health: Health) -> AsyncIterator[None]:
@@ -100,6 +125,6 @@ def build_server(settings: GatewaySettings) -> HttpServer:
         finally:
             await catalogue.stop()
 
-    return HttpServer(
-        link, health, work, app, host=settings.host, port=settings.port, connections=connections(settings)
-    )
+    app = build_app(gateway)
+    protocol = connection_class(settings)
+    return HttpServer(link, health, work, app, host=settings.host, port=settings.port, connections=protocol)

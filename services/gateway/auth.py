@@ -1,10 +1,10 @@
-"""Who may ask: API keys, and what protects a gateway without any.
+"""API keys, and the protection of a gateway without any.
 
-Rule 1: keys are random, 32 bytes; only their SHA-256 is stored, and a check looks at every entry in constant time.
-Rule 2: without keys the gateway listens on loopback only and everybody there is the tenant `default`.
-Rule 3: a web page must not reach a keyless gateway through its reader's browser: the Host must be a loopback name (DNS
-rebinding) and an Origin, where there is one, the gateway's own (cross-site requests).
-Rule 4: a path is closed unless `OPEN_PATHS` names it, also one whose route forgets to ask for the tenant.
+Rule 1: keys are random, 32 bytes. Only their SHA-256 is stored, and a key is compared with every entry in constant time.
+Rule 2: without keys the gateway listens on loopback only, and every request there belongs to the tenant `default`.
+Rule 3: a web page must not reach a gateway without keys through a browser: the Host must be a loopback name (DNS
+rebinding), and an Origin, if sent, the gateway's own (cross-site requests).
+Rule 4: a path needs a key unless `OPEN_PATHS` names it, also when its route does not use the tenant.
 
 `python -m services.gateway.auth <tenant>` makes a key.
 """
@@ -17,23 +17,22 @@ import secrets
 import sys
 from collections.abc import Mapping
 
+from fastapi import Request
+
 from contracts import names, subjects
 
 from .errors import Forbidden, KeyMissing, StartRefused
 from .settings import GatewaySettings
 
 OPEN_PATHS = frozenset({"/", "/livez", "/readyz", "/openapi.json"})
-"""All that is answered without a key: nothing of any tenant, nothing that changes anything."""
+"""Answered without a key: they show nothing of any tenant, and change nothing."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _PREFIX = "rw_"
 
 
 def new_key(tenant: str) -> tuple[str, str]:
-    """Make a key: the key itself, for the caller, and the line `tenant sha256hex`, for the gateway.
-
-    Raises InvalidName.
-    """
+    """Return a new key for the caller, and the line `tenant sha256hex` for the gateway. Raises InvalidName."""
     key = _PREFIX + secrets.token_urlsafe(32)
     return key, f"{names.checked_tenant(tenant)} {_digest(key)}"
 
@@ -43,7 +42,7 @@ def _digest(key: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach `host`: `localhost`, or an address of 127.0.0.0/8 or ::1."""
+    """Return whether only this machine can reach `host`: `localhost`, an address of 127.0.0.0/8, or ::1."""
     if host.lower() == "localhost":
         return True
     try:
@@ -53,22 +52,27 @@ def is_loopback(host: str) -> bool:
 
 
 class Guard:
-    """Tells the tenant of a request, or refuses it."""
+    """Finds the tenant of a request, or refuses the request."""
 
     def __init__(self, keys: list[tuple[str, str]]) -> None:
-        """`keys` are pairs of tenant and SHA-256 as hexadecimal digits; none: keyless."""
+        """`keys`: pairs of tenant and SHA-256 in hexadecimal digits; empty for a gateway without keys."""
         self._keys = [(tenant, digest.encode()) for tenant, digest in keys]
 
-    def admit(self, headers: Mapping[str, str]) -> str:
+    async def check(self, request: Request) -> None:
+        """Put the tenant into `request.state`, unless the path is open. Raises KeyMissing or Forbidden."""
+        if request.scope["path"] not in OPEN_PATHS:
+            request.state.tenant = self.tenant_of(request.headers)
+
+    def tenant_of(self, headers: Mapping[str, str]) -> str:
         """Return the tenant. Raises KeyMissing or Forbidden."""
         if not self._keys:
             _check_local(headers)
             return subjects.DEFAULT_TENANT
         scheme, _, key = headers.get("authorization", "").partition(" ")
-        shown = _digest(key.strip()).encode()
+        digest_of_key = _digest(key.strip()).encode()
         found = None
         for tenant, digest in self._keys:
-            if hmac.compare_digest(shown, digest):
+            if hmac.compare_digest(digest_of_key, digest):
                 found = tenant
         if found is None or scheme.lower() != "bearer":
             raise KeyMissing
@@ -77,7 +81,7 @@ class Guard:
 
 def _check_local(headers: Mapping[str, str]) -> None:
     host = headers.get("host", "")
-    if not is_loopback(_name(host)):
+    if not is_loopback(_without_port(host)):
         raise Forbidden(
             "Without API keys this gateway is reached under a loopback name only, such as 127.0.0.1 or localhost."
         )
@@ -86,15 +90,14 @@ def _check_local(headers: Mapping[str, str]) -> None:
         raise Forbidden("Without API keys this gateway takes no requests from other web pages.")
 
 
-def _name(host: str) -> str:
-    """The Host header without its port."""
+def _without_port(host: str) -> str:
     if host.startswith("["):
         return host.partition("]")[0] + "]"
     return host.partition(":")[0]
 
 
 def build_guard(settings: GatewaySettings) -> Guard:
-    """Read the keys. Raises StartRefused for an unusable line, and for an open address without keys."""
+    """Read the keys. Raises StartRefused for an invalid line, and for a public address without keys."""
     text = settings.api_keys.replace(",", "\n")
     if settings.api_keys_file is not None:
         try:
@@ -113,7 +116,7 @@ def build_guard(settings: GatewaySettings) -> Guard:
 
 
 def _parsed(line: str) -> tuple[str, str]:
-    """Take a line apart. The complaints quote no value: somebody may have put the key itself there."""
+    """Split a line. Errors quote no value: the line may contain the key itself by mistake."""
     tenant, _, digest = line.partition(" ")
     try:
         names.checked_tenant(tenant)
@@ -131,5 +134,5 @@ def _parsed(line: str) -> tuple[str, str]:
 if __name__ == "__main__":
     if len(sys.argv) != 2:  # noqa: PLR2004, the program and one argument
         sys.exit("usage: python -m services.gateway.auth <tenant>")
-    made, line_to_keep = new_key(sys.argv[1])
-    sys.stdout.write(f"key, for the caller: {made}\nline, for RUNWIRE_API_KEYS_FILE: {line_to_keep}\n")
+    new, new_line = new_key(sys.argv[1])
+    sys.stdout.write(f"key, for the caller: {new}\nline, for RUNWIRE_API_KEYS_FILE: {new_line}\n")

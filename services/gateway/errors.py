@@ -1,6 +1,6 @@
-"""What the gateway answers when something is wrong: `application/problem+json` (RFC 9457), always.
+"""Errors of the gateway. Each answer with an error is `application/problem+json` (RFC 9457).
 
-`code` is for programs and from a closed list (docs/http.md); `detail` is for people.
+`code` is for programs, from the list in docs/http.md; `detail` is for people.
 """
 
 from collections.abc import Iterable, Mapping
@@ -8,25 +8,12 @@ from http import HTTPStatus
 from typing import Any, ClassVar
 
 import orjson
-from fastapi import FastAPI, Request, Response
+from fastapi import Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field, ValidationError
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
-from starlette.routing import Match
-
-from services.messaging.errors import BusError
-from services.shared.artifacts.errors import (
-    ArtifactFailed,
-    ArtifactInvalid,
-    ArtifactNotFound,
-    ArtifactTooLarge,
-    StorageUnavailable,
-)
 
 MEDIA_TYPE = "application/problem+json"
-_NAME_SHOWN = 64
-_METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
+_MAX_NAME_CHARACTERS = 64
 
 
 class StartRefused(Exception):
@@ -57,23 +44,39 @@ class ProblemBody(BaseModel):
 class Problem(Exception):
     """The request ends with this answer."""
 
-    status: ClassVar[int] = 500
-    code: ClassVar[str] = "internal"
+    status: int = 500
+    code: str = "internal"
     default: ClassVar[str] = "Something went wrong here; the log of the gateway says what."
 
-    def __init__(self, detail: str | None = None, *, headers: Mapping[str, str] | None = None, **more: Any) -> None:
+    def __init__(self, detail: str | None = None, *, headers: Mapping[str, str] | None = None, **extra: Any) -> None:
+        """`extra` becomes part of the body."""
         super().__init__(detail or self.default)
         self.detail = detail or self.default
         self.headers = dict(headers or {})
-        self.more = more
+        self.extra = extra
+
+    @classmethod
+    def other(cls, status: int, code: str, detail: str, headers: Mapping[str, str] | None = None) -> "Problem":
+        """Return a problem of a kind that has no class here."""
+        problem = cls(detail, headers=headers)
+        problem.status, problem.code = status, code
+        return problem
 
     def response(self) -> Response:
-        """The answer as bytes: the same problem always gives the same ones."""
-        return _response(self.status, self.code, self.detail, self.headers, self.more)
+        """Return the answer; equal problems give equal bytes."""
+        body = {
+            "type": f"urn:runwire:problem:{self.code}",
+            "title": HTTPStatus(self.status).phrase,
+            "status": self.status,
+            "code": self.code,
+            "detail": self.detail,
+            **self.extra,
+        }
+        return Response(orjson.dumps(body), self.status, {**self.headers, "Cache-Control": "no-store"}, MEDIA_TYPE)
 
 
 class InvalidInput(Problem):
-    """The input does not have the form that it needs; `errors` names the fields."""
+    """The input is not well-formed; `errors` names the fields."""
 
     status, code, default = 422, "invalid_input", "The request does not have the expected form."
 
@@ -82,30 +85,26 @@ class InvalidInput(Problem):
 
     @classmethod
     def unknown(cls, names: Iterable[str]) -> "InvalidInput":
-        """These fields are not among those that are taken."""
-        problem = cls("", "")
-        problem.more = {
-            "errors": [{"field": _shown(name), "message": _in_words("extra_forbidden", "")} for name in names]
-        }
-        return problem
+        """Refuse fields that do not exist."""
+        return cls._of_fields((_shown(name), _in_words("extra_forbidden", "")) for name in names)
 
     @classmethod
     def of(cls, error: ValidationError | RequestValidationError, prefix_length: int = 0) -> "InvalidInput":
-        """From what pydantic says, without the values themselves."""
-        found = [
-            {"field": ".".join(map(_shown, e["loc"][prefix_length:])), "message": _in_words(e["type"], e["msg"])}
-            for e in error.errors()
-        ]
+        """Translate pydantic's error, without the values themselves. `prefix_length`: of each path, not shown."""
+        return cls._of_fields(
+            (".".join(map(_shown, each["loc"][prefix_length:])), _in_words(each["type"], each["msg"]))
+            for each in error.errors()
+        )
+
+    @classmethod
+    def _of_fields(cls, fields: Iterable[tuple[str, str]]) -> "InvalidInput":
         problem = cls("", "")
-        problem.more = {"errors": found}
+        problem.extra = {"errors": [{"field": field, "message": message} for field, message in fields]}
         return problem
 
 
 class ImageInvalid(Problem):
-    """An image is damaged, or not what it is said to be.
-
-    `reason` is a sentence of ours, with nothing of the image in it.
-    """
+    """An image is damaged, or of another type than stated. `reason` must not contain anything of the image."""
 
     status, code = 422, "image_invalid"
 
@@ -120,29 +119,30 @@ class ImageTooLarge(ImageInvalid):
 
 
 class VisionUnsupported(Problem):
-    """None of the models that would answer sees images."""
+    """None of the models that would answer takes images."""
 
     status, code = 422, "vision_unsupported"
 
     def __init__(self, models: list[str]) -> None:
         super().__init__(
-            f"{' and '.join(models)} cannot see images. Name another `model` or `agent`, or leave the images out. If it does see them, "
-            "declare it in RUNWIRE_MODEL_VISION; with `vision: lenient` the run goes on without its images."
+            f"{' and '.join(models)} cannot see images. Name another `model` or `agent`, or leave the images out. "
+            "If it does see them, declare it in RUNWIRE_MODEL_VISION; with `vision: lenient` the run goes on without "
+            "its images."
         )
 
 
 class BodyTooLarge(Problem):
-    """The body, or the run's request made from it, exceeds the limit."""
+    """The body, or the request made from it, exceeds the limit."""
 
     status, code = 413, "body_too_large"
 
     def __init__(self, limit: int, what: str = "The body") -> None:
-        # The rest of the body may still be on its way, so the connection cannot be used again.
+        # The rest of the body may still arrive, so the connection cannot be used again.
         super().__init__(f"{what} must not exceed {limit} bytes.", headers={"Connection": "close"})
 
 
 class BadRequest(Problem):
-    """What came cannot be read as an HTTP request."""
+    """The input is no HTTP request that can be parsed."""
 
     status, code, default = (
         400,
@@ -176,7 +176,7 @@ class BadCursor(Problem):
 
 
 class KeyMissing(Problem):
-    """No API key, or one that nobody has."""
+    """No API key, or an unknown one."""
 
     status, code, default = 401, "unauthorized", "This needs an API key: Authorization: Bearer <key>."
 
@@ -185,13 +185,13 @@ class KeyMissing(Problem):
 
 
 class Forbidden(Problem):
-    """A keyless gateway serves programs and pages of its own machine only."""
+    """A gateway without keys serves only programs and its own pages on its machine."""
 
     status, code = 403, "forbidden"
 
 
 class NotFound(Problem):
-    """There is no such thing, or it is another tenant's: the answer is the same."""
+    """It does not exist, or belongs to another tenant: the answer is the same."""
 
     status, code, default = 404, "not_found", "There is nothing here; GET /openapi.json lists the addresses."
 
@@ -218,7 +218,7 @@ class RangeNotSatisfiable(Problem):
 
 
 class TooManyRuns(Problem):
-    """The tenant has as many open runs as it may have."""
+    """The tenant has as many open runs as it may."""
 
     status, code = 429, "too_many_runs"
 
@@ -230,29 +230,29 @@ class TooManyRuns(Problem):
 
 
 class TooManyStreams(Problem):
-    """The tenant watches as many runs as it may, each counted once per connection."""
+    """The tenant has as many open streams as it may."""
 
     status, code = 429, "too_many_streams"
 
-    def __init__(self, limit: int, **more: Any) -> None:
+    def __init__(self, limit: int, **extra: Any) -> None:
         super().__init__(
             f"{limit} connections wait for runs, and no more are allowed; close one.",
             headers={"Retry-After": "5"},
-            **more,
+            **extra,
         )
 
 
 class TryAgain(Problem):
-    """NATS is unavailable, or the queue of new runs is full; nothing is lost, but nothing was accepted either."""
+    """NATS is unavailable, or a limit of this gateway is reached: the client repeats the request after `after_s`."""
 
     status, code, default = 503, "unavailable", "The service cannot take this right now."
 
-    def __init__(self, detail: str | None = None, *, after_s: int = 2, **more: Any) -> None:
-        super().__init__(detail, headers={"Retry-After": str(after_s)}, **more)
+    def __init__(self, detail: str | None = None, *, after_s: int = 2, **extra: Any) -> None:
+        super().__init__(detail, headers={"Retry-After": str(after_s)}, **extra)
 
 
 def _in_words(kind: str, message: str) -> str:
-    """What pydantic says of a value, for people who do not know that it is pydantic who speaks."""
+    """Return pydantic's message in words that need no knowledge of pydantic."""
     match kind:
         case "extra_forbidden":
             return "there is no such field"
@@ -262,78 +262,6 @@ def _in_words(kind: str, message: str) -> str:
 
 
 def _shown(name: object) -> str:
-    # What got into the place of a field's name by mistake is not sent back.
+    # A value that was sent as a field's name by mistake is not returned.
     text = str(name)
-    return text if len(text) <= _NAME_SHOWN else f"<{len(text)} characters>"
-
-
-def _response(status: int, code: str, detail: str, headers: Mapping[str, str], more: Mapping[str, Any]) -> Response:
-    body = {
-        "type": f"urn:runwire:problem:{code}",
-        "title": HTTPStatus(status).phrase,
-        "status": status,
-        "code": code,
-        "detail": detail,
-    }
-    return Response(orjson.dumps({**body, **more}), status, {**headers, "Cache-Control": "no-store"}, MEDIA_TYPE)
-
-
-def _on_problem(_request: Request, error: Exception) -> Response:
-    problem = error if isinstance(error, Problem) else Problem()
-    return problem.response()
-
-
-def _on_validation(_request: Request, error: Exception) -> Response:
-    # FastAPI puts the place (query, path, header) before the field's name.
-    return InvalidInput.of(error, 1).response() if isinstance(error, RequestValidationError) else Problem().response()
-
-
-def _on_http(request: Request, error: Exception) -> Response:
-    if not isinstance(error, HTTPException):
-        return Problem().response()
-    if error.status_code == NotFound.status:
-        return NotFound().response()
-    code, headers = HTTPStatus(error.status_code).name.lower(), error.headers or {}
-    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        headers = {**headers, "Allow": _allowed(request)}
-    return _response(error.status_code, code, str(error.detail), headers, {})
-
-
-def _allowed(request: Request) -> str:
-    """The methods of an address. A route for each says no more than its own."""
-    routes, scope = request.app.routes, request.scope
-    return ", ".join(
-        name for name in _METHODS if any(route.matches({**scope, "method": name})[0] is Match.FULL for route in routes)
-    )
-
-
-def _on_bus(_request: Request, _error: Exception) -> Response:
-    return TryAgain("The message bus does not answer.").response()
-
-
-def _on_artifact(_request: Request, error: Exception) -> Response:
-    match error:
-        case ArtifactNotFound():
-            return NotFound().response()
-        case ArtifactTooLarge():
-            return _response(413, "body_too_large", error.reason, {}, {})
-        case ArtifactInvalid():
-            return InvalidInput("", error.reason).response()
-        case StorageUnavailable():
-            return TryAgain("The artifact store does not answer.").response()
-    return Problem().response()
-
-
-def _on_disconnect(_request: Request, _error: Exception) -> Response:
-    return Response(status_code=400)  # Nobody reads it.
-
-
-def add_handlers(app: FastAPI) -> None:
-    """Make every error of this application a problem; one that nobody foresaw is a 500 without details, and logged by the server."""
-    app.add_exception_handler(Problem, _on_problem)
-    app.add_exception_handler(RequestValidationError, _on_validation)
-    app.add_exception_handler(HTTPException, _on_http)
-    app.add_exception_handler(BusError, _on_bus)
-    app.add_exception_handler(ArtifactFailed, _on_artifact)
-    app.add_exception_handler(ClientDisconnect, _on_disconnect)
-    app.add_exception_handler(Exception, _on_problem)
+    return text if len(text) <= _MAX_NAME_CHARACTERS else f"<{len(text)} characters>"

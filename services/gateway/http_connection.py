@@ -1,13 +1,13 @@
-"""One connection of a client: what uvicorn leaves open. No route is reached before this lets a request through.
+"""One HTTP connection: limits that uvicorn leaves open. They apply before any route is reached.
 
-Rule 1: a request's head comes within `head_s`, or the connection is closed; bodies have limits of their own (`bodies`,
-`uploads`).
-Rule 2: a client that does not read is cut off when `stalled_s` have passed and nothing of what waits for it went out.
-All that waits is what one write brought. Whoever watched a run comes back with the last id.
-Rule 3: what is no HTTP gets a problem, and so does a request whose length is said twice: between two servers that count
-differently, a part of its body becomes a request of somebody else (RFC 9112 6.1).
-Rule 4: a body does not come in crumbs. Each chunk costs some 50 µs however short it is, all that have come are read in
-one go, and nobody has been asked for a key by then.
+Rule 1: the head of a request arrives within `head_s`, or the connection is closed. Bodies have limits of their own
+(`request_body`, `uploads`).
+Rule 2: a client that does not read is disconnected when for `stalled_s` nothing of the unread bytes was sent. At most
+one write is unread. A client that followed a run returns with its last event id.
+Rule 3: input that is not HTTP gets a problem, and so does a request that states its length twice: if two servers count
+differently, a part of its body becomes somebody else's request (RFC 9112 6.1).
+Rule 4: a body does not arrive in tiny chunks. Each chunk costs some 50 µs however short it is, all that have arrived
+are read in one go, and the client's key has not been checked by then.
 """
 
 import asyncio
@@ -19,40 +19,42 @@ import h11
 import structlog
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from services.gateway.errors import BadRequest, Problem, RequestTooSlow
-from services.gateway.settings import GatewaySettings
+from .errors import BadRequest, Problem, RequestTooSlow
+from .settings import GatewaySettings
 
 logger = structlog.get_logger(__name__)
 
-_HEAD_BYTES = 64 << 10
+_MAX_HEAD_BYTES = 64 << 10
 _READ_BYTES = 16 << 10
-"""So much is read at once, since a head is measured only where some of it is still to come."""
-_LEAST_CHUNK_BYTES, _FREE_CHUNKS = 64, 1000
-"""Chunks of a body are so large on average, but for the first ones."""
+"""Read at once. h11 measures a head only while a part of it is missing."""
+_MIN_MEAN_CHUNK_BYTES = 64
+_FREE_CHUNKS = 1000
+"""Chunks of any size, before the mean counts."""
 _VERSIONS = frozenset({b"1.0", b"1.1"})
-_LENGTHS = frozenset({b"content-length", b"transfer-encoding"})
+_LENGTH_HEADERS = frozenset({b"content-length", b"transfer-encoding"})
 
 
-class _Requests(h11.Connection):
-    """Reads requests, more strictly than h11 does. `refusal` says why one was refused, where that is our rule."""
+class _StrictParser(h11.Connection):
+    """Parses requests more strictly than h11. `refusal`: why one of our rules refused a request."""
 
     refusal: str | None = None
     _chunks = 0
     _body_bytes = 0
 
     def next_event(self) -> Any:
-        """Return what comes next. Raises h11.RemoteProtocolError."""
+        """Return the next part of a request. Raises h11.RemoteProtocolError."""
         event = super().next_event()
         if isinstance(event, h11.Data):
             self._chunks += 1
             self._body_bytes += len(event.data)
-            if self._chunks > _FREE_CHUNKS + self._body_bytes // _LEAST_CHUNK_BYTES:
+            if self._chunks > _FREE_CHUNKS + self._body_bytes // _MIN_MEAN_CHUNK_BYTES:
                 self.refusal = (
-                    f"The chunks of a body have {_LEAST_CHUNK_BYTES} bytes or more, but for the first {_FREE_CHUNKS}."
+                    f"The chunks of a body have {_MIN_MEAN_CHUNK_BYTES} bytes or more, "
+                    f"but for the first {_FREE_CHUNKS}."
                 )
         elif isinstance(event, h11.Request):
             self._chunks = self._body_bytes = 0
-            if {name for name, _ in event.headers} >= _LENGTHS:
+            if {name for name, _ in event.headers} >= _LENGTH_HEADERS:
                 self.refusal = "A request has Content-Length or Transfer-Encoding, not both."
             elif event.http_version not in _VERSIONS:
                 self.refusal = "This is HTTP/1.1; there is no such version."
@@ -62,7 +64,7 @@ class _Requests(h11.Connection):
 
 
 class _Timer:
-    """Calls once, after a time."""
+    """Calls a function once, after `after_s` seconds."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, after_s: float, call: Callable[[], None]) -> None:
         self._loop = loop
@@ -75,12 +77,11 @@ class _Timer:
         return self._handle is not None
 
     def start(self) -> None:
-        """Begin, unless it runs already."""
+        """Start, unless it is running."""
         if self._handle is None:
             self._handle = self._loop.call_later(self._after_s, self._fire)
 
     def stop(self) -> None:
-        """Do not call any more."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
@@ -90,37 +91,37 @@ class _Timer:
         self._call()
 
 
-class Connection(H11Protocol):
-    """uvicorn's connection, with limits."""
+class HttpConnection(H11Protocol):
+    """uvicorn's protocol with the limits above."""
 
-    def __init__(self, *uvicorns: Any, head_s: float, stalled_s: float, **more: Any) -> None:
-        super().__init__(*uvicorns, **more)
-        self.conn = self._requests = _Requests(h11.SERVER, _HEAD_BYTES)
+    def __init__(self, *args: Any, head_s: float, stalled_s: float, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.conn = self._parser = _StrictParser(h11.SERVER, _MAX_HEAD_BYTES)
         self._head_s = head_s
         self._head_timer = _Timer(self.loop, head_s, self._on_slow_head)
         self._stall_timer = _Timer(self.loop, stalled_s, self._on_stall)
-        self._unread = 0
+        self._unread_bytes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client is there."""
+        """Start the timer of the first head."""
         super().connection_made(transport)  # type: ignore[arg-type]
         self._watch_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
+        """Stop the timers."""
         super().connection_lost(exc)
         self._head_timer.stop()
         self._stall_timer.stop()
 
     def data_received(self, data: bytes) -> None:
-        """A client sends."""
+        """Parse in small parts."""
         for start in range(0, len(data), _READ_BYTES):
             if not self.transport.is_closing():
                 super().data_received(data[start : start + _READ_BYTES])
         self._watch_head()
 
     def _watch_head(self) -> None:
-        """See that a request comes, while none is being answered; of the rest of an answered one, that it goes on coming."""
+        """Limit the time until the next request, and the time in which the rest of an answered one arrives."""
         cycle: RequestResponseCycle | None = self.cycle
         is_answering = cycle is not None and not cycle.response_complete
         if is_answering or self.conn.their_state is h11.SEND_BODY:
@@ -134,12 +135,12 @@ class Connection(H11Protocol):
         self._close()
 
     def send_400_response(self, _msg: str) -> None:
-        """Refuse what cannot be read as a request."""
-        self._refuse(BadRequest(self._requests.refusal))
+        """Answer input that cannot be parsed."""
+        self._refuse(BadRequest(self._parser.refusal))
         self._close()
 
     def _refuse(self, problem: Problem) -> None:
-        """Send a problem, unless an answer is under way, in whose middle nothing can be said."""
+        """Send a problem, unless a response has begun, which it would corrupt."""
         if self.conn.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
             return
         answer = problem.response()
@@ -151,7 +152,7 @@ class Connection(H11Protocol):
         self.transport.write(b"".join(self.conn.send(event) or b"" for event in events))
 
     def _close(self) -> None:
-        """Close, and let nobody hold it open who does not read what is still to be sent."""
+        """Close; a client that does not read the rest cannot keep the connection open."""
         if self.cycle is not None:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
@@ -159,41 +160,41 @@ class Connection(H11Protocol):
         self._watch_reading()
 
     def timeout_keep_alive_handler(self) -> None:
-        """No further request came."""
+        """Close an idle connection."""
         super().timeout_keep_alive_handler()
         self._watch_reading()
 
     def on_response_complete(self) -> None:
-        """All of a response has been handed over."""
+        """Limit the time in which the client reads a last response."""
         super().on_response_complete()
         if self.transport.is_closing():
             self._watch_reading()
 
     def pause_writing(self) -> None:
-        """More waits to be sent than the client takes."""
+        """The client reads more slowly than the gateway writes."""
         super().pause_writing()
         self._watch_reading()
 
     def resume_writing(self) -> None:
-        """It has taken most of it."""
+        """The client has read most of it."""
         super().resume_writing()
         if not self.transport.is_closing():
             self._stall_timer.stop()
 
     def _watch_reading(self) -> None:
         if not self._stall_timer.is_running:
-            self._unread = self.transport.get_write_buffer_size()
+            self._unread_bytes = self.transport.get_write_buffer_size()
             self._stall_timer.start()
 
     def _on_stall(self) -> None:
-        left = self.transport.get_write_buffer_size()
-        if left and left < self._unread:
+        unread = self.transport.get_write_buffer_size()
+        if unread and unread < self._unread_bytes:
             self._watch_reading()
         else:
-            logger.info("client_cut_off", reason="it does not read", unread_bytes=left)
+            logger.info("client_cut_off", reason="it does not read", unread_bytes=unread)
             self.transport.abort()
 
 
-def connections(settings: GatewaySettings) -> Any:
-    """What makes the connections of a server: given to uvicorn in the place of its class."""
-    return partial(Connection, head_s=settings.request_head_s, stalled_s=settings.stalled_client_s)
+def connection_class(settings: GatewaySettings) -> Any:
+    """Return a factory of connections, as uvicorn takes it in place of a class."""
+    return partial(HttpConnection, head_s=settings.request_head_s, stalled_s=settings.stalled_client_s)

@@ -1,38 +1,86 @@
-"""Work for a client only as long as it waits."""
+"""Connections that wait for runs: event streams and `/chat`. They are limited, and they end when the gateway stops.
+
+Each keeps a task and memory here for as long as its run takes, so their number is bounded, per tenant and in all.
+"""
 
 import asyncio
-from collections.abc import Coroutine
+from collections import Counter
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from fastapi import Request
+from services.runtime.health import Receive
 
-from services.gateway.errors import TryAgain
-from services.gateway.event_stream import OpenStreams
+from .errors import TooManyStreams, TryAgain
 
 T = TypeVar("T")
 
 
-async def while_connected(
-    request: Request, streams: OpenStreams, work: Coroutine[Any, Any, T], said: str, **more: Any
-) -> T:
-    """Return what `work` gives; it is cancelled when the client leaves or the gateway stops, and TryAgain is raised with `said`.
+class OpenStreams:
+    """Counts the connections that wait for runs, and holds the tasks that a stopping gateway must cancel."""
 
-    The request's body must have been read.
-    """
-    waiting = asyncio.create_task(work)
-    streams.enter(waiting)
-    gone = asyncio.create_task(_gone(request))
-    try:
-        await asyncio.wait({waiting, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if waiting.done() and not waiting.cancelled():
-            return waiting.result()
-        raise TryAgain(said, **more)
-    finally:
-        waiting.cancel()
-        gone.cancel()
-        await asyncio.gather(waiting, gone, return_exceptions=True)
+    def __init__(self, limit: int, limit_per_tenant: int) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._limit = limit
+        self._limit_per_tenant = limit_per_tenant
+        self._counts: Counter[str] = Counter()
+        self.closing = False
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def check(self, tenant: str, **extra: Any) -> None:
+        """Raise TooManyStreams or TryAgain when no more connections are allowed; `extra` becomes part of the problem."""
+        if self._counts[tenant] >= self._limit_per_tenant:
+            raise TooManyStreams(self._limit_per_tenant, **extra)
+        if self._counts.total() >= self._limit:
+            raise TryAgain("As many connections wait for runs as this gateway holds.", after_s=5, **extra)
+
+    @contextmanager
+    def counted(self, tenant: str, **extra: Any) -> Iterator[None]:
+        """Count one connection while the block lasts. Raises what `check` raises."""
+        self.check(tenant, **extra)
+        self._counts[tenant] += 1
+        try:
+            yield
+        finally:
+            self._counts[tenant] -= 1
+            if not self._counts[tenant]:
+                del self._counts[tenant]
+
+    def add(self, task: asyncio.Task[Any]) -> None:
+        """Cancel this task when the gateway stops."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        if self.closing:
+            task.cancel()
+
+    def close(self) -> None:
+        """End every stream in good order; the clients come back to another gateway, or to this one's successor."""
+        self.closing = True
+        for task in self._tasks:
+            task.cancel()
+
+    async def while_connected(self, receive: Receive, work: Coroutine[Any, Any, T], detail: str, **extra: Any) -> T:
+        """Return the result of `work`. It is cancelled when the client disconnects or the gateway stops.
+
+        Raises TryAgain with `detail` and `extra` when it was cancelled. The body of the request must have been read.
+        """
+        working = asyncio.create_task(work)
+        self.add(working)
+        disconnected = asyncio.create_task(until_disconnected(receive))
+        try:
+            await asyncio.wait({working, disconnected}, return_when=asyncio.FIRST_COMPLETED)
+            if working.done() and not working.cancelled():
+                return working.result()
+            raise TryAgain(detail, **extra)
+        finally:
+            working.cancel()
+            disconnected.cancel()
+            await asyncio.gather(working, disconnected, return_exceptions=True)
 
 
-async def _gone(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
+async def until_disconnected(receive: Receive) -> None:
+    """Return when the client has closed its connection."""
+    while (await receive())["type"] != "http.disconnect":
         pass

@@ -19,8 +19,9 @@ from contracts.faults import Fault
 from contracts.ids import new_id
 from runwire.client import Client
 from runwire.errors import NotFound
-from services.gateway.artifacts.downloads import headers_of, span_of, takes_gzip
+from services.gateway.artifacts.downloads import headers_of, range_of
 from services.gateway.auth import new_key
+from services.gateway.compression import accepts_gzip
 from services.gateway.errors import RangeNotSatisfiable
 from services.messaging.connection import Bus
 from services.shared.redaction import to_blob
@@ -65,21 +66,21 @@ async def upload(http: httpx.AsyncClient, body: bytes, mime_type: str | None = N
 )
 def test_what_range_is_meant(asked: str, found: tuple[int, int] | None) -> None:
     """A form that is not served counts as none."""
-    span = span_of({"range": asked}, ref_of(10))
-    assert (None if span is None else (span.offset, span.length)) == found
+    part = range_of({"range": asked}, ref_of(10))
+    assert (None if part is None else (part.offset, part.length)) == found
 
 
 @pytest.mark.parametrize("asked", ["bytes=10-", "bytes=10-20", "bytes=-0"])
 def test_a_range_beyond_the_end(asked: str) -> None:
     """Says how long the artifact is."""
     with pytest.raises(RangeNotSatisfiable) as caught:
-        span_of({"range": asked}, ref_of(10))
+        range_of({"range": asked}, ref_of(10))
     assert caught.value.headers == {"Content-Range": "bytes */10"}
 
 
 def test_a_range_of_something_else_is_all() -> None:
     """`If-Range` of another artifact."""
-    assert span_of({"range": "bytes=0-1", "if-range": '"other"'}, ref_of(10)) is None
+    assert range_of({"range": "bytes=0-1", "if-range": '"other"'}, ref_of(10)) is None
 
 
 @pytest.mark.parametrize(
@@ -97,9 +98,9 @@ def test_a_range_of_something_else_is_all() -> None:
         ("", False),
     ],
 )
-def test_who_takes_gzip(accepted: str, *, taken: bool) -> None:
+def test_who_accepts_gzip(accepted: str, *, taken: bool) -> None:
     """As the header says."""
-    assert takes_gzip({"accept-encoding": accepted}) is taken
+    assert accepts_gzip({"accept-encoding": accepted}) is taken
 
 
 @pytest.mark.parametrize(
@@ -341,20 +342,20 @@ async def test_values_in_streams_are_bounded_together(served: Served, store: Sto
     """What one client has not read leaves less for the others, who get references; it is given back once the client has gone."""
     mib = 1 << 20
     await ended(writer, store, **{name: name * (mib - 10) for name in "abcd"})
-    room, url = served.gateway.room, f"/v1/runs/{writer.run}/events"
-    limit = room.left = 6 * mib
+    inliner, url = served.gateway.inliner, f"/v1/runs/{writer.run}/events"
+    limit = inliner.free_bytes = 6 * mib
     # The client's window is small, so that its end waits in the gateway.
     stalled = socket.socket()
     stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     await asyncio.to_thread(stalled.connect, ("127.0.0.1", served.server.port))
     with stalled:
         stalled.sendall(f"GET {url} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
-        await wait_until(lambda: room.left < 3 * mib, what="the first stream has its values")
+        await wait_until(lambda: inliner.free_bytes < 3 * mib, what="the first stream has its values")
         event = (await served.http.get(url)).text.rpartition("event: done\ndata: ")[2].splitlines()[0]
         kinds = [type(value).__name__ for value in json.loads(event)["artifacts"]["draw"].values()]
         assert kinds == ["str", "str", "dict", "dict", "list"]
-        assert room.left > 0
-    await wait_until(lambda: room.left == limit, what="all room is given back")
+        assert inliner.free_bytes > 0
+    await wait_until(lambda: inliner.free_bytes == limit, what="all room is given back")
 
 
 async def test_json_is_compressed_for_who_takes_it(served: Served, store: Store, writer: Writer) -> None:

@@ -8,12 +8,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from services.gateway.auth import Guard, build_guard, is_loopback, new_key
+from services.gateway.auth import OPEN_PATHS, Guard, build_guard, is_loopback, new_key
 from services.gateway.errors import Forbidden, KeyMissing, StartRefused
-from services.gateway.routes.runs import router
 from services.gateway.settings import GatewaySettings
 from services.messaging.connection import Bus
-from tests.support.gateways import ROOT, Served, Writer, serving
+from tests.support.gateways import ROOT, Served, Writer, serving, unconnected_routes
 from tests.support.nats_server import NatsServer
 
 ANN, ANNS_LINE = new_key("ann")
@@ -42,6 +41,12 @@ ROUTES = [
     ("POST", "/v1/runs/{run}/top-up"),
     ("POST", "/chat"),
     ("GET", "/v1/tools"),
+    ("GET", "/v1/runs/{run}/artifacts"),
+    ("GET", "/v1/artifacts"),
+    ("POST", "/v1/artifacts"),
+    ("GET", "/v1/artifacts/{artifact}"),
+    ("HEAD", "/v1/artifacts/{artifact}"),
+    ("DELETE", "/v1/artifacts/{artifact}"),
 ]
 
 
@@ -60,17 +65,21 @@ async def test_without_a_key_every_route_is_closed(keyed: Served, writer: Writer
     ]
     for header in wrong:
         answer = await keyed.http.request(
-            method, path.format(run=writer.run), headers=[(b"Authorization", header.encode())], content=b"["
+            method,
+            path.format(run=writer.run, artifact=writer.run),
+            headers=[(b"Authorization", header.encode())],
+            content=b"[",
         )
         assert answer.status_code == 401, header
         assert answer.headers["www-authenticate"] == "Bearer"
-        assert answer.json()["code"] == "unauthorized"
+        assert method == "HEAD" or answer.json()["code"] == "unauthorized"
 
 
 def test_no_route_was_forgotten() -> None:
     """A new route is added to the list above."""
-    found = {(method, route.path) for route in router.routes for method in route.methods}  # type: ignore[attr-defined]
-    assert found == {(method, path.replace("{run}", "{run_id}")) for method, path in ROUTES}
+    found = {(method, route.path) for route in unconnected_routes() for method in route.methods or ()}
+    listed = {(method, path.format(run="{run_id}", artifact="{artifact_id}")) for method, path in ROUTES}
+    assert found == listed | {("GET", path) for path in OPEN_PATHS if path == "/"}
 
 
 async def test_health_and_documents_need_no_key(keyed: Served) -> None:
@@ -158,10 +167,10 @@ def test_without_keys_only_this_machine_is_admitted(headers: dict[str, str], adm
     """Neither a name that was bound to 127.0.0.1 elsewhere nor another page in the browser."""
     guard = Guard([])
     if admitted:
-        assert guard.admit(headers) == "default"
+        assert guard.tenant_of(headers) == "default"
     else:
         with pytest.raises(Forbidden):
-            guard.admit(headers)
+            guard.tenant_of(headers)
 
 
 async def test_a_page_elsewhere_cannot_start_a_run(served: Served) -> None:
@@ -179,9 +188,9 @@ def test_a_key_is_stored_as_its_digest_only() -> None:
     assert key not in line
     assert new_key("ann") != (key, line)
     guard = Guard([(tenant, digest)])
-    assert guard.admit(bearer_of(key)) == "ann"
+    assert guard.tenant_of(bearer_of(key)) == "ann"
     with pytest.raises(KeyMissing):
-        guard.admit(bearer_of(digest))
+        guard.tenant_of(bearer_of(digest))
 
 
 def bearer_of(key: str) -> dict[str, str]:
@@ -194,7 +203,7 @@ def test_keys_come_from_a_file_and_from_the_environment(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text(f"# who\n\n{ANNS_LINE}\n")
     guard = build_guard(GatewaySettings(api_keys_file=file, api_keys=BOBS_LINE))
-    assert (guard.admit(bearer_of(ANN)), guard.admit(bearer_of(BOB))) == ("ann", "bob")
+    assert (guard.tenant_of(bearer_of(ANN)), guard.tenant_of(bearer_of(BOB))) == ("ann", "bob")
 
 
 def test_a_wrong_line_is_refused_without_repeating_it() -> None:
@@ -219,7 +228,7 @@ def test_an_open_address_needs_keys(host: str) -> None:
     """One sentence says so."""
     with pytest.raises(StartRefused, match="no API keys"):
         build_guard(GatewaySettings(host=host))
-    assert build_guard(GatewaySettings(host=host, api_keys=ANNS_LINE)).admit(bearer_of(ANN)) == "ann"
+    assert build_guard(GatewaySettings(host=host, api_keys=ANNS_LINE)).tenant_of(bearer_of(ANN)) == "ann"
 
 
 @pytest.mark.parametrize(
@@ -253,7 +262,7 @@ def test_a_key_is_made_on_the_command_line() -> None:
         [sys.executable, "-m", "services.gateway.auth", "ann"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     key, line = (text.partition(": ")[2] for text in result.stdout.splitlines())
-    assert build_guard(GatewaySettings(api_keys=line)).admit(bearer_of(key)) == "ann"
+    assert build_guard(GatewaySettings(api_keys=line)).tenant_of(bearer_of(key)) == "ann"
 
 
 async def test_keys_are_not_needed_to_learn_that_a_path_is_wrong(keyed: Served) -> None:

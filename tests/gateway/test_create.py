@@ -135,7 +135,7 @@ async def test_a_request_that_is_still_unread_is_accepted_and_a_full_queue_is_no
     first = await ask(served, {"query": "x"}, key)
     run = first.json()["run_id"]
     # As after the window in which the server remembers message ids.
-    await served.gateway.intake._store(subjects.request("default", run), b"{}", "another-message-id")
+    await served.gateway.writer.store(subjects.request("default", run), b"{}", "another-message-id")
     assert (await stored(bus, run)).query == "x"
     messages = (await bus.api("STREAM.INFO.REQUESTS", {}))["state"]["messages"]
     await bus.api("STREAM.UPDATE.REQUESTS", {**limit, "max_msgs": messages})

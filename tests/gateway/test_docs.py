@@ -1,12 +1,16 @@
 """docs/http.md says what the gateway does: its routes, its codes, its frames."""
 
 import re
+from typing import Any
 
 from services.gateway import errors
+from services.gateway.app import Gateway, build_app
 from services.gateway.errors import Problem
-from services.gateway.routes import artifacts
-from services.gateway.routes.runs import router
-from tests.support.gateways import ROOT
+from services.gateway.routes.health import Alive, Readiness
+from services.gateway.settings import GatewaySettings
+from services.messaging.connection import Bus
+from services.runtime.health import Health
+from tests.support.gateways import ROOT, unconnected_routes
 
 TEXT = (ROOT / "docs" / "http.md").read_text(encoding="utf-8")
 
@@ -19,13 +23,42 @@ def problems(base: type[Problem] = Problem) -> set[tuple[str, str]]:
     return found
 
 
-def test_every_route_is_told() -> None:
-    """With its method."""
-    told = {(method, path.partition("?")[0]) for method, path in re.findall(r"`(GET|HEAD|POST|DELETE) (/[^`]*)`", TEXT)}
-    routes = [*router.routes, *artifacts.router.routes]
-    made = {(method, re.sub(r"{\w+}", "{id}", route.path)) for route in routes for method in route.methods}  # type: ignore[attr-defined]
-    assert made <= told
-    assert told - made == {("GET", "/livez"), ("GET", "/readyz")}
+def test_docs_and_openapi_describe_the_same_routes() -> None:
+    """And these are the routes of the gateway, with the probes that its server answers."""
+    described = re.findall(r"`(GET|HEAD|POST|DELETE) (/[^`]*)`", TEXT)
+    in_docs = {(method, path.partition("?")[0]) for method, path in described}
+    settings = GatewaySettings()
+    app = build_app(Gateway(settings, Bus("test", settings), dict))
+    in_openapi = {
+        (method.upper(), re.sub(r"{\w+}", "{id}", path))
+        for path, operations in app.openapi()["paths"].items()
+        for method in operations
+    }
+    served = {
+        (method, re.sub(r"{\w+}", "{id}", route.path))
+        for route in unconnected_routes()
+        for method in route.methods or ()
+    }
+    assert in_docs == in_openapi | {("HEAD", "/v1/artifacts/{id}")}
+    assert in_docs - served == {("GET", "/livez"), ("GET", "/readyz")}
+    assert served - in_docs == {("GET", "/")}
+
+
+async def test_probes_answer_as_openapi_says() -> None:
+    """The models of the document fit the answers of the server."""
+    health = Health("gateway", lambda: ["NATS is not connected"])
+    for probe, model in ((health.livez, Alive), (health.readyz, Readiness)):
+        sent: list[Any] = []
+
+        async def send(message: Any, sent: list[Any] = sent) -> None:
+            sent.append(message)
+
+        await probe({}, _never, send)
+        assert model.model_validate_json(sent[1]["body"]).model_dump_json().encode() == sent[1]["body"]
+
+
+async def _never() -> Any:
+    raise AssertionError("a probe reads no body")
 
 
 def test_the_table_of_problems_is_complete() -> None:

@@ -241,7 +241,7 @@ async def test_a_gateway_that_cannot_decode_says_so(served: Served, monkeypatch:
     """The image is not blamed for it."""
     image = {"data": data_url(talkative("png"), "image/png")}
     with monkeypatch.context() as patched:
-        patched.setattr(served.gateway.asking._images._cleaner, "_limits", ("many", "wide"))
+        patched.setattr(served.gateway.images._cleaner, "_limits", ("many", "wide"))
         broken = await ask(served.http, image)
     assert (broken.status_code, broken.json()["code"]) == (500, "internal")
     with monkeypatch.context() as patched:

@@ -15,7 +15,7 @@ import pytest
 
 from services.gateway.auth import new_key
 from services.gateway.errors import MEDIA_TYPE
-from services.gateway.http_connection import Connection
+from services.gateway.http_connection import HttpConnection
 from services.messaging.connection import Bus
 from tests.support.gateways import Served, Writer, frames_of, hang_up, serving
 from tests.support.loop_lag import loop_lag
@@ -182,11 +182,11 @@ async def test_a_client_that_does_not_read_is_cut_off_and_may_resume(shared_nats
     assert 1 < len(kinds) < 42
 
 
-def _open(served: Served) -> list[Connection]:
+def _open(served: Served) -> list[HttpConnection]:
     return [
         each
         for each in served.server.server_state.connections
-        if isinstance(each, Connection) and each.cycle is not None
+        if isinstance(each, HttpConnection) and each.cycle is not None
     ]
 
 

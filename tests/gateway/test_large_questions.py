@@ -37,10 +37,10 @@ async def half_a_body(served: Served, size: int) -> AsyncIterator[asyncio.Stream
 
 async def test_few_large_bodies_are_held_at_once(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """One more is told to come back; small ones pass; a place that gets free is taken."""
-    monkeypatch.setattr(request_body, "_LARGE_WAIT_S", 0.3)
-    slots = served.gateway.asking._questions._slots
+    monkeypatch.setattr(request_body, "LARGE_BODY_WAIT_S", 0.3)
+    slots = served.gateway.run_inputs._slots
     async with contextlib.AsyncExitStack() as held:
-        for _ in range(request_body._LARGE_AT_ONCE):
+        for _ in range(request_body.MAX_LARGE_BODIES):
             await held.enter_async_context(half_a_body(served, 4 << 20))
         await wait_until(slots.locked, what="all places are taken")
         async with half_a_body(served, 4 << 20) as reader:
@@ -48,7 +48,7 @@ async def test_few_large_bodies_are_held_at_once(served: Served, monkeypatch: py
             assert answer.startswith(b"HTTP/1.1 503 ")
             assert b"retry-after: 2" in answer.lower()
         assert (await ask(served.http)).status_code == 202
-    await wait_until(lambda: slots._value == request_body._LARGE_AT_ONCE, what="all places are free again")
+    await wait_until(lambda: slots._value == request_body.MAX_LARGE_BODIES, what="all places are free again")
 
 
 async def test_nats_that_is_silent(own_nats_server: NatsServer) -> None:

@@ -10,7 +10,7 @@ from contracts.ids import new_id
 from contracts.inbox import TimerFired
 from services.gateway.errors import TooManyRuns
 from services.gateway.submissions import quota
-from services.gateway.submissions.quota import OpenRuns
+from services.gateway.submissions.quota import RunQuota
 from services.messaging.streams import provision
 from tests.support.gateways import connected, serving
 from tests.support.nats_server import NatsServer
@@ -42,27 +42,27 @@ async def test_open_runs_are_counted_and_others_refused(own_nats_server: NatsSer
 
         assert [await ask("acme", key) for key in ("one", "two", "one", "three", "two")] == [202, 202, 202, 429, 202]
         assert await ask("other", "one") == 202
-        fresh = OpenRuns(bus, 4)
+        fresh = RunQuota(bus, 4)
         async with fresh.admitted("acme"):
             with pytest.raises(TooManyRuns):
                 async with fresh.admitted("acme"):
                     pass
         await bus.api(f"STREAM.PURGE.{subjects.TIMERS}", {"filter": subjects.timers_of("acme", running)})
-        assert await OpenRuns(bus, 3)._look("acme") == 2
+        assert await RunQuota(bus, 3)._open_runs("acme") == 2
 
 
 async def test_runs_that_are_not_written_yet_count_too(
     own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However often the server is asked meanwhile: it does not know them."""
-    monkeypatch.setattr(quota, "_LOOK_S", 0.0)
+    monkeypatch.setattr(quota, "MAX_COUNT_AGE_S", 0.0)
     async with connected(own_nats_server.url) as bus:
         await provision(bus)
-        runs = OpenRuns(bus, 3)
+        runs = RunQuota(bus, 3)
         async with AsyncExitStack() as writing:
             for _ in range(3):
                 await writing.enter_async_context(runs.admitted("acme"))
             with pytest.raises(TooManyRuns):
                 await writing.enter_async_context(runs.admitted("acme"))
         async with runs.admitted("acme"):
-            assert await runs._look("acme") == 0
+            assert await runs._open_runs("acme") == 0

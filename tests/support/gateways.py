@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import nats
+from fastapi.routing import APIRoute
 
 from contracts import subjects
 from contracts.events import Cancelled, Chunk, Done, Error, RunStarted, Step
@@ -20,8 +21,7 @@ from contracts.ids import new_id
 from contracts.payload import FinalPayload
 from contracts.records import EVENTS_HEADER, Record
 from contracts.runs import RunLimits, RunRequested
-from services.gateway.app import build_server
-from services.gateway.routes.runs import Gateway
+from services.gateway.app import Gateway, build_server
 from services.gateway.settings import GatewaySettings
 from services.messaging.connection import Bus
 from services.messaging.streams import provision
@@ -50,6 +50,13 @@ class Served:
     def url(self) -> str:
         """Where it listens."""
         return f"http://127.0.0.1:{self.server.port}"
+
+
+def unconnected_routes() -> list[APIRoute]:
+    """All routes of a gateway that does not run."""
+    settings = GatewaySettings()
+    gateway = Gateway(settings, Bus("test", settings), dict)
+    return [route for router in gateway.routers() for route in router.routes if isinstance(route, APIRoute)]
 
 
 @contextlib.asynccontextmanager

@@ -1,4 +1,4 @@
-"""Take in what a caller uploads: the body as it is, or the file of a form; bounded while it arrives, never held as a whole."""
+"""Read an uploaded file: the body itself, or the file of a form. It is bounded while it arrives, and never held whole."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -11,24 +11,21 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 
 from services.gateway.errors import BodyTooLarge, BodyTooSlow, InvalidInput
 
-_SILENCE_S = 30.0
-_PIECE_BYTES = 1 << 20
-_FORM_BYTES = 64 << 10
-"""What a form may weigh beside its file."""
-_MOST_TYPE = 200
-_SAYS_NOTHING = frozenset({"", "application/octet-stream", "application/x-www-form-urlencoded"})
-"""Types that programs send when none was given to them; the last is what curl says."""
-
-
-_IN_THE_QUERY = ("session_id", "filename", "namespace", "ttl_s")
-"""A form that holds one of these means it, and would be kept without it."""
-_ALONE = "the form has a file and nothing else"
-_LONGEST_NAME = 100
+_MAX_SILENCE_S = 30.0
+_CHUNK_BYTES = 1 << 20
+_MAX_FORM_BYTES = 64 << 10
+"""Of a form beside its file."""
+_MAX_TYPE_CHARACTERS = 200
+_UNSPECIFIC_TYPES = frozenset({"", "application/octet-stream", "application/x-www-form-urlencoded"})
+"""Types that programs send when they were given none; the last is curl's."""
+_QUERY_PARAMETERS = frozenset({"session_id", "filename", "namespace", "ttl_s"})
+_MAX_FIELD_CHARACTERS = 100
+"""Of a field's name in an error."""
 
 
 @dataclass(frozen=True, slots=True)
-class Incoming:
-    """A file on its way in."""
+class Upload:
+    """A file while it arrives."""
 
     chunks: AsyncIterator[bytes]
     mime_type: str | None
@@ -36,38 +33,44 @@ class Incoming:
 
 
 @asynccontextmanager
-async def incoming(request: Request, limit: int) -> AsyncIterator[Incoming]:
-    """The file that a request brings.
+async def read_upload(request: Request, limit: int) -> AsyncIterator[Upload]:
+    """Yield the file of a request, of at most `limit` bytes.
 
-    Raises BodyTooLarge, BodyTooSlow and InvalidInput, some of them while it is read.
+    Raises BodyTooLarge, BodyTooSlow and InvalidInput, some of them while the chunks are read.
     """
     kind = request.headers.get("content-type", "")
     if kind.partition(";")[0].strip().lower() != "multipart/form-data":
-        yield Incoming(_bounded(request, limit), _type_of(kind), None)
+        yield Upload(_bounded(request, limit), _specific_type(kind), None)
         return
     try:
         parser = MultiPartParser(
             request.headers,
-            _bounded(request, limit + _FORM_BYTES),
+            _bounded(request, limit + _MAX_FORM_BYTES),
             max_files=1,
             max_fields=8,
-            max_part_size=_FORM_BYTES,
+            max_part_size=_MAX_FORM_BYTES,
         )
         form = await parser.parse()
-    except (MultiPartException, KeyError, UnicodeError) as error:  # A form chooses how its texts are decoded.
+    except (MultiPartException, KeyError, UnicodeError) as error:  # A form names the encoding of its texts.
         raise InvalidInput("", f"the form cannot be read: {error}") from error
     try:
         file = next((value for value in form.values() if isinstance(value, UploadFile)), None)
         if file is None:
             raise InvalidInput("file", "the form holds no file")
-        for name in form.keys() - {each for each, value in form.items() if value is file}:
-            told = (
-                f"stands in the address, not in the form: /v1/artifacts?{name}=…" if name in _IN_THE_QUERY else _ALONE
-            )
-            raise InvalidInput(name[:_LONGEST_NAME], told)
-        yield Incoming(_pieces(file), _type_of(file.content_type or ""), file.filename or None)
+        for name, value in form.items():
+            if value is not file:
+                raise _extra_field(name)
+        yield Upload(_chunks(file), _specific_type(file.content_type or ""), file.filename or None)
     finally:
         await form.close()
+
+
+def _extra_field(name: str) -> InvalidInput:
+    """Refuse a field beside the file: the file would be stored without what it says."""
+    reason = "the form has a file and nothing else"
+    if name in _QUERY_PARAMETERS:
+        reason = f"stands in the address, not in the form: /v1/artifacts?{name}=…"
+    return InvalidInput(name[:_MAX_FIELD_CHARACTERS], reason)
 
 
 async def _bounded(request: Request, limit: int) -> AsyncGenerator[bytes, None]:
@@ -76,25 +79,24 @@ async def _bounded(request: Request, limit: int) -> AsyncGenerator[bytes, None]:
     size, stream = 0, aiter(request.stream())
     while True:
         try:
-            async with asyncio.timeout(_SILENCE_S):
-                piece = await anext(stream, None)
+            async with asyncio.timeout(_MAX_SILENCE_S):
+                chunk = await anext(stream, None)
         except TimeoutError as error:
-            raise BodyTooSlow(_SILENCE_S) from error
-        if piece is None:
+            raise BodyTooSlow(_MAX_SILENCE_S) from error
+        if chunk is None:
             return
-        size += len(piece)
+        size += len(chunk)
         if size > limit:
             raise BodyTooLarge(limit)
-        yield piece
+        yield chunk
 
 
-async def _pieces(file: UploadFile) -> AsyncIterator[bytes]:
-    while piece := await file.read(_PIECE_BYTES):
-        yield piece
+async def _chunks(file: UploadFile) -> AsyncIterator[bytes]:
+    while chunk := await file.read(_CHUNK_BYTES):
+        yield chunk
 
 
-def _type_of(given: str) -> str | None:
-    name = given.partition(";")[0].strip().lower()
-    if len(given) > _MOST_TYPE:
-        raise InvalidInput("Content-Type", f"must not have more than {_MOST_TYPE} characters")
-    return None if name in _SAYS_NOTHING else given
+def _specific_type(given: str) -> str | None:
+    if len(given) > _MAX_TYPE_CHARACTERS:
+        raise InvalidInput("Content-Type", f"must not have more than {_MAX_TYPE_CHARACTERS} characters")
+    return None if given.partition(";")[0].strip().lower() in _UNSPECIFIC_TYPES else given

@@ -1,4 +1,4 @@
-"""The OpenAPI document: what FastAPI finds, the bodies that the gateway reads itself, and one shape for every error."""
+"""The OpenAPI document: FastAPI's, with the bodies that the gateway reads itself and one shape for every error."""
 
 from typing import Any
 
@@ -8,19 +8,23 @@ from pydantic.json_schema import models_json_schema
 
 from contracts.runs import RunInput
 from services.gateway.errors import MEDIA_TYPE, ProblemBody
-from services.gateway.schemas import CancelInput, ChatInput, TopUpInput
 
-_BODIES = (RunInput, CancelInput, TopUpInput, ChatInput)
+from . import health
+from .chat import ChatInput
+from .runs import CancelInput, TopUpInput
+
+_MODELS = (RunInput, CancelInput, TopUpInput, ChatInput, ProblemBody, health.Alive, health.Readiness)
+"""Schemas that FastAPI does not find by itself."""
 _UNUSED = ("HTTPValidationError", "ValidationError")
 
 
 def describe(app: FastAPI) -> dict[str, Any]:
-    """Return the document; made once per application."""
+    """Return the document, which is generated once per application."""
     if app.openapi_schema is None:
         document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
         schemas = document.setdefault("components", {}).setdefault("schemas", {})
         _, found = models_json_schema(
-            [(model, "validation") for model in (*_BODIES, ProblemBody)], ref_template="#/components/schemas/{model}"
+            [(model, "validation") for model in _MODELS], ref_template="#/components/schemas/{model}"
         )
         schemas.update(found["$defs"])
         for name in _UNUSED:
@@ -30,6 +34,8 @@ def describe(app: FastAPI) -> dict[str, Any]:
         for operations in document["paths"].values():
             for operation in operations.values():
                 _finish(operation)
+        for path, operations in health.PATHS.items():
+            document["paths"][path] = {method: {**each, "security": []} for method, each in operations.items()}
         app.openapi_schema = document
     return app.openapi_schema
 
@@ -38,12 +44,12 @@ def _finish(operation: dict[str, Any]) -> None:
     problem = {"schema": {"$ref": f"#/components/schemas/{ProblemBody.__name__}"}}
     operation["responses"].pop("422", None)
     for parameter in operation.get("parameters", ()):
-        _without_null(parameter["schema"])
+        _remove_null(parameter["schema"])
     operation["responses"]["default"] = {"description": "A problem (RFC 9457).", "content": {MEDIA_TYPE: problem}}
 
 
-def _without_null(schema: dict[str, Any]) -> None:
-    """A parameter is left out where Python says None; `null` would be taken as a text."""
+def _remove_null(schema: dict[str, Any]) -> None:
+    """Remove null from a parameter's types: it is left out where Python has None, and `null` would be a text."""
     if "anyOf" in schema:
-        left = [each for each in schema.pop("anyOf") if each.get("type") != "null"]
-        schema.update(left[0] if len(left) == 1 else {"anyOf": left})
+        types = [each for each in schema.pop("anyOf") if each.get("type") != "null"]
+        schema.update(types[0] if len(types) == 1 else {"anyOf": types})

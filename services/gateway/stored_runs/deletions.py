@@ -1,6 +1,6 @@
-"""Runs that were deleted: the gateway writes that down and shows nothing of them from then on; planners remove what there is of them.
+"""Mark runs as deleted. From then on the gateway does not show them, and planners remove what is stored of them.
 
-The deletion stands in the index of runs until nothing of the run can come back.
+The mark is an entry in the index of runs; it stays until nothing of the run can come back.
 """
 
 import time
@@ -19,13 +19,13 @@ logger = structlog.get_logger(__name__)
 
 
 class Deletions:
-    """Writes and reads deletions."""
+    """Writes and reads the marks."""
 
     def __init__(self, bus: Bus) -> None:
         self._bucket = Bucket(bus, keys.RUNS_BUCKET, attempts=1)
 
     async def delete(self, tenant: str, run: str, requested_at: int | None) -> None:
-        """Have a run deleted. Raises TryAgain when nobody knows whether it will be; repeating it is harmless."""
+        """Mark a run. Raises TryAgain when it is unknown whether the mark is stored; repeating it is harmless."""
         deletion = RunDeletion(at=time.time_ns() // 1_000_000, requested_at=requested_at)
         try:
             await self._bucket.put(keys.deletion_key(tenant, run), deletion)
@@ -34,6 +34,6 @@ class Deletions:
         logger.info("run_deletion_requested", run_id=run, tenant=tenant)
 
     async def among(self, tenant: str, runs: Iterable[str]) -> frozenset[str]:
-        """Return those of at most 1,024 runs that were deleted. Raises Unavailable."""
-        asked = {keys.deletion_key(tenant, run): run for run in runs}
-        return frozenset(asked[key] for key in await self._bucket.get_many(list(asked)))
+        """Return those of at most 1,024 runs that are marked. Raises Unavailable."""
+        runs_by_key = {keys.deletion_key(tenant, run): run for run in runs}
+        return frozenset(runs_by_key[key] for key in await self._bucket.get_many(list(runs_by_key)))

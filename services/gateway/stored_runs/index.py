@@ -1,7 +1,7 @@
-"""List a tenant's runs, newest first, from the index that the planner keeps (KV `runs`).
+"""List a tenant's runs, newest first, from the index that planners write (KV bucket `runs`).
 
-A key is the time of the request and the run's id, so sorted keys are pages: a cursor is the last key shown. Runs that
-no planner has opened yet are not in the index.
+A key is the time of the request and the run's id, so sorted keys are pages: a cursor is the last key of a page. Runs
+that no planner has opened yet are not in the index.
 """
 
 import asyncio
@@ -9,63 +9,55 @@ import base64
 import binascii
 import heapq
 import re
-from dataclasses import dataclass
 
 from contracts import keys
 from contracts.runs import RunStatus, State
 from services.gateway.errors import InvalidInput
-from services.gateway.stored_runs.deletions import Deletions
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
 
+from .deletions import Deletions
+
 PAGE_CURSOR = r"^[A-Za-z0-9_-]{30}$"
-"""A key's 22 bytes in base64url."""
+"""The 22 bytes of a key, in base64url."""
+MAX_ENTRIES_READ = 1000
+"""For one page. With a filter that matches few runs the page is short, and its cursor goes on."""
 _KEY = re.compile(r"[0-9a-f]{44}", re.ASCII)
-_READ_AT_ONCE = 100
-_MOST_READ = 1000
-"""Values that one request looks at: with a filter that matches little the page is short, and its cursor goes on."""
-_ATTEMPTS = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Some runs, and the cursor of those that follow; None after the oldest."""
-
-    runs: list[RunStatus]
-    next_cursor: str | None
+_ENTRIES_AT_ONCE = 100
+_READ_ATTEMPTS = 2
 
 
 class RunIndex:
     """Reads the index."""
 
     def __init__(self, bus: Bus, deletions: Deletions) -> None:
-        self._bucket = Bucket(bus, keys.RUNS_BUCKET, attempts=_ATTEMPTS)
+        self._bucket = Bucket(bus, keys.RUNS_BUCKET, attempts=_READ_ATTEMPTS)
         self._deletions = deletions
 
-    async def page(self, tenant: str, limit: int, cursor: str | None = None, status: State | None = None) -> Page:
-        """Return up to `limit` runs after `cursor`. Raises InvalidInput and BusError."""
+    async def page(
+        self, tenant: str, limit: int, cursor: str | None = None, status: State | None = None
+    ) -> tuple[list[RunStatus], str | None]:
+        """Return up to `limit` runs after `cursor`, and the cursor of the next page; None after the oldest run.
+
+        Raises InvalidInput and BusError.
+        """
         before = _decoded(cursor) if cursor else None
         prefix = keys.runs_of(tenant).removesuffix("*")
         known = (key.removeprefix(prefix) for key in await self._bucket.keys(keys.runs_of(tenant)))
-        newest = heapq.nlargest(
-            _MOST_READ + 1, (key for key in known if (before is None or key < before) and _KEY.fullmatch(key))
-        )
+        older = (key for key in known if _KEY.fullmatch(key) and (before is None or key < before))
+        newest = heapq.nlargest(MAX_ENTRIES_READ + 1, older)
         found: list[RunStatus] = []
-        for start in range(0, min(len(newest), _MOST_READ), _READ_AT_ONCE):
-            part = newest[start : start + _READ_AT_ONCE]
-            # None: deleted meanwhile, or written by another version.
-            read = [
-                entry.parsed(RunStatus)
-                for entry in await asyncio.gather(*(self._bucket.get(prefix + key) for key in part))
-            ]
-            deleted = await self._deletions.among(tenant, [run.run_id for run in read if run is not None])
-            for number, run in enumerate(read):
+        for start in range(0, min(len(newest), MAX_ENTRIES_READ), _ENTRIES_AT_ONCE):
+            part = newest[start : start + _ENTRIES_AT_ONCE]
+            entries = await asyncio.gather(*(self._bucket.get(prefix + key) for key in part))
+            runs = [entry.parsed(RunStatus) for entry in entries]  # None: deleted, or written by another version.
+            deleted = await self._deletions.among(tenant, [run.run_id for run in runs if run is not None])
+            for position, run in enumerate(runs, start):
                 if run is not None and run.run_id not in deleted and status in {None, run.status}:
                     found.append(run)
                 if len(found) == limit:
-                    at = start + number
-                    return Page(found, _encoded(newest[at]) if at + 1 < len(newest) else None)
-        return Page(found, _encoded(newest[_MOST_READ - 1]) if len(newest) > _MOST_READ else None)
+                    return found, _encoded(newest[position]) if position + 1 < len(newest) else None
+        return found, _encoded(newest[MAX_ENTRIES_READ - 1]) if len(newest) > MAX_ENTRIES_READ else None
 
 
 def _encoded(key: str) -> str:

@@ -1,1 +1,1 @@
-"""Accept a request for a run: check it, take its images in, count it, write it."""
+"""Accept a run: read and check its request, store its images, count it, write it. Also cancel a run, and raise its limits."""

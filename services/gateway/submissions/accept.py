@@ -1,50 +1,103 @@
-"""Take a question in, with its images: what `POST /v1/runs` and `POST /chat` have in common.
+"""Accept a run: what `POST /v1/runs` and `POST /chat` have in common.
 
-The order: the body's form, the idempotency key (a run that is known is given back, whatever has changed since), the
-model's name, whether it sees images, the images themselves, and only then the request for the run.
+The order is: the body, its idempotency key (a known run is returned whatever has changed since), the model, the
+tenant's quota, its images, and only then the request itself.
 """
 
+import asyncio
+import re
+
+import structlog
 from fastapi import Request
 
+from contracts import subjects
+from contracts.ids import new_id, run_id_for_key
 from contracts.images import ImageRef
 from contracts.runs import RunInput
-from services.gateway.event_stream import OpenStreams
-from services.gateway.open_streams import while_connected
-from services.gateway.submissions.images import Images
-from services.gateway.submissions.models import Models
-from services.gateway.submissions.request_body import Questions, idempotency_key, trace_id
-from services.gateway.submissions.submit import Intake
-from services.gateway.submissions.vision import Vision
+from services.gateway.open_streams import OpenStreams
+from services.gateway.stored_runs.reader import RunReader
+from services.messaging.tenant_turns import Turns
+
+from .idempotency import idempotency_key, is_stored
+from .images import InputImages
+from .models import ModelProfiles
+from .quota import RunQuota
+from .request_body import RunInputReader
+from .run_request import encoded, image_digests, run_request
+from .writer import MessageWriter
+
+logger = structlog.get_logger(__name__)
+
+_TRACEPARENT = re.compile(
+    r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?", re.ASCII
+)
 
 
-class Asking:
-    """Reads questions and has their runs accepted."""
+class Submissions:
+    """Accepts runs."""
 
     def __init__(
-        self, questions: Questions, intake: Intake, models: Models, images: Images, streams: OpenStreams
+        self,
+        reader: RunInputReader,
+        runs: RunReader,
+        models: ModelProfiles,
+        quota: RunQuota,
+        images: InputImages,
+        writer: MessageWriter,
+        streams: OpenStreams,
     ) -> None:
-        self._questions = questions
-        self._intake = intake
+        self._reader = reader
+        self._runs = runs
         self._models = models
-        self._vision = Vision(models)
+        self._quota = quota
         self._images = images
+        self._writer = writer
         self._streams = streams
+        self._turns = Turns()
+        """A stream stores one message after another, each as slowly as the disk: one tenant's must not delay another's."""
 
-    async def accept(self, request: Request, tenant: str, form: type[RunInput]) -> str:
-        """Return the id of the run that a request asks for. Raises the problems of its parts."""
-        async with self._questions.read(request, form) as asked:
+    async def accept(self, request: Request, tenant: str, model: type[RunInput]) -> str:
+        """Store the request for a run and return the run's id; the same key and body always give the same run.
 
-            async def images(run: str) -> list[ImageRef]:
-                work = self._images_of(tenant, run, asked)
-                return await while_connected(
-                    request, self._streams, work, "The gateway is stopping; nothing was accepted."
-                )
+        Raises BodyTooLarge, BodyTooSlow, InvalidInput, IdempotencyConflict, TooManyRuns, ImageInvalid, VisionUnsupported,
+        and TryAgain when it is unknown whether the request was stored: repeating it with its key is safe.
+        """
+        async with self._reader.read(request, model) as run_input:
+            key = idempotency_key(request)
+            run = run_id_for_key(tenant, key) if key else new_id()
+            digests = await asyncio.to_thread(image_digests, run_input.images) if run_input.images else []
+            requested = run_request(tenant, run, run_input, trace_id(request), digests)
+            data = encoded(requested)
+            if key and await is_stored(self._runs, requested):
+                return run
+            await self._models.check_name(run_input.model)
+            async with self._quota.admitted(tenant):
+                if run_input.images:
+                    images = await self._streams.while_connected(
+                        request.receive,
+                        self._stored_images(tenant, run, run_input),
+                        "The gateway is stopping; nothing was accepted.",
+                    )
+                    data = encoded(requested.model_copy(update={"images": images}))
+                await self._store(tenant, run, data)
+            if key:
+                await is_stored(self._runs, requested)
+        logger.info("run_accepted", run_id=run, tenant=tenant)
+        return run
 
-            async def check() -> None:
-                await self._models.check(asked.model)
+    async def _stored_images(self, tenant: str, run: str, run_input: RunInput) -> list[ImageRef]:
+        await self._models.check_vision(run_input.model, run_input.agent, run_input.vision)
+        return await self._images.store(tenant, run, run_input)
 
-            return await self._intake.accept(tenant, asked, idempotency_key(request), trace_id(request), images, check)
+    async def _store(self, tenant: str, run: str, data: bytes) -> None:
+        await self._turns.take(tenant, is_new=True)
+        try:
+            await self._writer.store(subjects.request(tenant, run), data, run)
+        finally:
+            self._turns.give_back(tenant)
 
-    async def _images_of(self, tenant: str, run: str, asked: RunInput) -> list[ImageRef]:
-        await self._vision.check(asked.model, asked.agent, asked.vision)
-        return await self._images.take(tenant, run, asked)
+
+def trace_id(request: Request) -> str | None:
+    """Return the trace of a valid `traceparent` header (W3C Trace Context), else None."""
+    match = _TRACEPARENT.fullmatch(request.headers.get("traceparent", ""))
+    return match[1] if match else None

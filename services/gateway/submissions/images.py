@@ -1,18 +1,17 @@
-"""Images on their way in: from what a caller sends to references that a run can keep.
+"""Check, clean and store the images of a run before the run exists.
 
-Rule 1: what a run refers to was decoded, cleaned and stored before the run exists. A reference always leads to an
-image.
-Rule 2: an image's id follows from its run, its place and its bytes. So a request that is repeated stores nothing twice.
-Rule 3: an artifact among the input images has been through this; it is taken as it is.
-Rule 4: nothing of an image is in what is logged or said about it.
-Rule 5: an artifact of a session is shown in that session alone. One of no session may be shown in every run of its
-tenant.
+Rule 1: a run refers only to images that were decoded, cleaned and stored. A reference always leads to an image.
+Rule 2: the id of an image follows from its run, its position and its bytes, so a repeated request stores nothing twice.
+Rule 3: an artifact of the namespace `input_image` was cleaned before; it is referred to as it is.
+Rule 4: no log record and no error contains anything of an image.
+Rule 5: an artifact of a session is shown in that session only; one without a session, in every run of its tenant.
 """
 
 import asyncio
 import binascii
 import hashlib
 import re
+from dataclasses import dataclass
 from typing import cast, get_args
 
 import structlog
@@ -31,123 +30,132 @@ from services.shared.image_types import image_type
 logger = structlog.get_logger(__name__)
 
 _TYPES = frozenset(get_args(ImageType))
-_TAKEN = "png, jpeg, webp and gif are taken"
+_TYPES_IN_WORDS = "png, jpeg, webp and gif are taken"
 _ALIASES = {"image/jpg": "image/jpeg", "image/pjpeg": "image/jpeg", "image/x-png": "image/png"}
-_PREFIX = re.compile(r"data:([a-z]+/[a-z0-9.+-]+)(?:;[a-z-]+=[^;,]*)*;base64,", re.ASCII | re.IGNORECASE)
-_PREFIX_CHARACTERS = 200
+_DATA_URL_PREFIX = re.compile(r"data:([a-z]+/[a-z0-9.+-]+)(?:;[a-z-]+=[^;,]*)*;base64,", re.ASCII | re.IGNORECASE)
+_MAX_PREFIX_CHARACTERS = 200
 
 
-class Images:
-    """Takes the images of questions in."""
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    """The run that the images belong to."""
+
+    tenant: str
+    run: str
+    session: str | None
+
+
+class InputImages:
+    """Stores the images of runs."""
 
     def __init__(self, artifacts: ArtifactClient, settings: GatewaySettings) -> None:
         self._artifacts = artifacts
         self._settings = settings
         self._cleaner = ImageCleaner(settings)
 
-    async def take(self, tenant: str, run: str, asked: RunInput) -> list[ImageRef]:
-        """Return references to the images of a question, in its order; they are kept as long as the run.
+    async def store(self, tenant: str, run: str, run_input: RunInput) -> list[ImageRef]:
+        """Return references to the images, in their order; the images are kept as long as the run.
 
-        Raises ImageInvalid, ImageTooLarge, InvalidInput for an artifact that is not there, and StorageUnavailable.
+        Raises ImageInvalid, ImageTooLarge, InvalidInput for an artifact that does not exist, and StorageUnavailable.
         """
-        if len(asked.images) > self._settings.max_images:
+        images, owner = run_input.images, _Owner(tenant, run, run_input.session_id or None)
+        if len(images) > self._settings.max_images:
             raise InvalidInput("images", f"at most {self._settings.max_images} images are taken")
-        stored = [
-            await self._stored(tenant, asked.session_id or None, number, image)
-            for number, image in enumerate(asked.images)
-        ]
+        stored = [await self._find(owner, number, image) for number, image in enumerate(images)]
         self._check_sizes(
-            [ref.size if ref else _size_of(image) for image, ref in zip(asked.images, stored, strict=True)]
+            [ref.size if ref else _decoded_size(image) for image, ref in zip(images, stored, strict=True)]
         )
         return [
-            await self._taken(tenant, run, asked.session_id, number, image, ref)
-            for number, (image, ref) in enumerate(zip(asked.images, stored, strict=True))
+            await self._reference(owner, number, image, ref)
+            for number, (image, ref) in enumerate(zip(images, stored, strict=True))
         ]
 
-    async def _stored(self, tenant: str, session: str | None, number: int, image: ImageInput) -> ArtifactRef | None:
+    async def _find(self, owner: _Owner, number: int, image: ImageInput) -> ArtifactRef | None:
+        """Return the artifact that the image names; None for one that is sent as `data`."""
         if image.artifact_id is None:
             return None
         try:
-            found = await self._artifacts.head(tenant, image.artifact_id)
+            found = await self._artifacts.head(owner.tenant, image.artifact_id)
         except ArtifactNotFound as error:
             raise _unknown(number) from error
-        if found.session_id is not None and found.session_id != session:
+        if found.session_id is not None and found.session_id != owner.session:
             raise InvalidInput(
                 f"images.{number}.artifact_id",
-                "the artifact belongs to another session; ask with its session_id, upload it without one, or send it as `data`",
+                "the artifact belongs to another session; ask with its session_id, upload it without one, "
+                "or send it as `data`",
             )
-        ref = found.ref
-        if ref.mime_type not in _TYPES:
-            raise ImageInvalid(number, f"the artifact is no image that models see; {_TAKEN}")
-        return ref
+        if found.ref.mime_type not in _TYPES:
+            raise ImageInvalid(number, f"the artifact is no image that models see; {_TYPES_IN_WORDS}")
+        return found.ref
 
     def _check_sizes(self, sizes: list[int]) -> None:
+        limit, total, total_limit = self._settings.max_image_bytes, 0, self._settings.max_images_bytes
         for number, size in enumerate(sizes):
-            if size > self._settings.max_image_bytes:
-                raise ImageTooLarge(number, too_heavy(size, self._settings.max_image_bytes))
-            if sum(sizes[: number + 1]) > self._settings.max_images_bytes:
-                limit = self._settings.max_images_bytes
+            total += size
+            if size > limit:
+                raise ImageTooLarge(number, too_heavy(size, limit))
+            if total > total_limit:
                 raise ImageTooLarge(
                     number,
-                    f"with it the images have more than {limit} bytes together; leave some out or make them smaller",
+                    f"with it the images have more than {total_limit} bytes together; "
+                    "leave some out or make them smaller",
                 )
 
-    async def _taken(
-        self, tenant: str, run: str, session: str | None, number: int, image: ImageInput, stored: ArtifactRef | None
-    ) -> ImageRef:
-        if stored is None or stored.namespace != INPUT_IMAGE or stored.json_type is not None:
+    async def _reference(self, owner: _Owner, number: int, image: ImageInput, ref: ArtifactRef | None) -> ImageRef:
+        """Return the reference to a clean image, which is stored first where it is new."""
+        if ref is None or ref.namespace != INPUT_IMAGE or ref.json_type is not None:
             async with self._cleaner.slots:
-                if stored is None:
-                    declared, name = _declared(number, image.data or ""), image.filename
+                if ref is None:
+                    declared, name = _declared_type(number, image.data or ""), image.filename
                     data = await asyncio.to_thread(_decoded, number, image.data or "")
                 else:
-                    declared, name = stored.mime_type, image.filename or stored.filename
-                    data = await self._fetched(tenant, number, stored)
-                clean = await self._cleaned(number, data, declared)
-                stored = await self._put(tenant, run, session, number, clean, name)
-        logger.debug("image_taken", run_id=run, number=number, image=f"<image {stored.mime_type} {stored.size} bytes>")
-        mime_type = cast("ImageType", stored.mime_type)
+                    declared, name = ref.mime_type, image.filename or ref.filename
+                    data = await self._read(owner, number, ref)
+                clean = await self._clean(number, data, declared)
+                ref = await self._put(owner, number, clean, name)
+        logger.debug("image_taken", run_id=owner.run, number=number, image=f"<image {ref.mime_type} {ref.size} bytes>")
         return ImageRef(
-            artifact_id=stored.artifact_id, mime_type=mime_type, filename=stored.filename, detail=image.detail
+            artifact_id=ref.artifact_id,
+            mime_type=cast("ImageType", ref.mime_type),
+            filename=ref.filename,
+            detail=image.detail,
         )
 
-    async def _fetched(self, tenant: str, number: int, stored: ArtifactRef) -> bytes:
+    async def _read(self, owner: _Owner, number: int, ref: ArtifactRef) -> bytes:
         try:
-            return (await self._artifacts.read(tenant, stored.artifact_id, limit=self._settings.max_image_bytes))[1]
+            found = await self._artifacts.read(owner.tenant, ref.artifact_id, limit=self._settings.max_image_bytes)
         except ArtifactNotFound as error:  # It has just been deleted.
             raise _unknown(number) from error
+        return found[1]
 
-    async def _cleaned(self, number: int, data: bytes, declared: str) -> CleanImage:
+    async def _clean(self, number: int, data: bytes, declared: str) -> CleanImage:
         kind = image_type(data)
         if kind is None:
-            raise ImageInvalid(number, f"its bytes are no image that models see; {_TAKEN}")
+            raise ImageInvalid(number, f"its bytes are no image that models see; {_TYPES_IN_WORDS}")
         if declared != kind:
             raise ImageInvalid(number, f"its bytes are {kind}, not what it is said to be; say {kind}")
         try:
             return await self._cleaner.clean(data, kind)
         except ImageRefused as refusal:
-            logger.info(
-                "image_refused", number=number, reason=refusal.reason, image=f"<image {kind} {len(data)} bytes>"
-            )
+            shown = f"<image {kind} {len(data)} bytes>"
+            logger.info("image_refused", number=number, reason=refusal.reason, image=shown)
             raise (ImageTooLarge if refusal.too_large else ImageInvalid)(number, refusal.reason) from None
         except CleaningFailed as failure:
-            raise (
-                TryAgain("The gateway cannot start a process for the image.") if failure.retryable else Problem()
-            ) from None
+            if failure.retryable:
+                raise TryAgain("The gateway cannot start a process for the image.") from None
+            raise Problem from None
 
-    async def _put(
-        self, tenant: str, run: str, session: str | None, number: int, clean: CleanImage, name: str | None
-    ) -> ArtifactRef:
+    async def _put(self, owner: _Owner, number: int, clean: CleanImage, name: str | None) -> ArtifactRef:
         digest = await asyncio.to_thread(lambda: hashlib.sha256(clean.data).hexdigest())
         return await self._artifacts.put(
-            tenant,
+            owner.tenant,
             clean.data,
-            session=session or None,
-            run=run,
+            session=owner.session,
+            run=owner.run,
             namespace=INPUT_IMAGE,
             filename=name,
             mime_type=clean.mime_type,
-            artifact_id=image_id(run, number, digest),
+            artifact_id=image_id(owner.run, number, digest),
         )
 
 
@@ -156,30 +164,30 @@ def _unknown(number: int) -> InvalidInput:
 
 
 def _prefix(data: str) -> re.Match[str] | None:
-    return _PREFIX.match(data, 0, _PREFIX_CHARACTERS)
+    return _DATA_URL_PREFIX.match(data, 0, _MAX_PREFIX_CHARACTERS)
 
 
-def _size_of(image: ImageInput) -> int:
-    """Bytes that the base64 of an image stands for."""
+def _decoded_size(image: ImageInput) -> int:
+    """Return how many bytes the base64 of an image encodes."""
     data = image.data or ""
     prefix = _prefix(data)
     return (len(data) - (prefix.end() if prefix else 0)) // 4 * 3 - data[-2:].count("=")
 
 
-def _declared(number: int, data: str) -> str:
-    """The type that a data URL names. Raises ImageInvalid."""
+def _declared_type(number: int, data: str) -> str:
+    """Return the type that a data URL names. Raises ImageInvalid."""
     prefix = _prefix(data)
     if prefix is None:
         raise ImageInvalid(number, "`data` is no data URL in base64; it begins like data:image/png;base64,")
     name = prefix[1].lower()
     kind = _ALIASES.get(name, name)
     if kind not in _TYPES:
-        raise ImageInvalid(number, f"`data` is said to be something that models do not see; {_TAKEN}")
+        raise ImageInvalid(number, f"`data` is said to be something that models do not see; {_TYPES_IN_WORDS}")
     return kind
 
 
 def _decoded(number: int, data: str) -> bytes:
-    """The bytes of a data URL. Raises ImageInvalid."""
+    """Return the bytes of a data URL. Raises ImageInvalid."""
     prefix = _prefix(data)
     try:
         return binascii.a2b_base64(data[prefix.end() if prefix else 0 :], strict_mode=True)

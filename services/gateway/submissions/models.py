@@ -1,37 +1,51 @@
-"""The models that planners know, as they describe them in the catalogue.
+"""Check the model of a run before the run exists: whether planners know its name, and whether it takes images.
 
-A description stands there as long as a planner refreshes it. While there is none, nobody knows, and a run's planner
-decides alone.
+Planners describe their models in the catalogue, and refresh the descriptions. A model without a description passes:
+its planner decides.
 """
 
 from contracts import keys
-from contracts.images import ModelProfile
-from services.gateway.errors import InvalidInput
+from contracts.images import ModelProfile, VisionMode
+from services.gateway.errors import InvalidInput, VisionUnsupported
 from services.messaging.connection import Bus
 from services.shared.tool_catalogue import read_entries
 
-_ANY = "*"
-_SHOWN = 50
+_ANY_NAME = "*"
+_MAX_NAMES_IN_ERROR = 50
 
 
-class Models:
-    """Reads the profiles when they are asked for."""
+class ModelProfiles:
+    """Reads the descriptions when they are needed."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
 
-    async def known(self) -> list[ModelProfile]:
-        """All profiles. Raises Unavailable without NATS."""
-        entries, _ = await read_entries(self._bus, keys.ALL_MODELS)
-        # Nothing is known from a version that describes models in another way.
-        return [profile for entry in entries.values() if (profile := entry.parsed(ModelProfile)) is not None]
-
-    async def check(self, model: str | None) -> None:
-        """Raises InvalidInput for a model that no planner names, and Unavailable without NATS."""
+    async def check_name(self, model: str | None) -> None:
+        """Raise InvalidInput for a model that no planner names, and Unavailable without NATS."""
         if model is None:
             return
-        names = sorted({profile.model for profile in await self.known()})
-        if not names or model in names or _ANY in names:
+        names = sorted({profile.model for profile in await self._read()})
+        if not names or model in names or _ANY_NAME in names:
             return
-        there = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
-        raise InvalidInput("model", f"Requests may name: {there}. RUNWIRE_MODELS of the planner adds others.")
+        known = ", ".join(names[:_MAX_NAMES_IN_ERROR]) + (", …" if len(names) > _MAX_NAMES_IN_ERROR else "")
+        raise InvalidInput("model", f"Requests may name: {known}. RUNWIRE_MODELS of the planner adds others.")
+
+    async def check_vision(self, model: str | None, agent: str, mode: VisionMode | None) -> None:
+        """Raise VisionUnsupported when no model that would answer takes images, and Unavailable without NATS."""
+        candidates = [
+            profile for profile in await self._read() if (profile.model == model if model else agent in profile.agents)
+        ]
+        if candidates and all(_refuses_images(profile, agent, mode) for profile in candidates):
+            raise VisionUnsupported(sorted(profile.model for profile in candidates))
+
+    async def _read(self) -> list[ModelProfile]:
+        entries, _ = await read_entries(self._bus, keys.ALL_MODELS)
+        # A description of another version says nothing.
+        return [profile for entry in entries.values() if (profile := entry.parsed(ModelProfile)) is not None]
+
+
+def _refuses_images(profile: ModelProfile, agent: str, mode: VisionMode | None) -> bool:
+    """Return whether a run of the agent in this mode would end because the model does not take images."""
+    if profile.images == "seen":
+        return False
+    return (mode or profile.vision.get(agent) or ("strict" if profile.images == "refused" else "lenient")) == "strict"

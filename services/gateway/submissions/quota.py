@@ -1,9 +1,8 @@
-"""How many runs of a tenant are open, so that one tenant cannot take the place of all others (fair shares).
+"""Limit the open runs of a tenant, so that one tenant cannot take the place of all others.
 
-An accepted run waits in REQUESTS until a planner has opened it, and an open run has a timer until it has ended: the
-names of these two kinds of messages are the open runs. The server lists them; that is asked for at most once in
-`_LOOK_S` per tenant, and what this gateway accepts meanwhile is added, as is what it has admitted and not written yet.
-Several gateways together may let a few more in.
+An accepted run waits in REQUESTS until a planner has opened it, and an open run has a timer until it has ended. So the
+subjects of these messages are the open runs. The server lists them at most once in `MAX_COUNT_AGE_S` per tenant; runs
+that this gateway accepts meanwhile are added. Several gateways together may admit a few more.
 """
 
 import asyncio
@@ -17,23 +16,24 @@ from services.gateway.errors import TooManyRuns, TryAgain
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
 
-_LOOK_S = 1.0
-_MOST_TENANTS = 10_000
+MAX_COUNT_AGE_S = 1.0
+MAX_COUNTED_TENANTS = 10_000
 
 
 @dataclass(slots=True)
 class _Count:
-    """What was known of a tenant at a moment of the monotonic clock."""
+    """The open runs of a tenant, as counted at a time of the monotonic clock."""
 
     runs: int = 0
-    at: float = float("-inf")
+    counted_at: float = float("-inf")
     unwritten: int = 0
-    looking: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Many requests that come together look once."""
+    """Runs that were admitted and whose requests are not stored yet."""
+    counting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Requests that arrive together count once."""
 
 
-class OpenRuns:
-    """Lets runs in while a tenant has fewer than `limit`."""
+class RunQuota:
+    """Admits runs while a tenant has fewer than `limit`."""
 
     def __init__(self, bus: Bus, limit: int) -> None:
         self._bus = bus
@@ -42,16 +42,16 @@ class OpenRuns:
 
     @asynccontextmanager
     async def admitted(self, tenant: str) -> AsyncIterator[None]:
-        """Accept one more run; its request is written within the block.
+        """Admit one more run; its request is written within the block.
 
-        Raises TooManyRuns, and TryAgain when NATS does not say.
+        Raises TooManyRuns, and TryAgain when NATS does not answer.
         """
-        if len(self._counts) >= _MOST_TENANTS:
-            self._counts = {name: kept for name, kept in self._counts.items() if kept.unwritten}
+        if len(self._counts) >= MAX_COUNTED_TENANTS:
+            self._counts = {name: count for name, count in self._counts.items() if count.unwritten}
         count = self._counts.setdefault(tenant, _Count())
-        async with count.looking:
-            if time.monotonic() - count.at > _LOOK_S:
-                count.runs, count.at = await self._look(tenant) + count.unwritten, time.monotonic()
+        async with count.counting:
+            if time.monotonic() - count.counted_at > MAX_COUNT_AGE_S:
+                count.runs, count.counted_at = await self._open_runs(tenant) + count.unwritten, time.monotonic()
             if count.runs >= self._limit:
                 raise TooManyRuns(self._limit)
             count.runs += 1
@@ -61,15 +61,15 @@ class OpenRuns:
         finally:
             count.unwritten -= 1
 
-    async def _look(self, tenant: str) -> int:
+    async def _open_runs(self, tenant: str) -> int:
         found: set[str] = set()
-        kinds = ((subjects.REQUESTS, subjects.requests_of(tenant)), (subjects.TIMERS, subjects.timers_of_all(tenant)))
-        for stream, pattern in kinds:
+        sources = ((subjects.REQUESTS, subjects.requests_of(tenant)), (subjects.TIMERS, subjects.timers_of_all(tenant)))
+        for stream, pattern in sources:
             try:
                 state = (await self._bus.api(f"STREAM.INFO.{stream}", {"subjects_filter": pattern}))["state"]
             except BusError as error:
                 raise TryAgain("The message bus does not answer.") from error
             for subject in state.get("subjects") or ():
-                with suppress(names.InvalidName):  # Somebody else's: no planner begins a run with it.
+                with suppress(names.InvalidName):  # Not ours: no planner opens a run for it.
                     found.add(subjects.parse(subject).run)
         return len(found)

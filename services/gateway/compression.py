@@ -1,0 +1,42 @@
+"""Compress answers with gzip, for clients that accept it. Event streams are never compressed.
+
+Work on large bodies is done in a thread, so that it does not delay other requests.
+"""
+
+import asyncio
+import gzip
+import re
+import zlib
+from collections.abc import AsyncIterator, Mapping
+
+from fastapi import Response
+
+_CODING = re.compile(r"(?:^|,)\s*(gzip|\*)\s*(?:;\s*q=([0-9.]+)\s*)?(?=,|$)", re.ASCII | re.IGNORECASE)
+_MIN_COMPRESSED_BYTES = 8 << 10
+_GZIP_LEVEL = 6
+_GZIP_WINDOW_BITS = 31
+"""Of zlib: a window of 32 KiB, in the format of gzip."""
+
+
+def accepts_gzip(headers: Mapping[str, str]) -> bool:
+    """Return whether `Accept-Encoding` allows gzip (RFC 9110 12.5.3)."""
+    weights = {coding.lower(): weight for coding, weight in _CODING.findall(headers.get("accept-encoding", ""))}
+    weight = weights.get("gzip", weights.get("*"))
+    return weight is not None and (weight == "" or bool(weight.strip("0.")))
+
+
+async def json_response(body: bytes, headers: Mapping[str, str]) -> Response:
+    """Return a JSON body as the response to a request with these headers, compressed when it is large."""
+    extra = {"Vary": "Accept-Encoding"}
+    if len(body) > _MIN_COMPRESSED_BYTES and accepts_gzip(headers):
+        body, extra["Content-Encoding"] = await asyncio.to_thread(gzip.compress, body, _GZIP_LEVEL), "gzip"
+    return Response(body, headers=extra, media_type="application/json")
+
+
+async def gzipped(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the compressed form of a body in chunks."""
+    compressor = zlib.compressobj(wbits=_GZIP_WINDOW_BITS)
+    async for chunk in chunks:
+        if compressed := await asyncio.to_thread(compressor.compress, chunk):
+            yield compressed
+    yield compressor.flush()

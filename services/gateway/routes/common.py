@@ -1,0 +1,37 @@
+"""What the routes of all nouns share: the caller's tenant, checked queries, and descriptions of bodies."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request
+from pydantic import BaseModel
+
+from services.gateway.errors import InvalidInput
+
+
+async def _tenant(request: Request) -> str:
+    # A coroutine: FastAPI runs plain functions in a thread, and each request would wait for one.
+    tenant: str = request.state.tenant
+    return tenant
+
+
+Tenant = Annotated[str, Depends(_tenant)]
+"""The caller's tenant, which the guard has found (`auth.Guard`)."""
+
+
+async def _known_query(request: Request) -> None:
+    """Raise InvalidInput for query parameters that the route does not have: a misspelt one would be ignored silently."""
+    known = {field.alias for field in request.scope["route"].dependant.query_params}
+    if unknown := request.query_params.keys() - known:
+        raise InvalidInput.unknown(sorted(unknown))
+
+
+def new_router(tag: str) -> APIRouter:
+    """Return a router whose routes refuse unknown query parameters. `tag` groups them in the OpenAPI document."""
+    return APIRouter(dependencies=[Depends(_known_query)], tags=[tag])
+
+
+def body_of(model: type[BaseModel], *, keyed: bool = False, optional: bool = False) -> dict[str, Any]:
+    """Describe for OpenAPI a JSON body that the gateway reads itself. `keyed`: with an `Idempotency-Key`."""
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}}
+    key = {"name": "Idempotency-Key", "in": "header", "schema": {"type": "string", "pattern": "^[!-~]{1,255}$"}}
+    return {"requestBody": {"required": not optional, "content": content}, "parameters": [key] if keyed else []}

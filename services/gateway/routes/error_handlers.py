@@ -1,0 +1,73 @@
+"""Turn every exception of a route into a problem. An unexpected one is a 500 without details; the server logs it."""
+
+from http import HTTPStatus
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.routing import Match
+
+from services.gateway.errors import InvalidInput, NotFound, Problem, TryAgain
+from services.messaging.errors import BusError
+from services.shared.artifacts.errors import (
+    ArtifactFailed,
+    ArtifactInvalid,
+    ArtifactNotFound,
+    ArtifactTooLarge,
+    StorageUnavailable,
+)
+
+HANDLED = (Problem, RequestValidationError, HTTPException, BusError, ArtifactFailed, ClientDisconnect, Exception)
+METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Handle all exceptions of the application."""
+    for kind in HANDLED:
+        app.add_exception_handler(kind, _answer)
+
+
+async def _answer(request: Request, error: Exception) -> Response:
+    if isinstance(error, ClientDisconnect):
+        return Response(status_code=400)  # Nobody reads it.
+    return _problem_of(request, error).response()
+
+
+def _problem_of(request: Request, error: Exception) -> Problem:
+    match error:
+        case Problem():
+            return error
+        case RequestValidationError():
+            return InvalidInput.of(error, 1)  # FastAPI puts the place (query, path, header) before the field's name.
+        case HTTPException():
+            return _of_http(request, error)
+        case BusError():
+            return TryAgain("The message bus does not answer.")
+        case ArtifactNotFound():
+            return NotFound()
+        case ArtifactTooLarge():
+            return Problem.other(413, "body_too_large", error.reason)
+        case ArtifactInvalid():
+            return InvalidInput("", error.reason)
+        case StorageUnavailable():
+            return TryAgain("The artifact store does not answer.")
+    return Problem()
+
+
+def _of_http(request: Request, error: HTTPException) -> Problem:
+    """Translate an error of Starlette: an unknown address, or a method that its address does not have."""
+    if error.status_code == NotFound.status:
+        return NotFound()
+    headers = dict(error.headers or {})
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = _methods_of_address(request)
+    return Problem.other(error.status_code, HTTPStatus(error.status_code).name.lower(), str(error.detail), headers)
+
+
+def _methods_of_address(request: Request) -> str:
+    """Return the methods of all routes of an address; Starlette names those of one route only."""
+    routes, scope = request.app.routes, request.scope
+    return ", ".join(
+        name for name in METHODS if any(route.matches({**scope, "method": name})[0] is Match.FULL for route in routes)
+    )

@@ -1,0 +1,93 @@
+"""The events of a run, as a stream of Server-Sent Events."""
+
+import asyncio
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Response
+
+from services.gateway.artifacts.inlining import Form, Inliner
+from services.gateway.errors import BadCursor
+from services.gateway.event_stream import RUN_HEADER, EventStream
+from services.gateway.frames import CURSOR, Cursor
+from services.gateway.open_streams import OpenStreams
+from services.gateway.stored_runs.reader import RunReader, StoredRun
+from services.messaging.connection import Bus
+from services.shared.run_follower import RunFollower
+
+from .common import Tenant, new_router
+
+EVENT_STREAM: dict[str, Any] = {
+    "description": "The run's events, as docs/http.md says.",
+    "content": {"text/event-stream": {}},
+}
+EVENT_ID: dict[str, Any] = {"pattern": f"^({CURSOR})?$", "description": "the id of an event of this run"}
+_CURSOR_CHECKS = 5
+_CURSOR_PAUSE_S = 0.2
+
+
+class EventRoutes:
+    """Routes of events."""
+
+    def __init__(self, bus: Bus, runs: RunReader, inliner: Inliner, streams: OpenStreams, heartbeat_s: float) -> None:
+        self._bus = bus
+        self._runs = runs
+        self._inliner = inliner
+        self._streams = streams
+        self._heartbeat_s = heartbeat_s
+
+    def router(self) -> APIRouter:
+        """Return the routes."""
+        router = new_router("runs")
+        responses: dict[int | str, dict[str, Any]] = {
+            200: EVENT_STREAM,
+            204: {"description": "The cursor stands at the end: nothing more will come."},
+        }
+        router.get("/v1/runs/{run_id}/events", responses=responses, response_model=None)(self.run_events)
+        return router
+
+    def stream(self, tenant: str, run: str, artifacts: Form, after: Cursor | None = None) -> EventStream:
+        """Return the stream of a run after a cursor. `artifacts`: their form in the last event."""
+        after = after or Cursor()
+        finish = partial(self._inliner.record, tenant) if artifacts == "values" else None
+        follower = RunFollower(self._bus, tenant, run, log_after=after.log, stream_after=after.stream)
+        return EventStream(follower, self._streams, self._heartbeat_s, tenant, run, finish)
+
+    async def run_events(
+        self,
+        run_id: str,
+        tenant: Tenant,
+        last_event_id: Annotated[str | None, Header(json_schema_extra=EVENT_ID)] = None,
+        after: Annotated[str | None, Query(alias="last_event_id", json_schema_extra=EVENT_ID)] = None,
+        artifacts: Form = "values",
+    ) -> Response:
+        """Stream a run: what happened so far, then live, until it ends.
+
+        `Last-Event-ID` resumes; 204 when nothing more will come.
+        """
+        self._streams.check(tenant)
+        found = await self._runs.get(tenant, run_id)
+        cursor = _cursor(last_event_id or after)
+        for _ in range(_CURSOR_CHECKS):
+            if await self._has_reached(tenant, found, cursor):
+                break
+            # Another gateway has shown more than this replica of the log holds, or the id is invented.
+            await asyncio.sleep(_CURSOR_PAUSE_S)
+            found = await self._runs.get(tenant, run_id)
+        else:
+            raise BadCursor
+        if found.has_ended and cursor.log == found.last_sequence:
+            return Response(status_code=204, headers={RUN_HEADER: run_id})
+        return self.stream(tenant, run_id, artifacts, cursor)
+
+    async def _has_reached(self, tenant: str, found: StoredRun, cursor: Cursor) -> bool:
+        if cursor.log > found.last_sequence:
+            return False
+        return await self._runs.is_position_of(tenant, found, cursor.log, cursor.stream)
+
+
+def _cursor(text: str | None) -> Cursor:
+    try:
+        return Cursor.parse(text) if text else Cursor()
+    except ValueError as error:
+        raise BadCursor from error

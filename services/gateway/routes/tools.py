@@ -1,0 +1,40 @@
+"""The tools that are present."""
+
+from collections.abc import Callable, Mapping
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from contracts.tools import RefusedTool, ToolSpec
+from services.messaging.connection import Bus
+from services.shared.tool_catalogue import refused_tools
+
+from .common import new_router
+
+
+class ToolList(BaseModel):
+    """The tools that are there right now."""
+
+    tools: list[ToolSpec]
+    refused: list[RefusedTool] = Field(
+        default_factory=list, description="those that announce themselves and cannot be used"
+    )
+
+
+class ToolRoutes:
+    """The route of tools. `live`: returns the present tools by name."""
+
+    def __init__(self, bus: Bus, live: Callable[[], Mapping[str, ToolSpec]]) -> None:
+        self._bus = bus
+        self._live = live
+
+    def router(self) -> APIRouter:
+        """Return the route."""
+        router = new_router("tools")
+        router.get("/v1/tools")(self.list_tools)
+        return router
+
+    async def list_tools(self) -> ToolList:
+        """List the tools that are there right now, and those that announce themselves and cannot be used, with the reason."""
+        tools = self._live()
+        return ToolList(tools=[tools[name] for name in sorted(tools)], refused=await refused_tools(self._bus))

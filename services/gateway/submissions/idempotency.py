@@ -1,0 +1,38 @@
+"""Idempotency keys: the same key with the same body always gives the same run.
+
+The run's id follows from the key. The server cannot say whether a repeated write had the same body, so the stored
+request is read before and after a write, and the digests of the bodies are compared.
+"""
+
+import re
+
+from fastapi import Request
+
+from contracts.runs import RunRequested
+from services.gateway.errors import IdempotencyConflict, InvalidInput
+from services.gateway.stored_runs.reader import RunReader
+
+_KEY = re.compile(r"[\x21-\x7e]{1,255}", re.ASCII)
+
+
+def idempotency_key(request: Request) -> str | None:
+    """Return the caller's key, None without one. Raises InvalidInput."""
+    values = request.headers.getlist("idempotency-key")
+    if not values:
+        return None
+    if len(values) > 1 or not _KEY.fullmatch(values[0]):
+        raise InvalidInput("Idempotency-Key", "must be sent once, as 1 to 255 visible ASCII characters")
+    return values[0]
+
+
+async def is_stored(runs: RunReader, request: RunRequested) -> bool:
+    """Return whether this request is stored already. Raises IdempotencyConflict for one with another body."""
+    found = await runs.find(request.tenant, request.run_id)
+    if found is None:
+        if await runs.is_deleted(request.tenant, request.run_id):
+            raise IdempotencyConflict("The run of this Idempotency-Key was deleted; ask with another one.")
+        return False
+    stored = found.request()
+    if stored is not None and stored.body_sha256 != request.body_sha256:
+        raise IdempotencyConflict
+    return True

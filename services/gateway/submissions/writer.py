@@ -1,0 +1,47 @@
+"""Write messages for planners. Each is stored before its caller gets an answer.
+
+A message id makes repeated writes one. A write is repeated for a few seconds; then the caller gets 503 with
+`Retry-After`.
+"""
+
+import time
+
+import structlog
+
+from services.gateway.errors import TryAgain
+from services.messaging.connection import Bus
+from services.messaging.errors import FULL, Refused, Unsure
+
+logger = structlog.get_logger(__name__)
+
+_ATTEMPT_TIMEOUT_S = 1.0
+_ONE_PER_SUBJECT = "per subject"
+"""In the server's text when the subject holds a message already."""
+
+
+class MessageWriter:
+    """Writes messages to the streams of planners."""
+
+    def __init__(self, bus: Bus, wait_s: float) -> None:
+        """`wait_s`: how long a write is tried."""
+        self._bus = bus
+        self._wait_s = wait_s
+
+    async def store(self, subject: str, data: bytes, message_id: str) -> None:
+        """Return once the message is stored. Raises TryAgain when that is unknown or impossible."""
+        deadline = time.monotonic() + self._wait_s
+        while True:
+            try:
+                timeout_s = min(_ATTEMPT_TIMEOUT_S, self._wait_s)
+                await self._bus.publish(subject, data, {"Nats-Msg-Id": message_id}, timeout_s)
+            except Unsure as error:
+                if time.monotonic() >= deadline:
+                    raise TryAgain("The message bus does not answer.") from error
+                await self._bus.retry_pause(is_bounded=True)
+            except Refused as error:
+                if error.code == FULL and _ONE_PER_SUBJECT in error.text:
+                    return  # The run's request is stored, and no planner has taken it yet.
+                logger.warning("write_refused", subject=subject, code=error.code, reason=error.text)
+                raise TryAgain("The queue of new runs is full." if error.code == FULL else None, after_s=5) from error
+            else:
+                return
