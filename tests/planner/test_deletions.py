@@ -90,7 +90,7 @@ async def delete(bus: Bus, writer: Writer) -> int:
 
 
 async def test_nothing_is_left_but_that_it_was_deleted(store: Store) -> None:
-    """For a day, that is; then not even that. Another run's artifact with the same bytes stays."""
+    """Only the mark of the deletion stays for a day. Another run's artifact with the same bytes stays."""
     writer, other = await a_run(store), await a_run(store)
     mine = (await store.client.list("default", run=writer.run)).artifacts
     theirs = await traces(store.bus, other.run)
@@ -120,7 +120,7 @@ async def test_nothing_is_left_but_that_it_was_deleted(store: Store) -> None:
 
 
 async def test_bytes_that_nobody_shares_go(store: Store) -> None:
-    """Out of S3, too."""
+    """The bytes are removed from S3 too."""
     writer = await a_run(store)
     assert len(store.objects()) == 2
     await delete(store.bus, writer)
@@ -169,11 +169,11 @@ async def test_a_planner_may_die_at_every_step(store: Store, monkeypatch: pytest
 
 
 class Killed(BaseException):
-    """What the planner dies of."""
+    """The error that ends the planner."""
 
 
 async def test_an_open_run_is_cancelled_first(store: Store) -> None:
-    """Its planner ends it; until then nothing is removed under its hands."""
+    """Its planner ends the run first; until then nothing is removed."""
     writer = await a_run(store, ended=False)
     before = await traces(store.bus, writer.run)
     await delete(store.bus, writer)

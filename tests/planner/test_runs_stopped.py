@@ -29,7 +29,7 @@ async def cancel(planning: Planning, run: str) -> None:
 
 @pytest.mark.parametrize("number", range(3))
 async def test_a_cancelled_answer_is_what_was_shown(plan: Plan, provider: ModelServer, number: int) -> None:
-    """To the letter, however fast the model goes on writing meanwhile."""
+    """Character by character, although the model goes on writing meanwhile."""
     planning = await plan()
     provider.say(Say(text=answer(words(8_000)).text, piece=40, pause_s=0.0005))
     run = await planning.ask(f"Stop {number}")
@@ -45,7 +45,7 @@ async def test_a_cancelled_answer_is_what_was_shown(plan: Plan, provider: ModelS
 
 
 async def test_a_cancelled_run_shows_no_raw_data(plan: Plan, provider: ModelServer) -> None:
-    """Nobody was shown what its tool has given."""
+    """The data of its tool is not in the payload: no listener was shown it."""
     planning = await plan(ROWS)
     provider.say(action("rows"), Say(silent=True))
     run = await planning.ask()
@@ -56,7 +56,7 @@ async def test_a_cancelled_run_shows_no_raw_data(plan: Plan, provider: ModelServ
 
 
 async def test_a_failed_run_shows_no_raw_data(plan: Plan, provider: ModelServer) -> None:
-    """Nor here."""
+    """A run that failed does not show it either."""
     provider.say(action("rows"), Say(status=401))
     story = await (await plan(ROWS)).tell()
     assert story.end.type == "error"

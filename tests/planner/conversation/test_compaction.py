@@ -40,7 +40,7 @@ def test_a_long_run_is_compacted_now_and_then() -> None:
 
 
 def test_a_conversation_of_short_lines_gets_shorter_too() -> None:
-    """When the model says that it is too long; else asking once more would be in vain."""
+    """When the model says that it is too long: with the same length it would refuse again."""
     world = long_run(20_000)
     before, outcome = REACT.length(world.run).characters, finished(f"{STEPS}-1")
     overflow = Failed(fault=Fault(code="context_too_long", reason="too long"))

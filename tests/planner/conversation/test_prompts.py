@@ -104,7 +104,7 @@ def test_every_action_that_is_shown_is_one() -> None:
 
 
 def test_a_decision_reads_back_as_itself() -> None:
-    """The history speaks the language that the model is asked to speak."""
+    """Earlier decisions are shown in the format that the model is asked for."""
     call = PlannedCall(call_id="1-0", tool="task", args={"a": 1})
     for step, node in (
         (Step(step=1, node="task", status="started", calls=[call]), "tool_task"),
@@ -155,7 +155,7 @@ def test_the_catalogue_can_be_read_by_a_program() -> None:
 
 
 def test_a_property_may_be_called_title() -> None:
-    """Only the keyword goes, not an argument of that name."""
+    """Only the keyword is dropped, not an argument of that name."""
     spec = ToolSpec(
         name="note",
         input_schema={"type": "object", "title": "Note", "properties": {"title": {"title": "T", "type": "string"}}},
@@ -179,7 +179,7 @@ def test_a_description_is_data(hostile: str) -> None:
 
 
 def test_a_huge_schema_is_cut_down_to_names_and_types() -> None:
-    """Enough to try; the checker's complaint says the rest."""
+    """It is cut; where a call does not fit, the checker's complaint says what is missing."""
     deep: dict[str, Any] = {"type": "object"}
     for _ in range(80):
         deep = {"type": "object", "properties": {"inner": deep}}
@@ -220,7 +220,7 @@ def test_results_cannot_leave_their_section(value: Any) -> None:
 
 
 def test_results_stand_in_the_order_of_the_calls() -> None:
-    """Not in that of their arrival; and only they are inside the markers."""
+    """In the order of the calls, not of arrival; and only results are inside the markers."""
     text = transcript()
     section = text.split('<results step="1">\n')[1].split("\n</results>")[0]
     assert [json.loads(line)["call"] for line in section.splitlines()] == ["1-0", "1-1"]
@@ -228,5 +228,5 @@ def test_results_stand_in_the_order_of_the_calls() -> None:
 
 
 def test_there_is_no_note_while_there_is_budget() -> None:
-    """A note is for the end."""
+    """The note about budgets comes only when little is left."""
     assert conversation.budget_notes(steps_left=3, tool_calls_left=1) == []

@@ -83,7 +83,7 @@ def test_a_plan_with_a_join_is_one_native_call() -> None:
 
 
 def test_native_messages_stay_apart() -> None:
-    """What is said in a row by one speaker becomes one message, but calls and results do not."""
+    """Texts in a row of one role become one message; calls and results do not."""
     decision = NATIVE.decision(step())
     results = NATIVE.outcomes(step(), observed("1", "2"))
     question = {"role": "user", "content": "?"}
@@ -132,7 +132,7 @@ def test_compaction_keeps_every_step(transport: Any) -> None:
 
 
 def test_numbers_keep_their_digits() -> None:
-    """However long they are; what is no JSON becomes a text."""
+    """Numbers of any length stay as they are; what is no JSON becomes a text."""
     assert compact({"n": BIG, "m": [-BIG]}) == f'{{"n":{BIG},"m":[-{BIG}]}}'
     assert compact({"o": Path("x")}) == '{"o":"x"}'
     decision = conversation.dialect().decision(

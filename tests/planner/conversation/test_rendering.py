@@ -136,7 +136,7 @@ def test_another_planner_sends_the_same_bytes(transport: ActionTransport) -> Non
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_only_a_compaction_changes_a_prefix(transport: ActionTransport) -> None:
-    """And it does, or it would save nothing."""
+    """A compaction does change it, or it would save nothing."""
     played = Recorded(transport, max_characters=4000)
     compacted = {event.turn for events in played.records for event in events if event.type == "compacted"}
     changed = set()

@@ -70,7 +70,7 @@ class Journal:
                 yield Step(each["after"], handling, each["command"])
 
     def command(self, step: Step) -> Any:
-        """What is said today, in the form of the journal."""
+        """Today's command, in the form of the journal."""
         handling = Handling(**{name: decode(value, self.log) for name, value in step.handling.items()})
         return self.encoder.encode(advance(self.run(step.after), handling, self.rules))
 
@@ -88,7 +88,7 @@ class Journal:
         ]
 
     def request(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """The request as it is made today, in the form of the journal."""
+        """Today's request to the model, in the form of the journal."""
         specs = [decode(spec, self.log) for spec in asked["specs"]]
         made = self.react.request(self.run(asked["after"]), specs, Agent.model_validate(asked["agent"]))
         return {

@@ -25,7 +25,7 @@ from .encoding import Encoder, canonical
 
 @dataclass
 class Recording:
-    """What was seen of one run, as it was seen."""
+    """What was observed of one run, in order."""
 
     handlings: dict[int, list[tuple[int, Handling, dict[str, Any], Command]]] = field(default_factory=dict)
     kept: list[Handling] = field(default_factory=list)

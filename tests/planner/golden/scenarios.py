@@ -181,6 +181,6 @@ SCENARIOS: dict[str, Scenario] = {
 
 
 def script(provider: ModelServer, scenario: Scenario) -> None:
-    """Have the provider say what the scenario's model says."""
+    """Script the provider with the scenario's replies."""
     provider.reset()
     provider.say(*scenario.replies)

@@ -15,14 +15,14 @@ from .scenarios import SCENARIOS
 
 
 def test_every_scenario_is_recorded() -> None:
-    """And nothing else is."""
+    """There is a journal for each scenario, and no other."""
     assert sorted(SCENARIOS) == NAMES
     assert len(NAMES) >= 40
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_prefix_gives_the_same_command(name: str) -> None:
-    """For the delivery, and for what its handling had done so far."""
+    """Each prefix of the log gives the recorded command, for the same delivery and state of its handling."""
     journal = Journal(name)
     for step in journal.steps():
         assert journal.command(step) == step.command
@@ -30,7 +30,7 @@ def test_every_prefix_gives_the_same_command(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_messages_are_the_same(name: str) -> None:
-    """Each time the model was asked."""
+    """The messages of each model call are equal."""
     journal = Journal(name)
     if os.environ.get("UPDATE_SNAPSHOTS"):
         _renew(journal)

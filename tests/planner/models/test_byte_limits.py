@@ -51,7 +51,7 @@ def test_nothing_is_unpacked_beyond_the_limit(encoding: str, pack: object) -> No
 
 
 def test_comments_and_empty_lines_are_left_out() -> None:
-    """A library would make something of each."""
+    """A library would do work for each of them."""
     assert read([b": x\n\n" * 1000, b"data: 1\n\n", b"\n" * 2000, b"data: 2\n\n"]) == b"data: 1\n\ndata: 2\n\n"
 
 
@@ -79,7 +79,7 @@ def test_a_long_sound_event_stays_as_it_is() -> None:
     ],
 )
 def test_a_long_line_that_becomes_an_error_is_cut(line: bytes) -> None:
-    """As an error's body is."""
+    """It is cut as the body of an error is."""
     assert len(read([line + b"\n\n"])) < 5000
 
 
@@ -115,7 +115,7 @@ def test_an_error_keeps_what_tells_its_kind() -> None:
 
 
 def test_an_error_is_not_read_further_than_its_limit() -> None:
-    """Nor is one read that cannot be unpacked."""
+    """A body that cannot be unpacked is not read either."""
     body = ErrorBody("m", LIMITS.error, "identity")
     assert [body.take(b"x" * 40_000), body.take(b"x" * 40_000)] == [True, False]
     for encoding, data in (("br", b"x"), ("gzip", b"no gzip"), ("gzip", gzip.compress(b"x" * 10_000_000))):

@@ -159,7 +159,7 @@ PLAY = [
     ],
 )
 def test_a_question_finds_its_tool(tools: list[ToolSpec], question: str, name: str, args: dict[str, Any]) -> None:
-    """By its words and by what it holds; the arguments are the question's own."""
+    """The words and values of the question choose the tool; the arguments come from the question."""
     assert Conversation(question, tools).decide() == (name, args)
 
 
@@ -229,7 +229,7 @@ def test_two_questions_run_at_once() -> None:
 
 
 def test_after_a_failure_it_tries_the_next_tool() -> None:
-    """And never the same one again."""
+    """Another tool is tried, and never the same call again."""
     conversation = Conversation("Draw a pie chart of sales.csv", OFFICE)
     assert conversation.decide()[0] == "draw_chart"
     conversation.observe(Fault(code="tool_error", reason="no such column"))
@@ -257,7 +257,7 @@ def test_a_complaint_is_a_failure() -> None:
 
 
 def test_its_last_decision_is_an_answer() -> None:
-    """When the budget says so."""
+    """It answers when the budget leaves one decision."""
     conversation = Conversation("What is 17*23?", OFFICE)
     conversation.steps_left = 1
     assert demo.NAME in conversation.answer()
@@ -289,7 +289,7 @@ def test_the_legacy_form_is_spoken_too() -> None:
 
 
 def test_a_tool_with_a_reserved_name_is_called_by_its_alias() -> None:
-    """And comes back under its own."""
+    """The tool is called under its own name."""
     planning = [tool("plan", "Plan a journey to a city", "city", city=TEXT)]
     conversation = Conversation("Plan a journey to Rome", planning)
     assert conversation.reply().text.startswith('{"next_node":"tool_plan"')

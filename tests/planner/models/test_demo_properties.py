@@ -113,7 +113,7 @@ def test_a_request_without_facts_is_answered() -> None:
 
 
 def test_a_very_long_question_costs_little() -> None:
-    """What its patterns would chew on for minutes is read in its beginning only."""
+    """Of a text that its patterns would take minutes for, only the beginning is read."""
     for piece in ("a.", "1+", "((", "A ", "'", "x-", "1,1"):
         conversation = Conversation(
             piece * 50_000, [ToolSpec(name="search", input_schema={"properties": {"query": {"type": "string"}}})]

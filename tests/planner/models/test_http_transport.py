@@ -36,7 +36,7 @@ MB = 1 << 20
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ModelServer]:
-    """A provider that says what a test tells it to."""
+    """A provider with scripted replies."""
     with ModelServer() as running:
         yield running
 
@@ -70,7 +70,7 @@ async def outcome(model: LiteLLMModel, name: str, **more: float) -> tuple[str, M
 
 
 async def failure(model: LiteLLMModel, name: str, **more: float) -> ModelFailed:
-    """How it failed. The loop went on meanwhile."""
+    """The error of a reply. The event loop must not have stood still meanwhile."""
     _, end, worst_s = await outcome(model, name, **more)
     assert isinstance(end, ModelFailed)
     assert worst_s < STALL_S
@@ -126,7 +126,7 @@ async def test_what_an_error_is_stays_known(server: ModelServer, model: LiteLLMM
 async def test_a_packed_reply_is_unpacked_within_the_bounds(
     server: ModelServer, model: LiteLLMModel, name: str
 ) -> None:
-    """Nobody asked for it packed; 300 MB in some 300 KB end after 8."""
+    """A compressed reply of 300 MB in some 300 KB ends after 8 MB."""
     server.say(Say(blob=gzip.compress(event({"content": "z" * 1_000_000}) * 300), headers={"content-encoding": "gzip"}))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     failed = await failure(model, name)
@@ -136,7 +136,7 @@ async def test_a_packed_reply_is_unpacked_within_the_bounds(
 
 
 async def test_a_small_packed_reply_is_read(server: ModelServer, model: LiteLLMModel) -> None:
-    """Some servers pack whatever they were asked."""
+    """Some servers compress although the request refuses it."""
     server.say(
         Say(blob=gzip.compress(event({"content": "hello"}) + b"data: [DONE]\n\n"), headers={"content-encoding": "gzip"})
     )
@@ -147,7 +147,7 @@ async def test_a_small_packed_reply_is_read(server: ModelServer, model: LiteLLMM
 
 @pytest.mark.parametrize("name", PROVIDERS)
 async def test_a_line_has_an_end(server: ModelServer, model: LiteLLMModel, name: str) -> None:
-    """It is not waited for after a megabyte."""
+    """After a megabyte the end of a line is not waited for."""
     server.say(Say(blob=b"data: " + b"x" * 100_000, blobs=1000))
     assert "a line of more than 1,048,576 bytes" in (await failure(model, name)).fault.reason
 

@@ -19,7 +19,7 @@ CLAUDE = "anthropic/claude-sonnet-4-5"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ModelServer]:
-    """A provider that says what a test tells it to."""
+    """A provider with scripted replies."""
     with ModelServer() as running:
         yield running
 
@@ -172,7 +172,7 @@ async def test_a_broken_stream_says_that_it_had_begun(server: ModelServer, model
 
 
 async def test_a_providers_wish_to_wait_is_kept(server: ModelServer, model: LiteLLMModel) -> None:
-    """In seconds, from the header; the reason tells it to people."""
+    """In seconds, from the header; the reason names it for people."""
     server.say(Say(status=429, headers={"Retry-After": "7"}))
     failure = await failure_of(model, question())
     assert failure.retry_after_s == 7
@@ -196,7 +196,7 @@ async def test_a_providers_wish_to_wait_is_kept(server: ModelServer, model: Lite
 async def test_what_a_newcomer_forgets_is_named(
     name: str, said: str, monkeypatch: pytest.MonkeyPatch, *, again: bool
 ) -> None:
-    """No provider, no key, nobody there: none of it is called a failure of a server that was never asked."""
+    """No provider, no key, no server: none of these is reported as a failure of the server."""
     for variable in (
         "OPENAI_API_KEY",
         "ANTHROPIC_API_KEY",

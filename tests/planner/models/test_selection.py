@@ -19,7 +19,7 @@ TAGS = {
 
 
 def test_what_is_configured_wins() -> None:
-    """Over everything that could be found."""
+    """What is configured wins over what is found."""
     assert choose_model("openai/mine", {"ANTHROPIC_API_KEY": "x"}, ["qwen3:8b"]).model == "openai/mine"
 
 

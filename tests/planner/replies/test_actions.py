@@ -335,7 +335,7 @@ def test_a_plan_behind_a_shown_answer_is_ignored() -> None:
 
 
 def test_the_five_field_form_of_each_kind() -> None:
-    """And it reads back."""
+    """Written and read again it is the same action."""
     actions = [
         final("x", confidence=0.5),
         final(),

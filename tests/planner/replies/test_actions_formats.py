@@ -52,7 +52,7 @@ def test_a_complaint_names_what_is_allowed() -> None:
 
 
 def test_every_answer_that_is_dropped_is_named() -> None:
-    """And what stands beside the arguments."""
+    """Fields beside the arguments are named too."""
     result = normalize_action(
         {"next_node": "final_response", "args": {"answer": "a", "text": "b", "mine": 1}, "note": "c", "content": "d"}
     )
@@ -61,7 +61,7 @@ def test_every_answer_that_is_dropped_is_named() -> None:
 
 
 def test_an_action_says_what_it_is() -> None:
-    """Of its four kinds exactly one."""
+    """An action has exactly one of the four kinds."""
     answer = PlannerAction(next_node="final_response", args={"answer": "x"})
     plan = PlannerAction(next_node="parallel", args={"steps": [STEP], "join": {"node": "j"}})
     task, call = PlannerAction(next_node="task.tool"), PlannerAction(next_node="search")

@@ -98,7 +98,7 @@ def test_an_action_comes_back_from_any_wrapping(action: PlannerAction, wrapping:
 @settings(max_examples=300, deadline=None)
 @given(ACTIONS)
 def test_the_strict_format_takes_what_is_asked_for(action: PlannerAction) -> None:
-    """And the strict format yields the same action."""
+    """The strict format yields the same action."""
     assert normalize_action(dumped(action), action_format="unified").action == action
 
 

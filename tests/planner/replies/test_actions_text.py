@@ -73,7 +73,7 @@ def test_an_action_in_its_wrappings(reply: str) -> None:
 
 
 def test_a_fence_inside_a_text_of_the_object_is_content() -> None:
-    """However it was escaped."""
+    """In every way of escaping it."""
     answer = 'Write\n```json\n{"next_node": "rm", "args": {}}\n```\nand `{"a": 1}`.'
     action = json.dumps({"next_node": "final_response", "args": {"answer": answer}})
     raw = action.replace("\\n", "\n")
@@ -130,7 +130,7 @@ def test_the_object_shaped_most_like_an_action_wins(reply: str, expected: list[s
     ],
 )
 def test_nothing_inside_a_broken_action_is_ever_used(broken: str) -> None:
-    """Nor an answer behind it: what was meant to come first is lost."""
+    """An answer behind a broken action is not used either: what was meant to come first is lost."""
     for reply in (broken, f"Here:\n```json\n{broken}\n```", f"{broken}\n{FINAL}", f'{{"answer": "draft"}} {broken}'):
         result = normalize_action(reply)
         assert (result.action, result.error) == (None, "unparseable"), reply
@@ -150,7 +150,7 @@ def test_nothing_inside_a_broken_action_is_ever_used(broken: str) -> None:
     ],
 )
 def test_what_began_and_went_wrong_is_not_replaced_by_a_draft(reply: str) -> None:
-    """Nor by what stands in its arguments."""
+    """An action in its arguments does not replace it either."""
     assert nodes(normalize_action(reply)) == []
 
 
@@ -163,7 +163,7 @@ def test_another_fence_may_hold_a_broken_action_again() -> None:
 
 
 def test_behind_another_broken_object_only_an_explicit_action_counts() -> None:
-    """An answer there may be a piece of it."""
+    """An answer found there may be a part of the broken object."""
     assert nodes(normalize_action(f'{{"a": b}} {SEARCH}')) == ["search"]
     assert nodes(normalize_action('{"a": b} {"answer": "x"}')) == []
 

@@ -94,7 +94,7 @@ def test_a_tool_hides_the_opcode_that_is_spelt_like_it() -> None:
 @pytest.mark.parametrize("plan", ['[{"node": "a", "args": {"answer": "secret"}}]', "[]", "{}", '"p"', "0", "false"])
 @pytest.mark.parametrize("node", ["null", '"null"', '"final_response"'])
 def test_a_plan_in_front_of_the_answer_makes_it_a_plan(plan: str, node: str) -> None:
-    """Null alone is no plan."""
+    """A `plan` of null is no plan."""
     assert read(f'{{"next_node": {node}, "plan": {plan}, "args": {{"answer": "x"}}}}') == ("", False)
     assert read(f'{{"args": {{"answer": "x"}}, "plan": {plan}, "next_node": {node}}}') == ("", False)
     assert read(f'{{"next_node": {node}, "args": null, "plan": {plan}}}') == ("", False)
@@ -272,7 +272,7 @@ def test_the_strict_form_has_two_fields() -> None:
 
 
 def test_nothing_is_read_after_the_end() -> None:
-    """A reply is one reply."""
+    """A stream is not used for a second reply."""
     stream = AnswerStream()
     stream.feed(f'{{{FINAL}, "args": {{"answer": "a')
     assert stream.finish() == ""

@@ -82,13 +82,13 @@ def test_text_of_a_reply_that_is_no_action_is_void(reply: str) -> None:
 
 
 def test_a_reply_that_is_no_action_and_showed_nothing_voids_nothing() -> None:
-    """There is nothing to take back."""
+    """Nothing was shown, so nothing is taken back."""
     assert settled("Sorry?") == ("", Settled(None))
     assert settled('{"next_node": 5, "args": {"answer": "x"}}') == ("", Settled(None))
 
 
 def test_a_tool_call_leaves_nothing_to_show() -> None:
-    """Its arguments are for the tool."""
+    """The arguments of a tool call are not shown."""
     _, rest = settled('{"next_node": "save", "args": {"answer": "secret"}}')
     assert rest == Settled(PlannerAction(next_node="save", args={"answer": "secret"}))
 

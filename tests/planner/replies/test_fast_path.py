@@ -83,7 +83,7 @@ def nested(depth: int, inner: str = "", beside: str = "") -> str:
     ],
 )
 def test_what_it_takes(text: str, *, read: bool) -> None:
-    """Strict JSON within the bounds, of which nothing is left behind."""
+    """Strict JSON within the bounds, with no text behind it."""
     assert (well_formed_object(text, 0) is not None) is read
 
 

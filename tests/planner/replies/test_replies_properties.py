@@ -250,7 +250,7 @@ FORMS: list[tuple[ActionFormat, ActionTransport]] = [
 
 @pytest.mark.parametrize("form", FORMS)
 def test_two_thousand_malformed_replies(form: tuple[ActionFormat, ActionTransport]) -> None:
-    """In every form of speech: the run ends, its answer is what was shown, and no argument is invented or seen."""
+    """In every format the run ends, its answer is what was shown, and no argument is invented or shown."""
     rng = random.Random(7)
     given = 0
     while given < 2000:
@@ -271,7 +271,7 @@ def speaking(rng: random.Random, replies: list[str]) -> Iterator[str]:
 @pytest.mark.parametrize("reply", LISTED)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_model_that_says_nothing_else(reply: str, form: tuple[ActionFormat, ActionTransport]) -> None:
-    """For ever the same mistake: the run ends all the same."""
+    """A model that repeats one mistake for ever: the run ends."""
     played = Played(*form)
     played.play(iter([reply] * 50), random.Random(1))
     judge(played, [reply])

@@ -81,7 +81,7 @@ def test_an_invalid_field_is_dropped_with_a_warning_and_the_rest_stays(field: st
     ["confidence", "route", "language", "requires_followup", "warnings", "sources", "suggested_actions", "extra"],
 )
 def test_a_field_that_is_null_or_empty_is_missing(field: str) -> None:
-    """Models fill in what they have nothing to say about."""
+    """Models send empty values for fields that they do not use."""
     assert assemble({"answer": "hi", field: None}) == FinalPayload(raw_answer="hi")
 
 
@@ -118,7 +118,7 @@ def test_invalid_items_are_dropped_one_by_one() -> None:
 
 
 def test_a_language_is_a_code_in_small_letters() -> None:
-    """However it was written."""
+    """A language code is read in every spelling."""
     assert assemble({"answer": "hi", "language": " DE "}).language == "de"
 
 
@@ -130,12 +130,12 @@ def test_of_very_many_faults_the_first_are_named() -> None:
 
 
 def test_a_single_warning_needs_no_list() -> None:
-    """What the model warns of is too good to be dropped for its form."""
+    """A warning that is a text instead of a list is kept."""
     assert assemble({"answer": "hi", "warnings": "old data"}).warnings == ["old data"]
 
 
 def test_the_warnings_of_the_runtime_stand_first_and_none_twice() -> None:
-    """A budget that ran out is what people look for."""
+    """People see first which budget was spent."""
     assert assemble({"answer": "hi", "warnings": ["b", "a"]}, warnings=["a", "c"]).warnings == ["a", "c", "b"]
 
 
@@ -177,7 +177,7 @@ def test_sources_of_tools_come_before_those_of_the_model() -> None:
     ],
 )
 def test_the_route_says_how_a_run_was_stopped(reason: Reason, route: str) -> None:
-    """Whatever route the model had named."""
+    """Also where the model has named another route."""
     assert assemble({"answer": "hi", "route": "kb"}, reason=reason).route == route
 
 

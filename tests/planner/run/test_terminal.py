@@ -85,7 +85,7 @@ def test_other_facts_lose_what_nobody_needs() -> None:
 
 
 def test_what_fits_is_untouched() -> None:
-    """Nearly everything does."""
+    """Most values fit."""
     done = terminal.answered(run(), {"answer": "x" * 150_000, "confidence": 0.5})
     record = Record(events=[done])
     assert terminal.fitting(record) == (record, record.model_dump_json().encode())
