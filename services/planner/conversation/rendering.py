@@ -2,14 +2,14 @@
 
 Rule 1: messages that were rendered once never change, except in a compaction. So the request of each model call begins
 with the messages of the call before, byte for byte, and the provider's cache hits.
-Rule 2: a run's messages are cached, and only new items are rendered. The cache holds no facts: without it, all items
-are rendered again, to the same bytes.
+Rule 2: what is rendered of a history is cached as long as the history, so only new items are rendered. The cache holds
+no facts: a run that is folded again is rendered again, to the same bytes.
 """
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, assert_never
+from weakref import WeakKeyDictionary
 
 from contracts.events import ActionFormat, ActionTransport, Observed, Repaired, RunStarted, Step
 from services.planner.conversation import compaction
@@ -17,7 +17,7 @@ from services.planner.conversation.images import images_messages
 from services.planner.conversation.json_actions import JsonActions
 from services.planner.conversation.messages import Message, answer_note, question_message
 from services.planner.conversation.native import NativeTools
-from services.planner.run.history import Compaction, Decided, ImagesShown, Item, Length, Outcomes, Question
+from services.planner.run.history import Compaction, Decided, History, ImagesShown, Item, Length, Outcomes, Question
 from services.planner.run.state import Run
 
 
@@ -51,17 +51,16 @@ def dialect_of(started: RunStarted) -> Dialect:
 class _Rendered:
     """The messages of the first `count` items of a history."""
 
-    history: list[Item]
     dialect: Dialect
     count: int = 0
     messages: list[Message] = field(default_factory=list)
     characters: int = 0
     compacted_characters: int = 0
 
-    def catch_up(self) -> None:
-        """Render the items that came since."""
-        while self.count < len(self.history):
-            self._add(self.history[self.count])
+    def catch_up(self, items: Sequence[Item]) -> None:
+        """Render the items that are new."""
+        while self.count < len(items):
+            self._add(items[self.count])
             self.count += 1
 
     def _add(self, item: Item) -> None:
@@ -85,11 +84,10 @@ class _Rendered:
 
 
 class Renderer:
-    """Renders the conversations of runs. Those of the runs that were used last are cached."""
+    """Renders the conversations of runs."""
 
-    def __init__(self, *, cached_runs: int) -> None:
-        self._cached_runs = cached_runs
-        self._rendered: OrderedDict[tuple[str, str], _Rendered] = OrderedDict()
+    def __init__(self) -> None:
+        self._rendered: WeakKeyDictionary[History, _Rendered] = WeakKeyDictionary()
 
     def history(self, run: Run) -> Sequence[Message]:
         """Return the conversation so far, without a copy: it is the cache's own."""
@@ -110,13 +108,8 @@ class Renderer:
 
     def _of(self, run: Run) -> _Rendered:
         assert run.started is not None  # noqa: S101, a model is asked after `run_started` only
-        key = run.started.tenant, run.started.run_id
-        rendered = self._rendered.get(key)
-        # A run that was folded again has another list of equal items.
-        if rendered is None or rendered.history is not run.history:
-            rendered = self._rendered[key] = _Rendered(run.history, dialect_of(run.started))
-        self._rendered.move_to_end(key)
-        if len(self._rendered) > self._cached_runs:
-            self._rendered.popitem(last=False)
-        rendered.catch_up()
+        rendered = self._rendered.get(run.history)
+        if rendered is None:
+            rendered = self._rendered[run.history] = _Rendered(dialect_of(run.started))
+        rendered.catch_up(run.history.items)
         return rendered

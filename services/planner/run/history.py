@@ -3,7 +3,7 @@
 `conversation` renders these items, each action format in its own words. An item never changes once it is in a history.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from contracts.events import Observed, Step
 from contracts.images import ImageRef
@@ -64,6 +64,20 @@ class Compaction:
 
 
 Item = Question | Decided | Outcomes | ImagesShown | Compaction
+
+
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class History:
+    """The items of a conversation, in order. It only grows, so that its prefix stays in the provider's cache.
+
+    Histories are compared by identity: what was rendered of one is kept as long as the history itself.
+    """
+
+    items: list[Item] = field(default_factory=list)
+
+    def add(self, item: Item) -> None:
+        """Add the newest item."""
+        self.items.append(item)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ from contracts.events import (
 from contracts.payload import FinalPayload, Usage
 from contracts.runs import RunLimits
 from services.planner.run.collected import Collected
-from services.planner.run.history import Compaction, Decided, ImagesShown, Item, Outcomes, Question, ToolImage
+from services.planner.run.history import Compaction, Decided, History, ImagesShown, Outcomes, Question, ToolImage
 from services.planner.run.tool_images import allowed_images
 
 Event = Any
@@ -99,8 +99,8 @@ class Run:
     joined: bool = False
     concluded: bool = True
     """The newest step has ended."""
-    history: list[Item] = field(default_factory=list)
-    """The conversation with the model. It only grows, so that its prefix stays in the provider's cache."""
+    history: History = field(default_factory=History)
+    """The conversation with the model; empty once the run has ended, since no model is asked any more."""
     compactions: int = 0
     """Compactions of this turn after a context overflow."""
     rejected: list[Repaired] = field(default_factory=list)
@@ -150,7 +150,7 @@ def _fold_started(run: Run, started: RunStarted, at: int) -> None:
     run.started, run.effort, run.model = started, started.effort, started.model
     run.limits, run.deadline_at = started.limits, started.deadline_at
     run.warnings += started.warnings
-    run.history.append(Question(started.request, tuple(started.images)))
+    run.history.add(Question(started.request, tuple(started.images)))
 
 
 def _fold_triaged(run: Run, triaged: Triaged, _at: int) -> None:
@@ -163,12 +163,13 @@ def _fold_triaged(run: Run, triaged: Triaged, _at: int) -> None:
 
 def _fold_compacted(run: Run, compacted: Compacted, _at: int) -> None:
     overflowed = compacted.cause == "overflow"
-    run.history.append(Compaction(compacted.line_characters, newest=overflowed))
+    run.history.add(Compaction(compacted.line_characters, newest=overflowed))
     run.compactions += overflowed
 
 
 def _fold_terminal(run: Run, terminal: events.Done | events.Error | events.Cancelled, at: int) -> None:
     run.terminal, run.ended_at, run.asked, run.retry, run.paused = terminal, at, None, None, None
+    run.history = History()
 
 
 def _fold_deleted(run: Run, _deleted: events.Deleted, at: int) -> None:
@@ -224,7 +225,7 @@ def _fold_step(run: Run, step: Step, at: int) -> None:
     run.usage = spent(run.usage, step.usage, tool_calls=len(step.calls))
     run.warnings += step.warnings
     if step.calls or step.answer is not None:
-        run.history.append(Decided(step))
+        run.history.add(Decided(step))
 
 
 def _conclude(run: Run, step: Step) -> None:
@@ -234,11 +235,11 @@ def _conclude(run: Run, step: Step) -> None:
         run.asked = None
         run.usage = spent(run.usage, step.usage)
     elif run.observed and run.step is not None:
-        run.history.append(Outcomes(run.step, tuple(run.observed.values()), step.note))
+        run.history.add(Outcomes(run.step, tuple(run.observed.values()), step.note))
         policy = run.started.vision_context if run.started else None
         if shown := allowed_images(policy, run.observed.values(), run.tool_images):
             run.tool_images += shown
-            run.history.append(ImagesShown(tuple(shown)))
+            run.history.add(ImagesShown(tuple(shown)))
 
 
 def _fold_called(run: Run, called: Called, _at: int) -> None:

@@ -12,6 +12,5 @@ def strategies_of(settings: PlannerSettings) -> Strategies:
             native_reasoning=settings.use_native_reasoning,
             idle_s=settings.model_idle_s,
             total_s=settings.model_total_s,
-            cached_runs=settings.planner_cached_runs,
         )
     }

@@ -32,7 +32,7 @@ def test_a_long_run_is_compacted_now_and_then() -> None:
     world = long_run(80_000)
     compactions = world.types().count("compacted")
     assert 2 <= compactions <= 12
-    said = "\n".join(str(message["content"]) for message in Renderer(cached_runs=1).history(world.run))
+    said = "\n".join(str(message["content"]) for message in Renderer().history(world.run))
     assert all(
         f'"q":"n{number} ' in said and f'"call":"{number}-1","tool":"work","status":"succeeded"' in said
         for number in range(1, STEPS)
@@ -48,5 +48,5 @@ def test_a_conversation_of_short_lines_gets_shorter_too() -> None:
     assert world.types()[-2:] == ["compacted", "asked"]
     after = REACT.length(world.run)
     assert after.characters == after.compacted_characters < 0.75 * before
-    messages = Renderer(cached_runs=1).history(world.run)
+    messages = Renderer().history(world.run)
     assert (after.characters, after.messages) == (sum(map(compaction.length, messages)), len(messages))

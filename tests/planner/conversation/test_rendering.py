@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from contracts.actions import Join
-from contracts.events import ActionTransport, RunStarted
+from contracts.events import ActionTransport, Cancelled, RunStarted, Step
 from contracts.images import ImageRef, VisionContextPolicy
+from contracts.payload import FinalPayload
 from contracts.runs import RunRequested
 from contracts.tools import ToolSpec
 from services.planner.agents import Agent
@@ -18,7 +19,7 @@ from services.planner.conversation.rendering import Renderer
 from services.planner.run.advance import advance
 from services.planner.run.commands import Ack, Append, Ask, Dispatch, Handling, Open, Rules
 from services.planner.run.decision import Calls, Decision, Final, Invalid
-from services.planner.run.history import Compaction, Decided
+from services.planner.run.history import Decided
 from services.planner.run.state import Run, fold
 from services.planner.strategies.react.strategy import React
 from tests.planner.golden.journals import NAMES, Journal
@@ -31,9 +32,9 @@ TRANSPORTS: tuple[ActionTransport, ...] = ("json", "tools")
 STEPS = 30
 
 
-def react(cached_runs: int = 8) -> React:
+def react() -> React:
     """A strategy of a planner that has just started."""
-    return React(native_reasoning=True, idle_s=1, total_s=1, cached_runs=cached_runs)
+    return React(native_reasoning=True, idle_s=1, total_s=1)
 
 
 def opening(transport: ActionTransport) -> RunStarted:
@@ -129,7 +130,7 @@ def test_another_planner_sends_the_same_bytes(transport: ActionTransport) -> Non
         Recorded(transport, max_characters=4000),
         Recorded(transport, max_characters=4000, restart_every=3),
     )
-    assert any(isinstance(item, Compaction) for item in live.run.history)
+    assert any(event.type == "compacted" for events in live.records for event in events)
     assert json.dumps(restarted.requests) == json.dumps(live.requests)
     assert restarted.records == live.records
 
@@ -148,30 +149,33 @@ def test_only_a_compaction_changes_a_prefix(transport: ActionTransport) -> None:
     assert changed <= compacted
 
 
+def asked_once(query: str) -> Run:
+    """A run with nothing but a question."""
+    run = Run()
+    request = RunRequested(run_id="0" * 32, tenant="t", requested_at=0, trace_id="0", query=query)
+    fold(run, 1, 0, [started().model_copy(update={"request": request})])
+    return run
+
+
 def test_only_new_items_are_rendered() -> None:
     """The cost of a step does not grow with the steps before it."""
-    run, renderer = Recorded("json").run, Renderer(cached_runs=1)
-    newest = run.history.pop()
-    before = list(renderer.history(run))
-    run.history.append(newest)
-    after = renderer.history(run)
-    assert len(after) == len(before) + 1
-    assert all(one is other for one, other in zip(before, after, strict=False))
+    run, renderer = asked_once("why?"), Renderer()
+    for number in range(5):
+        before = list(renderer.history(run))
+        run.history.add(Decided(Step(step=number, node="final_response", status="started", answer="no")))
+        after = renderer.history(run)
+        assert len(after) == len(before) + 1
+        assert all(one is other for one, other in zip(before, after, strict=False))
 
 
-def test_the_cache_is_bounded_and_holds_no_facts() -> None:
-    """A run that was dropped from it is rendered again, to the same bytes."""
-    renderer = Renderer(cached_runs=2)
-    runs = []
-    for number in range(4):
-        run = Run()
-        request = RunRequested(run_id=f"{number:032}", tenant="t", requested_at=0, trace_id="0", query=f"why {number}?")
-        fold(run, 1, 0, [started().model_copy(update={"run_id": request.run_id, "request": request})])
-        runs.append(run)
-    first = [renderer.history(run) for run in runs]
+def test_the_cache_lives_as_long_as_the_history() -> None:
+    """That is until the run has ended, or has left the planner's cache of runs."""
+    renderer, runs = Renderer(), [asked_once(f"why {number}?") for number in range(3)]
+    assert len({json.dumps(renderer.history(run)) for run in runs}) == len(renderer._rendered) == 3
+    runs.pop()
     assert len(renderer._rendered) == 2
-    assert [renderer.history(run) for run in runs] == first
-    assert len({json.dumps(messages) for messages in first}) == 4
+    fold(runs[0], 2, 0, [Cancelled(reason="enough", payload=FinalPayload(raw_answer=""))])
+    assert len(renderer._rendered) == 1
 
 
 def rendered(renderer: Renderer, run: Run) -> str:
@@ -183,12 +187,12 @@ def rendered(renderer: Renderer, run: Run) -> str:
 def test_a_restart_renders_recorded_runs_alike(name: str) -> None:
     """A planner that lived through the run, and one that has just read its log."""
     journal = Journal(name)
-    run, live, seen = Run(), Renderer(cached_runs=1), 0
+    run, live, seen = Run(), Renderer(), 0
     for asked in journal.asked():
         for sequence, record in journal.records.items():
             if seen < sequence <= asked["after"]:
                 fold(run, sequence, record.at, record.events)
                 seen = sequence
         again = journal.run(asked["after"])
-        assert rendered(live, run) == rendered(Renderer(cached_runs=1), again)
-        assert any(isinstance(item, Decided) for item in run.history) == (run.step is not None)
+        assert rendered(live, run) == rendered(Renderer(), again)
+        assert any(isinstance(item, Decided) for item in run.history.items) == (run.step is not None)

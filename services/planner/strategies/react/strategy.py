@@ -27,11 +27,11 @@ MAX_CACHED_PREFIXES = 256
 class React:
     """Asks for one action per turn."""
 
-    def __init__(self, *, native_reasoning: bool, idle_s: float, total_s: float, cached_runs: int = 256) -> None:
+    def __init__(self, *, native_reasoning: bool, idle_s: float, total_s: float) -> None:
         self._native_reasoning = native_reasoning
         self._idle_s = idle_s
         self._total_s = total_s
-        self._renderer = Renderer(cached_runs=cached_runs)
+        self._renderer = Renderer()
         self._prefixes: OrderedDict[Any, tuple[dict[str, Any], list[dict[str, Any]]]] = OrderedDict()
 
     def next(self, run: Run, handling: Handling, rules: Rules) -> list[Event]:
@@ -114,7 +114,7 @@ class React:
         assert run.started is not None  # noqa: S101, see request
         limit = run.limits.max_tool_calls
         return Facts(
-            history=run.history,
+            history=run.history.items,
             rejected=tuple(run.rejected),
             tools=tools,
             steps_left=run.limits.max_steps - run.turn + 1,
