@@ -27,7 +27,7 @@ from services.runtime.tasks import cancelled
 logger = structlog.get_logger(__name__)
 
 _PREFIX = subjects.calls_consumer("x")[:-1]
-_CHECK_S = 5.0
+_CHECK_INTERVAL_S = 5.0
 _STOP_GRACE_S = 1.0
 """Seconds for handlings that have acknowledged their call to finish."""
 
@@ -113,8 +113,8 @@ class CallConsumers:
         if not (await self._bus.api(f"STREAM.INFO.{subjects.CALLS}", {}))["state"]["messages"]:
             return set()
         while True:
-            asked = {"subjects_filter": subjects.ALL_CALLS, "offset": len(found)}
-            answer = await self._bus.api(f"STREAM.INFO.{subjects.CALLS}", asked)
+            query = {"subjects_filter": subjects.ALL_CALLS, "offset": len(found)}
+            answer = await self._bus.api(f"STREAM.INFO.{subjects.CALLS}", query)
             page = answer["state"].get("subjects") or {}
             found |= page
             if not page or len(found) >= answer.get("total", 0):
@@ -122,7 +122,7 @@ class CallConsumers:
 
     async def _keep_checking(self) -> None:
         while True:
-            await asyncio.sleep(_CHECK_S)
+            await asyncio.sleep(_CHECK_INTERVAL_S)
             try:
                 await self.reconcile()
             except BusError as error:

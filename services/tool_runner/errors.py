@@ -88,8 +88,8 @@ class ArtifactNotReadable(CallFailed):
 
     def __init__(self, artifact_id: str) -> None:
         super().__init__(
-            f"there is no observation of this run under {artifact_id}; only observations that were cut can be read, what is marked for"
-            " people cannot"
+            f"there is no observation of this run under {artifact_id}; only observations that were cut can be read,"
+            " what is marked for people cannot"
         )
 
 
@@ -114,8 +114,8 @@ class OutcomeUnknown(CallFailed):
 
     def __init__(self, tool: str) -> None:
         super().__init__(
-            f"{tool} was asked and then lost: whether the call took effect is unknown. Find out before calling it again, since it is not"
-            " safe to repeat."
+            f"{tool} was asked and then lost: whether the call took effect is unknown. Find out before calling it again,"
+            " since it is not safe to repeat."
         )
 
 

@@ -32,9 +32,9 @@ from services.planner.models.litellm import LiteLLMModel
 from services.planner.settings import PlannerSettings
 from services.shared.run_follower import RunFollower
 from services.shared.tool_catalogue import Catalogue
-from services.tool_runner.__main__ import running
+from services.tool_runner.app import running
+from services.tool_runner.discovery.announcements import Announcement
 from services.tool_runner.settings import ToolRunnerSettings
-from services.tool_runner.tool_specs import Announcement
 from tests.support.buses import connected
 from tests.support.model_server import ModelServer
 from tests.support.waiting import wait_until

@@ -28,9 +28,9 @@ from runwire.tools import Tool
 from services.messaging.connection import Bus
 from services.messaging.streams import provision
 from services.shared.tool_catalogue import Catalogue
-from services.tool_runner.__main__ import running
+from services.tool_runner.app import running
+from services.tool_runner.discovery.announcements import Announcement
 from services.tool_runner.settings import ToolRunnerSettings
-from services.tool_runner.tool_specs import Announcement
 from tests.support.buses import connected
 from tests.support.catalogue import key_subject
 from tests.support.nats_server import NatsServer

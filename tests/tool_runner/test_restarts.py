@@ -10,7 +10,7 @@ from runwire import tool
 from runwire.serving import serve
 from services.messaging.streams import provision
 from services.shared.tool_catalogue import Catalogue
-from services.tool_runner.__main__ import running
+from services.tool_runner.app import running
 from services.tool_runner.settings import ToolRunnerSettings
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer

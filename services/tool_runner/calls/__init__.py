@@ -1,1 +1,1 @@
-"""One call of a tool, from its request to its outcome."""
+"""One call of a tool: its state machine, its history in the streams, and what its run shows of it."""

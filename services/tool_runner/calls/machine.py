@@ -34,15 +34,16 @@ from .commands import Command
 from .events import Event
 from .state import TRANSITIONS, CallRules, CallState, SearchReason
 
-_HOLDER_ANSWER_S = 0.3
+_STATUS_WAIT_S = 0.3
 """How long instances have to answer that they hold a call."""
-_LATE_HOLDER_ANSWER_S = 1.0
+_SLOW_STATUS_WAIT_S = 1.0
 """The same for an instance that sent a heartbeat a moment ago: it may lack CPU rather than be dead."""
-_FRESH_CHECK_S = 1.0
+_MAX_CHECK_AGE_S = 1.0
 _PAUSE_S, _MAX_PAUSE_S = 0.1, 0.5
-_MISSED_HEARTBEATS = 3
+_MAX_MISSED_HEARTBEATS = 3
 _HEARTBEAT_SLACK_S = 1.0
 _FIRST_QUERY_S = 2.5
+"""Silence after which a tool without a heartbeat interval is asked whether it holds the call."""
 _MIN_START_S = 10.0
 """Seconds that a tool has at least to start a call, since clocks of machines differ."""
 
@@ -81,7 +82,7 @@ class CallMachine:
         state, timeout_s = self.state, self.rules.timeout_s
         if state.heartbeat_s is None:
             return timeout_s if state.no_status else min(_FIRST_QUERY_S, timeout_s)
-        limit_s = _MISSED_HEARTBEATS * state.heartbeat_s + _HEARTBEAT_SLACK_S
+        limit_s = _MAX_MISSED_HEARTBEATS * state.heartbeat_s + _HEARTBEAT_SLACK_S
         return limit_s if state.has_heartbeat else min(limit_s, timeout_s)
 
     def receive(self, event: Event, now: float) -> list[Command]:
@@ -123,7 +124,7 @@ class CallMachine:
     def _send(self, now: float) -> list[Command]:
         """Send the call, after a check of its status if the last one is not recent."""
         state, deadline = self.state, self.rules.deadline
-        if now - state.checked_at > _FRESH_CHECK_S:
+        if now - state.checked_at > _MAX_CHECK_AGE_S:
             state.phase = "checking"
             return [commands.CheckStatus()]
         if now >= deadline:
@@ -157,7 +158,7 @@ class CallMachine:
         state = self.state
         if state.phase == "searching" and request == state.query:
             has_ended = self._is_settled(now) or now >= self.rules.deadline
-            return self._on_no_holder(now, nobody_subscribes=True) if has_ended else []
+            return self._on_not_held(now, nobody_subscribes=True) if has_ended else []
         if request != state.unreceived:
             return []
         if state.absent_since is None:
@@ -198,7 +199,7 @@ class CallMachine:
             case "waiting":
                 return self._search("silence", now)
             case "searching" if self._is_settled(now) or now >= self.rules.deadline:
-                return self._on_no_holder(now, nobody_subscribes=False)
+                return self._on_not_held(now, nobody_subscribes=False)
             case "searching":
                 return self._search(state.search_reason, now)
             case _:
@@ -211,13 +212,13 @@ class CallMachine:
     def _search(self, reason: SearchReason, now: float) -> list[Command]:
         """Ask all instances who holds the call. Any reply of an instance ends the search."""
         state = self.state
-        wait_s = _LATE_HOLDER_ANSWER_S if reason == "silence" and state.has_heartbeat else _HOLDER_ANSWER_S
+        wait_s = _SLOW_STATUS_WAIT_S if reason == "silence" and state.has_heartbeat else _STATUS_WAIT_S
         state.phase, state.search_reason, state.wake_at = "searching", reason, now + wait_s
         state.requests += 1
         state.query = state.requests
         return [commands.QueryStatus(state.requests)]
 
-    def _on_no_holder(self, now: float, *, nobody_subscribes: bool) -> list[Command]:
+    def _on_not_held(self, now: float, *, nobody_subscribes: bool) -> list[Command]:
         """End a search in which no instance said that it holds the call."""
         state, rules = self.state, self.rules
         if state.search_reason == "parts_lost":

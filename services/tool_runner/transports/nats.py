@@ -7,7 +7,6 @@ Rule 3: replies after the end of a call are ignored.
 
 import math
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, assert_never
@@ -18,14 +17,14 @@ from nats.aio.msg import Msg
 from contracts import subjects
 from contracts.tools import CallQuestion, CallRequested, ToolCall, ToolSpec
 from services.messaging.connection import Bus
-from services.tool_runner.calls import commands, events
+from services.tool_runner.calls import commands, events, history
 from services.tool_runner.calls.commands import Action, Ending
 from services.tool_runner.calls.events import Event
 from services.tool_runner.calls.machine import CallMachine
+from services.tool_runner.calls.progress import CallProgress
+from services.tool_runner.calls.run_watch import RunWatch
 from services.tool_runner.calls.state import CallRules
 from services.tool_runner.errors import AlreadySettled, RunEnded
-from services.tool_runner.progress import CallProgress
-from services.tool_runner.run_watch import RunWatches
 from services.tool_runner.settings import ToolRunnerSettings
 
 from .replies import EventQueue, event_of
@@ -48,19 +47,16 @@ class PreparedCall:
     """Another tool runner may have called the tool for it."""
     checked_at: float
     """When it was last checked that the call needs an outcome, by the monotonic clock."""
-    check: Callable[[], Awaitable[None]]
-    """Checks it again. Raises RunEnded or AlreadySettled."""
 
 
 class NatsTools:
     """Calls tools over one connection. Remembers the heartbeat interval of each tool."""
 
-    def __init__(self, bus: Bus, settings: ToolRunnerSettings, run_watches: RunWatches) -> None:
+    def __init__(self, bus: Bus, settings: ToolRunnerSettings) -> None:
         self.bus = bus
         self.settings = settings
         self.heartbeats: dict[str, float] = {}
         """Tool -> seconds."""
-        self._run_watches = run_watches
         self._keys = count(1)
         self._requests: dict[str, tuple[EventQueue, int]] = {}
         """Last token of a reply subject -> the queue of its call, and the number of the request in the call."""
@@ -74,20 +70,19 @@ class NatsTools:
         self.bus.on_reconnect.append(self._on_reconnect)
         return self
 
-    async def call(self, prepared: PreparedCall, progress: CallProgress) -> ResultBody:
+    async def call(self, prepared: PreparedCall, progress: CallProgress, watch: RunWatch) -> ResultBody:
         """Call the tool and return its result; the caller closes it.
 
         Raises CallFailed, RunEnded when the run ends meanwhile, and AlreadySettled.
         """
         queue = EventQueue(self.settings.max_result_bytes + _MAX_OTHER_REPLIES_BYTES)
         driver = CallDriver(self, queue, prepared, progress)
-        call = prepared.call
-        watch = self._run_watches.watch(call.tenant, call.run_id, lambda: queue.put(events.RunEnded()))
         self._open.add(queue)
         try:
-            return await driver.result()
+            with watch.on_end(lambda: queue.put(events.RunEnded())):
+                queue.put(events.Started(prepared.may_have_begun, prepared.checked_at))
+                return await driver.result()
         finally:
-            watch.stop()
             self._open.discard(queue)
             for key in driver.keys:
                 self._requests.pop(key, None)
@@ -150,14 +145,14 @@ class CallDriver:
 
     async def result(self) -> ResultBody:
         """Return the tool's result. Raises CallFailed, RunEnded or AlreadySettled."""
-        event: Event | None = events.Started(self._prepared.may_have_begun, self._prepared.checked_at)
+        answer: Event | None = None
         while True:
-            answer: Event | None = None
+            event = answer or await self._queue.next(max(0.0, self._machine.alarm_at - time.monotonic()))
+            answer = None
             for command in self._machine.receive(event or self._tick(), time.monotonic()):
                 if isinstance(command, Ending):
                     return self._end(command)
                 answer = await self._carry_out(command)
-            event = answer or await self._queue.next(max(0.0, self._machine.alarm_at - time.monotonic()))
 
     def _tick(self) -> events.Tick:
         return events.Tick(self._bus.up_since if self._bus.is_connected else None)
@@ -209,7 +204,7 @@ class CallDriver:
     async def _check(self) -> Event:
         checked_at = time.monotonic()
         try:
-            await self._prepared.check()
+            await history.check_open(self._bus, self._call)
         except RunEnded:
             return events.RunEnded()
         except AlreadySettled:

@@ -24,7 +24,7 @@ _UNKNOWN_COUNT = -1
 
 
 class EventQueue:
-    """The events of one call that are not processed yet, bounded in bytes: a tool that floods fails only its own call."""
+    """The unprocessed events of one call, bounded in bytes: a tool that floods fails only its own call."""
 
     def __init__(self, max_bytes: int) -> None:
         self._events: deque[tuple[Event, int]] = deque()

@@ -13,27 +13,27 @@ from services.messaging.connection import Bus
 from services.messaging.streams import consumer, ensure_consumer, provision
 from services.shared import tool_catalogue as reading
 from services.shared.tool_catalogue import Catalogue
-from services.tool_runner import call_consumers, discovery
-from services.tool_runner.__main__ import running
+from services.tool_runner import call_consumers
+from services.tool_runner.app import running
+from services.tool_runner.discovery import catalogue_writer
 from services.tool_runner.settings import ToolRunnerSettings
 from tests.support.buses import connected
 from tests.support.catalogue import STREAM, key_subject
 from tests.support.forgetful import forget_deliveries, forget_expiry
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
-
-from .conftest import Planner, Start
+from tests.tool_runner.conftest import Planner, Start
 
 Serve = Callable[[], "asyncio.Event"]
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discovery, "TTL_S", 2)
-    monkeypatch.setattr(discovery, "REFRESH_S", 0.5)
+    monkeypatch.setattr(catalogue_writer, "TTL_S", 2)
+    monkeypatch.setattr(catalogue_writer, "REFRESH_INTERVAL_S", 0.5)
     monkeypatch.setattr(reading, "_READ_BACK_S", 0.2)
     monkeypatch.setattr(reading, "_SETTLING_S", 0.0)
-    monkeypatch.setattr(call_consumers, "_CHECK_S", 0.3)
+    monkeypatch.setattr(call_consumers, "_CHECK_INTERVAL_S", 0.3)
 
 
 @tool(name="visitor", idempotent=True)

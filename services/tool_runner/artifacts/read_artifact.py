@@ -5,37 +5,33 @@ to the run.
 """
 
 import codecs
-import time
 from typing import Any
 
-from contracts.tools import CallRequested
-from services.messaging.connection import Bus
-from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactNotFound
 from services.tool_runner.errors import ArtifactNotReadable, ArtifactStoreFailed
+
+from .store_access import StoreAccess
 
 _MAX_CHARACTER_BYTES = 4
 """Bytes of the longest UTF-8 character."""
 _CONTINUATION_BYTES = bytes(range(0x80, 0xC0))
 """Bytes that cannot begin a character."""
-_MIN_PATIENCE_S = 1.0
 
 
-async def read_artifact(bus: Bus, call: CallRequested, max_bytes: int, patience_s: float) -> dict[str, Any]:
-    """Return the part that a call asks for, of at most `max_bytes` bytes.
+async def read_artifact(access: StoreAccess, max_bytes: int, until: float) -> dict[str, Any]:
+    """Return the part that a call asks for, of at most `max_bytes` bytes. An unavailable store is retried `until` then.
 
     Raises ArtifactNotReadable and ArtifactStoreFailed.
     """
+    call = access.call
     artifact_id, offset = str(call.args["artifact_id"]), int(call.args.get("offset", 0))
     length = min(int(call.args.get("length", max_bytes)), max_bytes)
     if not call.readable:
         raise ArtifactNotReadable(artifact_id)
-    left_s = patience_s if call.deadline_at is None else min(patience_s, call.deadline_at / 1000 - time.time())
-    client = ArtifactClient(bus, patience_s=max(left_s, _MIN_PATIENCE_S))
     try:
         # A character that the end would cut in two belongs to this part, one that the beginning cuts to the part
         # before.
-        download = await client.get(
+        download = await access.client(until).get(
             call.tenant, artifact_id, run=call.run_id, offset=offset, length=max(length, _MAX_CHARACTER_BYTES)
         )
         body = await download.read(max(length, _MAX_CHARACTER_BYTES))

@@ -11,7 +11,7 @@ from nats.micro.request import Request
 from contracts import keys, subjects
 from contracts.tools import ToolSpec
 from runwire import tool
-from services.tool_runner import discovery
+from services.tool_runner.discovery import catalogue_writer
 from tests.support.catalogue import STREAM, key_subject
 from tests.support.waiting import wait_until
 from tests.tool_runner.conftest import Planner, Serve, Start
@@ -73,7 +73,7 @@ async def test_the_specification_stays_and_the_tool_expires(
     assert pinned is not None
     assert alive is not None
     assert "Nats-TTL" not in (pinned.headers or {})
-    assert (alive.headers or {})["Nats-TTL"] == str(discovery.TTL_S)
+    assert (alive.headers or {})["Nats-TTL"] == str(catalogue_writer.TTL_S)
     assert int((pinned.headers or {})["Nats-Sequence"]) < int((alive.headers or {})["Nats-Sequence"])
     assert await planner.catalogue.spec(spec.digest()) == spec
 

@@ -10,8 +10,8 @@ from contracts import subjects
 from contracts.events import ArtifactChunk, ToolProgress
 from contracts.records import Record
 from contracts.tools import CallRequested
-from services.tool_runner import progress as relay_module
-from services.tool_runner.progress import CallProgress
+from services.tool_runner.calls import progress as relay_module
+from services.tool_runner.calls.progress import CallProgress
 from tests.tool_runner.conftest import Planner
 
 
@@ -39,10 +39,10 @@ async def numbers(planner: Planner, call: CallRequested, stream_id: str = "s") -
 async def test_a_repeated_call_shows_only_what_is_new(planner: Planner, call: CallRequested) -> None:
     """The first handling died after two pieces; the second one looks up what is known."""
     first, second = (
-        CallProgress(planner.bus, call, may_have_shown=False),
-        CallProgress(planner.bus, call, may_have_shown=True),
+        CallProgress(planner.bus, call, may_have_published=False),
+        CallProgress(planner.bus, call, may_have_published=True),
     )
-    other = CallProgress(planner.bus, call.model_copy(update={"call_id": "1-1"}), may_have_shown=False)
+    other = CallProgress(planner.bus, call.model_copy(update={"call_id": "1-1"}), may_have_published=False)
     for seq in (0, 1):
         await first.on_piece(piece(seq))
     await other.on_piece(piece(0, stream_id="other"))
@@ -56,7 +56,7 @@ async def test_a_repeated_call_shows_only_what_is_new(planner: Planner, call: Ca
 
 async def test_a_stream_with_a_hole_ends_before_it(planner: Planner, call: CallRequested) -> None:
     """Listeners never see a hole; other streams go on."""
-    progress = CallProgress(planner.bus, call, may_have_shown=False)
+    progress = CallProgress(planner.bus, call, may_have_published=False)
 
     for seq in (0, 2, 1):
         await progress.on_piece(piece(seq))
@@ -74,7 +74,7 @@ async def test_a_stream_with_a_hole_ends_before_it(planner: Planner, call: CallR
 )
 async def test_a_piece_that_cannot_be_shown_hurts_nobody(planner: Planner, call: CallRequested, data: bytes) -> None:
     """It is dropped; the result still counts."""
-    progress = CallProgress(planner.bus, call, may_have_shown=False)
+    progress = CallProgress(planner.bus, call, may_have_published=False)
     await progress.on_piece(data)
     await progress.on_piece(piece(0, stream_id="t"))
     assert [event.stream_id for event in await planner.shown(call.run_id) if isinstance(event, ArtifactChunk)] == ["t"]
@@ -82,7 +82,7 @@ async def test_a_piece_that_cannot_be_shown_hurts_nobody(planner: Planner, call:
 
 async def test_any_json_is_a_chunk(planner: Planner, call: CallRequested) -> None:
     """Nesting, Unicode and large numbers."""
-    progress = CallProgress(planner.bus, call, may_have_shown=False)
+    progress = CallProgress(planner.bus, call, may_have_published=False)
     chunk = {"a": [1, 2.5, None, True, {"ü": "\u2028"}], "n": 2**60}
     await progress.on_piece(piece(0, chunk))
     (event,) = await planner.shown(call.run_id)
@@ -96,7 +96,7 @@ async def test_a_stream_has_a_name_that_is_nothing_but_a_name(
     planner: Planner, call: CallRequested, stream_id: str
 ) -> None:
     """It stands in payloads, and files are named after it."""
-    progress = CallProgress(planner.bus, call, may_have_shown=False)
+    progress = CallProgress(planner.bus, call, may_have_published=False)
     await progress.on_piece(piece(0, stream_id=stream_id, done=True))
     assert await planner.shown(call.run_id) == []
     (warning,) = progress.warnings()
@@ -110,7 +110,7 @@ async def test_a_stream_has_a_name_that_is_nothing_but_a_name(
 )
 async def test_a_type_is_a_word_or_a_media_type(planner: Planner, call: CallRequested, kind: str) -> None:
     """Pages choose by it how to show an artifact, and servers send it as a header."""
-    progress = CallProgress(planner.bus, call, may_have_shown=False)
+    progress = CallProgress(planner.bus, call, may_have_published=False)
     for number, each in enumerate((kind, "text/plain; charset=utf-8", "vnd.my-chart+json")):
         await progress.on_piece(
             json.dumps({"stream_id": f"s{number}", "seq": 0, "chunk": 1, "artifact_type": each}).encode()
@@ -121,7 +121,7 @@ async def test_a_type_is_a_word_or_a_media_type(planner: Planner, call: CallRequ
 
 async def test_thousands_of_streams_are_one_warning(planner: Planner, call: CallRequested) -> None:
     """And a hundred events, not ten thousand; what is said about them is short."""
-    progress = CallProgress(planner.bus, call, may_have_shown=False)
+    progress = CallProgress(planner.bus, call, may_have_published=False)
     with structlog.testing.capture_logs() as lines:
         for number in range(20_000):
             await progress.on_piece(piece(0, stream_id=f"s{number}", done=True))
@@ -136,7 +136,7 @@ async def test_thousands_of_streams_are_one_warning(planner: Planner, call: Call
 
 async def test_what_is_lost_is_named_with_the_reason(planner: Planner, call: CallRequested) -> None:
     """A stream that a field of the result holds is not lost for want of its last piece."""
-    progress = CallProgress(planner.bus, call, may_have_shown=False)
+    progress = CallProgress(planner.bus, call, may_have_published=False)
     heavy = piece(0, "x" * 140_000, stream_id="heavy")
     for data in (
         piece(1, stream_id="late"),
@@ -154,7 +154,7 @@ async def test_what_is_lost_is_named_with_the_reason(planner: Planner, call: Cal
 
 async def test_progress_is_thinned_out_and_its_end_is_shown(planner: Planner, call: CallRequested) -> None:
     """A tool may report every millisecond; nobody can see that."""
-    progress = CallProgress(planner.bus, call, may_have_shown=False)
+    progress = CallProgress(planner.bus, call, may_have_published=False)
     await progress.on_progress(b"no JSON")
     for step in range(1, 101):
         await progress.on_progress(json.dumps({"fraction": step / 100}).encode())
@@ -166,7 +166,7 @@ async def test_progress_is_thinned_out_and_its_end_is_shown(planner: Planner, ca
 async def test_a_finished_stream_says_where_its_pieces_are(planner: Planner, call: CallRequested) -> None:
     """Whoever shows them, again, or for the last time."""
     await planner.show(call.run_id, ToolProgress(call_id="1-0", tool="painter"))
-    handlings = [CallProgress(planner.bus, call, may_have_shown=doubtful) for doubtful in (False, False, True)]
+    handlings = [CallProgress(planner.bus, call, may_have_published=doubtful) for doubtful in (False, False, True)]
     for progress in handlings:
         await progress.on_piece(piece(0, stream_id="unfinished"))
         for seq in (0, 1):
@@ -194,8 +194,8 @@ async def test_a_stream_is_bounded_however_often_its_call_is_repeated(
     """What the second handling adds counts with what the first one has shown."""
     monkeypatch.setattr(relay_module, "MAX_PIECES", 3)
     first, second = (
-        CallProgress(planner.bus, call, may_have_shown=False),
-        CallProgress(planner.bus, call, may_have_shown=True),
+        CallProgress(planner.bus, call, may_have_published=False),
+        CallProgress(planner.bus, call, may_have_published=True),
     )
     for seq in (0, 1):
         await first.on_piece(piece(seq))

@@ -9,7 +9,7 @@ from contracts import subjects
 from contracts.events import CallStarted, ToolProgress
 from contracts.tools import CallRequested
 from services.messaging.pull_consumer import Delivery
-from services.tool_runner import call_history
+from services.tool_runner.calls import history
 from tests.tool_runner.conftest import Planner
 
 
@@ -34,9 +34,7 @@ def call_of(delivery: Delivery, call_id: str = "1-0") -> CallRequested:
 
 async def claim(planner: Planner, delivery: Delivery, call_id: str = "1-0", **changed: Any) -> bool:
     """Claim a call; true where nobody had begun it before."""
-    return (
-        await call_history.claim(planner.bus, delivery, call_of(delivery, call_id).model_copy(update=changed)) is None
-    )
+    return await history.claim(planner.bus, delivery, call_of(delivery, call_id).model_copy(update=changed)) is None
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -61,7 +59,7 @@ async def test_an_intent_counts_after_the_stream_has_forgotten_its_id(planner: P
 async def test_a_run_of_which_nothing_is_stored_has_ended(planner: Planner, delivery: Delivery) -> None:
     """Finished runs are purged; one that never was cannot have asked."""
     call = call_of(delivery)
-    assert not await call_history.run_ended(planner.bus, call)
-    assert await call_history.run_ended(planner.bus, call.model_copy(update={"run_id": "0" * 32}))
+    assert not await history.run_ended(planner.bus, call)
+    assert await history.run_ended(planner.bus, call.model_copy(update={"run_id": "0" * 32}))
     await planner.end_run(call.run_id)
-    assert await call_history.run_ended(planner.bus, call)
+    assert await history.run_ended(planner.bus, call)

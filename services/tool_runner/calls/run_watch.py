@@ -6,7 +6,9 @@ again.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Self, TypeVar
 
 from nats.aio.msg import Msg
 
@@ -15,8 +17,11 @@ from contracts.events import TERMINAL
 from contracts.records import EVENTS_HEADER
 from services.messaging.connection import Bus, Subscription
 from services.messaging.errors import Unavailable
+from services.tool_runner.errors import RunEnded
 
-OnEnd = Callable[[], None]
+OnEnd = Callable[[], object]
+T = TypeVar("T")
+
 _SUBSCRIBE_AFTER_S = 0.1
 """Shorter calls are not worth a subscription."""
 
@@ -27,18 +32,51 @@ def is_terminal(headers: dict[str, str] | None) -> bool:
 
 
 class RunWatch:
-    """One call's watch of its run."""
+    """One call's watch of its run, as a context manager."""
 
-    def __init__(self, watches: "RunWatches", tenant: str, run: str, on_end: OnEnd) -> None:
+    def __init__(self, watches: "RunWatches", tenant: str, run: str) -> None:
         self.run = (tenant, run)
-        self.on_end = on_end
+        self.has_ended = False
         self._watches = watches
+        self._callbacks: list[OnEnd] = []
         self._timer = asyncio.get_running_loop().call_later(_SUBSCRIBE_AFTER_S, watches.begin, self)
 
-    def stop(self) -> None:
-        """Stop watching."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
         self._timer.cancel()
         self._watches.end(self)
+
+    def notify(self) -> None:
+        """Note that the run has ended."""
+        self.has_ended = True
+        for callback in self._callbacks:
+            callback()
+
+    @contextmanager
+    def on_end(self, callback: OnEnd) -> Iterator[None]:
+        """Call back when the run ends, at once if it has ended."""
+        if self.has_ended:
+            callback()
+        self._callbacks.append(callback)
+        try:
+            yield
+        finally:
+            self._callbacks.remove(callback)
+
+    async def unless_ended(self, work: Awaitable[T]) -> T:
+        """Return the result of `work`. Raises RunEnded as soon as the run ends."""
+        task = asyncio.ensure_future(work)
+        with self.on_end(task.cancel):
+            try:
+                return await task
+            except asyncio.CancelledError:
+                if self.has_ended:
+                    raise RunEnded from None
+                raise
+            finally:
+                task.cancel()
 
 
 class RunWatches:
@@ -51,9 +89,9 @@ class RunWatches:
         self._tasks: set[asyncio.Task[None]] = set()
         bus.on_reconnect.append(self._on_reconnect)
 
-    def watch(self, tenant: str, run: str, on_end: OnEnd) -> RunWatch:
-        """Call `on_end` when the run ends, until the watch is stopped."""
-        return RunWatch(self, tenant, run, on_end)
+    def watch(self, tenant: str, run: str) -> RunWatch:
+        """Watch a run until the context ends."""
+        return RunWatch(self, tenant, run)
 
     def begin(self, watch: RunWatch) -> None:
         """Subscribe to the run of a call that takes long."""
@@ -94,7 +132,7 @@ class RunWatches:
 
     def _notify(self, run: tuple[str, str]) -> None:
         for watch in self._watching.get(run, ()):
-            watch.on_end()
+            watch.notify()
 
     async def _on_reconnect(self) -> None:
         for run in self._watching:

@@ -23,7 +23,8 @@ from contracts.tools import ArtifactPiece, CallRequested, Progress
 from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
 from services.messaging.errors import BusError, Refused
-from services.tool_runner.call_history import events_of
+from services.shared.validation_errors import first_fault
+from services.tool_runner.calls.history import events_of
 
 logger = structlog.get_logger(__name__)
 
@@ -35,11 +36,11 @@ _MAX_STREAMS = 100
 _MAX_NAMED_STREAMS = 5
 """Streams that a warning names."""
 _MAX_FAULT_CHARACTERS = 120
-_PROGRESS_EVERY_S = 0.05
+_PROGRESS_INTERVAL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class FinishedStream:
     """A finished stream: the number of its pieces, and the sequence in RUNS of the first one at the earliest."""
 
     stream_id: str
@@ -50,11 +51,11 @@ class Shown:
 class CallProgress:
     """The progress and artifact streams of one call."""
 
-    def __init__(self, bus: Bus, call: CallRequested, *, may_have_shown: bool) -> None:
+    def __init__(self, bus: Bus, call: CallRequested, *, may_have_published: bool) -> None:
         self._bus = bus
         self._call = call
         self._subject = subjects.stream(call.tenant, call.run_id)
-        self._next: dict[str, int] | None = None if may_have_shown else {}
+        self._next: dict[str, int] | None = None if may_have_published else {}
         """Stream id -> number of its next piece.
 
         None: another handling of the call may have published some; read them back first.
@@ -77,10 +78,10 @@ class CallProgress:
         return list(self._next or ())
 
     @property
-    def finished(self) -> dict[str, Shown]:
+    def finished(self) -> dict[str, FinishedStream]:
         """The streams whose last piece was published, by id."""
         return {
-            stream_id: Shown(stream_id, pieces, self._since.get(stream_id, 1))
+            stream_id: FinishedStream(stream_id, pieces, self._since.get(stream_id, 1))
             for stream_id, pieces in (self._next or {}).items()
             if stream_id in self._finished
         }
@@ -92,7 +93,7 @@ class CallProgress:
         except ValidationError:
             return
         now = time.monotonic()
-        if now - self._last_progress_at < _PROGRESS_EVERY_S and progress.fraction != 1:
+        if now - self._last_progress_at < _PROGRESS_INTERVAL_S and progress.fraction != 1:
             return
         self._last_progress_at = now
         call = self._call
@@ -110,7 +111,7 @@ class CallProgress:
         try:
             piece = ArtifactPiece.model_validate_json(data)
         except ValidationError as error:
-            self._end_stream("", _reason(error))
+            self._end_stream("", first_fault(error))
             return
         if self._next is None:
             self._next = await self._read_back()
@@ -192,7 +193,7 @@ class CallProgress:
 
     async def _read_back(self) -> dict[str, int]:
         found: dict[str, int] = {}
-        for sequence, piece in await self._shown():
+        for sequence, piece in await self._published():
             found[piece.stream_id] = max(found.get(piece.stream_id, 0), piece.seq + 1)
             self._since.setdefault(piece.stream_id, sequence)
             self._note_type(piece)
@@ -200,7 +201,7 @@ class CallProgress:
                 self._finished.add(piece.stream_id)
         return found
 
-    async def _shown(self) -> list[tuple[int, ArtifactChunk]]:
+    async def _published(self) -> list[tuple[int, ArtifactChunk]]:
         """Return the stored pieces of this call with their sequences."""
         found: list[tuple[int, ArtifactChunk]] = []
         for message in await (await self._bus.reader(subjects.RUNS)).messages(self._subject):
@@ -212,9 +213,3 @@ class CallProgress:
     @staticmethod
     def _headers(record: Record) -> dict[str, str]:
         return {EVENTS_HEADER: record.types(), "Nats-TTL": str(STREAM_TTL_S)}
-
-
-def _reason(error: ValidationError) -> str:
-    """Describe a validation error without the content of the piece."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}" if first["loc"] else str(first["msg"])

@@ -1,4 +1,4 @@
-"""What is known about a call before the tool is called: whether its run has ended, whether it has an outcome, whether it was started.
+"""What the streams say about a call: whether its run has ended, whether it has an outcome, whether it was started.
 
 Rule 1: the inbox is read first, then the log. Meanwhile the planner may move the outcome from the inbox to the log,
 never back.
@@ -17,10 +17,11 @@ from contracts.records import EVENTS_HEADER, Record
 from contracts.tools import CallRequested
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery
-from services.tool_runner.run_watch import is_terminal
+from services.tool_runner.calls.run_watch import is_terminal
+from services.tool_runner.errors import AlreadySettled, RunEnded
 
 _MAX_CLOCK_SKEW_NS = 5_000_000_000
-_REPLICA_READS = 20
+_MAX_REPLICA_READS = 20
 _RETRY_S = 0.05
 
 
@@ -32,6 +33,14 @@ async def run_ended(bus: Bus, call: CallRequested) -> bool:
         return is_terminal(last.headers)
     # A replica may lag behind; the leader does not.
     return await bus.last_from_leader(subjects.RUNS, subject) is None
+
+
+async def check_open(bus: Bus, call: CallRequested) -> None:
+    """Check that the call needs an outcome. Raises RunEnded or AlreadySettled."""
+    if await run_ended(bus, call):
+        raise RunEnded
+    if await is_settled(bus, call):
+        raise AlreadySettled
 
 
 async def is_settled(bus: Bus, call: CallRequested) -> bool:
@@ -69,22 +78,22 @@ async def claim(bus: Bus, delivery: Delivery, call: CallRequested) -> int | None
     Return when another handling started it, in Unix ms; None: this one is the first.
     """
     subject = subjects.stream(call.tenant, call.run_id)
-    intent = Record(events=[CallStarted(call_id=call.call_id, tool=call.tool)])
+    start = Record(events=[CallStarted(call_id=call.call_id, tool=call.tool)])
     await bus.publish_surely(
         subject,
-        intent.model_dump_json().encode(),
+        start.model_dump_json().encode(),
         f"{call.run_id}.{call.call_id}.started",
-        {EVENTS_HEADER: intent.types()},
+        {EVENTS_HEADER: start.types()},
     )
     reader = await bus.reader(subjects.RUNS)
     # Streams of a cluster may have different leaders, each with its own clock.
     since = delivery.stored_ns - (_MAX_CLOCK_SKEW_NS if bus.settings.replicas > 1 else 0)
-    for _ in range(_REPLICA_READS):
+    for _ in range(_MAX_REPLICA_READS):
         # A call that was requested again may be older than this message.
         for message in await (reader.messages(subject) if call.again else reader.since(subject, since)):
-            if (message.headers or {}).get(EVENTS_HEADER) == intent.types() and (
+            if (message.headers or {}).get(EVENTS_HEADER) == start.types() and (
                 found := _start(message.data, call.call_id)
             ):
-                return None if found.id == intent.id else found.at
+                return None if found.id == start.id else found.at
         await asyncio.sleep(_RETRY_S)  # The replica lags behind.
-    return intent.at
+    return start.at

@@ -21,8 +21,7 @@ from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
 from tests.support.stores import Store, serving
 from tests.support.waiting import wait_until
-
-from .conftest import Planner, Serve, Start
+from tests.tool_runner.conftest import Planner, Serve, Start
 
 LONG = [f"{number} " * 9_000 for number in range(8)]
 ROWS = [[number, "x" * 40_000] for number in range(3)]

@@ -5,9 +5,7 @@ Rule: an announcement can do no harm. An unusable one is refused with a reason; 
 
 import hashlib
 import re
-import tomllib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -18,6 +16,7 @@ from contracts.limits import MAX_SPEC_BYTES
 from contracts.tools import SPEC_METADATA, ToolSpec
 from services.shared.builtin_tools import READ_ARTIFACT
 from services.shared.json_schema import InvalidSchema, check_schema
+from services.shared.validation_errors import first_fault
 
 _SEMVER = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?", re.ASCII)
 
@@ -30,10 +29,6 @@ class InvalidAnnouncement(ValueError):
     def __init__(self, reason: str, tool: str | None = None) -> None:
         super().__init__(reason)
         self.tool = tool
-
-
-class InvalidToolsFile(ValueError):
-    """The tools file cannot be used; the text says why in one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +68,7 @@ def _read_spec(text: Any) -> ToolSpec:
     try:
         return checked(ToolSpec.model_validate_json(text))
     except (ValueError, TypeError, RecursionError) as error:
-        raise InvalidAnnouncement(f"{SPEC_METADATA} cannot be used: {_short(error)}", _name_in(text)) from error
+        raise InvalidAnnouncement(f"{SPEC_METADATA} cannot be used: {short_reason(error)}", _name_in(text)) from error
 
 
 def _name_in(text: str) -> str | None:
@@ -108,29 +103,6 @@ def _check(field: str, schema: dict[str, Any]) -> None:
         raise InvalidSchema(f"{field}: {error}") from error
 
 
-def read_tools_file(path: Path) -> list[Announcement]:
-    """Return the tools of a JSON or TOML file: a list of specifications, in TOML under `[[tools]]`.
-
-    Raises InvalidToolsFile.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-        content: Any = tomllib.loads(text) if path.suffix == ".toml" else orjson.loads(text)
-    except (OSError, ValueError) as error:
-        raise InvalidToolsFile(f"{path}: {error}") from error
-    entries = content.get("tools") if isinstance(content, dict) else content
-    if not isinstance(entries, list):
-        raise InvalidToolsFile(f"{path}: expected a list of tool specifications, under `tools` in TOML")
-    found = []
-    for number, entry in enumerate(entries, start=1):
-        try:
-            spec = checked(ToolSpec.model_validate(entry))
-        except (ValueError, TypeError, RecursionError) as error:
-            raise InvalidToolsFile(f"{path}: tool {number}: {_short(error)}") from error
-        found.append(Announcement(spec, spec.digest(), "", "file"))
-    return found
-
-
 def choose(candidates: list[Announcement]) -> Announcement:
     """Return the announcement with the highest version; among equal versions, the one with the smallest digest.
 
@@ -155,8 +127,8 @@ def content_id(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:32]
 
 
-def _short(error: Exception) -> str:
+def short_reason(error: Exception) -> str:
+    """Describe why a specification cannot be used, in one line."""
     if isinstance(error, ValidationError):
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        return first_fault(error)
     return " ".join(str(error).split())[:300]

@@ -1,4 +1,4 @@
-"""Build the outcome of a call: parse its result, check it against the output schema, and separate it for the model and for people.
+"""Build the outcome of a call: parse its result, check it, and separate what the model sees from what people see.
 
 Rule 1: each result of a tool leads to exactly one CallFinished that fits into the inbox.
 Rule 2: large results are processed one at a time, in a thread, so that memory and other calls are not affected.
@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, TypeVar
 
 import orjson
@@ -20,16 +21,15 @@ from contracts.payload import Source
 from contracts.tools import CallRequested, ToolSpec
 from services.shared.json_schema import InvalidSchema, complaints
 from services.shared.redaction import Annotations, SeparatedResult, dotted, plain, read_annotations, restore, separate
-from services.tool_runner.artifacts import CallArtifacts, StoredResult
-from services.tool_runner.progress import CallProgress
+from services.tool_runner.artifacts.store import CallArtifacts, StoredResult
+from services.tool_runner.calls.progress import CallProgress
+from services.tool_runner.errors import InvalidArguments, InvalidResult, ResultTooLarge
 from services.tool_runner.transports.result_body import ResultBody
-
-from .errors import CallFailed, InvalidArguments, InvalidResult, ResultTooLarge
 
 logger = structlog.get_logger(__name__)
 T = TypeVar("T")
 
-_INLINE_WORK_BYTES = 256 * 1024
+_MAX_INLINE_WORK_BYTES = 256 * 1024
 """Smaller results are processed without a thread."""
 _MAX_DEPTH = 100
 _MAX_CACHED_SPECS = 1024
@@ -54,29 +54,29 @@ class AnnotationCache:
 class OutcomeBuilder:
     """Builds outcomes from tool results."""
 
-    def __init__(self, artifacts: CallArtifacts, patience_s: float) -> None:
-        self._artifacts = artifacts
+    def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
         self._annotations = AnnotationCache()
         self._large_results = asyncio.Lock()
 
     async def build(
-        self, call: CallRequested, spec: ToolSpec, result: ResultBody, progress: CallProgress, began: float
+        self,
+        call: CallRequested,
+        spec: ToolSpec,
+        result: ResultBody,
+        progress: CallProgress,
+        artifacts: CallArtifacts,
+        began: float,
     ) -> bytes:
         """Return the encoded outcome of a tool's result; `began`: when the call began, by the monotonic clock.
 
-        Waits for the artifact store, up to the patience or the run's deadline. Raises RunEnded when the run ends
-        meanwhile.
+        Waits for the artifact store, up to the patience or the run's deadline. Raises CallFailed, and RunEnded when the
+        run ends meanwhile.
         """
         until = time.monotonic() + self._patience_s
         try:
-            if result.size <= _INLINE_WORK_BYTES:
-                return await self._build(call, spec, result, progress, began, until)
-            async with self._large_results:
-                return await self._build(call, spec, result, progress, began, until)
-        except CallFailed as failure:
-            logger.info("call_failed", code=failure.fault().code, seconds=round(time.monotonic() - began, 3))
-            return failed(call.call_id, call.tool, failure.fault(), _since(began), progress.warnings())
+            async with self._large_results if result.size > _MAX_INLINE_WORK_BYTES else nullcontext():
+                return await self._build(call, spec, result, progress, artifacts, began, until)
         finally:
             result.close()
 
@@ -86,6 +86,7 @@ class OutcomeBuilder:
         spec: ToolSpec,
         result: ResultBody,
         progress: CallProgress,
+        store: CallArtifacts,
         began: float,
         until: float,
     ) -> bytes:
@@ -98,7 +99,7 @@ class OutcomeBuilder:
         finished = progress.finished
         streams = {dotted((name,)): finished[name] for name in parts.unclaimed if name in finished}
         streams = {path: each for path, each in streams.items() if path not in artifacts}
-        assembled = await self._artifacts.assemble(call, streams, until)
+        assembled = await store.assemble(streams, until)
         artifacts |= assembled
         dropped = progress.warnings(
             parts.unclaimed, [shown.stream_id for path, shown in streams.items() if path not in assembled]
@@ -109,12 +110,12 @@ class OutcomeBuilder:
             for path, shown in streams.items()
             if shown.stream_id in progress.types
         }
-        clean = await self._artifacts.clean(call, artifacts, types, until)
+        clean = await store.clean(artifacts, types, until)
         if clean.changed:
             # The stored result says no more of an image than the artifact does.
             shown = {path: plain(each) if isinstance(each, bytes) else each for path, each in clean.artifacts.items()}
             value = restore(parts.observation, shown)
-        kept = await self._artifacts.store(call, clean.artifacts, types, parts.observation, value, until)
+        kept = await store.store(clean.artifacts, types, parts.observation, value, until)
         return succeeded(call, kept, parts.sources, [*clean.warnings, *dropped], _since(began))
 
 
@@ -127,7 +128,7 @@ def _separated(
 
 async def in_thread_if_large(size: int, work: Callable[[], T]) -> T:
     """Run work whose duration depends on a number of bytes: in a thread if there are many."""
-    return work() if size <= _INLINE_WORK_BYTES else await asyncio.to_thread(work)
+    return work() if size <= _MAX_INLINE_WORK_BYTES else await asyncio.to_thread(work)
 
 
 def check_arguments(call: CallRequested, args: dict[str, Any], spec: ToolSpec) -> None:

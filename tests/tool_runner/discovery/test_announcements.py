@@ -1,21 +1,18 @@
 """What tools say about themselves: what can be used is used, the rest hurts nobody."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from contracts.tools import ToolSpec
-from services.tool_runner.tool_specs import (
+from services.tool_runner.discovery.announcements import (
     Announcement,
     InvalidAnnouncement,
-    InvalidToolsFile,
     checked,
     choose,
     rank,
     read_announcement,
-    read_tools_file,
 )
 
 
@@ -108,34 +105,3 @@ def test_every_tool_runner_chooses_the_same() -> None:
     """Among several words of one version the order in which they were heard does not matter."""
     words = [said("1.0.0", description) for description in "abcdef"]
     assert len({choose(words[start:] + words[:start]).digest for start in range(len(words))}) == 1
-
-
-def test_tools_that_do_not_announce_themselves_stand_in_a_file(tmp_path: Path) -> None:
-    """As JSON or as TOML."""
-    json_file, toml_file = tmp_path / "tools.json", tmp_path / "tools.toml"
-    json_file.write_text('[{"name": "echo", "idempotent": true}]')
-    toml_file.write_text('[[tools]]\nname = "echo"\nidempotent = true\n[tools.input_schema]\ntype = "object"\n')
-
-    (first,), (second,) = read_tools_file(json_file), read_tools_file(toml_file)
-
-    assert first == second
-    assert first.spec.idempotent
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("{", "tools.json"),
-        ('{"a": 1}', "list"),
-        ('[{"name": "a b"}]', "tool 1"),
-        ('[{"name": "a"}, {}]', "tool 2: name"),
-    ],
-)
-def test_a_wrong_file_says_what_is_wrong(tmp_path: Path, text: str, reason: str) -> None:
-    """With the file's name and the place."""
-    file = tmp_path / "tools.json"
-    file.write_text(text)
-    with pytest.raises(InvalidToolsFile, match=reason):
-        read_tools_file(file)
-    with pytest.raises(InvalidToolsFile, match="missing"):
-        read_tools_file(tmp_path / "missing.json")

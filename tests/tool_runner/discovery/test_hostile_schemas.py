@@ -14,8 +14,7 @@ from runwire import tool
 from services.shared.tool_catalogue import refused_tools
 from tests.support.schemas import chained
 from tests.support.waiting import wait_until
-
-from .conftest import Planner, Serve, Start
+from tests.tool_runner.conftest import Planner, Serve, Start
 
 
 async def on_call(request: Request) -> None:

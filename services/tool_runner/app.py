@@ -1,0 +1,46 @@
+"""Compose the tool runner; nothing connects here."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from services.messaging.connection import Bus
+from services.runtime.health import Health
+from services.shared.builtin_tools import READ_ARTIFACT, READ_ARTIFACT_SPEC
+from services.shared.tool_catalogue import Catalogue
+
+from .call_consumers import CallConsumers
+from .calls.run_watch import RunWatches
+from .discovery.announcements import Announcement
+from .discovery.catalogue_writer import CatalogueWriter
+from .discovery.micro import MicroDiscovery
+from .execution import CallExecutor
+from .handlers import CallHandler
+from .settings import ToolRunnerSettings
+from .transports.nats import NatsTools
+
+
+@asynccontextmanager
+async def running(
+    bus: Bus, settings: ToolRunnerSettings, declared: list[Announcement], health: Health | None = None
+) -> AsyncIterator[None]:
+    """Process calls and maintain the catalogue, over a connection that is provisioned. `declared`: the tools file."""
+    catalogue = await Catalogue(bus).start()
+    tools = await NatsTools(bus, settings).start()
+    executor = CallExecutor(bus, settings, catalogue, tools, RunWatches(bus))
+    handler = CallHandler(bus, executor, settings.max_deliveries)
+    builtin = {READ_ARTIFACT: READ_ARTIFACT_SPEC}
+    consumers = await CallConsumers(
+        bus, handler.on_call, settings.tool_slots, lambda: builtin | catalogue.live(), settings.gone_tool_s
+    ).start()
+    await consumers.open_surely(READ_ARTIFACT_SPEC)
+    discovery = await MicroDiscovery(bus, settings.discover_s).start()
+    writer = CatalogueWriter(bus, discovery, declared, lambda announced: consumers.open(announced.spec)).start()
+    if health is not None:
+        health.checks["catalogue"] = writer.problem
+    try:
+        yield
+    finally:
+        await writer.stop()
+        await discovery.stop()
+        await consumers.stop(settings.graceful_timeout_s)
+        await catalogue.stop()

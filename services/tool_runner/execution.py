@@ -1,0 +1,143 @@
+"""Execute a call: find out what is known about it, call its tool, and build its outcome.
+
+Rule 1: the last record of the log is read before every call: an ended run causes no further effects.
+Rule 2: a call that may have been handled before is checked in the inbox, then in the log. For a non-idempotent tool,
+the start is recorded before the call (`calls.history`).
+"""
+
+import time
+from typing import NamedTuple
+
+import structlog
+
+from contracts.tools import CallRequested, ToolSpec
+from services.messaging.connection import Bus
+from services.messaging.pull_consumer import Delivery
+from services.shared.builtin_tools import READ_ARTIFACT_DIGEST, READ_ARTIFACT_SPEC
+from services.shared.redaction import wire_size
+from services.shared.tool_catalogue import Catalogue
+
+from .artifacts.arguments import resolve
+from .artifacts.images import ToolImages
+from .artifacts.read_artifact import read_artifact
+from .artifacts.store import CallArtifacts, StoredResult
+from .artifacts.store_access import StoreAccess
+from .calls import history
+from .calls.progress import CallProgress
+from .calls.run_watch import RunWatches
+from .errors import AlreadySettled, ApprovalUnavailable, CallFailed, RunEnded, UnknownTool
+from .outcomes import OutcomeBuilder, check_arguments, failed, in_thread_if_large, succeeded
+from .settings import ToolRunnerSettings
+from .transports.nats import NatsTools, PreparedCall
+
+logger = structlog.get_logger(__name__)
+
+_RECONNECT_WINDOW_S = 10.0
+"""After a reconnect, how long a first delivery may be a redelivery of a server that has lost its counts."""
+
+
+class Start(NamedTuple):
+    """The first start of a call."""
+
+    may_have_begun: bool
+    """Another handling may have called the tool."""
+    at: float
+    """By the monotonic clock."""
+
+
+class CallExecutor:
+    """Executes calls of all tools. Waits for the artifact store up to its patience or the run's deadline."""
+
+    def __init__(
+        self, bus: Bus, settings: ToolRunnerSettings, catalogue: Catalogue, tools: NatsTools, run_watches: RunWatches
+    ) -> None:
+        self._bus = bus
+        self._settings = settings
+        self._catalogue = catalogue
+        self._tools = tools
+        self._run_watches = run_watches
+        self._images = ToolImages(settings)
+        self._outcomes = OutcomeBuilder(settings.artifact_patience_s)
+        self._reconnected_at = float("-inf")
+        bus.on_reconnect.append(self._on_reconnect)
+
+    async def _on_reconnect(self) -> None:
+        self._reconnected_at = time.monotonic()
+
+    async def outcome(self, delivery: Delivery, call: CallRequested) -> bytes:
+        """Return the encoded outcome. Raises RunEnded or AlreadySettled when no outcome is needed."""
+        began = time.monotonic()
+        if await history.run_ended(self._bus, call):
+            raise RunEnded
+        is_repeated = delivery.number > 1 or call.again
+        # The delivery count is an estimate: a server crash may reset it.
+        is_doubtful = is_repeated or began - self._reconnected_at < _RECONNECT_WINDOW_S or self._has_waited(delivery)
+        if is_doubtful and await history.is_settled(self._bus, call):
+            raise AlreadySettled
+        progress = CallProgress(self._bus, call, may_have_published=is_doubtful)
+        # A call that is taken over is timed from its first start. If that was not recorded, it began soon after it was
+        # sent.
+        started = Start(is_repeated, began - _ago(delivery.stored_ns) if is_repeated else began)
+        with self._run_watches.watch(call.tenant, call.run_id) as watch:
+            access = StoreAccess(self._bus, call, watch)
+            try:
+                spec = await self._spec(call)
+                args = await resolve(access, self._settings.artifact_patience_s)
+                await in_thread_if_large(wire_size(args), lambda: check_arguments(call, args, spec))
+                if spec is READ_ARTIFACT_SPEC:
+                    return await self._read_artifact(access, started)
+                if not spec.idempotent:
+                    started = await self._claim(delivery, call, began, is_doubtful=is_doubtful)
+                prepared = PreparedCall(call, spec, args, started.may_have_begun, checked_at=began)
+                result = await self._tools.call(prepared, progress, watch)
+                logger.debug("call_succeeded", size=result.size, seconds=round(time.monotonic() - began, 3))
+                artifacts = CallArtifacts(access, self._settings, self._images)
+                return await self._outcomes.build(call, spec, result, progress, artifacts, started.at)
+            except CallFailed as failure:
+                fault = failure.fault()
+                logger.info("call_failed", code=fault.code, seconds=round(time.monotonic() - began, 3))
+                return failed(call.call_id, call.tool, fault, _since(started.at), progress.warnings())
+
+    async def _claim(self, delivery: Delivery, call: CallRequested, began: float, *, is_doubtful: bool) -> Start:
+        """Record the start of a non-idempotent call. Raises AlreadySettled."""
+        begun_at = await history.claim(self._bus, delivery, call)
+        if begun_at is None:
+            return Start(may_have_begun=False, at=began)
+        if not is_doubtful and await history.is_settled(self._bus, call):
+            raise AlreadySettled
+        return Start(may_have_begun=True, at=began - _ago(begun_at * 1_000_000))
+
+    async def _read_artifact(self, access: StoreAccess, started: Start) -> bytes:
+        until = time.monotonic() + self._settings.artifact_patience_s
+        part = await read_artifact(access, self._settings.read_artifact_max_bytes, until)
+        return succeeded(access.call, StoredResult(part, {}), [], [], _since(started.at))
+
+    def _has_waited(self, delivery: Delivery) -> bool:
+        """Whether the call waited so long that it may have been redelivered, as while this process was suspended.
+
+        Half of the acknowledgement time leaves room for clock differences.
+        """
+        return time.time_ns() - delivery.stored_ns > self._settings.ack_wait_s / 2 * 1e9
+
+    async def _spec(self, call: CallRequested) -> ToolSpec:
+        """Return the specification that the run has pinned. A planner of another version may use an unknown digest."""
+        if call.spec == READ_ARTIFACT_DIGEST:
+            return READ_ARTIFACT_SPEC
+        spec = await self._catalogue.spec(call.spec) or self._catalogue.live().get(call.tool)
+        if spec is None or spec.name != call.tool:
+            raise UnknownTool(f"there is no tool {call.tool}")
+        live = self._catalogue.live().get(call.tool)
+        # The planner sends no such call. A tool that requires approval by now may not be called by an older
+        # specification either.
+        if spec.requires_approval or (live is not None and live.requires_approval):
+            raise ApprovalUnavailable(call.tool)
+        return spec
+
+
+def _ago(at_ns: int) -> float:
+    """Return the seconds since a moment in Unix ns."""
+    return max(0.0, (time.time_ns() - at_ns) / 1e9)
+
+
+def _since(began: float) -> int:
+    return round((time.monotonic() - began) * 1000)
