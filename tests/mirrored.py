@@ -18,8 +18,11 @@ WHOLE_ROOMS = {
     "runwire/local": ("tests/runwire/local/test_up.py", "`runwire up` with all its processes"),
     "runwire/serving": ("tests/runwire/serving/test_server.py", "served tools, called over NATS"),
     "services/artifact_store": ("tests/artifact_store/test_store.py", "requests over NATS, with real S3 servers"),
-    "services/gateway": ("tests/gateway/test_runs.py", "requests over HTTP; a test file for each noun"),
-    "services/images": ("tests/gateway/test_hostile_images.py", "images of callers, decoded in the worker process"),
+    "services/gateway": ("tests/gateway/routes/test_runs.py", "requests over HTTP, in rooms as the modules"),
+    "services/images": (
+        "tests/gateway/submissions/test_images_hostile.py",
+        "images of callers, decoded in the worker process",
+    ),
     "services/planner/effects": (
         "tests/planner/test_runs_answers.py",
         "whole runs over NATS: tests/planner/test_runs_*",

@@ -18,7 +18,7 @@ from contracts.ids import new_id, run_id_for_key
 from services.gateway.settings import GatewaySettings
 from services.images.cleaner import ImageCleaner, ImageRefused
 from services.messaging.connection import Bus
-from tests.gateway.test_images import ask, refused, requested
+from tests.gateway.submissions.test_images import ask, refused, requested
 from tests.support.gateways import GatewayProcess, Served, serving
 from tests.support.images import (
     CANARY,

@@ -13,7 +13,7 @@ from contracts.runs import RunInput
 from services.gateway.errors import BodyTooLarge, InvalidInput
 from services.gateway.submissions import request_body
 from services.gateway.submissions.request_body import parse
-from tests.gateway.test_images import ask
+from tests.gateway.submissions.test_images import ask
 from tests.support.gateways import Served, hang_up, serving
 from tests.support.images import data_url, drawn, encoded
 from tests.support.nats_server import NatsServer

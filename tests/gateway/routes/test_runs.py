@@ -1,0 +1,126 @@
+"""Looking at runs, ending them, and waiting for them."""
+
+import time
+from typing import Any
+
+import pytest
+
+from contracts import subjects
+from contracts.events import Asked
+from contracts.ids import new_id
+from contracts.inbox import INBOX_MESSAGE, CancelRequested
+from services.messaging.connection import Bus
+from tests.support.gateways import Served, Writer
+
+
+async def status(served: Served, run: str) -> dict[str, Any]:
+    """What the gateway says about a run."""
+    answer = await served.http.get(f"/v1/runs/{run}")
+    assert answer.status_code == 200, answer.text
+    body: dict[str, Any] = answer.json()
+    return body
+
+
+async def test_a_run_is_queued_then_running_then_done(served: Served, bus: Bus) -> None:
+    """At no time it is unknown, also while both the request and the log are there."""
+    asked = await served.http.post("/v1/runs", json={"query": "q" * 300, "agent": "a", "session_id": "s"})
+    run = asked.json()["run_id"]
+    found = await status(served, run)
+    assert (found["status"], found["query"], found["agent"], found["session_id"]) == ("queued", "q" * 200, "a", "s")
+    assert abs(found["requested_at"] - time.time() * 1000) < 60_000
+    assert found["started_at"] is found["ended_at"] is found["payload"] is None
+    writer = Writer(bus, run=run)
+    await writer.open(query="q" * 300, agent="a", requested_at=found["requested_at"])
+    await writer.log(Asked(turn=1, attempt=1, by="REQUESTS:1", holder="h"))
+    assert (await status(served, run))["status"] == "running"
+    await bus.api("STREAM.PURGE.REQUESTS", {"filter": subjects.request("default", run)})
+    running = await status(served, run)
+    assert (running["status"], running["requested_at"]) == ("running", found["requested_at"])
+    assert running["started_at"] >= found["requested_at"]
+    await writer.done("because")
+    ended = await status(served, run)
+    assert (ended["status"], ended["reason"], ended["payload"]["raw_answer"]) == ("done", "answer_complete", "because")
+    assert ended["ended_at"] >= ended["started_at"]
+    assert ended["usage"]["model_calls"] == 0
+    assert "type" not in ended["payload"]
+
+
+async def test_the_ends_of_runs(served: Served, bus: Bus) -> None:
+    """Each in one shape; a cancel may be all there is."""
+    failed, stopped, never = Writer(bus), Writer(bus), Writer(bus)
+    await failed.open()
+    await failed.failed()
+    await stopped.open()
+    await stopped.cancelled()
+    await never.cancelled()
+    found = await status(served, failed.run)
+    assert (found["status"], found["reason"], found["code"], found["payload"]["route"]) == (
+        "error",
+        "error",
+        "model_failed",
+        "error",
+    )
+    for writer in (stopped, never):
+        found = await status(served, writer.run)
+        assert (found["status"], found["reason"], found["payload"]["raw_answer"]) == ("cancelled", "cancelled", "")
+    assert found["started_at"] is None
+    assert found["requested_at"] > 0
+
+
+async def test_a_run_on_a_copy_that_lags_behind_is_not_unknown(
+    served: Served, bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Direct reads may miss what is new; before 404 the leaders are asked."""
+
+    async def missed(*_: object) -> None:
+        return None
+
+    monkeypatch.setattr(served.gateway.runs, "_from_replica", missed)
+    run = (await served.http.post("/v1/runs", json={"query": "x"})).json()["run_id"]
+    assert (await status(served, run))["status"] == "queued"
+    writer = Writer(bus)
+    await writer.open()
+    await writer.done()
+    assert (await status(served, writer.run))["status"] == "done"
+    assert (await served.http.get(f"/v1/runs/{new_id()}")).status_code == 404
+
+
+async def inbox(bus: Bus, run: str, tenant: str = "default") -> CancelRequested | None:
+    """The wish that waits for a planner."""
+    message = await bus.last(subjects.INBOX, subjects.control(tenant, run, "cancel"))
+    found = INBOX_MESSAGE.validate_json(message.data) if message else None
+    assert found is None or isinstance(found, CancelRequested)
+    return found
+
+
+async def test_a_cancel_is_stored_for_the_planner(served: Served, bus: Bus, writer: Writer) -> None:
+    """For a queued run as for a running one; the reason is optional, and so is the body."""
+    await writer.open()
+    asked = (await served.http.post("/v1/runs", json={"query": "x"})).json()["run_id"]
+    for run, state in ((writer.run, "running"), (asked, "queued")):
+        answer = await served.http.post(f"/v1/runs/{run}/cancel", json={"reason": "enough"})
+        assert (answer.status_code, answer.json()["status"]) == (202, state)
+        wish = await inbox(bus, run)
+        assert wish is not None
+        assert wish.reason == "enough"
+        assert (await served.http.post(f"/v1/runs/{run}/cancel")).status_code == 202
+
+
+async def test_a_cancel_after_the_end_changes_nothing(served: Served, bus: Bus, writer: Writer) -> None:
+    """200 with what the run has become."""
+    await writer.open()
+    await writer.done("answer")
+    answer = await served.http.post(f"/v1/runs/{writer.run}/cancel", json={})
+    assert (answer.status_code, answer.json()["status"], answer.json()["payload"]["raw_answer"]) == (
+        200,
+        "done",
+        "answer",
+    )
+    assert await inbox(bus, writer.run) is None
+
+
+async def test_a_cancel_with_a_wrong_body_is_refused(served: Served, writer: Writer) -> None:
+    """The field is named."""
+    await writer.open()
+    for body in ({"why": "x"}, {"reason": 1}, {"reason": "x" * 1001}):
+        assert (await served.http.post(f"/v1/runs/{writer.run}/cancel", json=body)).status_code == 422
