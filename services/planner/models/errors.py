@@ -151,11 +151,50 @@ def from_provider(error: BaseException, model: str, *, after_output: bool = Fals
     text = str(error)[:MAX_SEARCHED_CHARACTERS]
     early = _of_litellm(text, causes)
     status = None if early else _status(error)
-    meaning = early or _meaning_of(error, status)
+    meaning = early or _meaning_of({kind.__name__ for kind in type(error).__mro__}, status)
     label = next(name for name in causes if name in meaning.names) if early is _UNREACHABLE else _label(error, status)
     key = _KEY_VARIABLE.search(text) if early is _NO_KEY else None
-    reason = meaning.reason.format(model=model, label=label, key=key.group() if key else "its provider's variable")
-    pause = retry_after(_headers(error)) if meaning.retryable else None
+    return _failure(
+        meaning, model, label, status, _headers(error), key=key.group() if key else "", after_output=after_output
+    )
+
+
+def failed(
+    kind: str | None,
+    model: str,
+    label: str,
+    *,
+    status: int | None = None,
+    headers: Mapping[str, str] | None = None,
+    after_output: bool = False,
+) -> ModelFailed:
+    """Classify an error by the name of its kind, else by its status. `label` and the names of `headers` are safe to show."""
+    meaning = _meaning_of({kind} if kind else set(), status)
+    return _failure(meaning, model, label, status, headers or {}, after_output=after_output)
+
+
+def unreachable(model: str, label: str) -> ModelFailed:
+    """Say that nobody answers at the model's address."""
+    return _failure(_UNREACHABLE, model, label, None, {})
+
+
+def is_identifier(value: str) -> bool:
+    """Whether a machine-readable code of a provider may be shown."""
+    return bool(_IDENTIFIER.fullmatch(value)) and not value.startswith("sk-")
+
+
+def _failure(
+    meaning: _Meaning,
+    model: str,
+    label: str,
+    status: int | None,
+    headers: Mapping[str, str],
+    *,
+    key: str = "",
+    after_output: bool = False,
+) -> ModelFailed:
+    reason = meaning.reason.format(model=model, label=label, key=key or "its provider's variable")
+    pause = retry_after(headers) if meaning.retryable else None
     if pause:
         reason += f"; it asks for a pause of {pause:.0f} s"
     return ModelFailed(
@@ -169,8 +208,7 @@ def from_provider(error: BaseException, model: str, *, after_output: bool = Fals
     )
 
 
-def _meaning_of(error: BaseException, status: int | None) -> _Meaning:
-    names = {kind.__name__ for kind in type(error).__mro__}
+def _meaning_of(names: set[str], status: int | None) -> _Meaning:
     by_name = (meaning for meaning in _MEANINGS if meaning.names & names)
     by_status = (meaning for meaning in _MEANINGS if status in meaning.statuses)
     return next(by_name, None) or next(by_status, None) or _PASSING
@@ -236,7 +274,7 @@ def _label(error: BaseException, status: int | None) -> str:
     parts = [type(error).__name__] + ([str(status)] if status else [])
     for name in ("code", "type"):
         value = getattr(error, name, None)
-        if isinstance(value, str) and _IDENTIFIER.fullmatch(value) and not value.startswith("sk-"):
+        if isinstance(value, str) and is_identifier(value):
             parts.append(value)
             break
     return ", ".join(parts)

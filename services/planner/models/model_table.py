@@ -1,0 +1,102 @@
+"""Prices, context sizes and abilities of known models, from a table that was made of LiteLLM's.
+
+The table (`model_table.json`) is a trimmed copy of the one in the pinned LiteLLM, under its MIT licence, so that nothing
+needs that library to be imported. A test compares the two; `make models` writes it again after an upgrade of LiteLLM.
+"""
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from contracts.payload import Usage
+
+FILE = Path(__file__).with_name("model_table.json")
+LICENCE = "trimmed from LiteLLM's model_prices_and_context_window.json; copyright Berri AI; MIT licence"
+_SOURCE_FILE = "model_prices_and_context_window_backup.json"
+_PREFIXES_LEFT_OUT = frozenset({"openai", "anthropic", "azure", "vertex_ai", "bedrock", "cohere", "cohere_chat"})
+"""Providers whose models the table also, or only, names without the provider."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownModel:
+    """What is known of a model. Prices in USD per token; None: unknown."""
+
+    provider: str
+    input_price: float | None
+    output_price: float | None
+    cached_price: float | None
+    context_tokens: int | None
+    vision: bool
+    reasoning: bool
+
+
+@cache
+def _rows() -> dict[str, list[Any]]:
+    rows: dict[str, list[Any]] = orjson.loads(FILE.read_bytes())["models"]
+    return rows
+
+
+def known_model(name: str) -> KnownModel | None:
+    """Look a model up by its full name (`groq/llama-3.3-70b`), else without its provider where that is unambiguous."""
+    rows = _rows()
+    row = rows.get(name)
+    if row is None:
+        provider, _, rest = name.partition("/")
+        row = rows.get(rest) if provider in _PREFIXES_LEFT_OUT else None
+    if row is None:
+        return None
+    provider, input_price, output_price, cached_price, context_tokens, vision, reasoning = row
+    return KnownModel(provider, input_price, output_price, cached_price, context_tokens, bool(vision), bool(reasoning))
+
+
+def cost_usd(model: str, usage: Usage) -> float | None:
+    """Return what a reply costs, or None where the model's price is unknown."""
+    known = known_model(model)
+    if known is None or known.input_price is None or known.output_price is None:
+        return None
+    cached = usage.cached_tokens if known.cached_price is not None else 0
+    fresh = max(0, usage.prompt_tokens - cached)
+    return (
+        fresh * known.input_price + cached * (known.cached_price or 0.0) + usage.completion_tokens * known.output_price
+    )
+
+
+def trimmed(table: dict[str, dict[str, Any]]) -> dict[str, list[Any]]:
+    """Return the rows that this module keeps of LiteLLM's table."""
+    return {
+        name: [
+            entry.get("litellm_provider", ""),
+            entry.get("input_cost_per_token"),
+            entry.get("output_cost_per_token"),
+            entry.get("cache_read_input_token_cost"),
+            entry.get("max_input_tokens") if isinstance(entry.get("max_input_tokens"), int) else None,
+            int(bool(entry.get("supports_vision"))),
+            int(bool(entry.get("supports_reasoning"))),
+        ]
+        for name, entry in sorted(table.items())
+        if entry.get("mode") in {"chat", "responses"}
+    }
+
+
+def rendered(folder: Path, version: str) -> str:
+    """Return the file's content, made of the LiteLLM in `folder`: a row per line, so that a diff shows what changed."""
+    rows = trimmed(json.loads((folder / _SOURCE_FILE).read_bytes()))
+    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(row)}" for name, row in rows.items())
+    head = json.dumps({"licence": LICENCE, "litellm": version})[:-1]
+    return f'{head}, "models": {{\n{lines}\n}}}}\n'
+
+
+def main() -> None:
+    """Write the file again, from the LiteLLM that is installed."""
+    from importlib.metadata import distribution  # noqa: PLC0415, for this job alone
+
+    litellm = distribution("litellm")
+    FILE.write_text(rendered(Path(str(litellm.locate_file("litellm"))), litellm.version))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,237 @@
+"""Models behind OpenAI's protocol, asked directly over HTTP.
+
+Rule 1: one request per call. Retries and fallbacks are decided by the run.
+Rule 2: connections are kept: the reply is read to its end, and one that is left early is closed at once.
+Rule 3: the size of a line and of a reply is limited after decompression. No redirect is followed.
+Rule 4: a provider's error text is never shown or logged: it can hold prompts, keys and image bytes.
+"""
+
+import asyncio
+import os
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+import aiohttp
+import certifi
+import orjson
+
+from contracts.payload import Usage
+from services.planner.models import wire
+from services.planner.models.byte_limits import IDENTITY, Limits, TooMuch, Unpacker, too_long
+from services.planner.models.errors import ModelFailed, failed, unreachable
+from services.planner.models.model_table import cost_usd, known_model
+from services.planner.models.openai_errors import error_in, failure_of
+from services.planner.models.openai_reply import ReplyReader
+from services.planner.models.providers import Endpoint, Endpoints, provider_of
+from services.planner.models.timeouts import ReplyTimeouts
+from services.planner.models.types import Delta, ModelRequest, Reply
+
+CONNECT_TIMEOUT_S = 10.0
+KEEP_ALIVE_S = 15.0
+"""An idle connection is closed after this time, before most servers close it."""
+CLOSING_S = 0.2
+"""For the end of the body after `[DONE]`. A connection whose reply was not read to its end cannot be used again."""
+IGNORED_BYTES = 1024
+"""After `[DONE]`. A server that sends more is cut off."""
+_FIRST_REDIRECT, _FIRST_ERROR = 300, 400
+
+
+class OpenAICompatibleModel:
+    """Every model whose endpoint `endpoints` knows."""
+
+    def __init__(self, endpoints: Endpoints, limits: Limits = Limits()) -> None:  # noqa: B008, frozen
+        self._endpoints = endpoints
+        self._limits = limits
+        self._session: aiohttp.ClientSession | None = None
+
+    async def aclose(self) -> None:
+        """Close the connections that are kept open for further requests."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
+        """Yield the reply's deltas and, last, the Reply (see Model). Raises ModelFailed."""
+        endpoint = self._endpoints.of(request.model)
+        reader = ReplyReader(request.model)
+        failure: ModelFailed | None = None
+        response: aiohttp.ClientResponse | None = None
+        timeouts = ReplyTimeouts(request)
+        try:
+            response = await timeouts.wait(self._post(endpoint, request))
+            if response.status >= _FIRST_REDIRECT:
+                failure = await timeouts.wait(self._refusal(request.model, response))
+            else:
+                deltas = self._deltas(request.model, response, reader)
+                while (delta := await timeouts.wait(anext(deltas, None))) is not None:
+                    yield delta
+                failure = _broken(request.model, reader)
+        except ModelFailed as error:
+            failure = error
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            failure = _of_transport(request.model, error)
+        finally:
+            if response is not None:
+                response.close()
+        # Raised outside the handler, so that an exception with the provider's text is not chained to this one.
+        if failure is not None:
+            failure.after_output = reader.begun
+            raise failure
+        yield _reply(request, reader)
+
+    async def _post(self, endpoint: Endpoint, request: ModelRequest) -> aiohttp.ClientResponse:
+        headers = {"content-type": "application/json", "accept-encoding": IDENTITY}
+        if endpoint.key is not None:
+            headers["authorization"] = f"Bearer {endpoint.key}"
+        body = orjson.dumps(body_of(request, endpoint.model))
+        return await self._opened().post(endpoint.url, data=body, headers=headers, allow_redirects=False)
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            context = ssl.create_default_context(cafile=os.environ.get("SSL_CERT_FILE") or certifi.where())
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S, ssl=context),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
+                auto_decompress=False,
+                trust_env=True,  # proxies
+                cookie_jar=aiohttp.DummyCookieJar(),
+                read_bufsize=1 << 18,
+            )
+        return self._session
+
+    async def _refusal(self, model: str, response: aiohttp.ClientResponse) -> ModelFailed:
+        status, headers = response.status, {name.lower(): value for name, value in response.headers.items()}
+        if status < _FIRST_ERROR:
+            reason = (
+                f"the provider of {model} redirects requests ({status}), which is not followed: name its real address"
+            )
+            return ModelFailed("model_failed", reason, status=status)
+        body = b""
+        # An error that is too long or cannot be unpacked is still an error with this status.
+        with suppress(TooMuch):
+            async for piece in self._pieces(model, response, self._limits.error):
+                body += piece
+        return failure_of(model, status, headers, error_in(body))
+
+    async def _deltas(
+        self, model: str, response: aiohttp.ClientResponse, reader: ReplyReader
+    ) -> AsyncGenerator[Delta, None]:
+        if response.content_type == "application/json":
+            body = b"".join([piece async for piece in self._pieces(model, response, self._limits.reply)])
+            for delta in reader.read_whole(body):
+                yield delta
+            return
+        rest = b""
+        async for piece in self._pieces(model, response, self._limits.reply):
+            *lines, rest = (rest + piece).replace(b"\r\n", b"\n").split(b"\n")
+            if len(rest) > self._limits.line or any(len(line) > self._limits.line for line in lines):
+                raise TooMuch(f"{model} sent a line of more than {self._limits.line:,} bytes")
+            for delta in _joined([delta for line in lines for delta in reader.read_line(line)]):
+                yield delta
+            if reader.ended:
+                await _read_to_the_end(response)
+                return
+            if reader.error is not None:
+                return
+        for delta in reader.read_line(rest):
+            yield delta
+
+    async def _pieces(self, model: str, response: aiohttp.ClientResponse, limit: int) -> AsyncIterator[bytes]:
+        if (response.content_length or 0) > limit:
+            raise too_long(model, limit)
+        unpacker = Unpacker(model, limit, response.headers.get("content-encoding", ""))
+        async for data in response.content.iter_any():
+            for piece in unpacker.feed(data):
+                yield piece
+
+
+def body_of(request: ModelRequest, model: str) -> dict[str, Any]:
+    """Return the body of a chat completion. What is not set is not sent."""
+    known = known_model(request.model)
+    wanted = {
+        # Most servers refuse an effort for a model that does not reason.
+        "reasoning_effort": request.reasoning_effort if known is not None and known.reasoning else None,
+        "temperature": request.temperature,
+        "response_format": request.response_format,
+        "tools": request.tools,
+        "tool_choice": request.tool_choice,
+        _output_limit(request.model, reasoning=known is not None and known.reasoning): request.max_tokens,
+    }
+    return {
+        "model": model,
+        "messages": wire.messages_for(request.model, request.messages),
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        **{name: value for name, value in wanted.items() if value is not None},
+    }
+
+
+def _output_limit(model: str, *, reasoning: bool) -> str:
+    """OpenAI's reasoning models refuse `max_tokens`, other servers know nothing else."""
+    return "max_completion_tokens" if reasoning and provider_of(model) == "openai" else "max_tokens"
+
+
+def _joined(deltas: list[Delta]) -> list[Delta]:
+    """Join the neighbouring deltas of one read that are text or reasoning alone."""
+    joined: list[Delta] = []
+    for delta in deltas:
+        last = joined[-1] if joined else None
+        if last is not None and _kind(last) == _kind(delta) not in {"call", "both"}:
+            joined[-1] = Delta(last.text + delta.text, last.reasoning + delta.reasoning)
+        else:
+            joined.append(delta)
+    return joined
+
+
+def _kind(delta: Delta) -> str:
+    if delta.call is not None:
+        return "call"
+    return "both" if delta.text and delta.reasoning else "text" if delta.text else "reasoning"
+
+
+async def _read_to_the_end(response: aiohttp.ClientResponse) -> None:
+    with suppress(TimeoutError, aiohttp.ClientError):
+        async with asyncio.timeout(CLOSING_S):
+            while not response.content.at_eof():
+                if len(await response.content.readany()) > IGNORED_BYTES:
+                    return
+
+
+def _broken(model: str, reader: ReplyReader) -> ModelFailed | None:
+    """Return the failure of a reply that came to its end, if it is one."""
+    if reader.error is not None:
+        return failure_of(model, None, {}, reader.error, after_output=reader.begun)
+    if reader.text.strip() or reader.tool_calls:
+        return None
+    if reader.finish_reason == "content_filter":
+        return ModelFailed("model_refused", f"the provider of {model} filtered the reply", elsewhere=False)
+    if reader.finish_reason == "length":
+        return ModelFailed("model_failed", f"{model} used up its output limit before it said anything")
+    return ModelFailed("model_failed", f"{model} gave an empty reply", retryable=True)
+
+
+def _of_transport(model: str, error: BaseException) -> ModelFailed:
+    label = type(error).__name__
+    if isinstance(error, aiohttp.InvalidURL):
+        return ModelFailed("model_failed", f"the address of {model} is no http URL: see RUNWIRE_MODEL_API_BASE")
+    if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
+        return unreachable(model, label)
+    return failed(None, model, label)
+
+
+def _reply(request: ModelRequest, reader: ReplyReader) -> Reply:
+    usage = reader.usage
+    if usage is None:
+        guess = wire.estimate(request.messages, reader.text, reader.reasoning)
+        guess.pop("total_tokens")
+        usage = Usage(model_calls=1, estimated=True, **guess)
+    return Reply(
+        text=reader.text,
+        reasoning=reader.reasoning or None,
+        usage=usage.model_copy(update={"cost_usd": cost_usd(request.model, usage)}),
+        finish_reason=reader.finish_reason,
+        model=request.model,
+        tool_calls=reader.tool_calls,
+    )

@@ -1,0 +1,167 @@
+"""Which providers speak OpenAI's protocol, where their servers are, and which variable holds their key.
+
+The table in docs/models.md is this one; a test compares them. Every other provider is asked through LiteLLM.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from services.planner.models.errors import ModelFailed
+from services.planner.models.model_table import known_model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provider:
+    """A provider with OpenAI's protocol. `bases`, `keys`: variables, of which the first that is set applies."""
+
+    base: str | None
+    """Base address without a variable; None: there is none."""
+    bases: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    needs_key: bool = True
+    path: str = ""
+    """Appended to a base from a variable that LiteLLM's users set without it."""
+
+
+PROVIDERS: Mapping[str, Provider] = {
+    "openai": Provider(
+        base="https://api.openai.com/v1", bases=("OPENAI_BASE_URL", "OPENAI_API_BASE"), keys=("OPENAI_API_KEY",)
+    ),
+    "hosted_vllm": Provider(base=None, bases=("HOSTED_VLLM_API_BASE",), keys=("HOSTED_VLLM_API_KEY",), needs_key=False),
+    "ollama": Provider(
+        base="http://localhost:11434/v1",
+        bases=("OLLAMA_API_BASE",),
+        keys=("OLLAMA_API_KEY",),
+        needs_key=False,
+        path="/v1",
+    ),
+    "ollama_chat": Provider(
+        base="http://localhost:11434/v1",
+        bases=("OLLAMA_API_BASE",),
+        keys=("OLLAMA_API_KEY",),
+        needs_key=False,
+        path="/v1",
+    ),
+    "lm_studio": Provider(
+        base="http://localhost:1234/v1", bases=("LM_STUDIO_API_BASE",), keys=("LM_STUDIO_API_KEY",), needs_key=False
+    ),
+    "openrouter": Provider(
+        base="https://openrouter.ai/api/v1",
+        bases=("OPENROUTER_API_BASE",),
+        keys=("OPENROUTER_API_KEY", "OR_API_KEY"),
+    ),
+    "groq": Provider(base="https://api.groq.com/openai/v1", bases=("GROQ_API_BASE",), keys=("GROQ_API_KEY",)),
+    "deepseek": Provider(base="https://api.deepseek.com/v1", bases=("DEEPSEEK_API_BASE",), keys=("DEEPSEEK_API_KEY",)),
+    "mistral": Provider(base="https://api.mistral.ai/v1", bases=("MISTRAL_API_BASE",), keys=("MISTRAL_API_KEY",)),
+    "xai": Provider(base="https://api.x.ai/v1", bases=("XAI_API_BASE",), keys=("XAI_API_KEY",)),
+    "together_ai": Provider(
+        base="https://api.together.xyz/v1",
+        bases=("TOGETHER_AI_API_BASE",),
+        keys=("TOGETHER_API_KEY", "TOGETHER_AI_API_KEY", "TOGETHERAI_API_KEY", "TOGETHER_AI_TOKEN"),
+    ),
+    "fireworks_ai": Provider(
+        base="https://api.fireworks.ai/inference/v1",
+        bases=("FIREWORKS_API_BASE",),
+        keys=("FIREWORKS_API_KEY", "FIREWORKS_AI_API_KEY", "FIREWORKSAI_API_KEY"),
+    ),
+}
+"""Prefix of a model's name -> provider."""
+
+
+class ModelServer(BaseModel):
+    """Where one model is served, and the name of the variable that holds its key."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    api_base: str = Field(description="base address of an OpenAI-compatible server, for example http://gpu1:8000/v1")
+    api_key_env: str | None = Field(default=None, description="variable that holds its key; none: it needs no key")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where and as whom a model is asked. `model`: its name there."""
+
+    url: str
+    model: str
+    key: str | None = field(repr=False)
+
+
+def provider_of(model: str) -> str | None:
+    """Return the provider of a model where it speaks OpenAI's protocol, else None."""
+    prefix, slash, _ = model.partition("/")
+    if slash:
+        return prefix if prefix in PROVIDERS else None
+    known = known_model(model)  # `gpt-5.4-mini` alone
+    return known.provider if known and known.provider == "openai" else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoints:
+    """Finds the endpoint of a model.
+
+    `api_base` and `api_key` are those of the deployment: for models `openai/…` and `hosted_vllm/…` alone. `servers`: of
+    single models, by full name. `environment`: with the providers' own variables.
+    """
+
+    environment: Mapping[str, str]
+    api_base: str | None = None
+    api_key: str | None = field(default=None, repr=False)
+    servers: Mapping[str, ModelServer] = field(default_factory=dict)
+
+    def serves(self, model: str) -> bool:
+        """Whether the model is asked directly, with OpenAI's protocol."""
+        return model in self.servers or provider_of(model) is not None
+
+    def of(self, model: str) -> Endpoint:
+        """Return the endpoint of a model. Raises ModelFailed if its address or key is missing."""
+        server, name = self.servers.get(model), provider_of(model)
+        provider = PROVIDERS[name] if name else Provider(base=None, needs_key=False)
+        if server is not None:
+            base, key = server.api_base, self.environment.get(server.api_key_env or "", "") or None
+            if server.api_key_env and key is None:
+                raise _no_key(model, server.api_key_env)
+        elif self.api_base and name in {"openai", "hosted_vllm"}:
+            base, key = self.api_base, self.api_key
+        else:
+            base, key = self._base(model, provider), self._key(model, provider)
+        return Endpoint(f"{_checked(model, base)}/chat/completions", _name_there(model, name), key)
+
+    def _base(self, model: str, provider: Provider) -> str:
+        for variable in provider.bases:
+            if value := self.environment.get(variable, "").strip().rstrip("/"):
+                return value if value.endswith(provider.path) else value + provider.path
+        if provider.base is None:
+            variables = " or ".join(("RUNWIRE_MODEL_API_BASE", *provider.bases))
+            raise ModelFailed(
+                "model_failed", f"there is no address for {model}: set {variables} where the planner runs"
+            )
+        return provider.base
+
+    def _key(self, model: str, provider: Provider) -> str | None:
+        for variable in provider.keys:
+            if value := self.environment.get(variable, "").strip():
+                return value
+        if provider.needs_key:
+            raise _no_key(model, provider.keys[0])
+        return None
+
+
+def _no_key(model: str, variable: str) -> ModelFailed:
+    return ModelFailed("model_failed", f"there is no API key for {model}: set {variable} where the planner runs")
+
+
+def _checked(model: str, base: str) -> str:
+    parts = urlsplit(base)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ModelFailed("model_failed", f"the address of {model} is no http URL: see RUNWIRE_MODEL_API_BASE")
+    return base.rstrip("/")
+
+
+def _name_there(model: str, provider: str | None) -> str:
+    name = model.partition("/")[2] if provider and "/" in model else model
+    if provider == "fireworks_ai" and not name.startswith("accounts/") and "#" not in name:
+        return f"accounts/fireworks/models/{name}"
+    return name

@@ -1,0 +1,37 @@
+"""The table of prices and abilities, which is made of LiteLLM's."""
+
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+
+from contracts.payload import Usage
+from services.planner.models.model_table import FILE, cost_usd, known_model, rendered
+
+
+def test_the_table_is_that_of_the_pinned_litellm() -> None:
+    """After an upgrade `make models` writes it again."""
+    litellm = distribution("litellm")
+    assert FILE.read_text() == rendered(Path(str(litellm.locate_file("litellm"))), litellm.version)
+
+
+@pytest.mark.parametrize("model", ["openai/gpt-5.4-mini", "gpt-5.4-mini", "openrouter/openai/gpt-5.4-mini"])
+def test_a_model_is_found_by_its_names(model: str) -> None:
+    """With its provider, and without where the table has it so."""
+    known = known_model(model)
+    assert known is not None
+    assert known.vision
+    assert known.reasoning
+    assert known.context_tokens == 272_000
+
+
+def test_a_reply_costs_what_the_table_says() -> None:
+    """Tokens that were read from the cache have a price of their own."""
+    usage = Usage(prompt_tokens=1000, cached_tokens=400, completion_tokens=10)
+    assert cost_usd("openai/gpt-5.4-mini", usage) == pytest.approx(600 * 7.5e-7 + 400 * 7.5e-8 + 10 * 4.5e-6)
+
+
+@pytest.mark.parametrize("model", ["openai/scripted", "nonsense", "openai/", "groq/gpt-5.4-mini"])
+def test_an_unknown_model_has_no_price(model: str) -> None:
+    """And is not taken for another one."""
+    assert cost_usd(model, Usage(prompt_tokens=1)) is None
