@@ -11,6 +11,7 @@ Tools have settings of their own, so for them the removed variables are listed. 
 served with `runwire serve` in a shell that has the key.
 """
 
+import json
 from collections.abc import Callable, Mapping
 
 Shell = Mapping[str, str]
@@ -83,12 +84,23 @@ def of_service(service: str, shell: Shell) -> dict[str, str]:
 
 def of_tools(shell: Shell) -> dict[str, str]:
     """The environment of a process that serves tools: code of other people."""
-    return _chosen(shell, lambda name: _owner(name) is None and not is_provider_secret(name))
+    keys = _keys_of_model_servers(shell)
+    return _chosen(shell, lambda name: _owner(name) is None and not is_provider_secret(name) and name not in keys)
 
 
 def is_provider_secret(name: str) -> bool:
     """Whether LiteLLM reads a secret of a provider of models from this variable."""
     return name in _PROVIDER_SECRETS or (name.endswith("_API_KEY") and name.removesuffix("_API_KEY") in _PROVIDERS)
+
+
+def _keys_of_model_servers(shell: Shell) -> set[str]:
+    """The variables that RUNWIRE_MODEL_SERVERS names as holding keys. The planner refuses a value that is no such JSON."""
+    try:
+        servers = json.loads(shell.get("RUNWIRE_MODEL_SERVERS", "{}"))
+    except ValueError:
+        return set()
+    each = servers.values() if isinstance(servers, dict) else ()
+    return {str(server.get("api_key_env")) for server in each if isinstance(server, dict)}
 
 
 def _owner(name: str) -> str | None:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import structlog
@@ -18,10 +18,13 @@ from services.planner.effects import run_index
 from services.planner.effects.image_loader import ImageLoader
 from services.planner.effects.model_requests import ModelRequests
 from services.planner.models import demo, vision
-from services.planner.models.by_prefix import ByPrefix
+from services.planner.models.by_provider import ByProvider
 from services.planner.models.byte_limits import Limits
-from services.planner.models.litellm import LiteLLMModel, Model
+from services.planner.models.model_table import known_model
+from services.planner.models.providers import Endpoints
+from services.planner.models.response_format import WithoutRefusedFormats
 from services.planner.models.selection import find_model, named_models
+from services.planner.models.types import Model
 from services.planner.run.commands import CHARACTERS_PER_TOKEN, FIRST_PAUSE_S, Rules
 from services.planner.run.opening import Defaults
 from services.planner.strategies import strategies_of
@@ -98,14 +101,23 @@ def profiles_of(
     )
 
 
-def vision_support_of(settings: PlannerSettings, known: Callable[[str], bool]) -> vision.VisionSupport:
-    """Return which models take images. `known` decides for models that the settings do not name.
+def models_of(settings: PlannerSettings, environment: Mapping[str, str]) -> ByProvider:
+    """Return every model that can be asked. `environment` holds the keys of providers."""
+    endpoints = Endpoints(
+        environment=environment,
+        api_base=settings.model_api_base,
+        api_key=settings.model_api_key.get_secret_value() if settings.model_api_key else None,
+        servers=settings.model_servers,
+    )
+    return ByProvider(endpoints, Limits(reply=settings.model_reply_bytes))
 
-    The demo model takes them, and names them in its answer.
-    """
+
+def vision_support_of(settings: PlannerSettings) -> vision.VisionSupport:
+    """Return which models take images. The demo model takes them, and names them in its answer."""
 
     def takes_images(model: str) -> bool:
-        return model == demo.NAME or known(model)
+        known = known_model(model)
+        return model == demo.NAME or (known is not None and known.vision)
 
     return vision.VisionSupport(takes_images, settings.model_vision, settings.vision, settings.vision_context)
 
@@ -129,19 +141,15 @@ def pullers(bus: Bus, planner: Planner, settings: PlannerSettings) -> list[PullC
 async def work(bus: Bus, _broker: Broker, _health: Health) -> AsyncIterator[None]:
     """Handle the messages of the three consumers until the context ends."""
     settings = PlannerSettings()
-    key = settings.model_api_key
-    limits = Limits(reply=settings.model_reply_bytes)
-    litellm = LiteLLMModel(
-        api_base=settings.model_api_base, api_key=key.get_secret_value() if key else None, limits=limits
-    )
     chosen = await find_model(settings.model, os.environ)
     logger.info("model_chosen", model=chosen.model, because=chosen.because)
-    await litellm.warm()
+    vision_support = vision_support_of(settings)
+    profiles = profiles_of(settings, chosen.model, vision_support)
+    models = models_of(settings, os.environ)
+    await models.warm(profile.model for profile in profiles)
     catalogue = Catalogue(bus)
     await catalogue.start()
-    vision_support = vision_support_of(settings, litellm.takes_images)
-    planner = build_planner(settings, bus, catalogue, ByPrefix(litellm), chosen.model, vision_support)
-    profiles = profiles_of(settings, chosen.model, vision_support)
+    planner = build_planner(settings, bus, catalogue, WithoutRefusedFormats(models), chosen.model, vision_support)
     background = [
         bus.tasks.keep("retention_sweep", run_index.sweep(bus, settings.retention_days)),
         bus.tasks.keep("forgotten_messages", Forgotten(bus, planner.on_message, settings.retention_days).watch()),
@@ -155,7 +163,7 @@ async def work(bus: Bus, _broker: Broker, _health: Health) -> AsyncIterator[None
         await cancelled(*background)
         await asyncio.gather(*(puller.stop(settings.graceful_timeout_s) for puller in running))
         await catalogue.stop()
-        await litellm.aclose()
+        await models.aclose()
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import NoDecode
 
 from contracts.images import VisionContextPolicy, VisionMode
+from services.planner.models.providers import ModelServer
 from services.runtime.settings import BusSettings
 
 from .agents import ModelName
@@ -29,6 +30,11 @@ class PlannerSettings(BusSettings):
     )
     model_api_key: SecretStr | None = Field(
         default=None, description="of that server; providers' keys are read from their own variables"
+    )
+    model_servers: dict[str, ModelServer] = Field(
+        default_factory=dict,
+        description="single models behind servers of their own, which speak OpenAI's protocol, as JSON: "
+        '{"openai/large": {"api_base": "http://gpu1:8000/v1", "api_key_env": "GPU1_KEY"}}',
     )
     fallback_models: list[str] = Field(default_factory=list)
     reasoning_effort: Literal["low", "medium", "high", "auto"] | None = None

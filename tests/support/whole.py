@@ -25,10 +25,9 @@ from contracts.runs import RunRequested
 from contracts.tools import REPLY_HEADER, ToolFailure, ToolSpec
 from services.messaging.connection import Bus
 from services.messaging.streams import provision
-from services.planner.__main__ import build_planner, pullers, vision_support_of
-from services.planner.models.by_prefix import ByPrefix
-from services.planner.models.byte_limits import Limits
-from services.planner.models.litellm import LiteLLMModel
+from services.planner.__main__ import build_planner, models_of, pullers, vision_support_of
+from services.planner.models.by_provider import ByProvider
+from services.planner.models.response_format import WithoutRefusedFormats
 from services.planner.settings import PlannerSettings
 from services.shared.run_follower import RunFollower
 from services.shared.tool_catalogue import Catalogue
@@ -84,7 +83,7 @@ class Planning:
 
     bus: Bus
     catalogue: Catalogue
-    litellm: LiteLLMModel
+    models: ByProvider
 
     async def ask(self, query: str = "What?", tenant: str = "default", **fields: Any) -> str:
         """Ask for a run and return its id."""
@@ -150,8 +149,7 @@ async def planning(
         settings["agents_file"] = folder / f"{new_id()}.json"
         settings["agents_file"].write_text(json.dumps(agents))
     chosen = PlannerSettings(nats_url=url, **settings)
-    litellm = LiteLLMModel(api_base=server.url, limits=Limits(reply=chosen.model_reply_bytes))
-    await litellm.warm()
+    models = models_of(chosen.model_copy(update={"model_api_base": server.url}), {})
     async with connected(url, "planner", chosen) as bus:
         await provision(bus)
         catalogue = await Catalogue(bus).start()
@@ -159,18 +157,18 @@ async def planning(
             chosen,
             bus,
             catalogue,
-            ByPrefix(litellm),
+            WithoutRefusedFormats(models),
             chosen.model or MODEL,
-            vision_support_of(chosen, litellm.takes_images),
+            vision_support_of(chosen),
             first_pause_s=0.01,
         )
         lanes = [await lane.start() for lane in pullers(bus, planner, chosen)]
         try:
-            yield Planning(bus, catalogue, litellm)
+            yield Planning(bus, catalogue, models)
         finally:
             await asyncio.gather(*(lane.stop(0.5) for lane in lanes))
             await catalogue.stop()
-            await litellm.aclose()
+            await models.aclose()
 
 
 @contextlib.asynccontextmanager

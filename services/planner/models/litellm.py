@@ -1,6 +1,7 @@
-"""Models, through LiteLLM. No other file imports it.
+"""Models whose providers have a protocol of their own, through LiteLLM. No other file imports it.
 
-Rule 1: the import of LiteLLM takes seconds and 150 MB, so `warm` does it in a thread, before the process is ready.
+Rule 1: the import of LiteLLM takes seconds and 150 MB, so it is imported only when such a model is configured or named, in a
+thread; `warm` does it before the process is ready.
 Rule 2: a call sends one request and repeats nothing, neither here nor in LiteLLM (`http_transport` refuses a second
 one). `run.failures` decides what follows a failure.
 Rule 3: a consumer that leaves a stream early must close it; otherwise the provider goes on generating.
@@ -16,7 +17,6 @@ import sys
 import warnings
 from collections.abc import AsyncGenerator, Awaitable
 from contextlib import aclosing, suppress
-from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -44,7 +44,6 @@ _ENVIRONMENT = {
 """Without these LiteLLM downloads tables during its import, and a thread of it keeps retrying."""
 _LOGGERS = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "openai", "httpx", "httpcore")
 _ITS_MODULES = r"litellm\b"
-_UNSURE_OF_FORMAT = frozenset({400, 422})
 MAX_SEARCHED_CHARACTERS = 4096
 """Of an error text that LiteLLM searches for secrets and for the kind of error."""
 BACKSTOP_S = 5.0
@@ -54,25 +53,20 @@ BACKSTOP_S = 5.0
 class LiteLLMModel:
     """Any model that LiteLLM knows. One request per call, without retries.
 
-    `api_base` and `api_key` are sent for models behind an OpenAI-compatible address (`openai/…`, `hosted_vllm/…`) and
-    for no other; the rest take their keys from the environment, as LiteLLM's documentation says. `limits`:
-    sizes that are accepted from a provider.
+    Keys are taken from the environment, as LiteLLM's documentation says. `api_base`: address for models `openai/…`, which
+    only `warm` and tests ask through LiteLLM. `limits`: sizes that are accepted from a provider.
     """
 
     def __init__(
         self,
         *,
         api_base: str | None = None,
-        api_key: str | None = None,
         limits: Limits = Limits(),  # noqa: B008, frozen
     ) -> None:
         self._api_base = api_base
-        self._api_key = api_key
         self._limits = limits
         self._library: ModuleType | None = None
         self._loading = asyncio.Lock()
-        self._without_format: dict[str, bool] = {}
-        """Models that refused a request with `response_format` -> whether they have answered one without."""
 
     async def warm(self) -> None:
         """Import LiteLLM and make one request, so that the first run waits for neither. Idempotent."""
@@ -97,15 +91,6 @@ class LiteLLMModel:
                     pass
         await self.aclose()
 
-    def takes_images(self, model: str) -> bool:
-        """Whether LiteLLM's table says that a model takes images. Call it after `warm`."""
-        assert self._library is not None  # noqa: S101, see above
-        try:
-            with Exchange(model, self._limits).current():
-                return bool(self._library.supports_vision(model=model))
-        except Exception:  # noqa: BLE001, a model that is not in the table raises whatever its lookup raises
-            return False
-
     async def aclose(self) -> None:
         """Close the connections that are kept open for further requests."""
         if self._library is not None:
@@ -117,28 +102,9 @@ class LiteLLMModel:
         """Yield the reply's deltas and, last, the Reply (see Model). Raises ModelFailed."""
         await self.warm()
         _ignore_its_warnings()
-        leaves_format_out = request.response_format is not None and request.model in self._without_format
-        sent = replace(request, response_format=None) if leaves_format_out else request
-        refused = False
-        try:
-            async with aclosing(self._attempt(sent)) as pieces:
-                async for piece in pieces:
-                    yield piece
-        except ModelFailed as error:
-            refused = (
-                error.status in _UNSURE_OF_FORMAT and error.fault.code == "model_refused" and not error.after_output
-            )
-            if not refused or sent.response_format is None:
-                # What was refused is not the format, if no reply without one has ever come.
-                if refused and leaves_format_out and not self._without_format.get(request.model):
-                    self._without_format.pop(request.model, None)
-                raise
-        if refused:
-            # Some servers refuse any `response_format`. The prompt asks for JSON too, so the next request has none.
-            self._without_format.setdefault(request.model, False)
-            raise _format_refused(request.model)
-        if leaves_format_out:
-            self._without_format[request.model] = True
+        async with aclosing(self._attempt(request)) as pieces:
+            async for piece in pieces:
+                yield piece
 
     async def _attempt(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
         timeouts = ReplyTimeouts(request)
@@ -186,7 +152,7 @@ class LiteLLMModel:
             "tool_choice": request.tool_choice,
         }
         if request.model.startswith(("openai/", "hosted_vllm/")):
-            wanted |= {"api_base": self._api_base, "api_key": self._api_key or ("none" if self._api_base else None)}
+            wanted |= {"api_base": self._api_base, "api_key": "none" if self._api_base else None}
         opened: Awaitable[Any] = self._library.acompletion(
             model=request.model,
             messages=wire.messages_for(request.model, request.messages),
@@ -230,11 +196,6 @@ def _past_bounds(model: str) -> ModelFailed:
         f"LiteLLM asks {model} in a way of its own, in which replies cannot be bounded: name another provider of it"
     )
     return ModelFailed("model_failed", reason)
-
-
-def _format_refused(model: str) -> ModelFailed:
-    reason = f"the provider of {model} refused a request with response_format"
-    return ModelFailed("response_format_refused", reason, retryable=True)
 
 
 def _empty(model: str, finish: str | None, *, after_output: bool) -> ModelFailed:

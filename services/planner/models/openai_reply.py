@@ -12,6 +12,10 @@ from services.planner.models.types import CallPiece, Delta
 
 MAX_CALLS = 128
 """Native tool calls of one reply."""
+MAX_REPETITIONS = 2000
+"""Equal pieces of text in a row. A rule of dashes is no loop; a model that says one thing for ever is."""
+MIN_LOOPING_CHARACTERS = 3
+"""Of a repeated piece. Shorter ones are blanks and table lines."""
 
 
 class ReplyReader:
@@ -25,6 +29,7 @@ class ReplyReader:
         self._places: dict[int, int] = {}
         """Index of a call in the stream -> its newest position in `_calls`."""
         self._usage: dict[str, Any] | None = None
+        self._repetitions = 0
         self.finish_reason: str | None = None
         self.ended = False
         """Whether `[DONE]` has come."""
@@ -122,6 +127,7 @@ class ReplyReader:
         if thought:
             self._reasoning.append(thought)
         if text:
+            self._count_repetitions(text)
             self._text.append(text)
         if text or thought:
             yield Delta(text, thought)
@@ -129,6 +135,12 @@ class ReplyReader:
         for piece in calls if isinstance(calls, list) else ():
             if isinstance(piece, dict):
                 yield Delta(call=self._read_call(piece))
+
+    def _count_repetitions(self, text: str) -> None:
+        same = bool(self._text) and self._text[-1] == text and len(text) >= MIN_LOOPING_CHARACTERS
+        self._repetitions = self._repetitions + 1 if same else 0
+        if self._repetitions >= MAX_REPETITIONS:
+            raise ModelFailed("model_failed", f"{self._model} said the same over and over", retryable=True)
 
     def _read_call(self, piece: dict[str, Any]) -> CallPiece:
         function = _object(piece.get("function"))

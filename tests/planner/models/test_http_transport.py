@@ -15,10 +15,13 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
+from services.planner.models.by_provider import ByProvider
 from services.planner.models.byte_limits import Limits
-from services.planner.models.litellm import LiteLLMModel, ModelFailed, ModelRequest, Reply
+from services.planner.models.errors import ModelFailed
+from services.planner.models.types import Model, ModelRequest, Reply
 from tests.planner.conftest import Plan
 from tests.support.loop_lag import loop_lag
+from tests.support.model_paths import PATHS, Models, models_on
 from tests.support.model_server import ModelServer, Say, answer
 
 PROVIDERS = [
@@ -29,8 +32,8 @@ PROVIDERS = [
     "ollama_chat/scripted",
 ]
 STALL_S = 1.5
-TURNS = 300
-"""Of the loop. A short run takes about a hundred."""
+TURNS = {"directly": 60, "through LiteLLM": 300}
+"""Of the loop, in five seconds at most."""
 MB = 1 << 20
 
 
@@ -41,20 +44,22 @@ def server() -> Iterator[ModelServer]:
         yield running
 
 
-@pytest.fixture
-async def model(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LiteLLMModel]:
+@pytest.fixture(params=PATHS)
+async def model(
+    request: pytest.FixtureRequest, server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Models]:
     """A model whose providers are all the scripted one."""
     server.reset()
     for name in ("ANTHROPIC", "GEMINI", "OLLAMA"):
         monkeypatch.setenv(f"{name}_API_BASE", server.root)
         monkeypatch.setenv(f"{name}_API_KEY", "made-up")
-    model = LiteLLMModel(api_base=server.url)
-    await model.warm()
+    model = models_on(request.param, server.url)
+    await (model.warm(PROVIDERS) if isinstance(model, ByProvider) else model.warm())
     yield model
     await model.aclose()
 
 
-async def outcome(model: LiteLLMModel, name: str, **more: float) -> tuple[str, ModelFailed | Reply, float]:
+async def outcome(model: Model, name: str, **more: float) -> tuple[str, ModelFailed | Reply, float]:
     """What was said, how it ended, and how long the loop stood still."""
     said, request = "", ModelRequest(model=name, messages=[{"role": "user", "content": "?"}], **more)  # type: ignore[arg-type]
     async with loop_lag() as lag:
@@ -69,7 +74,7 @@ async def outcome(model: LiteLLMModel, name: str, **more: float) -> tuple[str, M
     return said, end, lag.worst_s
 
 
-async def failure(model: LiteLLMModel, name: str, **more: float) -> ModelFailed:
+async def failure(model: Model, name: str, **more: float) -> ModelFailed:
     """The error of a reply. The event loop must not have stood still meanwhile."""
     _, end, worst_s = await outcome(model, name, **more)
     assert isinstance(end, ModelFailed)
@@ -96,7 +101,7 @@ def event(delta: object, **more: object) -> bytes:
     ],
 )
 async def test_the_body_of_an_error_is_cut(
-    server: ModelServer, model: LiteLLMModel, name: str, status: int, code: str
+    server: ModelServer, model: Model, name: str, status: int, code: str
 ) -> None:
     """Of megabytes LiteLLM sees a few KB, which is enough to know the error."""
     body = json.dumps({"error": {"message": "E" * 5 * MB, "type": "server_error"}}).encode()
@@ -105,7 +110,7 @@ async def test_the_body_of_an_error_is_cut(
 
 
 @pytest.mark.parametrize("packed", [False, True])
-async def test_what_an_error_is_stays_known(server: ModelServer, model: LiteLLMModel, *, packed: bool) -> None:
+async def test_what_an_error_is_stays_known(server: ModelServer, model: Model, *, packed: bool) -> None:
     """A server that repeats the whole request in its error still says that the conversation is too long."""
     message = "This model's maximum context length is 10 tokens." + "x" * 50_000
     body = json.dumps(
@@ -123,9 +128,7 @@ async def test_what_an_error_is_stays_known(server: ModelServer, model: LiteLLMM
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
-async def test_a_packed_reply_is_unpacked_within_the_bounds(
-    server: ModelServer, model: LiteLLMModel, name: str
-) -> None:
+async def test_a_packed_reply_is_unpacked_within_the_bounds(server: ModelServer, model: Model, name: str) -> None:
     """A compressed reply of 300 MB in some 300 KB ends after 8 MB."""
     server.say(Say(blob=gzip.compress(event({"content": "z" * 1_000_000}) * 300), headers={"content-encoding": "gzip"}))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -135,7 +138,7 @@ async def test_a_packed_reply_is_unpacked_within_the_bounds(
     assert {seen.headers["accept-encoding"] for seen in server.ledger} == {"identity"}
 
 
-async def test_a_small_packed_reply_is_read(server: ModelServer, model: LiteLLMModel) -> None:
+async def test_a_small_packed_reply_is_read(server: ModelServer, model: Model) -> None:
     """Some servers compress although the request refuses it."""
     server.say(
         Say(blob=gzip.compress(event({"content": "hello"}) + b"data: [DONE]\n\n"), headers={"content-encoding": "gzip"})
@@ -146,7 +149,7 @@ async def test_a_small_packed_reply_is_read(server: ModelServer, model: LiteLLMM
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
-async def test_a_line_has_an_end(server: ModelServer, model: LiteLLMModel, name: str) -> None:
+async def test_a_line_has_an_end(server: ModelServer, model: Model, name: str) -> None:
     """After a megabyte the end of a line is not waited for."""
     server.say(Say(blob=b"data: " + b"x" * 100_000, blobs=1000))
     assert "a line of more than 1,048,576 bytes" in (await failure(model, name)).fault.reason
@@ -156,7 +159,7 @@ async def test_a_line_has_an_end(server: ModelServer, model: LiteLLMModel, name:
     ("name", "status"),
     [*((name, 307) for name in PROVIDERS), *((PROVIDERS[0], status) for status in (301, 302, 303, 308))],
 )
-async def test_no_redirect_is_followed(server: ModelServer, model: LiteLLMModel, name: str, status: int) -> None:
+async def test_no_redirect_is_followed(server: ModelServer, model: Model, name: str, status: int) -> None:
     """A prompt goes to no address but the one that the deployment names."""
     server.say(Say(status=status, blob=b"", headers={"location": "/trap"}))
     failed = await failure(model, name)
@@ -186,7 +189,7 @@ async def test_no_redirect_is_followed(server: ModelServer, model: LiteLLMModel,
     ids=["error", "cut", "shape", "deep", "wide", "name", "object", "ollama", "comments", "empty", "keys"],
 )
 @pytest.mark.parametrize("name", [PROVIDERS[0], PROVIDERS[2], PROVIDERS[4]])
-async def test_no_line_holds_the_loop(server: ModelServer, model: LiteLLMModel, name: str, blob: bytes) -> None:
+async def test_no_line_holds_the_loop(server: ModelServer, model: Model, name: str, blob: bytes) -> None:
     """A stream that is wrong ends soon: errors inside it, what is no JSON or has no known shape, what is empty."""
     server.say(Say(blob=blob))
     _, _, worst_s = await outcome(model, name, total_s=20)
@@ -224,14 +227,14 @@ def plain_server(start: bytes, more: bytes) -> Iterator[str]:
     ],
     ids=["chunks", "letters", "responses"],
 )
-async def test_the_smallest_parts_hold_nobody_up(start: bytes, more: bytes, reason: str) -> None:
+@pytest.mark.parametrize("path", PATHS)
+async def test_the_smallest_parts_hold_nobody_up(path: str, start: bytes, more: bytes, reason: str) -> None:
     """A parser goes through thousands of them between two reads.
 
     Others have their turn meanwhile, often enough for a run.
     """
     with plain_server(b"HTTP/1.1 " + start, more) as url:
-        model = LiteLLMModel(api_base=url, limits=Limits(reply=500_000))
-        await model.warm()
+        model = models_on(path, url, Limits(reply=500_000))
         asking = asyncio.create_task(failure(model, "openai/scripted", total_s=5))
         turns = 0
         while not asking.done():
@@ -239,10 +242,10 @@ async def test_the_smallest_parts_hold_nobody_up(start: bytes, more: bytes, reas
             turns += 1
         await model.aclose()
         assert reason in (await asking).fault.reason
-        assert turns > TURNS
+        assert turns > TURNS[path]
 
 
-async def test_time_limits_hold_while_something_comes(server: ModelServer, model: LiteLLMModel) -> None:
+async def test_time_limits_hold_while_something_comes(server: ModelServer, model: Model) -> None:
     """An error's body that comes byte by byte, and events that say nothing."""
     server.say(
         Say(status=500, blob=b"E", blobs=10_000, pause_s=0.05), Say(blob=event({}) * 10, blobs=10_000, pause_s=0.01)
@@ -252,7 +255,7 @@ async def test_time_limits_hold_while_something_comes(server: ModelServer, model
 
 
 async def test_a_provider_that_is_asked_past_the_bounds_is_refused(
-    model: LiteLLMModel, server: ModelServer, monkeypatch: pytest.MonkeyPatch
+    model: Model, server: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some of LiteLLM's providers have HTTP clients of their own."""
     monkeypatch.setenv("OPENAI_LIKE_API_KEY", "made-up")
@@ -281,9 +284,9 @@ async def test_a_reply_that_is_too_long_is_asked_for_again(provider: ModelServer
 
 
 async def test_the_deadline_holds_while_a_reply_comes_at_full_speed(provider: ModelServer, plan: Plan) -> None:
-    """Three attempts of eight megabytes would take half a minute."""
-    planning = await plan()
-    provider.say(Say(blob=event({}) * 100, blobs=1000))
+    """Its end would be seconds away."""
+    planning = await plan(model_reply_bytes=1 << 30)
+    provider.say(Say(blob=event({}) * 100, blobs=100_000))
     story = await planning.tell(limits={"deadline_s": 2})
     assert story.end.reason == "budget_exhausted"
     assert story.end.usage.model_calls <= 1

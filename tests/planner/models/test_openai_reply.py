@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from services.planner.models.errors import ModelFailed
-from services.planner.models.openai_reply import MAX_CALLS, ReplyReader
+from services.planner.models.openai_reply import MAX_CALLS, MAX_REPETITIONS, ReplyReader
 from services.planner.models.types import Delta
 
 
@@ -96,6 +96,14 @@ def test_tool_calls_have_a_limit() -> None:
                 for number in range(MAX_CALLS + 1)
             )
         )
+
+
+def test_a_model_that_says_one_thing_for_ever_is_stopped() -> None:
+    """Equal pieces of some length; a long rule of dashes is none."""
+    read(*[chunk({"content": "--------"})] * MAX_REPETITIONS)
+    read(*[chunk({"content": " "})] * (MAX_REPETITIONS + 1))
+    with pytest.raises(ModelFailed, match="said the same over and over"):
+        read(*[chunk({"content": "--------"})] * (MAX_REPETITIONS + 1))
 
 
 def test_a_whole_completion_is_read() -> None:

@@ -1,0 +1,53 @@
+"""How a model is asked: the demo model, directly, or through LiteLLM."""
+
+import subprocess
+import sys
+
+import pytest
+
+from services.planner.models.by_provider import ByProvider
+from services.planner.models.byte_limits import Limits
+from services.planner.models.errors import ModelFailed
+from services.planner.models.providers import Endpoints
+from services.planner.models.types import ModelRequest, Reply
+from tests.support.model_server import ModelServer, Say
+
+WITHOUT_LITELLM = """
+import asyncio, sys
+import services.planner.__main__
+from services.planner.models.by_provider import ByProvider
+from services.planner.models.byte_limits import Limits
+from services.planner.models.providers import Endpoints
+models = ByProvider(Endpoints(environment={}), Limits())
+asyncio.run(models.warm(["openai/gpt-5.4-mini", "builtin/rehearsal", "ollama/llama3"]))
+assert "litellm" not in sys.modules
+"""
+
+
+async def said(models: ByProvider, model: str) -> str:
+    """What comes back for a request to this model."""
+    request = ModelRequest(model=model, messages=[{"role": "user", "content": "?"}])
+    pieces = [piece async for piece in models.stream(request)]
+    assert isinstance(pieces[-1], Reply)
+    return pieces[-1].text
+
+
+async def test_the_name_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The demo model answers under its own name alone; Claude has a protocol of its own."""
+    with ModelServer() as server:
+        server.say(Say(text="directly"))
+        monkeypatch.setenv("ANTHROPIC_API_BASE", server.root)
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "made-up")
+        models = ByProvider(Endpoints(environment={}, api_base=server.url), Limits())
+        assert await said(models, "openai/builtin/rehearsal") == "directly"
+        assert server.ledger[-1].path == "/v1/chat/completions"
+        await said(models, "anthropic/claude-sonnet-4-5")
+        assert server.ledger[-1].path == "/v1/messages"
+        with pytest.raises(ModelFailed, match="there is no model builtin/other"):
+            await said(models, "builtin/other")
+        await models.aclose()
+
+
+def test_litellm_is_imported_only_for_a_model_that_needs_it() -> None:
+    """It takes seconds and 150 MB. In a process of its own, since other tests import it."""
+    subprocess.run([sys.executable, "-c", WITHOUT_LITELLM], check=True, timeout=60)

@@ -1,0 +1,64 @@
+"""`response_format` is left out for models that refuse it."""
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from services.planner.models.byte_limits import Limits
+from services.planner.models.errors import ModelFailed
+from services.planner.models.openai_compatible import OpenAICompatibleModel
+from services.planner.models.providers import Endpoints
+from services.planner.models.response_format import WithoutRefusedFormats
+from services.planner.models.types import Model, ModelRequest
+from tests.support.model_server import ModelServer, Say
+
+REQUEST = ModelRequest(
+    model="openai/scripted",
+    messages=[{"role": "user", "content": "?"}],
+    response_format={"type": "json_object"},
+)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ModelServer]:
+    """A provider that says what a test tells it to."""
+    with ModelServer() as running:
+        yield running
+
+
+@pytest.fixture
+async def model(server: ModelServer) -> AsyncIterator[Model]:
+    """A model behind the scripted provider."""
+    server.reset()
+    direct = OpenAICompatibleModel(Endpoints(environment={}, api_base=server.url), Limits())
+    yield WithoutRefusedFormats(direct)
+    await direct.aclose()
+
+
+async def outcome(model: Model) -> str:
+    """The code of the failure, or `replied`."""
+    try:
+        async for _ in model.stream(REQUEST):
+            pass
+    except ModelFailed as error:
+        return error.fault.code
+    return "replied"
+
+
+def sent_with_format(server: ModelServer) -> list[bool]:
+    """Which requests had a `response_format`."""
+    return ["response_format" in seen.body for seen in server.ledger]
+
+
+async def test_a_refused_format_is_left_out_from_then_on(server: ModelServer, model: Model) -> None:
+    """The refused request is a failure that names the parameter; the next one leaves it out, and all after it."""
+    server.say(Say(status=400), Say(text="yes"))
+    assert [await outcome(model) for _ in range(3)] == ["response_format_refused", "replied", "replied"]
+    assert sent_with_format(server) == [True, False, False]
+
+
+async def test_a_refusal_that_is_not_about_the_format_is_not_remembered(server: ModelServer, model: Model) -> None:
+    """Refused without the format too: other requests have it again."""
+    server.say(Say(status=400), Say(status=400), Say(text="yes"))
+    assert [await outcome(model) for _ in range(3)] == ["response_format_refused", "model_refused", "replied"]
+    assert sent_with_format(server) == [True, False, True]
