@@ -144,7 +144,7 @@ async def test_fallbacks_and_choices_are_those_that_see(plan: Plan, provider: Mo
     assert story.end.raw_answer == "Seen."
 
 
-async def test_the_rehearsal_says_what_it_was_given(plan: Plan, put: Put) -> None:
+async def test_the_demo_model_says_what_it_was_given(plan: Plan, put: Put) -> None:
     """It takes images, and does not claim to see them."""
     planner = await plan(model="builtin/rehearsal")
     story = await planner.tell("What is this?", images=[await put(png(1))])

@@ -1,4 +1,4 @@
-"""The prompt in each form of speech, and the history that goes with it: as JSON, as five fields, as native calls."""
+"""The prompt and the history in each dialect: JSON, five fields, native calls."""
 
 import json
 import os
@@ -105,7 +105,7 @@ def test_native_messages_stay_apart() -> None:
 
 @pytest.mark.parametrize("transport", ["json", "tools"])
 def test_compaction_keeps_every_step(transport: Any) -> None:
-    """Calls stay calls and JSON stays JSON; only the middle of what is long goes."""
+    """Calls stay calls and JSON stays valid; only the middle of long lines is cut."""
     dialect = conversation.dialect(transport=transport)
     history = [{"role": "user", "content": "the question " * 50}]
     for n in range(3):

@@ -1,4 +1,4 @@
-"""What the golden journals are about: one run each, with what its model says and what happens to it meanwhile."""
+"""The scenarios of the golden journals: one run each, with the replies of its model and what happens meanwhile."""
 
 import json
 from collections.abc import Awaitable, Callable

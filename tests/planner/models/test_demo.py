@@ -219,7 +219,7 @@ def test_a_result_becomes_an_answer(question: str, observation: Any, answer: str
 
 
 def test_two_questions_run_at_once() -> None:
-    """Each clause has its own tool; the answers stand below each other."""
+    """Each clause has its own tool; the answers follow each other."""
     conversation = Conversation("What is 6*7, and what does the handbook say about holidays?", OFFICE)
     node, args = conversation.decide()
     assert node == "plan"
@@ -272,12 +272,12 @@ def test_the_text_alone_is_text() -> None:
 
 
 def test_the_callers_context_fills_arguments() -> None:
-    """What the caller says about the user need not be asked."""
+    """Values that the caller gives in `llm_context` are used."""
     conversation = Conversation("Look up the order, please", SHOP, llm_context={"order_id": "ORD-9"})
     assert conversation.decide() == ("get_order", {"order_id": "ORD-9"})
 
 
-def test_the_legacy_form_is_spoken_too() -> None:
+def test_it_replies_in_the_legacy_format_too() -> None:
     """Where the prompt asks for five fields."""
     conversation = Conversation("What is 17*23?", OFFICE, legacy=True)
     assert conversation.decide() == ("calculate", {"expression": "17*23"})

@@ -107,7 +107,7 @@ def test_pieces_always_add_up(text: str) -> None:
 
 
 def test_a_request_without_facts_is_answered() -> None:
-    """Such as a triage or a critique: with an action too, which says that it knows nothing."""
+    """Such as a triage or a critique. The answer says that it knows nothing."""
     text = demo.play(ModelRequest(model=demo.NAME, messages=[{"role": "user", "content": "Judge."}])).text
     assert normalize_action(text).action is not None
 

@@ -36,7 +36,7 @@ def test_an_empty_key_is_none() -> None:
     assert choose_model(None, {"OPENAI_API_KEY": " "}).model == "builtin/rehearsal"
 
 
-def test_a_local_model_comes_before_the_rehearsal() -> None:
+def test_a_local_model_comes_before_the_demo_model() -> None:
     """And under the name of the provider that streams it well."""
     assert choose_model(None, {}, ["qwen3:8b"]).model == "ollama_chat/qwen3:8b"
 
@@ -88,6 +88,6 @@ async def test_a_port_that_never_answers_costs_little() -> None:
 
 
 async def test_nobody_looks_for_what_is_not_needed() -> None:
-    """A configured rehearsal stays one."""
+    """A configured demo model is kept."""
     assert (await find_model("builtin/rehearsal", {})).because == "RUNWIRE_MODEL names it"
     assert (await find_model(None, {"OPENAI_API_KEY": "x"})).model == BY_KEY["OPENAI_API_KEY"]

@@ -39,7 +39,7 @@ NULLS = {"plan": None, "join": None}
 
 @pytest.mark.parametrize("args", [None, [], [{"q": 1}], "no object", "[1]", "{broken", 5, True])
 def test_tool_arguments_that_hold_no_object_are_empty(args: object) -> None:
-    """The tool's schema then says what is missing; nothing is made up."""
+    """The check against the tool's schema then names what is missing; nothing is invented."""
     assert read({"next_node": "search", "args": args}) == call("search")
     assert read({"next_node": "search"}) == call("search")
 
@@ -77,7 +77,7 @@ def test_tool_arguments_may_be_encoded_once_more() -> None:
     ],
 )
 def test_a_final_answer_is_one_text(given: object, answer: str) -> None:
-    """Whatever form it has and wherever it stands; the other answer keys are gone."""
+    """In every form and place. The other answer keys are removed."""
     assert read({"next_node": "final_response", "args": given}) == final(answer)
     assert read({"thought": "t", "next_node": None, "args": given, **NULLS}) == final(answer)
 
@@ -136,7 +136,7 @@ def test_the_quoted_word_null_with_an_answer_is_final() -> None:
 
 @pytest.mark.parametrize("node", [5, True, 1.5, [], ["search"], {}, {"name": "search"}, "", "  "])
 def test_a_node_that_is_no_text_is_an_error(node: object) -> None:
-    """Never an empty answer, whatever stands beside it."""
+    """Never an empty answer, with any fields beside it."""
     for beside in ({}, {"args": {"answer": "x"}}, {"plan": [STEP]}, {"answer": "x"}):
         result = normalize_action({"next_node": node, **beside})
         assert (result.action, result.error) == (None, "no_action")

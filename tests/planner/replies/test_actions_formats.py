@@ -1,4 +1,4 @@
-"""What each format takes, what a complaint names, and what an action says of itself."""
+"""What each action format accepts, what a complaint names, and the action's own helpers."""
 
 import json
 

@@ -267,7 +267,7 @@ def test_a_reply_of_megabytes_is_an_ordinary_reply() -> None:
     "prefix", ["", "{", "{x", "{{", "{, ", '{"', '"{', "[", "{/*", "<think>", '{"next_node": "save", "args": {']
 )
 def test_a_model_that_repeats_itself_stops_nobody(prefix: str, unit: str) -> None:
-    """Half a megabyte of one character takes a moment, whatever stands before it.
+    """Half a megabyte of one character takes little time, with any text before it.
 
     Counters do not see a pattern that tries again.
     """

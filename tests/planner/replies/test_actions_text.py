@@ -1,4 +1,4 @@
-"""Where an action stands in a reply, and what is wrong where none does."""
+"""Finding an action in the text of a reply, and the complaint where there is none."""
 
 import json
 
@@ -130,7 +130,7 @@ def test_the_object_shaped_most_like_an_action_wins(reply: str, expected: list[s
     ],
 )
 def test_nothing_inside_a_broken_action_is_ever_used(broken: str) -> None:
-    """An answer behind a broken action is not used either: what was meant to come first is lost."""
+    """An answer after a broken action is not used either: the intended first action is lost."""
     for reply in (broken, f"Here:\n```json\n{broken}\n```", f"{broken}\n{FINAL}", f'{{"answer": "draft"}} {broken}'):
         result = normalize_action(reply)
         assert (result.action, result.error) == (None, "unparseable"), reply
@@ -186,7 +186,7 @@ def test_behind_another_broken_object_only_an_explicit_action_counts() -> None:
     ],
 )
 def test_a_reply_without_an_object_is_unparseable(reply: str, complaint: str) -> None:
-    """The complaint says what broke, where, and what is expected."""
+    """The complaint names the fault, its place, and what is expected."""
     result = normalize_action(reply)
     assert (result.action, result.error) == (None, "unparseable")
     assert complaint in result.complaint

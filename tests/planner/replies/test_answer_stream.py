@@ -261,7 +261,7 @@ def test_what_the_final_parse_forgives_the_stream_forgives() -> None:
     "wrong", ["NaN", "01", "1.", "tru", "nullx", "-", "x", "'s'", ",", "}", "1" * 80, '["a" "b"]', "[" * 200]
 )
 def test_what_is_no_json_ends_the_stream(wrong: str) -> None:
-    """Whatever stands behind it waits for the final parse."""
+    """Everything after it waits for the final parse."""
     assert read(f'{{{FINAL}, "x": {wrong}, "args": {{"answer": "x"}}}}') == ("", True)
 
 

@@ -163,7 +163,7 @@ def test_the_final_parse_agrees(reply: str, action_format: Literal["auto", "unif
 
 
 def disguised(rng: random.Random, action: dict[str, Any]) -> str:
-    """An action, written as models do when they write it badly, behind something that is none."""
+    """An action as weak models write it, after something that is no action."""
     keys = list(action)
     rng.shuffle(keys)
     action = {key: action[key] for key in keys}

@@ -94,7 +94,7 @@ def test_a_tool_call_leaves_nothing_to_show() -> None:
 
 
 def test_a_text_that_stands_in_for_a_reply_is_settled_like_an_answer() -> None:
-    """Salvage of a reply that was cut off: what was shown stands when the text begins with it."""
+    """Salvage of a reply that was cut off: the streamed text counts if the salvaged text begins with it."""
     stream = AnswerStream()
     stream.feed('{"next_node": "final_response", "args": {"answer": "Hel')
     salvaged = PlannerAction(next_node="final_response", args={"answer": "Hello"})

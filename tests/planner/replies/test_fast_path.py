@@ -1,4 +1,4 @@
-"""The quick way to read a reply says nothing, or exactly what the long way says."""
+"""The fast path gives no result, or exactly the result of the full parse."""
 
 import json
 from typing import Any
@@ -83,7 +83,7 @@ def nested(depth: int, inner: str = "", beside: str = "") -> str:
     ],
 )
 def test_what_it_takes(text: str, *, read: bool) -> None:
-    """Strict JSON within the bounds, with no text behind it."""
+    """Strict JSON within the limits, with no text after it."""
     assert (well_formed_object(text, 0) is not None) is read
 
 
