@@ -5,6 +5,7 @@ What is left of a planner's work once the bus is taken away, to set beside plann
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from contracts.events import RunStarted
 from contracts.inbox import CallFinished
@@ -16,7 +17,20 @@ from services.planner.agents import Agent
 from services.planner.models.types import Reply
 from services.planner.run import terminal
 from services.planner.run.advance import advance
-from services.planner.run.commands import Ack, Append, Ask, Close, Dispatch, Handling, Open, Rules
+from services.planner.run.commands import (
+    Ack,
+    Append,
+    Ask,
+    Close,
+    Dispatch,
+    Handling,
+    Incoming,
+    Open,
+    Opening,
+    Progress,
+    Rules,
+)
+from services.planner.run.decision import Decision
 from services.planner.run.state import Run, fold
 from services.planner.strategies.react.strategy import React
 
@@ -45,7 +59,8 @@ class Alone:
         request = RunRequested(run_id=_RUN, tenant="default", requested_at=0, trace_id=_RUN, query="a question")
         limits = RunLimits(max_steps=self._calls + 10, deadline_s=None)
         started = RunStarted(run_id=_RUN, tenant="default", request=request, limits=limits, tools={SPEC.name: "d" * 24})
-        self._waiting.append(Handling("REQUESTS:1", "request", "h", 0, started=started))
+        opening = Progress(0, opening=Opening(started))
+        self._waiting.append(Handling(Incoming("REQUESTS:1", "h", request), opening))
         while self._waiting:
             self._handle(self._waiting.pop())
         if self.run.terminal is None:
@@ -53,33 +68,33 @@ class Alone:
         return [after - before for before, after in zip(self.moments, self.moments[1:], strict=False)]
 
     def _handle(self, handling: Handling) -> None:
+        progress = handling.progress
         while True:
-            match advance(self.run, handling, self._rules):
+            match advance(self.run, Handling(handling.incoming, progress), self._rules):
                 case Append(events):
-                    record, _ = terminal.fitting(Record(at=handling.now, events=events))
-                    fold(self.run, self.run.seq + 1, handling.now, record.events)
-                    handling.note(record.events)
+                    record, _ = terminal.fitting(Record(at=progress.now, events=[*events]))
+                    fold(self.run, self.run.seq + 1, progress.now, record.events)
+                    progress = progress.wrote(record.events)
                 case Ask():
-                    self._ask(handling)
+                    progress = replace(progress, decision=self._decision())
                 case Dispatch(calls, _):
-                    handling.dispatched.update(call.call_id for call in calls)
+                    progress = replace(progress, dispatched=frozenset(call.call_id for call in calls))
                     for call in calls:
                         finished = CallFinished(
                             call_id=call.call_id, tool=call.tool, status="succeeded", observation=call.args
                         )
-                        self._waiting.append(
-                            Handling(f"INBOX:{call.call_id}", "call_finished", "h", 0, finished=finished)
-                        )
+                        incoming = Incoming(f"INBOX:{call.call_id}", "h", finished)
+                        self._waiting.append(Handling(incoming, Progress(0, outcome=finished)))
                 case Open():
-                    handling.opened = True
+                    progress = replace(progress, opened=True)
                 case Close():
-                    handling.closed = True
+                    progress = replace(progress, closed=True)
                 case Ack():
                     return
                 case move:
                     raise RuntimeError(f"no such move is expected here: {move}")
 
-    def _ask(self, handling: Handling) -> None:
+    def _decision(self) -> Decision:
         request = self._react.request(self.run, [SPEC], Agent())
         self.moments.append(self._clock())
         if len(self.moments) <= self._calls:
@@ -88,4 +103,4 @@ class Alone:
             text = '{"next_node": "final_response", "args": {"answer": "done"}}'
         reading = self._react.reading(self.run, [SPEC])
         reading.feed(text)
-        handling.decision = reading.decide(Reply(text=text, usage=Usage(model_calls=1)))
+        return reading.decide(Reply(text=text, usage=Usage(model_calls=1)))

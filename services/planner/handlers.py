@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from contracts import subjects
 from contracts.ids import new_id
-from contracts.inbox import INBOX_MESSAGE, CallFinished, CancelRequested, TimerFired, TopUpRequested
+from contracts.inbox import INBOX_MESSAGE, CallFinished
 from contracts.names import InvalidName
 from contracts.runs import RunRequested
 from services.messaging import dead_letters, handlings
@@ -24,7 +24,8 @@ from services.planner.effects.executor import Effects, now
 from services.planner.effects.model_requests import ModelRequests
 from services.planner.effects.ownership_watch import Address
 from services.planner.run.advance import advance
-from services.planner.run.commands import Abandon, Ack, Append, Handling, Kind, Rules
+from services.planner.run.commands import Abandon, Ack, Append, Handling, Incoming, Poisoned, Progress, Received, Rules
+from services.planner.run.state import Run
 from services.planner.run_log import RunLogs, short
 
 logger = structlog.get_logger(__name__)
@@ -68,40 +69,16 @@ class Planner:
             await dead_letters.dead_letter(
                 self._bus, delivery, "its handling was begun too often and never came to an end"
             )
-            return await self._handle(where, Handling(delivery.owner, "poisoned", new_id(), now()), turn)
+            return await self._handle(where, Incoming(delivery.owner, new_id(), Poisoned()), turn)
         try:
-            handling = self._read(delivery, where)
+            message = _parsed(delivery, where)
         except (ValidationError, InvalidName) as error:
             await dead_letters.dead_letter(self._bus, delivery, short(error))
             return True
         with structlog.contextvars.bound_contextvars(run_id=where.run):
-            return await self._handle(where, handling, turn)
+            return await self._handle(where, Incoming(delivery.owner, new_id(), message), turn)
 
-    def _read(self, delivery: Delivery, where: Address) -> Handling:
-        handling = Handling(delivery.owner, "request", new_id(), now())
-        if delivery.stream == subjects.REQUESTS:
-            request = RunRequested.model_validate_json(delivery.data)
-            handling.request, handling.context = request, request.tool_context
-            if (request.tenant, request.run_id) != (where.tenant, where.run):
-                raise InvalidName(
-                    f"the request is for run {request.run_id[:40]!r} of {request.tenant[:40]!r}, which is not its subject's"
-                )
-            handling.started, handling.refusal = self._model_requests.open(request)
-            handling.waited = not self._model_requests.lacks_tools(request)
-            return handling
-        message = INBOX_MESSAGE.validate_json(delivery.data)
-        handling.kind = _KINDS[message.kind]
-        if isinstance(message, CallFinished):
-            handling.finished = message
-        elif isinstance(message, CancelRequested):
-            handling.reason = message.reason
-        elif isinstance(message, TimerFired):
-            handling.timer = message
-        elif isinstance(message, TopUpRequested):
-            handling.limits, handling.top_up_id = message.limits, message.id
-        return handling
-
-    async def _handle(self, where: Address, handling: Handling, turn: Turn) -> bool:
+    async def _handle(self, where: Address, incoming: Incoming, turn: Turn) -> bool:
         effects = Effects(
             self._bus,
             self._logs,
@@ -109,46 +86,40 @@ class Planner:
             self._rules,
             self._chunk_ttl_s,
             where,
-            handling,
+            incoming,
             turn,
             self._places,
         )
-        if handling.finished is not None:
-            self._places.give_back(where.tenant, handling.finished.tool)
-        fresh, redacted = True, False
+        if isinstance(incoming.message, CallFinished):
+            self._places.give_back(where.tenant, incoming.message.tool)
+        progress, fresh = Progress(now()), True
         async with self._logs.lock(where) as lock:
             while True:
                 await turn.take()
                 async with lock:
                     run = await self._logs.load(where, fresh=fresh)
-                    if handling.finished is not None and run.started is not None and not redacted:
-                        handling.finished, redacted = (
-                            await self._model_requests.redacted(run.started, handling.finished),
-                            True,
-                        )
-                    if (
-                        run.started is not None
-                        and run.step is not None
-                        and run.step.join is not None
-                        and not run.concluded
-                    ):
-                        handling.specs = await self._model_requests.specs(run.started)
-                    strategy = self._model_requests.strategy(run.started or handling.started)
-                    command = advance(run, handling, replace(self._rules, strategy=strategy))
+                    command = advance(run, Handling(incoming, progress), self._rules_of(run, progress))
                     if isinstance(command, Append):
-                        handling.note(await self._logs.append(where, run, handling.now, command.events))
+                        progress = progress.wrote(await self._logs.append(where, run, progress.now, command.events))
                         fresh = False
                         continue
                 if isinstance(command, Ack | Abandon):
                     await effects.finish()
                     return isinstance(command, Ack)
-                fresh = await effects.carry_out(run, command)
+                progress, fresh = await effects.carry_out(run, progress, command)
+
+    def _rules_of(self, run: Run, progress: Progress) -> Rules:
+        started = run.started or (progress.opening.started if progress.opening is not None else None)
+        return replace(self._rules, strategy=self._model_requests.strategy(started))
 
 
-_KINDS: dict[str, Kind] = {
-    "call_finished": "call_finished",
-    "timer": "timer",
-    "resumed": "resumed",
-    "cancel": "cancel",
-    "top_up": "top_up",
-}
+def _parsed(delivery: Delivery, where: Address) -> Received:
+    """Read a message. Raises ValidationError and InvalidName."""
+    if delivery.stream != subjects.REQUESTS:
+        return INBOX_MESSAGE.validate_json(delivery.data)
+    request = RunRequested.model_validate_json(delivery.data)
+    if (request.tenant, request.run_id) != (where.tenant, where.run):
+        raise InvalidName(
+            f"the request is for run {request.run_id[:40]!r} of {request.tenant[:40]!r}, which is not its subject's"
+        )
+    return request

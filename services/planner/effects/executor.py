@@ -6,15 +6,17 @@ Every effect is idempotent, since another handling may repeat it.
 import asyncio
 import math
 import time
+from collections.abc import Coroutine
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar, assert_never
 
 import structlog
 
 from contracts import subjects
 from contracts.events import Asked, PlannedCall
-from contracts.inbox import RunResumed
-from contracts.tools import CallQuestion, CallRequested
+from contracts.inbox import CallFinished, RunResumed
+from contracts.runs import RunRequested
+from contracts.tools import CallQuestion, CallRequested, ToolSpec
 from services.messaging.connection import Bus
 from services.messaging.tenant_turns import Turn
 from services.planner.effects import run_index, timers
@@ -28,16 +30,21 @@ from services.planner.run.commands import (
     Ask,
     AskCritique,
     AskEffort,
-    AwaitTools,
     Close,
     Dispatch,
-    Handling,
+    Effect,
+    Incoming,
     KeepContext,
+    LoadSpecs,
     Open,
+    Progress,
     ReadShown,
+    Redact,
+    Resolve,
     Rules,
     Say,
     SetTimer,
+    TimerName,
     Wait,
     Wake,
 )
@@ -48,6 +55,7 @@ from services.planner.run_log import RunLogs
 from services.shared.builtin_tools import READ_ARTIFACT, READ_ARTIFACT_DIGEST
 
 logger = structlog.get_logger(__name__)
+T = TypeVar("T")
 CRITIQUE_MARGIN_S = 0.5
 PLACE_WAIT_S = 10.0
 """After this wait for a free place, a call is checked again: its run may have ended."""
@@ -59,11 +67,7 @@ def now() -> int:
 
 
 class Effects:
-    """The effects of one handling of a message.
-
-    `carry_out` returns whether the log must be read again before the next command. Not so after a model's reply: it is
-    appended next, and the fence shows whether the run has moved on.
-    """
+    """The effects of one handling of a message."""
 
     def __init__(
         self,
@@ -73,7 +77,7 @@ class Effects:
         rules: Rules,
         chunk_ttl_s: int,
         where: Address,
-        handling: Handling,
+        incoming: Incoming,
         turn: Turn,
         places: CallPlaces,
     ) -> None:
@@ -83,69 +87,91 @@ class Effects:
         self._rules = rules
         self._chunk_ttl_s = chunk_ttl_s
         self._where = where
-        self._handling = handling
+        self._owner = incoming.owner
+        self._message = incoming.message
         self._turn = turn
         self._places = places
         self._background: list[asyncio.Task[None]] = []
 
-    async def carry_out(self, run: Run, command: Any) -> bool:
-        """Execute a command."""
-        if isinstance(command, Ask | Say | AskEffort | AskCritique):
-            return not await self._ask(run, command)
+    async def carry_out(self, run: Run, progress: Progress, command: Effect) -> tuple[Progress, bool]:  # noqa: C901, PLR0912, a case a command
+        """Execute a command. Return the new progress, and whether the log must be read again before the next command.
+
+        Not so after a model's reply: it is appended next, and the fence shows whether the run has moved on.
+        """
         match command:
-            case Dispatch(calls, again):
-                sent = await asyncio.gather(
-                    *(self._dispatch_in_turn(run, call, again=call.call_id in again) for call in calls)
-                )
-                return not all(sent)
+            case Ask() | Say() | AskEffort() | AskCritique():
+                return await self._call_model(run, progress, command)
+            case Dispatch():
+                return await self._dispatch_all(run, progress, command)
             case Wait(until):
                 self._turn.end()
                 await asyncio.sleep(max(0.0, (until - now()) / 1000))
-                self._handling.now = now()
-                return True
+                return replace(progress, now=now()), True
+            case Resolve():
+                progress = await self._resolve(progress)
+            case Redact():
+                progress = replace(progress, outcome=await self._redacted(run))
+            case LoadSpecs():
+                progress = replace(progress, specs=await self._specs(run))
+            case ReadShown():
+                progress = replace(progress, shown=await self._logs.shown(self._where, run))
             case Wake():
                 await self._wake()
-            case ReadShown():
-                self._handling.shown = await self._logs.shown(self._where, run)
+                progress = replace(progress, woken=True)
+            case KeepContext():
+                await self._logs.keep_context(self._where, self._given_context())
+                progress = replace(progress, context_kept=True)
+            case Open():
+                self._enter(run)
+                progress = replace(progress, opened=True)
+            case SetTimer(name, at):
+                await self._set_timer(run, name, at)
+                progress = replace(progress, timers=progress.timers | {(name, at)})
+            case Close():
+                await self._close(run)
+                progress = replace(progress, closed=True)
             case _:
-                await self._keep(run, command)
-        return False
+                assert_never(command)
+        return progress, False
 
     async def finish(self) -> None:
         """Wait for background effects. Only then may the message be acknowledged."""
         await asyncio.gather(*self._background)
 
-    async def _ask(self, run: Run, command: Ask | Say | AskEffort | AskCritique) -> bool:
-        """Call a model. Returns False when another handling superseded the call."""
+    async def _call_model(
+        self, run: Run, progress: Progress, command: Ask | Say | AskEffort | AskCritique
+    ) -> tuple[Progress, bool]:
+        """Call a model. The log is read again when another handling superseded the call."""
         self._turn.end_soon()
-        has_result = await self._result(run, command, command.asked)
-        self._handling.now = now()
-        return has_result
+        answered = await self._answered(run, progress, command)
+        return replace(answered or progress, now=now()), answered is None
 
-    async def _result(self, run: Run, command: Ask | Say | AskEffort | AskCritique, asked: Asked) -> bool:
-        handling = self._handling
+    async def _answered(
+        self, run: Run, progress: Progress, command: Ask | Say | AskEffort | AskCritique
+    ) -> Progress | None:
+        asked = command.asked
         match command:
             case Ask():
-                handling.decision = await self._decision(run, asked)
-                return handling.decision is not None
+                decision = await self._decision(run, asked)
+                return replace(progress, decision=decision) if decision is not None else None
             case Say(_, answer):
                 if not await say(self._publisher(run, asked), text_of(run, answer)):
-                    return False
-                handling.decision, handling.answer_to_restate = replace(answer, restate=False), None
-                return True
+                    return None
+                return replace(progress, decision=replace(answer, restate=False), answer_to_restate=None)
             case AskEffort():
-                handling.triaged = await watched(
-                    self._bus, self._where, self._logs.tail(self._where, asked.holder), self._model_requests.triage(run)
-                )
-                return handling.triaged is not None
+                triaged = await self._watched(asked, self._model_requests.triage(run))
+                return replace(progress, triaged=triaged) if triaged is not None else None
             case AskCritique(_, args):
                 # It ends before the deadline, which would discard the answer.
                 left_s = math.inf if run.deadline_at is None else (run.deadline_at - now()) / 1000 - CRITIQUE_MARGIN_S
-                critique = self._model_requests.critique(run, terminal.answered(run, args).raw_answer, left_s)
-                handling.critique = await watched(
-                    self._bus, self._where, self._logs.tail(self._where, asked.holder), critique
-                )
-                return handling.critique is not None
+                answer_text = terminal.answered(run, args).raw_answer
+                critique = await self._watched(asked, self._model_requests.critique(run, answer_text, left_s))
+                return replace(progress, critique=critique) if critique is not None else None
+            case _:
+                assert_never(command)
+
+    async def _watched(self, asked: Asked, work: Coroutine[Any, Any, T]) -> T | None:
+        return await watched(self._bus, self._where, self._logs.tail(self._where, asked.holder), work)
 
     async def _decision(self, run: Run, asked: Asked) -> Decision | None:
         publisher = self._publisher(run, asked)
@@ -192,8 +218,18 @@ class Effects:
             return run.started.request.tool_context if run.started else {}
         return await self._logs.context(self._where)
 
-    async def _dispatch_in_turn(self, run: Run, planned: PlannedCall, *, again: bool) -> bool:
-        """Send a call once it has a place. Returns whether it had one at once; if not, the run may have moved on."""
+    async def _dispatch_all(self, run: Run, progress: Progress, command: Dispatch) -> tuple[Progress, bool]:
+        sent: set[str] = set()
+        at_once = await asyncio.gather(
+            *(self._dispatch_in_turn(run, call, sent, again=call.call_id in command.again) for call in command.calls)
+        )
+        return replace(progress, dispatched=progress.dispatched | sent), not all(at_once)
+
+    async def _dispatch_in_turn(self, run: Run, planned: PlannedCall, sent: set[str], *, again: bool) -> bool:
+        """Send a call once it has a place, and add it to `sent`.
+
+        Returns whether it had a place at once; if not, the run may have moved on.
+        """
         where, concurrency = self._where, await self._model_requests.concurrency(run, planned.tool)
         at_once = self._places.take(where.tenant, planned.tool, concurrency)
         if not at_once:
@@ -206,7 +242,7 @@ class Effects:
                 self._places.give_back(where.tenant, planned.tool)
                 return False
         await self._dispatch(run, planned, await self._context(run), again=again or not at_once)
-        self._handling.dispatched.add(planned.call_id)
+        sent.add(planned.call_id)
         return at_once
 
     async def _dispatch(self, run: Run, planned: PlannedCall, context: dict[str, Any], *, again: bool) -> None:
@@ -241,43 +277,45 @@ class Effects:
                 await self._bus.tell(subjects.tool_cancel(call.tool), question.model_dump_json().encode())
 
     async def _wake(self) -> None:
-        handling, where = self._handling, self._where
-        subject = subjects.inbox(where.tenant, where.run, f"resumed-{handling.owner.partition(':')[2]}")
+        where = self._where
+        subject = subjects.inbox(where.tenant, where.run, f"resumed-{self._owner.partition(':')[2]}")
         await self._bus.publish_surely(
-            subject, RunResumed().model_dump_json().encode(), f"{where.run}-resumed-{handling.owner}"
+            subject, RunResumed().model_dump_json().encode(), f"{where.run}-resumed-{self._owner}"
         )
-        handling.woken = True
 
-    async def _await_tools(self) -> None:
-        handling = self._handling
-        if handling.request is not None:
+    async def _resolve(self, progress: Progress) -> Progress:
+        request = self._message
+        if not isinstance(request, RunRequested):
+            return progress
+        if self._model_requests.lacks_tools(request):
             self._turn.end_soon()
-            await self._model_requests.await_tools(handling.request)
-            handling.started, handling.refusal = self._model_requests.open(handling.request)
-            handling.now = now()
-        handling.waited = True
+            await self._model_requests.await_tools(request)
+            progress = replace(progress, now=now())
+        return replace(progress, opening=self._model_requests.open(request))
 
-    async def _keep(self, run: Run, command: Any) -> None:
-        """Execute the commands that store what follows from the log: timers, index entry, `tool_context`."""
-        started = run.started
-        match command:
-            case AwaitTools():
-                await self._await_tools()
-            case KeepContext():
-                await self._logs.keep_context(self._where, self._handling.context)
-                self._handling.kept = True
-            case Open():
-                self._handling.opened = True
-                if started is not None:
-                    self._background.append(asyncio.create_task(run_index.enter(self._bus, run, started)))
-            case SetTimer(name, at):
-                self._handling.timers.add((name, at))
-                if started is not None:
-                    await timers.set_timer(self._bus, started, name, at)
-            case Close():
-                self._handling.closed = True
-                await self._call_off(run)
-                if started is not None:
-                    await run_index.close(self._bus, run, started)
-                elif self._handling.context:
-                    await run_index.forget_context(self._bus, *self._where)
+    async def _redacted(self, run: Run) -> CallFinished | None:
+        finished = self._message
+        if not isinstance(finished, CallFinished) or run.started is None:
+            return None
+        return await self._model_requests.redacted(run.started, finished)
+
+    async def _specs(self, run: Run) -> dict[str, ToolSpec]:
+        return await self._model_requests.specs(run.started) if run.started is not None else {}
+
+    def _given_context(self) -> dict[str, Any]:
+        return self._message.tool_context if isinstance(self._message, RunRequested) else {}
+
+    def _enter(self, run: Run) -> None:
+        if run.started is not None:
+            self._background.append(asyncio.create_task(run_index.enter(self._bus, run, run.started)))
+
+    async def _set_timer(self, run: Run, name: TimerName, at: int) -> None:
+        if run.started is not None:
+            await timers.set_timer(self._bus, run.started, name, at)
+
+    async def _close(self, run: Run) -> None:
+        await self._call_off(run)
+        if run.started is not None:
+            await run_index.close(self._bus, run, run.started)
+        elif self._given_context():
+            await run_index.forget_context(self._bus, *self._where)

@@ -10,7 +10,6 @@ from typing import Any
 import structlog
 
 from contracts.events import RunStarted
-from contracts.faults import Fault
 from contracts.inbox import CallFinished
 from contracts.payload import Usage
 from contracts.runs import RunLimits, RunRequested
@@ -22,6 +21,7 @@ from services.planner.effects.redaction import Redactor
 from services.planner.errors import CannotOpen
 from services.planner.models.litellm import Delta, Model, ModelFailed, ModelRequest, Reply
 from services.planner.run import opening
+from services.planner.run.commands import Opening
 from services.planner.run.state import Run
 from services.planner.run.triage_critique import Critique, Triage
 from services.planner.strategies.base import DEFAULT, Reading, Strategies, Strategy
@@ -57,15 +57,15 @@ class ModelRequests:
         self._image_loader = image_loader
         self._redactor = Redactor()
 
-    def open(self, request: RunRequested) -> tuple[RunStarted, Fault | None]:
+    def open(self, request: RunRequested) -> Opening:
         """Return the fact that opens the run, and a fault if the request is refused."""
         try:
-            return opening.open_run(request, self._agents, self._catalogue.live(), self._defaults), None
+            return Opening(opening.open_run(request, self._agents, self._catalogue.live(), self._defaults))
         except CannotOpen as error:
             bare = RunStarted(
                 run_id=request.run_id, tenant=request.tenant, request=opening.listed(request), limits=RunLimits()
             )
-            return bare, error.fault
+            return Opening(bare, error.fault)
 
     def lacks_tools(self, request: RunRequested) -> bool:
         """Whether a tool that the run's agent names is unavailable."""

@@ -23,9 +23,12 @@ While the run is stopping, every message but cancel and poisoned is acknowledged
 run again, and is acknowledged. An illegal message changes nothing and is acknowledged.
 """
 
+from typing import assert_never
+
 from contracts.events import Asked, Called, ModelFailed, Observed, Paused, Stopping, Triaged
 from contracts.faults import Fault
-from contracts.inbox import TimerFired
+from contracts.inbox import CallFinished, CancelRequested, RunResumed, TimerFired, TopUpRequested
+from contracts.runs import RunRequested
 from services.planner.run import budgets, outcomes, terminal
 from services.planner.run.commands import (
     Abandon,
@@ -34,14 +37,18 @@ from services.planner.run.commands import (
     Ask,
     AskCritique,
     AskEffort,
-    AwaitTools,
     Close,
     Command,
     Dispatch,
     Handling,
     KeepContext,
+    LoadSpecs,
     Open,
+    Poisoned,
+    Progress,
     ReadShown,
+    Redact,
+    Resolve,
     Rules,
     Say,
     SetTimer,
@@ -66,58 +73,82 @@ def advance(run: Run, handling: Handling, rules: Rules) -> Command:
 
 
 def _next(run: Run, handling: Handling, rules: Rules) -> Command:
+    message, progress = handling.incoming.message, handling.progress
     if run.terminal is not None:
-        return Ack() if handling.closed else Close()
-    if handling.kind == "cancel":
-        return _cancel(run, handling)
-    if handling.kind == "poisoned":
+        return Ack() if progress.closed else Close()
+    if isinstance(message, CancelRequested):
+        return _cancel(run, progress, message)
+    if isinstance(message, Poisoned):
         return Append([terminal.failed(run, _POISONED)])
     if run.stopping is not None:
         return Ack()  # The cancel message ends the run, in whichever planner handles it.
     if run.started is None:
-        return _open(handling, rules)
-    if handling.timer is not None and handling.timer.timer != "retry":
-        return _remind(run, handling, handling.timer)
-    if handling.kind == "top_up":
-        return _top_up(run, handling)
-    if handling.kind == "request" and not handling.opened:
-        return Open()
-    if handling.finished is not None and handling.finished.call_id in run.open:
-        observed = Observed.model_validate(handling.finished.model_dump(exclude={"v", "kind"}))
-        return Append(outcomes.settle(run, handling, observed, rules))
-    return _go_on(run, handling, rules)
+        # Any other message is a late one, of a run that has been purged.
+        return _open(handling, message, rules) if isinstance(message, RunRequested) else Ack()
+    return _received(run, handling, message, rules)
 
 
-def _cancel(run: Run, handling: Handling) -> Command:
+def _received(
+    run: Run,
+    handling: Handling,
+    message: RunRequested | CallFinished | TimerFired | TopUpRequested | RunResumed,
+    rules: Rules,
+) -> Command:
+    """Return the next command of an open run."""
+    match message:
+        case TimerFired() if message.timer != "retry":
+            return _remind(run, handling, message)
+        case TopUpRequested():
+            return _top_up(run, handling.progress, message)
+        case RunRequested() if not handling.progress.opened:
+            return Open()
+        case CallFinished() if message.call_id in run.open:
+            return _settle(run, handling, rules)
+        case RunRequested() | CallFinished() | TimerFired() | RunResumed():
+            return _go_on(run, handling, rules)
+        case _:
+            assert_never(message)
+
+
+def _cancel(run: Run, progress: Progress, cancel: CancelRequested) -> Command:
     """Supersede the model call first: the run ends with the text that listeners have received by then."""
     if run.asked is not None:
-        return Append([Stopping(reason=handling.reason)])
-    if run.undecided and handling.shown is None:
+        return Append([Stopping(reason=cancel.reason)])
+    if run.undecided and progress.shown is None:
         return ReadShown()
-    reason = run.stopping.reason if run.stopping is not None else handling.reason
-    return Append([terminal.cancelled(run, reason, handling.shown or "")])
+    reason = run.stopping.reason if run.stopping is not None else cancel.reason
+    return Append([terminal.cancelled(run, reason, progress.shown or "")])
 
 
-def _open(handling: Handling, rules: Rules) -> Command:
-    if handling.started is None:
-        return Ack()  # A late message of a run that has been purged.
-    if not handling.waited:
-        return AwaitTools()
-    first = [handling.started]
-    opened = Run(
-        started=handling.started,
-        model=handling.started.model,
-        limits=handling.started.limits,
-        deadline_at=handling.started.deadline_at,
-    )
-    if handling.refusal is not None:
-        return Append([*first, terminal.failed(opened, handling.refusal)])
-    if opened.deadline_at is not None and handling.now >= opened.deadline_at:
+def _open(handling: Handling, request: RunRequested, rules: Rules) -> Command:
+    progress = handling.progress
+    if progress.opening is None:
+        return Resolve()
+    started, refusal = progress.opening.started, progress.opening.refusal
+    opened = Run(started=started, model=started.model, limits=started.limits, deadline_at=started.deadline_at)
+    if refusal is not None:
+        return Append([started, terminal.failed(opened, refusal)])
+    if opened.deadline_at is not None and progress.now >= opened.deadline_at:
         # The request waited too long for a planner. A run cannot be topped up before it is opened.
-        return Append([*first, terminal.budget_exhausted(opened, budgets.deadline(opened))])
-    if handling.context and not handling.kept:
+        return Append([started, terminal.budget_exhausted(opened, budgets.deadline(opened))])
+    if request.tool_context and not progress.context_kept:
         return KeepContext()
-    return Append([*first, *outcomes.go_on(opened, handling, rules)])
+    return Append([started, *outcomes.go_on(opened, handling, rules)])
+
+
+def _settle(run: Run, handling: Handling, rules: Rules) -> Command:
+    """A call has ended: record its outcome, and what follows."""
+    outcome = handling.progress.outcome
+    if outcome is None:
+        return Redact()
+    if _lacks_specs(run, handling.progress):
+        return LoadSpecs()
+    observed = Observed.model_validate(outcome.model_dump(exclude={"v", "kind"}))
+    return Append(outcomes.settle(run, handling, observed, rules))
+
+
+def _lacks_specs(run: Run, progress: Progress) -> bool:
+    return run.step is not None and run.step.join is not None and not run.joined and progress.specs is None
 
 
 def _remind(run: Run, handling: Handling, timer: TimerFired) -> Command:
@@ -129,23 +160,23 @@ def _remind(run: Run, handling: Handling, timer: TimerFired) -> Command:
         return _wait(run, handling, run.paused)
     if timer.at not in {None, run.deadline_at}:
         return Ack()
-    return Append([budgets.out_of(run, budgets.deadline(run), handling.now)])
+    return Append([budgets.out_of(run, budgets.deadline(run), handling.progress.now)])
 
 
-def _top_up(run: Run, handling: Handling) -> Command:
-    if handling.top_up_id not in run.topped_up_by:
-        facts = budgets.topped_up(run, handling.limits, handling.now, handling.top_up_id)
+def _top_up(run: Run, progress: Progress, top_up: TopUpRequested) -> Command:
+    if top_up.id not in run.topped_up_by:
+        facts = budgets.topped_up(run, top_up.limits, progress.now, top_up.id)
         return Append(facts) if facts else Ack()
-    if run.deadline_at is not None and ("deadline", run.deadline_at) not in handling.timers:
+    if run.deadline_at is not None and ("deadline", run.deadline_at) not in progress.timers:
         return SetTimer("deadline", run.deadline_at)
-    return Ack() if handling.woken else Wake()
+    return Ack() if progress.woken else Wake()
 
 
 def _wait(run: Run, handling: Handling, paused: Paused) -> Command:
     """The run is paused: make sure that the timer of its end is set, and do nothing else."""
-    if handling.now >= paused.until:
+    if handling.progress.now >= paused.until:
         return Append([terminal.budget_exhausted(run, paused.budget)])
-    return Ack() if ("pause", paused.until) in handling.timers else SetTimer("pause", paused.until)
+    return Ack() if ("pause", paused.until) in handling.progress.timers else SetTimer("pause", paused.until)
 
 
 def _ask_after_a_loss(run: Run, handling: Handling, asked: Asked) -> Command:
@@ -156,28 +187,36 @@ def _ask_after_a_loss(run: Run, handling: Handling, asked: Asked) -> Command:
 
 
 def _ask(run: Run, handling: Handling, asked: Asked, rules: Rules) -> Command:
-    if asked.by != handling.owner or (asked.holder != handling.attempt_token and handling.asked):
-        return Abandon() if handling.asked else Ack()
-    has_reply = handling.decision is not None or handling.answer_to_restate is not None
-    if not has_reply and run.deadline_at is not None and handling.now >= run.deadline_at:
-        return Append([budgets.out_of(run, budgets.deadline(run), handling.now)])
-    if asked.holder != handling.attempt_token:
+    if asked.by != handling.incoming.owner or (
+        asked.holder != handling.incoming.attempt_token and handling.progress.asked
+    ):
+        return Abandon() if handling.progress.asked else Ack()
+    has_reply = handling.progress.decision is not None or handling.progress.answer_to_restate is not None
+    if not has_reply and run.deadline_at is not None and handling.progress.now >= run.deadline_at:
+        return Append([budgets.out_of(run, budgets.deadline(run), handling.progress.now)])
+    if asked.holder != handling.incoming.attempt_token:
         return _ask_after_a_loss(run, handling, asked)
     if run.effort == "auto" or awaits_triage(run, run.turn):
-        if handling.triaged is None:
+        if handling.progress.triaged is None:
             return AskEffort(asked)
-        if run.effort != handling.triaged.effort:
-            model = handling.triaged.model or (run.model if awaits_triage(run, run.turn) else None)
-            return Append([Triaged(effort=handling.triaged.effort, model=model, usage=handling.triaged.usage)])
-    decision = handling.decision
+        if run.effort != handling.progress.triaged.effort:
+            model = handling.progress.triaged.model or (run.model if awaits_triage(run, run.turn) else None)
+            return Append(
+                [Triaged(effort=handling.progress.triaged.effort, model=model, usage=handling.progress.triaged.usage)]
+            )
+    decision = handling.progress.decision
     if decision is None:
-        return Ask(asked) if handling.answer_to_restate is None else Say(asked, handling.answer_to_restate)
+        return (
+            Ask(asked)
+            if handling.progress.answer_to_restate is None
+            else Say(asked, handling.progress.answer_to_restate)
+        )
     if isinstance(decision, Final) and decision.restate:
         return Append([next_asked(run, handling, asked.turn, asked.attempt + 1, "restated")])
     if (
         isinstance(decision, Final)
         and decision.has_text
-        and handling.critique is None
+        and handling.progress.critique is None
         and _wants_critique(run, handling, decision)
     ):
         return AskCritique(asked, decision.args)
@@ -186,21 +225,21 @@ def _ask(run: Run, handling: Handling, asked: Asked, rules: Rules) -> Command:
 
 def _retry(run: Run, handling: Handling, failed: ModelFailed) -> Command:
     """A request has failed: make the next one when its wait is over, in whichever handling that happens."""
-    budget = budgets.spent(run, handling.now)
+    budget = budgets.spent(run, handling.progress.now)
     if budget is not None:
-        return Append([budgets.out_of(run, budget, handling.now)])
+        return Append([budgets.out_of(run, budget, handling.progress.now)])
     due = failed.retry_at or 0
-    if handling.now >= due:
+    if handling.progress.now >= due:
         return Append([next_asked(run, handling, failed.turn, failed.attempt + 1, "provider")])
-    if due - handling.now <= MAX_WAIT_IN_EFFECT_S * 1000:
+    if due - handling.progress.now <= MAX_WAIT_IN_EFFECT_S * 1000:
         return Wait(due)
-    return Ack() if ("retry", due) in handling.timers else SetTimer("retry", due)
+    return Ack() if ("retry", due) in handling.progress.timers else SetTimer("retry", due)
 
 
 def _wants_critique(run: Run, handling: Handling, answer: Final) -> bool:
     if run.started is None or run.started.reflection is None or answer.judged:
         return False
-    return budgets.spent(after(run, decision=answer), handling.now) is None
+    return budgets.spent(after(run, decision=answer), handling.progress.now) is None
 
 
 def _send(run: Run, handling: Handling) -> Dispatch | None:
@@ -208,9 +247,9 @@ def _send(run: Run, handling: Handling) -> Dispatch | None:
     mine = [
         call
         for call in run.open.values()
-        if run.owner.get(call.call_id) == handling.owner and call.call_id not in handling.dispatched
+        if run.owner.get(call.call_id) == handling.incoming.owner and call.call_id not in handling.progress.dispatched
     ]
-    return Dispatch(mine, frozenset(call.call_id for call in mine) - handling.announced) if mine else None
+    return Dispatch(mine, frozenset(call.call_id for call in mine) - handling.progress.announced) if mine else None
 
 
 def _dispatch(run: Run, handling: Handling) -> Command:
@@ -219,7 +258,7 @@ def _dispatch(run: Run, handling: Handling) -> Command:
     waiting, free = outcomes.waiting_calls(run), run.limits.max_parallel - len(run.owner)
     if waiting and free > 0 and run.step is not None:
         # Calls ended while the run was paused, or a top-up raised `max_parallel`.
-        return Append([Called(step=run.step.step, by=handling.owner, calls=waiting[:free])])
+        return Append([Called(step=run.step.step, by=handling.incoming.owner, calls=waiting[:free])])
     return Ack()
 
 
@@ -235,10 +274,12 @@ def _go_on(run: Run, handling: Handling, rules: Rules) -> Command:
     if run.open:
         return _dispatch(run, handling)
     if run.interrupted is not None:
-        budget = budgets.spent(run, handling.now)
+        budget = budgets.spent(run, handling.progress.now)
         if budget is not None:
-            return Append([budgets.out_of(run, budget, handling.now)])
+            return Append([budgets.out_of(run, budget, handling.progress.now)])
         return Append([next_asked(run, handling, run.interrupted.turn, run.interrupted.attempt + 1, "resumed")])
     if run.step is not None and not run.concluded:
+        if _lacks_specs(run, handling.progress):
+            return LoadSpecs()
         return Append(outcomes.conclude(run, handling, run.step, rules))
     return Append(outcomes.go_on(run, handling, rules))

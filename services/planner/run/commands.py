@@ -1,12 +1,12 @@
-"""The state of one handling of a message, and the commands that `advance` may return for it."""
+"""What one handling of a message has received and done, and the commands that `advance` may return for it."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
-from contracts.events import Asked, PlannedCall, RunStarted
+from contracts.events import Asked, Called, ModelFailed, PlannedCall, RunStarted, Step
 from contracts.faults import Fault
-from contracts.inbox import CallFinished, TimerFired
+from contracts.inbox import CallFinished, CancelRequested, RunResumed, TimerFired, TopUpRequested
 from contracts.runs import RunRequested
 from contracts.tools import ToolSpec
 from services.planner.run.decision import Decision, Final
@@ -14,7 +14,6 @@ from services.planner.run.history import Length
 from services.planner.run.state import Event, Run
 from services.planner.run.triage_critique import Critique, Triage
 
-Kind = Literal["request", "call_finished", "timer", "resumed", "cancel", "top_up", "poisoned"]
 TimerName = Literal["deadline", "pause", "retry"]
 
 FIRST_PAUSE_S = 0.5
@@ -22,34 +21,48 @@ CHARACTERS_PER_TOKEN = 4
 """A rough average over languages and JSON. Only the decision when to compact depends on it."""
 
 
-@dataclass(slots=True)
-class Handling:
-    """One handling of one message. The handler stores what it received and what it has done; `advance` only reads."""
+@dataclass(frozen=True, slots=True)
+class Poisoned:
+    """A message whose handling was begun too often. It is in DEAD, and its body is not read any more."""
+
+
+Received = RunRequested | CallFinished | TimerFired | CancelRequested | TopUpRequested | RunResumed | Poisoned
+"""Every message that a planner handles."""
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """One delivery of a message, as its handling received it."""
 
     owner: str
     """`<stream>:<sequence>` of the message."""
-    kind: Kind
     attempt_token: str
     """Random; `asked` records carry it as `holder`, so a handling recognises its own model calls."""
+    message: Received
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a request comes to in this deployment: the fact that opens its run, and the fault of one that is refused."""
+
+    started: RunStarted
+    refusal: Fault | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a handling has done so far. Each executed command and each appended record gives a new one."""
+
     now: int
     """Unix ms: the time that this handling acts on. Updated after each slow effect."""
-    started: RunStarted | None = None
-    """Of a request: the fact that opens the run."""
-    refusal: Fault | None = None
-    """Of a request that is refused: the reason."""
-    request: RunRequested | None = None
-    waited: bool = True
-    """Of a request: its agent's tools are available, or the wait for them is over."""
-    context: Mapping[str, Any] = field(default_factory=dict)
-    """Of a request: the caller's `tool_context`, which only tools receive."""
-    finished: CallFinished | None = None
-    specs: Mapping[str, ToolSpec] = field(default_factory=dict)
-    """Of an outcome: the specifications of the run's tools, to check a join against."""
-    timer: TimerFired | None = None
-    reason: str = ""
-    limits: Mapping[str, Any] = field(default_factory=dict)
-    """Of a top-up: the limits to set."""
-    top_up_id: str = ""
+    opening: Opening | None = None
+    context_kept: bool = False
+    opened: bool = False
+    closed: bool = False
+    outcome: CallFinished | None = None
+    """Of a finished call: its outcome without what the tool's annotations hide from the model."""
+    specs: Mapping[str, ToolSpec] | None = None
+    """The specifications of the run's tools, once loaded, to check a join against."""
     triaged: Triage | None = None
     critique: Critique | None = None
     decision: Decision | None = None
@@ -58,34 +71,44 @@ class Handling:
     """An answer to stream again under a new attempt, without a model call."""
     asked: bool = False
     """This handling appended an `asked` record that has no decision yet."""
-    kept: bool = False
-    """The `tool_context` is stored."""
-    opened: bool = False
-    closed: bool = False
     shown: str | None = None
     """Of a cancel: the answer text that listeners have received, once it is read."""
     woken: bool = False
-    timers: set[tuple[TimerName, int]] = field(default_factory=set)
+    timers: frozenset[tuple[TimerName, int]] = frozenset()
     """Timers that this handling has set."""
-    announced: set[str] = field(default_factory=set)
+    announced: frozenset[str] = frozenset()
     """Ids of calls that this handling itself recorded, so no earlier handling can have sent them."""
-    dispatched: set[str] = field(default_factory=set)
+    dispatched: frozenset[str] = frozenset()
 
-    def note(self, written: Iterable[Event]) -> None:
-        """Update the state after this handling appended events."""
-        for event in written:
-            if event.type == "asked":
-                self.answer_to_restate = (
-                    self.decision if isinstance(self.decision, Final) and self.decision.restate else None
-                )
-                self.asked, self.decision, self.critique = True, None, None
-            elif event.type == "model_failed":
-                self.asked, self.decision = False, None
-            elif event.type == "step" and event.status == "started":
-                self.asked, self.decision = False, None
-                self.announced.update(call.call_id for call in event.calls)
-            elif event.type == "called":
-                self.announced.update(call.call_id for call in event.calls)
+    def wrote(self, events: Iterable[Event]) -> "Progress":
+        """Return the progress after this handling appended events."""
+        new = self
+        for event in events:
+            match event:
+                case Asked():
+                    restated = new.decision if isinstance(new.decision, Final) and new.decision.restate else None
+                    new = replace(new, answer_to_restate=restated, asked=True, decision=None, critique=None)
+                case ModelFailed():
+                    new = replace(new, asked=False, decision=None)
+                case Step(status="started"):
+                    new = replace(new, asked=False, decision=None, announced=new.announced | _ids(event.calls))
+                case Called():
+                    new = replace(new, announced=new.announced | _ids(event.calls))
+                case _:
+                    pass
+        return new
+
+
+@dataclass(frozen=True, slots=True)
+class Handling:
+    """One handling of a message: what it received, and what it has done so far."""
+
+    incoming: Incoming
+    progress: Progress
+
+
+def _ids(calls: Iterable[PlannedCall]) -> frozenset[str]:
+    return frozenset(call.call_id for call in calls)
 
 
 class StrategyRules(Protocol):
@@ -128,8 +151,18 @@ class Append:
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitTools:
-    """Wait some seconds for unavailable tools that the run's agent names, before the run is opened."""
+class Resolve:
+    """Resolve the request against this deployment, and wait some seconds for unavailable tools that its agent names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Redact:
+    """Remove from the outcome of the call what its tool's annotations hide from the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSpecs:
+    """Load the specifications of the run's tools, to check a join against."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,11 +253,12 @@ class Abandon:
     """Stop without ack, nak or heartbeat: another handling of this message has superseded this one."""
 
 
-Command = (
-    Append
-    | AwaitTools
+Effect = (
+    Resolve
     | KeepContext
     | Open
+    | Redact
+    | LoadSpecs
     | Ask
     | Say
     | AskEffort
@@ -235,6 +269,6 @@ Command = (
     | Wake
     | ReadShown
     | Close
-    | Ack
-    | Abandon
 )
+"""What the executor carries out."""
+Command = Append | Effect | Ack | Abandon

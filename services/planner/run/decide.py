@@ -73,14 +73,14 @@ def text_of(run: Run, decision: Decision) -> str:
 
 def decide(run: Run, handling: Handling, asked: Asked, decision: Decision, rules: Rules) -> list[Event]:
     """Return the events of a decision. A streamed decision is resolved already, and stays so."""
-    decision = comes_to(run, decision, handling.now, rules)
+    decision = comes_to(run, decision, handling.progress.now, rules)
     match decision:
         case Calls():
             return _step_of_calls(run, handling, asked, decision)
         case Final() if not decision.has_text and run.final_args is None:
             return _ask_for_the_text(run, handling, asked, decision)
-        case Final() if handling.critique is not None and _is_wanting(run, handling.critique):
-            return _revise(run, handling, asked, decision, handling.critique)
+        case Final() if handling.progress.critique is not None and _is_wanting(run, handling.progress.critique):
+            return _revise(run, handling, asked, decision, handling.progress.critique)
         case Final():
             return _step_of_answer(run, handling, asked, decision)
         case Invalid():
@@ -94,7 +94,12 @@ def next_asked(run: Run, handling: Handling, turn: int, attempt: int, cause: Ask
     """Return the `asked` record of a model call that this handling makes."""
     model = "" if awaits_triage(run, turn) else run.calling if turn == run.turn else run.model
     return Asked(
-        turn=turn, attempt=attempt, by=handling.owner, holder=handling.attempt_token, model=model or None, cause=cause
+        turn=turn,
+        attempt=attempt,
+        by=handling.incoming.owner,
+        holder=handling.incoming.attempt_token,
+        model=model or None,
+        cause=cause,
     )
 
 
@@ -142,8 +147,8 @@ def _out_of_budget(
 ) -> Event | None:
     """Return the event of a budget that forbids another model call after this decision, or None."""
     later = after(run, decision=decision)
-    budget = budgets.spent(later, handling.now)
-    return None if budget is None else budgets.out_of(later, budget, handling.now, args)
+    budget = budgets.spent(later, handling.progress.now)
+    return None if budget is None else budgets.out_of(later, budget, handling.progress.now, args)
 
 
 def _step(asked: Asked, decision: Decision, node: str, status: StepStatus, **fields: object) -> Step:
@@ -168,7 +173,7 @@ def _step_of_calls(run: Run, handling: Handling, asked: Asked, decision: Calls) 
     budget = budgets.spent_calls(run, len(decision.calls) + (decision.join is not None))
     if budget is not None:
         skipped = _step(asked, decision, decision.node, "skipped", latency_ms=_latency_ms(run, handling))
-        return [skipped, budgets.out_of(after(run, decision=decision), budget, handling.now)]
+        return [skipped, budgets.out_of(after(run, decision=decision), budget, handling.progress.now)]
     calls = [
         PlannedCall(call_id=f"{asked.turn}-{n}", tool=tool, args=args)
         for n, (tool, args) in enumerate(decision.calls, 1)
@@ -186,7 +191,7 @@ def _is_wanting(run: Run, critique: Critique) -> bool:
 
 def _revise(run: Run, handling: Handling, asked: Asked, decision: Final, critique: Critique) -> list[Event]:
     usage = spent(decision.usage, critique.usage)
-    if budgets.spent(after(run, decision=replace(decision, usage=usage)), handling.now) is not None:
+    if budgets.spent(after(run, decision=replace(decision, usage=usage)), handling.progress.now) is not None:
         return _step_of_answer(run, handling, asked, decision)  # An imperfect answer is better than none.
     reason = f"the answer was judged {critique.score:g} of 1: {critique.feedback}"[:MAX_REPAIR_CHARACTERS]
     reply = str(decision.args.get("answer", ""))[:MAX_REPAIR_CHARACTERS]
@@ -203,7 +208,7 @@ def _revise(run: Run, handling: Handling, asked: Asked, decision: Final, critiqu
 
 
 def _step_of_answer(run: Run, handling: Handling, asked: Asked, decision: Final) -> list[Event]:
-    critique = handling.critique
+    critique = handling.progress.critique
     score = critique.score if critique is not None else None
     if critique is not None:
         decision = replace(decision, usage=spent(decision.usage, critique.usage))
@@ -222,7 +227,7 @@ def _step_of_answer(run: Run, handling: Handling, asked: Asked, decision: Final)
 
 def _latency_ms(run: Run, handling: Handling) -> int:
     """Time since the first model call of this turn, in any handling."""
-    return max(0, handling.now - run.turn_at)
+    return max(0, handling.progress.now - run.turn_at)
 
 
 def _may_repair(run: Run, decision: Invalid, now: int, rules: Rules) -> bool:
@@ -247,7 +252,7 @@ def _fail(run: Run, handling: Handling, asked: Asked, decision: Failed, rules: R
         line = max(shortest, min(longest, length.characters // (4 * max(1, length.messages))))
         compacted = Compacted(turn=asked.turn, cause="overflow", line_characters=line)
         return _ask_again(run, handling, asked, decision, "compacted", compacted)
-    remedy = failures.remedy(run, decision, decision.resolved_at or handling.now, rules)
+    remedy = failures.remedy(run, decision, decision.resolved_at or handling.progress.now, rules)
     if remedy is None:
         return [terminal.failed(after(run, decision=decision), failures.combined(run, decision))]
     failed = ModelFailed(
@@ -258,7 +263,7 @@ def _fail(run: Run, handling: Handling, asked: Asked, decision: Failed, rules: R
         then=remedy.then,
         next_model=remedy.model,
         wait_s=remedy.wait_s,
-        retry_at=handling.now + math.ceil(remedy.wait_s * 1000),
+        retry_at=handling.progress.now + math.ceil(remedy.wait_s * 1000),
         usage=decision.usage,
     )
     end = _out_of_budget(run, handling, decision)

@@ -28,7 +28,7 @@ def settle(run: Run, handling: Handling, observed: Observed, rules: Rules) -> li
     if waiting and step is not None:
         return [
             observed,
-            _too_late(run, handling, observed) or Called(step=step.step, by=handling.owner, calls=waiting[:1]),
+            _too_late(run, handling, observed) or Called(step=step.step, by=handling.incoming.owner, calls=waiting[:1]),
         ]
     if len(run.open) > 1 or step is None:
         return [observed]
@@ -37,9 +37,9 @@ def settle(run: Run, handling: Handling, observed: Observed, rules: Rules) -> li
 
 def _too_late(run: Run, handling: Handling, observed: Observed | None) -> Event | None:
     """Return the event that ends or pauses a run past its deadline, or None. The timer may fire after the outcome."""
-    if run.deadline_at is None or handling.now < run.deadline_at:
+    if run.deadline_at is None or handling.progress.now < run.deadline_at:
         return None
-    return budgets.out_of(after(run, observed=observed), budgets.deadline(run), handling.now)
+    return budgets.out_of(after(run, observed=observed), budgets.deadline(run), handling.progress.now)
 
 
 def waiting_calls(run: Run) -> list[PlannedCall]:
@@ -59,10 +59,10 @@ def conclude(run: Run, handling: Handling, step: Step, rules: Rules, last: Obser
         return (
             [late]
             if late
-            else [Called(step=step.step, by=handling.owner, calls=[join], join=True), *refusals(run, [join])]
+            else [Called(step=step.step, by=handling.incoming.owner, calls=[join], join=True), *refusals(run, [join])]
         )
     status: StepStatus = "succeeded" if all(o.status == "succeeded" for o in outcomes.values()) else "failed"
-    latency_ms = max(0, handling.now - run.step_at)
+    latency_ms = max(0, handling.progress.now - run.step_at)
     ended = Step(step=step.step, node=step.node, status=status, latency_ms=latency_ms, note=join)
     return [ended, *go_on(run, handling, rules, last)]
 
@@ -76,7 +76,7 @@ def _join(run: Run, handling: Handling, step: Step, outcomes: Mapping[str, Obser
     if step.join is None:
         return step.note
     branches = [branch_of(call, outcomes[call.call_id]) for call in step.calls]
-    outcome = resolve_join({"join": step.join}, branches, handling.specs)
+    outcome = resolve_join({"join": step.join}, branches, handling.progress.specs or {})
     if isinstance(outcome, JoinCall):
         return PlannedCall(call_id=join_id, tool=outcome.node, args=outcome.args)
     return None if isinstance(outcome, JoinAbsent) else outcome.line
@@ -87,9 +87,9 @@ def go_on(run: Run, handling: Handling, rules: Rules, observed: Observed | None 
 
     `observed`: the outcome in the record that is being made.
     """
-    budget = budgets.spent_steps(run) or budgets.spent(run, handling.now)
+    budget = budgets.spent_steps(run) or budgets.spent(run, handling.progress.now)
     if budget is not None:
-        return [budgets.out_of(after(run, observed=observed), budget, handling.now)]
+        return [budgets.out_of(after(run, observed=observed), budget, handling.progress.now)]
     return rules.strategy.next(run, handling, rules)
 
 

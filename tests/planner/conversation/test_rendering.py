@@ -16,13 +16,13 @@ from contracts.runs import RunRequested
 from contracts.tools import ToolSpec
 from services.planner.agents import Agent
 from services.planner.conversation.rendering import Renderer
-from services.planner.run.advance import advance
-from services.planner.run.commands import Ack, Append, Ask, Dispatch, Handling, Open, Rules
+from services.planner.run.commands import Ack, Append, Ask, Dispatch, Open, Rules
 from services.planner.run.decision import Calls, Decision, Final, Invalid
 from services.planner.run.history import Decided
 from services.planner.run.state import Run, fold
 from services.planner.strategies.react.strategy import React
 from tests.planner.golden.journals import NAMES, Journal
+from tests.planner.handlings import Attempt, advance, attempt
 from tests.planner.run.test_advance import finished, started
 from tests.planner.shown_images import png
 from tests.support.model_server import words
@@ -68,7 +68,7 @@ class Recorded:
         self.requests: list[tuple[int, list[dict[str, Any]]]] = []
         """Number of stable messages, and all messages."""
         self.restart()
-        waiting = [Handling("REQUESTS:1", "request", "h", 2000, started=opening(transport))]
+        waiting = [attempt("REQUESTS:1", "request", "h", 2000, started=opening(transport))]
         replies = decisions()
         while waiting:
             waiting += self.handle(waiting.pop(0), replies)
@@ -80,15 +80,15 @@ class Recorded:
         for number, events in enumerate(self.records, 1):
             fold(self.run, number, 2000, events)
 
-    def handle(self, handling: Handling, replies: Iterator[Decision]) -> list[Handling]:
+    def handle(self, handling: Attempt, replies: Iterator[Decision]) -> list[Attempt]:
         """Handle a message, and return the outcomes of the calls that it sends."""
-        outcomes: list[Handling] = []
+        outcomes: list[Attempt] = []
         while True:
             match advance(self.run, handling, self.rules):
                 case Append(events):
                     self.records.append(events)
                     fold(self.run, len(self.records), 2000, events)
-                    handling.note(events)
+                    handling.wrote(events)
                 case Open():
                     handling.opened = True
                 case Ask():
@@ -98,11 +98,11 @@ class Recorded:
                     self.requests.append((1 + self.react.length(self.run).messages, request.messages))
                     handling.decision = next(replies)
                 case Dispatch(calls, _):
-                    handling.dispatched.update(call.call_id for call in calls)
+                    handling.dispatched |= {call.call_id for call in calls}
                     picture = base64.b64encode(png(len(self.records) % 7)).decode()
                     for call in calls:
                         done = finished(call.call_id, observation={"text": words(30)}, artifacts={"chart": picture})
-                        outcomes.append(Handling(f"INBOX:{call.call_id}", "call_finished", "h", 2000, finished=done))
+                        outcomes.append(attempt(f"INBOX:{call.call_id}", "call_finished", "h", 2000, finished=done))
                 case Ack():
                     return outcomes
                 case _:

@@ -9,11 +9,12 @@ from typing import Any
 from contracts.records import Record
 from services.planner.agents import Agent
 from services.planner.run.advance import advance
-from services.planner.run.commands import Handling, Rules
+from services.planner.run.commands import Rules
 from services.planner.run.state import Run, fold
 from services.planner.strategies.react.strategy import React
 
 from .encoding import Encoder, canonical, decode
+from .handlings import Handling, taken_apart
 
 FOLDER = Path(__file__).parent / "journals"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))
@@ -72,7 +73,7 @@ class Journal:
     def command(self, step: Step) -> Any:
         """Today's command, in the form of the journal."""
         handling = Handling(**{name: decode(value, self.log) for name, value in step.handling.items()})
-        return self.encoder.encode(advance(self.run(step.after), handling, self.rules))
+        return self.encoder.encode(advance(self.run(step.after), taken_apart(handling), self.rules))
 
     def asked(self) -> list[dict[str, Any]]:
         """Each request to the model, with its texts in place."""

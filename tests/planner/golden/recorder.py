@@ -16,20 +16,20 @@ from contracts.records import Record
 from services.messaging.direct_get import Stored
 from services.planner import handlers
 from services.planner.run.advance import advance
-from services.planner.run.commands import Command, Handling, Rules
+from services.planner.run.commands import Command, Handling, LoadSpecs, Redact, Resolve, Rules
 from services.planner.run.state import Run
 from services.planner.strategies.react.strategy import React
 
 from .encoding import Encoder, canonical
+from .handlings import put_together
 
 
 @dataclass
 class Recording:
     """What was observed of one run, in order."""
 
-    handlings: dict[int, list[tuple[int, Handling, dict[str, Any], Command]]] = field(default_factory=dict)
-    kept: list[Handling] = field(default_factory=list)
-    """Keeps their ids from being given out again."""
+    handlings: dict[str, list[tuple[int, dict[str, Any], Command]]] = field(default_factory=dict)
+    """By attempt token: after which record, what the handling had received and done, and the command."""
     asked: list[dict[str, Any]] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)
     """The rules, without their strategy."""
@@ -46,13 +46,13 @@ def listening() -> Iterator[dict[str, Recording]]:
         return recordings.setdefault(str(structlog.contextvars.get_contextvars().get("run_id", "")), Recording())
 
     def listen(run: Run, handling: Handling, rules: Rules) -> Command:
-        before, seq = plain.fields(handling), run.seq
         command = advance(run, handling, rules)
+        if isinstance(command, Resolve | Redact | LoadSpecs):
+            return command  # A journal holds what these give.
         found = of_this_run()
         found.settings = {name: value for name, value in plain.fields(rules).items() if name != "strategy"}
-        if id(handling) not in found.handlings:
-            found.kept.append(handling)
-        found.handlings.setdefault(id(handling), []).append((seq, handling, before, command))
+        said = run.seq, plain.fields(put_together(handling)), command
+        found.handlings.setdefault(handling.incoming.attempt_token, []).append(said)
         return command
 
     def listen_to_request(self: React, run: Run, tools: Any, agent: Any) -> Any:
@@ -92,7 +92,7 @@ def journal(recording: Recording, stored: list[Stored]) -> dict[str, Any]:
     for steps in recording.handlings.values():
         before: dict[str, Any] = {}
         written = []
-        for sequence, _, fields, command in steps:
+        for sequence, fields, command in steps:
             now = _events_by_place(fields, known)
             written.append(
                 {

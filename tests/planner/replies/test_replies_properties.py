@@ -21,12 +21,12 @@ from contracts.tools import ToolSpec
 from services.planner.agents import Agent
 from services.planner.models.types import CallPiece, Reply
 from services.planner.replies.actions import normalize_action
-from services.planner.run.advance import advance
-from services.planner.run.commands import Abandon, Ack, Append, Ask, Close, Dispatch, Handling, Open, Rules, Say
+from services.planner.run.commands import Abandon, Ack, Append, Ask, Close, Dispatch, Open, Rules, Say
 from services.planner.run.decide import comes_to, text_of
 from services.planner.run.decision import Final
 from services.planner.run.state import Run, fold
 from services.planner.strategies.react.strategy import React
+from tests.planner.handlings import Attempt, advance, attempt
 from tests.planner.replies.test_actions_properties import leaves
 from tests.planner.run.test_advance import started
 
@@ -61,33 +61,33 @@ class Played:
         opening = started(max_steps=4, max_parallel=2)
         opening = opening.model_copy(update={"action_format": self.action_format, "action_transport": self.transport})
         waiting = [
-            Handling("REQUESTS:1", "request", "h", 2000, started=opening, specs={spec.name: spec for spec in TOOLS})
+            attempt("REQUESTS:1", "request", "h", 2000, started=opening, specs={spec.name: spec for spec in TOOLS})
         ]
         while waiting:
             self.handle(waiting.pop(0), waiting, replies, rng)
 
-    def handle(self, handling: Handling, waiting: list[Handling], replies: Iterator[str], rng: random.Random) -> None:
+    def handle(self, handling: Attempt, waiting: list[Attempt], replies: Iterator[str], rng: random.Random) -> None:
         """One message."""
         while True:
             match advance(self.run, handling, RULES):
                 case Append(events):
                     fold(self.run, self.run.seq + 1, handling.now, events)
                     self.events += events
-                    handling.note(events)
+                    handling.wrote(events)
                 case Ask(asked):
                     self.ask(handling, (asked.turn, asked.attempt), next(replies), rng)
                 case Say(asked, answer):
                     self.shown[asked.turn, asked.attempt] = text_of(self.run, answer)
                     handling.decision, handling.answer_to_restate = replace(answer, restate=False), None
                 case Dispatch(calls, _):
-                    handling.dispatched.update(call.call_id for call in calls)
+                    handling.dispatched |= {call.call_id for call in calls}
                     self.sent += calls
                     for call in calls:
                         outcome = CallFinished(
                             call_id=call.call_id, tool=call.tool, status="succeeded", observation={"text": "seen"}
                         )
                         waiting.append(
-                            Handling(
+                            attempt(
                                 f"INBOX:{call.call_id}",
                                 "call_finished",
                                 "h",
@@ -103,7 +103,7 @@ class Played:
                 case Ack() | Abandon():
                     return
 
-    def ask(self, handling: Handling, key: tuple[int, int], text: str, rng: random.Random) -> None:
+    def ask(self, handling: Attempt, key: tuple[int, int], text: str, rng: random.Random) -> None:
         """Let the model say a reply, in pieces of any size."""
         REACT.request(self.run, TOOLS, Agent())
         reading = REACT.reading(self.run, TOOLS)

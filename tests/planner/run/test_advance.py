@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from contracts.faults import Fault
 from contracts.inbox import CallFinished, TimerFired
 from contracts.payload import Usage
 from contracts.runs import RunLimits, RunRequested
-from services.planner.run.advance import MAX_LOST, advance
+from services.planner.run.advance import MAX_LOST
 from services.planner.run.commands import (
     Abandon,
     Ack,
@@ -19,17 +20,15 @@ from services.planner.run.commands import (
     Ask,
     Close,
     Dispatch,
-    Handling,
     KeepContext,
     Open,
     ReadShown,
     Rules,
-    SetTimer,
-    Wait,
 )
 from services.planner.run.decision import Calls, Decision, Failed, Final, Invalid
 from services.planner.run.state import Run, fold
 from services.planner.strategies.react.strategy import React
+from tests.planner.handlings import Attempt, advance, attempt
 
 REACT = React(native_reasoning=True, idle_s=1, total_s=1)
 RULES = Rules(strategy=REACT)
@@ -63,23 +62,6 @@ def final(text: str = "done") -> Final:
     return Final(args={"answer": text}, usage=Usage(model_calls=1, prompt_tokens=10, cost_usd=0.5))
 
 
-def carry_out(handling: Handling, command: object) -> None:
-    """Note what a handler would have done."""
-    match command:
-        case Open():
-            handling.opened = True
-        case Close():
-            handling.closed = True
-        case Dispatch(sent, _):
-            handling.dispatched.update(call.call_id for call in sent)
-        case ReadShown():
-            handling.shown = "seen"
-        case Wait(until):
-            handling.now = until
-        case SetTimer(name, at):
-            handling.timers.add((name, at))
-
-
 @dataclass
 class World:
     """A log, and handlings of messages that may crash between any two commands."""
@@ -88,19 +70,17 @@ class World:
     run: Run = field(default_factory=Run)
     written: list[list[object]] = field(default_factory=list)
 
-    def handling(
-        self, owner: str, kind: str = "request", holder: str = "h", now: int = 2000, **fields: object
-    ) -> Handling:
+    def handling(self, owner: str, kind: str = "request", holder: str = "h", now: int = 2000, **fields: Any) -> Attempt:
         """A message in one handling."""
-        return Handling(owner, kind, holder, now, **fields)  # type: ignore[arg-type]
+        return attempt(owner, kind, holder, now, **fields)
 
-    def write(self, handling: Handling, events: list[object]) -> None:
+    def write(self, handling: Attempt, events: list[object]) -> None:
         """Store a record, as the handler does."""
         self.written.append(events)
         fold(self.run, len(self.written), handling.now, events)
-        handling.note(events)
+        handling.wrote(events)
 
-    def play(self, handling: Handling, *replies: Decision) -> list[object]:
+    def play(self, handling: Attempt, *replies: Decision) -> list[object]:
         """Handle a message to its end, with these replies of the model. Returns the moves that were no appends."""
         moves: list[object] = []
         waiting = list(replies)
@@ -116,7 +96,7 @@ class World:
                         return moves  # The process dies here.
                     handling.decision = waiting.pop(0)
                     continue
-            carry_out(handling, command)
+            handling.carry_out(command)
             moves.append(command)
             if isinstance(command, Ack | Abandon):
                 return moves
@@ -294,7 +274,7 @@ def test_what_is_for_tools_alone_is_kept_before_the_run_is_opened() -> None:
     world = World()
     handling = world.handling("REQUESTS:1", started=started(), context={"token": "t"})
     assert isinstance(advance(world.run, handling, world.rules), KeepContext)
-    handling.kept = True
+    handling.context_kept = True
     assert isinstance(advance(world.run, handling, world.rules), Append)
 
 
@@ -372,18 +352,13 @@ def test_a_failing_provider_is_asked_again_and_then_reported() -> None:
 
 
 def _step(
-    world: World, rng: random.Random, handlings: list[tuple[Handling, int]], model_calls: Counter[tuple[int, int]]
+    world: World, rng: random.Random, handlings: list[tuple[Attempt, int]], model_calls: Counter[tuple[int, int]]
 ) -> None:
     """Let one handling carry out its next command, or crash."""
     position = rng.randrange(len(handlings))
     handling, seen = handlings[position]
     if rng.random() < 0.12:
-        handlings[position] = (
-            Handling(
-                handling.owner, handling.kind, f"{rng.random()}", 2000, handling.started, finished=handling.finished
-            ),
-            0,
-        )
+        handlings[position] = handling.again(f"{rng.random()}"), 0
         return
     command = advance(world.run, handling, world.rules)
     match command:
@@ -393,13 +368,11 @@ def _step(
             model_calls[asked.turn, asked.attempt] += 1
             handling.decision = final() if asked.turn > 3 else calls(rng.randint(1, 3))
         case Dispatch(sent, _):
-            handling.dispatched.update(call.call_id for call in sent)
+            handling.dispatched |= {call.call_id for call in sent}
             for call in sent:
                 owner = f"INBOX:{call.call_id}"
                 if not any(other.owner == owner for other, _ in handlings):
-                    told_too = Handling(
-                        owner, "call_finished", f"{rng.random()}", 2000, finished=finished(call.call_id)
-                    )
+                    told_too = attempt(owner, "call_finished", f"{rng.random()}", 2000, finished=finished(call.call_id))
                     handlings.append((told_too, 0))
         case Open():
             handling.opened = True

@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from contracts.faults import Fault
 from contracts.inbox import TimerFired
 from contracts.payload import Usage
 from contracts.tools import ToolSpec
-from services.planner.run.advance import MAX_LOST, advance
+from services.planner.run.advance import MAX_LOST
 from services.planner.run.commands import (
     Abandon,
     Ack,
@@ -20,7 +21,6 @@ from services.planner.run.commands import (
     Ask,
     Close,
     Dispatch,
-    Handling,
     Open,
     Say,
     SetTimer,
@@ -28,6 +28,7 @@ from services.planner.run.commands import (
     Wake,
 )
 from services.planner.run.decision import Decision, Failed, Final, Invalid
+from tests.planner.handlings import Attempt, advance
 from tests.planner.run.test_advance import World, calls, final, finished, started
 
 NOW = 2000
@@ -43,7 +44,7 @@ def top_up(world: World, owner: str = "INBOX:50", **limits: object) -> list[obje
     return carry_out(world, world.handling(owner, "top_up", limits=limits, top_up_id=owner))
 
 
-def carry_out(world: World, handling: Handling) -> list[object]:
+def carry_out(world: World, handling: Attempt) -> list[object]:
     """Handle a message whose effects are timers and wake-ups."""
     moves: list[object] = []
     while True:
@@ -53,7 +54,7 @@ def carry_out(world: World, handling: Handling) -> list[object]:
                 world.write(handling, events)
                 continue
             case SetTimer(name, at):
-                handling.timers.add((name, at))
+                handling.timers |= {(name, at)}
             case Wait(until):
                 handling.now = until
             case Wake():
@@ -67,7 +68,7 @@ def carry_out(world: World, handling: Handling) -> list[object]:
             return moves
 
 
-def carry_out_one(world: World, handling: Handling) -> None:
+def carry_out_one(world: World, handling: Attempt) -> None:
     """Write the one record that comes next."""
     command = advance(world.run, handling, world.rules)
     assert isinstance(command, Append)
@@ -164,7 +165,7 @@ def test_calls_that_were_announced_before_a_pause_are_sent_in_it() -> None:
     [sent] = carry_out(world, handling)
     assert isinstance(sent, Dispatch)
     assert not sent.again
-    handling.dispatched.add("1-1")
+    handling.dispatched |= {"1-1"}
     assert carry_out(world, handling) == [SetTimer("pause", NOW + 5000), Ack()]
 
 
@@ -256,11 +257,10 @@ class Storm:
         self.timers: set[tuple[str, int]] = set()
         self.tops = 0
 
-    def deliver(self, owner: str, kind: str, **fields: object) -> None:
+    def deliver(self, owner: str, kind: str, **fields: Any) -> None:
         """A message arrives, once."""
         if not any(handling.owner == owner for handling in self.handlings):
-            again = self.world.handling(owner, kind, f"{self.rng.random()}")
-            self.handlings.append(replace(again, **fields))  # type: ignore[arg-type]
+            self.handlings.append(self.world.handling(owner, kind, f"{self.rng.random()}", **fields))
 
     def reply(self, turn: int) -> Decision:
         """What the model says."""
@@ -279,15 +279,7 @@ class Storm:
         world, position = self.world, self.rng.randrange(len(self.handlings))
         handling = self.handlings[position]
         if self.rng.random() < 0.1:
-            fields = {
-                "started": handling.started,
-                "finished": handling.finished,
-                "timer": handling.timer,
-                "limits": handling.limits,
-                "top_up_id": handling.top_up_id,
-            }
-            again = world.handling(handling.owner, handling.kind, f"{self.rng.random()}", handling.now)
-            self.handlings[position] = replace(again, **fields)  # type: ignore[arg-type]
+            self.handlings[position] = handling.again(f"{self.rng.random()}")
             return
         match advance(world.run, handling, world.rules):
             case Append(events) if self.rng.random() < 0.9:
@@ -299,12 +291,12 @@ class Storm:
                 self.asks[asked.turn, asked.attempt] += 1
                 handling.decision, handling.answer_to_restate = Final(args=answer_to_restate.args), None
             case Dispatch(sent, _):
-                handling.dispatched.update(call.call_id for call in sent)
+                handling.dispatched |= {call.call_id for call in sent}
                 for call in sent:
                     self.deliver(f"INBOX:{call.call_id}", "call_finished", finished=finished(call.call_id))
             case SetTimer(name, at):
-                handling.timers.add((name, at))
-                self.timers.add((name, at))
+                handling.timers |= {(name, at)}
+                self.timers |= {(name, at)}
             case Wait(until):
                 handling.now = until
             case Wake():

@@ -10,12 +10,12 @@ from contracts.events import Chunk, Done
 from contracts.faults import Fault
 from contracts.payload import Usage
 from services.planner.effects import executor, model_call
-from services.planner.run.advance import advance
-from services.planner.run.commands import Abandon, Ack, Append, Ask, Close, Handling, Open, Say, Wait
+from services.planner.run.commands import Abandon, Ack, Append, Ask, Close, Open, Say, Wait
 from services.planner.run.decide import comes_to, text_of
 from services.planner.run.decision import Decision, Failed, Final, Invalid
 from services.planner.run.state import Run, fold
 from tests.planner.conftest import Plan
+from tests.planner.handlings import Attempt, advance
 from tests.planner.run.test_advance import World, started
 from tests.support.model_server import ModelServer
 from tests.support.model_server import Say as Reply
@@ -41,7 +41,7 @@ class Clocked:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.world = World()
-        self.handling: Handling = self.world.handling("REQUESTS:1", started=started())
+        self.handling: Attempt = self.world.handling("REQUESTS:1", started=started())
         self.shown: dict[tuple[int, int], str] = {}
 
     def tick(self) -> int:

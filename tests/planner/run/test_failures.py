@@ -8,11 +8,11 @@ import pytest
 from contracts.events import Asked, Error, ModelFailed
 from contracts.faults import Code, Fault
 from contracts.payload import Usage
-from services.planner.run.advance import advance
 from services.planner.run.commands import Ack, Append, Ask, Rules, SetTimer, Wait
 from services.planner.run.decision import Decision, Failed, Invalid
 from services.planner.run.failures import FORMAT_REFUSED, Remedy, remedy
 from services.planner.run.state import Run, fold
+from tests.planner.handlings import advance
 from tests.planner.run.test_advance import World, final, started
 
 MAIN, SPARE = "openai/main", "openai/spare"

@@ -9,7 +9,6 @@ import pytest
 from contracts.faults import Fault
 from contracts.inbox import TimerFired
 from services.planner.run import advance as module
-from services.planner.run.advance import advance
 from services.planner.run.commands import (
     Abandon,
     Ack,
@@ -17,15 +16,13 @@ from services.planner.run.commands import (
     Ask,
     Close,
     Dispatch,
-    Handling,
     KeepContext,
-    Open,
     ReadShown,
     SetTimer,
-    Wait,
     Wake,
 )
 from services.planner.run.decision import Failed
+from tests.planner.handlings import Attempt, advance
 from tests.planner.run.test_advance import World, calls, finished, started
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -51,38 +48,17 @@ def cells(text: str) -> dict[tuple[str, str], str]:
 TABLE = cells(module.__doc__ or "")
 
 
-def handle(world: World, handling: Handling) -> list[object]:
+def handle(world: World, handling: Attempt) -> list[object]:
     """Handle a message until it is acknowledged, or the model is to be asked; returns the moves."""
     moves: list[object] = []
     while True:
         command = advance(world.run, handling, world.rules)
         moves.append(command)
-        carry_out(world, handling, command)
+        if isinstance(command, Append):
+            world.write(handling, command.events)
+        handling.carry_out(command)
         if isinstance(command, Ack | Abandon | Ask):
             return moves
-
-
-def carry_out(world: World, handling: Handling, command: object) -> None:
-    """Note what a handler would have done."""
-    match command:
-        case Append(events):
-            world.write(handling, events)
-        case KeepContext():
-            handling.kept = True
-        case Open():
-            handling.opened = True
-        case Dispatch(sent, _):
-            handling.dispatched.update(call.call_id for call in sent)
-        case SetTimer(name, at):
-            handling.timers.add((name, at))
-        case Wait(until):
-            handling.now = until
-        case Wake():
-            handling.woken = True
-        case ReadShown():
-            handling.shown = "seen"
-        case Close():
-            handling.closed = True
 
 
 def asking(**limits: object) -> Play:
@@ -145,11 +121,11 @@ PLAYS: dict[str, list[Play]] = {
 """The ways into each state that make a difference."""
 
 
-def handling(world: World, message: str) -> Handling:
+def handling(world: World, message: str) -> Attempt:
     """One handling of a message, by another process than the ones before."""
     match message.split():
         case ["request"]:
-            return world.handling(OWNER, holder="second", started=started(), context=True)
+            return world.handling(OWNER, holder="second", started=started(), context={"token": "t"})
         case ["call_finished"]:
             return world.handling("INBOX:9", "call_finished", finished=finished("1-1"))
         case ["timer", name]:

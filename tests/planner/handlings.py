@@ -1,0 +1,130 @@
+"""Handlings of messages in the hands of a test: each holds what came in, and a test notes what has been done."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from contracts.events import RunStarted
+from contracts.faults import Fault
+from contracts.inbox import CallFinished, CancelRequested, RunResumed, TimerFired, TopUpRequested
+from contracts.runs import RunRequested
+from services.planner.run import advance as module
+from services.planner.run.commands import (
+    Close,
+    Command,
+    Dispatch,
+    Handling,
+    Incoming,
+    KeepContext,
+    Open,
+    Opening,
+    Poisoned,
+    Progress,
+    ReadShown,
+    Received,
+    Rules,
+    SetTimer,
+    Wait,
+    Wake,
+)
+from services.planner.run.state import Event, Run
+
+PROGRESS = frozenset(field.name for field in fields(Progress))
+
+
+class Attempt:
+    """One handling. The fields of its progress may be set like attributes."""
+
+    def __init__(self, incoming: Incoming, progress: Progress) -> None:
+        self.__dict__.update(incoming=incoming, progress=progress)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["progress" if name in PROGRESS else "incoming"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self.__dict__["progress"] = replace(self.__dict__["progress"], **{name: value})
+
+    @property
+    def handling(self) -> Handling:
+        """As `advance` takes it."""
+        return Handling(self.__dict__["incoming"], self.__dict__["progress"])
+
+    def wrote(self, events: Iterable[Event]) -> None:
+        """Note an appended record."""
+        self.__dict__["progress"] = self.__dict__["progress"].wrote(events)
+
+    def again(self, attempt_token: str) -> "Attempt":
+        """Return another handling of the same message, at the same time."""
+        progress: Progress = self.__dict__["progress"]
+        new = Progress(progress.now, opening=progress.opening, outcome=progress.outcome, specs=progress.specs)
+        return Attempt(replace(self.__dict__["incoming"], attempt_token=attempt_token), new)
+
+    def carry_out(self, command: Command) -> None:
+        """Note what the executor would have done. Calls of models are left to the test."""
+        match command:
+            case KeepContext():
+                self.context_kept = True
+            case Open():
+                self.opened = True
+            case Close():
+                self.closed = True
+            case Dispatch(sent, _):
+                self.dispatched |= {call.call_id for call in sent}
+            case ReadShown():
+                self.shown = "seen"
+            case SetTimer(name, at):
+                self.timers |= {(name, at)}
+            case Wait(until):
+                progress: Progress = self.__dict__["progress"]
+                self.now = max(progress.now, until)
+            case Wake():
+                self.woken = True
+
+
+def advance(run: Run, played: Attempt, rules: Rules) -> Command:
+    """The next command of a handling."""
+    return module.advance(run, played.handling, rules)
+
+
+def attempt(
+    owner: str,
+    kind: str = "request",
+    attempt_token: str = "h",
+    now: int = 2000,
+    *,
+    started: RunStarted | None = None,
+    refusal: Fault | None = None,
+    context: Mapping[str, Any] | None = None,
+    finished: CallFinished | None = None,
+    timer: TimerFired | None = None,
+    reason: str = "",
+    limits: Mapping[str, Any] | None = None,
+    top_up_id: str = "",
+    **progress: Any,
+) -> Attempt:
+    """A handling of a message that has just begun: its request is resolved, its outcome holds nothing to hide."""
+    message: Received
+    match kind:
+        case "request":
+            request = started.request if started is not None else _REQUEST
+            message = request.model_copy(update={"tool_context": dict(context or {})})
+        case "call_finished":
+            message = finished or CallFinished(call_id="1-1", tool="work", status="succeeded")
+        case "timer":
+            message = timer or TimerFired(timer="deadline")
+        case "cancel":
+            message = CancelRequested(reason=reason)
+        case "top_up":
+            message = TopUpRequested(id=top_up_id, limits=dict(limits or {}))
+        case "resumed":
+            message = RunResumed()
+        case _:
+            message = Poisoned()
+    opening = Opening(started, refusal) if started is not None else None
+    return Attempt(
+        Incoming(owner, attempt_token, message),
+        Progress(**{"now": now, "opening": opening, "outcome": finished, "specs": {}, **progress}),
+    )
+
+
+_REQUEST = RunRequested(run_id="0" * 32, tenant="default", requested_at=0, trace_id="t" * 32, query="what?")
