@@ -74,7 +74,7 @@ class Alone:
                 case Append(events):
                     record, _ = terminal.fitting(Record(at=progress.now, events=[*events]))
                     fold(self.run, self.run.seq + 1, progress.now, record.events)
-                    progress = progress.wrote(record.events)
+                    progress = progress.wrote(events)
                 case Ask():
                     progress = replace(progress, decision=self._decision())
                 case Dispatch(calls, _):

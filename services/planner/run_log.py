@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from contracts import subjects
-from contracts.events import Chunk
+from contracts.events import Chunk, UnknownEvent
 from contracts.records import EVENTS_HEADER, Record
 from contracts.runs import KeptContext
 from services.messaging import dead_letters, guarded_write
@@ -108,7 +108,7 @@ class RunLogs:
             fold(run, sequence, record.at, record.events)
         log_refusals(where.run, record)
         log_end(where.tenant, where.run, run, record)
-        return list(record.events)
+        return [event for event in record.events if not isinstance(event, UnknownEvent)]
 
     async def _read(self, subject: str, start: int) -> list[Stored]:
         return await (await self._bus.reader(subjects.RUNS)).read(subject, start)

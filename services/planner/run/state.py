@@ -18,7 +18,7 @@ A message owns work, and it is identified by its stream sequence:
 This module folds the log; `advance.advance` decides what a message may do next.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,10 +27,12 @@ from contracts.events import (
     Asked,
     Called,
     Compacted,
+    KnownEvent,
     Observed,
     Paused,
     PlannedCall,
     Repaired,
+    RunEvent,
     RunStarted,
     Step,
     ToppedUp,
@@ -42,8 +44,8 @@ from services.planner.run.collected import Collected
 from services.planner.run.history import Compaction, Decided, History, ImagesShown, Outcomes, Question, ToolImage
 from services.planner.run.tool_images import allowed_images
 
-Event = Any
-"""One of contracts.events; typed loosely because a log may hold events of a newer version."""
+Event = KnownEvent
+"""What a planner writes. A log may also hold events of a newer version, which `fold` ignores."""
 
 
 @dataclass(slots=True)
@@ -136,7 +138,7 @@ class Run:
         return self.terminal is None and self.asked is not None and self.asked.holder == attempt_token
 
 
-def fold(run: Run, seq: int, at: int, happened: list[Event]) -> None:
+def fold(run: Run, seq: int, at: int, happened: Iterable[RunEvent]) -> None:
     """Apply one record: its sequence, its writer's time (Unix ms) and its events. An unknown event changes nothing."""
     run.seq = seq
     for event in happened:

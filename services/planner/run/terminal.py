@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 
 from contracts.actions import FINAL_RESPONSE
-from contracts.events import Cancelled, Chunk, Done, Error, Observed, Repaired, Step
+from contracts.events import Cancelled, Chunk, Done, Error, Observed, Repaired, RunEvent, Step
 from contracts.faults import Fault
 from contracts.limits import MAX_RECORD_BYTES
 from contracts.payload import FinalPayload, Reason
@@ -148,7 +148,7 @@ def fitting(record: Record) -> tuple[Record, bytes]:
     return smaller, smaller.model_dump_json().encode()
 
 
-def _fitting(event: Event, room: int) -> Event:
+def _fitting(event: RunEvent, room: int) -> RunEvent:
     if isinstance(event, Observed):
         fault = Fault(code="result_too_large", reason=f"the result is {TOO_LARGE}")
         return event.model_copy(

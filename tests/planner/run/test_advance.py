@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,15 +69,15 @@ class World:
 
     rules: Rules = RULES
     run: Run = field(default_factory=Run)
-    written: list[list[object]] = field(default_factory=list)
+    written: list[list[Any]] = field(default_factory=list)
 
     def handling(self, owner: str, kind: str = "request", holder: str = "h", now: int = 2000, **fields: Any) -> Attempt:
         """A message in one handling."""
         return attempt(owner, kind, holder, now, **fields)
 
-    def write(self, handling: Attempt, events: list[object]) -> None:
+    def write(self, handling: Attempt, events: Sequence[Any]) -> None:
         """Store a record, as the handler does."""
-        self.written.append(events)
+        self.written.append([*events])
         fold(self.run, len(self.written), handling.now, events)
         handling.wrote(events)
 
@@ -103,7 +104,7 @@ class World:
 
     def types(self) -> list[str]:
         """The types of all events, in order."""
-        return [event.type for events in self.written for event in events]  # type: ignore[attr-defined]
+        return [event.type for events in self.written for event in events]
 
 
 def finished(call_id: str, **fields: object) -> CallFinished:
@@ -135,8 +136,8 @@ def test_another_message_leaves_a_model_call_alone() -> None:
     again = world.handling("REQUESTS:1", holder="second", started=started())
     moves = world.play(again, final())
     assert [type(move) for move in moves] == [Open, Ask, Close, Ack]
-    asked = [event for events in world.written for event in events if event.type == "asked"]  # type: ignore[attr-defined]
-    assert [(a.turn, a.attempt, a.cause) for a in asked] == [(1, 1, "turn"), (1, 2, "lost")]  # type: ignore[attr-defined]
+    asked = [event for events in world.written for event in events if event.type == "asked"]
+    assert [(a.turn, a.attempt, a.cause) for a in asked] == [(1, 1, "turn"), (1, 2, "lost")]
 
 
 def test_a_superseded_handling_writes_nothing_more() -> None:
@@ -223,8 +224,8 @@ def test_a_plan_succeeds_with_all_its_branches(*, failing: bool) -> None:
     bad = {"status": "failed", "failure": Fault(code="tool_error", reason="no")} if failing else {}
     world.play(world.handling("INBOX:1", "call_finished", finished=finished("1-1", **bad)))
     world.play(world.handling("INBOX:2", "call_finished", finished=finished("1-2")))
-    ended = [event for events in world.written for event in events if event.type == "step"][-1]  # type: ignore[attr-defined]
-    assert ended.status == ("failed" if failing else "succeeded")  # type: ignore[attr-defined]
+    ended = [event for events in world.written for event in events if event.type == "step"][-1]
+    assert ended.status == ("failed" if failing else "succeeded")
 
 
 def test_an_answer_counts_from_when_the_model_was_first_asked() -> None:
@@ -234,8 +235,8 @@ def test_an_answer_counts_from_when_the_model_was_first_asked() -> None:
     again = world.handling("REQUESTS:1", holder="second", started=started())
     again.now = 5000
     world.play(again, final())
-    ended = [event for events in world.written for event in events if event.type == "step"][-1]  # type: ignore[attr-defined]
-    assert (ended.status, ended.latency_ms) == ("succeeded", 3000)  # type: ignore[attr-defined]
+    ended = [event for events in world.written for event in events if event.type == "step"][-1]
+    assert (ended.status, ended.latency_ms) == ("succeeded", 3000)
 
 
 def test_an_answer_without_text_is_no_path() -> None:
@@ -253,8 +254,8 @@ def test_an_invalid_decision_has_a_node() -> None:
     """What was to be done, as far as the reply says so."""
     world = World()
     world.play(world.handling("REQUESTS:1", started=started()), *[Invalid(complaint="no", reply="", node="wrok")] * 3)
-    [step] = [event for events in world.written for event in events if event.type == "step"]  # type: ignore[attr-defined]
-    assert (step.node, step.status, step.latency_ms) == ("wrok", "invalid", 0)  # type: ignore[attr-defined]
+    [step] = [event for events in world.written for event in events if event.type == "step"]
+    assert (step.node, step.status, step.latency_ms) == ("wrok", "invalid", 0)
 
 
 def test_a_deadline_ends_a_run_with_what_there_is() -> None:
@@ -396,8 +397,8 @@ def test_every_interleaving_ends_once(seed: int) -> None:
         if world.run.terminal is not None:
             break
     types = Counter(world.types())
-    observed = Counter(event.call_id for events in world.written for event in events if event.type == "observed")  # type: ignore[attr-defined]
-    planned = {c.call_id for events in world.written for e in events if e.type == "step" for c in e.calls}  # type: ignore[attr-defined]
+    observed = Counter(event.call_id for events in world.written for event in events if event.type == "observed")
+    planned = {c.call_id for events in world.written for e in events if e.type == "step" for c in e.calls}
     if types["error"]:
         assert world.run.lost >= MAX_LOST
     else:

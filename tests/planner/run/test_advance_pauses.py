@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from contracts.actions import Join
-from contracts.events import Done, Error
+from contracts.events import Asked, Done, Error
 from contracts.faults import Fault
 from contracts.inbox import TimerFired
 from contracts.payload import Usage
@@ -205,7 +205,9 @@ def test_an_answer_is_restated_without_asking() -> None:
     handling.decision = Final(args={"answer": "Hello"}, restate=True)
     command = advance(world.run, handling, world.rules)
     assert isinstance(command, Append)
-    assert [(event.type, event.attempt, event.cause) for event in command.events] == [("asked", 2, "restated")]
+    [asked] = command.events
+    assert isinstance(asked, Asked)
+    assert (asked.attempt, asked.cause) == (2, "restated")
     world.write(handling, command.events)
     say = advance(world.run, handling, world.rules)
     assert isinstance(say, Say)
@@ -339,6 +341,6 @@ def test_every_interleaving_ends_once(seed: int) -> None:
         assert isinstance(end, Error)
         assert end.code in {"too_many_attempts", "model_failed", "model_rate_limited"}
         assert storm.world.run.lost >= MAX_LOST or end.code != "too_many_attempts"
-    observed = Counter(event.call_id for events in storm.world.written for event in events if event.type == "observed")  # type: ignore[attr-defined]
+    observed = Counter(event.call_id for events in storm.world.written for event in events if event.type == "observed")
     assert max(observed.values(), default=0) <= 1
     assert max(storm.asks.values()) == 1

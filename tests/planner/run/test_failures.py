@@ -145,6 +145,7 @@ def test_a_short_wait_is_taken_over_and_not_begun_again() -> None:
     command = advance(world.run, again, world.rules)
     assert isinstance(command, Append)
     [asked] = command.events
+    assert isinstance(asked, Asked)
     assert (asked.attempt, asked.cause, asked.by, asked.holder) == (2, "provider", "REQUESTS:1", "second")
 
 
