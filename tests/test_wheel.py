@@ -1,4 +1,4 @@
-"""The wheel that authors of tools install: it brings `runwire` and no other top-level name, so it collides with nothing of theirs."""
+"""The wheel that users install: its one top-level name is `runwire`, so it collides with no package of theirs."""
 
 import ast
 import subprocess

@@ -114,7 +114,7 @@ class Client:
         idempotency_key: str | None = None,
         **options: Unpack[RunOptions],
     ) -> runs.RunStatus:
-        """Start a run and wait for its end: `.payload.raw_answer` is the answer. Arguments and errors as for `start`."""
+        """Start a run and wait for its end: `.payload.raw_answer` is the answer. Arguments and errors as in `start`."""
         return await self.result(await self.start(query, images=images, idempotency_key=idempotency_key, **options))
 
     async def cancel(self, run_id: str, reason: str = "") -> runs.RunStatus:

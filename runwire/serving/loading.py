@@ -52,9 +52,8 @@ def _refuse_shadows(file: Path) -> None:
             # A folder without Python files is not imported.
             is_package = candidate.is_dir() and any(candidate.glob("*.py"))
             if (candidate.is_file() or is_package) and candidate.parent != own:
-                raise ToolsNotLoaded(
-                    f"{candidate} would hide Runwire's own package {name!r}: rename it, or serve a file from another folder"
-                )
+                remedy = "rename it, or serve a file from another folder"
+                raise ToolsNotLoaded(f"{candidate} would hide Runwire's own package {name!r}: {remedy}")
 
 
 def _run(file: Path) -> ModuleType:

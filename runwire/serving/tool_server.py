@@ -6,8 +6,8 @@ for `timeout_s` the call fails.
 Rule 3: a call that is no longer wanted is not started. A process that was stopped finds old requests in its socket when
 it resumes; those that a later cancel names, or that came over a connection now lost, are dropped (`stall`).
 Rule 4: the function runs once per idempotency key; a repeated request joins the call (`calls`).
-Rule 5: no permissions are needed beyond `tool.<name>`, its `.status` and `.cancel`, `$SRV` and replies: the server sends
-no requests of its own.
+Rule 5: no permissions are needed beyond `tool.<name>`, its `.status` and `.cancel`, `$SRV` and replies: no requests are
+sent from here.
 """
 
 import asyncio

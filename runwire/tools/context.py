@@ -80,7 +80,6 @@ def encode_piece(stream_id: str, seq: int, chunk: Any, *, done: bool, artifact_t
     except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"a chunk of {stream_id!r} is not JSON: {error}") from error
     if len(body) > limits.MAX_PIECE_BYTES:
-        raise ValueError(
-            f"a chunk of {stream_id!r} has {len(body)} bytes; the limit is {limits.MAX_PIECE_BYTES}, so emit smaller pieces"
-        )
+        limit = f"the limit is {limits.MAX_PIECE_BYTES}, so emit smaller pieces"
+        raise ValueError(f"a chunk of {stream_id!r} has {len(body)} bytes; {limit}")
     return body

@@ -89,7 +89,7 @@ class Signature:
 
 
 def _has_bytes(schema: Any) -> bool:
-    """Whether a schema has bytes that pydantic would write as text; with another `ser_json_bytes` their format differs."""
+    """Whether a schema has bytes that pydantic would write as text; another `ser_json_bytes` gives another format."""
     if isinstance(schema, dict):
         return (schema.get("format") == "binary" and schema.get("type") == "string") or any(
             map(_has_bytes, schema.values())

@@ -1,4 +1,4 @@
-"""What a type checker knows of `runwire`: `mypy --strict` on programs of users, with the installed wheel and in the checkout.
+"""What a type checker knows of `runwire`: `mypy --strict` on users' programs, with the wheel and in the checkout.
 
 `programs/` are correct and say what they expect by `assert_type`. In `mistakes/` each wrong line names the errors that
 mypy reports there.

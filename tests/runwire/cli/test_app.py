@@ -56,11 +56,11 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def _wait_for_endpoints(data: Path, process: subprocess.Popen[bytes]) -> None:
-    def there() -> bool:
+    def is_ready() -> bool:
         assert process.poll() is None, (data / "up.log").read_text()
         return bool(launch.remembered(data))
 
-    wait_until_blocking(there, timeout=_UP_S, what="runwire up")
+    wait_until_blocking(is_ready, timeout=_UP_S, what="runwire up")
 
 
 @pytest.mark.xdist_group("cli")
@@ -98,7 +98,7 @@ def test_a_run_for_people(up: Path) -> None:
 
 @pytest.mark.xdist_group("cli")
 def test_exit_codes(up: Path) -> None:
-    """What went wrong is in the code."""
+    """They tell what went wrong."""
     assert runwire("run", "What is 1+1?", "--deadline-s", "0.001", "-o", "json", data=up).returncode == 4
     assert runwire("run", "What is 1+1?", "--agent", "nobody", "-o", "json", data=up).returncode == 3
     assert runwire("run", data=up).returncode == 2
@@ -110,7 +110,7 @@ def test_exit_codes(up: Path) -> None:
 
 @pytest.mark.xdist_group("cli")
 def test_images(up: Path) -> None:
-    """What the run was shown is there again, as pixels; what is no image is a mistake in the command line."""
+    """A stored image has the same pixels; a file that is no image is an error of the command line."""
     (up / "drawn.png").write_bytes(talkative("png"))
     (up / "page.png").write_text("<html>")
     answer = runwire("run", "What is 6*7?", "--image", "drawn.png", "--image", "drawn.png", "-o", "jsonl", data=up)
@@ -133,7 +133,7 @@ def test_images(up: Path) -> None:
 
 @pytest.mark.xdist_group("cli")
 def test_vision(up: Path) -> None:
-    """It reaches the run; another word is a mistake in the command line."""
+    """It reaches the run; another value is an error of the command line."""
     answer = runwire("run", "What is 6*7?", "--vision", "lenient", "-o", "jsonl", data=up)
     assert answer.returncode == 0, answer.stderr
     assert json.loads(answer.stdout.splitlines()[0])["request"]["vision"] == "lenient"
@@ -142,7 +142,7 @@ def test_vision(up: Path) -> None:
 
 @pytest.mark.xdist_group("cli")
 def test_a_deleted_run_is_gone(up: Path) -> None:
-    """And deleting it again, or following it, says that there is none."""
+    """Deleting it again, or following it, ends with `not_found`."""
     run = json.loads(runwire("run", "What is 6*7?", "-o", "json", data=up).stdout)["run_id"]
     deleted = runwire("delete", run, data=up)
     assert (deleted.returncode, deleted.stdout, deleted.stderr) == (0, "", "")
@@ -168,16 +168,16 @@ def test_an_unreachable_gateway_is_named(tmp_path: Path) -> None:
     assert "127.0.0.1:9" in answer.stdout
 
 
-def test_nobody_there_says_what_to_do(tmp_path: Path) -> None:
-    """Which address was tried, and how there would be somebody."""
+def test_an_unreachable_gateway_says_what_to_do(tmp_path: Path) -> None:
+    """With the address, and how to start one."""
     answer = runwire("tools", "--url", f"http://127.0.0.1:{free_port()}", data=tmp_path)
     assert answer.returncode == 6
     assert "no gateway answered at http://127.0.0.1:" in answer.stderr
     assert "up`, or give --url" in answer.stderr
 
 
-def test_a_misspelt_setting_is_pointed_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before it costs an hour; by `doctor`, and at every start."""
+def test_a_misspelt_setting_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By `doctor`, and at every start."""
     monkeypatch.setenv("RUNWIRE_MODLE", "openai/x")
     found = runwire("doctor", "--url", "http://127.0.0.1:9", data=tmp_path)
     (tmp_path / "file").write_text("")
@@ -187,7 +187,7 @@ def test_a_misspelt_setting_is_pointed_out(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_ctrl_c_while_everything_starts_stops_it(tmp_path: Path) -> None:
-    """Not after it has become ready, and nothing is left."""
+    """At once, and nothing keeps running."""
     needs_program("nats-server")
     env = {**os.environ, "RUNWIRE_DATA_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
     log = tmp_path / "up.log"
@@ -208,8 +208,8 @@ def test_ctrl_c_while_everything_starts_stops_it(tmp_path: Path) -> None:
         pass
 
 
-def test_what_is_in_the_way_is_said_in_one_line(tmp_path: Path) -> None:
-    """A data folder that is none, a port that is none, tools that are not there: no traceback, whatever the names hold."""
+def test_what_prevents_a_start_is_one_line(tmp_path: Path) -> None:
+    """An unusable data folder, an invalid port, missing tools: no traceback, whatever the names contain."""
     (tmp_path / "[red]").write_text("")
     taken = runwire("up", data=tmp_path / "[red]", cwd=tmp_path)
     assert taken.returncode == 1
@@ -221,13 +221,13 @@ def test_what_is_in_the_way_is_said_in_one_line(tmp_path: Path) -> None:
         assert "Traceback" not in refused.stderr
 
 
-async def test_whoever_stops_watching_is_told_that_the_run_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
-    """Ctrl-C ends the listener alone; the commands to come back and to end the run are in the message."""
+async def test_ctrl_c_ends_the_listener_and_not_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """The message has the commands to follow it again and to cancel it."""
     asked = asyncio.Event()
 
     async def gateway(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         asked.set()
-        await reader.read()  # until the listener has gone
+        await reader.read()  # until the listener disconnects
         writer.close()
 
     async with await asyncio.start_server(gateway, "127.0.0.1", 0) as server:

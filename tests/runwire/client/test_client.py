@@ -1,4 +1,4 @@
-"""The client against a real gateway, which is stopped, killed and started again; the planner is a writer of records."""
+"""The client against a real gateway, which is stopped, killed and started again; records are written by the test."""
 
 import asyncio
 import contextlib
@@ -50,7 +50,7 @@ def texts(events: list[RunEvent]) -> list[str]:
     return [event.text for event in events if isinstance(event, Chunk)]
 
 
-async def test_ask_watch_and_read_the_result(client: Client, bus: Bus) -> None:
+async def test_start_follow_and_read_the_result(client: Client, bus: Bus) -> None:
     """From the question to the payload."""
     run = await client.start("why?", agent="a", limits={"max_steps": 2})
     assert (await client.status(run)).status == "queued"
@@ -74,7 +74,7 @@ async def collected(client: Client, run: str, after: str | None = None) -> list[
     return [event async for event in client.follow(run, after)]
 
 
-async def test_a_listener_goes_on_from_its_cursor(client: Client, bus: Bus) -> None:
+async def test_a_listener_continues_from_its_cursor(client: Client, bus: Bus) -> None:
     """With a new stream, as after a restart of the listener itself; one that was at the end gets nothing more."""
     writer = Writer(bus)
     await writer.open()
@@ -95,8 +95,8 @@ async def test_a_listener_goes_on_from_its_cursor(client: Client, bus: Bus) -> N
     assert [event.type for event in found[-4:]] == ["asked", "asked", "step", "done"]
 
 
-async def test_a_question_that_is_repeated_is_asked_once(client: Client) -> None:
-    """Under the caller's key; another question under it is refused."""
+async def test_a_repeated_question_starts_one_run(client: Client) -> None:
+    """With the caller's key; another question with that key is refused."""
     run = await client.start("buy", idempotency_key="one")
     assert await client.start("buy", idempotency_key="one") == run
     assert await client.start("buy") != run
@@ -106,7 +106,7 @@ async def test_a_question_that_is_repeated_is_asked_once(client: Client) -> None
 
 
 async def test_cancel(client: Client, bus: Bus) -> None:
-    """The wish is stored; a run that has ended stays as it is."""
+    """The request is stored; a run that has ended stays as it is."""
     run = await client.start("x")
     assert (await client.cancel(run, "enough")).status == "queued"
     assert await bus.last(subjects.INBOX, subjects.control("default", run, "cancel")) is not None
@@ -115,7 +115,7 @@ async def test_cancel(client: Client, bus: Bus) -> None:
 
 
 async def test_chat_waits_for_the_end(client: Client, bus: Bus) -> None:
-    """However it comes."""
+    """Whichever end it is."""
     waiting = asyncio.create_task(client.chat("why?", idempotency_key="k"))
     run = await client.start("why?", idempotency_key="k")
     writer = Writer(bus, run=run)
@@ -161,7 +161,7 @@ async def test_errors_have_types_and_say_what_is_wrong(client: Client) -> None:
                 await attempt
 
 
-async def test_a_key_is_shown(own_nats_server: NatsServer) -> None:
+async def test_an_api_key_is_sent(own_nats_server: NatsServer) -> None:
     """Where the gateway wants one."""
     key, line = new_key("ann")
     async with serving(own_nats_server.url, api_keys=line) as served:
@@ -175,8 +175,8 @@ async def test_a_key_is_shown(own_nats_server: NatsServer) -> None:
                 await collected(stranger, new_id())
 
 
-async def test_nobody_there() -> None:
-    """Told within the client's patience."""
+async def test_an_unreachable_gateway() -> None:
+    """Raises within `patience_s`."""
     place = f"http://127.0.0.1:{free_port()}"
     async with Client(place, patience_s=0.3) as client:
         for attempt in (client.start("x"), client.status(new_id()), collected(client, new_id())):
@@ -185,17 +185,17 @@ async def test_nobody_there() -> None:
 
 
 @pytest.mark.parametrize("url", ["", "nonsense", "127.0.0.1:8080", "ftp://127.0.0.1", "http://", "http://[::"])
-def test_what_is_no_address_is_refused_at_once(url: str) -> None:
-    """Waiting would not make it one."""
+def test_an_invalid_address_is_refused_at_once(url: str) -> None:
+    """Without a retry."""
     with pytest.raises(RunwireError, match="is not a gateway's address; one looks like http://") as refusal:
         Client(url)
     assert refusal.value.code == "bad_url"
 
 
-async def test_a_gateway_without_nats_is_awaited_and_then_its_own_words_are_passed_on(
+async def test_a_gateway_without_nats_is_retried_and_then_its_refusal_raised(
     own_nats_server: NatsServer,
 ) -> None:
-    """503 is no reason to give up at once."""
+    """503 is retried until `patience_s` is over."""
     async with serving(own_nats_server.url, accept_wait_s=0.1) as served:
         own_nats_server.stop()
         async with Client(served.url, patience_s=0.5) as client:
@@ -209,7 +209,7 @@ async def test_a_gateway_without_nats_is_awaited_and_then_its_own_words_are_pass
             assert (await client.status(await waiting)).status == "queued"
 
 
-async def test_events_of_another_version_are_given_as_they_are(client: Client, bus: Bus) -> None:
+async def test_events_of_another_version_are_unknown_events(client: Client, bus: Bus) -> None:
     """New types, and new values in known ones."""
     writer = Writer(bus)
     await writer.open()
@@ -235,10 +235,10 @@ async def a_process(nats_url: str, folder: Path) -> AsyncIterator[GatewayProcess
 
 
 @pytest.mark.system
-async def test_a_listener_outlives_gateways_that_are_killed(
+async def test_a_listener_survives_gateways_that_are_killed(
     own_nats_server: NatsServer, bus: Bus, tmp_path: Path
 ) -> None:
-    """Whatever ends them and wherever in the stream: every event comes once, in order."""
+    """Whatever ends them, and at any point of the stream: every event comes once, in order."""
     async with a_process(own_nats_server.url, tmp_path) as gateway, Client(gateway.url, patience_s=30) as client:
         writer = Writer(bus)
         await writer.open()
@@ -246,7 +246,7 @@ async def test_a_listener_outlives_gateways_that_are_killed(
 
         async def listen() -> None:
             async for event in client.follow(writer.run):
-                events.append(event)  # noqa: PERF401, looked at meanwhile
+                events.append(event)  # noqa: PERF401, checked meanwhile
 
         listening = asyncio.create_task(listen())
         written = 0

@@ -1,4 +1,4 @@
-"""Images that the client sends: how they may be named, what is wrong with them, and what a gateway makes of them."""
+"""Images that the client sends: their forms, what is refused, and what a gateway stores."""
 
 import base64
 from collections.abc import AsyncIterator
@@ -34,8 +34,8 @@ def test_a_file_becomes_a_data_url(tmp_path: Path, kind: str) -> None:
     assert image_inputs([file, str(file)]) == [expected, expected]
 
 
-def test_what_may_stand_for_an_image() -> None:
-    """Bytes, an id, a data URL, and everything that the gateway takes."""
+def test_the_forms_of_an_image() -> None:
+    """Bytes, an id, a data URL, and everything that the gateway accepts."""
     artifact, url = new_id(), data_url(PNG, "image/png")
     given: list[Any] = [
         PNG,
@@ -55,7 +55,7 @@ def test_what_may_stand_for_an_image() -> None:
 
 
 def test_what_cannot_be_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Said before anything is, with the name of the file."""
+    """Refused before anything is sent, with the name of the file."""
     page = tmp_path / "page.png"
     page.write_bytes(b"<html>")
     with pytest.raises(ValueError, match="the image is empty"):
@@ -90,8 +90,8 @@ async def store(bus: Bus, own_nats_server: NatsServer, tmp_path: Path) -> AsyncI
 
 
 @pytest.mark.usefixtures("store")
-async def test_the_client_shows_images(own_nats_server: NatsServer, bus: Bus, tmp_path: Path) -> None:
-    """All in one question, which may be repeated; what the gateway does not take is said by name."""
+async def test_the_client_sends_images(own_nats_server: NatsServer, bus: Bus, tmp_path: Path) -> None:
+    """All forms in one question, which may be repeated; an image that the gateway refuses is named."""
     file = tmp_path / "drawn.png"
     file.write_bytes(PNG)
     async with (
@@ -121,8 +121,8 @@ async def test_the_client_shows_images(own_nats_server: NatsServer, bus: Bus, tm
         assert base64.b64encode(PNG).decode()[30:60] not in str(refusal.value)
 
 
-async def test_far_too_much_is_answered(own_nats_server: NatsServer) -> None:
-    """Not with a connection that breaks: the client hears what is wrong."""
+async def test_far_too_many_bytes_get_an_answer(own_nats_server: NatsServer) -> None:
+    """The connection does not break: the client receives the refusal."""
     async with serving(own_nats_server.url) as served, Client(served.url, patience_s=10) as client:
         with pytest.raises(RunwireError) as refusal:
             await client.start("what?", images=[PNG + bytes(images.MAX_IMAGES_BYTES - len(PNG))])

@@ -68,7 +68,7 @@ def decoded(pieces: list[bytes]) -> tuple[list[ServerSentEvent], str]:
 
 
 @given(STREAMS, st.data())
-def test_it_follows_the_standard_however_the_bytes_are_cut(text: str, data: st.DataObject) -> None:
+def test_it_follows_the_standard_wherever_the_bytes_are_split(text: str, data: st.DataObject) -> None:
     """Also between CR and LF, within a character, and within the byte order mark."""
     raw = text.encode()
     cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=30)))
@@ -79,7 +79,7 @@ def test_it_follows_the_standard_however_the_bytes_are_cut(text: str, data: st.D
 
 @given(st.lists(st.binary(max_size=50), max_size=20))
 def test_no_bytes_break_it(pieces: list[bytes]) -> None:
-    """What is no UTF-8 becomes replacement characters; the cuts still do not matter."""
+    """Invalid UTF-8 becomes replacement characters; the splits still do not matter."""
     assert decoded(pieces) == decoded([b"".join(pieces)])
 
 
@@ -120,7 +120,7 @@ def test_the_pause_that_the_server_asks_for(value: str, found: int | None) -> No
     assert decoder.retry_ms == found
 
 
-def test_an_endless_event_is_given_up() -> None:
+def test_an_endless_event_is_refused() -> None:
     """Many short ones are not."""
     decoder = SseDecoder(limit=1000)
     for _ in range(100):

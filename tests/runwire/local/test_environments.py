@@ -48,7 +48,7 @@ PHOENIX_API_KEY REDIS_AZURE_AD_TOKEN REDIS_PASSWORD REDIS_SENTINEL_PASSWORD SEAR
 SERPER_API_KEY SLACK_API_SECRET SLACK_API_TOKEN SMTP_PASSWORD TAVILY_API_KEY TINYFISH_API_KEY YOUCOM_API_KEY API_KEY
 KEYPAIR_JWT LENGTH_OF_LITELLM_GENERATED_KEY PROGRAMMATIC_ACCESS_TOKEN
 """.split()  # noqa: SIM905, as quoted names it fills a page
-"""Named in LiteLLM's sources, and of no model: search, storage, logging; the last four are no variables."""
+"""Names in LiteLLM's sources that belong to no model: search, storage, logging; the last four are not variables."""
 _SECRET = re.compile(r'"([A-Z][A-Z0-9_]*_(?:API_?KEY|KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS|KEY_ID|JWT))"')
 
 
@@ -81,8 +81,8 @@ def test_a_secret_setting_goes_to_the_services_that_read_it(service: str) -> Non
     assert not of_server(secrets)
 
 
-def test_all_secrets_that_the_client_of_the_models_reads_are_known() -> None:
-    """A new version of LiteLLM that knows further providers ends this test until they are on the list."""
+def test_all_secrets_that_litellm_reads_are_known() -> None:
+    """A version of LiteLLM with further providers fails this test until they are on the list."""
     found = importlib.util.find_spec("litellm")
     assert found is not None
     assert found.origin is not None

@@ -1,4 +1,4 @@
-"""What `runwire up` opens to whom: its NATS server, the environments of its processes, and what `endpoints.json` says."""
+"""Access to what `runwire up` starts: its NATS server, the environments of its processes, `endpoints.json`."""
 
 import json
 import os
@@ -100,17 +100,17 @@ def started(data: Path, *arguments: str, **environment: str) -> Iterator[Up]:
 def ready(up: Up) -> Up:
     """Return once everything runs."""
 
-    def there() -> bool:
+    def is_ready() -> bool:
         assert up.process.poll() is None, up.said
         return bool(data_folder.remembered(up.data))
 
-    wait_until_blocking(there, timeout=_READY_S, what="runwire up")
+    wait_until_blocking(is_ready, timeout=_READY_S, what="runwire up")
     return up
 
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """One that all tests here look at, with a tool of its own and a shell full of secrets."""
+    """One for all tests here, with a tool of its own and a shell full of secrets."""
     data = tmp_path_factory.mktemp("up")
     (data / "own.py").write_text(TOOL.format(name="own"))
     with started(data, "--tools", str(data / "own.py"), **CANARIES) as launched:
@@ -167,7 +167,7 @@ def test_nobody_connects_without_the_login_of_the_folder(up: Up, tmp_path: Path)
 
 @pytest.mark.xdist_group("up")
 def test_a_tool_of_another_platform_does_not_appear(up: Up, serving: subprocess.Popen[bytes]) -> None:
-    """It is refused, and says so; a tool that is served from the same folder appears, with nothing to set but the folder."""
+    """It is refused, and logs it; a tool served from the same folder appears, with no setting but the folder."""
     refused, output = threading.Event(), []
     assert serving.stderr is not None
 
@@ -192,7 +192,7 @@ def test_a_tool_of_another_platform_does_not_appear(up: Up, serving: subprocess.
 
 
 @pytest.mark.xdist_group("up")
-def test_the_password_is_in_files_of_the_owner_alone(up: Up) -> None:
+def test_the_password_is_in_private_files_only(up: Up) -> None:
     """In no log, in no argument of a process, not in what `up` prints, not in `endpoints.json`."""
     password = json.loads(data_folder.nats_login_file(up.data).read_text())["password"]
     assert len(password) >= 40
@@ -210,7 +210,7 @@ def test_the_password_is_in_files_of_the_owner_alone(up: Up) -> None:
 @pytest.mark.xdist_group("up")
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_each_process_has_the_secrets_that_it_needs_and_no_others(up: Up) -> None:
-    """Read where anybody with the rights of the process would read them."""
+    """As another process of the same user can read them."""
     environments = {
         name: dict(pair.split("=", 1) for pair in Path(f"/proc/{pid}/environ").read_text().split("\0") if pair)
         for name, pid in up.children().items()
@@ -250,11 +250,12 @@ def test_each_process_has_the_secrets_that_it_needs_and_no_others(up: Up) -> Non
 
 @pytest.mark.xdist_group("up")
 async def test_a_shell_gets_what_other_clients_need(up: Up, tmp_path: Path) -> None:
-    """`runwire env` prints it for eval; where nothing runs it says so."""
+    """`runwire env` prints it for eval; without a running system it fails."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "RUNWIRE_DATA_DIR": str(up.data)}
     script = f'eval "$({sys.executable} -P -m runwire env)" && env'
-    told = subprocess.run(["sh", "-c", script], env=env, capture_output=True, text=True, check=True, timeout=60).stdout  # noqa: ASYNC221
-    found = dict(re.findall(r"^((?:RUNWIRE_)?NATS_(?:URL|USER|PASSWORD))=(.*)$", told, re.MULTILINE))
+    ended = subprocess.run(["sh", "-c", script], env=env, capture_output=True, text=True, check=True, timeout=60)  # noqa: ASYNC221
+    output = ended.stdout
+    found = dict(re.findall(r"^((?:RUNWIRE_)?NATS_(?:URL|USER|PASSWORD))=(.*)$", output, re.MULTILINE))
     assert found.keys() == {
         f"{prefix}NATS_{name}" for prefix in ("", "RUNWIRE_") for name in ("URL", "USER", "PASSWORD")
     }
@@ -269,7 +270,7 @@ async def test_a_shell_gets_what_other_clients_need(up: Up, tmp_path: Path) -> N
     assert "nothing runs from" in nothing.stderr
 
 
-def test_endpoints_are_named_only_while_they_are_there(tmp_path: Path) -> None:
+def test_endpoints_are_named_only_while_they_run(tmp_path: Path) -> None:
     """Not after a launcher that was killed, not while the next one starts, and not after the end.
 
     The port stays the same meanwhile.
@@ -310,8 +311,8 @@ def _lives(pid: int) -> bool:
         return False
 
 
-def test_a_login_that_others_could_read_is_closed_again(tmp_path: Path) -> None:
-    """A copy of the folder may have lost its rights."""
+def test_a_readable_login_is_made_private_again(tmp_path: Path) -> None:
+    """A copied folder may have lost its permissions."""
     file = tmp_path / "nats_login.json"
     file.write_text('{"user": "runwire", "password": "x"}')
     file.chmod(0o644)
@@ -319,8 +320,8 @@ def test_a_login_that_others_could_read_is_closed_again(tmp_path: Path) -> None:
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-def test_the_login_goes_to_the_server_of_the_folder_alone(tmp_path: Path, own_nats_server: NatsServer) -> None:
-    """Whoever listens elsewhere is not shown it."""
+def test_the_login_is_sent_to_the_server_of_the_folder_only(tmp_path: Path, own_nats_server: NatsServer) -> None:
+    """Another server does not get it."""
     data_folder.secret(data_folder.nats_login_file(tmp_path), lambda: {"user": "runwire", "password": "x"})
     assert data_folder.nats_login(tmp_path, own_nats_server.url) == {}
     with data_folder.published(tmp_path, {"nats_url": own_nats_server.url}):

@@ -1,4 +1,4 @@
-"""Reading tools from a file."""
+"""Loading tools from a file."""
 
 from pathlib import Path
 
@@ -35,8 +35,8 @@ def test_all_tools_of_a_file_by_name(tmp_path: Path) -> None:
         ("empty.py", "x = 1\n", "put @tool above"),
     ],
 )
-def test_what_holds_no_tool_says_so(tmp_path: Path, name: str, text: str | None, reason: str) -> None:
-    """In one sentence."""
+def test_a_file_without_tools_is_refused(tmp_path: Path, name: str, text: str | None, reason: str) -> None:
+    """With the reason."""
     if text is not None:
         (tmp_path / name).write_text(text)
     with pytest.raises(ToolsNotLoaded, match=reason):
@@ -45,7 +45,7 @@ def test_what_holds_no_tool_says_so(tmp_path: Path, name: str, text: str | None,
 
 @pytest.mark.parametrize("hiding", ["contracts/x.py", "runwire.py"])
 def test_a_neighbour_that_would_hide_our_packages_is_refused(tmp_path: Path, hiding: str) -> None:
-    """It would be imported in place of ours; a folder of data of that name would not."""
+    """It would be imported instead of ours; a folder of data with that name would not."""
     file = write(tmp_path)
     (tmp_path / "contracts" / "data").mkdir(parents=True)
     load_tools(file)

@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture
 async def client(nats_server: NatsServer) -> AsyncIterator[Client]:
-    """Somebody who calls tools."""
+    """A connection of a caller."""
     async with await nats.connect(nats_server.url) as found:
         yield found
 
@@ -40,7 +40,7 @@ Serve = Callable[..., Awaitable[None]]
 
 @pytest.fixture
 async def serving(nats_server: NatsServer, client: Client) -> AsyncIterator[Serve]:
-    """Serves tools in this process until the test ends; returns once they are seen."""
+    """Serves tools in this process until the test ends; returns once they are discovered."""
     stop = asyncio.Event()
     tasks: list[asyncio.Task[None]] = []
 
@@ -68,7 +68,7 @@ async def seen(client: Client, name: str) -> dict[str, Any]:
 
 
 class Caller:
-    """One request and all that comes back."""
+    """One request and all its replies."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -119,7 +119,7 @@ async def call(client: Client, name: str, args: dict[str, Any], **fields: Any) -
 
 
 async def test_a_tool_announces_itself_and_answers(client: Client, serving: Serve) -> None:
-    """As a micro service whose endpoint carries the specification, with figures about its calls."""
+    """As a micro service whose endpoint has the specification, with statistics of its calls."""
 
     @tool(version="2.1.0", desc="Add")
     async def add(a: int, b: int) -> int:
@@ -138,8 +138,8 @@ async def test_a_tool_announces_itself_and_answers(client: Client, serving: Serv
     assert stats["average_processing_time"] > 0
 
 
-async def test_who_asks_again_joins(client: Client, serving: Serve) -> None:
-    """In flight: shown everything from the start; afterwards: the same end. The function runs once."""
+async def test_a_repeated_request_joins_the_call(client: Client, serving: Serve) -> None:
+    """While it runs: with all replies from the first one on; afterwards: with the same end. The function runs once."""
     executed: list[str] = []
     go = threading.Event()
 
@@ -168,8 +168,8 @@ async def test_who_asks_again_joins(client: Client, serving: Serve) -> None:
     assert executed == ["k1"]
 
 
-async def test_a_copy_that_does_not_hold_a_call_stays_silent(client: Client, serving: Serve) -> None:
-    """Whoever asks all copies hears only the one that knows."""
+async def test_an_instance_without_the_call_does_not_answer(client: Client, serving: Serve) -> None:
+    """A status request to all instances is answered by the one that has the call."""
 
     @tool
     async def idle() -> int:
@@ -213,8 +213,8 @@ async def test_calls_run_at_the_same_time_and_blocking_code_stops_no_heartbeat(c
     assert time.monotonic() - began < 3
 
 
-async def test_a_function_without_a_sign_is_given_up(client: Client, serving: Serve) -> None:
-    """After `timeout_s`; progress is a sign, and a coroutine is cancelled."""
+async def test_a_function_without_a_report_fails(client: Client, serving: Serve) -> None:
+    """After `timeout_s`; progress restarts it, and a coroutine is cancelled."""
     cancelled = threading.Event()
 
     @tool(timeout_s=0.5)
@@ -240,7 +240,7 @@ async def test_a_function_without_a_sign_is_given_up(client: Client, serving: Se
 
 
 async def test_a_cancelled_call_ends(client: Client, serving: Serve) -> None:
-    """A coroutine is cancelled, a plain function can see it."""
+    """A coroutine is cancelled, a plain function can check it."""
     began = threading.Semaphore(0)
 
     @tool
@@ -268,7 +268,7 @@ async def test_a_cancelled_call_ends(client: Client, serving: Serve) -> None:
 
 
 async def test_nothing_is_started_too_late(client: Client, serving: Serve) -> None:
-    """Neither after the deadline nor when nobody waits any more; and a call in flight ends at its deadline."""
+    """Neither after the deadline nor after `start_by`; and a running call ends at its deadline."""
     executed: list[float] = []
 
     @tool
@@ -288,10 +288,10 @@ async def test_nothing_is_started_too_late(client: Client, serving: Serve) -> No
     assert (kind, failure["code"]) == ("failure", "deadline_passed")
 
 
-async def test_what_a_model_refused_is_not_shown(
+async def test_values_that_a_model_refused_are_not_shown(
     client: Client, serving: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A result that its own type refuses may hold what is for people only: neither the caller nor the log gets to see it."""
+    """A result that its type refuses may hold values for people only: they reach neither the caller nor the log."""
 
     class Plot(BaseModel):
         chart: dict[str, int] = Field(json_schema_extra={"artifact": True})
@@ -304,13 +304,13 @@ async def test_what_a_model_refused_is_not_shown(
     kind, failure = await call(client, "plot", {"points": "canary"})
     assert (kind, failure["code"]) == ("failure", "tool_error")
     assert failure["reason"].startswith("Plot: chart.")
-    assert "test_server.py" in caplog.text, "the author is told where"
+    assert "test_server.py" in caplog.text, "the log names the line"
     assert "canary" not in failure["reason"] + caplog.text
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b'{"args": 3}', b"\xff"])
-async def test_what_is_no_call_gets_an_answer(client: Client, serving: Serve, data: bytes) -> None:
-    """Whoever writes a caller by hand sees what is wrong."""
+async def test_a_request_that_is_no_call_gets_an_answer(client: Client, serving: Serve, data: bytes) -> None:
+    """The author of a caller learns what is wrong."""
 
     @tool
     async def strict() -> int:
@@ -325,7 +325,7 @@ async def test_what_is_no_call_gets_an_answer(client: Client, serving: Serve, da
 
 
 async def test_an_attempt_to_exit_ends_the_call_only(client: Client, serving: Serve) -> None:
-    """Other calls of the process go on."""
+    """Other calls of the process continue."""
 
     @tool
     async def leave() -> None:
@@ -341,7 +341,7 @@ async def test_an_attempt_to_exit_ends_the_call_only(client: Client, serving: Se
         assert (kind, failure["reason"]) == ("failure", "Exited: the tool ended with SystemExit")
 
 
-async def test_a_heavy_result_goes_in_parts(client: Client, serving: Serve) -> None:
+async def test_a_large_result_is_sent_in_parts(client: Client, serving: Serve) -> None:
     """Of raw bytes, then an empty result that counts them."""
 
     @tool
@@ -380,10 +380,8 @@ def start_process(file: Path, url: str) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
-async def test_told_to_stop_it_finishes_what_it_has_begun(
-    client: Client, nats_server: NatsServer, tmp_path: Path, by: int
-) -> None:
-    """Calls in flight get their time; then the process ends in good order."""
+async def test_sigterm_lets_running_calls_end(client: Client, nats_server: NatsServer, tmp_path: Path, by: int) -> None:
+    """They have ten seconds; then the process exits with code 0."""
     suffix = new_id()[-8:]
     (tmp_path / "helper.py").write_text("WORD = 'finished'\n")
     (tmp_path / "my_tools.py").write_text(TOOLS.replace("{suffix}", suffix))

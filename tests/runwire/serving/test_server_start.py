@@ -11,8 +11,8 @@ from tests.support.needs import free_port
 from tests.support.waiting import wait_until
 
 
-async def test_it_waits_for_a_server_and_can_be_told_to_stop_waiting() -> None:
-    """Nothing has to be started in an order."""
+async def test_serving_waits_for_a_server_until_it_is_stopped() -> None:
+    """The order of starts does not matter."""
 
     @tool
     async def alone() -> int:
@@ -26,8 +26,8 @@ async def test_it_waits_for_a_server_and_can_be_told_to_stop_waiting() -> None:
     await asyncio.wait_for(waiting, 5)
 
 
-async def test_a_server_that_is_not_there_is_named_while_it_is_awaited(caplog: pytest.LogCaptureFixture) -> None:
-    """Without the password that its address may hold; told to stop meanwhile, serving stops."""
+async def test_a_missing_server_is_logged_with_its_address(caplog: pytest.LogCaptureFixture) -> None:
+    """Without the password in its address."""
 
     @tool(desc="Nothing")
     def nothing() -> None: ...
@@ -42,8 +42,8 @@ async def test_a_server_that_is_not_there_is_named_while_it_is_awaited(caplog: p
 
 
 @pytest.mark.parametrize("name", ["RUNWIRE_NATS_USER", "RUNWIRE_NATS_PASSWORD"])
-def test_half_a_login_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As services refuse it, and whatever the data folder says; the half that there is stays out of the sentence."""
+def test_an_incomplete_login_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the data folder says; the message does not repeat the half that was given."""
     file = tmp_path / "tool.py"
     file.write_text("from runwire import tool\n@tool(desc='x')\ndef a() -> None: ...\n")
     monkeypatch.setenv(name, "canary")
@@ -65,14 +65,14 @@ def test_half_a_login_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.
         ),
     ],
 )
-def test_a_file_that_cannot_be_read_shows_its_author_where(text: str, last: str, tmp_path: Path) -> None:
-    """The line of the file and what is wrong with it, without our own calls around them."""
+def test_a_file_that_fails_shows_its_author_the_line(text: str, last: str, tmp_path: Path) -> None:
+    """And the error, without frames of Runwire."""
     file = tmp_path / "wrong.py"
     file.write_text(text)
     with pytest.raises(SystemExit) as ended:
         main([file])
-    told = str(ended.value)
-    assert told.endswith(last)
-    assert f'File "{file}", line' in told
-    assert "runwire/serving/" not in told
-    assert "importlib" not in told
+    message = str(ended.value)
+    assert message.endswith(last)
+    assert f'File "{file}", line' in message
+    assert "runwire/serving/" not in message
+    assert "importlib" not in message

@@ -44,8 +44,8 @@ async def analyze_sales(args: SalesArgs, ctx: ToolContext) -> SalesResult:
     return SalesResult(total=1.5, chart={"bars": 2, "by": ctx.context.get("user")})
 
 
-async def test_a_tool_is_tested_as_the_function_that_it_is() -> None:
-    """No server is needed; a context remembers what it was told."""
+async def test_a_tool_is_tested_as_a_function() -> None:
+    """Without a server; a context records the reports."""
     context = RecordingContext(context={"user": "ada"})
 
     result = await analyze_sales(SalesArgs(region="North"), context)
@@ -58,7 +58,7 @@ async def test_a_tool_is_tested_as_the_function_that_it_is() -> None:
 
 
 def test_the_types_become_the_specification() -> None:
-    """Fields, descriptions, defaults and marks."""
+    """Fields, descriptions, defaults and annotations."""
     spec = analyze_sales.spec
 
     assert spec.name == "analyze_sales"
@@ -81,7 +81,7 @@ def test_the_types_become_the_specification() -> None:
     assert spec.output_schema["properties"]["chart"]["artifact"] is True
 
 
-def test_plain_parameters_and_a_docstring_do() -> None:
+def test_plain_parameters_and_a_docstring_are_enough() -> None:
     """Each parameter is a field; others than these are refused."""
 
     @tool
@@ -107,7 +107,7 @@ class Colour(Enum):
     RED = "red"
 
 
-async def test_what_a_server_does_can_be_tried() -> None:
+async def test_run_does_what_a_server_does() -> None:
     """JSON goes in and comes out; plain functions run in a thread, and may return something to await."""
 
     @tool(name="paint-it")
@@ -132,15 +132,15 @@ async def test_what_a_server_does_can_be_tried() -> None:
 
 
 class Scan(BaseModel):
-    """A picture that is no text, and what was seen on it."""
+    """An image, and what it shows."""
 
     image: bytes = Field(json_schema_extra={"artifact": True}, alias="Image")
     at: datetime
     mean: float
 
 
-async def test_bytes_travel_as_base64() -> None:
-    """Nobody has to tell pydantic so; everything else is written as ever."""
+async def test_bytes_are_sent_as_base64() -> None:
+    """Without a setting of pydantic; everything else is written as usual."""
     body = bytes(range(256))
 
     @tool
@@ -155,25 +155,25 @@ async def test_bytes_travel_as_base64() -> None:
     assert json.loads(encode_piece("s", 0, body, done=True, artifact_type="audio/wav"))["artifact_type"] == "audio/wav"
 
 
-async def test_a_result_that_is_not_what_its_type_says_is_refused() -> None:
-    """Before it is on its way."""
+async def test_a_result_that_does_not_fit_its_type_is_refused() -> None:
+    """Before it is sent."""
 
     @tool
-    async def lie() -> int:
-        return "seven"  # type: ignore[return-value]  # that is the lie
+    async def mistyped() -> int:
+        return "seven"  # type: ignore[return-value]  # that is the mistake
 
     @tool
     async def keep_bytes() -> Any:
         return b"\xff"
 
-    for wrong, advice in ((lie, "integer"), (keep_bytes, "declare bytes as `bytes`")):
+    for wrong, advice in ((mistyped, "integer"), (keep_bytes, "declare bytes as `bytes`")):
         with pytest.raises(ToolError, match=advice) as refused:
             await wrong.run({}, RecordingContext())
         assert refused.value.code == "invalid_result"
 
 
-async def test_a_result_that_was_changed_after_its_check_shows_nothing_of_itself() -> None:
-    """Pydantic's warnings hold values, which are for people only and not for the log; whether it fits is checked where it arrives."""
+async def test_a_result_changed_after_its_validation_is_not_shown() -> None:
+    """Pydantic's warnings have values, which may be for people only; the tool runner checks what arrives."""
 
     class Plot(BaseModel):
         points: list[int] = Field(json_schema_extra={"artifact": True})
@@ -201,7 +201,7 @@ async def test_a_result_that_was_changed_after_its_check_shows_nothing_of_itself
 
 
 def test_what_cannot_be_described_is_refused_at_once() -> None:
-    """In one sentence that names the function and the parameter."""
+    """The error names the function and the parameter."""
 
     def many(*args: int) -> None: ...
 
@@ -235,7 +235,7 @@ def test_flags_are_checked() -> None:
 
 
 def test_a_piece_is_checked_where_it_is_emitted() -> None:
-    """Too heavy, or no JSON: the author sees it in the test."""
+    """Too large, or not JSON: the author learns it in the test."""
     context = RecordingContext()
     for chunk in ("x" * 200_000, object()):
         with pytest.raises(ValueError, match="chunk of 's'"):
