@@ -24,6 +24,11 @@ DEFAULT_TENANT = "default"
 
 REQUESTS, INBOX, RUNS, CALLS, TIMERS, DEAD = "REQUESTS", "INBOX", "RUNS", "CALLS", "TIMERS", "DEAD"
 HANDLINGS = "HANDLINGS"
+ANNOUNCED = "ANNOUNCED"
+"""Stands for a stream where an announcement is dead-lettered, which no stream has kept."""
+SERVICE_INFO = "$SRV.INFO"
+"""Where every NATS micro service answers with what it is."""
+_SHORT_ACK_TOKENS = 9
 
 _STREAMS = {
     "request": REQUESTS,
@@ -194,6 +199,53 @@ def stream_of(subject_name: str) -> str | None:
     """The stream or bucket that keeps what is published on a subject; None where none does."""
     kind, _, rest = subject_name.partition(".")
     return bucket_stream(rest.partition(".")[0]) if kind == "$KV" else _STREAMS.get(kind)
+
+
+def jetstream(verb: str) -> str:
+    """The API of JetStream; `verb` with the names that it takes, as in `STREAM.INFO.RUNS`."""
+    return f"$JS.API.{verb}"
+
+
+def direct_get(stream_name: str) -> str:
+    """Where a stream's replicas answer batched direct gets."""
+    return jetstream(f"DIRECT.GET.{stream_name}")
+
+
+def direct_last(stream_name: str, subject_name: str) -> str:
+    """Where a stream's replicas answer with the newest message of a subject."""
+    return f"{direct_get(stream_name)}.{subject_name}"
+
+
+def next_messages(stream_name: str, consumer: str) -> str:
+    """Where messages of a consumer are requested."""
+    return jetstream(f"CONSUMER.MSG.NEXT.{stream_name}.{consumer}")
+
+
+def replies_to(service: str) -> str:
+    """The first token of the subjects on which a service receives replies; its permissions name it."""
+    return f"_INBOX_{service}"
+
+
+def micro_service(verb: str, *names: str) -> str:
+    """Where NATS micro services answer a verb: all, those of a name, or one instance."""
+    return ".".join(("$SRV", verb, *names))
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """What the reply subject of a delivered message says. `stored_ns`: Unix ns by the clock of the server."""
+
+    stream: str
+    number: int
+    sequence: int
+    stored_ns: int
+
+
+def delivered(reply: str) -> Delivered:
+    """Parse `$JS.ACK.[<domain>.<account>.]<stream>.<consumer>.<number>.<sequence>.<consumer sequence>.<ns>.<pending>[.<token>]`."""
+    tokens = reply.split(".")
+    stream, _, number, sequence, _, at_ns = tokens[2 if len(tokens) == _SHORT_ACK_TOKENS else 4 :][:6]
+    return Delivered(stream, int(number), int(sequence), int(at_ns))
 
 
 def bucket_stream(bucket: str) -> str:

@@ -275,9 +275,9 @@ def sections(path: Path) -> frozenset[str]:
     return frozenset(re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings)
 
 
-# : The first words of our subjects and keys. `$JS`, `$KV`, `$SRV` and replies are NATS's own, and are written where
-# they are used.
-OUR_SUBJECT = re.compile(
+#: The first words of our subjects and keys, of those of NATS itself, and the names of streams.
+SUBJECT = re.compile(
+    r"\$(?:JS|KV|SRV)\b|_INBOX|KV_|(?:REQUESTS|INBOX|RUNS|CALLS|TIMERS|DEAD|HANDLINGS|ANNOUNCED)$|"
     r"(?:artifact|blob|call|context|control|dead|due|emit|handling|inbox|list|model|ref|request|run|spec|timer|tool)\.(?:$|[*>{<]|[a-z]+$)"
 )
 
@@ -299,7 +299,7 @@ def test_subjects_are_built_and_parsed_in_one_place() -> None:
                 isinstance(node, ast.Constant)
                 and isinstance(node.value, str)
                 and id(node) not in prose
-                and OUR_SUBJECT.match(node.value)
+                and SUBJECT.match(node.value)
             ):
                 found.append(f"{path}:{node.lineno}: {node.value!r}")
             if isinstance(node, ast.Call) and cuts_a_subject(node):

@@ -55,9 +55,9 @@ class Announcement:
         """Answer from now on. The tool must already take calls: a tool runner that discovers it may call it at once."""
         for verb, answer in {"PING": self._ping, "INFO": self._info, "STATS": self._stats}.items():
             for subject in (
-                f"$SRV.{verb}",
-                f"$SRV.{verb}.{self._tool.name}",
-                f"$SRV.{verb}.{self._tool.name}.{self._identity['id']}",
+                subjects.micro_service(verb),
+                subjects.micro_service(verb, self._tool.name),
+                subjects.micro_service(verb, self._tool.name, str(self._identity["id"])),
             ):
                 self._subscriptions.append(await self._client.subscribe(subject, cb=_answering(self._client, answer)))
 

@@ -24,6 +24,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as NatsSubscription
 from nats.errors import SlowConsumerError
 
+from contracts import subjects
 from services.messaging import message_headers as header_lines
 from services.messaging import nats_patches
 from services.messaging.direct_get import DirectReader, Stored
@@ -88,7 +89,7 @@ class Bus:
             "ping_interval": 5,
             "max_outstanding_pings": 2,
             "connect_timeout": 2,
-            "inbox_prefix": b"_INBOX_" + self.name.encode(),
+            "inbox_prefix": subjects.replies_to(self.name).encode(),
             "reconnect_to_server_handler": _any_server_with_jitter,
             "reconnected_cb": self._reconnected,
             "error_cb": self._failed,
@@ -209,7 +210,7 @@ class Bus:
 
         Retries until answered, or raises Unavailable after `attempts`.
         """
-        found = await self.until_answered(lambda: self.request(f"$JS.API.DIRECT.GET.{stream}.{subject}"), attempts)
+        found = await self.until_answered(lambda: self.request(subjects.direct_last(stream, subject)), attempts)
         status = found.headers.get("Status") if found.headers else None
         return None if status == "404" else found
 
@@ -233,7 +234,7 @@ class Bus:
     async def api(self, subject: str, body: dict[str, Any], wait_s: float = 5.0) -> dict[str, Any]:
         """Call the JetStream API. Raises Refused, or Unavailable without an answer."""
         try:
-            answer = await self.request(f"$JS.API.{subject}", orjson.dumps(body), wait_s)
+            answer = await self.request(subjects.jetstream(subject), orjson.dumps(body), wait_s)
         except Unavailable as error:
             raise Unavailable(f"JetStream did not answer {subject}: {error}") from error
         reply: dict[str, Any] = orjson.loads(answer.data)
@@ -288,7 +289,7 @@ class Bus:
 
     async def barrier(self) -> None:
         """Return once the server has processed everything sent before, including subscriptions; `flush` does not guarantee that."""
-        await self.last("RUNS", "barrier")
+        await self.last(subjects.RUNS, "barrier")
 
     async def reader(self, stream: str) -> DirectReader:
         """Return the batched direct reader of a stream; one per stream and connection."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from nats.aio.msg import Msg
 
+from contracts import subjects
 from services.messaging.errors import NATS_ERRORS, Unavailable, translated
 from services.messaging.request_reply import expire
 
@@ -33,7 +34,7 @@ class DirectReader:
     def __init__(self, bus: "Bus", stream: str) -> None:
         self._bus = bus
         self._stream = stream
-        self._api = f"$JS.API.DIRECT.GET.{stream}"
+        self._api = subjects.direct_get(stream)
         self._inbox = bus.nc.new_inbox()
         self._cut = len(self._inbox) + 1
         self._numbers = count(1)

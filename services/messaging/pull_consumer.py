@@ -20,6 +20,7 @@ import orjson
 import structlog
 from nats.aio.msg import Msg
 
+from contracts import subjects
 from services.messaging.connection import Bus, Subscription
 from services.messaging.server_clock import unix_seconds
 from services.messaging.tenant_shares import Shares
@@ -29,7 +30,6 @@ logger = structlog.get_logger(__name__)
 _PULL_EXPIRES_S = 30.0
 _IDLE_HEARTBEAT_S = 2.0
 _NS_PER_S = 1_000_000_000
-_SHORT_ACK_TOKENS = 9
 _RETRY_S = 0.1
 _RETURN_DELAY_S = 1.0
 """Seconds after which a message returns that was sent back because its share of the slots is taken."""
@@ -46,29 +46,23 @@ class Delivery:
 
     __slots__ = ("data", "headers", "number", "owner", "reply", "sequence", "stored_ns", "stream", "subject")
 
-    def __init__(self, message: Msg) -> None:
-        # $JS.ACK.[<domain>.<account>.]<stream>.<consumer>.<deliveries>.<stream seq>.<consumer
-        # seq>.<time>.<pending>[.<token>]
-        tokens = message.reply.split(".")
-        offset = 2 if len(tokens) == _SHORT_ACK_TOKENS else 4
+    def __init__(self, message: Msg, of: subjects.Delivered | None = None) -> None:
+        of = of or subjects.delivered(message.reply)
         self.reply = message.reply
         self.subject = message.subject
         self.data = message.data
         self.headers: dict[str, str] = message.headers or {}
-        self.stream = tokens[offset]
-        self.number = int(tokens[offset + 2])
-        self.sequence = int(tokens[offset + 3])
-        self.stored_ns = int(tokens[offset + 5])
+        self.stream, self.number, self.sequence, self.stored_ns = of.stream, of.number, of.sequence, of.stored_ns
         self.owner = f"{self.stream}:{self.sequence}"
 
     @classmethod
     def stored(cls, message: Msg, stream: str) -> "Delivery":
         """Build a repeated delivery from a message that was read back from a stream. It cannot be acknowledged."""
-        headers = dict(message.headers or {})
+        headers = message.headers or {}
         at_ns = int(unix_seconds(headers["Nats-Time-Stamp"]) * 1e9)
-        tokens = f"$JS.ACK.{stream}.none.2.{headers['Nats-Sequence']}.0.{at_ns}.0"
         client = message._client  # noqa: SLF001, it takes no other
-        return cls(Msg(client, subject=headers["Nats-Subject"], reply=tokens, data=message.data, headers=headers))
+        original = Msg(client, subject=headers["Nats-Subject"], data=message.data, headers=headers)
+        return cls(original, subjects.Delivered(stream, 2, int(headers["Nats-Sequence"]), at_ns))
 
 
 Handler = Callable[[Delivery], Awaitable[bool]]
@@ -95,7 +89,7 @@ class PullConsumer:
         self._sharer = sharer
         self._shares = Shares(slots)
         self._name = f"{stream.lower()}_{consumer}"
-        self._api = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
+        self._api = subjects.next_messages(stream, consumer)
         self._running: dict[int, asyncio.Future[bool]] = {}
         self._held: dict[int, Delivery] = {}
         self._tasks: set[asyncio.Task[None]] = set()

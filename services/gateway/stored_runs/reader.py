@@ -187,7 +187,7 @@ class RunReader:
         return StoredRun(run, queued, first, last, first_sequence, last_sequence)
 
     async def _direct_get(self, stream: str, query: dict[str, Any]) -> Msg:
-        return await self._bus.request(f"$JS.API.DIRECT.GET.{stream}", orjson.dumps(query), _READ_TIMEOUT_S)
+        return await self._bus.request(subjects.direct_get(stream), orjson.dumps(query), _READ_TIMEOUT_S)
 
     async def _subject_at(self, sequence: int) -> str | None:
         """Return the subject of a stored message; None when there is none with this sequence."""

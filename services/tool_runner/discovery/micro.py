@@ -12,6 +12,7 @@ from itertools import chain, repeat
 import structlog
 from nats.aio.msg import Msg
 
+from contracts import subjects
 from services.messaging import dead_letters
 from services.messaging.connection import Bus
 from services.runtime.tasks import cancelled
@@ -26,7 +27,6 @@ _MAX_MISSED_ROUNDS = 3.5
 _MAX_DEAD_LETTERED = 1000
 _MAX_CACHED_ANNOUNCEMENTS = 4096
 _MAX_REFUSED_TOOLS = 100
-_INFO_SUBJECT = "$SRV.INFO"
 
 
 class MicroDiscovery:
@@ -75,7 +75,7 @@ class MicroDiscovery:
     async def _request(self) -> None:
         while True:
             for pause_s in chain(_FIRST_PAUSES_S, repeat(self._every_s)):
-                await self._bus.tell(_INFO_SUBJECT, reply=self._inbox)
+                await self._bus.tell(subjects.SERVICE_INFO, reply=self._inbox)
                 try:
                     async with asyncio.timeout(pause_s * random.uniform(0.8, 1.2)):  # noqa: S311, a spread, not a secret
                         await self._request_now.wait()
@@ -117,7 +117,7 @@ class MicroDiscovery:
         if content not in self._dead_lettered and len(self._dead_lettered) < _MAX_DEAD_LETTERED:
             self._dead_lettered.add(content)
             await dead_letters.dead_letter_bytes(
-                self._bus, "ANNOUNCED", _INFO_SUBJECT, data, str(error), f"dead-announced-{content}"
+                self._bus, subjects.ANNOUNCED, subjects.SERVICE_INFO, data, str(error), f"dead-announced-{content}"
             )
 
 
