@@ -29,7 +29,7 @@ from contracts.records import Record
 from contracts.runs import RunRequested, RunStatus
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
-from services.messaging.streams import provision
+from services.messaging.streams.provision import provision
 from services.runtime.settings import BusSettings
 from tests.support.nats_server import NatsServer
 from tests.support.stack import Stack

@@ -13,7 +13,7 @@ import pytest
 from contracts import subjects
 from contracts.ids import new_id
 from services.messaging.errors import Unsure
-from services.messaging.streams import provision
+from services.messaging.streams.provision import provision
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
 from tests.support.needs import free_port

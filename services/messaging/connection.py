@@ -25,8 +25,6 @@ from nats.aio.subscription import Subscription as NatsSubscription
 from nats.errors import SlowConsumerError
 
 from contracts import subjects
-from services.messaging import message_headers as header_lines
-from services.messaging import nats_patches
 from services.messaging.direct_get import DirectReader, Stored
 from services.messaging.errors import (
     GUARD_IN_FLIGHT,
@@ -38,9 +36,10 @@ from services.messaging.errors import (
     Unsure,
     translated,
 )
+from services.messaging.nats_patches import headers, payloads
 from services.messaging.request_reply import RequestReply
-from services.messaging.server_clock import ServerClock
-from services.messaging.storage import Storage
+from services.messaging.streams.server_clock import ServerClock
+from services.messaging.streams.storage import Storage
 from services.runtime.settings import BusSettings
 from services.runtime.tasks import Tasks, places
 
@@ -103,8 +102,8 @@ class Bus:
 
     def attach(self, client: Client) -> "Bus":
         """Use this client from now on."""
-        header_lines.use_fast_parser(client)
-        nats_patches.send_large_uncopied(client)
+        headers.use_fast_parser(client)
+        payloads.send_large_uncopied(client)
         self._nc = client
         self._on_connection()
         return self
@@ -288,7 +287,7 @@ class Bus:
             raise translated(error) from error
 
     async def barrier(self) -> None:
-        """Return once the server has processed everything sent before, including subscriptions; `flush` does not guarantee that."""
+        """Return once the server has processed everything sent before; `flush` does not include subscriptions."""
         await self.last(subjects.RUNS, "barrier")
 
     async def reader(self, stream: str) -> DirectReader:

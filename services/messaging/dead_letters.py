@@ -1,6 +1,9 @@
 """Dead letters: messages that cannot be processed go to the stream DEAD, with the reason.
 
-People read it; services never do.
+People read it; services never do. Whether a message is poison is decided by how often its handling was started. The
+server's delivery count says less: a process with a blocked event loop gets the same message again and again without
+starting it. So starts are counted in a stream, which survives a crash, before the message is parsed. The first delivery
+of a message costs nothing.
 """
 
 import structlog
@@ -32,3 +35,15 @@ async def dead_letter_bytes(bus: Bus, stream: str, subject: str, data: bytes, re
     headers = {REASON: _header(reason), SUBJECT: _header(subject)}
     await bus.publish_surely(subjects.dead(stream), data[:MAX_MESSAGE_BYTES], message_id, headers)
     logger.warning("message_dead_lettered", subject=subject, reason=reason)
+
+
+async def count_start(bus: Bus, delivery: Delivery) -> int:
+    """Count a start of a handling and return its number, from 1. Retries until the count is stored. Raises Refused."""
+    if delivery.number == 1:
+        return 1
+    subject = subjects.handlings(delivery.stream, delivery.sequence)
+    last = await bus.last(subjects.HANDLINGS, subject)
+    # A first handling stores no count. Whether it was started is unknown, so it is not counted.
+    number = int(last.data) + 1 if last is not None else 1
+    await bus.publish_surely(subject, b"%d" % number, f"{delivery.owner}.{delivery.number}")
+    return number

@@ -20,7 +20,7 @@ from services.messaging.connection import Bus, Subscription
 from services.messaging.direct_get import sequence_of
 from services.messaging.errors import Unavailable
 from services.messaging.guarded_write import Guard
-from services.messaging.server_clock import unix_seconds
+from services.messaging.streams.server_clock import unix_seconds
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -85,7 +85,7 @@ class Bucket:
     async def update(
         self, key: str, value: BaseModel | bytes, *, revision: int, of: str | None = None, ttl_s: int | None = None
     ) -> int:
-        """Write an entry if its revision, or that of the key `of`, is `revision`; return the new one. Raises Outdated."""
+        """Write an entry if `revision` is its own, or that of the key `of`; return the new one. Raises Outdated."""
         guard = Guard(self._subject(of or key), revision)
         since = None if of is None else 0  # A key has one entry, its newest.
         return await guarded_write.write(

@@ -18,7 +18,7 @@ from nats.micro.service import Service, ServiceConfig
 
 from services.messaging.connection import Bus
 from services.messaging.errors import NATS_ERRORS
-from services.messaging.streams import provision
+from services.messaging.streams.provision import provision
 from services.runtime.health import VERSION, Health
 from services.runtime.service import run_service
 from services.runtime.settings import BusSettings

@@ -22,8 +22,8 @@ from nats.aio.msg import Msg
 
 from contracts import subjects
 from services.messaging.connection import Bus, Subscription
-from services.messaging.server_clock import unix_seconds
-from services.messaging.tenant_shares import Shares
+from services.messaging.streams.server_clock import unix_seconds
+from services.messaging.tenants.shares import Shares
 
 logger = structlog.get_logger(__name__)
 
@@ -40,8 +40,8 @@ _HEARTBEAT_GROUPS = 10
 class Delivery:
     """One delivery of one message. `owner` identifies the message; `number` estimates how often it was delivered.
 
-    How often its handling was started is counted in `handlings`. `stored_ns`: when the stream stored it, Unix ns by the
-    server's clock.
+    How often its handling was started is counted by `dead_letters.count_start`. `stored_ns`: when the stream stored it,
+    Unix ns by the server's clock.
     """
 
     __slots__ = ("data", "headers", "number", "owner", "reply", "sequence", "stored_ns", "stream", "subject")
@@ -212,7 +212,7 @@ class PullConsumer:
         try:
             verdict = await self._handler(delivery)
         except Exception:
-            # The message is redelivered after the acknowledgement time; its reader counts starts (`handlings`).
+            # The message is redelivered after the acknowledgement time; its reader counts starts.
             logger.exception("handling_failed", subject=delivery.subject, deliveries=delivery.number)
         finally:
             del self._running[delivery.sequence], self._held[delivery.sequence]

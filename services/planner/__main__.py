@@ -13,7 +13,7 @@ from contracts.images import ModelProfile
 from services.messaging.connection import Bus
 from services.messaging.nats_link import Broker, run_on_nats
 from services.messaging.pull_consumer import PullConsumer
-from services.messaging.streams import PLANNER_CONTROL, PLANNER_INBOX, PLANNER_REQUESTS
+from services.messaging.streams.definitions import PLANNER_CONTROL, PLANNER_INBOX, PLANNER_REQUESTS
 from services.planner.effects import run_index
 from services.planner.effects.image_loader import ImageLoader
 from services.planner.effects.model_requests import ModelRequests

@@ -26,8 +26,8 @@ from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
 from services.messaging.errors import BusError
 from services.messaging.pull_consumer import Delivery, Handler
-from services.messaging.server_clock import unix_seconds
-from services.messaging.streams import PLANNER_CONTROL, PLANNER_INBOX, PLANNER_REQUESTS
+from services.messaging.streams.definitions import PLANNER_CONTROL, PLANNER_INBOX, PLANNER_REQUESTS
+from services.messaging.streams.server_clock import unix_seconds
 
 logger = structlog.get_logger(__name__)
 

@@ -15,10 +15,10 @@ from contracts.ids import new_id
 from contracts.inbox import INBOX_MESSAGE, CallFinished
 from contracts.names import InvalidName
 from contracts.runs import RunRequested
-from services.messaging import dead_letters, handlings
+from services.messaging import dead_letters
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery
-from services.messaging.tenant_turns import Turn, Turns
+from services.messaging.tenants.turns import Turn, Turns
 from services.planner.effects.call_places import CallPlaces
 from services.planner.effects.executor import Effects, now
 from services.planner.effects.model_requests import ModelRequests
@@ -65,7 +65,7 @@ class Planner:
 
     async def _begin(self, delivery: Delivery, where: Address, turn: Turn) -> bool:
         # Counted before parsing, since parsing may be what crashes the process.
-        if await handlings.begin(self._bus, delivery) > self._bus.settings.max_deliveries:
+        if await dead_letters.count_start(self._bus, delivery) > self._bus.settings.max_deliveries:
             await dead_letters.dead_letter(
                 self._bus, delivery, "its handling was begun too often and never came to an end"
             )

@@ -119,7 +119,7 @@ def run_service(link: Link, work: Work) -> None:
 
 
 def _open_many_files() -> None:
-    """Raise the limit of open files: each waiting model request and each listener is a connection, and the default is 1,024."""
+    """Raise the limit of open files, often 1,024: each waiting model request and each listener is a connection."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(_MAX_OPEN_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -129,7 +129,7 @@ def _open_many_files() -> None:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGINT end the process at once: uvicorn only notes them during start-up, and nothing has started yet."""
+    """Let SIGTERM and SIGINT end the process at once: nothing has started, and uvicorn would only note them."""
     loop, kept = (
         asyncio.get_running_loop(),
         {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)},

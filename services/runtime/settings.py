@@ -65,9 +65,8 @@ def read_settings(kind: type[Settings]) -> Settings:
         ]
     except SettingsError as error:
         field = _FIELD.search(str(error))
-        faults = [
-            f"{_variable(field.groups()) if field else 'a variable RUNWIRE_*'}: is not the JSON that is needed here ({error.__cause__})"
-        ]
+        variable = _variable(field.groups()) if field else "a variable RUNWIRE_*"
+        faults = [f"{variable}: is not the JSON that is needed here ({error.__cause__})"]
     raise SystemExit(f"wrong settings: {'; '.join(faults)}")
 
 

@@ -145,7 +145,7 @@ class Standing:
 
 
 def stack_of(frame: FrameType | None) -> list[str]:
-    """Return the functions of a thread, the innermost last, without those of the event loop; empty while it waits for events."""
+    """Return the functions of a thread, the innermost last, without the event loop's; empty while it waits."""
     names: list[str] = []
     while frame is not None:
         module = frame.f_globals.get("__name__", "?")

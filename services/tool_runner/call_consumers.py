@@ -21,7 +21,8 @@ from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
 from services.messaging.errors import NOT_FOUND, BusError, Refused
 from services.messaging.pull_consumer import Handler, PullConsumer
-from services.messaging.streams import consumer, ensure_consumer
+from services.messaging.streams.definitions import consumer
+from services.messaging.streams.provision import ensure_consumer
 from services.runtime.tasks import cancelled
 
 logger = structlog.get_logger(__name__)

@@ -1,6 +1,6 @@
 """Handle a call: read it, have it executed, and write the one outcome into the run's inbox.
 
-Rule 1: each handling is counted (`messaging.handlings`) before the message is parsed, since parsing may be what kills
+Rule 1: each handling is counted (`dead_letters.count_start`) before the message is parsed, since parsing may be what kills
 the process.
 Rule 2: the outcome is stored before the call is acknowledged.
 """
@@ -12,7 +12,7 @@ from contracts import names, subjects
 from contracts.names import InvalidName
 from contracts.subjects import Address
 from contracts.tools import CallRequested
-from services.messaging import dead_letters, handlings
+from services.messaging import dead_letters
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery
 from services.shared.validation_errors import first_fault
@@ -41,7 +41,7 @@ class CallHandler:
 
     async def on_call(self, delivery: Delivery) -> bool:
         """Handle one call and return True, which acknowledges it. A second handling finds what the first one wrote."""
-        if (begun := await handlings.begin(self._bus, delivery)) > self._max_deliveries:
+        if (begun := await dead_letters.count_start(self._bus, delivery)) > self._max_deliveries:
             return await self._dead_letter(delivery, f"its handling was started {begun - 1} times and never finished")
         try:
             call = _read(delivery)

@@ -13,7 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 from services.artifact_store.settings import ArtifactStoreSettings
-from services.messaging.streams import provision
+from services.messaging.streams.provision import provision
 from services.shared.artifacts.client import ArtifactClient
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer

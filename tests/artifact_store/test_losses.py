@@ -15,7 +15,7 @@ import pytest
 from nats.aio.msg import Msg
 
 from services.messaging.connection import Bus
-from services.messaging.streams import provision
+from services.messaging.streams.provision import provision
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import StorageUnavailable
 from tests.support.buses import connected

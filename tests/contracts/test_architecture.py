@@ -7,13 +7,13 @@ from functools import cache
 from pathlib import Path
 
 from contracts import subjects
-from services.messaging.streams import BUCKETS, STREAMS
+from services.messaging.streams.definitions import BUCKETS, STREAMS
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVICES = {"artifact_store", "gateway", "planner", "tool_runner"}
 COMMON = {"messaging", "runtime", "shared"}
 #: Every service provisions the streams; that is neither writing nor reading.
-PROVISIONING = "services.messaging.streams"
+PROVISIONING = "services.messaging.streams.definitions"
 
 
 def section(heading: str) -> str:

@@ -17,7 +17,7 @@ from contracts.asyncapi import document
 from contracts.base import Message
 from contracts.channels import CHANNELS, NO_SUBJECTS, SERVICES, Body, Channel
 from services.artifact_store.handlers import build_router
-from services.messaging.streams import BUCKETS, STREAMS, bucket
+from services.messaging.streams.definitions import BUCKETS, STREAMS, bucket
 from tests.examples.conftest import build, built_once
 from tests.support.needs import needs_program
 

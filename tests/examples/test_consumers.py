@@ -12,7 +12,7 @@ from contracts import subjects
 from contracts.events import Asked, Chunk, Done, RunEvent
 from contracts.ids import new_id
 from contracts.records import EVENTS_HEADER, Record
-from services.messaging.streams import STREAMS
+from services.messaging.streams.definitions import STREAMS
 from tests.examples.conftest import Running, Start, program
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until

@@ -14,7 +14,7 @@ from contracts.inbox import CallFinished
 from contracts.records import EVENTS_HEADER, Record
 from contracts.tools import CallRequested, ToolSpec
 from services.messaging.connection import Bus
-from services.messaging.streams import provision
+from services.messaging.streams.provision import provision
 from services.runtime.settings import BusSettings
 from tests.examples.conftest import EXAMPLES, Start, program
 from tests.support.nats_server import NatsServer

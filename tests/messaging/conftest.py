@@ -6,7 +6,7 @@ import nats
 import pytest
 
 from services.messaging.connection import Bus
-from services.messaging.streams import provision
+from services.messaging.streams.provision import provision
 from services.runtime.settings import BusSettings
 from tests.support.nats_server import NatsServer
 

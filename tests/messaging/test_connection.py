@@ -58,7 +58,7 @@ def test_only_this_package_knows_the_errors_of_nats_py() -> None:
     """Other services see `messaging.errors`."""
     services = Path(__file__).parents[2] / "services"
     found = [path for path in services.rglob("*.py") if re.search(r"nats\.errors", path.read_text(encoding="utf-8"))]
-    assert {path.parent.name for path in found} == {"messaging"}
+    assert {path.relative_to(services).parts[0] for path in found} == {"messaging"}
 
 
 async def test_a_thousand_waiters_sleep_until_the_reconnect(bus: Bus, own_nats_server: NatsServer) -> None:

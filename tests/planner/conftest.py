@@ -10,7 +10,7 @@ import pytest
 from contracts.faults import Fault
 from contracts.images import ImageRef
 from contracts.tools import ToolSpec
-from services.messaging.streams import provision
+from services.messaging.streams.provision import provision
 from tests.support.buses import connected
 from tests.support.model_server import ModelServer
 from tests.support.nats_server import NatsServer

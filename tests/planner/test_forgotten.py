@@ -10,7 +10,8 @@ from contracts.runs import RunRequested
 from runwire.client import Client
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery
-from services.messaging.streams import PLANNER_REQUESTS, provision
+from services.messaging.streams.definitions import PLANNER_REQUESTS
+from services.messaging.streams.provision import provision
 from services.planner.forgotten import Forgotten
 from tests.support.buses import connected
 from tests.support.forgetful import forget_deliveries

@@ -10,7 +10,7 @@ import pytest
 
 from contracts.events import ArtifactStored, RunEvent
 from contracts.tools import ToolSpec
-from services.messaging.streams import provision
+from services.messaging.streams.provision import provision
 from services.shared.builtin_tools import READ_ARTIFACT
 from tests.planner.conftest import Plan
 from tests.support.buses import connected

@@ -118,7 +118,7 @@ async def test_a_process_whose_loop_stands_still_ends_itself(watched: Watched, h
 
 
 async def test_a_loop_that_is_held_with_all_threads_ends_the_process_too(watched: Watched) -> None:
-    """Nothing of Python's runs any more; the kernel's timer of the processor ends it, and its last words say where it was."""
+    """No Python code runs any more. The kernel's timer ends the process, and its last log line says where it was."""
     watched.start(RUNWIRE_STALL_EXIT_S="1")
     await watched.client.publish("hold.match", b"60")
 

@@ -1,4 +1,4 @@
-"""A service of its own, with ways to hold its event loop that no real service has: `python -m tests.runtime.watched_service`.
+"""A service that can block its own event loop: `python -m tests.runtime.watched_service`.
 
 A message on `hold.<how>` makes its handler do that: `sleep` (outside Python's lock), `spin` (in Python), `match` (a
 regular expression, which holds Python's lock, so that no thread of the process runs). The text of the message is a

@@ -13,7 +13,7 @@ from contracts.tools import ToolSpec
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
 from services.messaging.kv import Entry
-from services.messaging.streams import provision
+from services.messaging.streams.provision import provision
 from services.runtime.settings import BusSettings
 from services.shared import tool_catalogue
 from services.shared.tool_catalogue import Catalogue, read_entries

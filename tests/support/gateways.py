@@ -24,7 +24,7 @@ from contracts.runs import RunLimits, RunRequested
 from services.gateway.app import Gateway, build_server
 from services.gateway.settings import GatewaySettings
 from services.messaging.connection import Bus
-from services.messaging.streams import provision
+from services.messaging.streams.provision import provision
 from services.runtime.http_server import HttpServer
 from services.runtime.settings import BusSettings
 from tests.support.needs import free_port

@@ -24,7 +24,7 @@ from contracts.records import Record
 from contracts.runs import RunRequested
 from contracts.tools import REPLY_HEADER, ToolFailure, ToolSpec
 from services.messaging.connection import Bus
-from services.messaging.streams import provision
+from services.messaging.streams.provision import provision
 from services.planner.__main__ import build_planner, models_of, pullers, vision_support_of
 from services.planner.models.by_provider import ByProvider
 from services.planner.models.response_format import WithoutRefusedFormats

@@ -15,7 +15,7 @@ from contracts.ids import new_id
 from contracts.records import Record
 from contracts.runs import RunRequested
 from services.messaging.connection import Bus
-from services.messaging.streams import PLANNER_REQUESTS
+from services.messaging.streams.definitions import PLANNER_REQUESTS
 from tests.support.model_server import Say
 from tests.support.nats_server import NatsServer
 from tests.support.stack import Stack

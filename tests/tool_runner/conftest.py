@@ -26,7 +26,7 @@ from contracts.tools import CallRequested, ToolSpec
 from runwire.serving import serve
 from runwire.tools import Tool
 from services.messaging.connection import Bus
-from services.messaging.streams import provision
+from services.messaging.streams.provision import provision
 from services.shared.tool_catalogue import Catalogue
 from services.tool_runner.app import running
 from services.tool_runner.discovery.announcements import Announcement

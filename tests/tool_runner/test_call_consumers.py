@@ -10,7 +10,8 @@ from contracts.tools import ToolSpec
 from runwire import tool
 from runwire.serving import serve
 from services.messaging.connection import Bus
-from services.messaging.streams import consumer, ensure_consumer, provision
+from services.messaging.streams.definitions import consumer
+from services.messaging.streams.provision import ensure_consumer, provision
 from services.shared import tool_catalogue as reading
 from services.shared.tool_catalogue import Catalogue
 from services.tool_runner import call_consumers

@@ -15,7 +15,8 @@ from contracts.faults import Fault
 from contracts.inbox import CallFinished
 from contracts.tools import ToolSpec
 from runwire import ToolContext, ToolError, tool
-from services.messaging.streams import consumer, ensure_consumer
+from services.messaging.streams.definitions import consumer
+from services.messaging.streams.provision import ensure_consumer
 from tests.support.waiting import wait_until
 
 from .conftest import Planner, Serve, Start

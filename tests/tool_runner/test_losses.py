@@ -17,10 +17,11 @@ from contracts.events import ArtifactChunk, Observed
 from contracts.inbox import CallFinished
 from contracts.tools import ToolCall
 from runwire.serving.stall import STALL_S
-from services.messaging import handlings
+from services.messaging import dead_letters
 from services.messaging.errors import BusError
 from services.messaging.pull_consumer import Delivery
-from services.messaging.streams import consumer, ensure_consumer
+from services.messaging.streams.definitions import consumer
+from services.messaging.streams.provision import ensure_consumer
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
@@ -300,7 +301,7 @@ async def test_a_call_that_was_begun_too_often_is_buried(
     pull = await planner.bus.nc.jetstream().pull_subscribe_bind(subjects.calls_consumer(name), subjects.CALLS)
     for _ in range(3):
         for message in await pull.fetch(1, timeout=5):  # Begun, as by a tool runner that dies of it.
-            await handlings.begin(planner.bus, Delivery(message))
+            await dead_letters.count_start(planner.bus, Delivery(message))
 
     await start_runner(max_deliveries=2)
     finished = await planner.outcome(run)

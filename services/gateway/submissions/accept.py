@@ -16,7 +16,7 @@ from contracts.images import ImageRef
 from contracts.runs import RunInput
 from services.gateway.open_streams import OpenStreams
 from services.gateway.stored_runs.reader import RunReader
-from services.messaging.tenant_turns import Turns
+from services.messaging.tenants.turns import Turns
 
 from .idempotency import idempotency_key, is_stored
 from .images import InputImages

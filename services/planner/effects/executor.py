@@ -18,7 +18,7 @@ from contracts.inbox import CallFinished, RunResumed
 from contracts.runs import RunRequested
 from contracts.tools import CallQuestion, CallRequested, ToolSpec
 from services.messaging.connection import Bus
-from services.messaging.tenant_turns import Turn
+from services.messaging.tenants.turns import Turn
 from services.planner.effects import run_index, timers
 from services.planner.effects.call_places import CallPlaces
 from services.planner.effects.chunk_publisher import ChunkPublisher

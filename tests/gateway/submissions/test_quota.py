@@ -11,7 +11,7 @@ from contracts.inbox import TimerFired
 from services.gateway.errors import TooManyRuns
 from services.gateway.submissions import quota
 from services.gateway.submissions.quota import RunQuota
-from services.messaging.streams import provision
+from services.messaging.streams.provision import provision
 from tests.support.gateways import connected, serving
 from tests.support.nats_server import NatsServer
 

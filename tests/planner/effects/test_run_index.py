@@ -13,7 +13,7 @@ from contracts.inbox import INBOX_MESSAGE, TimerFired
 from contracts.payload import FinalPayload
 from contracts.runs import RunLimits, RunRequested, RunStatus
 from services.messaging.connection import Bus
-from services.messaging.streams import provision
+from services.messaging.streams.provision import provision
 from services.planner.effects import run_index
 from services.planner.run.state import Run, fold
 from services.runtime.settings import BusSettings

@@ -16,7 +16,7 @@ from typing import Any
 from contracts import subjects
 from contracts.images import ImageRef
 from contracts.tools import ToolSpec
-from services.messaging.streams import provision
+from services.messaging.streams.provision import provision
 from tests.planner.conftest import TOOLS
 from tests.planner.shown_images import png
 from tests.planner.test_runs_styles import ALL

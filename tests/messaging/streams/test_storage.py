@@ -13,7 +13,8 @@ from contracts.ids import new_id
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
 from services.messaging.nats_link import NatsLink
-from services.messaging.streams import BUCKETS, STREAMS, bucket, provision
+from services.messaging.streams.definitions import BUCKETS, STREAMS, bucket
+from services.messaging.streams.provision import provision
 from services.runtime.health import Health
 from services.runtime.settings import BusSettings
 from tests.support.nats_server import NatsServer
@@ -61,7 +62,7 @@ async def write(bus: Bus, size: int = 400_000) -> bool:
 async def test_a_full_disk_fails_readiness_until_nats_stores_again(
     bus: Bus, server: NatsServer, disk: SmallDisk
 ) -> None:
-    """nats-server remembers its error until it is started again; then the service notices by itself, without a request of anybody's."""
+    """nats-server remembers its error until it is started again; then the service notices without a request."""
     health = Health(bus.name, NatsLink(bus).problems, started=True)
     assert await write(bus)
     assert health.problems() == []

@@ -5,7 +5,8 @@ import pytest
 from contracts import subjects
 from services.messaging.connection import Bus
 from services.messaging.errors import Misconfigured, Refused
-from services.messaging.streams import PLANNER_INBOX, STREAMS, consumer, differing, ensure_consumer, provision
+from services.messaging.streams.definitions import PLANNER_INBOX, STREAMS, consumer
+from services.messaging.streams.provision import differing, ensure_consumer, provision
 
 
 async def test_provisioning_again_changes_nothing(bus: Bus) -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from services.messaging.tenant_turns import Turn, Turns
+from services.messaging.tenants.turns import Turn, Turns
 from tests.support.waiting import wait_until
 
 

@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from nats.aio.client import Client
 
-from services.messaging import message_headers
+from services.messaging.nats_patches import headers
 from tests.support.nats_server import NatsServer
 
 lines = st.one_of(
@@ -30,14 +30,14 @@ def test_the_same_headers_are_found(block: list[bytes]) -> None:
     """Whatever a peer sends. A header without a name is nobody's, so it may be left out."""
     raw = b"\r\n".join(block) + b"\r\n\r\n"
     theirs = {name: value for name, value in Client._parse_header_lines(raw).items() if name}
-    assert message_headers.parse(raw) == theirs
+    assert headers.parse(raw) == theirs
 
 
 async def test_a_connection_uses_it(nats_server: NatsServer) -> None:
     """Headers come through a real server, on this connection read by us."""
     client = await nats.connect(nats_server.url)
-    message_headers.use_fast_parser(client)
-    assert client._parse_header_lines is message_headers.parse
+    headers.use_fast_parser(client)
+    assert client._parse_header_lines is headers.parse
     subscription = await client.subscribe("test.headers")
     await client.publish("test.headers", b"x", headers={"Runwire-Events": "chunk", "Odd": "a: b"})
     message = await subscription.next_msg(timeout=5)

@@ -1,0 +1,1 @@
+"""Replacements of slow private functions of nats-py, until it has faster ones."""

@@ -1,0 +1,86 @@
+"""Create the streams, buckets and consumers that are missing, and check those that exist."""
+
+from functools import partial
+from typing import Any
+
+import structlog
+
+from contracts import subjects
+from services.messaging.connection import Bus
+from services.messaging.errors import NOT_FOUND, Misconfigured, Refused, Unavailable
+from services.messaging.streams.definitions import BUCKETS, STREAMS, bucket, planner_consumers
+
+logger = structlog.get_logger(__name__)
+
+
+async def provision(bus: Bus) -> None:
+    """Create what is missing and check what exists. Any service may do it at any time, several at once too.
+
+    Raises Misconfigured when something exists with settings that cannot be changed in place. Waits while JetStream is
+    unavailable.
+    """
+    replicas = {"num_replicas": bus.settings.replicas}
+    for config in [*STREAMS, *map(bucket, BUCKETS)]:
+        probed = [*config["subjects"], subjects.probe(config["name"])]
+        wanted = {**config, **replicas, "subjects": probed}
+        await bus.until_answered(partial(_ensure_stream, bus, config["name"], wanted))
+    for stream, config in planner_consumers(bus.settings.ack_wait_s):
+        await ensure_consumer(bus, stream, config)
+
+
+async def ensure_consumer(bus: Bus, stream: str, config: dict[str, Any]) -> None:
+    """Create or update one durable consumer. Raises Misconfigured."""
+    body = {"stream_name": stream, "config": config}
+    subject = f"CONSUMER.CREATE.{stream}.{config['name']}.{config['filter_subject']}"
+    try:
+        answer = await bus.until_answered(lambda: bus.api(subject, body))
+    except Refused as error:
+        raise Misconfigured(f"consumer {config['name']} on {stream}: {error.text}") from error
+    _compare(f"consumer {config['name']} on {stream}", config, answer["config"])
+
+
+async def _ensure_stream(bus: Bus, name: str, config: dict[str, Any]) -> None:
+    try:
+        answer = await bus.api(f"STREAM.INFO.{name}", {})
+    except Unavailable as error:
+        logger.info("jetstream_awaited", stream=name, reason=str(error))
+        raise
+    except Refused as error:
+        if error.code not in NOT_FOUND:
+            raise Unavailable(error.text) from error
+        answer = await _apply(bus, f"STREAM.CREATE.{name}", name, config)
+        logger.info("stream_created", stream=name)
+    if differing(config, answer["config"]):
+        answer = await _apply(bus, f"STREAM.UPDATE.{name}", name, config)
+        logger.warning("stream_updated", stream=name)
+    _compare(f"stream {name}", config, answer["config"])
+
+
+async def _apply(bus: Bus, subject: str, name: str, config: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return await bus.api(subject, config)
+    except Refused as error:
+        raise Misconfigured(f"stream {name}: {error.text} ({error.code})") from error
+
+
+def differing(wanted: dict[str, Any], found: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return the settings of `wanted` that differ on the server: name -> (wanted, found).
+
+    A false or zero setting may be absent.
+    """
+    return {key: (value, found.get(key)) for key, value in wanted.items() if not _same(value, found.get(key))}
+
+
+def _same(wanted: Any, found: Any) -> bool:
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        return not differing(wanted, found)
+    if isinstance(wanted, list) and isinstance(found, list):
+        return len(wanted) == len(found) and all(_same(w, f) for w, f in zip(wanted, found, strict=True))
+    return bool(wanted == found) or (not wanted and not found)
+
+
+def _compare(what: str, wanted: dict[str, Any], found: dict[str, Any]) -> None:
+    wrong = differing(wanted, found)
+    if wrong:
+        details = ", ".join(f"{key} is {is_!r}, needs {needs!r}" for key, (needs, is_) in wrong.items())
+        raise Misconfigured(f"{what}: {details}. Change it on the server, or delete it when no run is open.")

@@ -1,0 +1,1 @@
+"""Fair shares and turns of tenants at what a process has little of."""
