@@ -1,1 +1,1 @@
-"""The words that the services say to each other; `schemas/` and `asyncapi.json` are generated from it for every other language."""
+"""The messages between the services. `schemas/` and `asyncapi.json` are generated from them for other languages."""

@@ -1,4 +1,4 @@
-"""Write what other languages read: the JSON Schema of every message to `contracts/schemas/`, and all subjects to `contracts/asyncapi.json`.
+"""Generate the JSON Schemas of all messages, `contracts/schemas/`, and the document of all subjects, `asyncapi.json`.
 
 `python -m contracts` writes; with `--check` it only compares.
 """
@@ -10,12 +10,39 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from . import actions, artifacts, asyncapi, events, faults, images, inbox, payload, records, runs, tools
+from . import (
+    actions,
+    artifacts,
+    asyncapi,
+    events,
+    faults,
+    images,
+    inbox,
+    payload,
+    records,
+    runs,
+    step_events,
+    stream_events,
+    tools,
+)
 from .base import HttpInput, Message
 
 FOLDER = Path(__file__).parent / "schemas"
 ASYNCAPI = Path(__file__).parent / "asyncapi.json"
-_MODULES = (actions, artifacts, events, faults, images, inbox, payload, records, runs, tools)
+_MODULES = (
+    actions,
+    artifacts,
+    events,
+    faults,
+    images,
+    inbox,
+    payload,
+    records,
+    runs,
+    step_events,
+    stream_events,
+    tools,
+)
 _UNIONS: dict[str, Any] = {"RunEvent": events.RunEvent, "InboxMessage": inbox.InboxMessage}
 
 

@@ -21,7 +21,7 @@ TASK = "task"
 OPCODES = frozenset({FINAL_RESPONSE, PLAN, TASK})
 ALIASES = {"parallel": PLAN, "task.subagent": TASK, "task.tool": TASK}
 RESERVED = OPCODES | frozenset(ALIASES)
-"""Names that a tool may not bear in front of the model; such a tool is shown under an alias."""
+"""Names that no tool may have in the model's view. Such a tool is shown under an alias."""
 
 
 class PlannerAction(Message):
@@ -32,13 +32,13 @@ class PlannerAction(Message):
 
     @property
     def opcode(self) -> str | None:
-        """What is to be done, aliases resolved; None where a tool is called."""
+        """The opcode, with aliases resolved; None if a tool is called."""
         node = ALIASES.get(self.next_node, self.next_node)
         return node if node in OPCODES else None
 
     @property
     def is_terminal(self) -> bool:
-        """Whether the run ends with this."""
+        """Whether it ends the run."""
         return self.opcode == FINAL_RESPONSE
 
     @property
@@ -57,19 +57,19 @@ class PlannerAction(Message):
         return self.opcode is None
 
     def get_answer(self) -> str | None:
-        """The text of a final response; None of any other action, and where there is no text."""
+        """The text of a final response; None for any other action, and if there is no text."""
         answer = self.args.get("answer", self.args.get("raw_answer")) if self.is_terminal else None
         return answer if isinstance(answer, str) else None
 
     def get_plan_steps(self) -> list[dict[str, Any]] | None:
-        """The steps of a plan, each `{node, args}`; None of any other action."""
+        """The steps of a plan, each `{node, args}`; None for any other action."""
         steps = self.args.get("steps")
         if not self.is_parallel:
             return None
         return [step for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []
 
     def get_plan_join(self) -> dict[str, Any] | None:
-        """The join of a plan, `{node, args, inject}`; None where there is none."""
+        """The join of a plan, `{node, args, inject}`; None without one."""
         join = self.args.get("join") if self.is_parallel else None
         return join if isinstance(join, dict) else None
 
@@ -85,7 +85,7 @@ class Join(Message):
     """The tool that receives the results of a plan's branches.
 
     `inject` maps argument names to sources (`$results`, `$all`, `$branches`, `$failures`, `$success_count`,
-    `$failure_count`, `$expect`); None fills the arguments that bear those well-known names, an empty mapping fills
+    `$failure_count`, `$expect`); None fills the arguments of those names, an empty mapping fills
     nothing.
     """
 

@@ -1,24 +1,24 @@
-"""References to bytes that travel apart from messages, and the words between a service and the artifact store.
+"""References to bytes that are stored apart from messages, and the messages to the artifact store.
 
-Requests go to `artifact.<verb>`, each with the tenant on whose behalf it is made. The header `Runwire-Reply` of an
-answer says `result`, or `failure` with a `Fault` as body; an artifact that is unknown and one of somebody else are the
-same fault, `artifact_not_found`.
+Requests go to `artifact.<verb>`, each with the tenant on whose behalf it is made. The header `Runwire-Reply` of a reply
+says `result`, or `failure` with a `Fault` as body. Unknown artifacts and those of another tenant give the same fault,
+`artifact_not_found`.
 
-| subject | request | answer |
+| subject | request | reply |
 | --- | --- | --- |
 | artifact.put | the bytes, at most MAX_PUT_BYTES; header ARTIFACT_HEADER: PutArtifact | ArtifactRef |
-| artifact.open | PutArtifact | UploadOpened: where the bytes go, or the reference if it is stored already |
-| artifact.chunk.<copy> | the next CHUNK_BYTES; headers UPLOAD_HEADER, SEQ_HEADER (from 0) | ChunkTaken; the last one brings the reference |
-| artifact.get | GetArtifact | the bytes asked for, at most CHUNK_BYTES; header ARTIFACT_HEADER: ArtifactRef |
+| artifact.open | PutArtifact | UploadOpened: the subject for the bytes, or the reference if they are stored |
+| artifact.chunk.<instance> | the next CHUNK_BYTES; headers UPLOAD_HEADER, SEQ_HEADER (from 0) | ChunkTaken |
+| artifact.get | GetArtifact | the requested bytes, at most CHUNK_BYTES; header ARTIFACT_HEADER: ArtifactRef |
 | artifact.head | HeadArtifact | StoredArtifact |
 | artifact.list | ListArtifacts | ArtifactPage |
 | artifact.delete | DeleteArtifact | ArtifactDeleted |
 | artifact.presign | PresignArtifact | PresignedUrl |
 | artifact.assemble | AssembleStream | AssembledStream: the value, or above 32 KiB the reference |
 
-A chunk without bytes is a question: is the one with this number here and not answered yet? Otherwise it was lost, or
-its answer was, and the upload has to begin again. A header's value is the message as JSON in ASCII. A put may be
-repeated under the same `artifact_id`: the answer is the same reference.
+A chunk without bytes asks whether the chunk of this number has arrived and is not acknowledged yet. If not, the chunk
+or its reply was lost, and the upload has to start again. A message in a header is JSON in ASCII. A put may be repeated
+under the same `artifact_id`: the reply is the same reference.
 """
 
 from typing import Annotated, Any, Literal
@@ -41,11 +41,11 @@ Run = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 
 
 class ArtifactRef(Message):
-    """Names an artifact of the caller's tenant. Whoever resolves it checks the tenant: the fields below prove nothing.
+    """Identifies an artifact of the caller's tenant. It grants no access: the tenant is checked when it is resolved.
 
-    `json_type` and `items` say what the bytes stand for, so that a placeholder can be made without fetching them. A
-    `str` is stored as its UTF-8 text, `bytes` as they are, everything else as compact UTF-8 JSON; `size` counts these
-    stored bytes.
+    `json_type` and `items` describe the value, so that a placeholder can be made without reading the bytes. A `str` is
+    stored as its UTF-8 text, `bytes` as they are, any other value as compact UTF-8 JSON. `size` counts the stored
+    bytes.
     """
 
     artifact_id: ArtifactId
@@ -54,17 +54,17 @@ class ArtifactRef(Message):
     sha256: Digest
     filename: str | None = None
     namespace: str | None = None
-    json_type: JsonType | None = Field(default=None, description="None: a file that somebody uploaded")
+    json_type: JsonType | None = Field(default=None, description="null: an uploaded file")
     items: int | None = Field(default=None, ge=0, description="length of a list")
     artifact_type: str | None = Field(
-        default=None, description="what it is for those who show it, as its tool said of its stream: `echarts`"
+        default=None, description="how to show it, as its tool declared for the stream: `echarts`"
     )
     created_at: int | None = Field(default=None, description="Unix ms")
-    expires_at: int | None = Field(default=None, description="Unix ms; None: kept as long as its run")
+    expires_at: int | None = Field(default=None, description="Unix ms; null: kept as long as its run")
 
 
 class PutArtifact(Message):
-    """Keep these bytes. Repeating it is harmless: the id and the digest say that it is the same artifact."""
+    """Store these bytes. The request may be repeated: the id and the digest identify the artifact."""
 
     tenant: Tenant
     artifact_id: ArtifactId = Field(description="made by the caller, once per artifact")
@@ -73,24 +73,24 @@ class PutArtifact(Message):
     session_id: Session | None = None
     run_id: Run | None = None
     namespace: str | None = Field(
-        default=None, pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="what it is for, as `input_image`"
+        default=None, pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="its purpose, such as `input_image`"
     )
     filename: str | None = Field(
         default=None, max_length=1000, description="for people; folders and control characters are dropped"
     )
     mime_type: str | None = Field(
-        default=None, max_length=200, description="checked against the bytes; None: found out from them"
+        default=None, max_length=200, description="checked against the bytes; null: detected from them"
     )
     json_type: JsonType | None = None
     items: int | None = Field(default=None, ge=0)
     artifact_type: str | None = Field(default=None, max_length=200)
     ttl_s: int | None = Field(
-        default=None, ge=1, le=315_360_000, description="seconds; None: as long as its run, or the store's default"
+        default=None, ge=1, le=315_360_000, description="seconds; null: as long as its run, or the store's default"
     )
 
 
 class UploadOpened(Message):
-    """Send the bytes in order to `subject`, at most `window` chunks unanswered. With `ref` there is nothing to send."""
+    """Send the chunks in order to `subject`, at most `window` without a reply. With `ref` there is nothing to send."""
 
     upload_id: str
     subject: str
@@ -100,14 +100,14 @@ class UploadOpened(Message):
 
 
 class ChunkTaken(Message):
-    """The chunk has been passed on. `ref`: it was the last, the artifact is stored."""
+    """The chunk was forwarded. `ref`: it was the last one, and the artifact is stored."""
 
     received: int = Field(description="bytes so far")
     ref: ArtifactRef | None = None
 
 
 class HeadArtifact(Message):
-    """What is known about an artifact? A session or run that is given must be its own."""
+    """Return the metadata of an artifact. A given session or run must be the artifact's own."""
 
     tenant: Tenant
     artifact_id: ArtifactId
@@ -116,14 +116,14 @@ class HeadArtifact(Message):
 
 
 class GetArtifact(HeadArtifact):
-    """Give `length` bytes from `offset` on; fewer where it ends, none beyond."""
+    """Return `length` bytes from `offset` on, fewer at the end, none beyond it."""
 
     offset: int = Field(default=0, ge=0)
     length: int = Field(default=CHUNK_BYTES, ge=0, le=CHUNK_BYTES)
 
 
 class StoredArtifact(Message):
-    """A reference and where it belongs."""
+    """A reference with its session and run."""
 
     ref: ArtifactRef
     session_id: str | None = None
@@ -131,73 +131,73 @@ class StoredArtifact(Message):
 
 
 class ListArtifacts(Message):
-    """Which artifacts belong to this session or run? In the order in which they were stored."""
+    """List the artifacts of this session or run, in the order in which they were stored."""
 
     tenant: Tenant
     session_id: Session | None = None
     run_id: Run | None = None
     namespace: str | None = Field(default=None, max_length=64)
-    limit: int = Field(default=100, ge=1, le=500, description="a page may hold fewer and still have a next one")
-    cursor: int = Field(default=0, ge=0, description="`next_cursor` of the page before; 0: the first page")
+    limit: int = Field(default=100, ge=1, le=500, description="a page may have fewer even if another one follows")
+    cursor: int = Field(default=0, ge=0, description="`next_cursor` of the previous page; 0: the first page")
 
 
 class ArtifactPage(Message):
-    """Artifacts in the order in which they were stored. `next_cursor` None: these were the last."""
+    """Artifacts in the order in which they were stored. `next_cursor` null: this is the last page."""
 
     artifacts: list[StoredArtifact]
     next_cursor: int | None = None
 
 
 class DeleteArtifact(HeadArtifact):
-    """Forget the reference; the bytes go once no other reference needs them."""
+    """Delete an artifact: its reference at once, its bytes soon after."""
 
 
 class ArtifactDeleted(Message):
-    """The reference is gone."""
+    """The reference was deleted."""
 
     artifact_id: ArtifactId
 
 
 class PresignArtifact(HeadArtifact):
-    """Give a URL under which the S3 server returns the bytes to any client. Only for callers that reach that server."""
+    """Return a URL under which the S3 server serves the bytes to any client. Callers must be able to reach it."""
 
     expires_s: int = Field(default=300, ge=1, le=604_800)
 
 
 class PresignedUrl(Message):
-    """Valid until `expires_at`; it is a secret until then."""
+    """A URL that is valid until `expires_at`. Until then it is a secret."""
 
     url: str = Field(repr=False)
     expires_at: int = Field(description="Unix ms")
 
 
 class AssembleStream(Message):
-    """Put a finished stream of pieces together, from what stands on the run's stream subject.
+    """Assemble a finished artifact stream from the pieces on the run's stream subject.
 
-    Repeating it is harmless: what is kept under `artifact_id` is the answer. Where pieces are missing, it is
-    `artifact_not_found`.
+    The request may be repeated: if `artifact_id` is stored, the reply is its reference. If pieces are missing, the
+    reply is `artifact_not_found`.
     """
 
     tenant: Tenant
     run_id: Run
     call_id: str = Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")
     stream_id: str = Field(max_length=200)
-    pieces: int = Field(ge=1, le=MAX_PIECES, description="how many there are; their `seq` goes from 0 without a gap")
-    since: int = Field(default=1, ge=1, description="sequence of the first piece in the stream RUNS, or any before it")
+    pieces: int = Field(ge=1, le=MAX_PIECES, description="number of pieces; their `seq` counts from 0 without gaps")
+    since: int = Field(default=1, ge=1, description="sequence of the first piece in the stream RUNS, or an earlier one")
     artifact_id: ArtifactId = Field(description="made by the caller, once per stream")
     session_id: Session | None = None
     namespace: str | None = Field(
-        default=None, pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="as of PutArtifact; so are the next two"
+        default=None, pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="as in PutArtifact, like the next two"
     )
     filename: str | None = Field(default=None, max_length=1000)
     ttl_s: int | None = Field(default=None, ge=1, le=315_360_000)
 
 
 class AssembledStream(Message):
-    """What a stream comes to: its value, with bytes as base64, or the reference under which it is kept."""
+    """The value of a stream, with bytes as base64, or its reference if the value is large."""
 
     json_type: Literal["list", "str", "bytes"] | None = Field(
-        default=None, description="of `value`; None: there is a reference"
+        default=None, description="of `value`; null: there is a reference"
     )
     value: Any = None
     ref: ArtifactRef | None = None

@@ -1,7 +1,7 @@
-"""The AsyncAPI 3 document of every subject, as plain data, made from `channels` and the messages' own schemas.
+"""The AsyncAPI 3 document of every subject, as plain data, made from `channels` and the schemas of the messages.
 
-It describes the whole system, not one application: an operation is what one service (its tag) sends or receives on a
-channel. A request's replies are a channel of their own, whose address is known at run time alone.
+It describes the whole system, not one application. An operation is what one service (its tag) sends or receives on a
+channel. The replies to a request are a channel of their own, whose address is only known at run time.
 """
 
 import json
@@ -14,9 +14,9 @@ from .channels import CHANNELS, PARAMETERS, ROLES, Body, Channel
 from .records import VERSION
 
 _REF = "#/components/schemas/{model}"
-_ABOUT = """Everything that the services, tools and listeners of Runwire say to each other over NATS.
-Subjects whose messages a stream keeps name it in `x-stream`, and the consumer that receives them in turn in `x-consumer`.
-NATS's own API (`$JS.API`, acknowledgements) is not described here."""
+_ABOUT = """All messages between the services, tools and listeners of Runwire over NATS.
+If a stream stores the messages of a subject, `x-stream` names it, and `x-consumer` the consumer that delivers them.
+The API of NATS itself (`$JS.API`, acknowledgements) is not described here."""
 
 
 def document() -> dict[str, Any]:
@@ -60,7 +60,7 @@ def document() -> dict[str, Any]:
 
 
 def text() -> str:
-    """The document as the file holds it."""
+    """Return the text of the file."""
     return json.dumps(document(), indent=2, ensure_ascii=False) + "\n"
 
 
@@ -133,14 +133,17 @@ def _message(body: Body) -> dict[str, Any]:
 
 
 def _schemas(models: list[type[BaseModel]]) -> dict[str, Any]:
-    """The JSON Schema of every model and of what they hold."""
+    """Return the JSON Schema of every model and of the models inside them."""
     unique = sorted(set(models), key=lambda model: model.__name__)
     _, found = models_json_schema([(model, "validation") for model in unique], ref_template=_REF)
     return {name: _plain(schema) for name, schema in sorted(found["$defs"].items())}
 
 
 def _plain(schema: Any) -> Any:
-    """Without OpenAPI's `discriminator`, which AsyncAPI takes as text alone; each member of the union says its `type` or `kind` itself."""
+    """Return a schema without OpenAPI's `discriminator`, which AsyncAPI only knows as a string.
+
+    Each member of a union has a constant `type` or `kind`.
+    """
     if isinstance(schema, dict):
         is_union = isinstance(schema.get("discriminator"), dict) and "propertyName" in schema["discriminator"]
         return {name: _plain(value) for name, value in schema.items() if not (is_union and name == "discriminator")}

@@ -1,7 +1,7 @@
 """What every message has in common.
 
 Rule 1: messages are frozen; a changed message is a new message.
-Rule 2: a field that a newer peer added is ignored, never fatal; a version that we do not know is refused
+Rule 2: unknown fields are ignored, since a newer version may send them; a record of an unknown version is refused
 (`records.Record`).
 Rule 3: this package imports pydantic and nothing else, so that other projects can vendor it.
 """
@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Message(BaseModel):
-    """One thing that a service says to another."""
+    """Base of all messages between services."""
 
     model_config = ConfigDict(
         frozen=True, extra="ignore", populate_by_name=True, ser_json_bytes="base64", val_json_bytes="base64"
@@ -18,6 +18,6 @@ class Message(BaseModel):
 
 
 class HttpInput(BaseModel):
-    """A body that a person's program sends to the gateway: a misspelt field is an error that names it."""
+    """Base of the bodies that clients send to the gateway. A misspelt field is an error that names it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

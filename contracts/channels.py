@@ -18,13 +18,13 @@ PLANNER, TOOL_RUNNER, GATEWAY, STORE = "planner", "tool_runner", "gateway", "art
 TOOL, LISTENER, NATS = "tool", "listener", "nats-server"
 SERVICES = (GATEWAY, PLANNER, TOOL_RUNNER, STORE)
 ROLES = {
-    GATEWAY: "answers HTTP, and writes what people ask for",
-    PLANNER: "keeps the logs of runs and asks models",
-    TOOL_RUNNER: "finds tools and has calls answered",
-    STORE: "keeps artifacts in an S3 server",
+    GATEWAY: "answers HTTP and writes the requests of people",
+    PLANNER: "writes the logs of runs and calls models",
+    TOOL_RUNNER: "finds tools and calls them",
+    STORE: "stores artifacts in an S3 server",
     TOOL: "any program that answers calls, in any language",
     LISTENER: "any program that watches runs",
-    NATS: "the server itself, by the configuration of its streams",
+    NATS: "the server itself, as its streams are configured",
 }
 NO_SUBJECTS = frozenset(
     {
@@ -48,8 +48,8 @@ NO_SUBJECTS = frozenset(
         "tenant_of",
     }
 )
-"""What else `subjects` and `keys` return: the name of a consumer, keys of the S3 bucket, and lists of subjects
-described below."""
+"""Functions of `subjects` and `keys` that return no subject: the name of a consumer, keys of the S3 bucket, and lists
+of subjects that are described below."""
 
 PARAMETERS = {
     "artifact": "id of an artifact: 32 lower-case hexadecimal digits",
@@ -115,7 +115,7 @@ def _kinds(reply: str) -> dict[str, str]:
     return {tools.REPLY_HEADER: reply}
 
 
-ANY_BYTES = Body("Bytes", RAW, "The message as it came.", BYTES)
+ANY_BYTES = Body("Bytes", RAW, "The message as it was received.", BYTES)
 EMPTY = Body("Empty", RAW, "No bytes: the question is the subject.", BYTES)
 FAULT = Body("Failure", Fault, "What went wrong.", headers=_kinds("failure"))
 RECORD = Body(
@@ -151,7 +151,7 @@ def _asks(verb: str, built_by: str, senders: tuple[str, ...], body: Body, *repli
         Body(each.name, each.schema, each.summary, each.content, {**each.headers, **_kinds("result")})
         for each in replies
     )
-    meaning = f"Artifacts: {verb}. contracts/artifacts.py says what is asked and answered."
+    meaning = f"Artifacts: {verb}. contracts/artifacts.py describes requests and replies."
     name, address = f"artifact_{verb}", f"artifact.{verb}"
     return Channel(
         name, address, meaning, (built_by,), (body,), senders, (STORE,), queue=STORE, replies=(*answers, FAULT)
@@ -181,7 +181,7 @@ def _json(name: str, summary: str) -> Body:
 _SCHEDULE = {"Nats-Schedule": "@at and the time", "Nats-Schedule-Target": "the run's subject `due`"}
 OF_RUNS = (
     Channel(
-        "request", "request.{tenant}.{run}", "A run is asked for.", ("request", "requests_of", "ALL_REQUESTS"),
+        "request", "request.{tenant}.{run}", "A run is requested.", ("request", "requests_of", "ALL_REQUESTS"),
         (_model(runs.RunRequested),), (GATEWAY,), (PLANNER, GATEWAY, STORE), subjects.REQUESTS, "planner",
     ),
     Channel(
@@ -190,73 +190,81 @@ OF_RUNS = (
         (TOOL_RUNNER, PLANNER, NATS), (PLANNER, TOOL_RUNNER), subjects.INBOX, "planner",
     ),
     Channel(
-        "control", "control.{tenant}.{run}.{message}", "People steer a run; never waits behind a model.", ("control", "ALL_CONTROL"),
+        "control", "control.{tenant}.{run}.{message}", "People control a run; it never waits for a model.",
+        ("control", "ALL_CONTROL"),
         (_model(inbox.CancelRequested), _model(inbox.TopUpRequested)),
         (GATEWAY, PLANNER), (PLANNER,), subjects.INBOX, "planner_control",
     ),
     Channel(
-        "emit_log", "emit.{tenant}.{run}.log", "The run's facts, each fenced by the one before.", ("log", "ALL_LOGS", "ALL_OF_RUNS"),
+        "emit_log", "emit.{tenant}.{run}.log", "The log of a run; each record is guarded by the previous one.",
+        ("log", "ALL_LOGS", "ALL_OF_RUNS"),
         (RECORD,), (PLANNER,), SERVICES, subjects.RUNS,
     ),
     Channel(
-        "emit_stream", "emit.{tenant}.{run}.stream", "The run's tokens and progress.", ("stream", "ALL_STREAMS", "ALL_OF_RUNS"),
+        "emit_stream", "emit.{tenant}.{run}.stream", "The stream of a run: tokens and progress.",
+        ("stream", "ALL_STREAMS", "ALL_OF_RUNS"),
         (RECORD,), (PLANNER, TOOL_RUNNER), SERVICES, subjects.RUNS,
     ),
     Channel(
-        "run_log", "run.{tenant}.{run}.log", "The run's facts, published again once stored.", ("live", "live_log"),
+        "run_log", "run.{tenant}.{run}.log", "The log of a run, republished after it is stored.", ("live", "live_log"),
         (RECORD,), (NATS,), (GATEWAY, PLANNER, TOOL_RUNNER, LISTENER),
     ),
     Channel(
-        "run_stream", "run.{tenant}.{run}.stream", "The run's tokens and progress, published again once stored.", ("live",),
+        "run_stream", "run.{tenant}.{run}.stream", "The stream of a run, republished after it is stored.", ("live",),
         (RECORD,), (NATS,), (GATEWAY, LISTENER),
     ),
     Channel(
-        "context", "context.{tenant}.{run}", "What the caller gave for tools alone; published again nowhere.", ("context", "ALL_CONTEXTS"),
+        "context", "context.{tenant}.{run}", "The `tool_context` of a run; never republished.",
+        ("context", "ALL_CONTEXTS"),
         (_model(runs.KeptContext),), (PLANNER,), (PLANNER,), subjects.RUNS,
     ),
     Channel(
         "timer", "timer.{tenant}.{run}.{message}", "A timer is set; purging the subject cancels it.",
         ("timer", "timers_of", "timers_of_all", "ALL_TIMERS"),
-        (Body("TimerSet", inbox.TimerFired, "Published on `due` at its time.", headers=_SCHEDULE),),
+        (Body("TimerSet", inbox.TimerFired, "It is published on `due` at its time.", headers=_SCHEDULE),),
         (PLANNER,), (NATS, GATEWAY), subjects.TIMERS,
     ),
     Channel(
-        "due", "due.{tenant}.{run}.{message}", "A timer goes off; INBOX takes it as `inbox`.", ("due", "ALL_DUE"),
+        "due", "due.{tenant}.{run}.{message}", "A timer fires; INBOX takes it as `inbox`.", ("due", "ALL_DUE"),
         (_model(inbox.TimerFired),), (NATS,), (NATS,), subjects.TIMERS,
     ),
 )  # fmt: skip
 
 OF_TOOLS = (
     Channel(
-        "call", "call.{tenant}.{run}.{tool}", "A call waits for a tool runner.", ("call", "calls_of", "calls_of_tenant", "ALL_CALLS"),
+        "call", "call.{tenant}.{run}.{tool}", "A call waits for a tool runner.",
+        ("call", "calls_of", "calls_of_tenant", "ALL_CALLS"),
         (_model(tools.CallRequested),), (PLANNER,), (TOOL_RUNNER,), subjects.CALLS, "tool_{tool}",
     ),
     Channel(
-        "tool", "tool.{tool}", "An instance of a tool is called; any number of replies, the last a result or a failure.", ("tool",),
+        "tool", "tool.{tool}", "One instance of a tool is called; its last reply is a result or a failure.",
+        ("tool",),
         (_model(tools.ToolCall),), (TOOL_RUNNER,), (TOOL,), queue="{tool}", replies=TOOL_REPLIES,
     ),
     Channel(
-        "tool_status", "tool.{tool}.status", "Every instance is asked; the one that holds the call replies as to the call.",
+        "tool_status", "tool.{tool}.status",
+        "All instances get it; the one that works on the call replies as to the call.",
         ("tool_status",), (_model(tools.CallQuestion),), (TOOL_RUNNER,), (TOOL,), replies=TOOL_REPLIES,
     ),
     Channel(
-        "tool_cancel", "tool.{tool}.cancel", "Every instance is asked to stop a call.", ("tool_cancel",),
+        "tool_cancel", "tool.{tool}.cancel", "All instances get it; the one that works on the call stops it.",
+        ("tool_cancel",),
         (_model(tools.CallQuestion),), (TOOL_RUNNER, PLANNER), (TOOL,),
     ),
     Channel(
-        "discovery", "$SRV.INFO", "Who is there; tools answer with their specifications.", (),
+        "discovery", "$SRV.INFO", "Which services exist; tools answer with their specifications.", (),
         (EMPTY,), (TOOL_RUNNER,), (TOOL, *SERVICES), replies=(MICRO,),
     ),
     Channel(
-        "micro", "$SRV.{verb}", "What NATS micro services answer, all together.", (),
+        "micro", "$SRV.{verb}", "A question to all NATS micro services.", (),
         (EMPTY,), (LISTENER,), (TOOL, *SERVICES), replies=(MICRO,),
     ),
     Channel(
-        "micro_service", "$SRV.{verb}.{service}", "The same, of the instances of one service.", (),
+        "micro_service", "$SRV.{verb}.{service}", "The same, to the instances of one service.", (),
         (EMPTY,), (LISTENER,), (TOOL, *SERVICES), replies=(MICRO,),
     ),
     Channel(
-        "micro_instance", "$SRV.{verb}.{service}.{instance}", "The same, of one instance.", (),
+        "micro_instance", "$SRV.{verb}.{service}.{instance}", "The same, to one instance.", (),
         (EMPTY,), (LISTENER,), (TOOL, *SERVICES), replies=(MICRO,),
     ),
 )  # fmt: skip
@@ -273,7 +281,8 @@ OF_ARTIFACTS = (
     _asks("put", "ARTIFACT_PUT", _ALL, _PUT, _model(artifacts.ArtifactRef)),
     _asks("open", "ARTIFACT_OPEN", _ALL, _model(artifacts.PutArtifact), _model(artifacts.UploadOpened)),
     Channel(
-        "artifact_chunk", "artifact.chunk.{instance}", "The next bytes of an upload, to the instance that opened it.", ("artifact_chunk",),
+        "artifact_chunk", "artifact.chunk.{instance}", "The next bytes of an upload, to the instance that opened it.",
+        ("artifact_chunk",),
         (_CHUNK,), _ALL, (STORE,), replies=(_model(artifacts.ChunkTaken), FAULT),
     ),
     _asks("get", "ARTIFACT_GET", _ALL, _model(artifacts.GetArtifact), _RANGE),
@@ -281,11 +290,14 @@ OF_ARTIFACTS = (
     _asks("list", "ARTIFACT_LIST", (GATEWAY, PLANNER), _model(artifacts.ListArtifacts), _model(artifacts.ArtifactPage)),
     _asks("delete", "ARTIFACT_DELETE", _ALL, _model(artifacts.DeleteArtifact), _model(artifacts.ArtifactDeleted)),
     _asks("presign", "ARTIFACT_PRESIGN", (), _model(artifacts.PresignArtifact), _model(artifacts.PresignedUrl)),
-    _asks("assemble", "ARTIFACT_ASSEMBLE", (TOOL_RUNNER,), _model(artifacts.AssembleStream), _model(artifacts.AssembledStream)),
+    _asks(
+        "assemble", "ARTIFACT_ASSEMBLE", (TOOL_RUNNER,), _model(artifacts.AssembleStream),
+        _model(artifacts.AssembledStream),
+    ),
 )  # fmt: skip
 
 _CATALOGUE, _RUNS, _ARTIFACTS = keys.CATALOGUE_BUCKET, keys.RUNS_BUCKET, keys.ARTIFACTS_BUCKET
-_LIVES = {"Nats-TTL": "seconds; the entry is gone unless it is written again"}
+_LIVES = {"Nats-TTL": "seconds; the entry expires unless it is written again"}
 _SPEC, _LIVE_SPEC = _model(tools.ToolSpec), Body("LiveToolSpec", tools.ToolSpec, headers=_LIVES)
 _REFUSED, _PROFILE = (
     Body("RefusedTool", tools.RefusedTool, headers=_LIVES),
@@ -293,43 +305,66 @@ _REFUSED, _PROFILE = (
 )
 _DELETED_BY = ("deletion_key", "ALL_DELETIONS")
 IN_BUCKETS = (
-    _entry("live_tool", _CATALOGUE, "tool.{tool}", ("tool_key", "ALL_TOOLS"), _LIVE_SPEC, (TOOL_RUNNER,), (PLANNER, GATEWAY)),
-    _entry("refused_tool", _CATALOGUE, "refused.{tool}", ("refused_key", "ALL_REFUSED"), _REFUSED, (TOOL_RUNNER,), (GATEWAY,)),
-    _entry("tool_spec", _CATALOGUE, "spec.{digest}", ("spec_key", "ALL_SPECS"), _SPEC, (TOOL_RUNNER,), (PLANNER, TOOL_RUNNER)),
-    _entry("model_profile", _CATALOGUE, "model.{model}", ("model_key", "ALL_MODELS"), _PROFILE, (PLANNER,), (GATEWAY,)),
-    _entry("run_deletion", _RUNS, "deleted.{tenant}.{run}", _DELETED_BY, _model(runs.RunDeletion), (GATEWAY,), (PLANNER, GATEWAY)),
-    _entry("run_entry", _RUNS, "{tenant}.{entry}", ("run_key", "runs_of"), _model(runs.RunStatus), (PLANNER,), (GATEWAY, PLANNER)),
     _entry(
-        "reference", _ARTIFACTS, "ref.{tenant}.{artifact}", ("reference_key",), _json("Reference", "The store's own."), (STORE,), (STORE,)
+        "live_tool", _CATALOGUE, "tool.{tool}", ("tool_key", "ALL_TOOLS"), _LIVE_SPEC, (TOOL_RUNNER,),
+        (PLANNER, GATEWAY),
     ),
-    _entry("blob", _ARTIFACTS, "blob.{tenant}.{blob}", ("blob_key",), _json("Blob", "Of earlier versions."), (), (STORE,)),
+    _entry(
+        "refused_tool", _CATALOGUE, "refused.{tool}", ("refused_key", "ALL_REFUSED"), _REFUSED, (TOOL_RUNNER,),
+        (GATEWAY,),
+    ),
+    _entry(
+        "tool_spec", _CATALOGUE, "spec.{digest}", ("spec_key", "ALL_SPECS"), _SPEC, (TOOL_RUNNER,),
+        (PLANNER, TOOL_RUNNER),
+    ),
+    _entry("model_profile", _CATALOGUE, "model.{model}", ("model_key", "ALL_MODELS"), _PROFILE, (PLANNER,), (GATEWAY,)),
+    _entry(
+        "run_deletion", _RUNS, "deleted.{tenant}.{run}", _DELETED_BY, _model(runs.RunDeletion), (GATEWAY,),
+        (PLANNER, GATEWAY),
+    ),
+    _entry(
+        "run_entry", _RUNS, "{tenant}.{entry}", ("run_key", "runs_of"), _model(runs.RunStatus), (PLANNER,),
+        (GATEWAY, PLANNER),
+    ),
+    _entry(
+        "reference", _ARTIFACTS, "ref.{tenant}.{artifact}",
+        ("reference_key",), _json("Reference", "Private to the store."), (STORE,), (STORE,),
+    ),
+    _entry(
+        "blob", _ARTIFACTS, "blob.{tenant}.{blob}", ("blob_key",), _json("Blob", "Of earlier versions."), (), (STORE,),
+    ),
     _entry(
         "place", _ARTIFACTS, "list.{tenant}.{session}.{run_or_none}.{artifact}", ("place_key", "places_of"),
-        Body("Place", {"type": "integer"}, "When it was entered, Unix ms."), (STORE,), (STORE,),
+        Body("Place", {"type": "integer"}, "The time of the entry, Unix ms."), (STORE,), (STORE,),
     ),
     _entry(
         "bucket_owner", _ARTIFACTS, "owner", ("ARTIFACT_OWNER_KEY",),
-        Body("BucketOwner", {"type": "string"}, "The mark that lies in the S3 bucket too.", "text/plain"), (STORE,), (STORE,),
+        Body("BucketOwner", {"type": "string"}, "The mark that the S3 bucket holds too.", "text/plain"), (STORE,),
+        (STORE,),
     ),
 )  # fmt: skip
 
 _DEAD = {
-    "Runwire-Dead-Reason": "why",
-    "Runwire-Dead-Subject": "where it was",
-    "Runwire-Dead-Deliveries": "how often it was delivered",
+    "Runwire-Dead-Reason": "why it could not be processed",
+    "Runwire-Dead-Subject": "its subject",
+    "Runwire-Dead-Deliveries": "number of deliveries",
 }
-_COUNT = Body("Handlings", {"type": "integer", "minimum": 1}, "How often.")
+_COUNT = Body("Handlings", {"type": "integer", "minimum": 1}, "The number.")
 ASIDE = (
     Channel(
-        "dead", "dead.{stream}", "What could not be processed, whole; for people.", ("dead", "ALL_DEAD"),
-        (Body("DeadMessage", RAW, "The message as it came.", BYTES, _DEAD),), (PLANNER, TOOL_RUNNER), (), subjects.DEAD,
+        "dead", "dead.{stream}", "Dead letters: messages that could not be processed, for people.",
+        ("dead", "ALL_DEAD"),
+        (Body("DeadMessage", RAW, "The message as it was received.", BYTES, _DEAD),), (PLANNER, TOOL_RUNNER),
+        (), subjects.DEAD,
     ),
     Channel(
-        "handling", "handling.{stream}.{sequence}", "How often the handling of a message was begun.", ("handlings", "ALL_HANDLINGS"),
+        "handling", "handling.{stream}.{sequence}", "The number of handlings of a message.",
+        ("handlings", "ALL_HANDLINGS"),
         (_COUNT,), (PLANNER, TOOL_RUNNER), (PLANNER, TOOL_RUNNER), subjects.HANDLINGS,
     ),
     Channel(
-        "probe", "probe.{kept_in}", "Tries whether a stream or bucket stores; removed at once, read by nobody.", ("probe",),
+        "probe", "probe.{kept_in}", "A test whether a stream or bucket stores messages; nobody reads it.",
+        ("probe",),
         (ANY_BYTES,), SERVICES, (), "every stream",
     ),
 )  # fmt: skip

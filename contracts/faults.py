@@ -1,4 +1,4 @@
-"""How an error travels: a code for programs, a reason for people."""
+"""Errors in messages: a code for programs, a reason for people."""
 
 from typing import Literal
 
@@ -32,11 +32,11 @@ Code = Literal[
     "poisoned",
     "internal",
 ]
-"""The closed list; docs/operations.md says what to do about each."""
+"""All codes. docs/operations.md says what to do about each."""
 
 
 class Fault(Message):
-    """Something that went wrong. `retryable`: the same request may succeed later."""
+    """A failure. `retryable`: the same request may succeed later."""
 
     code: Code
     reason: str

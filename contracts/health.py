@@ -1,5 +1,5 @@
-"""Words of `/readyz` that a supervisor acts on."""
+"""Problems in `/readyz` that a supervisor acts on."""
 
 NOT_STORED = "NATS does not store"
-"""How the problem begins of a service whose writes to NATS fail although the connection stands. NATS is to be started
-again once there is room on its disk."""
+"""The beginning of the problem if writes to NATS fail although the service is connected. Restart NATS once its disk has
+space."""

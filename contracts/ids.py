@@ -1,8 +1,8 @@
-"""Ids: made here, never taken from outside without `checked_id`.
+"""Ids. They are made here, and those from outside are checked by `checked_id`.
 
 A run, an artifact and a trace have an id of 32 lower-case hexadecimal digits. `new_id` makes a UUIDv7 (RFC 9562), so
-ids sort by the time at which they were made; `run_id_for_key` derives one from an idempotency key, `image_id` one from
-a run and what it shows.
+ids sort by the time at which they were made. `run_id_for_key` derives an id from an idempotency key, `image_id` from a
+run and an image.
 """
 
 import hashlib
@@ -30,10 +30,10 @@ def unix_ms() -> int:
 
 
 def run_id_for_key(tenant: str, key: str) -> str:
-    """Derive the run's id from the caller's idempotency key: the same tenant and key always name the same run."""
+    """Derive the id of a run from an idempotency key: the same tenant and key always give the same run."""
     return hashlib.sha256(f"{tenant}\n{key}".encode()).hexdigest()[:32]
 
 
 def image_id(run: str, number: int, sha256: str) -> str:
-    """Derive the id under which image `number` of a run is kept, with the digest of its bytes: asked for again, it is stored once."""
+    """Derive the artifact id of image `number` of a run, so that a repeated request stores it once."""
     return hashlib.sha256(f"{run}\nimage\n{number}\n{sha256}".encode()).hexdigest()[:32]

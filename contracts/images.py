@@ -1,4 +1,4 @@
-"""Images that people hand in, and the references under which they travel. The bytes stay in the artifact store."""
+"""Images of questions, and references to them. Their bytes stay in the artifact store."""
 
 from typing import Annotated, Literal
 
@@ -8,15 +8,15 @@ from .artifacts import ArtifactId
 from .base import HttpInput, Message
 
 INPUT_IMAGE = "input_image"
-"""The namespace of images that were checked and cleaned on their way in. Only the gateway puts anything there."""
+"""The namespace of checked and cleaned images. Only the gateway stores artifacts there."""
 
 ImageType = Literal["image/png", "image/jpeg", "image/webp", "image/gif"]
 Detail = Literal["low", "high", "auto"]
-"""How closely the model looks, where its provider lets one choose; it decides what the image costs."""
+"""The resolution at which the model gets an image, if its provider offers a choice. It decides what the image costs."""
 
 
 class ImageInput(HttpInput):
-    """An image of a question: one that is stored already, or its bytes as a data URL (`data:image/png;base64,…`)."""
+    """An image of a question: a stored artifact, or its bytes as a data URL (`data:image/png;base64,…`)."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -31,7 +31,7 @@ class ImageInput(HttpInput):
         default=None,
         min_length=1,
         repr=False,
-        description="a data URL in base64; it is stored, and the run refers to it",
+        description="a data URL in base64; it is stored as an artifact of the run",
         json_schema_extra={"pattern": r"^[dD][aA][tT][aA]:"},
     )
     filename: str | None = Field(default=None, max_length=1000, description="for people, with `data`")
@@ -45,7 +45,7 @@ class ImageInput(HttpInput):
 
 
 class ImageRef(Message):
-    """An image in a run. Whoever needs its bytes asks the artifact store for them, on behalf of the run's tenant."""
+    """An image in a run. Its bytes are read from the artifact store on behalf of the run's tenant."""
 
     artifact_id: ArtifactId
     mime_type: ImageType
@@ -54,14 +54,13 @@ class ImageRef(Message):
 
 
 VisionMode = Literal["strict", "lenient"]
-"""What becomes of a run with images where no model that would answer takes them: it is refused, or goes on without
-them."""
+"""What happens to a run with images if its models take none: it is refused (`strict`) or runs without them."""
 
 
 class VisionContextPolicy(Message):
-    """Whether images among the results of tools are shown to the model in its later calls.
+    """Whether images in results of tools are shown to the model in later calls.
 
-    Off unless an agent's entry enables it.
+    Off unless the agent's entry enables it.
     """
 
     enabled: bool = False
@@ -74,19 +73,19 @@ class VisionContextPolicy(Message):
 
 
 class ModelProfile(Message):
-    """What a planner knows of a model that it uses.
+    """What a planner knows about a model that it uses.
 
-    It stands in the catalogue, so that the gateway can answer before a run exists.
+    It is stored in the catalogue, so that the gateway can refuse images before a run exists.
     """
 
     model: Annotated[str, Field(min_length=1, max_length=200, description="its name; `*`: callers may name any model")]
     images: Literal["seen", "refused", "dropped"] = Field(
-        description="`refused`: it does not see, and a run with images ends; `dropped`: it does not see, and the run goes on without them; "
-        "so where neither the request nor `vision` says otherwise"
+        description="`seen`: the model takes images; `refused`: it takes none, and a run with images ends; `dropped`: "
+        "it takes none, and the run continues without them, unless the request or `vision` says otherwise"
     )
     agents: list[str] = Field(
-        default_factory=list, description="whose runs it answers where the request names no model"
+        default_factory=list, description="agents whose runs it answers if the request names no model"
     )
     vision: dict[str, VisionMode] = Field(
-        default_factory=dict, description="of the agents that do not leave it to the deployment"
+        default_factory=dict, description="of agents that do not leave it to the deployment"
     )

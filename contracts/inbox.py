@@ -17,31 +17,31 @@ class CallFinished(Message):
     call_id: str
     tool: str
     status: Literal["succeeded", "failed"]
-    observation: Any = Field(default=None, description="what the model may see of the result")
+    observation: Any = Field(default=None, description="the part of the result that the model sees")
     failure: Fault | None = None
     artifacts: dict[str, Any] = Field(
         default_factory=dict, description="dotted path in the result -> JSON value or ArtifactRef"
     )
     sources: list[Source] = Field(default_factory=list)
     warnings: list[str] = Field(
-        default_factory=list, description="what of the result was left out, for the run's payload"
+        default_factory=list, description="parts of the result that were left out, for the run's payload"
     )
     latency_ms: int = 0
 
 
 class TimerFired(Message):
-    """A timer of the run went off."""
+    """A timer of the run has fired."""
 
     v: Literal[1] = 1
     kind: Literal["timer"] = "timer"
     timer: Literal["deadline", "pause", "retry"]
     at: int | None = Field(
-        default=None, description="for when it was set, Unix ms: a timer that was set anew meanwhile counts no more"
+        default=None, description="the time that it was set for, Unix ms; it is ignored if the timer was set again"
     )
 
 
 class CancelRequested(Message):
-    """Somebody wants the run to end now."""
+    """A request to end the run now."""
 
     v: Literal[1] = 1
     kind: Literal["cancel"] = "cancel"
@@ -49,9 +49,9 @@ class CancelRequested(Message):
 
 
 class TopUpRequested(Message):
-    """Somebody lets the run spend more: `limits` are fields of RunLimits, counted from now on.
+    """A request to let the run spend more. `limits` are fields of RunLimits, counted from now on.
 
-    Each `id` counts once.
+    Each `id` is applied once.
     """
 
     v: Literal[1] = 1
@@ -61,7 +61,7 @@ class TopUpRequested(Message):
 
 
 class RunResumed(Message):
-    """A paused run may go on: sent to the inbox consumer, since the control consumer never calls models."""
+    """A paused run may continue. It is sent to the inbox, since the control consumer never calls models."""
 
     v: Literal[1] = 1
     kind: Literal["resumed"] = "resumed"

@@ -33,17 +33,17 @@ _NONCE_CHARACTERS = 8
 
 
 def tool_key(name: str) -> str:
-    """The catalogue's key of a live tool; it expires when the tool is gone."""
+    """The catalogue's key of a live tool. The entry expires when the tool is gone."""
     return f"tool.{checked_tool(name)}"
 
 
 def refused_key(name: str) -> str:
-    """The catalogue's key of a tool that announces itself and is not taken; it expires when it does so no longer."""
+    """The catalogue's key of a tool that is refused. The entry expires when the tool stops announcing itself."""
     return f"refused.{checked_tool(name)}"
 
 
 def spec_key(digest: str) -> str:
-    """The catalogue's key of a tool's specification; runs pin it, so it stays."""
+    """The catalogue's key of a tool's specification. Runs refer to it, so it stays."""
     return f"spec.{checked(_DIGEST, 'digest', digest)}"
 
 
@@ -145,7 +145,7 @@ def is_shared_object(name: str) -> bool:
 
 
 def object_key(tenant: str, name: str) -> str:
-    """Where an object lies in the S3 bucket: of [a-z0-9/_-] only, since servers differ on everything else."""
+    """The key of an object in the S3 bucket, of [a-z0-9/_-] only, since S3 servers differ on other characters."""
     return f"{checked_tenant(tenant)}/{checked(_ANY_OBJECT, 'object name', name)[:2]}/{name}"
 
 
@@ -159,16 +159,16 @@ def parse_object_key(key: str) -> tuple[str, str]:
 
 
 def place(session: str | None, run: str | None) -> str:
-    """Where an artifact belongs, as two tokens.
+    """The session and run of an artifact, as two tokens.
 
-    A session's name is the caller's own text, so its digest stands for it.
+    The name of a session is any text of the caller, so its digest is used.
     """
     in_session = "-" if session is None else hashlib.sha256(session.encode("utf-8", "surrogatepass")).hexdigest()[:32]
     return f"{in_session}.{checked_id(run) if run else '-'}"
 
 
 def place_key(tenant: str, where: str, artifact: str) -> str:
-    """An artifact's entry among those of its session and run; `where` comes from `place`."""
+    """The key of an artifact's entry in the list of its session and run. `where` comes from `place`."""
     return f"list.{checked_tenant(tenant)}.{checked(_PLACE, 'place', where)}.{checked_id(artifact)}"
 
 
@@ -181,6 +181,6 @@ def parse_place_key(key: str) -> tuple[str, str]:
 
 
 def places_of(tenant: str, session: str | None, run: str | None) -> str:
-    """The pattern of all entries of a session, of a run, or of a run in a session (the fastest); of the tenant if neither is given."""
+    """The pattern of the entries of a session, of a run, or of both (the fastest); without either, of the tenant."""
     in_session, in_run = place(session, run).split(".")
     return f"list.{checked_tenant(tenant)}.{in_session if session is not None else '*'}.{in_run if run else '*'}.*"

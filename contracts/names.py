@@ -1,4 +1,4 @@
-"""The names that subjects and keys are built from: ids, tenants, tools, messages; each with the one form that is accepted.
+"""The names in subjects and keys: ids, tenants, tools and messages, each with its one accepted form.
 
 Rule: a name that comes from outside is checked here before it becomes part of a subject or key.
 """
@@ -13,7 +13,7 @@ _SHOWN_CHARACTERS = 40
 
 
 class InvalidName(ValueError):
-    """A name cannot be part of a subject or key: it says which name, and what form is expected."""
+    """A name cannot be part of a subject or key. The text says which name, and what form is expected."""
 
 
 def checked(pattern: re.Pattern[str], what: str, value: object) -> str:
@@ -47,5 +47,5 @@ def checked_message(value: object) -> str:
 
 
 def shortened(name: str) -> str:
-    """The beginning of a name, for an error text."""
+    """Return the beginning of a name, for an error text."""
     return name[:_SHOWN_CHARACTERS]

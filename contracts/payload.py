@@ -10,7 +10,7 @@ Reason = Literal["answer_complete", "budget_exhausted", "no_path", "cancelled", 
 
 
 class Source(Message):
-    """Where a statement comes from. `title` is what makes it one."""
+    """The source of a statement. A value without a `title` is no source."""
 
     title: str
     url: str | None = None
@@ -19,7 +19,7 @@ class Source(Message):
 
 
 class SuggestedAction(Message):
-    """Something that the user may do next; the client knows what `action_id` means."""
+    """A suggestion for what the user may do next. The client knows the meaning of `action_id`."""
 
     action_id: str
     label: str | None = None
@@ -27,7 +27,7 @@ class SuggestedAction(Message):
 
 
 class FinalPayload(Message):
-    """The result of a run: on success, budget exhaustion, cancellation and failure alike."""
+    """The result of a run, whether it succeeded, spent a budget, was cancelled or failed."""
 
     raw_answer: str
     artifacts: dict[str, dict[str, Any]] = Field(
@@ -35,9 +35,7 @@ class FinalPayload(Message):
     )
     confidence: float | None = Field(default=None, ge=0, le=1)
     sources: list[Source] = Field(default_factory=list)
-    route: str | None = Field(
-        default=None, description="`partial` when a budget stopped the run, `error` when it failed"
-    )
+    route: str | None = Field(default=None, description="`partial` if a budget stopped the run, `error` if it failed")
     suggested_actions: list[SuggestedAction] = Field(default_factory=list)
     requires_followup: bool = False
     warnings: list[str] = Field(default_factory=list)
@@ -46,7 +44,7 @@ class FinalPayload(Message):
 
 
 class Usage(Message):
-    """What a run has spent. Tokens are the provider's count, or an estimate where it gave none (`estimated`)."""
+    """What a run has spent. Tokens are counted by the provider, or estimated if it gives no count (`estimated`)."""
 
     model_calls: int = 0
     tool_calls: int = 0
@@ -54,6 +52,6 @@ class Usage(Message):
     completion_tokens: int = 0
     reasoning_tokens: int = 0
     cached_tokens: int = 0
-    cost_usd: float | None = Field(default=None, description="None: at least one model has no known price")
+    cost_usd: float | None = Field(default=None, description="null: at least one model has no known price")
     repairs: int = 0
     estimated: bool = False

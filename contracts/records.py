@@ -1,6 +1,6 @@
-"""How events are stored: a record holds all events of one transition, in order.
+"""Records: a record is one message in the log or stream of a run. It holds all events of one transition, in order.
 
-A record of an unknown version is refused; an unknown field or event never is.
+A record of an unknown version is refused; unknown fields and events are accepted.
 """
 
 from typing import Literal
@@ -13,15 +13,15 @@ from .ids import new_id, unix_ms
 
 VERSION: Literal[1] = 1
 EVENTS_HEADER = "Runwire-Events"
-"""Names the types of a record's events, so that a reader may skip it unparsed."""
+"""The types of a record's events, so that a reader can skip it without parsing."""
 
 
 class Record(Message):
-    """One message on a run's log or stream."""
+    """All events of one transition."""
 
     v: Literal[1] = VERSION
     id: str = Field(
-        default_factory=new_id, description="made by the writer; settles whether an unsure write was stored"
+        default_factory=new_id, description="made by the writer; it shows whether a write without an answer was stored"
     )
     at: int = Field(default_factory=unix_ms, description="the writer's clock, Unix ms; for people")
     events: list[RunEvent] = Field(min_length=1)

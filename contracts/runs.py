@@ -1,4 +1,4 @@
-"""Asking for a run, and looking at one."""
+"""Requests for runs, and the status of a run."""
 
 from typing import Annotated, Any, Literal
 
@@ -8,23 +8,25 @@ from .base import HttpInput, Message
 from .images import ImageInput, ImageRef, VisionMode
 from .payload import FinalPayload, Reason, Usage
 
-TenantName = str
+Effort = Literal["low", "medium", "high"]
+"""How much a model reasons before it answers."""
+RequestedEffort = Literal["low", "medium", "high", "auto"]
+"""The same in a request; `auto`: a triage chooses it."""
 StrategyName = Literal["react"]
 
 
-def _said(text: str) -> str:
+def _not_blank(text: str) -> str:
     if not text.strip():
         raise ValueError("holds nothing but white space")
     return text
 
 
 MODEL_NAME = r"^[^\s\x00-\x1f\x7f]+$"
-"""What a model's name looks like: neither white space nor control characters."""
-Question = Annotated[str, AfterValidator(_said)]
-"""Something that a model can be asked."""
-_SAYS_SOMETHING = r"[^\s\x1c-\x1f\x85]"
+"""A model's name has neither white space nor control characters."""
+Question = Annotated[str, AfterValidator(_not_blank)]
+"""A question with more than white space."""
+_NOT_BLANK = r"[^\s\x1c-\x1f\x85]"
 """The same for the schema."""
-
 
 ToolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 
@@ -44,12 +46,12 @@ class RunLimits(Message):
         default=0,
         ge=0,
         le=31_536_000,
-        description="how long a run that has spent a budget waits for a top-up before it ends; 0: not at all",
+        description="how long a run that has spent a budget waits for a top-up before it ends; 0: it does not wait",
     )
 
 
 class LimitsInput(HttpInput):
-    """The limits that a caller sets; what is left out comes from the agent's entry or the deployment."""
+    """The limits that a caller sets. The others come from the agent's entry or the deployment."""
 
     max_steps: int | None = Field(default=None, ge=1, le=10_000)
     deadline_s: float | None = Field(default=None, gt=0, le=31_536_000)
@@ -62,7 +64,7 @@ class LimitsInput(HttpInput):
     @field_validator("max_steps", "max_tool_calls", "max_tokens", "max_parallel", mode="before")
     @classmethod
     def _whole(cls, number: Any) -> Any:
-        """JSON has one kind of number, and 4.0 is 4."""
+        """Accept 4.0 for 4: JSON has one kind of number."""
         return int(number) if isinstance(number, float) and number.is_integer() else number
 
 
@@ -73,14 +75,14 @@ class RunInput(HttpInput):
         min_length=1,
         max_length=200_000,
         description="the question, as the user put it",
-        json_schema_extra={"pattern": _SAYS_SOMETHING},
+        json_schema_extra={"pattern": _NOT_BLANK},
     )
     images: list[ImageInput] = Field(
-        default_factory=list, max_length=64, description="shown to the model beside the question"
+        default_factory=list, max_length=64, description="shown to the model with the question"
     )
     vision: VisionMode | None = Field(
         default=None,
-        description="images for a model that takes none: the run is refused, or goes on without; null: as its agent says",
+        description="for a model that takes no images: refuse the run, or run it without them; null: as the agent says",
     )
     agent: str = Field(default="default", pattern=r"^[A-Za-z0-9_-]{1,64}$", description="an entry of the agents file")
     strategy: StrategyName | None = None
@@ -88,14 +90,14 @@ class RunInput(HttpInput):
         default=None,
         max_length=200,
         pattern=MODEL_NAME,
-        description="one of those that the deployment names; null: the agent's",
+        description="one of the models that the deployment names; null: the agent's model",
     )
-    reasoning_effort: Literal["low", "medium", "high", "auto"] | None = None
+    reasoning_effort: RequestedEffort | None = None
     session_id: str | None = Field(default=None, max_length=200)
     user_id: str | None = Field(default=None, max_length=200)
     llm_context: dict[str, Any] = Field(default_factory=dict, description="shown to the model")
     tool_context: dict[str, Any] = Field(
-        default_factory=dict, description="handed to tools, never shown to the model or to listeners"
+        default_factory=dict, description="given to tools, never shown to the model or to listeners"
     )
     tools: list[ToolName] | None = Field(
         default=None, max_length=1000, description="names of the tools that the run may use; null: all"
@@ -104,7 +106,7 @@ class RunInput(HttpInput):
 
 
 class RunRequested(Message):
-    """A run is asked for: gateway to planner, once per run."""
+    """A request for a run: gateway to planner, once per run."""
 
     v: Literal[1] = 1
     run_id: str
@@ -117,20 +119,20 @@ class RunRequested(Message):
     agent: str = "default"
     strategy: str | None = None
     model: str | None = None
-    reasoning_effort: Literal["low", "medium", "high", "auto"] | None = None
+    reasoning_effort: RequestedEffort | None = None
     session_id: str | None = None
     user_id: str | None = None
     llm_context: dict[str, Any] = Field(default_factory=dict)
-    tool_context: dict[str, Any] = Field(default_factory=dict, description="not in `run_started`, which listeners see")
+    tool_context: dict[str, Any] = Field(
+        default_factory=dict, description="left out of `run_started`, which listeners get"
+    )
     tools: list[str] | None = None
     limits: dict[str, Any] = Field(default_factory=dict, description="fields of RunLimits that the caller set")
-    body_sha256: str = Field(
-        default="", description="of the caller's body, so that a reused idempotency key is noticed"
-    )
+    body_sha256: str = Field(default="", description="of the request body, to detect a reused idempotency key")
 
 
 class KeptContext(Message):
-    """What a run's caller gave for its tools alone: kept beside the log, where no listener looks."""
+    """The `tool_context` of a run. It is stored apart from the log, where no listener reads."""
 
     v: Literal[1] = 1
     context: dict[str, Any]
@@ -140,35 +142,35 @@ State = Literal["queued", "running", "done", "error", "cancelled"]
 
 
 class RunStatus(Message):
-    """Where a run stands."""
+    """The status of a run."""
 
     run_id: str
     status: State
     agent: str = "default"
-    query: str = Field(default="", description="its first 200 characters")
+    query: str = Field(default="", description="the first 200 characters")
     session_id: str | None = None
     requested_at: int = Field(description="Unix time in ms")
     started_at: int | None = None
     ended_at: int | None = None
     reason: Reason | None = None
     code: str | None = Field(default=None, description="fault code of a run that ended in error")
-    paused: str | None = Field(default=None, description="the budget for whose top-up the run waits; absent in lists")
+    paused: str | None = Field(default=None, description="the budget whose top-up the run waits for; absent in lists")
     payload: FinalPayload | None = Field(default=None, description="once ended; absent in lists")
     usage: Usage | None = None
 
 
 class RunDeletion(Message):
-    """Somebody deleted the run: gateway to planner, in the bucket of runs. While it is there the run is not found."""
+    """The deletion of a run: gateway to planner, in the bucket of runs. While it exists the run is not found."""
 
     v: Literal[1] = 1
     at: int = Field(description="Unix time in ms")
     requested_at: int | None = Field(
-        default=None, description="of the run, which its key in the index begins with; null: not known"
+        default=None, description="of the run, which is part of its key in the index; null: not known"
     )
 
 
 class RunAccepted(Message):
-    """The answer to `POST /v1/runs`: the run exists and will end."""
+    """The response to `POST /v1/runs`: the run is stored and will end."""
 
     run_id: str
     status: State = "queued"

@@ -2,8 +2,8 @@
 
 Rule 1: no other module writes or splits a subject. A name from outside is checked (`names`) before it reaches the
 server.
-Rule 2: what is not well-formed is refused with `InvalidName`: wildcards, dots, spaces, control characters, empty, too
-long, not ASCII.
+Rule 2: a name that is not well-formed is refused with `InvalidName`: wildcards, dots, spaces, control characters, an
+empty or long name, characters outside ASCII.
 Rule 3: what is built here is described in `channels`, from which `asyncapi.json` is generated.
 Rule 4: two exact subjects per run (`log`, `stream`), never one per event type: an exact read costs the same at a
 million messages.
@@ -48,7 +48,7 @@ ALL_INBOX = "inbox.*.*.*"
 ALL_CONTROL = "control.*.*.*"
 ALL_LOGS, ALL_STREAMS = "emit.*.*.log", "emit.*.*.stream"
 ALL_OF_RUNS, LIVE_OF_RUNS = "emit.*.*.*", "run.{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}"
-"""What the server republishes, and where."""
+"""What the server republishes, and under which subject."""
 ALL_CONTEXTS = "context.*.*"
 ALL_CALLS = "call.*.*.*"
 ALL_TIMERS, ALL_DUE = "timer.*.*.*", "due.*.*.*"
@@ -68,7 +68,7 @@ ARTIFACT_ASSEMBLE = "artifact.assemble"
 
 
 def request(tenant: str, run: str) -> str:
-    """Where a run is asked for."""
+    """Where a run is requested."""
     return f"request.{checked_tenant(tenant)}.{checked_id(run)}"
 
 
@@ -78,37 +78,37 @@ def inbox(tenant: str, run: str, message: str) -> str:
 
 
 def control(tenant: str, run: str, message: str) -> str:
-    """Where people steer a run; never waits behind a model."""
+    """Where people control a run. It never waits for a model."""
     return f"control.{checked_tenant(tenant)}.{checked_id(run)}.{checked_message(message)}"
 
 
 def log(tenant: str, run: str) -> str:
-    """The run's facts; only the planner writes it, fenced."""
+    """The log of a run. Only the planner writes it, with guarded writes."""
     return f"emit.{checked_tenant(tenant)}.{checked_id(run)}.log"
 
 
 def stream(tenant: str, run: str) -> str:
-    """The run's tokens and progress."""
+    """The stream of a run: tokens and progress."""
     return f"emit.{checked_tenant(tenant)}.{checked_id(run)}.stream"
 
 
 def context(tenant: str, run: str) -> str:
-    """What the run's caller gave for its tools alone. It is not under `emit`, so it is never republished."""
+    """The `tool_context` of a run. It is not under `emit`, so it is never republished."""
     return f"context.{checked_tenant(tenant)}.{checked_id(run)}"
 
 
 def of_run(tenant: str, run: str) -> tuple[str, ...]:
-    """All subjects of RUNS that hold something of a run: purging them removes it."""
+    """All subjects of a run in the stream RUNS. Purging them deletes the run."""
     return log(tenant, run), stream(tenant, run), context(tenant, run)
 
 
 def live(tenant: str, run: str) -> str:
-    """Both subjects of the run as republished once stored: what listeners subscribe to."""
+    """The log and the stream of a run, republished after they are stored. Listeners subscribe to this."""
     return f"run.{checked_tenant(tenant)}.{checked_id(run)}.*"
 
 
 def live_log(tenant: str, run: str) -> str:
-    """The run's facts as republished once stored."""
+    """The log of a run, republished after it is stored."""
     return f"run.{checked_tenant(tenant)}.{checked_id(run)}.log"
 
 
@@ -123,7 +123,7 @@ def calls_of(tool: str) -> str:
 
 
 def called_tool(subject: str) -> str:
-    """The tool of a call's subject, whatever else that names: what is not well-formed has to be read too.
+    """The tool of a call's subject, even if the rest is not well-formed.
 
     Raises InvalidName.
     """
@@ -146,12 +146,12 @@ def tool(name: str) -> str:
 
 
 def tool_status(name: str) -> str:
-    """Where every instance of a tool is asked whether it works on a call."""
+    """Where all instances of a tool are asked whether they work on a call."""
     return f"tool.{checked_tool(name)}.status"
 
 
 def tool_cancel(name: str) -> str:
-    """Where every instance of a tool is asked to cancel a call."""
+    """Where all instances of a tool are told to cancel a call."""
     return f"tool.{checked_tool(name)}.cancel"
 
 
@@ -176,27 +176,27 @@ def requests_of(tenant: str) -> str:
 
 
 def due(tenant: str, run: str, message: str) -> str:
-    """Where a timer goes off; INBOX takes it from there."""
+    """Where a timer fires. INBOX takes it from there."""
     return f"due.{checked_tenant(tenant)}.{checked_id(run)}.{checked_message(message)}"
 
 
 def dead(stream_name: str) -> str:
-    """Where messages of a stream are kept that could not be processed."""
+    """Where dead letters of a stream are stored."""
     return f"dead.{checked(_STREAM, 'stream name', stream_name)}"
 
 
 def handlings(stream_name: str, sequence: int) -> str:
-    """Where it is counted how often the handling of a message of a stream was begun."""
+    """Where the handlings of a message are counted, by its stream and sequence."""
     return f"handling.{checked(_STREAM, 'stream name', stream_name)}.{int(sequence)}"
 
 
 def probe(stream_name: str) -> str:
-    """Where a service tries whether a stream or bucket stores; nobody reads it."""
+    """Where a service tests whether a stream or bucket stores messages. Nobody reads it."""
     return f"probe.{checked(_ANY_STREAM, 'stream name', stream_name)}"
 
 
 def stream_of(subject_name: str) -> str | None:
-    """The stream or bucket that keeps what is published on a subject; None where none does."""
+    """The stream or bucket that stores messages of a subject; None without one."""
     kind, _, rest = subject_name.partition(".")
     return bucket_stream(rest.partition(".")[0]) if kind == "$KV" else _STREAMS.get(kind)
 
@@ -264,7 +264,7 @@ def bucket_key(subject_name: str) -> str:
 
 
 def everything_of(tenant: str, run: str) -> list[tuple[str, str]]:
-    """Each stream that may hold messages of a run, but for its log, the index and DEAD, with their pattern."""
+    """Each stream with the pattern of a run's messages in it, except its log, the index and DEAD."""
     who = f"{checked_tenant(tenant)}.{checked_id(run)}"
     return [
         (REQUESTS, request(tenant, run)),
@@ -278,9 +278,9 @@ def everything_of(tenant: str, run: str) -> list[tuple[str, str]]:
     ]
 
 
-def artifact_chunk(copy: str) -> str:
-    """Where one copy of the artifact store takes the chunks of uploads that it has opened."""
-    return f"artifact.chunk.{checked_id(copy)}"
+def artifact_chunk(instance: str) -> str:
+    """Where one instance of the artifact store takes the chunks of the uploads that it opened."""
+    return f"artifact.chunk.{checked_id(instance)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The words between tool_runner and a tool, which may be written in any language.
+"""The messages between tool_runner and a tool, which may be written in any language.
 
 A tool answers a request on `tool.<name>` with any number of replies to the request's inbox, the last of which is a
 `result` or a `failure`. The header `Runwire-Reply` names the kind; a reply without it is a bare result. The body of
@@ -24,22 +24,22 @@ StreamId = Annotated[
         description="up to 128 letters, digits, `_`, `-` and `.`, the last two not first",
     ),
 ]
-"""Names a stream of pieces within its call. It stands in events, in payloads and where files are named, so it is
-nothing but a name."""
+"""The name of an artifact stream within its call. It appears in events, payloads and file names."""
+_WORD = r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}"
 ArtifactType = Annotated[
     str,
     Field(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}(/[A-Za-z0-9][A-Za-z0-9._+-]{0,63}(; ?[A-Za-z0-9-]{1,32}=[A-Za-z0-9._-]{1,64})?)?$",
-        description="a word such as `echarts`, or a media type such as `audio/wav`",
+        pattern=rf"^{_WORD}(/{_WORD}(; ?[A-Za-z0-9-]{{1,32}}=[A-Za-z0-9._-]{{1,64}})?)?$",
+        description="a name such as `echarts`, or a media type such as `audio/wav`",
     ),
 ]
-"""What an artifact is, for those who show it."""
+"""The kind of an artifact, for programs that show it."""
 
 ReplyKind = Literal["heartbeat", "progress", "artifact_chunk", "part", "result", "failure"]
 
 
 class ToolSpec(Message):
-    """What a tool says about itself."""
+    """The specification of a tool, as it announces it."""
 
     name: str
     description: str = ""
@@ -50,27 +50,27 @@ class ToolSpec(Message):
     idempotent: bool = Field(default=False, description="True: a call may be repeated under the same idempotency key")
     side_effects: Literal["none", "read", "write", "external"] = "none"
     timeout_s: float = Field(
-        default=30.0, gt=0, le=86400, description="longest silence, in seconds; every reply restarts it"
+        default=30.0, gt=0, le=86400, description="longest time without a reply, in seconds; every reply restarts it"
     )
     heartbeat_s: float | None = Field(
         default=None,
         gt=0,
-        description="of each call, from its start, a sign comes at least so often; and `.status` is answered",
+        description="each call sends a reply at least this often, from its start, and `.status` is answered",
     )
-    concurrency: int = Field(default=64, ge=1, le=10_000, description="calls at once over all copies")
+    concurrency: int = Field(default=64, ge=1, le=10_000, description="calls at once over all instances")
     tags: list[str] = Field(default_factory=list)
     requires_approval: bool = Field(
         default=False,
-        description="no call without a person's approval; until that can be given, calls end as `approval_unavailable`",
+        description="no call without a person's approval; if none can be given, calls end as `approval_unavailable`",
     )
 
     def digest(self) -> str:
-        """24 hexadecimal digits that name this very specification."""
+        """24 hexadecimal digits that identify this specification."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:24]
 
 
 class RefusedTool(Message):
-    """A tool that announces itself and cannot be used."""
+    """A tool whose announcement cannot be used."""
 
     name: str
     reason: str = Field(description="what is wrong with its specification")
@@ -87,11 +87,11 @@ class ToolCall(Message):
     tenant: str = "default"
     tool: str
     args: dict[str, Any]
-    idempotency_key: str = Field(description="the same on every repetition of this call; unique over all runs")
-    deadline_at: int = Field(description="Unix time in ms; the call ends then, whatever it has reached")
+    idempotency_key: str = Field(description="the same for every repetition of this call; unique over all runs")
+    deadline_at: int = Field(description="Unix time in ms; the call ends then")
     start_by: int | None = Field(
         default=None,
-        description="Unix time in ms; nobody waits for a copy that has not shown itself by then, so do not start after it",
+        description="Unix time in ms; do not start after it, since the caller waits for the first reply until then",
     )
     session_id: str | None = None
     request_id: str | None = None
@@ -103,32 +103,32 @@ class ToolCall(Message):
 
 
 class CallQuestion(Message):
-    """A request on `tool.<name>.status` or `.cancel`, to all copies.
+    """A request on `tool.<name>.status` or `.cancel`, to all instances.
 
-    The copy that holds the call answers; others stay silent.
+    The instance that works on the call replies; the others do not.
     """
 
     idempotency_key: str
 
 
 class Heartbeat(Message):
-    """The call is alive.
+    """A sign that the call is in progress.
 
-    A tool that states `every_s` promises the next heartbeat within that time, so that a crash is noticed early.
+    A tool that sets `every_s` promises the next heartbeat within that time, so that a crash is detected early.
     """
 
     every_s: float | None = Field(default=None, gt=0)
 
 
 class Progress(Message):
-    """How far the call is: text for people, `fraction` 0..1."""
+    """Progress of a call: a text for people, and `fraction` from 0 to 1."""
 
     message: str = ""
     fraction: float | None = Field(default=None, ge=0, le=1)
 
 
 class ArtifactPiece(Message):
-    """A piece of an artifact as it grows. `seq` counts from 0 without gaps per call and stream."""
+    """A piece of an artifact while it grows. `seq` counts from 0 without gaps, per call and stream."""
 
     stream_id: StreamId
     seq: int = Field(ge=0)
@@ -157,10 +157,10 @@ class CallRequested(Message):
     tenant: str
     tool: str
     args: dict[str, Any]
-    spec: str = Field(description="digest of the ToolSpec that the run pinned")
+    spec: str = Field(description="digest of the ToolSpec that the run uses")
     step: int
     deadline_at: int | None = Field(default=None, description="the run's deadline, Unix ms")
-    again: bool = Field(default=False, description="may have been sent before: look whether it is settled")
+    again: bool = Field(default=False, description="it may have been sent before: check whether it has an outcome")
     readable: bool = Field(
         default=False,
         description="of `read_artifact`: the artifact is an observation of this run that the model may read",

@@ -6,14 +6,14 @@ Read at start; an error names entry and field.
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, field_validator
 
 from contracts.events import ActionFormat, ActionTransport, Reflection
 from contracts.images import VisionContextPolicy, VisionMode
-from contracts.runs import MODEL_NAME, LimitsInput, RunLimits, StrategyName
+from contracts.runs import MODEL_NAME, LimitsInput, RequestedEffort, RunLimits, StrategyName
 
 DEFAULT_AGENT = "default"
 """Used by requests that name no agent. It exists even without a file."""
@@ -45,7 +45,7 @@ class Agent(BaseModel):
     models: list[ModelName] = Field(
         default_factory=list, description="main models among which a triage chooses; empty: `model` alone"
     )
-    reasoning_effort: Literal["low", "medium", "high", "auto"] | None = None
+    reasoning_effort: RequestedEffort | None = None
     reflection: Reflection | None = None
     action_format: ActionFormat | None = Field(
         default=None, description="in which the model is asked for actions; None: the deployment's"

@@ -8,6 +8,7 @@ from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import NoDecode
 
 from contracts.images import VisionContextPolicy, VisionMode
+from contracts.runs import RequestedEffort
 from services.planner.models.providers import ModelServer
 from services.runtime.settings import BusSettings
 
@@ -37,7 +38,7 @@ class PlannerSettings(BusSettings):
         '{"openai/large": {"api_base": "http://gpu1:8000/v1", "api_key_env": "GPU1_KEY"}}',
     )
     fallback_models: list[str] = Field(default_factory=list)
-    reasoning_effort: Literal["low", "medium", "high", "auto"] | None = None
+    reasoning_effort: RequestedEffort | None = None
     triage_model: str | None = Field(
         default=None, description="picks the effort where it is `auto`; none: the run's own model"
     )

@@ -24,7 +24,7 @@ from tests.support.needs import needs_program
 RUN = "0192f0c1a2b37c4d8e5f60718293a4b5"
 EXAMPLES = {
     "artifact": RUN,
-    "copy": RUN,
+    "instance": RUN,
     "digest": "0" * 24,
     "message": "call-1",
     "model": "openai/gpt-4o",

@@ -3,12 +3,12 @@
 The mark is an entry in the index of runs; it stays until nothing of the run can come back.
 """
 
-import time
 from collections.abc import Iterable
 
 import structlog
 
 from contracts import keys
+from contracts.ids import unix_ms
 from contracts.runs import RunDeletion
 from services.gateway.errors import TryAgain
 from services.messaging.connection import Bus
@@ -26,7 +26,7 @@ class Deletions:
 
     async def delete(self, tenant: str, run: str, requested_at: int | None) -> None:
         """Mark a run. Raises TryAgain when it is unknown whether the mark is stored; repeating it is harmless."""
-        deletion = RunDeletion(at=time.time_ns() // 1_000_000, requested_at=requested_at)
+        deletion = RunDeletion(at=unix_ms(), requested_at=requested_at)
         try:
             await self._bucket.put(keys.deletion_key(tenant, run), deletion)
         except (Refused, Unsure) as error:

@@ -2,11 +2,10 @@
 
 import hashlib
 import json
-import time
 from typing import Any
 
 from contracts import names
-from contracts.ids import new_id
+from contracts.ids import new_id, unix_ms
 from contracts.images import ImageInput
 from contracts.limits import MAX_REQUEST_BYTES
 from contracts.runs import LimitsInput, RunInput, RunRequested
@@ -33,7 +32,7 @@ def run_request(
         **content,
         run_id=run_id,
         tenant=tenant,
-        requested_at=time.time_ns() // 1_000_000,
+        requested_at=unix_ms(),
         trace_id=trace_id or new_id(),
         body_sha256=digest_of({**content, "images": image_digests} if image_digests else content),
     )

@@ -5,14 +5,15 @@ answer as it is.
 """
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from contracts.payload import Usage
+from contracts.runs import Effort
 from services.planner.conversation.messages import Message, as_data, says
 from services.planner.replies.strict_json import NotJson, loads
-from services.planner.run.triage_critique import Critique, Effort, Triage
+from services.planner.run.triage_critique import Critique, Triage
 
-EFFORTS = ("low", "medium", "high")
+EFFORTS: tuple[str, ...] = get_args(Effort)
 MAX_PART_CHARACTERS = 6000
 
 _TRIAGE = """You decide how much effort a question needs, before somebody else answers it. Answer in one JSON object \

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import get_args
 
 from pydantic import ValidationError
 
 from contracts.events import ActionFormat, ActionTransport, RunStarted
-from contracts.runs import RunLimits, RunRequested, StrategyName
+from contracts.runs import RequestedEffort, RunLimits, RunRequested, StrategyName
 from contracts.tools import ToolSpec
 from services.planner.agents import Agent
 from services.planner.errors import CannotOpen
@@ -23,7 +23,7 @@ class Defaults:
     """Values used where neither the request nor its agent sets one."""
 
     model: str
-    effort: Literal["low", "medium", "high", "auto"] | None = None
+    effort: RequestedEffort | None = None
     triage_model: str | None = None
     fallbacks: tuple[str, ...] = ()
     action_format: ActionFormat = "auto"

@@ -4,11 +4,9 @@ A triage chooses effort and model; a critique scores an answer.
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 from contracts.payload import Usage
-
-Effort = Literal["low", "medium", "high"]
+from contracts.runs import Effort
 
 
 @dataclass(frozen=True, slots=True)

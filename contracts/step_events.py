@@ -1,0 +1,148 @@
+"""Events of a run's steps: requests to the model, what it decided, and what the tools answered."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from .actions import Join
+from .base import Message
+from .faults import Fault
+from .payload import Source, Usage
+
+StepStatus = Literal["started", "succeeded", "failed", "skipped", "invalid"]
+AskedCause = Literal["turn", "lost", "repair", "provider", "compacted", "restated", "resumed"]
+
+
+class Asked(Message):
+    """A request to the model is about to be sent.
+
+    `by` is the message that owns the model call, as `<stream>:<sequence>`; `holder` is the attempt token, the id of the
+    handling that streams the reply. Another handling of the same message may call the model again; a handling of any
+    other message must not.
+    """
+
+    type: Literal["asked"] = "asked"
+    turn: int
+    attempt: int
+    by: str
+    holder: str
+    model: str | None = Field(
+        default=None,
+        description="null: the following `triaged` names the model",
+    )
+    cause: AskedCause = "turn"
+    """Why this attempt is made.
+
+    `lost`: the process of the previous attempt died. `repair`: the reply was invalid, see the `repaired` in the same
+    record. `provider`: the request failed, see the `model_failed` in the same record. `compacted`: the conversation was
+    too long. `restated`: the final answer differs from what was shown of it; it is shown again, without a request to
+    the model. `resumed`: the run was paused.
+    """
+
+
+class PlannedCall(Message):
+    """One tool call of a step. `call_id` is unique in its run."""
+
+    call_id: str
+    tool: str
+    args: dict[str, Any] = Field(default_factory=dict)
+
+
+class Step(Message):
+    """One decision of the model: `started` when it is made, another status and `latency_ms` when the step has ended.
+
+    The first event carries the decision. With calls, the latency is measured from the decision to the last outcome;
+    without calls, from the first request to the model. `failed`: a call failed, or an answer has no text. `answer` is
+    set only if the run continues after an answer.
+    """
+
+    type: Literal["step"] = "step"
+    step: int
+    node: str
+    status: StepStatus
+    latency_ms: int | None = None
+    thought: str | None = None
+    reasoning: str | None = Field(
+        default=None, description="native reasoning of the model, for people; no later step needs it"
+    )
+    calls: list[PlannedCall] = Field(default_factory=list)
+    join: Join | None = None
+    note: str | None = Field(default=None, description="one line for the model, such as why a join did not run")
+    answer: str | None = None
+    by: str | None = None
+    attempt: int | None = None
+    usage: Usage | None = Field(default=None, description="of this decision's model calls")
+    warnings: list[str] = Field(default_factory=list)
+
+
+class Called(Message):
+    """Calls that start later than their step: those beyond `max_parallel`, and the join of a plan."""
+
+    type: Literal["called"] = "called"
+    step: int
+    by: str
+    calls: list[PlannedCall]
+    join: bool = False
+
+
+class Observed(Message):
+    """The outcome of a call. There is one per call. `observation` is the part of the result that the model sees."""
+
+    type: Literal["observed"] = "observed"
+    call_id: str
+    tool: str
+    status: Literal["succeeded", "failed"]
+    observation: Any = None
+    failure: Fault | None = None
+    artifacts: dict[str, Any] = Field(default_factory=dict)
+    sources: list[Source] = Field(default_factory=list)
+    warnings: list[str] = Field(default_factory=list, description="parts of the result that were left out")
+    latency_ms: int = 0
+
+
+class Repaired(Message):
+    """A reply of the model could not be used. The model gets the reason and is called again.
+
+    `kind` repair: the reply was not a valid action. `answer`: a final response without its text, which alone is
+    requested; `args` holds its other fields. `revision`: the critique rated the answer too low.
+    """
+
+    type: Literal["repaired"] = "repaired"
+    turn: int
+    attempt: int
+    reason: str
+    kind: Literal["repair", "answer", "revision"] = "repair"
+    args: dict[str, Any] | None = None
+    reply: str = Field(default="", description="the model's reply, shortened")
+    usage: Usage | None = None
+
+
+class ModelFailed(Message):
+    """A request to a model failed.
+
+    `then` says what follows at `retry_at`: another request to the same model, or one to the next model. An `asked`
+    with the cause `provider` begins it.
+    """
+
+    type: Literal["model_failed"] = "model_failed"
+    turn: int
+    attempt: int
+    model: str
+    fault: Fault
+    then: Literal["retry", "fallback"]
+    next_model: str
+    wait_s: float = 0.0
+    retry_at: int | None = Field(
+        default=None,
+        description="Unix ms: the end of the wait; null: an older version wrote this, and its attempt continues",
+    )
+    usage: Usage | None = Field(default=None, description="of the failed request")
+
+
+class Compacted(Message):
+    """The conversation was too long for the model. From now on lines of older messages are cut to `line_characters`."""
+
+    type: Literal["compacted"] = "compacted"
+    turn: int
+    cause: Literal["overflow", "threshold"]
+    line_characters: int
