@@ -135,10 +135,10 @@ class Parts:
                 due += pace_s
                 await asyncio.sleep(max(0.0, due - asyncio.get_running_loop().time()))
 
-        async def on_wish(message: Msg) -> None:
+        async def on_request(message: Msg) -> None:
             self._spawn(speak(**orjson.loads(message.data)))
 
-        await self.client.subscribe(f"{self.family}.speak", cb=on_wish)
+        await self.client.subscribe(f"{self.family}.speak", cb=on_request)
 
     def _spawn(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)

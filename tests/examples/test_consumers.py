@@ -91,7 +91,7 @@ async def api(client: Client, verb: str, config: dict[str, Any]) -> None:
     assert "error" not in answer
 
 
-async def unheard(client: Client, *writes: Any) -> None:
+async def without_live_messages(client: Client, *writes: Any) -> None:
     """Let the server store without telling listeners, as when a live message is lost on its way."""
     await api(client, "UPDATE", {**RUNS, "republish": None})
     for write in writes:
@@ -137,11 +137,11 @@ async def test_a_gap_is_read_back(watch: list[str], writer: Client, own_nats_ser
     watching = await start([*watch, run.id], own_nats_server)
     await shows(watching, run)
 
-    await unheard(writer, run.say(1), run.ask(2), run.say(2))
+    await without_live_messages(writer, run.say(1), run.ask(2), run.say(2))
     await run.say(3)
     await shows(watching, run)
 
-    await unheard(writer, run.say(4))
+    await without_live_messages(writer, run.say(4))
     await run.end()
     await ends(watching, run)
 
@@ -154,7 +154,7 @@ async def test_a_lost_last_event_is_found(
     await run.ask(1)
     watching = await start([*watch, run.id], own_nats_server)
     await shows(watching, run)
-    await unheard(writer, run.say(1), run.end())
+    await without_live_messages(writer, run.say(1), run.end())
     await ends(watching, run)
 
 

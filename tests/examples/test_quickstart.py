@@ -32,7 +32,7 @@ def stack(own_nats_server: NatsServer, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.mark.system
-async def test_a_client_asks_and_a_listener_hears(stack: Stack, start: Start, own_nats_server: NatsServer) -> None:
+async def test_a_client_asks_and_a_listener_prints(stack: Stack, start: Start, own_nats_server: NatsServer) -> None:
     """The client prints the answer that a quickstart tool gave; the listener prints the facts of the same run."""
     listener = await start([sys.executable, str(FOLDER / "listener.py")], own_nats_server)
     await wait_until(lambda: listener.lines, what="the listener has subscribed")

@@ -33,7 +33,7 @@ async def _all_ended(planner: Planning, tenant: str) -> bool:
     return True
 
 
-async def test_silent_models_of_one_tenant_do_not_hold_up_another(own_nats_server: NatsServer) -> None:
+async def test_hanging_models_of_one_tenant_do_not_delay_another(own_nats_server: NatsServer) -> None:
     """They are more than there are slots. Those that wait are not lost: they go on as others end."""
     with ModelServer() as model:
         model.say(Say(silent=True), marker="say nothing")

@@ -105,7 +105,7 @@ def test_names_that_are_none_are_refused_at_the_start(monkeypatch: pytest.Monkey
         PlannerSettings()
 
 
-def test_the_gateway_is_told_of_all(tmp_path: Path) -> None:
+def test_the_gateway_gets_profiles_of_all(tmp_path: Path) -> None:
     """Each has a profile; one that only requests name answers no agent's runs of its own accord."""
     file = tmp_path / "agents.json"
     file.write_text(json.dumps({"a": {"model": "openai/a"}}))

@@ -80,7 +80,7 @@ async def test_what_can_be_salvaged_is_better_than_nothing(plan: Plan, provider:
     assert story.shown() == "It is 42."
 
 
-async def test_the_model_is_told_before_its_budget_ends(plan: Plan, provider: ModelServer) -> None:
+async def test_the_model_reads_a_note_before_its_budget_ends(plan: Plan, provider: ModelServer) -> None:
     """At the end of the conversation, not in its prefix."""
     provider.say(LOOK, LOOK, answer("enough"))
     await (await plan()).tell(limits={"max_steps": 3})
@@ -192,7 +192,7 @@ async def test_a_deadline_that_paused_a_model_lets_it_be_asked_again(plan: Plan,
     await wait_until(lambda: provider.ledger[0].ended == "gone", what="the first request is closed")
 
 
-async def test_a_call_that_a_deadline_ended_is_told_to_the_model(plan: Plan, provider: ModelServer) -> None:
+async def test_a_call_that_a_deadline_ended_is_shown_to_the_model(plan: Plan, provider: ModelServer) -> None:
     """Its outcome is recorded, before the pause or in it, and the model decides what to do about it."""
 
     async def wait(_: dict[str, Any]) -> Any:

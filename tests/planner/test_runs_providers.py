@@ -26,7 +26,7 @@ SPARE = "openai/spare"
         Say(text=words(9), cut_after=1),
     ],
 )
-async def test_what_may_pass_is_asked_again_and_told(plan: Plan, provider: ModelServer, failing: Say) -> None:
+async def test_what_may_pass_is_retried_with_an_event(plan: Plan, provider: ModelServer, failing: Say) -> None:
     """Twice; each is an event with the reason and the wait, and the next attempt follows it."""
     provider.say(failing, failing, answer("at last"))
     story = await (await plan()).tell()
@@ -249,14 +249,14 @@ async def test_requests_count_where_a_run_ends_in_an_error_too(plan: Plan, provi
     assert (story.end.type, story.end.usage.model_calls, len(provider.ledger)) == ("error", 3, 3)
 
 
-async def test_the_stand_in_answers_under_its_own_name_alone(plan: Plan, provider: ModelServer) -> None:
+async def test_the_demo_model_answers_under_its_own_name_alone(plan: Plan, provider: ModelServer) -> None:
     """A misspelt one is an error."""
     story = await (await plan(model="builtin/rehersal")).tell()
     assert story.end.error == "there is no model builtin/rehersal; the demo model is builtin/rehearsal"
     assert not provider.ledger
 
 
-async def test_a_model_that_falls_silent_is_left(plan: Plan, provider: ModelServer) -> None:
+async def test_a_model_that_stops_sending_is_left(plan: Plan, provider: ModelServer) -> None:
     """Before its first word it is asked again; in the middle, under a new attempt."""
     provider.say(Say(silent=True), Say(text=answer(words(30)).text, stall_after=9), answer("awake"))
     story = await (await plan(model_idle_s=0.3)).tell()

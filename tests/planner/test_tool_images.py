@@ -97,7 +97,7 @@ async def test_an_image_of_a_tool_that_is_broken_is_named_in_the_payload(
         {"enabled": True, "allowed_sources": ["*"], "max_total_bytes": 10},
     ],
 )
-async def test_images_of_tools_stay_away_otherwise(
+async def test_images_of_tools_are_not_shown_otherwise(
     plan: Plan, provider: ModelServer, policy: dict[str, Any] | None
 ) -> None:
     """No policy, another tool, another type, too many bytes: nothing is shown."""

@@ -172,7 +172,7 @@ async def test_a_broken_stream_says_that_it_had_begun(server: ModelServer, model
     assert failure.fault.retryable
 
 
-async def test_a_providers_wish_to_wait_is_kept(server: ModelServer, model: Model) -> None:
+async def test_retry_after_of_a_provider_is_kept(server: ModelServer, model: Model) -> None:
     """In seconds, from the header; the reason names it for people."""
     server.say(Say(status=429, headers={"Retry-After": "7"}))
     failure = await failure_of(model, question())
@@ -257,7 +257,7 @@ async def test_prompts_are_not_logged_at_any_level(
     assert not logging.getLogger("LiteLLM").handlers
 
 
-async def test_silence_and_slowness_have_limits_of_their_own(server: ModelServer, model: Model) -> None:
+async def test_pauses_and_slowness_have_limits_of_their_own(server: ModelServer, model: Model) -> None:
     """A slow reply keeps the limit on pauses, and exceeds the one on the whole."""
     server.say(Say(text=words(60), pause_s=0.03))
     await reply_of(model, question(timeout_s=1.5))

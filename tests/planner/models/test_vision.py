@@ -16,7 +16,7 @@ from tests.support.whole import MODEL
 BLIND = "openai/blind"
 
 
-async def test_profiles_stand_in_the_catalogue(plan: Plan, tmp_path: Path) -> None:
+async def test_profiles_are_in_the_catalogue(plan: Plan, tmp_path: Path) -> None:
     """Of every model that the planner uses, with its agents; what is declared wins over LiteLLM's table."""
     _ = tmp_path
     agents = parse_agents({"painter": {"model": MODEL}, "writer": {"model": BLIND, "vision": "lenient"}})

@@ -130,7 +130,7 @@ def test_what_names_no_tool_is_no_join(join: Any) -> None:
         {"inject": {"results": "$results", "mapping": {"a": "$all"}}},
     ],
 )
-def test_a_join_of_the_wrong_shape_is_told(join: dict[str, Any]) -> None:
+def test_a_join_of_the_wrong_shape_is_a_complaint(join: dict[str, Any]) -> None:
     """It is not dropped without a complaint."""
     assert isinstance(read_join({"join": {"node": "j"} | join}), JoinInvalid)
     outcome: Any = resolve_join({"join": {"node": "j"} | join}, [A], SPECS)
@@ -212,7 +212,7 @@ def test_a_join_is_skipped_when_a_branch_failed_unless_it_asks_for_failures() ->
     assert joined([A, BROKEN]).args["failure_count"] == 1
 
 
-def test_a_wrong_join_is_told_as_wrong_even_if_a_branch_failed() -> None:
+def test_a_wrong_join_is_wrong_even_if_a_branch_failed() -> None:
     """The model can correct it at once."""
     assert joined([A, BROKEN], "zzz").code == "unknown_node"
 
@@ -247,7 +247,7 @@ def test_a_branch_is_a_call_and_its_outcome() -> None:
     assert branch_of(call, Observed(call_id="1", tool="ask", status="failed")).failure == "the call failed"
 
 
-def test_a_join_that_failed_is_told_with_its_reason() -> None:
+def test_a_join_that_failed_has_a_note_with_its_reason() -> None:
     """On one line."""
     assert failed_join(Fault(code="tool_error", reason="kaput\nnow")) == JoinInvalid(
         "tool_error", "The join failed (tool_error): kaput\\nnow"
