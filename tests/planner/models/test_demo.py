@@ -10,7 +10,7 @@ from services.planner.models import demo
 from services.planner.models.types import Delta, Reply
 from services.planner.replies.actions import normalize_action
 from services.shared.json_schema import complaints
-from tests.support.rehearsed import NUMBER, TEXT, WHOLE, Conversation, tool
+from tests.support.demo_conversations import NUMBER, TEXT, WHOLE, Conversation, tool
 
 CODE = {"type": "string", "pattern": "^[A-Z]{3}$"}
 EMAIL, DATE, URI = ({"type": "string", "format": kind} for kind in ("email", "date", "uri"))

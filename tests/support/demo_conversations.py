@@ -1,4 +1,4 @@
-"""Conversations with the demo model, without a planner: what it decides, and what it makes of results."""
+"""Conversations with the demo model, without a server: what it decides, and what it makes of results."""
 
 import json
 from typing import Any
