@@ -16,6 +16,7 @@ from contracts.runs import RunRequested
 from contracts.tools import ToolSpec
 from services.planner.agents import Agent
 from services.planner.conversation.rendering import Renderer
+from services.planner.models.wire import messages_for
 from services.planner.run.commands import Ack, Append, Ask, Dispatch, Open, Rules
 from services.planner.run.decision import Calls, Decision, Final, Invalid
 from services.planner.run.history import Decided
@@ -121,6 +122,28 @@ def test_every_request_begins_with_the_one_before(transport: ActionTransport) ->
     assert "Answer now" in texts[-1]
     assert "no JSON" in texts[-2]
     assert "no JSON" not in "".join(texts[: requests[-1][0]])
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("model", ["openai/x", "anthropic/x"])
+def test_the_prefix_is_stable_on_the_wire_too(model: str, transport: ActionTransport) -> None:
+    """In the form that providers receive, apart from the mark of what to cache, which moves to the newest message."""
+    sent = [wire(model, messages[:stable]) for stable, messages in Recorded(transport).requests]
+    assert all(after[: len(before)] == before for before, after in pairwise(sent))
+
+
+def wire(model: str, messages: list[dict[str, Any]]) -> list[str]:
+    """The messages as they leave, each as text."""
+    mark = ', "cache_control": {"type": "ephemeral"}'
+    return [
+        json.dumps({**message, "content": parts_of(message["content"])}).replace(mark, "")
+        for message in messages_for(model, messages)
+    ]
+
+
+def parts_of(content: Any) -> Any:
+    """A plain text as the one part that it stands for, as which a provider reads it."""
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
