@@ -1,6 +1,6 @@
 """API keys, and the protection of a gateway without any.
 
-Rule 1: keys are random, 32 bytes. Only their SHA-256 is stored, and a key is compared with every entry in constant time.
+Rule 1: keys are 32 random bytes. Only their SHA-256 is stored. A key is compared with every entry, in constant time.
 Rule 2: without keys the gateway listens on loopback only, and every request there belongs to the tenant `default`.
 Rule 3: a web page must not reach a gateway without keys through a browser: the Host must be a loopback name (DNS
 rebinding), and an Origin, if sent, the gateway's own (cross-site requests).

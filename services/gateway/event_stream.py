@@ -1,4 +1,6 @@
-"""Stream a run to one client: its stored records, then live ones, until the run ends, the client leaves or the gateway stops.
+"""Stream a run to one client: its stored records, then live ones.
+
+A stream ends with its run, when the client disconnects, and when the gateway stops.
 
 Rule 1: the path of a record is short: bytes from NATS, split into events, written as frames. No model is built.
 Rule 2: a client that disconnects is noticed at once, not at the next event, and nothing of its stream is left behind.

@@ -1,9 +1,9 @@
 """The frames of a run's event stream (Server-Sent Events). Pure.
 
 Rule 1: one frame per event: `event` is its type, `data` the event as JSON.
-Rule 2: the id stands on the last event of a record only, so that a client which comes back gets a record whole or not
-at all. It is `<log sequence>-<stream sequence>`, since the run's two subjects resume each at its own.
-Rule 3: a caller's `tool_context` is for tools: no listener sees it.
+Rule 2: the id stands on the last event of a record only, so that a client which resumes gets all events of a record or
+none. It is `<log sequence>-<stream sequence>`, because each of the run's two subjects has its own cursor.
+Rule 3: a caller's `tool_context` is for tools: it is never sent to a listener.
 """
 
 import json
@@ -18,17 +18,17 @@ logger = structlog.get_logger(__name__)
 
 KEEP_ALIVE = b": keep-alive\n\n"
 RETRY = b"retry: 1000\n\n"
-"""Milliseconds after which a browser comes back."""
+"""Milliseconds after which a browser reconnects."""
 
 CURSOR = r"(0|[1-9][0-9]{0,18})-(0|[1-9][0-9]{0,18})"
-"""What the id of an event looks like."""
+"""Pattern of an event's id."""
 _CURSOR = re.compile(CURSOR, re.ASCII)
 _TYPE = re.compile(r"[A-Za-z0-9_.:-]{1,64}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """How far a listener has come on the run's log and on its stream."""
+    """The newest sequences of a run's log and stream that a listener has received."""
 
     log: int = 0
     stream: int = 0
@@ -43,7 +43,7 @@ class Cursor:
 
 
 def frames(record: bytes, log: int, stream: int) -> bytes:
-    """Return the frames of a record's events; empty for a record that is none, which is logged and skipped."""
+    """Return the frames of a record's events; empty for an invalid record, which is logged and skipped."""
     try:
         events = orjson.loads(record)["events"]
         parts = [b"event: %b\ndata: %b\n" % (_type(event), _data(event)) for event in events]

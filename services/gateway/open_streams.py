@@ -30,7 +30,7 @@ class OpenStreams:
         return len(self._tasks)
 
     def check(self, tenant: str, **extra: Any) -> None:
-        """Raise TooManyStreams or TryAgain when no more connections are allowed; `extra` becomes part of the problem."""
+        """Raise TooManyStreams or TryAgain when no more connections are allowed. Its body contains `extra`."""
         if self._counts[tenant] >= self._limit_per_tenant:
             raise TooManyStreams(self._limit_per_tenant, **extra)
         if self._counts.total() >= self._limit:

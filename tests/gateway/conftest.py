@@ -1,4 +1,4 @@
-"""A server and a gateway that the tests of a module share; whoever breaks something asks for one of their own."""
+"""A server and a gateway that the tests of a module share; a test that breaks something requests its own."""
 
 from collections.abc import AsyncIterator, Iterator
 

@@ -1,4 +1,4 @@
-"""The gateway as a process: what it does before NATS is there, with a wrong NATS, and when it is told to stop."""
+"""The gateway as a process: what it does before NATS is there, with a wrong NATS, and how it stops."""
 
 import asyncio
 import signal
@@ -15,7 +15,7 @@ from tests.support.nats_server import NatsServer
 pytestmark = pytest.mark.system
 
 STOPPED = (0, -signal.SIGTERM)
-"""uvicorn stops in good order and then dies of the signal, so that whoever waits sees why."""
+"""uvicorn stops in good order and then dies of the signal, so that its parent can see the reason."""
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def gateway(own_nats_server: NatsServer, tmp_path: Path) -> Iterator[GatewayProc
 
 
 async def test_it_lives_before_nats_does(own_nats_server: NatsServer, gateway: GatewayProcess) -> None:
-    """/livez from the start, /readyz once NATS is there; told to stop meanwhile, it stops."""
+    """/livez from the start, /readyz once NATS is there; a signal meanwhile stops it."""
     own_nats_server.stop()
     gateway.start()
     await gateway.until_answering("/livez")

@@ -88,7 +88,7 @@ async def test_health_and_documents_need_no_key(keyed: Served) -> None:
         assert (await keyed.http.get(path)).status_code == 200
 
 
-async def test_a_browser_hears_what_this_is(keyed: Served) -> None:
+async def test_a_browser_gets_a_description(keyed: Served) -> None:
     """Without a key: it tells nothing of the deployment."""
     answer = await keyed.http.get("/")
     assert (answer.status_code, answer.headers["Content-Type"]) == (200, "text/plain; charset=utf-8")
@@ -110,11 +110,11 @@ async def test_a_tenant_sees_its_own_runs_only(keyed: Served, bus: Bus) -> None:
     for known in (run, opened.run):
         for method, path in ROUTES[2:5]:
             theirs = await keyed.http.request(method, path.format(run=known), headers=bearer(BOB))
-            nobodys = await keyed.http.request(method, path.format(run="0" * 32), headers=bearer(BOB))
+            missing = await keyed.http.request(method, path.format(run="0" * 32), headers=bearer(BOB))
             assert theirs.status_code == 404
             assert (theirs.content, dict(theirs.headers) | {"date": ""}) == (
-                nobodys.content,
-                dict(nobodys.headers) | {"date": ""},
+                missing.content,
+                dict(missing.headers) | {"date": ""},
             )
 
 
@@ -194,7 +194,7 @@ def test_a_key_is_stored_as_its_digest_only() -> None:
 
 
 def bearer_of(key: str) -> dict[str, str]:
-    """The same, as the guard sees headers."""
+    """The same, as the guard receives headers."""
     return {"authorization": f"Bearer {key}"}
 
 
@@ -207,7 +207,7 @@ def test_keys_come_from_a_file_and_from_the_environment(tmp_path: Path) -> None:
 
 
 def test_a_wrong_line_is_refused_without_repeating_it() -> None:
-    """Somebody may have put the key itself there."""
+    """The line may contain the key itself by mistake."""
     for line in (ANN, f"ann {ANN}", "ann", "Ann " + "0" * 64, "ann " + "0" * 63, "ann " + "A" * 64):
         with pytest.raises(StartRefused) as refusal:
             build_guard(GatewaySettings(api_keys=line))
@@ -216,7 +216,7 @@ def test_a_wrong_line_is_refused_without_repeating_it() -> None:
 
 
 def test_a_file_without_keys_does_not_open_the_gateway(tmp_path: Path) -> None:
-    """An operator who names a file wants keys."""
+    """A named file without keys is a mistake."""
     (tmp_path / "keys").write_text("# none yet\n")
     for file in ("keys", "missing"):
         with pytest.raises(StartRefused):
@@ -234,7 +234,7 @@ def test_an_open_address_needs_keys(host: str) -> None:
 @pytest.mark.parametrize(
     ("host", "loopback"), [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("a.b", False)]
 )
-def test_what_loopback_is(host: str, loopback: bool) -> None:  # noqa: FBT001
+def test_which_hosts_are_loopback(host: str, loopback: bool) -> None:  # noqa: FBT001
     """An address of this machine alone."""
     assert is_loopback(host) is loopback
 

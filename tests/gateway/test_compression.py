@@ -23,6 +23,6 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 50
         ("", False),
     ],
 )
-def test_who_accepts_gzip(accepted: str, *, taken: bool) -> None:
+def test_which_headers_accept_gzip(accepted: str, *, taken: bool) -> None:
     """As the header says."""
     assert accepts_gzip({"accept-encoding": accepted}) is taken

@@ -12,7 +12,7 @@ import pytest
 from contracts.ids import new_id
 from services.gateway.errors import MEDIA_TYPE
 from services.gateway.routes import health
-from tests.support.gateways import Served, hang_up, serving, unconnected_routes
+from tests.support.gateways import Served, disconnect, serving, unconnected_routes
 from tests.support.nats_server import NatsServer
 
 
@@ -66,7 +66,7 @@ async def test_a_body_that_does_not_fit_is_told_where(served: Served) -> None:
         assert all(error["message"] for error in found["errors"])
 
 
-async def test_a_blank_question_asks_nobody(served: Served) -> None:
+async def test_a_blank_query_is_refused(served: Served) -> None:
     """On /chat either: it would cost a call of the model."""
     found = problem(await served.http.post("/chat", json={"query": " \n\u00a0"}), 422, "invalid_input")
     assert found["errors"] == [{"field": "query", "message": "holds nothing but white space"}]
@@ -80,7 +80,7 @@ async def test_every_wrong_field_is_named_at_once(served: Served) -> None:
 
 
 async def test_the_words_are_not_those_of_a_library(served: Served) -> None:
-    """A misspelt field and a wrong shape are told to people who write JSON."""
+    """A misspelt field and a wrong shape are named in words of JSON."""
     said: dict[bytes, str] = {
         b'{"query": "x", "agnet": "a"}': "there is no such field",
         b"[]": "must be a JSON object",
@@ -93,7 +93,7 @@ async def test_the_words_are_not_those_of_a_library(served: Served) -> None:
 
 
 async def test_an_address_that_is_none_says_where_the_addresses_are(served: Served) -> None:
-    """Whoever misspells a path finds the list."""
+    """The problem names the list of addresses."""
     assert "GET /openapi.json" in problem(await served.http.get("/v1/run"), 404, "not_found")["detail"]
 
 
@@ -112,7 +112,7 @@ async def test_an_idempotency_key_has_a_form(served: Served) -> None:
 
 
 async def test_two_idempotency_keys_are_none(served: Served) -> None:
-    """Nobody can say which one counts."""
+    """Either could be meant."""
     answer = await served.http.post(
         "/v1/runs", json={"query": "x"}, headers=[("Idempotency-Key", "a"), ("Idempotency-Key", "b")]
     )
@@ -166,13 +166,13 @@ PATHS = [
 
 
 @pytest.mark.parametrize(("method", "path"), PATHS)
-async def test_what_is_not_there_is_404_with_the_same_bytes(served: Served, method: str, path: str) -> None:
+async def test_everything_missing_is_404_with_the_same_bytes(served: Served, method: str, path: str) -> None:
     """Whatever stands in the place of an id: nothing of it reaches a subject."""
-    nobodys = await served.http.get(f"/v1/runs/{new_id()}")
+    missing = await served.http.get(f"/v1/runs/{new_id()}")
     for run in ["unknown", "0" * 31, "g" * 32, "0" * 32 + "%0a", "*", "a.b", ">", "%2e%2e", "x" * 5000]:
         answer = await served.http.request(method, path.format(run=run))
         problem(answer, 404, "not_found")
-        assert answer.content == nobodys.content
+        assert answer.content == missing.content
 
 
 async def test_a_wrong_method_names_the_right_one(served: Served) -> None:
@@ -201,7 +201,7 @@ async def test_a_wrong_parameter_is_named(served: Served) -> None:
         assert [error["field"] for error in found["errors"]] == [field]
 
 
-async def test_what_nobody_foresaw_says_nothing(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unexpected_error_shows_no_details(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """500 without details; they are in the log."""
 
     async def broken(*_: object) -> None:
@@ -213,7 +213,7 @@ async def test_what_nobody_foresaw_says_nothing(served: Served, monkeypatch: pyt
     assert "secret" not in answer.text
 
 
-async def test_a_caller_who_leaves_in_the_middle_of_a_body_breaks_nothing(served: Served) -> None:
+async def test_a_client_that_disconnects_within_a_body_breaks_nothing(served: Served) -> None:
     """The connection ends; the next request is answered."""
     reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
     writer.write(b"POST /v1/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n{")
@@ -223,7 +223,7 @@ async def test_a_caller_who_leaves_in_the_middle_of_a_body_breaks_nothing(served
     assert (await served.http.get("/v1/runs")).status_code == 200
 
 
-async def test_while_nats_is_away_everything_says_when_to_come_back(own_nats_server: NatsServer) -> None:
+async def test_without_nats_every_answer_has_retry_after(own_nats_server: NatsServer) -> None:
     """503 with Retry-After; the process lives, and is not ready."""
     async with serving(own_nats_server.url, accept_wait_s=0.3) as served:
         own_nats_server.kill()
@@ -247,7 +247,7 @@ async def test_a_slow_body_is_not_awaited_for_ever(served: Served, monkeypatch: 
     writer.write(b"POST /v1/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n{")
     await writer.drain()
     text = (await reader.read()).decode()
-    await hang_up(writer)
+    await disconnect(writer)
     assert text.startswith("HTTP/1.1 408 ")
     assert '"code":"body_too_slow"' in text
 
@@ -273,7 +273,7 @@ def test_openapi_describes_bodies_errors_and_streams(served_document: dict[str, 
             assert MEDIA_TYPE in operation["responses"]["default"]["content"]
 
 
-def test_openapi_says_what_is_done(served_document: dict[str, Any]) -> None:
+def test_openapi_describes_what_is_accepted(served_document: dict[str, Any]) -> None:
     """What is refused, the document does not offer; what is taken, it does not forbid; events are no plain strings."""
     paths, schemas = served_document["paths"], served_document["components"]["schemas"]
     parameters = [
@@ -325,5 +325,5 @@ async def served_document(served: Served) -> dict[str, Any]:
 
 
 def test_requests_are_read_by_the_gateway_itself() -> None:
-    """FastAPI would read a body before it asks who sends it, and without a limit."""
+    """FastAPI would read a body before it checks the key, and without a limit."""
     assert all(getattr(route, "body_field", None) is None for route in unconnected_routes())

@@ -16,7 +16,7 @@ from runwire.client.sse import ServerSentEvent, SseDecoder
 from services.gateway.auth import new_key
 from services.messaging.connection import Bus
 from services.shared.run_follower import RunFollower
-from tests.support.gateways import Served, Writer, connected, frames_of, hang_up, serving
+from tests.support.gateways import Served, Writer, connected, disconnect, frames_of, serving
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
@@ -42,7 +42,7 @@ async def listening(
         yield events()
 
 
-async def heard(served: Served, run: str, after: str | None = None) -> Frames:
+async def received(served: Served, run: str, after: str | None = None) -> Frames:
     """Type and id of everything that a listener gets to the end of the stream."""
     async with listening(served, run, after) as events:
         return [(event.type, event.id or "") async for event in events]
@@ -59,15 +59,15 @@ async def a_long_run(writer: Writer) -> None:
 
 
 async def test_a_run_resumes_at_every_cursor(served: Served, writer: Writer) -> None:
-    """Whoever comes back with any id gets exactly what came after it."""
+    """A client that resumes with any id gets exactly the events after it."""
     await a_long_run(writer)
     await writer.done()
-    everything = await heard(served, writer.run)
+    everything = await received(served, writer.run)
     assert everything == frames_of(writer)
     assert everything[-2:] == [("step", ""), ("done", everything[-1][1])]
     for number, (_, cursor) in enumerate(everything[:-1]):
         if cursor:
-            assert await heard(served, writer.run, cursor) == everything[number + 1 :]
+            assert await received(served, writer.run, cursor) == everything[number + 1 :]
     by_query = await served.http.get(f"/v1/runs/{writer.run}/events?last_event_id={everything[-3][1]}")
     assert by_query.text.count("event: ") == 2
 
@@ -78,14 +78,14 @@ async def test_each_subject_resumes_at_its_own_cursor(served: Served, writer: Wr
     await writer.done()
     last_log = [sequence for kind, sequence, _ in writer.stored if kind == "log"][-2]
     for after in ((last_log, 0), (0, writer.stored[-2][1])):
-        assert await heard(served, writer.run, f"{after[0]}-{after[1]}") == frames_of(writer, after)
+        assert await received(served, writer.run, f"{after[0]}-{after[1]}") == frames_of(writer, after)
 
 
 async def test_nothing_more_comes_after_the_end(served: Served, writer: Writer) -> None:
     """204 tells a browser to stop coming back."""
     await writer.open()
     await writer.done()
-    cursor = (await heard(served, writer.run))[-1][1]
+    cursor = (await received(served, writer.run))[-1][1]
     answer = await served.http.get(f"/v1/runs/{writer.run}/events", headers={"Last-Event-ID": cursor})
     assert (answer.status_code, answer.content) == (204, b"")
 
@@ -129,7 +129,7 @@ async def test_a_queued_run_is_awaited_and_then_heard_live(served: Served, bus: 
         for text in ("be", "cause"):
             await writer.chunk(text)
             event = await anext(events)
-            assert (event.type, event.id) == frames_of(writer)[-1], "each is heard before the next is written"
+            assert (event.type, event.id) == frames_of(writer)[-1], "each arrives before the next is written"
         await writer.done()
         assert [event.type async for event in events] == ["step", "done"]
 
@@ -139,7 +139,7 @@ async def test_many_listeners_hear_the_same(served: Served, writer: Writer) -> N
     listeners = []
     await writer.open()
     for _ in range(10):
-        listeners.append(asyncio.create_task(heard(served, writer.run)))
+        listeners.append(asyncio.create_task(received(served, writer.run)))
         await writer.chunk("x")
         await writer.log(Asked(turn=1, attempt=1, by="REQUESTS:1", holder="h"))
     await writer.done()
@@ -149,7 +149,7 @@ async def test_many_listeners_hear_the_same(served: Served, writer: Writer) -> N
 async def test_live_messages_that_get_lost_are_read_back(
     served: Served, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A gap shows at the next message of its subject, a lost last one at the end: so each subject is in order, and nothing is missing."""
+    """A gap shows at the next message of its subject, a lost last one at the end: nothing is lost or unordered."""
     await writer.open()
     on_message, count = RunFollower._on_message, 0
 
@@ -160,7 +160,7 @@ async def test_live_messages_that_get_lost_are_read_back(
             await on_message(self, message)
 
     monkeypatch.setattr(RunFollower, "_on_message", lossy)
-    listener = asyncio.create_task(heard(served, writer.run))
+    listener = asyncio.create_task(received(served, writer.run))
     await wait_until(lambda: len(served.gateway.streams) == 1, what="the listener is there")
     await a_long_run(writer)
     await writer.done()
@@ -171,9 +171,7 @@ async def test_live_messages_that_get_lost_are_read_back(
     assert count > 10
 
 
-async def test_what_somebody_publishes_on_the_live_subject_is_not_shown(
-    served: Served, bus: Bus, writer: Writer
-) -> None:
+async def test_messages_published_to_the_live_subject_are_not_shown(served: Served, bus: Bus, writer: Writer) -> None:
     """Only what is stored is shown."""
     await writer.open()
     async with listening(served, writer.run) as events:
@@ -185,17 +183,17 @@ async def test_what_somebody_publishes_on_the_live_subject_is_not_shown(
         assert (await anext(events)).type == "chunk"
 
 
-async def test_what_is_no_record_is_left_out(served: Served, writer: Writer) -> None:
+async def test_an_invalid_record_is_left_out(served: Served, writer: Writer) -> None:
     """And what this version does not know is not."""
     await writer.open()
     await writer.raw("stream", b"garbage", "chunk")
     await writer.raw("log", b'{"v":1,"events":[{"type":"sung","note":"a"}]}', "sung")
     await writer.raw("stream", b"", "")
     await writer.done()
-    assert [kind for kind, _ in await heard(served, writer.run)] == ["run_started", "sung", "step", "done"]
+    assert [kind for kind, _ in await received(served, writer.run)] == ["run_started", "sung", "step", "done"]
 
 
-async def test_what_is_for_tools_is_not_streamed(served: Served, writer: Writer) -> None:
+async def test_tool_context_is_not_streamed(served: Served, writer: Writer) -> None:
     """The whole answer is searched for it."""
     await writer.open(tool_context={"token": "s3cr3t"})
     await writer.done()
@@ -220,7 +218,7 @@ async def test_silence_is_filled_with_comments(shared_nats: NatsServer, writer: 
 
 
 async def test_clients_that_leave_leave_nothing_behind(served: Served, writer: Writer) -> None:
-    """200 of them, at once and without a word; the run is silent, so only the connections tell."""
+    """200 of them disconnect at once. The run writes nothing, so only the connections show it."""
     await writer.open()
     request = f"GET /v1/runs/{writer.run}/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
     gateway = served.gateway
@@ -239,7 +237,7 @@ async def test_clients_that_leave_leave_nothing_behind(served: Served, writer: W
                 raw = connection.get_extra_info("socket")
                 raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
             connection.transport.abort()
-        await wait_until(lambda: not gateway.streams, timeout=5, what="the gateway has noticed that all are gone")
+        await wait_until(lambda: not gateway.streams, timeout=5, what="all are disconnected")
     await wait_until(
         lambda: (len(gateway.bus.nc._subs), len(gateway.bus.on_reconnect)) == (before[0] + 2, before[2]),
         what="only the readers of RUNS and of deletions, which are shared, are left",
@@ -247,7 +245,7 @@ async def test_clients_that_leave_leave_nothing_behind(served: Served, writer: W
     await wait_until(lambda: len(asyncio.all_tasks()) <= before[1] + 2, what="no task is left")
 
 
-async def test_a_client_that_reads_slowly_gets_everything_and_holds_up_nobody(served: Served, writer: Writer) -> None:
+async def test_a_client_that_reads_slowly_gets_everything_and_delays_no_other(served: Served, writer: Writer) -> None:
     """It is sent what it can take; the rest waits in the log, not in the gateway."""
     await writer.open()
     request = f"GET /v1/runs/{writer.run}/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
@@ -258,7 +256,7 @@ async def test_a_client_that_reads_slowly_gets_everything_and_holds_up_nobody(se
     reader, connection = await asyncio.open_connection(sock=raw, limit=4096)
     connection.write(request)
     await reader.readuntil(b"run_started")
-    quick = asyncio.create_task(heard(served, writer.run))
+    quick = asyncio.create_task(received(served, writer.run))
     for number in range(300):
         await writer.chunk(f"{number} " + "x" * 10_000)
     await writer.done()
@@ -268,12 +266,12 @@ async def test_a_client_that_reads_slowly_gets_everything_and_holds_up_nobody(se
         piece = await reader.read(65_536)
         assert piece, "the stream ended early"
         text = text[-20:] + piece if b"event: done" not in piece else piece
-    await hang_up(connection)
+    await disconnect(connection)
     await wait_until(lambda: not served.gateway.streams, what="nothing is left")
 
 
 async def test_stopping_ends_streams_in_good_order(shared_nats: NatsServer, writer: Writer) -> None:
-    """The answer is complete, so the client comes back at once, to another copy."""
+    """The response is complete, so the client reconnects at once, to another instance."""
     await writer.open()
     async with serving(shared_nats.url) as served, httpx.AsyncClient(base_url=served.url) as http:
         async with http.stream("GET", f"/v1/runs/{writer.run}/events") as answer:
@@ -286,7 +284,7 @@ async def test_stopping_ends_streams_in_good_order(shared_nats: NatsServer, writ
 
 
 async def test_a_stream_outlives_the_nats_server(own_nats_server: NatsServer) -> None:
-    """Comments come while it is away; what is written after it is back comes too, and nothing twice."""
+    """Comments are sent while NATS is unavailable; later records follow once it is back, and none twice."""
     async with (
         connected(own_nats_server.url) as bus,
         serving(own_nats_server.url, heartbeat_s=0.2) as served,
@@ -322,5 +320,5 @@ async def test_another_tenants_run_is_not_heard(shared_nats: NatsServer, bus: Bu
     async with serving(shared_nats.url, api_keys=line) as served:
         headers = {"Authorization": f"Bearer {key}"}
         theirs = await served.http.get(f"/v1/runs/{writer.run}/events", headers=headers)
-        nobodys = await served.http.get(f"/v1/runs/{new_id()}/events", headers=headers)
-        assert (theirs.status_code, theirs.content) == (404, nobodys.content)
+        missing = await served.http.get(f"/v1/runs/{new_id()}/events", headers=headers)
+        assert (theirs.status_code, theirs.content) == (404, missing.content)

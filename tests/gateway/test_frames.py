@@ -34,7 +34,7 @@ def test_a_token_is_one_short_frame() -> None:
     assert body == b'event: chunk\ndata: {"type":"chunk","text":"hi"}\nid: 1-2\n\n'
 
 
-def test_what_is_for_tools_is_not_shown() -> None:
+def test_tool_context_is_not_shown() -> None:
     """`tool_context` may hold credentials of the caller."""
     request = RunRequested(
         run_id="0" * 32, tenant="t", requested_at=1, trace_id="0" * 32, query="q", tool_context={"token": "s3cr3t"}
@@ -72,7 +72,7 @@ def test_an_event_of_a_newer_version_is_passed_on() -> None:
         b"[" * 100_000,
     ],
 )
-def test_what_is_no_record_is_skipped_with_a_warning(data: bytes) -> None:
+def test_an_invalid_record_is_skipped_with_a_warning(data: bytes) -> None:
     """One bad record does not end a stream, and nothing of it reaches the client."""
     with structlog.testing.capture_logs() as logs:
         assert frames(data, 1, 2) == b""
@@ -117,7 +117,7 @@ def test_any_text_arrives_as_it_was(texts: list[str], log: int, stream: int) -> 
         "9" * 20 + "-0",
     ],
 )
-def test_a_cursor_is_what_frames_made(text: str) -> None:
+def test_only_ids_of_frames_are_cursors(text: str) -> None:
     """Nothing else."""
     with pytest.raises(ValueError, match="no cursor"):
         Cursor.parse(text)

@@ -1,4 +1,4 @@
-"""What strangers do with bare connections: half a request, two lengths, no HTTP, reading nothing.
+"""Clients that misuse a connection: half a request, two lengths, no HTTP, reading nothing.
 
 Real sockets, a real gateway.
 """
@@ -17,7 +17,7 @@ from services.gateway.auth import new_key
 from services.gateway.errors import MEDIA_TYPE
 from services.gateway.http_connection import HttpConnection
 from services.messaging.connection import Bus
-from tests.support.gateways import Served, Writer, frames_of, hang_up, serving
+from tests.support.gateways import Served, Writer, disconnect, frames_of, serving
 from tests.support.loop_lag import loop_lag
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
@@ -33,7 +33,7 @@ async def answer_to(served: Served, *sent: bytes) -> tuple[int, dict[str, str]]:
         writer.write(piece)
         await writer.drain()
     head, _, body = (await asyncio.wait_for(reader.read(), 10)).partition(b"\r\n\r\n")
-    await hang_up(writer)
+    await disconnect(writer)
     if not head:
         return 0, {}
     assert f"content-type: {MEDIA_TYPE}".encode() in head.lower()
@@ -71,7 +71,7 @@ async def deaf_listeners(served: Served, run: str, count: int) -> AsyncIterator[
         b"POST /v1/runs HTTP/1.1\r\n" + HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
     ],
 )
-async def test_what_is_no_http_gets_a_problem(served: Served, request_: bytes) -> None:
+async def test_input_that_is_not_http_gets_a_problem(served: Served, request_: bytes) -> None:
     """And the connection is closed."""
     status, problem = await answer_to(served, request_)
     assert (status, problem["code"]) == (400, "bad_request")
@@ -92,14 +92,14 @@ async def test_a_length_that_is_said_twice_is_refused(served: Served) -> None:
 
 
 @pytest.mark.parametrize("path", [b"/v1/runs", b"/nowhere"])
-async def test_a_body_in_crumbs_holds_up_nobody(served: Served, path: bytes) -> None:
+async def test_a_body_in_tiny_chunks_delays_no_other(served: Served, path: bytes) -> None:
     """A megabyte of chunks of one byte is refused after the first thousand of them, with a key or without one."""
     head = b"POST " + path + b" HTTP/1.1\r\n" + HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
     reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
     async with loop_lag() as lag:
         writer.write(head + b"1\r\n \r\n" * 170_000)
         assert b"HTTP/1.1 4" in await asyncio.wait_for(reader.read(64), 10)
-        await hang_up(writer)
+        await disconnect(writer)
     assert lag.worst_s < STALL_S
 
 
@@ -110,11 +110,11 @@ async def test_a_body_in_small_chunks_is_taken(served: Served) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
     writer.write(b"POST /v1/runs HTTP/1.1\r\n" + HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + pieces + b"0\r\n\r\n")
     assert (await asyncio.wait_for(reader.readline(), 10)).startswith(b"HTTP/1.1 202 ")
-    await hang_up(writer)
+    await disconnect(writer)
 
 
 async def test_half_a_request_is_not_awaited_for_ever(shared_nats: NatsServer) -> None:
-    """The first of a connection, a later one, and none at all; whoever is slow within the time is served."""
+    """The first of a connection, a later one, and none at all; a slow one within the time is answered."""
     async with serving(shared_nats.url, request_head_s=0.3) as served:
         half = b"GET /v1/tools HTTP/1.1\r\nHo"
         status, problem = await answer_to(served, half)
@@ -127,7 +127,7 @@ async def test_half_a_request_is_not_awaited_for_ever(shared_nats: NatsServer) -
         assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 200 ")
         writer.write(half)
         assert b"request_too_slow" in await asyncio.wait_for(reader.read(), 10)
-        await hang_up(writer)
+        await disconnect(writer)
 
 
 async def test_one_byte_at_a_time_does_not_prolong_it(shared_nats: NatsServer) -> None:
@@ -140,7 +140,7 @@ async def test_one_byte_at_a_time_does_not_prolong_it(shared_nats: NatsServer) -
             writer.write(b"x")
             await asyncio.sleep(0.05)
         assert b"request_too_slow" in await reading
-        await hang_up(writer)
+        await disconnect(writer)
 
 
 async def test_an_answer_that_takes_long_is_not_cut_short(shared_nats: NatsServer, writer: Writer) -> None:
@@ -171,7 +171,7 @@ async def test_a_client_that_does_not_read_is_cut_off_and_may_resume(shared_nats
             with contextlib.suppress(ConnectionError):
                 while piece := await reader.read(1 << 20):
                     received += piece
-            await hang_up(connection)
+            await disconnect(connection)
         assert b"event: chunk" in received
         cursor = received.rpartition(b"\nid: ")[2].split(b"\n")[0].decode()
         await writer.done()
@@ -190,7 +190,7 @@ def _open(served: Served) -> list[HttpConnection]:
     ]
 
 
-async def test_hundreds_of_clients_that_never_read_hold_up_nobody(shared_nats: NatsServer, writer: Writer) -> None:
+async def test_hundreds_of_clients_that_never_read_delay_no_other(shared_nats: NatsServer, writer: Writer) -> None:
     """500 of them, each sent 600 kB: another client is answered all the while, and nothing of them stays behind."""
     await writer.open()
     for number in range(60):

@@ -1,7 +1,7 @@
-"""What a client reads of two runs, byte for byte: HTTP answers and event streams, through a real planner and tool runner.
+"""HTTP answers and event streams of two runs, byte for byte, through a real planner and tool runner.
 
-`transcript.snapshot.txt` is the record; ids are numbered in the order of their first appearance, and times are zero. Chunks are
-joined, since their boundaries depend on the machine. After an intended change, write it again:
+`transcript.snapshot.txt` is the record. Ids are numbered in the order of their first appearance, times are zero, and
+chunks are joined, since their boundaries depend on the machine. After an intended change, write it again:
 `WRITE_SNAPSHOTS=1 pytest -n 0 tests/gateway/test_transcript.py`, and read the difference.
 """
 

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
 
 @pytest.fixture
 def planner(shared_nats: NatsServer, tmp_path: Path) -> Iterator[None]:
-    """A planner that may still be starting: what is asked waits for it."""
+    """A planner that may still be starting: requests wait for it."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RUNWIRE_")}
     environment |= {"PYTHONPATH": str(ROOT), "RUNWIRE_NATS_URL": shared_nats.url, "RUNWIRE_MODEL": "builtin/rehearsal"}
     with (tmp_path / "planner.log").open("wb") as log:
@@ -83,15 +83,15 @@ async def test_a_run_that_was_deleted_leaves_nothing(served: Served, bus: Bus) -
             found |= {subject for subject in state.get("subjects") or () if ended in subject or open_.run in subject}
         return found
 
-    marks = {
+    deletions = {
         subject
         for run in (ended, open_.run)
         for subject in (f"emit.default.{run}.log", f"$KV.runs.deleted.default.{run}")
     }
 
-    async def only_marks_are_left() -> bool:
+    async def only_deletions_are_left() -> bool:
         last = [await bus.last("RUNS", f"emit.default.{run}.log") for run in (ended, open_.run)]
         facts = {(message.headers or {})[EVENTS_HEADER] for message in last if message is not None}
-        return facts == {"deleted"} and await left() == marks
+        return facts == {"deleted"} and await left() == deletions
 
-    await wait_until(only_marks_are_left, what="all else is gone")
+    await wait_until(only_deletions_are_left, what="all else is gone")

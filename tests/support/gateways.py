@@ -219,7 +219,7 @@ def frames_of(writer: Writer, after: tuple[int, int] = (0, 0)) -> list[tuple[str
     return expected
 
 
-async def hang_up(writer: asyncio.StreamWriter) -> None:
+async def disconnect(writer: asyncio.StreamWriter) -> None:
     """End a connection of a test's own, whatever was not sent; one that is only closed may outlive its event loop."""
     writer.transport.abort()
     with contextlib.suppress(ConnectionError):

@@ -1,4 +1,4 @@
-"""Pictures for tests: sound ones with canaries in all their metadata, hostile ones, and damaged ones."""
+"""Images for tests: valid ones with canaries in all their metadata, hostile ones, and damaged ones."""
 
 import base64
 import struct
@@ -16,7 +16,7 @@ TEXTS = (f"{CANARY}-exif", f"{CANARY}-xmp", f"{CANARY}-text", f"{CANARY}-comment
 
 
 def drawn(size: tuple[int, int] = (60, 40)) -> Image.Image:
-    """A picture whose corners differ: red, green, blue, white clockwise from the left upper one."""
+    """An image with corners in red, green, blue and white, clockwise from the top left."""
     image = Image.new("RGB", size)
     wide, high = size[0] // 2, size[1] // 2
     for box, colour in (((0, 0), "red"), ((wide, 0), "lime"), ((wide, high), "blue"), ((0, high), "white")):
@@ -25,7 +25,7 @@ def drawn(size: tuple[int, int] = (60, 40)) -> Image.Image:
 
 
 def encoded(image: Image.Image, kind: str, **options: Any) -> bytes:
-    """The picture as a file."""
+    """The image as a file."""
     target = BytesIO()
     image.save(target, kind.upper(), **options)
     return target.getvalue()
@@ -40,8 +40,8 @@ def exif(orientation: int | None = None) -> Image.Exif:
     return found
 
 
-def talkative(kind: str, orientation: int | None = None) -> bytes:
-    """A picture that says more than it shows, wherever its format lets it."""
+def with_metadata(kind: str, orientation: int | None = None) -> bytes:
+    """An image with every kind of metadata that its format allows."""
     xmp = f"<x:xmpmeta xmlns:x='adobe:ns:meta/'>{TEXTS[1]}</x:xmpmeta>".encode()
     icc = b"\0\0\0\x80" + TEXTS[4].encode().ljust(124, b"\0")
     match kind:
@@ -81,7 +81,7 @@ def corners(data: bytes) -> list[str]:
 
 
 def data_url(data: bytes, mime_type: str) -> str:
-    """The picture as a part of a question."""
+    """The image as a data URL."""
     return f"data:{mime_type};base64,{base64.b64encode(data).decode()}"
 
 
@@ -122,7 +122,7 @@ def bombs() -> dict[str, tuple[str, bytes]]:
 
 
 def disguised() -> dict[str, bytes]:
-    """What is no picture of the four kinds."""
+    """Files that are no image of the four types."""
     return {
         "svg": b"<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'/>",
         "html": b"<!doctype html><script>alert(1)</script>",
@@ -135,9 +135,11 @@ def disguised() -> dict[str, bytes]:
 
 
 def mutated(count: int, seed: int = 4) -> Iterator[tuple[str, bytes]]:
-    """Sound pictures with some bytes changed, cut, repeated or moved."""
+    """Valid images with some bytes changed, cut, repeated or moved."""
     chance = Random(seed)
-    sound = [(kind, talkative(kind)) for kind in FORMATS] + [(kind, animated(kind)) for kind in ("png", "webp", "gif")]
+    sound = [(kind, with_metadata(kind)) for kind in FORMATS] + [
+        (kind, animated(kind)) for kind in ("png", "webp", "gif")
+    ]
     for _ in range(count):
         kind, data = chance.choice(sound)
         found = bytearray(data)

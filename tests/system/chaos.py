@@ -1,4 +1,4 @@
-"""Runs go on while everything that carries them is killed, frozen, restarted and cut off at random; then every promise is judged.
+"""Runs while processes are killed, frozen, restarted and disconnected at random; then every promise is checked.
 
 Blows fall on processes (SIGKILL; SIGTERM as in a rolling restart; SIGSTOP past the acknowledgement time, then SIGCONT)
 and on nats-server (SIGKILL, then down for a moment; SIGSTOP, so that answers come too late). What was struck comes

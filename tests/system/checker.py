@@ -173,7 +173,8 @@ def stores_nothing_of_the_dead(run: RunEvidence) -> Iterator[str]:
             if ended:
                 yield "a chunk stored after the end"
             elif event["attempt"] < newest.get(event["action_seq"], 0):
-                yield f"a chunk of attempt {event['attempt']} stored after attempt {newest[event['action_seq']]} was announced"
+                announced = newest[event["action_seq"]]
+                yield f"a chunk of attempt {event['attempt']} stored after attempt {announced} was announced"
 
 
 def asks_in_order(run: RunEvidence) -> Iterator[str]:
@@ -190,7 +191,8 @@ def asks_in_order(run: RunEvidence) -> Iterator[str]:
             and event["status"] == "started"
             and (event["step"], event["attempt"]) != (turn, attempt)
         ):
-            yield f"decision of turn {event['step']} attempt {event['attempt']} while turn {turn} attempt {attempt} was asked"
+            decided = f"turn {event['step']} attempt {event['attempt']}"
+            yield f"decision of {decided} while turn {turn} attempt {attempt} was asked"
 
 
 def retries_when_the_wait_is_over(run: RunEvidence) -> Iterator[str]:
@@ -245,7 +247,7 @@ RULES: dict[str, Callable[[RunEvidence], Iterator[str]]] = {
 
 
 def executes_once(evidence: Evidence) -> Iterator[str]:
-    """A side effect happens once; a call that may be repeated is not begun again once it is settled, nor after its run ended."""
+    """A side effect happens once; an idempotent call does not start again after its outcome or after its run's end."""
     ledger: dict[str, list[Execution]] = defaultdict(list)
     for execution in sorted(evidence.executions, key=lambda e: e.at):
         ledger[execution.key].append(execution)

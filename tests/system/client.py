@@ -1,4 +1,4 @@
-"""A client of the gateway that is as awkward as clients are: it drops its connection at random and comes back with the last id.
+"""A client of the gateway that drops its connection at random and resumes with the last id.
 
 It repeats a request that got no answer under the same idempotency key, so a run is asked for once whatever happens on
 the way.

@@ -1,4 +1,4 @@
-"""A provider that reads its script in the question, so that any number of runs go on at once and every repetition gets the same reply.
+"""A provider whose script is in the query, so that runs do not mix and a repeated request gets the same reply.
 
 The question says which tools to call in which turn, how long they take, how long the answer is and how fast it comes.
 The turn is the number of replies that the conversation already holds: nothing is remembered between two requests.

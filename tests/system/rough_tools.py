@@ -1,4 +1,4 @@
-"""Tools that do everything wrong, on plain NATS without the SDK: `python -m tests.system.rough_tools name…` serves those named.
+"""Tools that violate the protocol, on plain NATS without the SDK: `python -m tests.system.rough_tools name…`.
 
 Each enters its executions into the ledger, like well-behaved tools, and announces itself as a micro service.
 """

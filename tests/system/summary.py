@@ -27,7 +27,7 @@ _SHOWN = (
 
 
 def summary(session: Session, found: Evidence, complaints: dict[str, list[str]]) -> str:
-    """Blows by kind, outcomes, repetitions; then every broken promise with what befell the processes around that time."""
+    """Faults by kind, outcomes, repetitions; then every broken promise with the faults around that time."""
     rows = [
         ("runs", str(len(found.runs))),
         ("seed", str(session.storm.seed)),

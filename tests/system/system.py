@@ -1,4 +1,4 @@
-"""A whole system under one roof: nats-server, every service twice, tools, and a model that reads its script in the question."""
+"""A whole system: nats-server, every service twice, tools, and a model whose script is in the query."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -21,7 +21,7 @@ FLAT_MIB = 48
 
 
 class Peaks:
-    """The most memory that services hold while something is done, sampled, in MiB; and what each of them holds before."""
+    """The largest memory of services while a block runs, sampled, in MiB; and the memory of each before."""
 
     def __init__(self, whole: Whole, *names: str) -> None:
         self._pids = {name: whole.stack.pid(name) for name in names}
@@ -81,7 +81,7 @@ async def test_memory_stays_flat_from_upload_to_download(whole: Whole, mib: int)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 async def test_memory_does_not_grow_with_the_results_that_pass(whole: Whole) -> None:
-    """A result of forty megabytes is JSON, so a tool runner holds it several times while it is taken apart; but of one at a time."""
+    """A tool runner holds a result of 40 MB several times while it parses the JSON, but one result at a time."""
     services = ("tool_runner-1", "artifact_store-1", "planner-1", "gateway-1")
     async with watched(whole, *services) as one:
         await whole.chat("Q-first", action("noise", megabytes=40, seed=40), answer("One."))

@@ -53,7 +53,7 @@ async def events_of(whole: Whole, run: str) -> list[dict[str, Any]]:
 
 
 async def test_heavy_fields_reach_people_and_nobody_else(whole: Whole) -> None:
-    """A chart of 70 KB, a list of 5 MB and a PDF, byte for byte; no request to the model, no log and no stream holds any of it."""
+    """A chart of 70 KB, a list of 5 MB and a PDF, byte for byte; none of it in model requests, logs or streams."""
     run, payload = await whole.chat("Q-report", action("report"), answer("Here it is."))
     found = payload["artifacts"]["report"]
 

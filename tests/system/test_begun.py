@@ -127,7 +127,7 @@ async def test_a_run_that_kills_its_planner_each_time_is_set_aside(stack: Stack,
 async def test_a_message_whose_handling_fails_each_time_is_set_aside(
     stack: Stack, model: PlannedModel, bus: Bus
 ) -> None:
-    """The request fits into its queue, and the record that would open its run into no log: the write is refused again and again."""
+    """The request fits into its stream, but the first record of its run does not fit: every write of it is refused."""
     model.say(Say(text='{"next_node": "final_response", "args": {"answer": "Yes."}}'))
     run = await _ask(bus, "?" * _TOO_MUCH_FOR_A_RECORD)
     end = await _ended(bus, run)

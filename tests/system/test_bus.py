@@ -1,4 +1,4 @@
-"""What is on the bus is described: everything that a whole system sends, from its first second, against the channels of the contracts."""
+"""Every message that a whole system sends, from its start, fits a channel of the contracts."""
 
 import asyncio
 import base64
@@ -104,7 +104,7 @@ async def whole(server: NatsServer, folder: Path, model: ModelServer) -> AsyncIt
 
 
 async def use(http: httpx.AsyncClient, model: ModelServer) -> None:
-    """All that people do: an artifact, a stream of pieces, an image, tools' context, a top-up, a cancel, an upload, a deletion."""
+    """Every kind of request: artifact, artifact stream, image, tool context, top-up, cancel, upload, deletion."""
     model.by_turn(action("report"), answer("Here."), marker="Q-report")
     model.by_turn(action("narrate"), answer("Told."), marker="Q-narrate")
     model.by_turn(answer("An image."), marker="Q-image")

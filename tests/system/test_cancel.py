@@ -1,4 +1,4 @@
-"""A cancel ends a run at once, wherever the run is: in the model, in a tool, or in a queue behind planners that are all busy."""
+"""A cancel ends a run at once: during a model call, during a tool call, or in the queue of busy planners."""
 
 import asyncio
 import time
@@ -77,7 +77,7 @@ async def test_cancel_tells_the_tool(system: System, client: Client) -> None:
 
 
 async def test_cancel_ends_a_run_that_was_never_opened(system: System, client: Client) -> None:
-    """All slots of all planners are taken by slow models, for new runs and for running ones: a cancel waits behind none of them."""
+    """Slow models take all slots of all planners, for new runs and for running ones: a cancel waits for none."""
     planners = len(system.stack.names("planner"))
     busy = [
         # These hold the slots of the inbox: their answer follows a call.

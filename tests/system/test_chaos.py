@@ -1,4 +1,4 @@
-"""An accepted run ends exactly once, whatever is killed, frozen or restarted meanwhile, and its clients see what is stored.
+"""An accepted run ends exactly once, whatever is killed, frozen or restarted, and clients receive what is stored.
 
 Set CHAOS_SEED to repeat a session's choices.
 """

@@ -1,4 +1,4 @@
-"""A process that was stopped past the acknowledgement time and wakes up again writes nothing after its successor, and repeats nothing.
+"""A process that is frozen past the acknowledgement time and resumes writes and repeats nothing after its successor.
 
 When it wakes, everything that waits in its sockets is handled as if it were new. That it has had its time is known when
 it has done further work afterwards, alone.
@@ -129,7 +129,7 @@ async def test_a_tool_frozen_at_work_is_asked_no_second_time(
 async def test_a_request_that_a_frozen_tool_never_read_is_not_begun_later(
     tool: str, system: System, client: Client, bus: Bus
 ) -> None:
-    """All copies are frozen when the call comes, and wake up after it was given up: it was called off, so none begins it."""
+    """All instances are frozen when the call arrives, and resume after it was cancelled: none starts it."""
     names = system.stack.names("tools")
     for name in names:
         system.stack.freeze(name)
@@ -147,7 +147,7 @@ async def test_a_request_that_a_frozen_tool_never_read_is_not_begun_later(
 async def test_a_call_of_a_run_that_ended_is_not_begun_even_if_its_tool_runner_sleeps(
     tool: str, system: System, client: Client, bus: Bus
 ) -> None:
-    """The request waits in the socket of a frozen tool, and its tool runner is frozen too: then the planner calls it off."""
+    """The request waits in the socket of a frozen tool, and its tool runner is frozen too: the planner cancels it."""
     tools, runners = system.stack.names("tools"), system.stack.names("tool_runner")
     for name in tools:
         system.stack.freeze(name)

@@ -1,4 +1,4 @@
-"""`runwire up` on a disk that fills up: what callers and people are told meanwhile, and that everything goes on once there is room."""
+"""`runwire up` on a full disk: the errors meanwhile, and that everything continues once there is room."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Images through whole deployments: a crash changes nothing of what the model sees, and no byte of one lies where it does not belong."""
+"""Images through whole systems: a crash does not change the model's input, and no log contains image bytes."""
 
 import base64
 import contextlib

@@ -42,7 +42,7 @@ def walked(routes: Iterable[Any]) -> Iterator[str]:
 
 
 def paths_of(served: Served) -> set[str]:
-    """Every path that the gateway's two applications know, with an id where one belongs, and what the frameworks would add."""
+    """Every path of the gateway's two applications, with ids filled in, and those that the frameworks would add."""
     routes = list(walked(served.server._http.routes))  # type: ignore[attr-defined]
     behind = [path for path, _ in served.server._service.routes]
     return {re.sub(r"{\w+}", "0" * 32, path) for path in (*routes, *behind, *FORMER)}

@@ -1,4 +1,4 @@
-"""What does not parse goes to DEAD with the reason and hurts nobody: the services live, and runs go on to their answers."""
+"""A message that cannot be parsed goes to DEAD with the reason: the services live, and other runs end as usual."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""A planner is killed while a run waits for a provider: the wait goes on from its recorded time, and nothing is repeated."""
+"""A planner is killed while a run waits for a provider: the wait continues from its recorded time."""
 
 import pytest
 

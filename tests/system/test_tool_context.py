@@ -1,4 +1,4 @@
-"""What a caller gives for tools alone (`tool_context`) reaches them whatever dies, and no listener: it may hold credentials."""
+"""`tool_context` reaches the tools in spite of crashes, and never a listener: it may contain credentials."""
 
 import contextlib
 import json

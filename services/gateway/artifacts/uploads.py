@@ -1,4 +1,4 @@
-"""Read an uploaded file: the body itself, or the file of a form. It is bounded while it arrives, and never held whole."""
+"""Read an uploaded file, as a body or as the file of a form. It is bounded as it arrives, and never held in memory."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator

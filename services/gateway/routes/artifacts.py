@@ -32,7 +32,8 @@ FORM = {
 }
 UPLOAD = {
     "requestBody": {
-        "description": "The file, under this or any other media type that its bytes agree with; or a form that holds it.",
+        "description": "The file, under this or any other media type that its bytes agree with; "
+        "or a form that holds it.",
         "required": False,  # An empty file has no body.
         "content": {
             "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
@@ -99,7 +100,7 @@ class ArtifactRoutes:
         namespace: Annotated[str, Query(pattern=r"^[A-Za-z0-9_.-]{1,64}$")] = "upload",
         ttl_s: Annotated[int | None, Query(ge=1, le=315_360_000)] = None,
     ) -> Response:
-        """Keep a file, as the body or as the file of a form, and return its reference."""
+        """Store a file, sent as the body or in a form, and return its reference."""
         if namespace == INPUT_IMAGE:
             raise InvalidInput(
                 "namespace", f"{INPUT_IMAGE} is kept for images that were checked with a question; leave it out"
@@ -128,13 +129,13 @@ class ArtifactRoutes:
         limit: Limit = 100,
         cursor: ListCursor = None,
     ) -> ArtifactList:
-        """List what a session has: uploads, and what its runs have stored; the oldest first."""
+        """List the artifacts of a session: uploads, and those of its runs; the oldest first."""
         return await self._page(tenant, session_id, None, limit, cursor)
 
     async def list_artifacts_of_a_run(
         self, run_id: str, tenant: Tenant, limit: Limit = 100, cursor: ListCursor = None
     ) -> ArtifactList:
-        """List what the tools of a run have stored, and the images that it was shown; the oldest first."""
+        """List the artifacts of a run: those of its tools, and its images; the oldest first."""
         request = (await self._runs.get(tenant, run_id)).request()
         return await self._page(tenant, request.session_id if request else None, run_id, limit, cursor)
 
@@ -148,5 +149,5 @@ class ArtifactRoutes:
         return ArtifactList(artifacts=shown, next_cursor=next_cursor)
 
     async def delete_artifact(self, artifact_id: str, tenant: Tenant) -> None:
-        """Forget an artifact. Payloads that name it keep the reference, which then leads nowhere."""
+        """Delete an artifact. Payloads that contain its reference keep it; it is then not found."""
         await self._artifacts.delete(tenant, artifact_id)

@@ -43,7 +43,7 @@ class ChatRoutes:
         return router
 
     async def chat(self, request: Request, tenant: Tenant, artifacts: Form = "values") -> Response:
-        """Ask a question and wait for the end of its run, however it ends. Who hangs up does not cancel the run."""
+        """Start a run and wait for its end, however it ends. A client that disconnects does not cancel it."""
         with self._streams.counted(tenant):
             run = await self._submissions.accept(request, tenant, ChatInput)
             result = self._runs.wait_for_result(tenant, run)

@@ -19,7 +19,7 @@ Tenant = Annotated[str, Depends(_tenant)]
 
 
 async def _known_query(request: Request) -> None:
-    """Raise InvalidInput for query parameters that the route does not have: a misspelt one would be ignored silently."""
+    """Raise InvalidInput for unknown query parameters: FastAPI would ignore a misspelt one."""
     known = {field.alias for field in request.scope["route"].dependant.query_params}
     if unknown := request.query_params.keys() - known:
         raise InvalidInput.unknown(sorted(unknown))

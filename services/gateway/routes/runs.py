@@ -103,7 +103,7 @@ class RunRoutes:
         return router
 
     async def create_run(self, request: Request, tenant: Tenant, artifacts: Form = "values") -> Response:
-        """Ask a question: a run begins. With `Accept: text/event-stream` the answer is the run's event stream.
+        """Start a run. With `Accept: text/event-stream` the answer is its event stream.
 
         With an `Idempotency-Key` header the same key and body always give the same run.
         """
@@ -134,7 +134,10 @@ class RunRoutes:
         return RunPage(runs=runs, next_cursor=next_cursor)
 
     async def get_run(self, run_id: str, request: Request, tenant: Tenant, artifacts: Form = "values") -> Response:
-        """Tell where a run stands, and its result once it has ended: with JSON artifacts up to 1 MiB in it, or with all as references."""
+        """Return the status of a run, and its result once it has ended.
+
+        The result contains JSON artifacts up to 1 MiB as values, or all artifacts as references.
+        """
         status = (await self._runs.get(tenant, run_id)).status()
         if artifacts == "values" and status.payload is not None:
             status = status.model_copy(update={"payload": await self._inliner.payload(tenant, status.payload)})

@@ -13,7 +13,7 @@ from .common import new_router
 
 
 class ToolList(BaseModel):
-    """The tools that are there right now."""
+    """The tools that are present now."""
 
     tools: list[ToolSpec]
     refused: list[RefusedTool] = Field(
@@ -35,6 +35,6 @@ class ToolRoutes:
         return router
 
     async def list_tools(self) -> ToolList:
-        """List the tools that are there right now, and those that announce themselves and cannot be used, with the reason."""
+        """List the present tools, and the refused ones with the reason."""
         tools = self._live()
         return ToolList(tools=[tools[name] for name in sorted(tools)], refused=await refused_tools(self._bus))

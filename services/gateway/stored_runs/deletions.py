@@ -1,6 +1,6 @@
 """Mark runs as deleted. From then on the gateway does not show them, and planners remove what is stored of them.
 
-The mark is an entry in the index of runs; it stays until nothing of the run can come back.
+A deletion is an entry in the index of runs; it stays until nothing of the run can come back.
 """
 
 from collections.abc import Iterable
@@ -19,13 +19,13 @@ logger = structlog.get_logger(__name__)
 
 
 class Deletions:
-    """Writes and reads the marks."""
+    """Writes and reads deletions."""
 
     def __init__(self, bus: Bus) -> None:
         self._bucket = Bucket(bus, keys.RUNS_BUCKET, attempts=1)
 
     async def delete(self, tenant: str, run: str, requested_at: int | None) -> None:
-        """Mark a run. Raises TryAgain when it is unknown whether the mark is stored; repeating it is harmless."""
+        """Mark a run as deleted. Raises TryAgain when that may not be stored; repeating it is harmless."""
         deletion = RunDeletion(at=unix_ms(), requested_at=requested_at)
         try:
             await self._bucket.put(keys.deletion_key(tenant, run), deletion)
@@ -34,6 +34,6 @@ class Deletions:
         logger.info("run_deletion_requested", run_id=run, tenant=tenant)
 
     async def among(self, tenant: str, runs: Iterable[str]) -> frozenset[str]:
-        """Return those of at most 1,024 runs that are marked. Raises Unavailable."""
+        """Return those of at most 1,024 runs that are deleted. Raises Unavailable."""
         runs_by_key = {keys.deletion_key(tenant, run): run for run in runs}
         return frozenset(runs_by_key[key] for key in await self._bucket.get_many(list(runs_by_key)))

@@ -129,7 +129,7 @@ class RunReader:
     async def is_position_of(self, tenant: str, found: StoredRun, log: int, stream: int) -> bool:
         """Return whether a listener can have reached these sequences of a run's log and stream; 0 is the beginning.
 
-        A chunk that has expired cannot be read any more: its sequence counts when it lies within the run. Raises BusError.
+        The sequence of an expired chunk, which cannot be read, counts when it lies within the run. Raises BusError.
         """
         if log and await self._subject_at(log) != subjects.log(tenant, found.run_id):
             return False

@@ -54,13 +54,14 @@ class Submissions:
         self._writer = writer
         self._streams = streams
         self._turns = Turns()
-        """A stream stores one message after another, each as slowly as the disk: one tenant's must not delay another's."""
+        """A stream stores one message after another, as fast as the disk: one tenant's must not delay another's."""
 
     async def accept(self, request: Request, tenant: str, model: type[RunInput]) -> str:
         """Store the request for a run and return the run's id; the same key and body always give the same run.
 
-        Raises BodyTooLarge, BodyTooSlow, InvalidInput, IdempotencyConflict, TooManyRuns, ImageInvalid, VisionUnsupported,
-        and TryAgain when it is unknown whether the request was stored: repeating it with its key is safe.
+        Raises BodyTooLarge, BodyTooSlow, InvalidInput, IdempotencyConflict, TooManyRuns, ImageInvalid,
+        VisionUnsupported, and TryAgain when it is unknown whether the request was stored. Repeating it with its key is
+        safe.
         """
         async with self._reader.read(request, model) as run_input:
             key = idempotency_key(request)

@@ -14,7 +14,7 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 50
 
 
 def ref_of(size: int, mime_type: str = "application/pdf", **more: Any) -> ArtifactRef:
-    """A reference to bytes that nobody has."""
+    """A reference to bytes that are not stored."""
     return ArtifactRef(artifact_id=new_id(), mime_type=mime_type, size=size, sha256="0" * 64, **more)
 
 
@@ -34,7 +34,7 @@ def ref_of(size: int, mime_type: str = "application/pdf", **more: Any) -> Artifa
         ("", None),
     ],
 )
-def test_what_range_is_meant(asked: str, found: tuple[int, int] | None) -> None:
+def test_which_range_is_sent(asked: str, found: tuple[int, int] | None) -> None:
     """A form that is not served counts as none."""
     part = range_of({"range": asked}, ref_of(10))
     assert (None if part is None else (part.offset, part.length)) == found

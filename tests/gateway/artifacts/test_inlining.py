@@ -26,7 +26,7 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 50
 
 
 async def ended(writer: Writer, store: Store, **values: Any) -> None:
-    """A run whose tool has put these values away."""
+    """An ended run whose tool has stored these values."""
     await writer.open()
     found = {}
     for name, value in values.items():
@@ -66,7 +66,7 @@ async def test_values_up_to_a_mebibyte_stand_in_the_payload(served: Served, stor
 
 
 async def test_values_in_streams_are_bounded_together(served: Served, store: Store, writer: Writer) -> None:
-    """What one client has not read leaves less for the others, who get references; it is given back once the client has gone."""
+    """Unread values of one client leave less for the others, which get references, until the client disconnects."""
     mib = 1 << 20
     await ended(writer, store, **{name: name * (mib - 10) for name in "abcd"})
     inliner, url = served.gateway.inliner, f"/v1/runs/{writer.run}/events"
@@ -85,7 +85,7 @@ async def test_values_in_streams_are_bounded_together(served: Served, store: Sto
     await wait_until(lambda: inliner.free_bytes == limit, what="all room is given back")
 
 
-async def test_json_is_compressed_for_who_takes_it(served: Served, store: Store, writer: Writer) -> None:
+async def test_json_is_compressed_on_request(served: Served, store: Store, writer: Writer) -> None:
     """Artifacts and answers; bytes stay as they are."""
     await ended(writer, store, chart={"data": ["same"] * 50_000})
     url = f"/v1/runs/{writer.run}"
@@ -102,7 +102,7 @@ async def test_json_is_compressed_for_who_takes_it(served: Served, store: Store,
     assert tag != plain.headers["etag"]
 
 
-async def test_a_store_that_is_away(shared_nats: NatsServer, writer: Writer) -> None:
+async def test_the_store_is_unavailable(shared_nats: NatsServer, writer: Writer) -> None:
     """503, and soon; a payload is given with its references."""
     async with serving(shared_nats.url, accept_wait_s=0.2) as served:
         answer = await served.http.get(f"/v1/artifacts/{new_id()}")
@@ -114,16 +114,16 @@ async def test_a_store_that_is_away(shared_nats: NatsServer, writer: Writer) -> 
     assert status.json()["payload"]["artifacts"]["draw"]["chart"] == ref
 
 
-async def test_many_artifacts_of_a_store_that_is_away_take_no_longer_than_one(
+async def test_many_artifacts_of_an_unavailable_store_take_no_longer_than_one(
     shared_nats: NatsServer, bus: Bus, writer: Writer
 ) -> None:
-    """The first ones are waited for; nobody asks for the others."""
+    """The first ones are waited for; the others are not requested."""
     asked: set[str] = set()
 
     async def hear(message: Msg) -> None:
         asked.add(json.loads(message.data)["artifact_id"])
         await message.respond(
-            Fault(code="storage_unavailable", reason="away", retryable=True).model_dump_json().encode()
+            Fault(code="storage_unavailable", reason="down", retryable=True).model_dump_json().encode()
         )
 
     store = await bus.nc.subscribe(subjects.ARTIFACT_GET, cb=hear)

@@ -66,7 +66,7 @@ async def test_a_large_file_passes_in_chunks(served: Served) -> None:
 
 @pytest.mark.usefixtures("store")
 @pytest.mark.parametrize("kind", ["application/json", "application/geo+json; charset=utf-8"])
-async def test_who_has_the_compressed_bytes_is_told_so(served: Served, kind: str) -> None:
+async def test_if_none_match_with_the_compressed_tag(served: Served, kind: str) -> None:
     """The tag of an answer without a body is that of the bytes that the caller has, so that caches find them."""
     ref = await upload(served.http, json.dumps(["x"] * 2000).encode(), kind)
     url = f"/v1/artifacts/{ref.artifact_id}"
@@ -149,10 +149,10 @@ async def test_a_form_brings_a_file(served: Served) -> None:
 
 
 @pytest.mark.usefixtures("store")
-async def test_what_is_not_taken(shared_nats: NatsServer) -> None:
+async def test_uploads_that_are_refused(shared_nats: NatsServer) -> None:
     """Bytes that are not what they are called, and too many of them."""
     async with serving(shared_nats.url, max_upload_bytes=100_000) as served:
-        wrong = await served.http.post("/v1/artifacts", content=b"no picture", headers={"Content-Type": "image/png"})
+        wrong = await served.http.post("/v1/artifacts", content=b"no image", headers={"Content-Type": "image/png"})
 
         async def many() -> AsyncIterator[bytes]:
             for _ in range(11):
@@ -187,7 +187,7 @@ async def test_lists_and_forgetting(served: Served, store: Store, writer: Writer
 
 
 @pytest.mark.usefixtures("store")
-async def test_somebody_elses_does_not_exist(shared_nats: NatsServer) -> None:
+async def test_artifacts_of_another_tenant_do_not_exist(shared_nats: NatsServer) -> None:
     """The same bytes as for an unknown one, and for what is no id at all."""
     keys = [new_key(tenant) for tenant in ("acme", "other")]
     async with serving(shared_nats.url, api_keys=",".join(line for _, line in keys)) as served:
@@ -201,6 +201,6 @@ async def test_somebody_elses_does_not_exist(shared_nats: NatsServer) -> None:
             for name in (ref.artifact_id, new_id(), "../x", "no-id")
         ]
         gone = await served.http.delete(f"/v1/artifacts/{ref.artifact_id}", headers=other)
-        nobody = await served.http.get(f"/v1/artifacts/{ref.artifact_id}")
-    assert (mine.content, nobody.status_code) == (PDF, 401)
+        keyless = await served.http.get(f"/v1/artifacts/{ref.artifact_id}")
+    assert (mine.content, keyless.status_code) == (PDF, 401)
     assert {(answer.status_code, answer.content) for answer in [*answers, gone]} == {(404, answers[0].content)}

@@ -16,7 +16,7 @@ from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
 
-async def asked_for(bus: Bus, query: str) -> str:
+async def requested_run(bus: Bus, query: str) -> str:
     """The run that waits with this question."""
 
     async def look() -> str | None:
@@ -37,7 +37,7 @@ async def test_chat_answers_when_the_run_has_ended_however(served: Served, bus: 
     waiting = asyncio.create_task(
         served.http.post("/chat", json={"query": query, "session_id": "s", "history": [1], "stream": False})
     )
-    run = await asked_for(bus, query)
+    run = await requested_run(bus, query)
     writer = Writer(bus, run=run)
     await writer.open()
     await writer.chunk("be")
@@ -49,13 +49,13 @@ async def test_chat_answers_when_the_run_has_ended_however(served: Served, bus: 
     assert len(served.gateway.streams) == 0
 
 
-async def test_chat_takes_what_a_run_takes(served: Served, bus: Bus) -> None:
+async def test_chat_accepts_the_fields_of_a_run(served: Served, bus: Bus) -> None:
     """Limits bind here too, and a wrong one is named."""
     query = f"bounded {new_id()}"
     waiting = asyncio.create_task(
         served.http.post("/chat", json={"query": query, "limits": {"max_steps": 3}, "tools": ["a"]})
     )
-    run = await asked_for(bus, query)
+    run = await requested_run(bus, query)
     message = await bus.last(subjects.REQUESTS, subjects.request(subjects.DEFAULT_TENANT, run))
     assert message is not None
     requested = RunRequested.model_validate_json(message.data)
@@ -76,11 +76,11 @@ async def test_chat_for_a_question_that_was_answered_before(served: Served, bus:
     assert (answer.status_code, answer.json()["run_id"]) == (200, run)
 
 
-async def test_who_hangs_up_on_chat_does_not_cancel_the_run(served: Served, bus: Bus) -> None:
+async def test_a_client_that_disconnects_from_chat_does_not_cancel_the_run(served: Served, bus: Bus) -> None:
     """And leaves nothing behind in the gateway."""
     query = f"hang up {new_id()}"
     waiting = asyncio.create_task(served.http.post("/chat", json={"query": query}))
-    run = await asked_for(bus, query)
+    run = await requested_run(bus, query)
     await wait_until(lambda: len(served.gateway.streams) == 1, what="the gateway waits for the run")
     waiting.cancel()
     await wait_until(lambda: len(served.gateway.streams) == 0, what="the gateway has noticed")
@@ -88,12 +88,12 @@ async def test_who_hangs_up_on_chat_does_not_cancel_the_run(served: Served, bus:
     assert (await status(served, run))["status"] == "queued"
 
 
-async def test_chat_is_told_when_the_gateway_stops(shared_nats: NatsServer, bus: Bus) -> None:
+async def test_chat_gets_503_when_the_gateway_stops(shared_nats: NatsServer, bus: Bus) -> None:
     """503 with the run's id: it goes on."""
     query = f"stop {new_id()}"
     async with serving(shared_nats.url) as served, httpx.AsyncClient() as http:
         waiting = asyncio.create_task(http.post(f"{served.url}/chat", json={"query": query}))
-        run = await asked_for(bus, query)
+        run = await requested_run(bus, query)
         await wait_until(lambda: len(served.gateway.streams) == 1, what="the gateway waits for the run")
         served.server.should_exit = True
         answer = await waiting

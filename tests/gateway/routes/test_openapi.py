@@ -63,6 +63,6 @@ async def _never() -> Any:
 
 def test_the_table_of_problems_is_complete() -> None:
     """Every class has its line; 405 is Starlette's."""
-    told = set(re.findall(r"^\| (\d{3}) \| `(\w+)`", TEXT, re.MULTILINE))
-    assert told == problems() | {("405", "method_not_allowed")}
+    documented = set(re.findall(r"^\| (\d{3}) \| `(\w+)`", TEXT, re.MULTILINE))
+    assert documented == problems() | {("405", "method_not_allowed")}
     assert errors.MEDIA_TYPE in TEXT

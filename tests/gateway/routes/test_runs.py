@@ -67,7 +67,7 @@ async def test_the_ends_of_runs(served: Served, bus: Bus) -> None:
     assert found["requested_at"] > 0
 
 
-async def test_a_run_on_a_copy_that_lags_behind_is_not_unknown(
+async def test_a_run_is_found_when_a_replica_lags_behind(
     served: Served, bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Direct reads may miss what is new; before 404 the leaders are asked."""
@@ -86,7 +86,7 @@ async def test_a_run_on_a_copy_that_lags_behind_is_not_unknown(
 
 
 async def inbox(bus: Bus, run: str, tenant: str = "default") -> CancelRequested | None:
-    """The wish that waits for a planner."""
+    """The stored cancellation."""
     message = await bus.last(subjects.INBOX, subjects.control(tenant, run, "cancel"))
     found = INBOX_MESSAGE.validate_json(message.data) if message else None
     assert found is None or isinstance(found, CancelRequested)
@@ -100,9 +100,9 @@ async def test_a_cancel_is_stored_for_the_planner(served: Served, bus: Bus, writ
     for run, state in ((writer.run, "running"), (asked, "queued")):
         answer = await served.http.post(f"/v1/runs/{run}/cancel", json={"reason": "enough"})
         assert (answer.status_code, answer.json()["status"]) == (202, state)
-        wish = await inbox(bus, run)
-        assert wish is not None
-        assert wish.reason == "enough"
+        cancel = await inbox(bus, run)
+        assert cancel is not None
+        assert cancel.reason == "enough"
         assert (await served.http.post(f"/v1/runs/{run}/cancel")).status_code == 202
 
 

@@ -30,7 +30,7 @@ async def addresses(served: Served, run: str, artifact: str) -> list[httpx.Respo
 
 
 async def test_it_is_not_found_from_then_on(served: Served, bus: Bus, store: Store) -> None:
-    """Before any planner has heard of it: status, events, artifacts, lists, and a second deletion."""
+    """Before any planner has read the mark: status, events, artifacts, lists, and a second deletion."""
     session, writer, other = new_id(), Writer(bus), Writer(bus)
     refs = {}
     for each in (writer, other):
@@ -39,10 +39,10 @@ async def test_it_is_not_found_from_then_on(served: Served, bus: Bus, store: Sto
         status = RunStatus(run_id=each.run, status="done", requested_at=at, ended_at=2)
         await bus.publish(f"$KV.runs.{keys.run_key('default', at, each.run)}", status.model_dump_json().encode())
         refs[each.run] = await store.client.put("default", b"x" * 50, session=session, run=each.run)
-    nobodys = await served.http.get(f"/v1/runs/{new_id()}")
+    missing = await served.http.get(f"/v1/runs/{new_id()}")
     assert (await served.http.delete(f"/v1/runs/{writer.run}")).status_code == 202
     for answer in await addresses(served, writer.run, refs[writer.run].artifact_id):
-        assert (answer.status_code, answer.content) == (404, nobodys.content), answer.url
+        assert (answer.status_code, answer.content) == (404, missing.content), answer.url
     listed = [run["run_id"] for run in (await served.http.get("/v1/runs?limit=100")).json()["runs"]]
     assert writer.run not in listed
     assert other.run in listed
@@ -58,7 +58,7 @@ async def _opened(writer: Writer) -> RunStatus:
 
 
 async def test_a_run_that_waits_is_deleted_too(served: Served, bus: Bus) -> None:
-    """What the planners are told names the time of its request, which its place in the index begins with."""
+    """The mark has the time of the request, with which the key in the index begins."""
     run = (await served.http.post("/v1/runs", json={"query": "x"})).json()["run_id"]
     requested_at = (await served.http.get(f"/v1/runs/{run}")).json()["requested_at"]
     assert (await served.http.delete(f"/v1/runs/{run}")).status_code == 202
@@ -80,12 +80,12 @@ async def test_its_key_does_not_bring_it_back(served: Served) -> None:
 
 async def test_another_tenants_run_cannot_be_deleted(shared_nats: NatsServer, bus: Bus) -> None:
     """404, with the same bytes as for one that never was; and nothing happens to it."""
-    issued = {tenant: new_key(tenant) for tenant in ("owner", "stranger")}
+    issued = {tenant: new_key(tenant) for tenant in ("owner", "other")}
     writer = Writer(bus, tenant="owner")
     await writer.open()
     async with serving(shared_nats.url, api_keys=",".join(line for _, line in issued.values())) as served:
-        mine, theirs = ({"Authorization": f"Bearer {issued[tenant][0]}"} for tenant in ("owner", "stranger"))
+        mine, theirs = ({"Authorization": f"Bearer {issued[tenant][0]}"} for tenant in ("owner", "other"))
         refused = await served.http.delete(f"/v1/runs/{writer.run}", headers=theirs)
-        nobodys = await served.http.delete(f"/v1/runs/{new_id()}", headers=theirs)
-        assert (refused.status_code, refused.content) == (404, nobodys.content)
+        missing = await served.http.delete(f"/v1/runs/{new_id()}", headers=theirs)
+        assert (refused.status_code, refused.content) == (404, missing.content)
         assert (await served.http.get(f"/v1/runs/{writer.run}", headers=mine)).status_code == 200

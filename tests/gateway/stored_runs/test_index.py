@@ -55,8 +55,8 @@ async def test_runs_are_listed_newest_first_page_by_page(shared_nats: NatsServer
         assert (await listed(served, headers, status="error"))[0] == []
 
 
-async def test_a_run_that_comes_while_somebody_turns_pages_moves_nothing(bus: Bus) -> None:
-    """A cursor is a place, not a number."""
+async def test_a_new_run_does_not_shift_pages(bus: Bus) -> None:
+    """A cursor is a key, not an offset."""
     gateway_index = RunIndex(bus, Deletions(bus))
     made = await index(bus, "pager", 6)
     first, cursor = await gateway_index.page("pager", 3)
@@ -69,7 +69,7 @@ async def test_a_run_that_comes_while_somebody_turns_pages_moves_nothing(bus: Bu
     assert end is None
 
 
-async def test_what_is_no_entry_is_left_out(bus: Bus) -> None:
+async def test_invalid_entries_are_left_out(bus: Bus) -> None:
     """A marker of a deleted key, and what another version wrote."""
     made = await index(bus, "odd", 2)
     await bus.publish(f"$KV.runs.{keys.run_key('odd', 1, new_id())}", b"{}")

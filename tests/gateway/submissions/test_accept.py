@@ -26,7 +26,7 @@ async def ask(served: Served, body: dict[str, Any], key: str | None = None) -> h
     return await served.http.post("/v1/runs", json=body, headers={"Idempotency-Key": key} if key else {})
 
 
-async def test_an_accepted_run_is_stored_with_everything_that_was_asked(served: Served, bus: Bus) -> None:
+async def test_an_accepted_run_is_stored_with_its_whole_request(served: Served, bus: Bus) -> None:
     """202 says where the run is; the request is durable by then."""
     body = {
         "query": "why is the sky blue?",
@@ -95,7 +95,7 @@ async def test_the_same_key_with_another_body_is_a_conflict(served: Served, othe
 
 
 async def test_a_key_is_remembered_as_long_as_the_run_is(served: Served, bus: Bus) -> None:
-    """Also when a planner has taken the request, and when the run has ended: the log knows what was asked."""
+    """Also when a planner has taken the request, and when the run has ended: the log contains the request."""
     key = "long-ago"
     first = await ask(served, {"query": "buy"}, key)
     run = first.json()["run_id"]
@@ -110,7 +110,7 @@ async def test_a_key_is_remembered_as_long_as_the_run_is(served: Served, bus: Bu
 
 
 async def test_a_run_that_was_cancelled_before_it_began_keeps_its_key(served: Served, bus: Bus) -> None:
-    """Nothing tells what had been asked, so nothing conflicts."""
+    """The request is not stored, so nothing conflicts."""
     answer = await ask(served, {"query": "buy"}, "never-begun")
     run = answer.json()["run_id"]
     await Writer(bus, run=run).cancelled()
@@ -119,7 +119,7 @@ async def test_a_run_that_was_cancelled_before_it_began_keeps_its_key(served: Se
 
 
 async def test_of_many_at_once_with_one_key_and_two_bodies_one_body_wins(served: Served, bus: Bus) -> None:
-    """The server drops repeated writes without looking at them, so everybody looks afterwards."""
+    """The server drops repeated writes whatever they contain, so the stored request is compared afterwards."""
     asked = [{"query": "left" if n % 2 else "right"} for n in range(20)]
     answers = await asyncio.gather(*(ask(served, body, "race") for body in asked))
     run = hashlib.sha256(b"default\nrace").hexdigest()[:32]

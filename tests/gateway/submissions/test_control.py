@@ -12,7 +12,7 @@ from services.messaging.connection import Bus
 from tests.support.gateways import Served, Writer
 
 
-async def wishes(bus: Bus, run: str) -> list[TopUpRequested]:
+async def top_ups(bus: Bus, run: str) -> list[TopUpRequested]:
     """What waits for the planner."""
     stored = await (await bus.reader(subjects.INBOX)).read(f"control.default.{run}.*")
     found = [INBOX_MESSAGE.validate_json(data) for _, data in stored]
@@ -27,26 +27,26 @@ async def top_up(served: Served, run: str, body: Any, key: str | None = None) ->
 
 
 async def test_a_top_up_is_stored_for_the_planner(served: Served, bus: Bus, writer: Writer) -> None:
-    """Only what the caller set; each request is a wish of its own."""
+    """Only what the caller set; each request counts."""
     await writer.open()
     body = {"limits": {"max_steps": 5, "max_tokens": None, "max_parallel": None}}
     for _ in range(2):
         status, answer = await top_up(served, writer.run, body)
         assert (status, answer["status"]) == (202, "running")
-    found = await wishes(bus, writer.run)
-    assert [wish.limits for wish in found] == [{"max_steps": 5, "max_tokens": None}] * 2
+    found = await top_ups(bus, writer.run)
+    assert [top_up.limits for top_up in found] == [{"max_steps": 5, "max_tokens": None}] * 2
     assert found[0].id != found[1].id
 
 
-async def test_a_repeated_wish_counts_once(served: Served, bus: Bus, writer: Writer) -> None:
+async def test_a_repeated_top_up_counts_once(served: Served, bus: Bus, writer: Writer) -> None:
     """Under the same key; the planner knows it by its id for ever."""
     await writer.open()
     for _ in range(2):
         assert (await top_up(served, writer.run, {"limits": {"max_steps": 5}}, "again"))[0] == 202
-    assert len({wish.id for wish in await wishes(bus, writer.run)}) == 1
+    assert len({top_up.id for top_up in await top_ups(bus, writer.run)}) == 1
 
 
-async def test_a_paused_run_says_what_it_waits_for(served: Served, writer: Writer) -> None:
+async def test_a_paused_run_names_its_budget(served: Served, writer: Writer) -> None:
     """While it is paused, and no longer."""
     await writer.open()
     assert (await served.http.get(f"/v1/runs/{writer.run}")).json()["paused"] is None
@@ -70,12 +70,12 @@ async def test_a_paused_run_says_what_it_waits_for(served: Served, writer: Write
         {"max_steps": 5},
     ],
 )
-async def test_what_makes_no_sense_is_refused(served: Served, bus: Bus, writer: Writer, body: Any) -> None:
+async def test_an_invalid_top_up_is_refused(served: Served, bus: Bus, writer: Writer, body: Any) -> None:
     """With the field."""
     await writer.open()
     status, answer = await top_up(served, writer.run, body)
     assert (status, answer["code"]) == (422, "invalid_input")
-    assert await wishes(bus, writer.run) == []
+    assert await top_ups(bus, writer.run) == []
 
 
 async def test_only_a_run_that_goes_on_can_be_topped_up(served: Served, bus: Bus, writer: Writer) -> None:
@@ -86,5 +86,5 @@ async def test_only_a_run_that_goes_on_can_be_topped_up(served: Served, bus: Bus
     for run in (queued, writer.run):
         status, answer = await top_up(served, run, {"limits": {"max_steps": 5}})
         assert (status, answer["code"]) == (409, "not_running")
-        assert await wishes(bus, run) == []
+        assert await top_ups(bus, run) == []
     assert (await top_up(served, new_id(), {"limits": {"max_steps": 5}}))[0] == 404

@@ -1,4 +1,4 @@
-"""Images on their way in, with a real store behind the gateway: what a run's request holds, and what lies in the store then."""
+"""Images of runs, with a real store behind the gateway: the references in the request, and the stored bytes."""
 
 import asyncio
 import hashlib
@@ -18,7 +18,7 @@ from services.gateway.auth import new_key
 from services.messaging.connection import Bus
 from tests.support.catalogue import key_subject
 from tests.support.gateways import Served, serving
-from tests.support.images import CANARY, FORMATS, TEXTS, animated, corners, data_url, drawn, encoded, talkative
+from tests.support.images import CANARY, FORMATS, TEXTS, animated, corners, data_url, drawn, encoded, with_metadata
 from tests.support.nats_server import NatsServer
 from tests.support.stores import Store
 from tests.support.waiting import wait_until
@@ -55,23 +55,21 @@ def refused(answer: httpx.Response, code: str, field: str) -> str:
 
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("way", ["data", "upload", "form"])
-async def test_a_picture_comes_in_without_what_it_says(
-    served: Served, store: Store, bus: Bus, kind: str, way: str
-) -> None:
+async def test_an_image_is_stored_without_metadata(served: Served, store: Store, bus: Bus, kind: str, way: str) -> None:
     """As a data URL, as an upload, as the file of a form: the run has a reference to its pixels alone."""
-    picture, session, mime_type = talkative(kind), new_id(), f"image/{kind}"
-    assert [text for text in TEXTS if text.encode() in picture], "the test shows something"
+    data, session, mime_type = with_metadata(kind), new_id(), f"image/{kind}"
+    assert [text for text in TEXTS if text.encode() in data], "the test shows something"
     match way:
         case "data":
-            image = {"data": data_url(picture, mime_type), "filename": f"holiday.{kind}"}
+            image = {"data": data_url(data, mime_type), "filename": f"holiday.{kind}"}
         case "upload":
             headers = {"Content-Type": mime_type}
             stored = await served.http.post(
-                "/v1/artifacts", content=picture, params={"filename": f"holiday.{kind}"}, headers=headers
+                "/v1/artifacts", content=data, params={"filename": f"holiday.{kind}"}, headers=headers
             )
             image = {"artifact_id": stored.json()["artifact_id"]}
         case _:
-            stored = await served.http.post("/v1/artifacts", files={"file": (f"holiday.{kind}", picture, mime_type)})
+            stored = await served.http.post("/v1/artifacts", files={"file": (f"holiday.{kind}", data, mime_type)})
             image = {"artifact_id": stored.json()["artifact_id"]}
 
     request = await requested(bus, await ask(served.http, {**image, "detail": "low"}, session_id=session))
@@ -95,9 +93,9 @@ async def test_a_picture_comes_in_without_what_it_says(
 @pytest.mark.usefixtures("store")
 @pytest.mark.parametrize("kind", ["png", "jpeg", "webp"])
 @pytest.mark.parametrize("orientation", range(1, 9))
-async def test_a_picture_stands_upright(served: Served, store: Store, bus: Bus, kind: str, orientation: int) -> None:
+async def test_an_image_is_stored_upright(served: Served, store: Store, bus: Bus, kind: str, orientation: int) -> None:
     """As a camera wanted it to be shown; models do not read EXIF."""
-    image = {"data": data_url(talkative(kind, orientation), f"image/{kind}")}
+    image = {"data": data_url(with_metadata(kind, orientation), f"image/{kind}")}
     (ref,) = (await requested(bus, await ask(served.http, image))).images
     seen = {2: "lrwb", 3: "bwrl", 4: "wblr", 5: "rwbl", 6: "wrlb", 7: "blrw", 8: "lbwr"}.get(orientation, "rlbw")
     assert [corner[0] for corner in corners(await bytes_of(store, ref))] == list(seen)
@@ -120,15 +118,15 @@ async def test_pixels_stay_as_they_are(served: Served, store: Store, bus: Bus) -
     paletted = clear.convert("P")
     paletted.info["transparency"] = 3
     deep = Image.new("I;16", (9, 7), 40_000)
-    pictures = [
+    drawings = [
         ("png", clear),
         ("png", paletted),
         ("png", deep),
         ("png", drawn().convert("1")),
         ("png", drawn().convert("LA")),
     ]
-    pictures += [("gif", paletted), ("jpeg", drawn().convert("L")), ("webp", clear)]
-    images = [(kind, encoded(picture, kind)) for kind, picture in pictures]
+    drawings += [("gif", paletted), ("jpeg", drawn().convert("L")), ("webp", clear)]
+    images = [(kind, encoded(image, kind)) for kind, image in drawings]
     answer = await ask(served.http, *({"data": data_url(data, f"image/{kind}")} for kind, data in images))
     for ref, (kind, data) in zip((await requested(bus, answer)).images, images, strict=True):
         with Image.open(BytesIO(await bytes_of(store, ref))) as kept, Image.open(BytesIO(data)) as given:
@@ -137,8 +135,8 @@ async def test_pixels_stay_as_they_are(served: Served, store: Store, bus: Bus) -
                 assert kept.convert("RGBA").tobytes() == given.convert("RGBA").tobytes(), (kind, given.mode)
 
 
-async def test_a_document_inside_a_picture_is_no_reason_to_refuse_it(served: Served, store: Store, bus: Bus) -> None:
-    """Programs that draw keep what was drawn in a text, which is larger than the picture and packed."""
+async def test_an_image_with_large_text_metadata_is_accepted(served: Served, store: Store, bus: Bus) -> None:
+    """Drawing programs store their document as compressed text, larger than the image itself."""
     info = PngImagePlugin.PngInfo()
     info.add_text("document", CANARY * 400_000, zip=True)
     info.add_itxt("drawing", CANARY * 400_000, zip=True)
@@ -162,16 +160,18 @@ async def test_colours_for_print_become_those_of_screens(served: Served, store: 
 
 
 async def test_an_image_that_came_in_before_is_taken_as_it_is(served: Served, store: Store, bus: Bus) -> None:
-    """Nothing is fetched and stored again; and nobody else puts anything among the input images."""
-    (first,) = (await requested(bus, await ask(served.http, {"data": data_url(talkative("png"), "image/png")}))).images
+    """Nothing is read and stored again, and uploads cannot use the namespace of input images."""
+    (first,) = (
+        await requested(bus, await ask(served.http, {"data": data_url(with_metadata("png"), "image/png")}))
+    ).images
     (again,) = (
         await requested(bus, await ask(served.http, {"artifact_id": first.artifact_id, "detail": "high"}))
     ).images
     assert (again.artifact_id, again.detail) == (first.artifact_id, "high")
-    forged = await served.http.post("/v1/artifacts", content=talkative("png"), params={"namespace": INPUT_IMAGE})
+    forged = await served.http.post("/v1/artifacts", content=with_metadata("png"), params={"namespace": INPUT_IMAGE})
     refused(forged, "invalid_input", "namespace")
     # A tool of that name: what it returned is a result, and was never cleaned.
-    result = await store.client.put("default", talkative("png"), namespace=INPUT_IMAGE, json_type="bytes")
+    result = await store.client.put("default", with_metadata("png"), namespace=INPUT_IMAGE, json_type="bytes")
     (cleaned,) = (await requested(bus, await ask(served.http, {"artifact_id": result.artifact_id}))).images
     assert cleaned.artifact_id != result.artifact_id
 
@@ -198,13 +198,13 @@ async def test_questions_without_images_keep_their_digest(served: Served, bus: B
 
 
 @pytest.mark.usefixtures("store")
-async def test_somebody_elses_image_is_unknown(shared_nats: NatsServer) -> None:
+async def test_an_image_of_another_tenant_is_unknown(shared_nats: NatsServer) -> None:
     """As one that never was, in the same bytes."""
-    issued = [new_key(tenant) for tenant in ("seer", "stranger")]
+    issued = [new_key(tenant) for tenant in ("seer", "other")]
     async with serving(shared_nats.url, api_keys=",".join(line for _, line in issued)) as served:
-        seer, stranger = ({"Authorization": f"Bearer {key}"} for key, _ in issued)
+        seer, other = ({"Authorization": f"Bearer {key}"} for key, _ in issued)
         ref = ArtifactRef.model_validate_json(
-            (await served.http.post("/v1/artifacts", content=talkative("png"), headers=seer)).content
+            (await served.http.post("/v1/artifacts", content=with_metadata("png"), headers=seer)).content
         )
 
         async def asked(artifact: str, headers: dict[str, str]) -> httpx.Response:
@@ -213,16 +213,16 @@ async def test_somebody_elses_image_is_unknown(shared_nats: NatsServer) -> None:
             )
 
         assert (await asked(ref.artifact_id, seer)).status_code == 202
-        answers = [await asked(artifact, stranger) for artifact in (ref.artifact_id, new_id())]
+        answers = [await asked(artifact, other) for artifact in (ref.artifact_id, new_id())]
     assert refused(answers[0], "invalid_input", "images.0.artifact_id")
     assert answers[0].content == answers[1].content
 
 
 async def test_an_image_of_a_session_is_shown_in_that_session_alone(served: Served, store: Store, bus: Bus) -> None:
-    """As it was uploaded, and as a run of the session keeps it; one of no session is shown in every run of the tenant."""
+    """Uploaded, or stored by a run of the session. An image without a session is shown in every run of its tenant."""
     mine, other, png = f"s-{new_id()}", f"s-{new_id()}", {"Content-Type": "image/png"}
     uploaded = await served.http.post(
-        "/v1/artifacts", content=talkative("png"), params={"session_id": mine}, headers=png
+        "/v1/artifacts", content=with_metadata("png"), params={"session_id": mine}, headers=png
     )
     image = {"artifact_id": uploaded.json()["artifact_id"]}
     for elsewhere in ({"session_id": other}, {}, {"session_id": ""}):
@@ -236,7 +236,7 @@ async def test_an_image_of_a_session_is_shown_in_that_session_alone(served: Serv
     chat = await served.http.post("/chat", json={"query": "?", "images": [image], "session_id": other})
     refused(chat, "invalid_input", "images.0.artifact_id")
 
-    uploaded = await served.http.post("/v1/artifacts", content=talkative("png"), headers=png)
+    uploaded = await served.http.post("/v1/artifacts", content=with_metadata("png"), headers=png)
     for everywhere in ({"session_id": mine}, {"session_id": other}, {}):
         image = {"artifact_id": uploaded.json()["artifact_id"]}
         (copied,) = (await requested(bus, await ask(served.http, image, **everywhere))).images
@@ -244,9 +244,11 @@ async def test_an_image_of_a_session_is_shown_in_that_session_alone(served: Serv
 
 
 @pytest.mark.usefixtures("store")
-async def test_a_deleted_image_is_gone_for_who_has_it_in_a_cache(served: Served) -> None:
+async def test_a_deleted_image_is_not_confirmed_to_a_cache(served: Served) -> None:
     """Caches have to ask each time, and hear that there is nothing; nor can it be shown again."""
-    uploaded = await served.http.post("/v1/artifacts", content=talkative("png"), headers={"Content-Type": "image/png"})
+    uploaded = await served.http.post(
+        "/v1/artifacts", content=with_metadata("png"), headers={"Content-Type": "image/png"}
+    )
     url, tag = uploaded.headers["location"], {"If-None-Match": f'"{uploaded.json()["sha256"]}"'}
     assert (await served.http.get(url)).headers["cache-control"] == "private, no-cache"
     assert (await served.http.get(url, headers=tag)).status_code == 304
@@ -265,13 +267,13 @@ async def profile(bus: Bus, **fields: Any) -> None:
 
 @pytest.mark.usefixtures("store")
 async def test_images_for_a_model_that_does_not_see_them(served: Served, bus: Bus) -> None:
-    """422 before anything is stored; who is not known is let through, and so is an accepted run that is asked for again."""
+    """422 before anything is stored. An unknown model passes, and so does a repeated request of an accepted run."""
     await profile(bus, model="x/blind:1", images="refused", agents=["reader"])
     await profile(bus, model="x/seeing", images="seen", agents=["painter"])
     await profile(bus, model="x/lenient", images="dropped", agents=["easy"])
     await profile(bus, model="x/late", images="seen", agents=["mixed"])
     await profile(bus, model="x/early", images="refused", agents=["mixed"])
-    image = {"data": data_url(talkative("png"), "image/png")}
+    image = {"data": data_url(with_metadata("png"), "image/png")}
     for choice in ({"model": "x/blind:1"}, {"agent": "reader"}, {"model": "x/blind:1", "agent": "painter"}):
         answer = await ask(served.http, image, **choice)
         assert (answer.status_code, answer.json()["code"]) == (422, "vision_unsupported"), choice
@@ -310,11 +312,11 @@ async def test_images_for_a_model_that_does_not_see_them(served: Served, bus: Bu
     assert (await ask(served.http, image, agent="reader")).status_code == 202, "its planner is gone"
 
 
-async def test_a_store_that_is_away(shared_nats: NatsServer, bus: Bus) -> None:
+async def test_the_store_is_unavailable(shared_nats: NatsServer, bus: Bus) -> None:
     """503, and nothing was accepted; text goes on."""
     async with serving(shared_nats.url, accept_wait_s=0.2) as served:
         key = f"key-{new_id()}"
-        answer = await ask(served.http, {"data": data_url(talkative("png"), "image/png")}, key=key)
+        answer = await ask(served.http, {"data": data_url(with_metadata("png"), "image/png")}, key=key)
         assert (answer.status_code, answer.json()["code"], "retry-after" in answer.headers) == (
             503,
             "unavailable",
@@ -329,7 +331,7 @@ async def test_a_store_that_is_away(shared_nats: NatsServer, bus: Bus) -> None:
 async def test_a_chat_takes_images_too(served: Served, bus: Bus) -> None:
     """The same form, in a question that waits."""
     key = f"key-{new_id()}"
-    image = {"data": data_url(talkative("jpeg"), "image/jpeg")}
+    image = {"data": data_url(with_metadata("jpeg"), "image/jpeg")}
     waiting = asyncio.create_task(
         served.http.post("/chat", json={"query": "?", "images": [image]}, headers={"Idempotency-Key": key})
     )
@@ -346,7 +348,7 @@ async def test_a_chat_takes_images_too(served: Served, bus: Bus) -> None:
     waiting.cancel()
 
 
-def test_what_python_shows_of_a_question_has_no_bytes() -> None:
+def test_the_repr_of_an_image_has_no_bytes() -> None:
     """Neither the image nor the question around it."""
     image = ImageInput(data=DATA + "c2VjcmV0")
     assert "c2VjcmV0" not in repr(image) + str(RunInput(query="?", images=[image]))

@@ -31,7 +31,7 @@ from tests.support.images import (
     exif,
     mutated,
     png_of,
-    talkative,
+    with_metadata,
     zeros,
 )
 from tests.support.nats_server import NatsServer
@@ -85,19 +85,21 @@ async def test_a_bomb_does_not_go_off(served: Served, name: str) -> None:
 
 @pytest.mark.parametrize("name", disguised())
 @pytest.mark.parametrize("claim", ["image/png", "image/svg+xml"])
-async def test_what_is_no_image_is_refused(served: Served, name: str, claim: str) -> None:
+async def test_other_files_are_refused(served: Served, name: str, claim: str) -> None:
     """Whatever it is called; as an upload it may be kept, but not be shown."""
     answer = await ask(served.http, {"data": data_url(disguised()[name], claim)})
     assert "png, jpeg, webp and gif" in refused(answer, "image_invalid", "images.0")
     stored = await served.http.post("/v1/artifacts", content=disguised()[name])
     answer = await ask(
-        served.http, {"data": data_url(talkative("png"), "image/png")}, {"artifact_id": stored.json()["artifact_id"]}
+        served.http,
+        {"data": data_url(with_metadata("png"), "image/png")},
+        {"artifact_id": stored.json()["artifact_id"]},
     )
     refused(answer, "image_invalid", "images.1")
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-async def test_what_is_cut_short_is_refused(served: Served, kind: str) -> None:
+async def test_a_truncated_image_is_refused(served: Served, kind: str) -> None:
     """In its header, in its middle, shortly before the last pixels."""
     sound = encoded(drawn((300, 200)), kind)
     for length in (20, len(sound) // 2, len(sound) - 30):
@@ -105,9 +107,9 @@ async def test_what_is_cut_short_is_refused(served: Served, kind: str) -> None:
         assert "cut short" in refused(answer, "image_invalid", "images.0") or length == 20
 
 
-async def test_the_bytes_and_what_they_are_called_agree(served: Served) -> None:
+async def test_the_stated_type_must_match_the_bytes(served: Served) -> None:
     """A data URL says the type; common aliases do."""
-    jpeg = talkative("jpeg")
+    jpeg = with_metadata("jpeg")
     assert "say image/jpeg" in refused(
         await ask(served.http, {"data": data_url(jpeg, "image/png")}), "image_invalid", "images.0"
     )
@@ -117,7 +119,7 @@ async def test_the_bytes_and_what_they_are_called_agree(served: Served) -> None:
 @pytest.mark.parametrize(
     "data", ["", "x", "http://example.org/a.png", "data:image/png,abc", "data:image/png;base64", "data:;base64,AAAA"]
 )
-async def test_what_is_no_data_url(served: Served, data: str) -> None:
+async def test_an_invalid_data_url_is_refused(served: Served, data: str) -> None:
     """Nothing is fetched from anywhere."""
     answer = await ask(served.http, {"data": data})
     assert answer.status_code == 422
@@ -142,19 +144,19 @@ async def test_limits_of_a_question(shared_nats: NatsServer, bus: Bus) -> None:
         "max_image_side": 400,
         "max_body_bytes": 20_000,
     }
-    picture = {"data": data_url(encoded(drawn(), "png"), "image/png")}
-    # What comes after a picture's end is no part of it.
+    image = {"data": data_url(encoded(drawn(), "png"), "image/png")}
+    # What comes after an image's end is no part of it.
     heavy = {"data": data_url(encoded(drawn(), "png") + noise, "image/png")}
     async with serving(shared_nats.url, **limits) as served:
-        request = await requested(bus, await ask(served.http, heavy, heavy, picture))
+        request = await requested(bus, await ask(served.http, heavy, heavy, image))
         assert len({ref.artifact_id for ref in request.images}) == 3
-        assert "at most 3" in refused(await ask(served.http, *[picture] * 4), "invalid_input", "images")
+        assert "at most 3" in refused(await ask(served.http, *[image] * 4), "invalid_input", "images")
         assert "40000" in refused(
             await ask(served.http, {"data": data_url(bytes(40_001), "image/png")}), "image_too_large", "images.0"
         )
         assert "together" in refused(await ask(served.http, heavy, heavy, heavy), "image_too_large", "images.2")
         wide = {"data": data_url(encoded(drawn((401, 4)), "png"), "image/png")}
-        assert "401 × 4" in refused(await ask(served.http, picture, wide), "image_too_large", "images.1")
+        assert "401 × 4" in refused(await ask(served.http, image, wide), "image_too_large", "images.1")
         for answer in (
             await ask(served.http, heavy, llm_context={"text": "y" * 20_000}),
             await ask(served.http, {"data": data_url(bytes(200_000), "image/png")}),
@@ -171,9 +173,9 @@ async def test_limits_of_a_question(shared_nats: NatsServer, bus: Bus) -> None:
 async def test_an_image_as_large_as_is_taken(served: Served, store: Store, bus: Bus) -> None:
     """Ten mebibytes in a body of fourteen; other callers are answered meanwhile."""
     size = 1_850
-    picture = png_of(size, size, zlib_stored(size), bits=8, colour=2)
-    assert 9.7 < len(picture) / (1 << 20) < 10
-    asking = asyncio.create_task(ask(served.http, {"data": data_url(picture, "image/png")}))
+    image = png_of(size, size, zlib_stored(size), bits=8, colour=2)
+    assert 9.7 < len(image) / (1 << 20) < 10
+    asking = asyncio.create_task(ask(served.http, {"data": data_url(image, "image/png")}))
     slowest = 0.0
     while not asking.done():
         began = time.monotonic()
@@ -223,10 +225,10 @@ async def test_a_worker_that_dies_takes_nothing_with_it(served: Served) -> None:
     await wait_until(lambda: bool(workers()), what="the image is being decoded")
     os.kill(workers()[0], signal.SIGKILL)
     refused(await asking, "image_invalid", "images.0")
-    assert (await ask(served.http, {"data": data_url(talkative("png"), "image/png")})).status_code == 202
+    assert (await ask(served.http, {"data": data_url(with_metadata("png"), "image/png")})).status_code == 202
 
 
-async def test_who_hangs_up_ends_the_work(served: Served) -> None:
+async def test_a_client_that_disconnects_ends_the_work(served: Served) -> None:
     """No run comes of it."""
     key = f"key-{new_id()}"
     asking = asyncio.create_task(ask(served.http, {"data": data_url(slow_png(), "image/png")}, key=key))
@@ -239,22 +241,22 @@ async def test_who_hangs_up_ends_the_work(served: Served) -> None:
 
 async def test_a_gateway_that_cannot_decode_says_so(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """The image is not blamed for it."""
-    image = {"data": data_url(talkative("png"), "image/png")}
+    image = {"data": data_url(with_metadata("png"), "image/png")}
     with monkeypatch.context() as patched:
         patched.setattr(served.gateway.images._cleaner, "_limits", ("many", "wide"))
         broken = await ask(served.http, image)
     assert (broken.status_code, broken.json()["code"]) == (500, "internal")
     with monkeypatch.context() as patched:
         patched.setattr(sys, "executable", "/nowhere/python")
-        away = await ask(served.http, image)
-    assert (away.status_code, away.json()["code"], "retry-after" in away.headers) == (503, "unavailable", True)
+        answer = await ask(served.http, image)
+    assert (answer.status_code, answer.json()["code"], "retry-after" in answer.headers) == (503, "unavailable", True)
     assert (await ask(served.http, image)).status_code == 202
 
 
-async def test_the_largest_picture_can_be_turned() -> None:
-    """Forty megapixels of a camera that was held upright."""
-    picture = encoded(drawn((7_740, 5_160)), "jpeg", exif=exif(6))
-    turned = await cleaner().clean(picture, "image/jpeg")
+async def test_the_largest_image_can_be_rotated() -> None:
+    """Forty megapixels, in portrait format."""
+    image = encoded(drawn((7_740, 5_160)), "jpeg", exif=exif(6))
+    turned = await cleaner().clean(image, "image/jpeg")
     assert (turned.width, turned.height, turned.mime_type) == (5_160, 7_740, "image/jpeg")
 
 
@@ -264,7 +266,7 @@ async def test_two_are_decoded_at_once() -> None:
 
     async def one() -> None:
         async with shared.slots:
-            await shared.clean(talkative("webp"), "image/webp")
+            await shared.clean(with_metadata("webp"), "image/webp")
 
     most = 0
     waiting = [asyncio.create_task(one()) for _ in range(12)]
@@ -288,8 +290,8 @@ async def process(shared_nats: NatsServer, tmp_path: Path) -> AsyncIterator[Gate
 @pytest.mark.system
 async def test_no_bytes_where_they_do_not_belong(process: GatewayProcess, bus: Bus) -> None:
     """Not in logs at DEBUG, not in answers, not in what is stored of the run; whether the image is taken or not."""
-    picture = talkative("png")
-    sound, cut = data_url(picture, "image/png"), data_url(picture[:-60], "image/png")
+    image = with_metadata("png")
+    sound, cut = data_url(image, "image/png"), data_url(image[:-60], "image/png")
     questions: list[dict[str, Any]] = [
         {"images": [{"data": sound}]},
         {"images": [{"data": cut}]},
@@ -314,7 +316,7 @@ async def test_no_bytes_where_they_do_not_belong(process: GatewayProcess, bus: B
                 if answer.status_code == 202:
                     requests.append((await requested(bus, answer)).model_dump_json().encode())
         said.append((await http.post("/v1/runs", content=b'{"images": [{"data": "' + sound.encode())).content)
-    traces = [CANARY.encode(), picture[40:60], *(sound[at : at + 24].encode() for at in range(30, len(sound) - 30))]
+    traces = [CANARY.encode(), image[40:60], *(sound[at : at + 24].encode() for at in range(30, len(sound) - 30))]
     assert len(requests) == 1
     log = process.log.read_bytes()
     assert b"image_refused" in log

@@ -32,7 +32,7 @@ async def test_a_model_that_no_planner_names_is_refused(served: Served, bus: Bus
 
 
 @pytest.mark.parametrize("model", ["openai/mine\r\nX-Evil: 1", "openai/\x00", "openai/ mine", "", "x" * 201])
-async def test_what_is_no_name_is_refused_by_its_form(served: Served, model: str) -> None:
+async def test_an_impossible_name_is_refused(served: Served, model: str) -> None:
     """Whether anybody knows it or not."""
     answer = await served.http.post("/v1/runs", json={"query": "?", "model": model})
     assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "model")

@@ -17,7 +17,7 @@ from tests.support.nats_server import NatsServer
 
 
 async def test_open_runs_are_counted_and_others_refused(own_nats_server: NatsServer) -> None:
-    """Waiting and running ones count, each once; an idempotent repetition is not a new run; another tenant has places of its own."""
+    """Queued and running ones count once; a repeated request is not a new run; each tenant has its own quota."""
     keys = ",".join(f"{tenant} {hashlib.sha256(tenant.encode()).hexdigest()}" for tenant in ("acme", "other"))
     async with (
         connected(own_nats_server.url) as bus,

@@ -1,4 +1,4 @@
-"""Bodies with images are large: few are held at once, and who waits for one of them hinders nobody else."""
+"""Bodies with images are large: few are held at once, and waiting for one delays no other request."""
 
 import asyncio
 import contextlib
@@ -14,17 +14,17 @@ from services.gateway.errors import BodyTooLarge, InvalidInput
 from services.gateway.submissions import request_body
 from services.gateway.submissions.request_body import parse
 from tests.gateway.submissions.test_images import ask
-from tests.support.gateways import Served, hang_up, serving
+from tests.support.gateways import Served, disconnect, serving
 from tests.support.images import data_url, drawn, encoded
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
-PICTURE = {"data": data_url(encoded(drawn(), "png"), "image/png")}
+IMAGE = {"data": data_url(encoded(drawn(), "png"), "image/png")}
 
 
 @contextlib.asynccontextmanager
 async def half_a_body(served: Served, size: int) -> AsyncIterator[asyncio.StreamReader]:
-    """A caller who announces a body, sends half of it, and then nothing."""
+    """A client that states a length, sends half of the body, and then nothing."""
     reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
     head = f"POST /v1/runs HTTP/1.1\r\nHost: 127.0.0.1:{served.server.port}\r\nContent-Length: {size}\r\n\r\n"
     writer.write(head.encode() + b" " * (size // 2))
@@ -32,11 +32,11 @@ async def half_a_body(served: Served, size: int) -> AsyncIterator[asyncio.Stream
     try:
         yield reader
     finally:
-        await hang_up(writer)
+        await disconnect(writer)
 
 
 async def test_few_large_bodies_are_held_at_once(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One more is told to come back; small ones pass; a place that gets free is taken."""
+    """One more gets 503; small ones pass; a slot that becomes free is taken."""
     monkeypatch.setattr(request_body, "LARGE_BODY_WAIT_S", 0.3)
     slots = served.gateway.run_inputs._slots
     async with contextlib.AsyncExitStack() as held:
@@ -51,12 +51,12 @@ async def test_few_large_bodies_are_held_at_once(served: Served, monkeypatch: py
     await wait_until(lambda: slots._value == request_body.MAX_LARGE_BODIES, what="all places are free again")
 
 
-async def test_nats_that_is_silent(own_nats_server: NatsServer) -> None:
-    """503 before an image is looked at, and soon."""
+async def test_nats_does_not_answer(own_nats_server: NatsServer) -> None:
+    """503 soon, before an image is decoded."""
     async with serving(own_nats_server.url, accept_wait_s=0.3) as served:
         own_nats_server.stop()
         began = time.monotonic()
-        answer = await ask(served.http, PICTURE)
+        answer = await ask(served.http, IMAGE)
         assert (answer.status_code, answer.json()["code"], "retry-after" in answer.headers) == (
             503,
             "unavailable",
@@ -65,7 +65,7 @@ async def test_nats_that_is_silent(own_nats_server: NatsServer) -> None:
         assert time.monotonic() - began < 10
 
 
-def test_what_counts_as_the_bytes_of_images() -> None:
+def test_which_bytes_count_as_image_data() -> None:
     """`data` of `images`, at that place and as a text; nothing else may be large."""
     long = "x" * 2000
     taken = json.dumps({"query": "?", "images": [{"data": long}, {"data": long, "detail": "low"}]}).encode()

@@ -15,7 +15,7 @@ from runwire.cli.common import Output
 from runwire.cli.run_commands import show
 from runwire.client import Client
 from runwire.local import launch
-from tests.support.images import CANARY, corners, talkative
+from tests.support.images import CANARY, corners, with_metadata
 from tests.support.needs import free_port, needs_program
 from tests.support.waiting import wait_until_blocking
 
@@ -111,7 +111,7 @@ def test_exit_codes(up: Path) -> None:
 @pytest.mark.xdist_group("cli")
 def test_images(up: Path) -> None:
     """A stored image has the same pixels; a file that is no image is an error of the command line."""
-    (up / "drawn.png").write_bytes(talkative("png"))
+    (up / "drawn.png").write_bytes(with_metadata("png"))
     (up / "page.png").write_text("<html>")
     answer = runwire("run", "What is 6*7?", "--image", "drawn.png", "--image", "drawn.png", "-o", "jsonl", data=up)
     assert answer.returncode == 0, answer.stderr
@@ -120,13 +120,13 @@ def test_images(up: Path) -> None:
     fetched = runwire("fetch", images[0]["artifact_id"], "-o", "kept.png", data=up)
     assert fetched.returncode == 0, fetched.stderr
     kept = (up / "kept.png").read_bytes()
-    assert corners(kept) == corners(talkative("png"))
+    assert corners(kept) == corners(with_metadata("png"))
     assert CANARY.encode() not in kept
     for wrong, said in (("nowhere.png", "does not exist"), ("page.png", "is not a png, jpeg, webp or gif")):
         refused = runwire("run", "What?", "--image", wrong, data=up)
         assert refused.returncode == 2
         assert said in " ".join(refused.stderr.replace("│", " ").split())
-    (up / "cut.png").write_bytes(talkative("png")[:-60])
+    (up / "cut.png").write_bytes(with_metadata("png")[:-60])
     cut = runwire("run", "What?", "--image", "cut.png", data=up)
     assert (cut.returncode, "image_invalid" in cut.stderr, "images.0" in cut.stderr) == (6, True, True)
 

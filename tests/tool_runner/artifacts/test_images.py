@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from contracts.artifacts import ArtifactRef
 from contracts.inbox import CallFinished
 from runwire import ToolContext, tool
-from tests.support.images import CANARY, FORMATS, corners, drawn, encoded, png_of, talkative, zeros
+from tests.support.images import CANARY, FORMATS, corners, drawn, encoded, png_of, with_metadata, zeros
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
 from tests.support.stores import Store, serving
@@ -81,12 +81,12 @@ async def test_images_lose_what_they_say(
 
     @tool(idempotent=True)
     async def shoot() -> Shot:
-        return Shot(photo=talkative(kind), text=base64.b64encode(talkative(kind)).decode())
+        return Shot(photo=with_metadata(kind), text=base64.b64encode(with_metadata(kind)).decode())
 
     serve_tools(shoot)
     await start_runner()
     finished = await planner.call("shoot", {})
-    assert CANARY.encode() in talkative(kind)
+    assert CANARY.encode() in with_metadata(kind)
     assert finished.artifacts["plain"] == "no image"
     for path in ("photo", "text"):
         body = await bytes_of(store, finished.artifacts[path])
@@ -187,7 +187,7 @@ async def test_a_result_that_is_kept_as_a_whole_says_no_more(
 
     @tool(idempotent=True)
     async def shoot() -> Shot:
-        return Shot(note="word " * 10_000, photo=talkative("png"))
+        return Shot(note="word " * 10_000, photo=with_metadata("png"))
 
     serve_tools(shoot)
     await start_runner()
