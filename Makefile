@@ -31,7 +31,7 @@ coverage: $(VENV)/ready ## Run the tests, slower, and show which lines none of t
 check: $(VENV)/ready ## Check style, types, import rules and schemas.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy $(CODE)
+	$(BIN)/mypy $(CODE) hatch_build.py
 	NO_COLOR=1 $(BIN)/lint-imports --no-logo
 	$(BIN)/python -m contracts --check
 

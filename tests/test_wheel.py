@@ -78,6 +78,19 @@ def test_it_lives_beside_packages_of_the_same_names(installed: Path, tmp_path: P
     assert result.stdout.splitlines() == [str(installed / "runwire" / "__init__.py"), "the author", "the author"]
 
 
+def test_a_tool_needs_pydantic_only(installed: Path, tmp_path: Path) -> None:
+    """The libraries of the client, of `runwire serve` and of the command line are loaded when they are used."""
+    result = run(
+        "import sys, runwire.errors, runwire.events, runwire.testing\n"
+        "print(sorted({'httpx', 'nats', 'orjson', 'rich', 'typer'} & sys.modules.keys()))",
+        tmp_path,
+        installed,
+    )
+
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip() == "[]"
+
+
 def test_it_says_which_extras_there_are(installed: Path) -> None:
     """One per service, so that an image holds only what its service needs."""
     (metadata,) = installed.glob("*.dist-info/METADATA")

@@ -23,7 +23,7 @@ from runwire.tools.decorator import HEARTBEAT_INTERVAL_S, Tool
 
 logger = logging.getLogger("runwire.serving")
 
-_GRACE_S = 10.0
+_GRACE_PERIOD_S = 10.0
 
 
 async def serve(
@@ -32,7 +32,7 @@ async def serve(
     *,
     user: str | None = None,
     password: str | None = None,
-    grace_s: float = _GRACE_S,
+    grace_s: float = _GRACE_PERIOD_S,
     stop: asyncio.Event | None = None,
 ) -> None:
     """Serve tools until `stop` is set or this task is cancelled; waits for a NATS server that does not answer yet.
@@ -187,7 +187,7 @@ def _hint(error: Exception) -> str:
 
 
 def main(
-    paths: Sequence[str | Path], url: str | None = None, *, grace_s: float = _GRACE_S, log_level: str = "INFO"
+    paths: Sequence[str | Path], url: str | None = None, *, grace_s: float = _GRACE_PERIOD_S, log_level: str = "INFO"
 ) -> None:
     """Serve the tools of Python files until SIGTERM or SIGINT.
 
