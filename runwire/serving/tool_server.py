@@ -26,6 +26,7 @@ from pydantic import ValidationError
 
 from contracts import subjects
 from contracts import tools as wire
+from contracts.validation_errors import describe
 from runwire.errors import ToolError
 from runwire.serving.announcement import Announcement
 from runwire.serving.call_context import CallContext
@@ -33,7 +34,6 @@ from runwire.serving.calls import Call, Calls, Reply, failure_replies, reply_of,
 from runwire.serving.executor import Executor
 from runwire.serving.stall import StallDetector
 from runwire.tools.decorator import HEARTBEAT_INTERVAL_S, Tool
-from runwire.tools.signatures import validation_message
 
 logger = logging.getLogger("runwire.serving")
 
@@ -157,7 +157,7 @@ class ToolServer:
             replies = failure_replies(error[:_MAX_REASON_CHARACTERS], failure.code, retryable=failure.retryable)
         except ValidationError as failure:
             # Its own text shows values, of fields that may be for people only.
-            error = f"{failure.title}: {validation_message(failure)}"
+            error = f"{failure.title}: {describe(failure)}"
             where = "".join(traceback.format_tb(failure.__traceback__))
             logger.error("%s: call %s failed: %s\n%s", self._tool.name, call.request.idempotency_key, error, where)  # noqa: TRY400, the same
             replies = failure_replies(error[:_MAX_REASON_CHARACTERS], "tool_error")

@@ -17,9 +17,10 @@ from pydantic_core import to_json
 
 from contracts import names
 from contracts import tools as wire
+from contracts.validation_errors import describe
 from runwire.errors import ToolError
 from runwire.tools.context import ToolContext
-from runwire.tools.signatures import Signature, validation_message
+from runwire.tools.signatures import Signature
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -69,7 +70,7 @@ class Tool(Generic[P, R]):
         try:
             return self._signature.bind(args)
         except ValidationError as error:
-            raise ToolError(validation_message(error), code="invalid_args") from error
+            raise ToolError(describe(error), code="invalid_args") from error
 
     def start(self, arguments: Mapping[str, Any], ctx: ToolContext) -> Any:
         """Call the function with what `check` returned; a coroutine function gives a coroutine."""
@@ -93,7 +94,7 @@ class Tool(Generic[P, R]):
             return adapter.dump_json(checked, by_alias=True, warnings=False)
         except ValidationError as error:
             raise ToolError(
-                f"the tool returned a value that its return type does not allow: {validation_message(error)}",
+                f"the tool returned a value that its return type does not allow: {describe(error)}",
                 code="invalid_result",
             ) from error
         except (ValueError, TypeError, RecursionError) as error:

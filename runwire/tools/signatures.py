@@ -11,14 +11,11 @@ from pydantic import (
     PydanticSchemaGenerationError,
     PydanticUserError,
     TypeAdapter,
-    ValidationError,
     create_model,
 )
 
 from runwire.errors import UnsupportedSignature
 from runwire.tools.context import ToolContext
-
-_MAX_REPORTED_FIELDS = 5
 
 
 class Signature:
@@ -95,13 +92,6 @@ def _has_bytes(schema: Any) -> bool:
             map(_has_bytes, schema.values())
         )
     return isinstance(schema, list) and any(map(_has_bytes, schema))
-
-
-def validation_message(error: ValidationError) -> str:
-    """What is wrong with which field. Values are left out: they may be secret, or long."""
-    errors = error.errors(include_url=False, include_context=False, include_input=False)
-    texts = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" if one["loc"] else one["msg"] for one in errors]
-    return "; ".join(texts[:_MAX_REPORTED_FIELDS])
 
 
 def _awaited(hint: Any) -> Any:

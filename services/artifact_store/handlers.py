@@ -39,6 +39,7 @@ from contracts.artifacts import (
     UploadOpened,
 )
 from contracts.tools import REPLY_HEADER
+from contracts.validation_errors import describe
 from services.artifact_store.store import ArtifactStore
 from services.artifact_store.streams.assembler import MAX_STREAMS, Assembler
 from services.artifact_store.uploads import WINDOW_CHUNKS, Uploads
@@ -149,7 +150,7 @@ class ReplyHeaders(BaseMiddleware[Any, Any]):
                 error, "original_error", error
             )  # FastStream wraps the error in one that contains the request.
             if isinstance(cause, ValidationError):
-                return _failure(ArtifactInvalid(_reason(cause)))
+                return _failure(ArtifactInvalid(describe(cause)))
             logger.error("request_failed", error=type(error).__name__, places=places(error))  # noqa: TRY400, a traceback may show bytes
             return _failure(ArtifactFailed("the store failed", retryable=True))
 
@@ -179,19 +180,13 @@ def _parsed(text: str | None) -> PutArtifact:
     try:
         return PutArtifact.model_validate_json(text or "")
     except ValidationError as error:
-        raise ArtifactInvalid(_reason(error)) from None
+        raise ArtifactInvalid(describe(error)) from None
 
 
 def _number(text: str | None) -> int:
     if text is None or not text.isascii() or not text.isdigit():
         raise ArtifactInvalid(f"the header {SEQ_HEADER} is missing or not a number")
     return int(text)
-
-
-def _reason(error: ValidationError) -> str:
-    """Describe a validation error without its input, which may be the artifact itself."""
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    return "; ".join(f"{'.'.join(str(part) for part in each['loc'])}: {each['msg']}" for each in found)[:1000]
 
 
 def _failure(error: ArtifactFailed) -> NatsResponse:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapte
 from contracts.events import ActionFormat, ActionTransport, Reflection
 from contracts.images import VisionContextPolicy, VisionMode
 from contracts.runs import MODEL_NAME, LimitsInput, RequestedEffort, RunLimits, StrategyName
+from contracts.validation_errors import describe
 
 DEFAULT_AGENT = "default"
 """Used by requests that name no agent. It exists even without a file."""
@@ -91,8 +92,7 @@ def parse_agents(entries: Mapping[str, Any], *, source: str = "agents") -> dict[
     try:
         agents = _AGENTS.validate_python(dict(entries))
     except ValidationError as error:
-        faults = (f"{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}" for fault in error.errors())
-        raise InvalidAgents(f"{source}: {'; '.join(faults)}") from None
+        raise InvalidAgents(f"{source}: {describe(error, limit=None)}") from None
     return {DEFAULT_AGENT: Agent(), **agents}
 
 

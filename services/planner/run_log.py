@@ -16,6 +16,7 @@ from contracts import subjects
 from contracts.events import Chunk, UnknownEvent
 from contracts.records import EVENTS_HEADER, Record
 from contracts.runs import KeptContext
+from contracts.validation_errors import describe
 from services.messaging import dead_letters, guarded_write
 from services.messaging.connection import Bus
 from services.messaging.direct_get import Stored
@@ -164,7 +165,5 @@ def _text_shown(turn: int, stored: list[bytes]) -> str:
 
 def short(error: Exception) -> str:
     """Describe the fault of a message without its content."""
-    if isinstance(error, ValidationError):
-        first = error.errors(include_input=False, include_url=False)[0]
-        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"[:MAX_REASON_CHARACTERS]
-    return str(error)[:MAX_REASON_CHARACTERS]
+    text = describe(error, limit=1) if isinstance(error, ValidationError) else str(error)
+    return text[:MAX_REASON_CHARACTERS]

@@ -6,6 +6,8 @@ from typing import Literal, Self, TypeVar
 from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
+from contracts.validation_errors import describe
+
 _FIELD = re.compile(r'field "(\w+)"')
 
 
@@ -59,15 +61,12 @@ def read_settings(kind: type[Settings]) -> Settings:
     try:
         return kind()
     except ValidationError as error:
-        faults = [
-            f"{_variable(fault['loc'])}: {fault['msg']}"
-            for fault in error.errors(include_input=False, include_url=False)
-        ]
+        faults = describe(error, limit=None, name_of=_variable)
     except SettingsError as error:
         field = _FIELD.search(str(error))
         variable = _variable(field.groups()) if field else "a variable RUNWIRE_*"
-        faults = [f"{variable}: is not the JSON that is needed here ({error.__cause__})"]
-    raise SystemExit(f"wrong settings: {'; '.join(faults)}")
+        faults = f"{variable}: is not the JSON that is needed here ({error.__cause__})"
+    raise SystemExit(f"wrong settings: {faults}")
 
 
 def _variable(path: tuple[str | int, ...]) -> str:

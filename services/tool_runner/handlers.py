@@ -12,10 +12,10 @@ from contracts import names, subjects
 from contracts.names import InvalidName
 from contracts.subjects import Address
 from contracts.tools import CallRequested
+from contracts.validation_errors import describe
 from services.messaging import dead_letters
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery
-from services.shared.validation_errors import first_fault
 
 from .errors import AlreadySettled, Poisoned, RunEnded
 from .execution import CallExecutor
@@ -80,7 +80,7 @@ def _read(delivery: Delivery) -> CallRequested:
         call = CallRequested.model_validate_json(delivery.data)
         names.checked_message(call.call_id)
     except ValidationError as error:
-        raise NotACall(first_fault(error)) from error
+        raise NotACall(describe(error, limit=1)) from error
     except (InvalidName, RecursionError) as error:
         raise NotACall(str(error)) from error
     if (address.tenant, address.run, address.name) != (call.tenant, call.run_id, call.tool):

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from contracts.events import ActionFormat, ActionTransport, RunStarted
 from contracts.runs import RequestedEffort, RunLimits, RunRequested, StrategyName
 from contracts.tools import ToolSpec
+from contracts.validation_errors import describe
 from services.planner.agents import Agent
 from services.planner.errors import CannotOpen
 from services.planner.models import demo
@@ -100,8 +101,7 @@ def _limits(request: RunRequested, agent: Agent) -> RunLimits:
     try:
         return RunLimits.model_validate({**agent.limits, **request.limits})
     except ValidationError as error:
-        first = error.errors()[0]
-        raise CannotOpen("bad_request", f"limits.{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        raise CannotOpen("bad_request", f"limits.{describe(error, limit=1)}") from error
 
 
 def _allowed(request: RunRequested, agent: Agent, live: Mapping[str, ToolSpec]) -> dict[str, ToolSpec]:

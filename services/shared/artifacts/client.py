@@ -33,6 +33,7 @@ from contracts.artifacts import (
 from contracts.base import Message
 from contracts.ids import new_id
 from contracts.limits import CHUNK_BYTES, MAX_PUT_BYTES
+from contracts.validation_errors import describe
 from services.messaging.connection import Bus
 from services.shared.artifacts.downloads import Download
 from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound, StorageUnavailable
@@ -227,8 +228,7 @@ def _message(kind: type[MessageT], **fields: Any) -> MessageT:
     try:
         return kind(**fields)
     except ValidationError as error:
-        wrong = sorted({str(each["loc"][0]) for each in error.errors() if each["loc"]})
-        raise ArtifactInvalid(f"not well-formed: {', '.join(wrong)}") from None
+        raise ArtifactInvalid(describe(error)) from None
 
 
 def _lookup(kind: type[HeadT], **fields: Any) -> HeadT:

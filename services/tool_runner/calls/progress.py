@@ -20,10 +20,10 @@ from contracts.events import ArtifactChunk, ToolProgress
 from contracts.limits import MAX_PIECE_BYTES, MAX_PIECES
 from contracts.records import EVENTS_HEADER, Record
 from contracts.tools import ArtifactPiece, CallRequested, Progress
+from contracts.validation_errors import describe
 from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
 from services.messaging.errors import BusError, Refused
-from services.shared.validation_errors import first_fault
 from services.tool_runner.calls.history import events_of
 
 logger = structlog.get_logger(__name__)
@@ -111,7 +111,7 @@ class CallProgress:
         try:
             piece = ArtifactPiece.model_validate_json(data)
         except ValidationError as error:
-            self._end_stream("", first_fault(error))
+            self._end_stream("", describe(error, limit=1))
             return
         if self._next is None:
             self._next = await self._read_back()

@@ -14,9 +14,9 @@ from pydantic import ValidationError
 from contracts import names, subjects
 from contracts.limits import MAX_SPEC_BYTES
 from contracts.tools import SPEC_METADATA, ToolSpec
+from contracts.validation_errors import describe
 from services.shared.builtin_tools import READ_ARTIFACT
 from services.shared.json_schema import InvalidSchema, check_schema
-from services.shared.validation_errors import first_fault
 
 _SEMVER = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?", re.ASCII)
 
@@ -130,5 +130,5 @@ def content_id(data: bytes) -> str:
 def short_reason(error: Exception) -> str:
     """Describe why a specification cannot be used, in one line."""
     if isinstance(error, ValidationError):
-        return first_fault(error)
+        return describe(error, limit=1)
     return " ".join(str(error).split())[:300]
