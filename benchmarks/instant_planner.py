@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 from benchmarks.instant_model import InstantModel
 from services.messaging.connection import Bus
 from services.messaging.nats_link import Broker, run_on_nats
-from services.planner.__main__ import build_planner, pullers
+from services.planner.agents import load_agents
+from services.planner.app import build_planner, pullers
 from services.planner.settings import PlannerSettings
 from services.runtime.health import Health
 from services.shared.tool_catalogue import Catalogue
@@ -18,7 +19,9 @@ async def work(bus: Bus, _broker: Broker, _health: Health) -> AsyncIterator[None
     """What services.planner does, without LiteLLM and without the hourly purge."""
     settings = PlannerSettings()
     catalogue = await Catalogue(bus).start()
-    planner = build_planner(settings, bus, catalogue, InstantModel(), "benchmark/instant")
+    planner = build_planner(
+        settings, load_agents(settings.agents_file), bus, catalogue, InstantModel(), "benchmark/instant"
+    )
     consumers = [await pulling.start() for pulling in pullers(bus, planner, settings)]
     try:
         yield

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from services.planner.__main__ import profiles_of
+from services.planner.agents import load_agents
+from services.planner.app import profiles_of
 from services.planner.models.vision import VisionSupport
 from services.planner.settings import PlannerSettings
 from tests.planner.conftest import Plan
@@ -110,7 +111,9 @@ def test_the_gateway_gets_profiles_of_all(tmp_path: Path) -> None:
     file = tmp_path / "agents.json"
     file.write_text(json.dumps({"a": {"model": "openai/a"}}))
     settings = PlannerSettings(models=["openai/e", "*"], fallback_models=["openai/f"], agents_file=file)
-    found = {profile.model: profile.agents for profile in profiles_of(settings, MODEL, VisionSupport())}
+    found = {
+        profile.model: profile.agents for profile in profiles_of(settings, load_agents(file), MODEL, VisionSupport())
+    }
     assert found == {
         MODEL: ["default"],
         "openai/a": ["a"],

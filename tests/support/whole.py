@@ -25,7 +25,8 @@ from contracts.runs import RunRequested
 from contracts.tools import REPLY_HEADER, ToolFailure, ToolSpec
 from services.messaging.connection import Bus
 from services.messaging.streams.provision import provision
-from services.planner.__main__ import build_planner, models_of, pullers, vision_support_of
+from services.planner.agents import load_agents
+from services.planner.app import build_planner, models_of, pullers, vision_support_of
 from services.planner.models.by_provider import ByProvider
 from services.planner.models.response_format import WithoutRefusedFormats
 from services.planner.settings import PlannerSettings
@@ -155,6 +156,7 @@ async def planning(
         catalogue = await Catalogue(bus).start()
         planner = build_planner(
             chosen,
+            load_agents(chosen.agents_file),
             bus,
             catalogue,
             WithoutRefusedFormats(models),
