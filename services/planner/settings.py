@@ -23,8 +23,8 @@ class PlannerSettings(BusSettings):
     )
     models: Annotated[list[ModelName], NoDecode] = Field(
         default_factory=list,
-        description="further models that requests may name, separated by commas or as JSON; `*`: any, which lets every caller choose the "
-        "price, and send prompts to any address that the planner reaches",
+        description="further models that requests may name, separated by commas or as JSON; `*`: any, which lets every "
+        "caller choose the price, and send prompts to any address that the planner reaches",
     )
     model_api_base: str | None = Field(
         default=None, description="of a server that speaks OpenAI's protocol, for models `openai/…`"
@@ -53,7 +53,8 @@ class PlannerSettings(BusSettings):
     )
     vision: VisionMode = Field(
         default="strict",
-        description="images for a model that takes none: the run is refused, or goes on without; agents and requests win",
+        description="images for a model that takes none: the run is refused, or goes on without them; "
+        "agents and requests win",
     )
     model_vision: dict[str, bool] = Field(
         default_factory=dict, description="whether a model takes images; others: LiteLLM's table"

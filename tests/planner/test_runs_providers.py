@@ -136,7 +136,7 @@ async def test_the_number_of_retries_is_a_setting(plan: Plan, provider: ModelSer
 
 
 async def test_a_format_that_a_server_refuses_is_left_out(plan: Plan, provider: ModelServer) -> None:
-    """The refused request is an attempt of its own, without a wait; the planner remembers the model until it restarts."""
+    """The refused request is an attempt of its own, without a wait; the planner remembers the model."""
     planning = await plan(max_provider_failures=0)
     provider.say(Say(status=400), action("look", q="x"), answer("found"))
     story = await planning.tell()

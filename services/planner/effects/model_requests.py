@@ -89,7 +89,7 @@ class ModelRequests:
     async def think(
         self, run: Run, now: int, warn: Callable[[list[str]], object] = lambda _: None
     ) -> tuple[AsyncGenerator[Delta | Reply, None], Reading]:
-        """Start one request of the run's model call, at `now` (Unix ms). `warn` receives the images that were left out."""
+        """Start one request of the model call, at `now` (Unix ms). `warn` receives the images that were left out."""
         assert run.started is not None  # noqa: S101, `asked` follows `run_started` in every log
         agent = self._agent(run.started)
         tools = list((await self.specs(run.started)).values())
@@ -125,7 +125,7 @@ class ModelRequests:
         return spec.concurrency if spec else 1
 
     async def redacted(self, started: RunStarted, finished: CallFinished) -> CallFinished:
-        """Return an outcome without what its tool's marks hide from the model; the same object where nothing was left to hide."""
+        """Return an outcome without what its tool's annotations hide from the model; the same object if it has none."""
         digest = started.tools.get(finished.tool)
         spec = await self._catalogue.spec(digest) if digest else None
         return finished if digest is None or spec is None else self._redactor.redacted(finished, digest, spec)

@@ -1,6 +1,6 @@
-"""What the log of the process says of runs: one line for each that has ended, one for each call that was refused before it was sent.
+"""Logs one line for each run that has ended, and for each call that was refused before it was sent.
 
-Of calls that were sent the tool runner speaks. No prompt, no argument and no value is in any line.
+The tool runner logs the calls that were sent. No line holds a prompt, an argument or a value.
 """
 
 import structlog

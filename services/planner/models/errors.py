@@ -168,7 +168,7 @@ def failed(
     headers: Mapping[str, str] | None = None,
     after_output: bool = False,
 ) -> ModelFailed:
-    """Classify an error by the name of its kind, else by its status. `label` and the names of `headers` are safe to show."""
+    """Classify an error by the name of its kind, else by its status. `label` and names of `headers` may be shown."""
     meaning = _meaning_of({kind} if kind else set(), status)
     return _failure(meaning, model, label, status, headers or {}, after_output=after_output)
 
@@ -255,7 +255,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def _innermost(error: BaseException) -> BaseException:
-    """Return the innermost error: LiteLLM wraps the errors of a broken stream, and only the first has status and headers."""
+    """Return the innermost error, which has status and headers: LiteLLM wraps the errors of a broken stream."""
     for _ in range(MAX_NESTED_ERRORS):
         inner = getattr(error, "original_exception", None)
         if not isinstance(inner, BaseException):

@@ -102,7 +102,8 @@ class Exchange:
         """Raise if the response is a redirect."""
         if response.has_redirect_location:
             status = response.status_code
-            reason = f"the provider of {self.model} redirects requests ({status}), which is not followed: name its real address"
+            reason = f"the provider of {self.model} redirects requests ({status}), which is not followed: name its real"
+            reason += " address"
             raise self.out_of_bounds(TooMuch(reason, retryable=False), request)
 
     def bounded(self, response: httpx.Response) -> Bounded:

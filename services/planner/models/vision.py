@@ -67,7 +67,7 @@ class VisionSupport:
         return VisionChoice(models, fallbacks, warnings=[warning] if images else [])
 
     def _policy_of(self, agent: Agent, tools: Mapping[str, ToolSpec]) -> VisionContextPolicy | None:
-        """Return the agent's policy for images of tools, with tags resolved to tool names; None: models receive none."""
+        """Return the agent's policy for images of tools, with tags resolved to tool names; None: they are not shown."""
         policy = agent.vision_context or self.policy
         if policy is None or not policy.enabled:
             return None
@@ -91,8 +91,9 @@ class VisionChoice:
 def no_vision(models: Iterable[str]) -> str:
     """Return the refusal for models that take no images, and its remedy."""
     return (
-        f"{', '.join(models)} does not take images; name a model that does, or declare that this one does (RUNWIRE_MODEL_VISION), "
-        "or have images dropped with a warning (`vision` of the request or the agent, or RUNWIRE_VISION=lenient)"
+        f"{', '.join(models)} does not take images; name a model that does, or declare that this one does "
+        "(RUNWIRE_MODEL_VISION), or have images dropped with a warning (`vision` of the request or the agent, or "
+        "RUNWIRE_VISION=lenient)"
     )
 
 

@@ -15,10 +15,10 @@ The handler calls `advance` again after each command, until it returns Ack or Ab
 | poisoned | error | error | error | error | error |
 
 "owner": the message whose handling recorded what is in flight. "timer": that of the retry; a wait that ends within 2 s
-happens in the handling, and `asked` follows. "called where due": if calls wait, or a join is due. "read shown": read what
-listeners have received of the answer. "budget": `done`, or `paused` where the run has a grace period. Where nothing is
-in flight, any message starts the next step. `top_up` is the exception: the control consumer, which delivers it, never
-calls models.
+happens in the handling, and `asked` follows. "called where due": if calls wait, or a join is due. "read shown": read
+what listeners have received of the answer. "budget": `done`, or `paused` where the run has a grace period. Where
+nothing is in flight, any message starts the next step. `top_up` is the exception: the control consumer, which delivers
+it, never calls models.
 While the run is stopping, every message but cancel and poisoned is acknowledged. After the end every message closes the
 run again, and is acknowledged. An illegal message changes nothing and is acknowledged.
 """

@@ -68,7 +68,8 @@ def _warnings(earlier: dict[str, dict[str, Any]]) -> list[str]:
     for key in earlier:
         keys.setdefault(key.partition("#")[0], []).append(key)
     return [
-        f"{tool} made an artifact of the same name several times: the last one counts, earlier ones are under {_listed(several)}"
+        f"{tool} made an artifact of the same name several times: the last one counts, "
+        f"earlier ones are under {_listed(several)}"
         for tool, several in keys.items()
     ]
 

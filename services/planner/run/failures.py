@@ -56,7 +56,7 @@ def remedy(run: Run, failed: Failed, now: int, rules: Rules) -> Remedy | None:
 
 
 def combined(run: Run, failed: Failed) -> Fault:
-    """Return the fault of a model call that has failed for good: the code of the last one, the reasons of all models."""
+    """Return the fault of a model call that has failed for good: the last code, and the reasons of all models."""
     if not (failed.fault.retryable or failed.elsewhere):
         return failed.fault
     faults = {each.model: each.fault for each in run.failed} | {run.calling: failed.fault}

@@ -56,7 +56,7 @@ class Branch:
 
     @property
     def output(self) -> Any:
-        """The complete result, with artifacts in place, large ones as references; one reference if all of it was offloaded."""
+        """The complete result, large artifacts as references; one reference if all of it was offloaded."""
         return (
             self.artifacts[WHOLE_OUTPUT]
             if WHOLE_OUTPUT in self.artifacts

@@ -131,7 +131,7 @@ def _answer(args: Mapping[str, Any]) -> tuple[str | None, frozenset[str]]:
 
 
 def _not_taken(args: Mapping[str, Any], spent: frozenset[str]) -> list[str]:
-    """Return all keys that hold an answer but the used one, which is the first; `answer` and `raw_answer` come first."""
+    """Return all keys that hold an answer but the used one, which is the first. `answer`, `raw_answer` come first."""
     keys = sorted((key for key in args if key in spent and args[key]), key=lambda key: key not in _ANSWER)
     return keys[1:]
 
