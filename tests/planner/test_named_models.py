@@ -1,17 +1,12 @@
 """Which models a request may name: a name decides where the prompt goes, and what it costs."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
-from services.planner.agents import load_agents
-from services.planner.app import profiles_of
-from services.planner.models.vision import VisionSupport
 from services.planner.settings import PlannerSettings
 from tests.planner.conftest import Plan
 from tests.support.model_server import ModelServer, answer
@@ -104,21 +99,3 @@ def test_names_that_are_none_are_refused_at_the_start(monkeypatch: pytest.Monkey
     monkeypatch.setenv("RUNWIRE_MODELS", text)
     with pytest.raises(ValidationError):
         PlannerSettings()
-
-
-def test_the_gateway_gets_profiles_of_all(tmp_path: Path) -> None:
-    """Each has a profile; one that only requests name answers no agent's runs of its own accord."""
-    file = tmp_path / "agents.json"
-    file.write_text(json.dumps({"a": {"model": "openai/a"}}))
-    settings = PlannerSettings(models=["openai/e", "*"], fallback_models=["openai/f"], agents_file=file)
-    found = {
-        profile.model: profile.agents for profile in profiles_of(settings, load_agents(file), MODEL, VisionSupport())
-    }
-    assert found == {
-        MODEL: ["default"],
-        "openai/a": ["a"],
-        "openai/e": [],
-        "*": [],
-        "openai/f": [],
-        "builtin/rehearsal": [],
-    }

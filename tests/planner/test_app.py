@@ -1,0 +1,48 @@
+"""The composed planner: what it publishes of its models, and a run through all of it."""
+
+import asyncio
+import json
+from pathlib import Path
+
+from services.messaging.streams.provision import provision
+from services.planner.agents import load_agents
+from services.planner.app import models_of, profiles_of, running
+from services.planner.models.vision import VisionSupport
+from services.planner.settings import PlannerSettings
+from services.shared.tool_catalogue import Catalogue
+from tests.support.buses import connected
+from tests.support.nats_server import NatsServer
+from tests.support.whole import MODEL, Planning
+
+BACKGROUND = {"retention_sweep", "forgotten_messages", "deletions", "model_profiles"}
+
+
+async def test_it_handles_runs_until_its_context_ends(nats_server: NatsServer) -> None:
+    """Its background tasks run under their names, so that readiness can name one that dies; nothing is left running."""
+    settings = PlannerSettings(nats_url=nats_server.url, model="builtin/rehearsal")
+    async with connected(nats_server.url, "planner", settings) as bus:
+        await provision(bus)
+        async with running(bus, settings, load_agents()):
+            assert {task.get_name() for task in asyncio.all_tasks()} >= BACKGROUND
+            story = await Planning(bus, Catalogue(bus), models_of(settings, {})).tell()
+            assert story.end.type == "done"
+        assert not {task.get_name() for task in asyncio.all_tasks()} & BACKGROUND
+        assert not bus.tasks.problems()
+
+
+def test_the_gateway_gets_profiles_of_all(tmp_path: Path) -> None:
+    """Each has a profile; one that only requests name answers no agent's runs by default."""
+    file = tmp_path / "agents.json"
+    file.write_text(json.dumps({"a": {"model": "openai/a"}}))
+    settings = PlannerSettings(models=["openai/e", "*"], fallback_models=["openai/f"], agents_file=file)
+    found = {
+        profile.model: profile.agents for profile in profiles_of(settings, load_agents(file), MODEL, VisionSupport())
+    }
+    assert found == {
+        MODEL: ["default"],
+        "openai/a": ["a"],
+        "openai/e": [],
+        "*": [],
+        "openai/f": [],
+        "builtin/rehearsal": [],
+    }
