@@ -90,6 +90,7 @@ class Bus:
             "connect_timeout": 2,
             "inbox_prefix": subjects.replies_to(self.name).encode(),
             "reconnect_to_server_handler": _any_server_with_jitter,
+            "disconnected_cb": self._disconnected,
             "reconnected_cb": self._reconnected,
             "error_cb": self._failed,
             **self.login(),
@@ -130,6 +131,11 @@ class Bus:
         self.up_since = time.monotonic()
         waiting, self._next_connection = self._next_connection, asyncio.Event()
         waiting.set()
+
+    async def _disconnected(self) -> None:
+        for waiting in [self._requests, *self._readers.values()]:
+            if waiting is not None:
+                waiting.connection_lost()
 
     async def _reconnected(self) -> None:
         self._on_connection()

@@ -57,6 +57,11 @@ class DirectReader:
         else:
             messages.append(message)
 
+    def connection_lost(self) -> None:
+        """End all waits: a page whose connection is gone never becomes whole."""
+        for _, ended in self._waiting.values():
+            expire(ended)
+
     async def page(
         self, subject: str, start: int, size: int = _PAGE_MESSAGES, *, max_bytes: int = _PAGE_BYTES
     ) -> tuple[list[Msg], int]:

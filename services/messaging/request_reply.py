@@ -31,7 +31,7 @@ class RequestReply:
     async def request(self, subject: str, data: bytes, wait_s: float, headers: dict[str, str] | None = None) -> Msg:
         """Return the first reply.
 
-        Raises Unavailable after `wait_s` seconds, NoResponders, and Refused for a message that is too large.
+        Raises Unavailable after `wait_s` seconds or when the connection is lost, NoResponders, and Refused for a message that is too large.
         """
         loop = asyncio.get_running_loop()
         key = str(next(self._numbers))
@@ -49,6 +49,11 @@ class RequestReply:
         if message.headers and not message.data and message.headers.get("Status") == "503":
             raise NoResponders("nobody answers on this subject")
         return message
+
+    def connection_lost(self) -> None:
+        """End all waits: whatever was sent on a connection that is gone gets no reply that is worth waiting for."""
+        for answer in self._waiting.values():
+            expire(answer)
 
     async def _on_message(self, message: Msg) -> None:
         waiting = self._waiting.get(message.subject[len(self._inbox) :])

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from nats.aio.msg import Msg
 
 from contracts import subjects
 from contracts.ids import new_id
@@ -45,6 +46,25 @@ async def test_without_a_server_there_is_no_answer(bus: Bus, own_nats_server: Na
     with pytest.raises(Unsure):
         await bus.publish(subjects.log("default", new_id()), b"x", wait_s=0.5)
     assert not await bus.tell("some.subject")
+
+
+async def test_what_is_in_flight_ends_with_the_connection(bus: Bus, own_nats_server: NatsServer) -> None:
+    """Its reply went with the server: nobody waits out ten minutes for it."""
+
+    async def say_nothing(_: Msg) -> None:
+        pass
+
+    silent = await bus.subscribe("silent.subject", say_nothing)
+    reader = await bus.reader("RUNS")
+    asking = asyncio.create_task(bus.request("silent.subject", wait_s=600))
+    own_nats_server.freeze()
+    paging = asyncio.create_task(reader.page("emit.default.x.log", 1))
+    await asyncio.sleep(0)
+    own_nats_server.kill()
+    for waiting in (asking, paging):
+        with pytest.raises(Unavailable):
+            await asyncio.wait_for(waiting, 20)
+    await silent.stop()
 
 
 async def test_before_there_is_a_connection(own_nats_server: NatsServer) -> None:
