@@ -22,9 +22,9 @@ from services.gateway.frames import Cursor
 from tests.support.gateways import connected, serving
 from tests.support.model_server import ModelServer, Say, action, answer
 from tests.support.nats_server import NatsServer
+from tests.support.run_services import Handler, planning, tools_at_work
 from tests.support.s3_servers import S3Server
 from tests.support.stores import serving as storing
-from tests.support.whole import Handler, planning, tools_at_work
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
 

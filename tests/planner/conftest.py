@@ -14,9 +14,9 @@ from services.messaging.streams.provision import provision
 from tests.support.buses import connected
 from tests.support.model_server import ModelServer
 from tests.support.nats_server import NatsServer
+from tests.support.run_services import Handler, Planning, planning, tools_at_work
 from tests.support.s3_servers import S3Server
 from tests.support.stores import Store, serving
-from tests.support.whole import Handler, Planning, planning, tools_at_work
 
 Plan = Callable[..., Awaitable[Planning]]
 Put = Callable[..., Awaitable[ImageRef]]

@@ -6,7 +6,7 @@ import zlib
 from typing import Any
 
 from tests.support.model_server import Seen
-from tests.support.whole import MODEL
+from tests.support.run_services import MODEL
 
 SEEING: dict[str, Any] = {"model_vision": {MODEL: True}}
 

@@ -9,7 +9,7 @@ from services.planner.effects import model_requests
 from tests.planner.conftest import TOOLS, Plan
 from tests.support.model_server import ModelServer, action, answer
 from tests.support.nats_server import NatsServer
-from tests.support.whole import tools_at_work
+from tests.support.run_services import tools_at_work
 
 AGENTS = {"helper": {"tools": ["look", "late"]}, "waiting": {"tools": ["look", "never"]}}
 LATE = TOOLS["look"][0].model_copy(update={"name": "late"})

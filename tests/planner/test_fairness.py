@@ -7,8 +7,8 @@ from contracts import subjects
 from contracts.tools import ToolSpec
 from tests.support.model_server import ModelServer, Say, action, answer
 from tests.support.nats_server import NatsServer
+from tests.support.run_services import Planning, planning, tools_at_work
 from tests.support.waiting import wait_until
-from tests.support.whole import Planning, planning, tools_at_work
 
 SLOTS = 8
 CROWD = 20

@@ -9,9 +9,9 @@ from contracts.tools import ToolSpec
 from tests.planner.conftest import TEXT, Plan, Put
 from tests.planner.shown_images import SEEING, png, shown
 from tests.support.model_server import ModelServer, action, answer
+from tests.support.run_services import MODEL
 from tests.support.s3_servers import S3Server
 from tests.support.stores import Store
-from tests.support.whole import MODEL
 
 pytestmark = pytest.mark.timeout(60)
 BLIND = "openai/blind"

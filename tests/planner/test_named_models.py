@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from services.planner.settings import PlannerSettings
 from tests.planner.conftest import Plan
 from tests.support.model_server import ModelServer, answer
-from tests.support.whole import MODEL
+from tests.support.run_services import MODEL
 
 
 @asynccontextmanager

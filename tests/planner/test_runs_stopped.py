@@ -10,7 +10,7 @@ from contracts.inbox import CancelRequested
 from contracts.tools import ToolSpec
 from tests.planner.conftest import Plan
 from tests.support.model_server import ModelServer, Say, action, answer, words
-from tests.support.whole import Handler, Planning
+from tests.support.run_services import Handler, Planning
 
 
 async def rows(_: dict[str, Any]) -> Any:

@@ -12,7 +12,7 @@ import pytest
 from contracts.tools import ToolSpec
 from tests.planner.conftest import TOOLS, Plan
 from tests.support.model_server import ModelServer, Say, words
-from tests.support.whole import Handler, Planning, Story
+from tests.support.run_services import Handler, Planning, Story
 
 STYLES = sorted(path.stem for path in (Path(__file__).parent / "styles").glob("*.json"))
 SNAPSHOT = Path(__file__).parent / "events.snapshot.txt"

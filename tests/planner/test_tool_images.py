@@ -11,8 +11,8 @@ from contracts.tools import ToolSpec
 from tests.planner.conftest import TEXT, Plan, Put
 from tests.planner.shown_images import SEEING, png, shown
 from tests.support.model_server import ModelServer, action, answer
+from tests.support.run_services import Handler
 from tests.support.stores import Store
-from tests.support.whole import Handler
 
 pytestmark = pytest.mark.timeout(60)
 TRAILER = b"after the end of the image"

@@ -10,9 +10,9 @@ from services.messaging.connection import Bus
 from tests.support.waiting import wait_until
 from tests.system import evidence
 from tests.system.client import Client
-from tests.system.rough_tools import BEHAVIOURS
+from tests.system.deployment import Parts, Whole, deployed
+from tests.system.faulty_tools import BEHAVIOURS
 from tests.system.system import System, planned
-from tests.system.whole import Parts, Whole, deployed
 
 #: Few, so that a handful of runs fills them.
 SLOTS = 2

@@ -11,7 +11,7 @@ from services.messaging.connection import Bus
 from services.messaging.dead_letters import REASON, SUBJECT
 from services.messaging.direct_get import DirectReader
 from services.runtime.settings import BusSettings
-from tests.system import ledger
+from tests.system import executions
 from tests.system.checker import Evidence, RunEvidence, Stored
 
 QUEUES = (subjects.REQUESTS, subjects.INBOX, subjects.CALLS)
@@ -80,4 +80,4 @@ async def gather(bus: Bus, runs: list[RunEvidence], ledger_file: Path, idempoten
     """Read the logs of these runs, the ledger and the queues."""
     for run in runs:
         run.records = await records(bus, run.run_id)
-    return Evidence(runs, ledger.read(ledger_file), idempotent, await left(bus))
+    return Evidence(runs, executions.read(ledger_file), idempotent, await left(bus))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.support.nats_server import NatsServer
 from tests.support.stack import Stack
-from tests.system import ledger
+from tests.system import executions
 from tests.system.checker import Execution
 from tests.system.model import PlannedModel
 
@@ -25,7 +25,7 @@ class System:
 
     def executions(self, run: str, call: str = "") -> list[Execution]:
         """What the tools have begun for a run, or for one call of it."""
-        return [each for each in ledger.read(self.ledger) if each.key.startswith(f"{run}.{call}")]
+        return [each for each in executions.read(self.ledger) if each.key.startswith(f"{run}.{call}")]
 
     def planner_of(self, authorization: str) -> str:
         """The name of the planner that asked the model with this header."""
@@ -49,12 +49,12 @@ def planned(
     nats.start()
     try:
         with PlannedModel() as model:
-            told = {**model.env, ledger.LEDGER: str(book), "RUNWIRE_MAX_RESULT_BYTES": str(6 << 20), **(env or {})}
+            told = {**model.env, executions.LEDGER: str(book), "RUNWIRE_MAX_RESULT_BYTES": str(6 << 20), **(env or {})}
             stack = Stack(nats.url, folder / "stack", env=told, tools=TOOLS, gateways=gateways)
             for name in stack.names("planner"):
                 stack.parts[name].env["OPENAI_API_KEY"] = name  # So that the model's ledger tells who asked.
             for name, tools in (rough or {}).items():
-                stack.add(name, "-m", "tests.system.rough_tools", *tools, sign=b"serving ")
+                stack.add(name, "-m", "tests.system.faulty_tools", *tools, sign=b"serving ")
             with stack:
                 yield System(nats, stack, model, book)
     finally:

@@ -11,7 +11,7 @@ import pytest
 from tests.support.model_server import action, answer
 from tests.support.stack import resident
 from tests.system.artifact_tools import noise_of
-from tests.system.whole import Whole
+from tests.system.deployment import Whole
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 

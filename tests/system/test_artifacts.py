@@ -21,7 +21,7 @@ from tests.support.stack import ROOT
 from tests.support.waiting import wait_until
 from tests.system import evidence
 from tests.system.artifact_tools import CANARIES, chart, frames, noise_of, pdf, rows
-from tests.system.whole import Whole
+from tests.system.deployment import Whole
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("artifacts"), pytest.mark.timeout(180)]
 

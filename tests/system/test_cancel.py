@@ -12,7 +12,7 @@ from tests.system.checker import Event
 from tests.system.client import Client, Frame
 from tests.system.conftest import SLOTS
 from tests.system.evidence import records
-from tests.system.ledger import STOPPED
+from tests.system.executions import STOPPED
 from tests.system.model import Plan
 from tests.system.system import System
 

@@ -12,7 +12,7 @@ from PIL import Image, PngImagePlugin
 
 from tests.support.model_server import Say, Seen, action, answer, words
 from tests.support.waiting import wait_until
-from tests.system.whole import BLIND, Whole
+from tests.system.deployment import BLIND, Whole
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 

@@ -13,7 +13,7 @@ from tests.support.model_server import Say, Seen, action, answer
 from tests.support.waiting import wait_until
 from tests.system import evidence
 from tests.system.artifact_tools import essay
-from tests.system.whole import Whole
+from tests.system.deployment import Whole
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("artifacts"), pytest.mark.timeout(180)]
 

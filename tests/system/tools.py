@@ -6,7 +6,7 @@ Served through the SDK, in several copies.
 import asyncio
 
 from runwire import ToolContext, tool
-from tests.system.ledger import STOPPED, enter
+from tests.system.executions import STOPPED, enter
 
 
 @tool(desc="Wait; calls may be repeated.", idempotent=True, timeout_s=10)

@@ -16,7 +16,7 @@ from contracts.inbox import CancelRequested
 from contracts.tools import ToolSpec
 from tests.support.model_server import ModelServer, Say
 from tests.support.nats_server import NatsServer
-from tests.support.whole import Handler, Planning, Story, planning, tools_at_work
+from tests.support.run_services import Handler, Planning, Story, planning, tools_at_work
 
 T = TypeVar("T")
 AGENTS = {"judged": {"reflection": {"threshold": 0, "max_revisions": 0}}}

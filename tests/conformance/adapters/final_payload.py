@@ -8,8 +8,8 @@ from contracts.tools import ToolSpec
 from services.planner.run.payload import assemble
 from services.shared.redaction import plain, redact
 from tests.support.model_server import Say, action
+from tests.support.run_services import Handler
 from tests.support.vector_tokens import assert_matches, decoded
-from tests.support.whole import Handler
 
 from ._whole_run import stack
 

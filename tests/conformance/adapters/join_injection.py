@@ -15,8 +15,8 @@ from services.planner.run.joins import (
     results_of,
 )
 from tests.support.model_server import action, answer
+from tests.support.run_services import Handler, Story
 from tests.support.vector_tokens import assert_matches, decoded
-from tests.support.whole import Handler, Story
 
 from ._whole_run import stack
 

@@ -7,7 +7,7 @@ import structlog.testing
 from tests.planner.conftest import Plan
 from tests.planner.run.test_approvals import BOTH
 from tests.support.model_server import ModelServer, Say, action, answer
-from tests.support.whole import MODEL
+from tests.support.run_services import MODEL
 
 SECRET = "the launch code is 4711"
 

@@ -23,10 +23,10 @@ from tests.planner.test_runs_styles import ALL
 from tests.support.buses import connected
 from tests.support.model_server import ModelServer
 from tests.support.nats_server import NatsServer
+from tests.support.run_services import Handler, Planning, planning, tools_at_work
 from tests.support.s3_servers import S3Server
 from tests.support.stores import Store, serving
 from tests.support.waiting import wait_until
-from tests.support.whole import Handler, Planning, planning, tools_at_work
 
 from .journals import FOLDER
 from .recorder import journal, listening

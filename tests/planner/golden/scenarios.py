@@ -9,7 +9,7 @@ from typing import Any
 from contracts import subjects
 from contracts.inbox import CancelRequested
 from tests.support.model_server import ModelServer, Say, action, answer, words
-from tests.support.whole import Planning
+from tests.support.run_services import Planning
 
 LOOK, FINAL = action("look", q="x"), answer("whole")
 USAGE = {"prompt_tokens": 30, "completion_tokens": 10}

@@ -10,8 +10,8 @@ from services.planner.agents import parse_agents
 from services.planner.models import vision
 from tests.planner.conftest import Plan
 from tests.support.catalogue import key_subject
+from tests.support.run_services import MODEL
 from tests.support.waiting import wait_until
-from tests.support.whole import MODEL
 
 BLIND = "openai/blind"
 

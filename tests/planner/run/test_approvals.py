@@ -8,7 +8,7 @@ from contracts import subjects
 from contracts.tools import ToolSpec
 from tests.planner.conftest import TOOLS, Plan
 from tests.support.model_server import ModelServer, Say, action, answer
-from tests.support.whole import Handler, Planning, Story
+from tests.support.run_services import Handler, Planning, Story
 
 STEPS = [{"node": "pay", "args": {"sum": 5}}, {"node": "look", "args": {"q": "x"}}, {"node": "pay", "args": {}}]
 PAID: list[Any] = []

@@ -12,7 +12,7 @@ from contracts.records import EVENTS_HEADER, Record
 from contracts.runs import RunLimits, RunRequested
 from tests.planner.conftest import Plan
 from tests.support.model_server import ModelServer, action, answer
-from tests.support.whole import MODEL
+from tests.support.run_services import MODEL
 
 CONTEXT = {"token": "t"}
 

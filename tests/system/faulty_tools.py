@@ -1,4 +1,4 @@
-"""Tools that violate the protocol, on plain NATS without the SDK: `python -m tests.system.rough_tools name…`.
+"""Tools that violate the protocol, on plain NATS without the SDK: `python -m tests.system.faulty_tools name…`.
 
 Each enters its executions into the ledger, like well-behaved tools, and announces itself as a micro service.
 """
@@ -16,7 +16,7 @@ from nats.micro.request import Request
 from nats.micro.service import EndpointConfig, ServiceConfig
 
 from contracts.tools import REPLY_HEADER, SPEC_METADATA, ToolCall, ToolSpec
-from tests.system.ledger import enter
+from tests.system.executions import enter
 
 SILENCE_S = 1.0
 LARGE = 7 << 20
