@@ -12,7 +12,7 @@ from services.planner.settings import PlannerSettings
 from services.shared.tool_catalogue import Catalogue
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
-from tests.support.whole import MODEL, Planning
+from tests.support.run_services import MODEL, Planning
 
 BACKGROUND = {"retention_sweep", "forgotten_messages", "deletions", "model_profiles"}
 
