@@ -55,8 +55,6 @@ THROUGH = {
     "services/planner/run/state.py": "tests/planner/run/test_advance.py",
     "services/planner/run/tool_images.py": "tests/planner/test_tool_images.py",
     "services/planner/run_log.py": "tests/planner/test_runs_answers.py",
-    "services/shared/schema_bounds.py": "tests/shared/test_json_schema.py",
-    "services/shared/schema_graph.py": "tests/shared/test_json_schema.py",
 }
 
 

@@ -107,7 +107,7 @@ def _is_text(head: bytes, *, whole: bool) -> bool:
 
 
 def clean_filename(given: str | None) -> str | None:
-    """Return a file name without folders and invisible characters, at most 255 characters long; None if nothing is left."""
+    """Return a file name of at most 255 characters, without folders and invisible characters; None if that is empty."""
     if not given:
         return None
     last = re.split(r"[/\\]", given)[-1]

@@ -212,7 +212,7 @@ def _found(kind: Kind, messages: list[Msg]) -> dict[int, _Found]:
 
 
 def _place(message: Msg) -> tuple[int, int] | None:
-    """Return the sequences of a republished record and its predecessor; None for a message published to the live subject directly."""
+    """Return the sequences of a republished record and its predecessor; None for a message that was not republished."""
     headers = message.headers or {}
     try:
         return int(headers["Nats-Sequence"]), int(headers["Nats-Last-Sequence"])

@@ -1,4 +1,4 @@
-"""The status of a run, from its request and the facts of its log. The gateway shows it, and the planner's index keeps it."""
+"""The status of a run, from its request and its log. The gateway shows it, and the planner's index stores it."""
 
 from contracts.events import Cancelled, Done, Error, Terminal
 from contracts.payload import Reason

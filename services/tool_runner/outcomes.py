@@ -19,7 +19,7 @@ from contracts.inbox import CallFinished
 from contracts.limits import MAX_OUTCOME_BYTES
 from contracts.payload import Source
 from contracts.tools import CallRequested, ToolSpec
-from services.shared.json_schema import InvalidSchema, complaints
+from services.shared.json_schema.checks import InvalidSchema, complaints
 from services.shared.redaction import Annotations, SeparatedResult, dotted, plain, read_annotations, restore, separate
 from services.tool_runner.artifacts.store import CallArtifacts, StoredResult
 from services.tool_runner.calls.progress import CallProgress

@@ -1,4 +1,4 @@
-"""A minute of blows: copies of the store, the S3 server and NATS are killed and frozen at random, while artifacts come and go."""
+"""For a minute instances of the store, the S3 server and NATS are killed and frozen, while artifacts come and go."""
 
 import asyncio
 import hashlib
@@ -113,7 +113,7 @@ async def look(deployment: Deployment, diary: Diary, artifact: str, held: dict[s
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", kinds())
 async def test_nothing_is_lost_and_nothing_is_half(own_nats_server: NatsServer, tmp_path: Path, kind: str) -> None:
-    """Every reference that was answered can be read in full, in the end and all the time; and so can every one that is listed."""
+    """Every reference that was returned or listed can be read in full, all the time and in the end."""
     diary = Diary(int(os.environ.get("CHAOS_SEED", "0")) or secrets.randbelow(1 << 30))
     env = {"RUNWIRE_ARTIFACT_GRACE_S": "3", "RUNWIRE_ARTIFACT_SWEEP_S": "1"}
     with S3Server(kind, tmp_path / "s3") as s3:

@@ -119,7 +119,7 @@ async def check_read(deployment: Deployment, artifact: str, body: bytes) -> None
 
 @pytest.mark.system
 async def test_the_store_is_killed_in_mid_upload(deployment: Deployment) -> None:
-    """The call notices, waits for it to come back, begins again, and succeeds; there is one reference, with all its bytes."""
+    """The call waits for it to come back, starts again, and succeeds; there is one reference, with all its bytes."""
     stored = []
     for _ in range(2):
         body = secrets.token_bytes(32 * MIB)
@@ -219,7 +219,7 @@ async def test_the_nats_server_restarts(own_nats_server: NatsServer, rclone: S3S
 
 @pytest.mark.system
 async def test_a_rolling_restart_is_not_noticed(server: NatsServer, rclone: S3Server, tmp_path: Path) -> None:
-    """Two copies take turns in being restarted, while small and large artifacts are put and read: no call fails, none waits in vain."""
+    """Two instances are restarted in turn, while artifacts are put and read: no call fails, and none is lost."""
     async with deployed(server, rclone, tmp_path, stores=2) as deployment:
         longest, over = 0.0, asyncio.Event()
 

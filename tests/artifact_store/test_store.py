@@ -81,7 +81,7 @@ async def test_each_tenant_reads_its_own(store: Store) -> None:
 
 
 async def test_what_one_may_not_see_does_not_exist(store: Store) -> None:
-    """Unknown, another tenant's, another session's, another run's, deleted: one fault, to the letter, for every verb."""
+    """Unknown, deleted, or of another tenant, session or run: the same fault for every verb."""
     run, ask = new_id(), store.client
     ref = await ask.put(store.tenant, PNG, session="mine", run=run)
     gone = await ask.put(store.tenant, b"gone")
@@ -132,7 +132,7 @@ async def test_a_deletion_takes_the_bytes_with_it(store: Store) -> None:
 
 
 async def test_lists_of_sessions_and_runs(embedded: Store) -> None:
-    """In the order of storing, page by page, filtered by namespace; what was deleted is not in them, nor what others have."""
+    """In the order of storing, page by page, by namespace, without what was deleted and what others have."""
     run, other, ask = new_id(), new_id(), embedded.client
     stored = []
     for number in range(7):
@@ -161,7 +161,7 @@ async def test_lists_of_sessions_and_runs(embedded: Store) -> None:
 
 @pytest.mark.parametrize(("removed", "wanted"), [(0, 3), (700, 1)])
 async def test_long_lists_are_paged_too(embedded: Store, removed: int, wanted: int) -> None:
-    """Above the 1,024 entries that the server gives at once; the marks of what was removed are among those, and no end of the list."""
+    """Above the 1,024 entries that the server returns at once. Delete markers count among those and do not end a list."""
     place = keys.place("crowded", None)
     entries = [f"$KV.artifacts.{keys.place_key(embedded.tenant, place, new_id())}" for _ in range(1100)]
     await asyncio.gather(*(embedded.bus.publish(entry, b"0") for entry in entries[removed:]))

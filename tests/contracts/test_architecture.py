@@ -97,7 +97,7 @@ def imports(text: str, module: str) -> bool:
 
 @cache
 def users(name: str) -> frozenset[str]:
-    """The services whose code names this of `contracts.subjects` or `contracts.keys`, or imports a shared module that does."""
+    """The services whose code, or a shared module that it imports, names this of `subjects` or `keys`."""
     direct: set[str] = set()
     through: set[str] = set()
     for path in (ROOT / "services").rglob("*.py"):

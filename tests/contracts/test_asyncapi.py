@@ -45,7 +45,7 @@ SENDERS, RECEIVERS = attrgetter("senders"), attrgetter("receivers")
 
 
 def builders() -> dict[str, Any]:
-    """The public functions of `subjects` and `keys` that return one text, and their constants that hold a subject or a pattern."""
+    """The public functions of `subjects` and `keys` that return one text, and their constants with a subject or pattern."""
     found = {
         name: value
         for module in (subjects, keys)
@@ -80,7 +80,7 @@ def fits(address: str, subject: str) -> bool:
 
 
 def test_every_builder_is_described() -> None:
-    """A new subject is added to `contracts/channels.py`, or to the names there that are none; and nothing is described that is gone."""
+    """A new subject is added to `contracts/channels.py`, or to `NO_SUBJECTS`; nothing is described that is gone."""
     described = {name for channel in CHANNELS for name in channel.built_by}
     assert described == builders().keys()
     assert all(hasattr(subjects, name) or hasattr(keys, name) for name in NO_SUBJECTS)
@@ -186,7 +186,7 @@ def parser(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 def parsed(parser: list[str], file: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """What is wrong with a document (severity 0 is an error, 1 a warning, more is advice), and what the parser saw in it."""
+    """The problems of a document (severity 0: error, 1: warning, above: advice), and what the parser found in it."""
     ran = subprocess.run([*parser, str(file)], capture_output=True, text=True, check=True, timeout=120)
     said = json.loads(ran.stdout)
     return [each for each in said["found"] if each["severity"] < 2], said

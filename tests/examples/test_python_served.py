@@ -6,7 +6,7 @@ import pytest
 from nats.aio.client import Client
 
 from examples.demo.table import pieces
-from services.shared.json_schema import check_schema, complaints
+from services.shared.json_schema.checks import check_schema, complaints
 from tests.examples.asking import ask, call_of, discover, send_raw
 from tests.examples.conftest import EXAMPLES, Start, served
 from tests.support.nats_server import NatsServer

@@ -15,7 +15,7 @@ import pytest
 from nats.aio.client import Client
 
 from contracts.tools import ToolSpec
-from services.shared.json_schema import check_schema, complaints
+from services.shared.json_schema.checks import check_schema, complaints
 from tests.examples.asking import ask, ask_for, call_of, cancel, discover, send_raw
 from tests.examples.conftest import EXAMPLES, Running, Start, build, program
 from tests.support.nats_server import NatsServer

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from services.shared.json_schema import InvalidSchema, check_schema, complaints
+from services.shared.json_schema.bounds import places_of
+from services.shared.json_schema.checks import InvalidSchema, check_schema, complaints
 from services.shared.redaction import collect, redact
-from services.shared.schema_bounds import places_of
 from tests.support.schemas import chained
 
 EXPRESSION = {

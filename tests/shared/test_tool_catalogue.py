@@ -161,7 +161,7 @@ async def test_an_entry_that_cannot_be_read_does_not_hide_the_tool_that_was_ther
 async def test_a_tool_whose_time_is_over_is_gone_although_the_server_holds_it(
     bus: Bus, own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server that was killed forgets the times to live of what it stores; an entry that is refreshed counts all the same."""
+    """A server that was killed loses the TTLs of its entries; an entry that is refreshed still counts."""
     monkeypatch.setattr(tool_catalogue, "_EXPIRY_SLACK_S", 0.0)
 
     async def write() -> None:

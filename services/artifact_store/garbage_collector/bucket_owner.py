@@ -1,6 +1,6 @@
-"""Ownership of the bucket: objects without an entry are deleted only if the S3 and the KV bucket hold the same random mark.
+"""Ownership of the bucket. Objects without an entry are deleted only if the S3 and the KV bucket hold the same mark.
 
-Without this check, a bucket that two deployments share, or whose entries were lost with a NATS volume, would look like
+The mark is random. Without this check, a bucket that two deployments share, or whose entries were lost with a NATS volume, would look like
 garbage.
 """
 

@@ -21,7 +21,7 @@ from contracts.faults import Fault
 from contracts.limits import MAX_ARGUMENT_BYTES
 from contracts.tools import ToolSpec
 from services.shared.builtin_tools import READ_ARTIFACT
-from services.shared.json_schema import complaints
+from services.shared.json_schema.checks import complaints
 from services.shared.redaction import arguments_of, dotted, holds_reference, restore, wire_size
 
 JoinCode = Literal["unknown_node", "unknown_source", "invalid_join", "invalid_args", "tool_error"]

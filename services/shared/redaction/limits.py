@@ -12,7 +12,7 @@ it."""
 
 
 def heavy_paths(artifacts: Mapping[str, Any]) -> frozenset[str]:
-    """Return the paths whose values must leave the message: those above 32 KiB, then the largest until the rest is within 128 KiB."""
+    """Return the paths of values to offload: those above 32 KiB, then the largest until the rest is within 128 KiB."""
     sizes = {path: wire_size(value) for path, value in artifacts.items()}
     heavy = {path for path, size in sizes.items() if size > MAX_INLINE_BYTES}
     total = sum(size for path, size in sizes.items() if path not in heavy)

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
-from services.shared.schema_bounds import MAX_PATTERNS
+from services.shared.json_schema.bounds import MAX_PATTERNS
 
 Schema = Mapping[str, Any] | bool | None
 """A JSON Schema as it was parsed; None is the schema of a tool that states none."""

@@ -42,7 +42,7 @@ def is_placeholder(value: Any) -> bool:
 
 
 def json_type(value: Any) -> str:
-    """Return a value's type as placeholders and `ArtifactRef.json_type` name it: dict, list, str, int, float, bool, bytes."""
+    """Return the type of a value, as in `ArtifactRef.json_type`: dict, list, str, int, float, bool, bytes."""
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, Mapping):
@@ -58,7 +58,7 @@ def json_type(value: Any) -> str:
 
 
 def stored_size(value: Any) -> int:
-    """Return the size of a value as it is stored, in bytes: text as UTF-8, bytes as they are, others as compact UTF-8 JSON."""
+    """Return the stored size of a value in bytes: text as UTF-8, bytes as they are, others as compact UTF-8 JSON."""
     if isinstance(value, str):
         return len(value.encode("utf-8", "surrogatepass"))
     if isinstance(value, bytes | bytearray | memoryview):
@@ -75,7 +75,7 @@ def wire_size(value: Any) -> int:
 
 
 def declared_bytes(text: str) -> bytes | None:
-    """Return the bytes of a text that its schema calls binary, or None if it is not canonical base64 of either alphabet."""
+    """Return the bytes of a text that its schema calls binary; None if it is not canonical base64 (either alphabet)."""
     others = b"-_" if "-" in text or "_" in text else b"+/"
     try:
         raw = base64.b64decode(text, altchars=others, validate=True)

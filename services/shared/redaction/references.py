@@ -42,7 +42,7 @@ def holds_reference(value: Any, depth: int = 0) -> bool:
 
 
 def shortened(redacted: Any, ref: ArtifactRef, characters: int = PREVIEW_CHARACTERS) -> dict[str, Any]:
-    """Return the preview of a redacted observation that is too large: its placeholder, its reference, its beginning and its end.
+    """Return the preview of a redacted observation that is too large: placeholder, reference, beginning and end.
 
     Each end has at most `characters` of the observation as it is stored: text as it is, anything else as JSON.
     """

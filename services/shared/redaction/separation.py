@@ -129,7 +129,7 @@ class _Walk:
 
 
 class _StreamNames:
-    """The stream of each field: the declared one, otherwise one of the call's streams that no field declares or uses yet."""
+    """The stream of each field: the declared one, otherwise a stream of the call that no field declares or uses yet."""
 
     def __init__(self, annotations: Annotations, streamed: Streams) -> None:
         self._streamed = streamed

@@ -16,7 +16,7 @@ from contracts.limits import MAX_SPEC_BYTES
 from contracts.tools import SPEC_METADATA, ToolSpec
 from contracts.validation_errors import describe
 from services.shared.builtin_tools import READ_ARTIFACT
-from services.shared.json_schema import InvalidSchema, check_schema
+from services.shared.json_schema.checks import InvalidSchema, check_schema
 
 _SEMVER = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?", re.ASCII)
 

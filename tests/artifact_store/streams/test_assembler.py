@@ -1,4 +1,4 @@
-"""What a tool has shown piece by piece becomes one value, or an artifact: over a real NATS server and every S3 server."""
+"""An artifact stream becomes one value, or an artifact: over a real NATS server and every S3 server."""
 
 import asyncio
 import base64
@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 from nats.aio.msg import Msg
 
-from contracts import keys, subjects
+from contracts import subjects
 from contracts.artifacts import ArtifactRef
 from contracts.events import ArtifactChunk, ToolProgress
 from contracts.ids import new_id
 from contracts.limits import MAX_INLINE_BYTES, MAX_PIECES
 from contracts.records import EVENTS_HEADER, Record
+from services.artifact_store.kv import KeyValueStore
 from services.messaging.connection import Bus
 from services.shared.artifacts.client import ArtifactClient, Assembled
 from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge, StorageUnavailable
@@ -52,7 +53,7 @@ def points(count: int, seed: int = 1) -> list[dict[str, Any]]:
 
 @dataclass
 class Run:
-    """A run's stream subject, on which a test shows pieces as tool_runner does; and somebody who has them put together."""
+    """The stream subject of a run, on which a test publishes pieces as tool_runner does, and a client that assembles."""
 
     bus: Bus
     client: ArtifactClient
@@ -295,21 +296,21 @@ async def deployment(server: NatsServer, rclone: S3Server, tmp_path: Path) -> As
         yield found
 
 
-async def claimed(run: Run, value: Any) -> None:
+async def pending(run: Run, value: Any) -> None:
     """Return once the store is about to write the bytes."""
-    key = keys.blob_key(run.tenant, hashlib.sha256(to_blob(value).body).hexdigest())
-    bucket = keys.ARTIFACTS_BUCKET
+    digest, kv = hashlib.sha256(to_blob(value).body).hexdigest(), KeyValueStore(run.bus)
 
-    async def is_there() -> bool:
-        return await run.bus.last(f"KV_{bucket}", f"$KV.{bucket}.{key}") is not None
+    async def is_pending() -> bool:
+        entries = await kv.matching(f"ref.{run.tenant}.*", 0, 100)
+        return any(b'"pending"' in entry.data and digest.encode() in entry.data for entry in entries)
 
-    await wait_until(is_there, what="the store has claimed the bytes")
+    await wait_until(is_pending, what="the store is about to write the bytes")
 
 
 @pytest.mark.system
 @pytest.mark.timeout(120)
 async def test_the_store_is_killed_while_it_assembles(deployment: Deployment, server: NatsServer) -> None:
-    """No reference without bytes; the call notices, asks again once the store is back, and there is one reference with all its bytes."""
+    """The call repeats its request once the store is back, and there is one reference with all its bytes."""
     value = points(20, seed=7)
     async with connected(server.url) as bus:
         run = Run(bus, deployment.client, deployment.tenant)
@@ -317,7 +318,7 @@ async def test_the_store_is_killed_while_it_assembles(deployment: Deployment, se
         deployment.s3.freeze()
         try:
             asking = asyncio.create_task(run.assembled(pieces))
-            await claimed(run, value)
+            await pending(run, value)
             deployment.stack.kill(NAME)
         finally:
             deployment.s3.thaw()
@@ -349,7 +350,7 @@ async def test_what_is_light_needs_no_s3_server(deployment: Deployment, server: 
 @pytest.mark.system
 @pytest.mark.timeout(120)
 async def test_what_is_light_does_not_wait_behind_what_is_heavy(deployment: Deployment, server: NatsServer) -> None:
-    """The S3 server hangs, and more heavy streams than are written at once wait for it; they succeed when it goes on."""
+    """The S3 server hangs, and more large streams than are written at once wait for it; they succeed afterwards."""
     async with connected(server.url) as bus:
         run = Run(bus, deployment.client, deployment.tenant)
         light = await run.pieces(["a", "b"])
@@ -360,7 +361,7 @@ async def test_what_is_light_does_not_wait_behind_what_is_heavy(deployment: Depl
                 asyncio.create_task(run.assembled(pieces, stream=f"heavy{seed}")) for seed, pieces in enumerate(heavy)
             ]
             for seed in range(4):
-                await claimed(run, points(2, seed=seed))
+                await pending(run, points(2, seed=seed))
             assert await asyncio.wait_for(run.assembled(light), 10) == "ab"
         finally:
             deployment.s3.thaw()

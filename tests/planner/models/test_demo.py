@@ -9,7 +9,7 @@ from contracts.tools import ToolSpec
 from services.planner.models import demo
 from services.planner.models.types import Delta, Reply
 from services.planner.replies.actions import normalize_action
-from services.shared.json_schema import complaints
+from services.shared.json_schema.checks import complaints
 from tests.support.demo_conversations import NUMBER, TEXT, WHOLE, Conversation, tool
 
 CODE = {"type": "string", "pattern": "^[A-Z]{3}$"}

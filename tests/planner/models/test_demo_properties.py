@@ -11,7 +11,7 @@ from contracts.tools import ToolSpec
 from services.planner.models import demo
 from services.planner.models.types import ModelRequest
 from services.planner.replies.actions import normalize_action
-from services.shared.json_schema import complaints
+from services.shared.json_schema.checks import complaints
 from tests.support.demo_conversations import Conversation
 
 NAMES = st.sampled_from("""expression path query city count from_currency url kind items flag x date options""".split())  # noqa: SIM905, one line

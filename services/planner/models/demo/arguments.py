@@ -6,7 +6,7 @@ from typing import Any
 
 from services.planner.models.demo.evidence import Evidence, Found, Span
 from services.planner.models.demo.words import STOP, stem, stems, words
-from services.shared.json_schema import InvalidSchema, complaints
+from services.shared.json_schema.checks import InvalidSchema, complaints
 
 EXPRESSION = stems("expression expr formula calculation equation math")
 FILE = stems("file filename path document dataset table csv sheet source spreadsheet")

@@ -19,7 +19,7 @@ from services.planner.replies.answer_stream import AnswerStream, settle
 from services.planner.run.decision import Calls, Decision, Final, Invalid
 from services.planner.run.joins import JoinInvalid, check_join, check_plan, read_join
 from services.shared.builtin_tools import READ_ARTIFACT
-from services.shared.json_schema import InvalidSchema, complaints
+from services.shared.json_schema.checks import InvalidSchema, complaints
 
 MAX_COMPLAINTS = 5
 MAX_NAMES_LISTED = 50

@@ -1,6 +1,6 @@
 """Check values against JSON Schemas of others. Offline: a reference to another document is refused, never fetched.
 
-Rule 1: the size of a schema and the cost of a check are bounded before any work (`schema_bounds`): a schema of 3 KB can
+Rule 1: the size of a schema and the cost of a check are bounded before any work (`bounds`): a schema of 3 KB can
 expand to more subschemas than can be checked.
 Rule 2: the bounds count work, not time, so that all processes get the same result.
 """
@@ -13,9 +13,9 @@ from typing import Any
 import jsonschema_rs
 import orjson
 
+from services.shared.json_schema.bounds import MAX_STEPS, TooMuchWork, Work, check_text, size_of, work_of
+from services.shared.json_schema.graph import Graph, InvalidSchema, read_graph
 from services.shared.redaction import wire_size
-from services.shared.schema_bounds import MAX_STEPS, TooMuchWork, Work, check_text, size_of, work_of
-from services.shared.schema_graph import Graph, InvalidSchema, read_graph
 
 __all__ = ["InvalidSchema", "check_schema", "complaints"]
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from services.shared.schema_graph import Graph, InvalidSchema, Subschema
+from services.shared.json_schema.graph import Graph, InvalidSchema, Subschema
 
 MAX_SCHEMA_BYTES = 128 << 10
 MAX_SCHEMA_DEPTH = 100
@@ -22,6 +22,10 @@ MAX_PATTERN_PLACES = 20_000
 
 MAX_STEPS = 5_000_000
 """Comparisons of a subschema with a value or a part of it in one check: some 60 ms."""
+
+_TOO_MANY_SUBSCHEMAS = (
+    f"with its references it expands to more than {MAX_EXPANDED_SUBSCHEMAS:,} subschemas; use fewer alternatives"
+)
 
 
 class TooMuchWork(InvalidSchema):
@@ -69,9 +73,7 @@ def size_of(graph: Graph) -> Size:
         total = sum(_of_node(node, expanded) for node in component)
         expanded |= dict.fromkeys(component, total)
         if total > MAX_EXPANDED_SUBSCHEMAS:
-            raise InvalidSchema(
-                f"with its references it expands to more than {MAX_EXPANDED_SUBSCHEMAS:,} subschemas; use fewer alternatives"
-            )
+            raise InvalidSchema(_TOO_MANY_SUBSCHEMAS)
     _check_in_place(graph)
     recursive = any(len(component) > 1 for component in components) or any(node in node.parts() for node in graph.nodes)
     return Size(expanded[graph.root], recursive or any(node.revisits for node in graph.nodes))
@@ -81,7 +83,7 @@ _PATTERN_PART = re.compile(r"\\.|\[(?:\\.|[^\]\\])*+\]|\{(\d+)(?:,(\d*))?\}|.", 
 
 
 def places_of(pattern: str) -> int:
-    """Return how large a regular expression becomes when its counts, such as `{3,90}`, are written out; capped at the bound."""
+    """Return the size of a regular expression with its counts, such as `{3,90}`, written out; capped at the bound."""
     totals, lasts = [0], [0]
     for part in _PATTERN_PART.finditer(pattern):
         text = part.group()
@@ -124,9 +126,7 @@ def _check_in_place(graph: Graph) -> None:
             elif node in begun and all(part in expanded for part in node.in_place()):
                 expanded[node] = 1 + (1 + node.revisits) * sum(expanded[part] for part in node.in_place())
                 if expanded[node] > MAX_EXPANDED_SUBSCHEMAS:
-                    raise InvalidSchema(
-                        f"with its references it expands to more than {MAX_EXPANDED_SUBSCHEMAS:,} subschemas; use fewer alternatives"
-                    )
+                    raise InvalidSchema(_TOO_MANY_SUBSCHEMAS)
             elif node in begun:
                 raise InvalidSchema("a part of it refers to itself without going deeper into the value")
             else:
