@@ -161,11 +161,15 @@ def body_of(request: ModelRequest, model: str) -> dict[str, Any]:
     }
     return {
         "model": model,
-        "messages": wire.messages_for(request.model, request.messages),
+        "messages": [_set_fields(message) for message in wire.messages_for(request.model, request.messages)],
         "stream": True,
         "stream_options": {"include_usage": True},
-        **{name: value for name, value in wanted.items() if value is not None},
+        **_set_fields(wanted),
     }
+
+
+def _set_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _output_limit(model: str, *, reasoning: bool) -> str:
