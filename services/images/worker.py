@@ -77,7 +77,7 @@ def cleaned(data: bytes, format_: str, limits: Limits) -> tuple[bytes, tuple[int
     Image.MAX_IMAGE_PIXELS = limits.pixels
     PngImagePlugin.MAX_TEXT_CHUNK = _PNG_TEXT_BYTES
     if format_ == "WEBP":
-        _check_size(_webp_canvas(data), limits)  # Its decoder makes room for the canvas as soon as it sees the header.
+        _check_size(_webp_canvas(data), limits)  # Its decoder allocates the canvas when it has read the header.
     with Image.open(BytesIO(data), formats=[format_]) as image:
         _check_size(image.size, limits)
         image.load()
@@ -110,7 +110,7 @@ def _check_size(size: tuple[int, int], limits: Limits) -> None:
 
 
 def _orientation(image: Image.Image) -> int:
-    # Broken EXIF data turns nothing, and goes away with the rest.
+    # Damaged EXIF data rotates nothing, and is removed with the rest.
     with suppress(Exception):
         found = image.getexif().get(_ORIENTATION)
         return found if isinstance(found, int) else 1

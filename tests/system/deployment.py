@@ -1,4 +1,4 @@
-"""Everything with an artifact store and a scripted model that sees, at DEBUG level: for tests of what is heavy."""
+"""All services with an artifact store and a scripted model that takes images, at DEBUG level. For large data."""
 
 import contextlib
 import json
@@ -24,7 +24,7 @@ Parts = tuple[Stack, NatsServer, S3Server, ModelServer]
 
 @dataclass
 class Whole:
-    """What a test looks at it with."""
+    """What a test needs of it."""
 
     stack: Stack
     nats: NatsServer

@@ -42,7 +42,7 @@ def planned(
         folder: for everything that it writes.
         gateways: how many.
         env: for every process.
-        rough: processes of tools/rough_tools.py: name -> the tools it serves.
+        rough: processes of tests/system/faulty_tools.py: name -> the tools it serves.
     """
     nats = NatsServer(folder / "nats")
     book = folder / "ledger"
