@@ -3,11 +3,12 @@
 import random
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
+from contracts.actions import Join
 from contracts.events import Cancelled, Done, Error, RunStarted
 from contracts.faults import Fault
 from contracts.inbox import CallFinished, TimerFired
@@ -22,8 +23,11 @@ from services.planner.run.commands import (
     Close,
     Dispatch,
     KeepContext,
+    LoadSpecs,
     Open,
     ReadShown,
+    Redact,
+    Resolve,
     Rules,
 )
 from services.planner.run.decision import Calls, Decision, Failed, Final, Invalid
@@ -407,3 +411,19 @@ def test_every_interleaving_ends_once(seed: int) -> None:
     assert types["done"] + types["error"] == 1
     assert max(observed.values(), default=0) <= 1
     assert max(model_calls.values()) == 1, "no attempt is asked by two handlings"
+
+
+def test_what_a_handling_needs_is_loaded_by_commands() -> None:
+    """A request is resolved and an outcome redacted before they are used; specifications are loaded for a join."""
+    world = World()
+    request = world.handling("REQUESTS:1", started=started())
+    request.opening = None
+    assert advance(world.run, request, world.rules) == Resolve()
+    world.play(world.handling("REQUESTS:1", started=started()), replace(calls(1), join=Join(node="merge")))
+    outcome = world.handling("INBOX:1", "call_finished", finished=finished("1-1"), specs=None)
+    outcome.outcome = None
+    assert advance(world.run, outcome, world.rules) == Redact()
+    outcome.outcome = finished("1-1")
+    assert advance(world.run, outcome, world.rules) == LoadSpecs()
+    outcome.specs = {}
+    assert isinstance(advance(world.run, outcome, world.rules), Append)
