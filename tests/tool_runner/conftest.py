@@ -1,4 +1,4 @@
-"""A tool runner over a real server, and somebody who speaks to it as the planner does."""
+"""A tool runner over a real server, and a client that sends calls as the planner does."""
 
 import asyncio
 import contextlib
@@ -55,7 +55,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
 
 
 class Planner:
-    """Speaks to the tool runner as the planner does: opens runs, asks for calls, reads outcomes."""
+    """Speaks to the tool runner as the planner does: opens runs, requests calls, reads outcomes."""
 
     def __init__(self, bus: Bus, catalogue: Catalogue) -> None:
         self.bus = bus
@@ -95,13 +95,13 @@ class Planner:
     async def request(
         self, tool: str, args: dict[str, Any], *, run: str | None = None, call_id: str = "1-0", **fields: Any
     ) -> str:
-        """Ask for a call and return its run."""
+        """Request a call and return its run."""
         run = run or await self.open_run()
         spec = fields.pop("spec", None) or (await self.spec(tool)).digest()
         call = CallRequested(
             call_id=call_id, run_id=run, tenant="default", tool=tool, args=args, spec=spec, step=1, **fields
         )
-        # A planner asks again only once the stream has forgotten the first message id.
+        # A planner sends a call again only once the stream has forgotten the first message id.
         message_id = f"{run}.{call_id}.{time.monotonic_ns()}" if call.again else f"{run}.{call_id}"
         await self.bus.publish_surely(subjects.call("default", run, tool), call.model_dump_json().encode(), message_id)
         return run
@@ -122,7 +122,7 @@ class Planner:
         return message.data if message is not None else b""
 
     async def call(self, tool: str, args: dict[str, Any], **fields: Any) -> CallFinished:
-        """Ask for a call and return its outcome."""
+        """Request a call and return its outcome."""
         return await self.outcome(await self.request(tool, args, **fields), fields.get("call_id", "1-0"))
 
     async def shown(self, run: str) -> list[RunEvent]:
@@ -135,8 +135,8 @@ class Planner:
         answer = await self.bus.api(f"CONSUMER.INFO.{subjects.CALLS}.{subjects.calls_consumer(tool)}", {})
         return int(answer["num_pending"] + answer["num_ack_pending"])
 
-    async def buried(self, stream: str) -> list[Msg]:
-        """Return what is in DEAD for a stream."""
+    async def dead_letters(self, stream: str) -> list[Msg]:
+        """Return the dead letters of a stream."""
         return await (await self.bus.reader(subjects.DEAD)).messages(subjects.dead(stream))
 
     async def declare(self, spec: ToolSpec) -> str:
@@ -160,7 +160,7 @@ Start = Callable[..., Awaitable[Bus]]
 
 @pytest.fixture
 async def start_runner(server: NatsServer) -> AsyncIterator[Start]:
-    """Starts tool runners in this process, with specifications as if from a file and with settings; they end with the test."""
+    """Starts tool runners in this process, with specifications (the tools file) and settings."""
     async with contextlib.AsyncExitStack() as stack:
 
         async def start(*specs: ToolSpec, **settings: Any) -> Bus:
@@ -210,7 +210,7 @@ async def unsafe(seconds: float, ctx: ToolContext) -> str:
 
 
 class Ledger:
-    """Processes of a tool that writes down what it does: `safe_<suffix>` is idempotent, `unsafe_<suffix>` is not."""
+    """Processes of two tools that record calls in a file: `safe_<suffix>` is idempotent, `unsafe_<suffix>` is not."""
 
     def __init__(self, folder: Path, url: str) -> None:
         self.suffix = new_id()[-8:]
@@ -222,7 +222,7 @@ class Ledger:
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> subprocess.Popen[bytes]:
-        """Start one more copy."""
+        """Start one more instance."""
         environment = os.environ | {"LEDGER": str(self.file), "SUFFIX": self.suffix, "PYTHONPATH": str(ROOT)}
         code = f"from runwire.serving import main; main([{str(self.tools)!r}], {self.url!r})"
         process = subprocess.Popen([sys.executable, "-c", code], env=environment, stdin=subprocess.DEVNULL)
@@ -230,20 +230,20 @@ class Ledger:
         return process
 
     def lines(self, word: str = "") -> list[str]:
-        """Return what was written, or the lines with a word."""
+        """Return the lines of the file, or those that contain a word."""
         return [line for line in self.file.read_text().splitlines() if word in line]
 
     async def wrote(self, word: str, times: int = 1) -> None:
-        """Return once a word was written so often."""
+        """Return once the file contains a word so often."""
         await wait_until(lambda: len(self.lines(word)) >= times, what=f"{word} was written {times} times")
 
-    def holder(self) -> subprocess.Popen[bytes]:
+    def working(self) -> subprocess.Popen[bytes]:
         """Return the process that began the last call."""
         number = int(self.lines("began")[-1].rsplit(" ", 1)[1])
         return next(process for process in self.processes if process.pid == number)
 
     def stop(self) -> None:
-        """Kill all copies."""
+        """Kill all instances."""
         for process in self.processes:
             process.kill()
             process.wait()
@@ -251,7 +251,7 @@ class Ledger:
 
 @pytest.fixture
 def ledger(server: NatsServer, tmp_path: Path) -> Iterator[Ledger]:
-    """Tools in processes of their own, which may be killed."""
+    """Tools in processes that tests may kill."""
     found = Ledger(tmp_path, server.url)
     yield found
     found.stop()

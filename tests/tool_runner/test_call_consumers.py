@@ -1,4 +1,4 @@
-"""What tools leave behind that are gone: entries in the catalogue, consumers of their calls."""
+"""Tools that are gone: their entries in the catalogue, and the consumers of their calls."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -61,7 +61,7 @@ async def serve_visitor(server: NatsServer) -> AsyncIterator[Serve]:
     await asyncio.gather(*serving)
 
 
-async def has_lane(bus: Bus, name: str) -> bool:
+async def has_consumer(bus: Bus, name: str) -> bool:
     """Whether the tool's calls have a consumer."""
     answer = await bus.api(f"CONSUMER.NAMES.{subjects.CALLS}", {})
     return subjects.calls_consumer(name) in (answer["consumers"] or [])
@@ -70,7 +70,7 @@ async def has_lane(bus: Bus, name: str) -> bool:
 async def test_a_tool_that_is_gone_loses_its_consumer_and_gets_it_back(
     planner: Planner, start_runner: Start, serve_visitor: Serve
 ) -> None:
-    """A call that comes in between ends as unavailable, and one after the tool's return is answered."""
+    """A call in between fails as `tool_unavailable`, and one after the tool's return succeeds."""
     for _ in range(2):
         await start_runner(gone_tool_s=1.0, unavailable_s=0.5)
     stop = serve_visitor()
@@ -80,7 +80,7 @@ async def test_a_tool_that_is_gone_loses_its_consumer_and_gets_it_back(
     stop.set()
 
     async def gone() -> bool:
-        return not await has_lane(planner.bus, "visitor")
+        return not await has_consumer(planner.bus, "visitor")
 
     await wait_until(gone, what="the consumer is removed")
 
@@ -91,14 +91,14 @@ async def test_a_tool_that_is_gone_loses_its_consumer_and_gets_it_back(
     await wait_until(gone, what="the consumer is removed again")
     serve_visitor()
     await wait_until(lambda: "visitor" in planner.catalogue.live(), what="it is listed again")
-    assert await has_lane(planner.bus, "visitor")
+    assert await has_consumer(planner.bus, "visitor")
     assert (await planner.call("visitor", {"seconds": 0})).observation == "hello"
 
 
 async def test_a_consumer_stays_while_a_call_of_it_is_open(
     planner: Planner, start_runner: Start, serve_visitor: Serve
 ) -> None:
-    """The call ends first: nobody serves the tool, which takes a while to be sure of."""
+    """The call ends first: it fails once the tool has had no subscriber for `unavailable_s`."""
     await start_runner(gone_tool_s=0.1, unavailable_s=5.0)
     stop = serve_visitor()
     digest = (await planner.spec("visitor")).digest()
@@ -106,18 +106,18 @@ async def test_a_consumer_stays_while_a_call_of_it_is_open(
     await wait_until(lambda: "visitor" not in planner.catalogue.live(), what="it is listed no more")
 
     run = await planner.request("visitor", {"seconds": 0}, spec=digest)
-    await wait_until(lambda: has_lane(planner.bus, "visitor"), what="its calls have a consumer")
+    await wait_until(lambda: has_consumer(planner.bus, "visitor"), what="its calls have a consumer")
     while not await planner.inbox(run):
-        assert await has_lane(planner.bus, "visitor")
+        assert await has_consumer(planner.bus, "visitor")
     finished = await planner.outcome(run)
     assert finished.failure is not None
     assert finished.failure.code == "tool_unavailable"
 
 
-async def test_an_entry_that_the_server_forgot_is_removed(
+async def test_an_entry_whose_expiry_the_server_lost_is_removed(
     own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tools that are there keep theirs."""
+    """Tools that are present keep theirs."""
     monkeypatch.setattr(reading, "_EXPIRY_SLACK_S", 0.0)
     key = key_subject(keys.tool_key("dead"))
     settings = ToolRunnerSettings(nats_url=own_nats_server.url, discover_s=0.3, graceful_timeout_s=0.1)
@@ -143,8 +143,8 @@ async def test_an_entry_that_the_server_forgot_is_removed(
             await gone()
 
 
-async def test_calls_of_which_the_consumer_has_lost_track_get_an_outcome(own_nats_server: NatsServer) -> None:
-    """As after a disk that was full. Nobody serves the tool here, so they end as unavailable."""
+async def test_calls_that_their_consumer_has_lost_get_an_outcome(own_nats_server: NatsServer) -> None:
+    """As after a full disk. No instance serves the tool here, so they fail as `tool_unavailable`."""
     url = own_nats_server.url
     settings = ToolRunnerSettings(
         nats_url=url, discover_s=0.3, graceful_timeout_s=0.1, settling_s=0.5, unavailable_s=0.5

@@ -51,10 +51,10 @@ async def test_a_tool_answers(planner: Planner, start_runner: Start, serve_tools
     await wait_until(is_gone, what="the call is acknowledged")
 
 
-async def test_what_a_tool_shows_is_on_the_runs_stream(
+async def test_progress_and_pieces_are_published_on_the_runs_stream(
     planner: Planner, start_runner: Start, serve_tools: Serve
 ) -> None:
-    """Progress and pieces of artifacts, in order; what is marked is kept from the model."""
+    """In order. The model does not see fields that are annotated as artifacts."""
 
     @tool(idempotent=True)
     async def draw_sales(ctx: ToolContext) -> Sales:
@@ -80,15 +80,15 @@ async def test_what_a_tool_shows_is_on_the_runs_stream(
     assert finished.artifacts == {"chart": {"bars": [1, 2]}}
 
 
-async def test_arguments_are_checked_before_the_tool_is_asked(
+async def test_arguments_are_checked_before_the_tool_is_called(
     planner: Planner, start_runner: Start, serve_tools: Serve
 ) -> None:
-    """The model is told which one is wrong, and how."""
-    asked = []
+    """The failure names the wrong argument and the reason."""
+    called = []
 
     @tool
     async def halve(n: int) -> float:
-        asked.append(n)
+        called.append(n)
         return n / 2
 
     serve_tools(halve)
@@ -100,11 +100,11 @@ async def test_arguments_are_checked_before_the_tool_is_asked(
     assert finished.failure.code == "invalid_args"
     assert "n: " in finished.failure.reason
     assert "'m'" in finished.failure.reason
-    assert not asked
+    assert not called
 
 
-async def test_a_tool_says_what_to_do_differently(planner: Planner, start_runner: Start, serve_tools: Serve) -> None:
-    """What it raises on purpose reaches the model word by word; of anything else type and text."""
+async def test_the_model_reads_the_error_of_a_tool(planner: Planner, start_runner: Start, serve_tools: Serve) -> None:
+    """The text of a ToolError; of any other exception its type and text."""
 
     @tool
     async def book(day: str) -> str:
@@ -151,8 +151,10 @@ async def test_a_tool_without_an_sdk(planner: Planner, start_runner: Start, clie
     [b"", b"{", b"NaN", b'{"a": 1}', b"\xff\xfe", b'"\\ud800"', b"[" * 200 + b"]" * 200],
     ids=lambda answer: repr(answer[:9]),
 )
-async def test_garbage_is_told_once(planner: Planner, start_runner: Start, client: Client, answer: bytes) -> None:
-    """What is no JSON, too deep, or not what the tool's own schema says. Nothing of it is repeated to the model."""
+async def test_an_invalid_result_is_a_failure(
+    planner: Planner, start_runner: Start, client: Client, answer: bytes
+) -> None:
+    """Not JSON, nested too deep, or not as the output schema says. The failure does not quote it."""
     name = f"garbage_{abs(hash(answer))}"
 
     async def on_call(message: Msg) -> None:
@@ -168,10 +170,10 @@ async def test_garbage_is_told_once(planner: Planner, start_runner: Start, clien
     assert finished.failure.code == "invalid_result"
 
 
-async def test_a_result_that_does_not_fit_shows_nothing_of_itself(
+async def test_a_result_that_does_not_fit_its_schema_is_not_quoted(
     planner: Planner, start_runner: Start, client: Client
 ) -> None:
-    """The complaint names the place and not the value, which may be marked."""
+    """The failure names the place and not the value, which may be annotated as hidden."""
 
     async def on_call(message: Msg) -> None:
         await message.respond(b'{"secret": "swordfish"}')
@@ -188,7 +190,7 @@ async def test_a_result_that_does_not_fit_shows_nothing_of_itself(
     assert "swordfish" not in finished.failure.reason
 
 
-async def test_a_tool_that_answers_twice_is_heard_once(planner: Planner, start_runner: Start, client: Client) -> None:
+async def test_a_second_result_is_ignored(planner: Planner, start_runner: Start, client: Client) -> None:
     """The first result counts."""
 
     async def on_call(message: Msg) -> None:
@@ -207,8 +209,8 @@ async def test_a_tool_that_answers_twice_is_heard_once(planner: Planner, start_r
     assert again == finished
 
 
-async def test_a_tool_that_never_answers_times_out(planner: Planner, start_runner: Start, client: Client) -> None:
-    """After `timeout_s` of silence; and the tool is told that nobody waits any more."""
+async def test_a_tool_that_never_replies_times_out(planner: Planner, start_runner: Start, client: Client) -> None:
+    """After `timeout_s` of silence; the tool receives a cancel."""
     cancelled: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     async def on_call(_message: Msg) -> None:
@@ -230,7 +232,7 @@ async def test_a_tool_that_never_answers_times_out(planner: Planner, start_runne
     assert (await cancelled)["idempotency_key"] == f"{run}.1-0"
 
 
-async def test_signs_of_life_keep_a_call_going(planner: Planner, start_runner: Start, client: Client) -> None:
+async def test_heartbeats_keep_a_call_alive(planner: Planner, start_runner: Start, client: Client) -> None:
     """`timeout_s` bounds silence, not the whole call."""
 
     async def on_call(message: Msg) -> None:
@@ -245,12 +247,12 @@ async def test_signs_of_life_keep_a_call_going(planner: Planner, start_runner: S
     assert (await planner.call("patient", {})).observation == 1
 
 
-async def test_a_run_without_time_asks_nobody(planner: Planner, start_runner: Start, client: Client) -> None:
-    """The run's deadline ends the call, before it begins or in its middle."""
-    asked = []
+async def test_a_call_after_its_deadline_is_not_sent(planner: Planner, start_runner: Start, client: Client) -> None:
+    """The run's deadline ends the call before it is sent."""
+    called = []
 
     async def on_call(message: Msg) -> None:
-        asked.append(json.loads(message.data))
+        called.append(json.loads(message.data))
 
     await client.subscribe("tool.dawdle", "dawdle", cb=on_call)
     await start_runner(ToolSpec(name="dawdle"))
@@ -258,11 +260,11 @@ async def test_a_run_without_time_asks_nobody(planner: Planner, start_runner: St
     late = await planner.call("dawdle", {}, deadline_at=1)
     assert late.failure is not None
     assert late.failure.code == "deadline_passed"
-    assert not asked
+    assert not called
 
 
-async def test_nobody_serves_the_tool(planner: Planner, start_runner: Start) -> None:
-    """Nobody listens for a while: the model is told, and may try again later."""
+async def test_a_tool_without_instances_is_unavailable(planner: Planner, start_runner: Start) -> None:
+    """Nobody subscribes for `unavailable_s`; the model may try again later."""
     await start_runner(ToolSpec(name="absent"), unavailable_s=0.5)
 
     finished = await planner.call("absent", {})
@@ -271,17 +273,17 @@ async def test_nobody_serves_the_tool(planner: Planner, start_runner: Start) -> 
     assert (finished.failure.code, finished.failure.retryable) == ("tool_unavailable", True)
 
 
-async def test_a_tool_that_comes_a_little_late_is_waited_for(
+async def test_a_tool_that_starts_a_little_late_is_waited_for(
     planner: Planner, start_runner: Start, client: Client
 ) -> None:
-    """A rolling restart is no failure, and nothing was asked meanwhile, so even an unsafe call is repeated."""
+    """A rolling restart is no failure. Nobody received the request, so any call may be sent again."""
     await start_runner(ToolSpec(name="latecomer"))
     run = await planner.request("latecomer", {})
 
-    async def intends() -> bool:
+    async def is_started() -> bool:
         return any(isinstance(event, CallStarted) for event in await planner.shown(run))
 
-    await wait_until(intends, what="the call is under way")
+    await wait_until(is_started, what="the call is under way")
 
     async def on_call(message: Msg) -> None:
         await message.respond(b"1")
@@ -291,39 +293,36 @@ async def test_a_tool_that_comes_a_little_late_is_waited_for(
     assert (await planner.outcome(run)).observation == 1
 
 
-async def test_a_tool_that_comes_after_the_call_was_settled_is_not_asked(
+async def test_a_tool_that_starts_after_the_call_was_settled_is_not_called(
     planner: Planner, start_runner: Start, client: Client
 ) -> None:
-    """Another tool runner, which had slept, found nobody who holds the call and settled it; however short ago."""
+    """Another tool runner found no instance that holds the call, and settled it a moment ago."""
     await start_runner(ToolSpec(name="settled"))
     run = await planner.request("settled", {})
 
-    async def intends() -> bool:
+    async def is_started() -> bool:
         return any(isinstance(event, CallStarted) for event in await planner.shown(run))
 
-    await wait_until(intends, what="the call is under way")
+    await wait_until(is_started, what="the call is under way")
     settled = CallFinished(
         call_id="1-0", tool="settled", status="failed", failure=Fault(code="outcome_unknown", reason="lost")
     )
     await planner.bus.publish(
         subjects.inbox("default", run, "1-0"), settled.model_dump_json().encode(), {"Nats-Msg-Id": f"{run}.1-0"}
     )
-    asked = await client.subscribe(subjects.tool("settled"))
+    requests = await client.subscribe(subjects.tool("settled"))
 
-    async def given_up() -> bool:
+    async def is_acknowledged() -> bool:
         return await planner.open_calls("settled") == 0
 
-    await wait_until(given_up, what="the call is given up")
-    assert asked.pending_msgs == 0
+    await wait_until(is_acknowledged, what="the call is acknowledged")
+    assert requests.pending_msgs == 0
 
 
 async def test_an_unknown_specification(planner: Planner, start_runner: Start) -> None:
-    """A run that pins what nobody ever announced is told so.
-
-    Its calls are taken since somebody, some day, opened a lane for the tool.
-    """
-    lane = consumer(subjects.calls_consumer("unheard_of"), subjects.calls_of("unheard_of"), 2.0)
-    await ensure_consumer(planner.bus, subjects.CALLS, lane)
+    """A run has pinned a specification that was never announced; the tool once had a consumer."""
+    config = consumer(subjects.calls_consumer("unheard_of"), subjects.calls_of("unheard_of"), 2.0)
+    await ensure_consumer(planner.bus, subjects.CALLS, config)
     await start_runner()
 
     finished = await planner.call("unheard_of", {}, spec="0" * 24)
@@ -335,7 +334,7 @@ async def test_an_unknown_specification(planner: Planner, start_runner: Start) -
 async def test_a_large_result_arrives_in_parts_and_may_be_too_large(
     planner: Planner, start_runner: Start, serve_tools: Serve
 ) -> None:
-    """5 MB are put together from parts; what cannot be put away, since nobody stores it, is a typed failure, not a crash."""
+    """5 MB are joined from parts. Without an artifact store that is a failure, as is a result above the limit."""
 
     @tool
     async def dump(size: int) -> str:
@@ -358,7 +357,7 @@ async def test_a_large_result_arrives_in_parts_and_may_be_too_large(
 async def test_calls_of_one_tool_run_at_the_same_time_up_to_its_concurrency(
     planner: Planner, start_runner: Start, serve_tools: Serve
 ) -> None:
-    """As many as it says, over all copies."""
+    """As many as its specification says, over all instances."""
     running = 0
     most = 0
 
@@ -382,10 +381,10 @@ async def test_calls_of_one_tool_run_at_the_same_time_up_to_its_concurrency(
     assert most == 3
 
 
-async def test_a_tool_that_needs_an_approval_is_never_asked(
+async def test_a_tool_that_requires_approval_is_never_called(
     planner: Planner, start_runner: Start, serve_tools: Serve
 ) -> None:
-    """Whoever sends the call, and also by a specification from before it needed one."""
+    """Not even with an older specification that did not require it."""
     paid = []
 
     @tool(requires_approval=True, idempotent=True)

@@ -1,4 +1,4 @@
-"""Whoever dies in the middle of a call: it is settled once, and a side effect happens once."""
+"""A process dies in the middle of a call: the call has one outcome, and a side effect happens once."""
 
 import asyncio
 import contextlib
@@ -32,14 +32,14 @@ from .conftest import ROOT, Ledger, Planner, Start
 async def test_a_safe_call_is_repeated_when_its_tool_dies(
     planner: Planner, start_runner: Start, ledger: Ledger
 ) -> None:
-    """Heartbeats stop, no copy holds the call, so another copy does it. What was shown before is not shown again."""
+    """Heartbeats stop and no instance holds the call, so another one executes it. No piece is published twice."""
     ledger.start()
     await start_runner()
     run = await planner.request(f"safe_{ledger.suffix}", {"seconds": 1.2})
     await ledger.wrote("began")
-    await wait_until(lambda: planner.shown(run), what="the first piece is shown")
+    await wait_until(lambda: planner.shown(run), what="the first piece is published")
 
-    ledger.holder().kill()
+    ledger.working().kill()
     ledger.start()
     finished = await planner.outcome(run)
 
@@ -52,7 +52,7 @@ async def test_a_safe_call_is_repeated_when_its_tool_dies(
 async def test_an_unsafe_call_is_not_repeated_when_its_tool_dies(
     planner: Planner, start_runner: Start, ledger: Ledger
 ) -> None:
-    """The model is told that the outcome is unknown."""
+    """It fails as `outcome_unknown`."""
     ledger.start()
     await start_runner()
     run = await planner.request(f"unsafe_{ledger.suffix}", {"seconds": 60})
@@ -60,7 +60,7 @@ async def test_an_unsafe_call_is_not_repeated_when_its_tool_dies(
     ledger.start()
     await wait_until(lambda: planner.shown(run), what="the call is under way")
 
-    ledger.holder().kill()
+    ledger.working().kill()
     finished = await planner.outcome(run)
 
     assert finished.failure is not None
@@ -68,10 +68,10 @@ async def test_an_unsafe_call_is_not_repeated_when_its_tool_dies(
     assert len(ledger.lines("began")) == 1
 
 
-async def test_the_only_copy_is_missed_when_it_dies_before_its_first_beat(
+async def test_the_death_of_the_only_instance_is_noticed_before_its_first_heartbeat(
     planner: Planner, start_runner: Start, ledger: Ledger
 ) -> None:
-    """Long before the time that a call may be silent: it has promised to beat."""
+    """Long before `timeout_s`: its specification promises heartbeats."""
     ledger.start()
     await start_runner()
     finished = await planner.outcome(await planner.request(f"unsafe_{ledger.suffix}", {"seconds": -1}))
@@ -79,26 +79,28 @@ async def test_the_only_copy_is_missed_when_it_dies_before_its_first_beat(
     assert finished.failure.code == "outcome_unknown"
 
 
-async def test_a_tool_that_always_dies_is_given_up(planner: Planner, start_runner: Start, ledger: Ledger) -> None:
-    """A call that kills whoever takes it does not kill all copies for ever."""
+async def test_a_call_that_always_kills_its_tool_fails(planner: Planner, start_runner: Start, ledger: Ledger) -> None:
+    """After `max_attempts`, so it does not kill all instances for ever."""
     ledger.start()
     await start_runner(max_attempts=2)
     run = await planner.request(f"safe_{ledger.suffix}", {"seconds": 60})
 
     for times in (1, 2):
         await ledger.wrote(f"began {run}", times)
-        holder = ledger.holder()
+        working = ledger.working()
         if times == 1:
             ledger.start()
-        holder.kill()
+        working.kill()
     finished = await planner.outcome(run)
 
     assert finished.failure is not None
     assert finished.failure.code == "tool_unavailable"
 
 
-async def test_a_stopped_tool_does_nothing_late(planner: Planner, start_runner: Start, ledger: Ledger) -> None:
-    """A process that was stopped finds a request in its socket when it wakes up; nobody waits for that one any more."""
+async def test_a_suspended_tool_does_not_execute_an_expired_call(
+    planner: Planner, start_runner: Start, ledger: Ledger
+) -> None:
+    """When its process continues, it finds a request in its socket that has ended meanwhile."""
     process = ledger.start()
     bus = await start_runner()
     await planner.call(f"unsafe_{ledger.suffix}", {"seconds": 0})
@@ -116,10 +118,10 @@ async def test_a_stopped_tool_does_nothing_late(planner: Planner, start_runner: 
     assert bus.is_connected
 
 
-async def test_a_stopped_tool_starts_nothing_that_came_over_a_lost_connection(
+async def test_a_suspended_tool_executes_no_request_of_a_lost_connection(
     own_nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    """However many requests wait in its socket; what comes over the next connection is done."""
+    """However many requests wait in its socket; those of the next connection are executed."""
     ledger = Ledger(tmp_path, own_nats_server.url)
     subject = subjects.tool(f"safe_{ledger.suffix}")
 
@@ -182,7 +184,7 @@ def runner_process(server: NatsServer) -> Iterator[subprocess.Popen[bytes]]:
 async def test_another_tool_runner_joins_the_call_in_flight(
     planner: Planner, start_runner: Start, ledger: Ledger, runner_process: subprocess.Popen[bytes], kind: str
 ) -> None:
-    """The tool goes on as if nothing had happened, and its one execution is the call's outcome."""
+    """The tool continues, and its one execution gives the outcome."""
     ledger.start()
     ledger.start()
     run = await planner.request(f"{kind}_{ledger.suffix}", {"seconds": 3})
@@ -193,16 +195,16 @@ async def test_another_tool_runner_joins_the_call_in_flight(
     finished = await planner.outcome(run)
 
     assert finished.observation == f"{run}.1-0"
-    assert finished.latency_ms >= 3000, "it counts from its first start"
+    assert finished.latency_ms >= 3000, "it is measured from its first start"
     assert len(ledger.lines("began")) == 1
     pieces = [event.chunk for event in await planner.shown(run) if isinstance(event, ArtifactChunk)]
     assert pieces == ["first", "second"]
 
 
-async def test_a_finished_result_is_fetched_not_made_again(
+async def test_a_finished_result_is_fetched_and_not_computed_again(
     planner: Planner, start_runner: Start, ledger: Ledger, runner_process: subprocess.Popen[bytes]
 ) -> None:
-    """The tool finished while no tool runner was there to hear it."""
+    """The tool finished while no tool runner was running."""
     ledger.start()
     run = await planner.request(f"unsafe_{ledger.suffix}", {"seconds": 1})
     await ledger.wrote("began")
@@ -216,8 +218,8 @@ async def test_a_finished_result_is_fetched_not_made_again(
     assert len(ledger.lines("began")) == 1
 
 
-async def test_a_settled_call_is_not_done_again(planner: Planner, start_runner: Start, ledger: Ledger) -> None:
-    """The planner may ask again when it does not know whether it has asked: the outcome waits in the inbox, or is in the log."""
+async def test_a_settled_call_is_not_executed_again(planner: Planner, start_runner: Start, ledger: Ledger) -> None:
+    """The planner may send a call twice after a crash. The outcome is then in the inbox, or in the log."""
     ledger.start()
     await start_runner()
     name = f"safe_{ledger.suffix}"
@@ -240,8 +242,8 @@ async def _all_done(planner: Planner, tool: str) -> bool:
     return await planner.open_calls(tool) == 0
 
 
-async def test_an_ended_run_causes_nothing_more(planner: Planner, start_runner: Start, ledger: Ledger) -> None:
-    """A call that waits while its run ends is dropped."""
+async def test_a_call_of_an_ended_run_is_dropped(planner: Planner, start_runner: Start, ledger: Ledger) -> None:
+    """The run ended while the call waited in the stream."""
     ledger.start()
     await start_runner()
     name = f"safe_{ledger.suffix}"
@@ -257,7 +259,7 @@ async def test_an_ended_run_causes_nothing_more(planner: Planner, start_runner: 
 
 
 async def test_a_cancelled_run_stops_its_calls(planner: Planner, start_runner: Start, ledger: Ledger) -> None:
-    """The tool is told, and nobody waits any more."""
+    """The tool receives a cancel, and the call is acknowledged without an outcome."""
     ledger.start()
     await start_runner()
     name = f"safe_{ledger.suffix}"
@@ -271,8 +273,8 @@ async def test_a_cancelled_run_stops_its_calls(planner: Planner, start_runner: S
     assert not await planner.inbox(run)
 
 
-async def test_a_call_that_nobody_has_begun_is_no_poison(planner: Planner, start_runner: Start) -> None:
-    """However often it was delivered: to a tool runner that stood still, say."""
+async def test_a_call_whose_handling_never_started_is_no_poison(planner: Planner, start_runner: Start) -> None:
+    """However often it was delivered, as to a suspended tool runner."""
     name = "untouched"
     await ensure_consumer(
         planner.bus, subjects.CALLS, consumer(subjects.calls_consumer(name), subjects.calls_of(name), 0.2)
@@ -287,20 +289,20 @@ async def test_a_call_that_nobody_has_begun_is_no_poison(planner: Planner, start
 
     assert finished.failure is not None
     assert finished.failure.code == "unknown_tool"
-    assert run not in str([message.headers for message in await planner.buried(subjects.CALLS)])
+    assert run not in str([message.headers for message in await planner.dead_letters(subjects.CALLS)])
 
 
-async def test_a_call_that_was_begun_too_often_is_buried(
+async def test_a_call_whose_handling_started_too_often_is_a_dead_letter(
     planner: Planner, start_runner: Start, server: NatsServer
 ) -> None:
-    """It is kept for people, and the run goes on with a failure."""
+    """It is kept in DEAD, and the run continues with a failure."""
     name = "killer"
-    lane = consumer(subjects.calls_consumer(name), subjects.calls_of(name), 0.2)
-    await ensure_consumer(planner.bus, subjects.CALLS, lane)
+    config = consumer(subjects.calls_consumer(name), subjects.calls_of(name), 0.2)
+    await ensure_consumer(planner.bus, subjects.CALLS, config)
     run = await planner.request(name, {}, spec="0" * 24)
     pull = await planner.bus.nc.jetstream().pull_subscribe_bind(subjects.calls_consumer(name), subjects.CALLS)
     for _ in range(3):
-        for message in await pull.fetch(1, timeout=5):  # Begun, as by a tool runner that dies of it.
+        for message in await pull.fetch(1, timeout=5):  # As a tool runner does that is killed by it.
             await dead_letters.count_start(planner.bus, Delivery(message))
 
     await start_runner(max_deliveries=2)
@@ -308,16 +310,16 @@ async def test_a_call_that_was_begun_too_often_is_buried(
 
     assert finished.failure is not None
     assert finished.failure.code == "poisoned"
-    assert [run in (message.headers or {})["Runwire-Dead-Subject"] for message in await planner.buried(subjects.CALLS)][
-        -1
-    ]
+    assert [
+        run in (message.headers or {})["Runwire-Dead-Subject"] for message in await planner.dead_letters(subjects.CALLS)
+    ][-1]
     await wait_until(lambda: _all_done(planner, name), what="the call is acknowledged")
     assert server.running
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b'{"v": 2}', b"[" * 5000], ids=["empty", "cut", "newer", "deep"])
-async def test_what_is_no_call_is_buried(planner: Planner, start_runner: Start, body: bytes) -> None:
-    """The service lives, and the run that waits for the call is told."""
+async def test_an_invalid_message_is_a_dead_letter(planner: Planner, start_runner: Start, body: bytes) -> None:
+    """The service continues, and so does the run, with a failure."""
     name = "target"
     await ensure_consumer(
         planner.bus, subjects.CALLS, consumer(subjects.calls_consumer(name), subjects.calls_of(name), 2.0)
@@ -330,4 +332,4 @@ async def test_what_is_no_call_is_buried(planner: Planner, start_runner: Start, 
     finished: CallFinished = await planner.outcome(run)
     assert finished.failure is not None
     assert finished.failure.code == "poisoned"
-    assert (await planner.buried(subjects.CALLS))[-1].data == body
+    assert (await planner.dead_letters(subjects.CALLS))[-1].data == body

@@ -1,4 +1,4 @@
-"""The server goes and comes back in the middle of calls: silence proves nothing for a while."""
+"""NATS restarts in the middle of calls: shortly afterwards the silence of tools proves nothing."""
 
 import asyncio
 import contextlib
@@ -50,11 +50,11 @@ async def planner(own_nats_server: NatsServer) -> AsyncIterator[Planner]:
         await serving
 
 
-@pytest.mark.parametrize("seconds", [0.3, 1.5], ids=["answers meanwhile", "answers afterwards"])
+@pytest.mark.parametrize("seconds", [0.3, 1.5], ids=["replies meanwhile", "replies afterwards"])
 async def test_a_restart_of_the_server_loses_no_outcome(
     planner: Planner, own_nats_server: NatsServer, seconds: float
 ) -> None:
-    """What the tool said while the server was away is asked for again; nothing is done twice, and nothing is given up."""
+    """Replies that were lost meanwhile are requested again; nothing is executed twice, and no call fails."""
     run = await planner.request("write_once", {"seconds": seconds})
     await wait_until(lambda: executed, what="the tool works")
 
@@ -68,7 +68,7 @@ async def test_a_restart_of_the_server_loses_no_outcome(
 
 
 async def test_tools_stay_in_the_catalogue_over_a_restart(planner: Planner, own_nats_server: NatsServer) -> None:
-    """Listeners do not forget a tool because everybody had to reconnect; and it is written down again."""
+    """Readers of the catalogue keep the tool while all processes reconnect, and its entry is written again."""
     await planner.spec("write_once")
     version = planner.catalogue.version
 

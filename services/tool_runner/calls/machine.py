@@ -53,7 +53,8 @@ class CallMachine:
 
     def __init__(self, rules: CallRules, *, connected_since: float, heartbeat_s: float | None) -> None:
         self.rules = rules
-        self.state = CallState(connected_since, heartbeat_s)
+        is_usable = heartbeat_s is not None and heartbeat_s <= rules.timeout_s
+        self.state = CallState(connected_since, heartbeat_s if is_usable else None)
 
     @property
     def alarm_at(self) -> float:

@@ -60,7 +60,8 @@ class NatsTools:
         self._keys = count(1)
         self._requests: dict[str, tuple[EventQueue, int]] = {}
         """Last token of a reply subject -> the queue of its call, and the number of the request in the call."""
-        self._open: set[EventQueue] = set()
+        self._open: dict[EventQueue, list[str]] = {}
+        """Queue of each call in progress -> the keys of its requests."""
         self._inbox = ""
 
     async def start(self) -> "NatsTools":
@@ -77,30 +78,30 @@ class NatsTools:
         """
         queue = EventQueue(self.settings.max_result_bytes + _MAX_OTHER_REPLIES_BYTES)
         driver = CallDriver(self, queue, prepared, progress)
-        self._open.add(queue)
+        self._open[queue] = []
         try:
             with watch.on_end(lambda: queue.put(events.RunEnded())):
                 queue.put(events.Started(prepared.may_have_begun, prepared.checked_at))
                 return await driver.result()
         finally:
-            self._open.discard(queue)
-            for key in driver.keys:
-                self._requests.pop(key, None)
+            for key in self._open.pop(queue):
+                del self._requests[key]
             driver.close()
 
-    async def send(self, subject: str, data: bytes, queue: EventQueue, request: int) -> tuple[str, bool]:
-        """Send a request. Return its key, and whether it may have been sent."""
+    async def send(self, subject: str, data: bytes, queue: EventQueue, request: int) -> bool:
+        """Send a request of a call. False when it was certainly not sent."""
         key = str(next(self._keys))
         self._requests[key] = (queue, request)
-        return key, await self.bus.tell(subject, data, reply=self._inbox + key)
+        self._open[queue].append(key)
+        return await self.bus.tell(subject, data, reply=self._inbox + key)
 
     async def _on_message(self, message: Msg) -> None:
         found = self._requests.get(message.subject[len(self._inbox) :])
-        if found is None:
-            logger.debug("late_reply_ignored", size=len(message.data))
-            return
-        queue, request = found
-        queue.put(event_of(message, request), len(message.data))
+        if found is not None:
+            queue, request = found
+            queue.put(event_of(message, request), len(message.data))
+        elif not isinstance(event := event_of(message, 0), events.NoResponders):
+            logger.debug("late_reply_ignored", kind=type(event).__name__.lower(), size=len(message.data))
 
     async def _on_reconnect(self) -> None:
         for queue in self._open:
@@ -129,14 +130,12 @@ class CallDriver:
             max_attempts=settings.max_attempts,
             max_result_bytes=settings.max_result_bytes,
         )
-        promised_s = spec.heartbeat_s if spec.heartbeat_s is not None and spec.heartbeat_s <= spec.timeout_s else None
         self._machine = CallMachine(
             rules,
             connected_since=self._bus.up_since,
-            heartbeat_s=tools.heartbeats.get(call.tool, promised_s),
+            heartbeat_s=tools.heartbeats.get(call.tool, spec.heartbeat_s),
         )
         self._parts: dict[int, ResultBody] = {}
-        self.keys: list[str] = []
 
     def close(self) -> None:
         """Close results that were not used."""
@@ -197,9 +196,7 @@ class CallDriver:
                 assert_never(ending)
 
     async def _send(self, subject: str, data: bytes, request: int) -> bool:
-        key, is_sent = await self._tools.send(subject, data, self._queue, request)
-        self.keys.append(key)
-        return is_sent
+        return await self._tools.send(subject, data, self._queue, request)
 
     async def _check(self) -> Event:
         checked_at = time.monotonic()

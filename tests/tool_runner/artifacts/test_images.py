@@ -1,4 +1,4 @@
-"""Images among what tools return: cleaned before anybody keeps or sees them, or left out with a warning."""
+"""Images in results: cleaned before they are stored or shown, or dropped with a warning."""
 
 import base64
 import json
@@ -39,7 +39,7 @@ async def store(s3: S3Server, server: NatsServer) -> AsyncIterator[Store]:
 
 
 class Shot(BaseModel):
-    """Bytes travel as base64, which the schema says; of the other text nobody says what it is."""
+    """Bytes travel as base64, which the schema says; the schema of the other text does not say what it is."""
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 
@@ -99,7 +99,7 @@ async def test_images_lose_what_they_say(
 async def test_heavy_images_are_kept_clean_alone(
     planner: Planner, start_runner: Start, serve_tools: Serve, store: Store, kind: str
 ) -> None:
-    """As a field and as a stream that the store assembles: both are references, and nothing that the run keeps has metadata."""
+    """As a field and as an assembled stream: both are references, and nothing that the run stores has metadata."""
     image = heavy(kind)
     assert CANARY.encode() in image
     assert len(image) > PIECE
@@ -183,7 +183,7 @@ async def test_a_bomb_of_a_tool_does_not_go_off(
 async def test_a_result_that_is_kept_as_a_whole_says_no_more(
     planner: Planner, start_runner: Start, serve_tools: Serve, store: Store
 ) -> None:
-    """The value of a result too heavy for the model holds the clean image."""
+    """The value of a result that is too large for the model contains the clean image."""
 
     @tool(idempotent=True)
     async def shoot() -> Shot:

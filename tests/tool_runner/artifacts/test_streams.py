@@ -1,4 +1,4 @@
-"""Streams of pieces that no field of a result holds as a whole: the artifact store assembles them, and they stand beside the fields."""
+"""Artifact streams that no field of a result contains: the artifact store assembles them."""
 
 import asyncio
 import json
@@ -53,7 +53,7 @@ class Film(BaseModel):
 async def test_streams_stand_beside_fields(
     planner: Planner, start_runner: Start, serve_tools: Serve, store: Store
 ) -> None:
-    """Light ones as values, heavy ones as references, under their dotted names and after the fields; a field of that name counts more."""
+    """Small ones as values, large ones as references, after the fields; a field of the same name takes precedence."""
 
     @tool(idempotent=True)
     async def film(ctx: ToolContext) -> Film:
@@ -148,7 +148,7 @@ class Recording(BaseModel):
 async def test_bytes_are_references_with_a_type(
     planner: Planner, start_runner: Start, serve_tools: Serve, store: Store
 ) -> None:
-    """However few, and whether their author has marked them or not: no model reads bytes.
+    """However few, and annotated or not: no model reads bytes.
 
     A heavy field has the type of its stream.
     """
@@ -204,7 +204,7 @@ async def test_light_bytes_travel_in_the_message_where_no_store_is(
 async def test_light_streams_leave_the_message_when_they_are_too_many(
     planner: Planner, start_runner: Start, serve_tools: Serve, store: Store
 ) -> None:
-    """Six of 30 KB weigh more than an event may."""
+    """Six of 30 KB exceed the size of an event."""
 
     @tool(idempotent=True)
     async def six(ctx: ToolContext) -> str:
@@ -274,7 +274,7 @@ async def test_without_a_store_the_call_fails_and_says_so(
 async def test_a_run_that_ends_is_waited_for_no_longer(
     planner: Planner, start_runner: Start, serve_tools: Serve
 ) -> None:
-    """Nobody needs what the store would say."""
+    """Its call needs no outcome any more."""
 
     @tool(idempotent=True)
     async def vain(ctx: ToolContext) -> str:

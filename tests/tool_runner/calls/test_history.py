@@ -1,4 +1,4 @@
-"""Who may ask a tool that is not safe to ask twice, when several believe that they may."""
+"""Which handling may call a non-idempotent tool, when several handlings of a call exist."""
 
 import asyncio
 from typing import Any
@@ -15,7 +15,7 @@ from tests.tool_runner.conftest import Planner
 
 @pytest.fixture
 async def delivery(planner: Planner) -> Any:
-    """A call of a tool, delivered to nobody in particular."""
+    """A delivered call."""
     run = await planner.request("anvil", {}, spec="0" * 24)
     await planner.request("anvil", {}, run=run, call_id="1-1", spec="0" * 24)
     pull = await planner.bus.nc.jetstream().pull_subscribe(
@@ -33,21 +33,23 @@ def call_of(delivery: Delivery, call_id: str = "1-0") -> CallRequested:
 
 
 async def claim(planner: Planner, delivery: Delivery, call_id: str = "1-0", **changed: Any) -> bool:
-    """Claim a call; true where nobody had begun it before."""
+    """Claim a call; True if no other handling had started it."""
     return await history.claim(planner.bus, delivery, call_of(delivery, call_id).model_copy(update=changed)) is None
 
 
 @pytest.mark.parametrize("again", [False, True])
-async def test_of_many_one_may_ask(planner: Planner, delivery: Delivery, again: bool) -> None:  # noqa: FBT001, a parameter
-    """Whoever's intent is stored first; calls beside it do not matter."""
+async def test_one_of_many_handlings_may_call_the_tool(planner: Planner, delivery: Delivery, again: bool) -> None:  # noqa: FBT001, a parameter
+    """The one whose `call_started` is stored first; other calls of the run do not matter."""
     assert await claim(planner, delivery, "1-1")
     claims = await asyncio.gather(*(claim(planner, delivery, again=again) for _ in range(8)))
     assert sorted(claims) == [False] * 7 + [True]
     assert not await claim(planner, delivery, "1-1", again=again)
 
 
-async def test_an_intent_counts_after_the_stream_has_forgotten_its_id(planner: Planner, delivery: Delivery) -> None:
-    """A process that was stopped for a minute writes its intent a second time; the first one still counts."""
+async def test_a_start_counts_after_the_stream_has_forgotten_its_message_id(
+    planner: Planner, delivery: Delivery
+) -> None:
+    """A process that was suspended for a minute records the start again; the first record still counts."""
     call = call_of(delivery)
     run = call.run_id
     await planner.show(run, ToolProgress(call_id=call.call_id, tool=call.tool))
@@ -56,8 +58,8 @@ async def test_an_intent_counts_after_the_stream_has_forgotten_its_id(planner: P
     assert not await claim(planner, delivery)
 
 
-async def test_a_run_of_which_nothing_is_stored_has_ended(planner: Planner, delivery: Delivery) -> None:
-    """Finished runs are purged; one that never was cannot have asked."""
+async def test_a_run_without_records_has_ended(planner: Planner, delivery: Delivery) -> None:
+    """The records of finished runs are purged."""
     call = call_of(delivery)
     assert not await history.run_ended(planner.bus, call)
     assert await history.run_ended(planner.bus, call.model_copy(update={"run_id": "0" * 32}))

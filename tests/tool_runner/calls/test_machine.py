@@ -120,7 +120,7 @@ def test_a_check_may_end_the_call(event: Event) -> None:
 
 
 def test_the_end_of_the_run_cancels_the_call() -> None:
-    """The tool is told, and no outcome is reported, whatever comes later."""
+    """The tool receives a cancel, and no outcome is reported, whatever comes later."""
     call = Call().start()
     assert call.receive(events.RunEnded()) == [CANCEL, commands.Abandon(run_ended=True)]
     assert call.receive(events.Result(1, b"42")) == []
@@ -134,7 +134,7 @@ def test_a_failure_of_the_tool_ends_the_call() -> None:
     assert CANCEL not in call.commands
 
 
-def test_a_silent_tool_is_asked_early_and_times_out_late() -> None:
+def test_a_silent_tool_is_queried_early_and_times_out_late() -> None:
     """Nobody subscribes to the status query, so `timeout_s` is the longest silence."""
     call = Call().start()
     assert call.wait() == [commands.QueryStatus(2)]
@@ -156,7 +156,7 @@ def test_every_reply_restarts_the_silence(reply: Event) -> None:
 
 
 def test_heartbeats_shorten_the_silence() -> None:
-    """Three missed ones and a second; the interval is remembered for the tool's next call. A longer one than `timeout_s` is no promise."""
+    """To three intervals and a second. The interval is remembered, unless it is longer than `timeout_s`."""
     call = Call().start()
     assert call.receive(events.Heartbeat(0.5)) == [commands.RememberHeartbeat(0.5)]
     assert call.machine.alarm_at == 2.5
@@ -217,8 +217,8 @@ def test_a_call_that_may_have_begun_is_searched_first(idempotent: bool) -> None:
     assert joined.sent() == 0
 
 
-def test_silence_proves_nothing_while_nats_is_away() -> None:
-    """Nor shortly after a reconnect. Then the instances are asked again what was lost."""
+def test_silence_proves_nothing_while_nats_is_unavailable() -> None:
+    """Nor shortly after a reconnect. Then the instances are queried, since replies were lost."""
     call = Call(heartbeat_s=0.5).start()
     call.connected_since = None
     for _ in range(10):
@@ -424,7 +424,7 @@ RULES = st.fixed_dictionaries(
 @given(rules=RULES, moves=st.lists(st.tuples(st.floats(0, 4), MOVES), max_size=40))
 @settings(max_examples=1000, deadline=None)
 def test_no_interleaving_breaks_a_promise(rules: dict[str, Any], moves: list[tuple[float, Event | str]]) -> None:
-    """One ending at most; no second call of a tool that is not idempotent; each path ends, at the deadline at the latest."""
+    """One ending at most, no second call of a non-idempotent tool, and an end at the deadline at the latest."""
     call = Interleaving(**rules)
     call.start(may_have_begun=rules["may_have_begun"])
     for seconds, move in moves:

@@ -1,4 +1,4 @@
-"""What a tool shows while it works: in order, once, without holes."""
+"""Progress and pieces of artifacts during a call: published once, in order, without gaps."""
 
 import json
 from typing import Any
@@ -10,7 +10,7 @@ from contracts import subjects
 from contracts.events import ArtifactChunk, ToolProgress
 from contracts.records import Record
 from contracts.tools import CallRequested
-from services.tool_runner.calls import progress as relay_module
+from services.tool_runner.calls import progress as progress_module
 from services.tool_runner.calls.progress import CallProgress
 from tests.tool_runner.conftest import Planner
 
@@ -36,8 +36,8 @@ async def numbers(planner: Planner, call: CallRequested, stream_id: str = "s") -
     ]
 
 
-async def test_a_repeated_call_shows_only_what_is_new(planner: Planner, call: CallRequested) -> None:
-    """The first handling died after two pieces; the second one looks up what is known."""
+async def test_a_repeated_call_publishes_only_new_pieces(planner: Planner, call: CallRequested) -> None:
+    """The first handling died after two pieces; the second one reads them back."""
     first, second = (
         CallProgress(planner.bus, call, may_have_published=False),
         CallProgress(planner.bus, call, may_have_published=True),
@@ -55,7 +55,7 @@ async def test_a_repeated_call_shows_only_what_is_new(planner: Planner, call: Ca
 
 
 async def test_a_stream_with_a_hole_ends_before_it(planner: Planner, call: CallRequested) -> None:
-    """Listeners never see a hole; other streams go on."""
+    """Listeners never see a gap; other streams continue."""
     progress = CallProgress(planner.bus, call, may_have_published=False)
 
     for seq in (0, 2, 1):
@@ -72,8 +72,8 @@ async def test_a_stream_with_a_hole_ends_before_it(planner: Planner, call: CallR
     [b"", b"{}", piece(0, "x" * 140_000), piece(0, stream_id="s" * 300), b'{"stream_id": "s", "seq": -1, "chunk": 1}'],
     ids=["empty", "no fields", "heavy", "long name", "negative"],
 )
-async def test_a_piece_that_cannot_be_shown_hurts_nobody(planner: Planner, call: CallRequested, data: bytes) -> None:
-    """It is dropped; the result still counts."""
+async def test_an_invalid_piece_is_dropped(planner: Planner, call: CallRequested, data: bytes) -> None:
+    """Other streams continue."""
     progress = CallProgress(planner.bus, call, may_have_published=False)
     await progress.on_piece(data)
     await progress.on_piece(piece(0, stream_id="t"))
@@ -95,7 +95,7 @@ async def test_any_json_is_a_chunk(planner: Planner, call: CallRequested) -> Non
 async def test_a_stream_has_a_name_that_is_nothing_but_a_name(
     planner: Planner, call: CallRequested, stream_id: str
 ) -> None:
-    """It stands in payloads, and files are named after it."""
+    """It is part of payloads and file names."""
     progress = CallProgress(planner.bus, call, may_have_published=False)
     await progress.on_piece(piece(0, stream_id=stream_id, done=True))
     assert await planner.shown(call.run_id) == []
@@ -120,7 +120,7 @@ async def test_a_type_is_a_word_or_a_media_type(planner: Planner, call: CallRequ
 
 
 async def test_thousands_of_streams_are_one_warning(planner: Planner, call: CallRequested) -> None:
-    """And a hundred events, not ten thousand; what is said about them is short."""
+    """The warning about dropped pieces stays short."""
     progress = CallProgress(planner.bus, call, may_have_published=False)
     with structlog.testing.capture_logs() as lines:
         for number in range(20_000):
@@ -147,13 +147,14 @@ async def test_what_is_lost_is_named_with_the_reason(planner: Planner, call: Cal
         await progress.on_piece(data)
     (warning,) = progress.warnings(["open"], ["old"])
     assert warning == (
-        "pieces of artifacts of painter were dropped: open (its last piece never came); old (pieces of it have expired);"
+        "pieces of artifacts of painter were dropped: open (its last piece never came);"
+        " old (pieces of it have expired);"
         f" late (piece 0 is missing); heavy (piece 0 has {len(heavy):,} bytes, and at most 131,584 are taken)"
     )
 
 
 async def test_progress_is_thinned_out_and_its_end_is_shown(planner: Planner, call: CallRequested) -> None:
-    """A tool may report every millisecond; nobody can see that."""
+    """A tool may report every millisecond; no person can read that."""
     progress = CallProgress(planner.bus, call, may_have_published=False)
     await progress.on_progress(b"no JSON")
     for step in range(1, 101):
@@ -164,7 +165,7 @@ async def test_progress_is_thinned_out_and_its_end_is_shown(planner: Planner, ca
 
 
 async def test_a_finished_stream_says_where_its_pieces_are(planner: Planner, call: CallRequested) -> None:
-    """Whoever shows them, again, or for the last time."""
+    """Whichever handling has published them."""
     await planner.show(call.run_id, ToolProgress(call_id="1-0", tool="painter"))
     handlings = [CallProgress(planner.bus, call, may_have_published=doubtful) for doubtful in (False, False, True)]
     for progress in handlings:
@@ -191,8 +192,8 @@ async def test_a_finished_stream_says_where_its_pieces_are(planner: Planner, cal
 async def test_a_stream_is_bounded_however_often_its_call_is_repeated(
     planner: Planner, call: CallRequested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the second handling adds counts with what the first one has shown."""
-    monkeypatch.setattr(relay_module, "MAX_PIECES", 3)
+    """The pieces of the first handling count too."""
+    monkeypatch.setattr(progress_module, "MAX_PIECES", 3)
     first, second = (
         CallProgress(planner.bus, call, may_have_published=False),
         CallProgress(planner.bus, call, may_have_published=True),

@@ -1,4 +1,4 @@
-"""What tools say about themselves: what can be used is used, the rest hurts nobody."""
+"""Announcements of tools: an unusable one is refused with a reason and does no harm."""
 
 import json
 from typing import Any
@@ -41,7 +41,7 @@ def test_equal_specifications_have_equal_digests() -> None:
     assert first.digest == second.digest == checked(ToolSpec(name="echo")).digest()
 
 
-def test_other_services_are_none_of_our_business() -> None:
+def test_services_without_tools_are_ignored() -> None:
     """A micro service without a specification is no tool."""
     assert (
         read_announcement(b'{"name": "other", "endpoints": [{"name": "x", "subject": "x"}, {"metadata": null}, 3]}')
@@ -75,22 +75,22 @@ def test_other_services_are_none_of_our_business() -> None:
     ],
 )
 def test_what_cannot_be_used_is_refused_with_a_reason(data: bytes, reason: str) -> None:
-    """Nothing that is announced crashes anything, or makes us fetch anything."""
+    """No announcement crashes the tool runner, or makes it fetch anything."""
     with pytest.raises(InvalidAnnouncement, match=reason):
         read_announcement(data)
 
 
-def said(version: str, description: str = "") -> Announcement:
-    """A word about the tool."""
+def announced(version: str, description: str = "") -> Announcement:
+    """An announcement of the tool."""
     spec = checked(ToolSpec(name="echo", description=description))
     return Announcement(spec, spec.digest(), version, version)
 
 
 def test_the_highest_version_counts() -> None:
-    """Over a word from the file, over a pre-release, and as numbers, not as text."""
-    words = [said(version) for version in ("", "1.10.0-rc.1", "1.9.9", "1.10.0", "nonsense", "1.10.0-rc.2")]
-    assert choose(words).version == "1.10.0"
-    assert choose(words[:2]).version == "1.10.0-rc.1"
+    """It precedes the tools file and pre-releases. Versions are compared as numbers."""
+    several = [announced(version) for version in ("", "1.10.0-rc.1", "1.9.9", "1.10.0", "nonsense", "1.10.0-rc.2")]
+    assert choose(several).version == "1.10.0"
+    assert choose(several[:2]).version == "1.10.0-rc.1"
     assert sorted(["1.0.0", "1.0.0-a.10", "1.0.0-a.9", "1.0.0-a.b", "0.9.9", "x"], key=rank) == [
         "x",
         "0.9.9",
@@ -102,6 +102,6 @@ def test_the_highest_version_counts() -> None:
 
 
 def test_every_tool_runner_chooses_the_same() -> None:
-    """Among several words of one version the order in which they were heard does not matter."""
-    words = [said("1.0.0", description) for description in "abcdef"]
-    assert len({choose(words[start:] + words[:start]).digest for start in range(len(words))}) == 1
+    """Among several announcements of one version their order does not matter."""
+    several = [announced("1.0.0", description) for description in "abcdef"]
+    assert len({choose(several[start:] + several[:start]).digest for start in range(len(several))}) == 1

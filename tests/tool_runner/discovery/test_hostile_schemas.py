@@ -1,4 +1,4 @@
-"""Schemas that are small as text and endless in what they expand to: refused by name, and no call of an older run waits for them."""
+"""Small schemas that expand to very large ones: refused by name, and no call waits for them."""
 
 import asyncio
 import json

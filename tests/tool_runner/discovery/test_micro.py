@@ -1,4 +1,4 @@
-"""Which tools are there, as everybody can see."""
+"""Discovery of tools, and the catalogue that lists them."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ async def test_a_tool_of_any_micro_library_is_found(planner: Planner, start_runn
 
 
 async def test_an_error_of_a_micro_library_is_a_failure(planner: Planner, start_runner: Start, client: Client) -> None:
-    """Its words reach the model."""
+    """Its text reaches the model."""
 
     async def on_call(message: Msg) -> None:
         await client.publish(
@@ -79,7 +79,7 @@ async def test_the_specification_stays_and_the_tool_expires(
 
 
 async def test_a_new_version_takes_over(planner: Planner, start_runner: Start, serve_tools: Serve) -> None:
-    """The higher version counts as soon as one copy of it is there; its concurrency is the lane's."""
+    """As soon as one instance of it is present; the consumer gets its concurrency."""
 
     @tool(name="greet", version="1.9.0", concurrency=2)
     async def old() -> str:
@@ -98,14 +98,14 @@ async def test_a_new_version_takes_over(planner: Planner, start_runner: Start, s
         lambda: planner.catalogue.live()["greet"].description == "Greet better", what="the new version counts"
     )
 
-    lane = await planner.bus.api(f"CONSUMER.INFO.{subjects.CALLS}.{subjects.calls_consumer('greet')}", {})
-    assert lane["config"]["max_ack_pending"] == 5
+    found = await planner.bus.api(f"CONSUMER.INFO.{subjects.CALLS}.{subjects.calls_consumer('greet')}", {})
+    assert found["config"]["max_ack_pending"] == 5
 
 
-async def test_what_announces_itself_wrongly_is_kept_once_and_hurts_nobody(
+async def test_an_invalid_announcement_is_a_dead_letter_once(
     planner: Planner, start_runner: Start, serve_tools: Serve, client: Client
 ) -> None:
-    """Whatever somebody answers to the question who is there."""
+    """Whatever a service replies to `$SRV.INFO`; other tools are not affected."""
     asked = asyncio.Event()
 
     async def on_question(message: Msg) -> None:
@@ -125,7 +125,7 @@ async def test_what_announces_itself_wrongly_is_kept_once_and_hurts_nobody(
     assert (await planner.call("bystander", {})).observation == 1
 
     async def all_kept() -> bool:
-        return len(await planner.buried("ANNOUNCED")) == 4
+        return len(await planner.dead_letters("ANNOUNCED")) == 4
 
     await wait_until(all_kept, what="the four are kept")
     asked.clear()
