@@ -11,7 +11,7 @@ from services.tool_runner.errors import RunEnded
 
 
 @pytest.fixture
-def watch() -> RunWatch:
+async def watch() -> RunWatch:
     """A watch without a connection: tests end its run themselves."""
     return RunWatches(Bus("tests", BusSettings())).watch("default", "run")
 
