@@ -12,7 +12,7 @@ from services.planner.run.history import Item
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What the messages of a request say, as data, for a model that works by rules. LiteLLM never sees them."""
+    """What the messages of a request say, as data, for a model that works by rules. No provider gets them."""
 
     history: Sequence[Item]
     """It grows with the run: read it when the request is sent."""
