@@ -271,7 +271,7 @@ class Bus:
             async with asyncio.timeout(pause_s):
                 await self._next_connection.wait()
 
-    async def tell(
+    async def send(
         self, subject: str, data: bytes = b"", headers: dict[str, str] | None = None, reply: str = ""
     ) -> bool:
         """Publish without acknowledgement; False when the message was certainly not sent.

@@ -148,7 +148,7 @@ class PullConsumer:
             "expires": int(_PULL_EXPIRES_S * _NS_PER_S),
             "idle_heartbeat": int(_IDLE_HEARTBEAT_S * _NS_PER_S),
         }
-        if not await self._bus.tell(self._api, orjson.dumps(body), reply=f"{self._inbox}.{self._epoch}"):
+        if not await self._bus.send(self._api, orjson.dumps(body), reply=f"{self._inbox}.{self._epoch}"):
             self._requested = 0  # Disconnected: _renew requests again.
 
     async def _on_message(self, message: Msg) -> None:
@@ -158,7 +158,7 @@ class PullConsumer:
             await self._on_status(message, status)
             return
         if self._stopping:
-            await self._bus.tell(message.reply, b"-NAK")  # Not started: others get it at once.
+            await self._bus.send(message.reply, b"-NAK")  # Not started: others get it at once.
             return
         self._requested = max(0, self._requested - 1)
         delivery = Delivery(message)
@@ -174,7 +174,7 @@ class PullConsumer:
     async def _return(self, delivery: Delivery) -> None:
         """Send a message back that was not started, with a random delay, so that not all return at once."""
         delay_s = _RETURN_DELAY_S * random.uniform(0.75, 1.25)  # noqa: S311, a spread, not a secret
-        await self._bus.tell(delivery.reply, b"-NAK " + orjson.dumps({"delay": int(delay_s * _NS_PER_S)}))
+        await self._bus.send(delivery.reply, b"-NAK " + orjson.dumps({"delay": int(delay_s * _NS_PER_S)}))
         await self._request_when_low()
 
     async def _on_status(self, message: Msg, status: str) -> None:
@@ -194,7 +194,7 @@ class PullConsumer:
             running = self._running.get(delivery.sequence)
             verdict = await (self._handle(delivery) if running is None else asyncio.shield(running))
             if verdict:
-                await self._bus.tell(delivery.reply, b"+ACK")
+                await self._bus.send(delivery.reply, b"+ACK")
         finally:
             self._busy -= 1
             if who:
@@ -223,7 +223,7 @@ class PullConsumer:
         for group in itertools.cycle(range(_HEARTBEAT_GROUPS)):
             await asyncio.sleep(self._bus.settings.ack_heartbeat_s / _HEARTBEAT_GROUPS)
             for delivery in [each for each in self._held.values() if each.sequence % _HEARTBEAT_GROUPS == group]:
-                await self._bus.tell(delivery.reply, b"+WPI")
+                await self._bus.send(delivery.reply, b"+WPI")
 
     async def _check_pull(self) -> None:
         while True:

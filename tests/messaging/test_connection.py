@@ -45,7 +45,7 @@ async def test_without_a_server_there_is_no_answer(bus: Bus, own_nats_server: Na
         await (await bus.reader("RUNS")).page("emit.default.x.log", 1)
     with pytest.raises(Unsure):
         await bus.publish(subjects.log("default", new_id()), b"x", wait_s=0.5)
-    assert not await bus.tell("some.subject")
+    assert not await bus.send("some.subject")
 
 
 async def test_what_is_in_flight_ends_with_the_connection(bus: Bus, own_nats_server: NatsServer) -> None:
@@ -82,7 +82,7 @@ def test_only_this_package_knows_the_errors_of_nats_py() -> None:
 
 
 async def test_a_thousand_waiters_sleep_until_the_reconnect(bus: Bus, own_nats_server: NatsServer) -> None:
-    """None of them wakes up while NATS is away, and all do as soon as it is back."""
+    """None of them wakes up while NATS is unavailable, and all do as soon as it is back."""
     tries: list[float] = []
 
     async def ask() -> None:

@@ -144,7 +144,7 @@ async def test_a_stored_write_stays_stored_when_others_follow(bus: Bus, monkeypa
 
 
 async def test_attempts_are_bounded(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where somebody waits who can be told."""
+    """Then the caller gets the error of the last attempt."""
     subject = subjects.log("default", new_id())
     answers = LostAnswers(bus, monkeypatch)
     answers.left = 10

@@ -85,7 +85,7 @@ async def test_lists(bucket: Bucket) -> None:
 async def test_more_matches_than_one_read_takes(bucket: Bucket) -> None:
     """1,024: the bucket is read in pages then."""
     for number in range(1030):
-        await bucket._bus.tell(subjects.bucket_value(keys.ARTIFACTS_BUCKET, f"x.{number}"), b"v")
+        await bucket._bus.send(subjects.bucket_value(keys.ARTIFACTS_BUCKET, f"x.{number}"), b"v")
     await bucket.put("y", b"last")
     with pytest.raises(Unavailable):
         await bucket.latest("x.*")
@@ -118,7 +118,7 @@ async def test_expiry(bucket: Bucket) -> None:
 
 
 async def test_attempts_end_without_a_server(bucket: Bucket, own_nats_server: NatsServer) -> None:
-    """Callers that have somebody waiting are told."""
+    """With the error of the last attempt."""
     await bucket.put("a", b"1")
     own_nats_server.kill()
     for operation in (bucket.get("a"), bucket.get_from_leader("a"), bucket.latest(">")):

@@ -1,4 +1,4 @@
-"""A connection is left for good, whether NATS is there or not."""
+"""A service closes its connection, whether NATS is available or not."""
 
 import asyncio
 import random
@@ -14,7 +14,7 @@ _MANY = 100
 
 
 async def test_nothing_goes_on_reconnecting(own_nats_server: NatsServer) -> None:
-    """NATS is away, and each connection is left at another moment of its being made again."""
+    """NATS is unavailable, and each connection is closed at another moment of its reconnect."""
     before = asyncio.all_tasks()
     buses = []
     for _ in range(_MANY):

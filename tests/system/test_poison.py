@@ -188,8 +188,8 @@ async def test_garbage_on_the_live_subjects_reaches_nobody(system: System, clien
     await wait_until(lambda: system.executions(run), what="the run is under way")
     for kind in ("log", "stream"):
         for body in (*SHAPELESS.values(), LARGE):
-            await bus.tell(f"run.{TENANT}.{run}.{kind}", body)
-            await bus.tell(f"run.{TENANT}.{run}.{kind}", body, {"Nats-Sequence": "x", "Nats-Last-Sequence": "-1"})
+            await bus.send(f"run.{TENANT}.{run}.{kind}", body)
+            await bus.send(f"run.{TENANT}.{run}.{kind}", body, {"Nats-Sequence": "x", "Nats-Last-Sequence": "-1"})
     end = await following
     assert (end["type"], end["raw_answer"]) == ("done", plan.answer)
     stored = [event["type"] for record in await records(bus, run) for event in record.events]
@@ -212,7 +212,7 @@ async def test_garbage_in_answer_to_discovery_is_set_aside(client: Client, bus: 
         nonlocal asked
         asked += 1
         for body in nonsense.values():
-            await bus.tell(question.reply, body)
+            await bus.send(question.reply, body)
 
     subscription = await bus.nc.subscribe("$SRV.INFO", cb=on_question)
     await wait_until(lambda: asked > 2, timeout=20, what="discovery has asked")

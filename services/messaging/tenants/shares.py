@@ -11,8 +11,8 @@ from collections import Counter
 class Shares:
     """Counts the slots that each tenant holds."""
 
-    def __init__(self, places: int) -> None:
-        self._free = places
+    def __init__(self, slots: int) -> None:
+        self._free = slots
         self._held: Counter[str] = Counter()
 
     def take(self, tenant: str) -> bool:

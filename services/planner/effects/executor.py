@@ -274,7 +274,7 @@ class Effects:
         for call in run.open.values():
             if call.call_id in run.owner:
                 question = CallQuestion(idempotency_key=f"{self._where.run}.{call.call_id}")
-                await self._bus.tell(subjects.tool_cancel(call.tool), question.model_dump_json().encode())
+                await self._bus.send(subjects.tool_cancel(call.tool), question.model_dump_json().encode())
 
     async def _wake(self) -> None:
         where = self._where

@@ -75,7 +75,7 @@ class MicroDiscovery:
     async def _request(self) -> None:
         while True:
             for pause_s in chain(_FIRST_PAUSES_S, repeat(self._every_s)):
-                await self._bus.tell(subjects.SERVICE_INFO, reply=self._inbox)
+                await self._bus.send(subjects.SERVICE_INFO, reply=self._inbox)
                 try:
                     async with asyncio.timeout(pause_s * random.uniform(0.8, 1.2)):  # noqa: S311, a spread, not a secret
                         await self._request_now.wait()

@@ -93,7 +93,7 @@ class NatsTools:
         key = str(next(self._keys))
         self._requests[key] = (queue, request)
         self._open[queue].append(key)
-        return await self.bus.tell(subject, data, reply=self._inbox + key)
+        return await self.bus.send(subject, data, reply=self._inbox + key)
 
     async def _on_message(self, message: Msg) -> None:
         found = self._requests.get(message.subject[len(self._inbox) :])
@@ -169,7 +169,7 @@ class CallDriver:
             case commands.CheckStatus():
                 return await self._check()
             case commands.Cancel():
-                await self._bus.tell(subjects.tool_cancel(self._call.tool), self._question)
+                await self._bus.send(subjects.tool_cancel(self._call.tool), self._question)
             case commands.PublishProgress(data):
                 await self._progress.on_progress(data)
             case commands.PublishPiece(data):

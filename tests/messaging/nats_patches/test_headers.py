@@ -1,4 +1,4 @@
-"""Reading headers ourselves gives what nats-py gives."""
+"""Our parser of headers returns what that of nats-py returns."""
 
 import nats
 from hypothesis import example, given

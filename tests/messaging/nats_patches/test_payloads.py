@@ -1,4 +1,4 @@
-"""A heavy payload that is sent without a copy reaches the server as nats-py would send it."""
+"""A large payload that is sent without a copy reaches the server as nats-py would send it."""
 
 import asyncio
 import secrets
@@ -11,7 +11,7 @@ from nats.errors import BadHeaderError, MaxPayloadError
 from services.messaging.nats_patches import payloads
 from tests.support.nats_server import NatsServer
 
-HEAVY = 1 << 20
+LARGE_PAYLOAD_BYTES = 1 << 20
 
 
 async def commands(
@@ -32,7 +32,7 @@ async def commands(
 @pytest.mark.parametrize(
     "headers", [None, {}, {"Runwire-Events": "chunk", " Odd ": " a:\r\nb ", "": "nameless", "Umlaut": "ä"}]
 )
-@pytest.mark.parametrize("size", [0, 100, HEAVY])
+@pytest.mark.parametrize("size", [0, 100, LARGE_PAYLOAD_BYTES])
 async def test_the_same_bytes_are_written(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, size: int, headers: dict[str, str] | None
 ) -> None:
@@ -52,7 +52,7 @@ async def test_heavy_and_light_messages_arrive_in_order(nats_server: NatsServer)
     client = await nats.connect(nats_server.url)
     payloads.send_large_uncopied(client)
     subscription = await client.subscribe("test.payloads")
-    sent = [secrets.token_bytes(HEAVY if number % 2 else 10) for number in range(40)]
+    sent = [secrets.token_bytes(LARGE_PAYLOAD_BYTES if number % 2 else 10) for number in range(40)]
     await asyncio.gather(
         *(client.publish("test.payloads", body, headers={"N": str(number)}) for number, body in enumerate(sent))
     )
@@ -62,5 +62,5 @@ async def test_heavy_and_light_messages_arrive_in_order(nats_server: NatsServer)
     with pytest.raises(MaxPayloadError):
         await client.publish("test.payloads", bytes(9 << 20))
     with pytest.raises(BadHeaderError):
-        await client.publish("test.payloads", bytes(HEAVY), headers={"no name": "x"})
+        await client.publish("test.payloads", bytes(LARGE_PAYLOAD_BYTES), headers={"no name": "x"})
     await client.close()

@@ -1,4 +1,4 @@
-"""The settings of streams carry promises: they are created, checked, and mended where that can be done in place."""
+"""Streams are created, their settings are checked, and corrected where that can be done in place."""
 
 import pytest
 
@@ -42,7 +42,7 @@ async def test_consumers_never_give_up_a_message(bus: Bus) -> None:
 
 
 async def test_overlapping_consumers_are_refused_by_name(bus: Bus) -> None:
-    """A work queue allows one consumer per filter: a second one is a mistake that is told."""
+    """A work queue allows one consumer per filter: a second one raises an error."""
     with pytest.raises(Misconfigured, match="another"):
         await ensure_consumer(bus, subjects.INBOX, consumer("another", subjects.ALL_INBOX, 1))
 

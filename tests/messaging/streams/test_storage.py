@@ -85,8 +85,8 @@ async def test_a_full_disk_fails_readiness_until_nats_stores_again(
     assert await write(bus)
 
 
-async def test_trials_leave_nothing_behind_and_nobody_reads_them(bus: Bus) -> None:
-    """Whatever stream is suspected: a trial is written and removed."""
+async def test_probes_leave_nothing_behind(bus: Bus) -> None:
+    """Whatever stream is suspected: a probe is written and removed."""
     before = {}
     for config in (*STREAMS, *({"name": f"KV_{name}"} for name in BUCKETS)):
         name = config["name"]

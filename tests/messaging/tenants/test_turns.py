@@ -1,4 +1,4 @@
-"""Tenants take turns: however much work one has, another gets its turn next."""
+"""Tenants take turns: however much work one has, the next turn is another's."""
 
 import asyncio
 
