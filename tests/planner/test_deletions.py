@@ -17,7 +17,8 @@ from services.messaging.connection import Bus
 from services.planner.deletions import Deletions
 from services.planner.effects import run_index
 from services.planner.run.state import Run, fold
-from services.shared.artifacts.errors import ArtifactNotFound
+from services.shared.artifacts.client import ArtifactClient
+from services.shared.artifacts.errors import ArtifactNotFound, StorageUnavailable
 from tests.support.gateways import Writer, connected
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
@@ -221,3 +222,20 @@ async def test_finished_runs_are_swept_with_their_artifacts(store: Store) -> Non
     for kept in (open_, young):
         assert len((await store.client.list("default", run=kept.run)).artifacts) == 2
         assert {subject for subject in await traces(store.bus, kept.run) if subject.startswith(("emit.", "$KV.runs."))}
+
+
+async def test_every_finished_run_is_swept_while_the_store_is_unavailable(own_nats_server: NatsServer) -> None:
+    """Their events go. Their entries stay, so a later sweep deletes their artifacts."""
+    async with connected(own_nats_server.url) as bus:
+        writers = [Writer(bus) for _ in range(2)]
+        for writer in writers:
+            await writer.open()
+            run = Run()
+            fold(run, 1, 1, [started := writer.started()])
+            fold(run, 2, 2, [Cancelled(payload=FinalPayload(raw_answer=""))])
+            await run_index.close(bus, run, started)
+        with pytest.raises(StorageUnavailable):
+            await run_index.sweep_once(bus, ArtifactClient(bus, patience_s=0), before=5000)
+        for writer in writers:
+            assert await bus.last(subjects.RUNS, subjects.log("default", writer.run)) is None
+            assert {each for each in await traces(bus, writer.run) if each.startswith("$KV.runs.")}

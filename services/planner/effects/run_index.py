@@ -6,6 +6,7 @@ the status of an ended run replaces any entry.
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from contextlib import suppress
 
 import structlog
@@ -91,10 +92,35 @@ async def sweep_once(bus: Bus, artifacts: ArtifactClient, before: int) -> int:
     """Purge the runs that ended before `before` (Unix ms), artifacts and images included, and return how many.
 
     The index is read in the order of its last changes. The entry is purged last, so that a failed purge is repeated.
-    Raises BusError and ArtifactFailed.
+    While the artifact store does not answer, everything of the runs is purged but their artifacts and entries.
+
+    Raises BusError at once, and ArtifactFailed at the end.
     """
     bucket = Bucket(bus, keys.RUNS_BUCKET)
-    purged = after = 0
+    purged, failure = 0, None
+    async for key, tenant, run in _ended(bucket, before):
+        places = [(subjects.RUNS, subject) for subject in subjects.of_run(tenant, run)]
+        # A request that its consumer lost would show the purged run as queued.
+        places.append((subjects.REQUESTS, subjects.request(tenant, run)))
+        for stream, subject in places:
+            await bus.api(f"STREAM.PURGE.{stream}", {"filter": subject})
+        if failure is not None and failure.retryable:
+            continue  # Each further request would wait for the store.
+        try:
+            await forget_artifacts(artifacts, tenant, run)
+        except ArtifactFailed as error:
+            failure = error
+        else:
+            await bucket.purge(key)
+            purged += 1
+    if failure is not None:
+        raise failure
+    return purged
+
+
+async def _ended(bucket: Bucket, before: int) -> AsyncIterator[tuple[str, str, str]]:
+    """Yield key, tenant and run of the entries of runs that ended before `before` (Unix ms)."""
+    after = 0
     while page := await bucket.page(">", after, ENTRIES_PER_PAGE):
         after = page[-1].sequence
         for entry in page:
@@ -106,13 +132,5 @@ async def sweep_once(bus: Bus, artifacts: ArtifactClient, before: int) -> int:
             except names.InvalidName:
                 continue
             if status.ended_at >= before:
-                return purged
-            places = [(subjects.RUNS, subject) for subject in subjects.of_run(tenant, status.run_id)]
-            # A request that its consumer lost would show the purged run as queued.
-            places.append((subjects.REQUESTS, subjects.request(tenant, status.run_id)))
-            for stream, subject in places:
-                await bus.api(f"STREAM.PURGE.{stream}", {"filter": subject})
-            await forget_artifacts(artifacts, tenant, status.run_id)
-            await bucket.purge(entry.key)
-            purged += 1
-    return purged
+                return
+            yield entry.key, tenant, status.run_id
