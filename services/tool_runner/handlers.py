@@ -1,7 +1,7 @@
 """Handle a call: read it, have it executed, and write the one outcome into the run's inbox.
 
-Rule 1: each handling is counted (`dead_letters.count_start`) before the message is parsed, since parsing may be what kills
-the process.
+Rule 1: each handling is counted (`dead_letters.count_start`) before the message is parsed, since parsing may be what
+kills the process.
 Rule 2: the outcome is stored before the call is acknowledged.
 """
 
