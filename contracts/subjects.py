@@ -242,7 +242,11 @@ class Delivered:
 
 
 def delivered(reply: str) -> Delivered:
-    """Parse `$JS.ACK.[<domain>.<account>.]<stream>.<consumer>.<number>.<sequence>.<consumer sequence>.<ns>.<pending>[.<token>]`."""
+    """Parse the reply subject of a delivery.
+
+    It is `$JS.ACK.[<domain>.<account>.]<stream>.<consumer>.<number>.<sequence>.<consumer sequence>.<ns>.<pending>`.
+    One more token may follow.
+    """
     tokens = reply.split(".")
     stream, _, number, sequence, _, at_ns = tokens[2 if len(tokens) == _SHORT_ACK_TOKENS else 4 :][:6]
     return Delivered(stream, int(number), int(sequence), int(at_ns))

@@ -107,7 +107,7 @@ def test_secrets_are_made_once(tmp_path: Path, compose: dict[str, Any]) -> None:
 
 
 def test_what_ends_itself_is_started_again(compose: dict[str, Any]) -> None:
-    """Compose does not restart what is unhealthy: a process that is stuck ends itself, and nothing may keep a signal from ending it."""
+    """Compose does not restart what is unhealthy, so a stuck process ends itself; a signal always reaches it."""
     for name in ("gateway", "planner", "tool_runner", "artifact_store"):
         service = compose["services"][name]
         assert (service["restart"], service["init"]) == ("unless-stopped", True), name

@@ -1,4 +1,4 @@
-"""The rules of the house that no other tool checks: sizes, imports and what they may start, what no file names, what the lock holds."""
+"""The rules of the house that no other tool checks: sizes, imports, forbidden texts, pointers, the lock."""
 
 import ast
 import re
@@ -287,7 +287,7 @@ DESCRIBED = tuple(Path("contracts", name) for name in ("subjects.py", "keys.py",
 
 
 def test_subjects_are_built_and_parsed_in_one_place() -> None:
-    """`contracts/subjects.py` and `keys.py` check every name that goes into a subject or key; no other file writes or splits one."""
+    """Only `contracts/subjects.py` and `keys.py` write or split a subject or key: they check every name in it."""
     found = []
     for path, text in python_files(*CODE):
         if path in DESCRIBED:
@@ -317,7 +317,7 @@ def cuts_a_subject(call: ast.Call) -> bool:
 
 
 def test_the_document_names_every_guarded_write() -> None:
-    """What two processes could both do is settled by the server; docs/architecture.md says where, and that there is no other lock."""
+    """The NATS server settles races between processes. docs/architecture.md lists where; there is no other lock."""
     spelt = {str(path) for path, text in python_files("services") if "Nats-Expected-Last" in text}
     assert spelt == {"services/messaging/guarded_write.py"}
     guards = re.compile(r"guarded_write\.write\(|Bucket\(.*\)\.create\(|_bucket\.(create|update)\(")
@@ -353,7 +353,7 @@ def test_the_document_names_every_guarded_write() -> None:
     ],
 )
 def test_what_is_imported_is_declared(folder: str, extra: str) -> None:
-    """An image holds the extra of its service alone: a library that came in by chance with another one is missing there."""
+    """A container holds the extra of its service alone: what only another extra installs is missing there."""
     declared = declared_by(extra) | (
         {canonicalize_name(Requirement(line).name) for line in project()["dependency-groups"]["dev"]}
         if extra == "all"
@@ -398,11 +398,12 @@ for package in ("contracts", "runwire", "services"):
     for module in pkgutil.walk_packages(importlib.import_module(package).__path__, package + "."):
         if not module.name.endswith(".__main__"):  # a program starts when it is imported
             importlib.import_module(module.name)
-assert "litellm" not in sys.modules, "LiteLLM takes seconds and 150 MB: planner/model.py imports it when it is needed"
+assert "litellm" not in sys.modules, "LiteLLM takes seconds: planner/models/litellm.py imports it when needed"
 assert threading.active_count() == before, f"threads: {threading.enumerate()}"
 if os.path.isdir("/proc/self/fd"):
-    held = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{fd}")]
-    assert not [name for name in held if name.startswith("socket:")], held
+    paths = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+    opened = [os.readlink(path) for path in paths if os.path.exists(path)]
+    assert not [name for name in opened if name.startswith("socket:")], opened
 """
 
 
@@ -462,7 +463,7 @@ def test_every_line_of_the_lock_is_a_pin_a_hash_or_a_comment() -> None:
 
 
 def test_no_installed_package_runs_code_at_every_start() -> None:
-    """A stolen release of a dependency once brought a .pth file that ran in every Python process; only the known ones may do so."""
+    """A stolen release of a dependency once brought a .pth file that ran in every process; only known ones may."""
     # The last one does nothing but where `make coverage` has set its variables.
     known = {"distutils-precedence.pth", "_virtualenv.pth", "a1_coverage.pth"}
     site = Path(sysconfig.get_path("purelib"))

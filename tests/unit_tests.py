@@ -1,4 +1,4 @@
-"""Which tests need no server and start no process: they get the marker `unit`, by themselves, and `make unit` runs them alone.
+"""Marks with `unit` the tests that need no server and start no process. `make unit` runs only those.
 
 Rule 1: a test is marked unless its module, or one that defines a fixture it uses, imports something that starts or
 reaches a server (`STARTERS`), directly or through other modules of `tests/`. So a new test is in the right set without
@@ -71,7 +71,7 @@ def is_unit(item: pytest.Item) -> bool:
 
 
 def try_few_examples(item: pytest.Item) -> None:
-    """Bound the examples of a property that asks for more than the profile; Hypothesis has no public way to do so afterwards."""
+    """Limit the examples of a property that sets more than the profile. Hypothesis has no public way to do so."""
     function: Any = getattr(item, "obj", None)
     own = getattr(function, "_hypothesis_internal_use_settings", None)
     if own is not None and own.max_examples > FEW_EXAMPLES:
@@ -88,5 +88,5 @@ class Guard:
     def _audit(self, event: str, args: tuple[Any, ...]) -> None:
         if self.on and event in {"subprocess.Popen", "os.posix_spawn", "os.fork"}:
             raise RuntimeError(
-                f"a unit test does not cause `{event}`: {args!r:.200}; import what starts the process or server at the top"
+                f"a unit test may not cause `{event}`: {args!r:.200}. Import what starts a process at module level"
             )

@@ -94,7 +94,7 @@ def is_provider_secret(name: str) -> bool:
 
 
 def _keys_of_model_servers(shell: Shell) -> set[str]:
-    """The variables that RUNWIRE_MODEL_SERVERS names as holding keys. The planner refuses a value that is no such JSON."""
+    """The variables that RUNWIRE_MODEL_SERVERS names as holding keys. The planner refuses a value that is not JSON."""
     try:
         servers = json.loads(shell.get("RUNWIRE_MODEL_SERVERS", "{}"))
     except ValueError:

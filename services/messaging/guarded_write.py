@@ -35,9 +35,9 @@ async def write(
 ) -> int:
     """Store `data` on an exact subject if `guard` holds, which is of the same stream; return its sequence.
 
-    `since`: the newest known sequence of `subject`, where the guard is another subject's. An unknown outcome is resolved
-    here, however long the server is unavailable, or up to `attempts`. Raises Outdated when the guard does not hold,
-    Refused for any other rejection, and after `attempts` Unsure or Unavailable.
+    `since`: the newest known sequence of `subject`, where the guard is another subject's. An unknown outcome is
+    resolved here, however long the server is unavailable, or up to `attempts`. Raises Outdated when the guard does not
+    hold, Refused for any other rejection, and after `attempts` Unsure or Unavailable.
     """
     headers = {**(headers or {}), "Nats-Expected-Last-Subject-Sequence": str(guard.sequence)}
     if guard.subject != subject:

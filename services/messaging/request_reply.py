@@ -31,7 +31,8 @@ class RequestReply:
     async def request(self, subject: str, data: bytes, wait_s: float, headers: dict[str, str] | None = None) -> Msg:
         """Return the first reply.
 
-        Raises Unavailable after `wait_s` seconds or when the connection is lost, NoResponders, and Refused for a message that is too large.
+        Raises Unavailable after `wait_s` seconds or when the connection is lost, NoResponders, and Refused for a
+        message that is too large.
         """
         loop = asyncio.get_running_loop()
         key = str(next(self._numbers))

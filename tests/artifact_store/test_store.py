@@ -161,7 +161,7 @@ async def test_lists_of_sessions_and_runs(embedded: Store) -> None:
 
 @pytest.mark.parametrize(("removed", "wanted"), [(0, 3), (700, 1)])
 async def test_long_lists_are_paged_too(embedded: Store, removed: int, wanted: int) -> None:
-    """Above the 1,024 entries that the server returns at once. Delete markers count among those and do not end a list."""
+    """Above the 1,024 entries that the server returns at once. Delete markers are among them and do not end a list."""
     place = keys.place("crowded", None)
     entries = [f"$KV.artifacts.{keys.place_key(embedded.tenant, place, new_id())}" for _ in range(1100)]
     await asyncio.gather(*(embedded.bus.publish(entry, b"0") for entry in entries[removed:]))

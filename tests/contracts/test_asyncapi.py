@@ -45,7 +45,7 @@ SENDERS, RECEIVERS = attrgetter("senders"), attrgetter("receivers")
 
 
 def builders() -> dict[str, Any]:
-    """The public functions of `subjects` and `keys` that return one text, and their constants with a subject or pattern."""
+    """The public functions of `subjects` and `keys` that return a text, and constants with a subject or pattern."""
     found = {
         name: value
         for module in (subjects, keys)

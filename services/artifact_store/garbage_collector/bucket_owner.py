@@ -1,7 +1,7 @@
 """Ownership of the bucket. Objects without an entry are deleted only if the S3 and the KV bucket hold the same mark.
 
-The mark is random. Without this check, a bucket that two deployments share, or whose entries were lost with a NATS volume, would look like
-garbage.
+The mark is random. Without this check, a bucket that two deployments share, or whose entries were lost with a NATS
+volume, would look like garbage.
 """
 
 from contracts import keys

@@ -1,7 +1,7 @@
 """Models whose providers have a protocol of their own, through LiteLLM. No other file imports it.
 
-Rule 1: the import of LiteLLM takes seconds and 150 MB, so it is imported only when such a model is configured or named, in a
-thread; `warm` does it before the process is ready.
+Rule 1: the import of LiteLLM takes seconds and 150 MB, so it is imported only when such a model is configured or named,
+in a thread; `warm` does it before the process is ready.
 Rule 2: a call sends one request and repeats nothing, neither here nor in LiteLLM (`http_transport` refuses a second
 one). `run.failures` decides what follows a failure.
 Rule 3: a consumer that leaves a stream early must close it; otherwise the provider goes on generating.
@@ -53,8 +53,8 @@ BACKSTOP_S = 5.0
 class LiteLLMModel:
     """Any model that LiteLLM knows. One request per call, without retries.
 
-    Keys are taken from the environment, as LiteLLM's documentation says. `api_base`: address for models `openai/…`, which
-    only `warm` and tests ask through LiteLLM. `limits`: sizes that are accepted from a provider.
+    Keys are taken from the environment, as LiteLLM's documentation says. `api_base`: address for models `openai/…`,
+    which only `warm` and tests call through LiteLLM. `limits`: sizes that are accepted from a provider.
     """
 
     def __init__(

@@ -53,7 +53,7 @@ def points(count: int, seed: int = 1) -> list[dict[str, Any]]:
 
 @dataclass
 class Run:
-    """The stream subject of a run, on which a test publishes pieces as tool_runner does, and a client that assembles."""
+    """The stream subject of a run, to publish pieces on as tool_runner does, and a client that assembles."""
 
     bus: Bus
     client: ArtifactClient

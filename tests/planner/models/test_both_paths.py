@@ -296,7 +296,7 @@ async def test_cancelling_closes_the_request(server: ModelServer, model: Model, 
 @pytest.mark.parametrize("name", ["openai/scripted", "hosted_vllm/scripted", CLAUDE])
 @pytest.mark.parametrize("status", [408, 409, 422, 429, 500, 503])
 async def test_nothing_is_sent_twice(server: ModelServer, model: Model, name: str, status: int) -> None:
-    """Neither by LiteLLM nor by its clients, which repeat some requests by themselves: the failure is the provider's."""
+    """Neither by LiteLLM nor by its clients, which by default repeat some; the failure is the provider's."""
     server.say(Say(status=status))
     failure = await failure_of(model, question(name, reasoning_effort="low"))
     assert failure.status == status
