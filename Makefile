@@ -36,7 +36,7 @@ check: $(VENV)/ready ## Check style, types, import rules and schemas.
 	$(BIN)/python -m contracts --check
 
 lint: check ## Check all of that and the rules of the house.
-	$(BIN)/python -m pytest -q -p no:randomly tests/test_house.py
+	$(BIN)/python -m pytest -q -p no:randomly tests/test_house.py tests/test_texts.py tests/test_dependencies.py
 
 format: $(VENV)/ready ## Format the code and sort its imports.
 	$(BIN)/ruff check --fix-only .

@@ -1,0 +1,128 @@
+"""What is imported is declared, and what is declared is pinned in the lock."""
+
+import re
+import sys
+import sysconfig
+import tomllib
+from functools import cache
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from tests.support.checkout import ROOT, imported, python_files
+
+
+@pytest.mark.parametrize(
+    ("folder", "extra"),
+    [
+        ("services/runtime", "runtime"),
+        ("services/messaging", "runtime"),
+        ("services/shared", "runtime"),
+        ("services/images", "images"),
+        ("services/gateway", "gateway"),
+        ("services/planner", "planner"),
+        ("services/tool_runner", "tool-runner"),
+        ("services/artifact_store", "artifact-store"),
+        ("runwire", "cli"),
+        ("tests", "all"),
+        ("benchmarks", "all"),
+        ("examples", "all"),
+    ],
+)
+def test_what_is_imported_is_declared(folder: str, extra: str) -> None:
+    """A container holds the extra of its service alone: what only another extra installs is missing there."""
+    declared = declared_by(extra) | (
+        {canonicalize_name(Requirement(line).name) for line in project()["dependency-groups"]["dev"]}
+        if extra == "all"
+        else set()
+    )
+    own = {"benchmarks", "contracts", "examples", "runwire", "services", "tests"}
+    owners = packages_distributions()
+    undeclared = {
+        f"{path}: {name}"
+        for path, text in python_files(folder.partition("/")[0])
+        if path.is_relative_to(folder)
+        for name in {name.partition(".")[0] for name in imported(text)} - own - sys.stdlib_module_names
+        if not {canonicalize_name(owner) for owner in owners.get(name, [name])} & declared
+    }
+    assert not undeclared
+
+
+def declared_by(extra: str) -> set[str]:
+    """The distributions that an extra names, those of the extras inside it, and the base."""
+    found = {canonicalize_name(Requirement(line).name) for line in project()["project"]["dependencies"]} | {
+        "pydantic-core"
+    }
+    for line in project()["project"]["optional-dependencies"][extra]:
+        requirement = Requirement(line)
+        found.add(canonicalize_name(requirement.name))
+        if requirement.name == "runwire":
+            for inner in requirement.extras:
+                found |= declared_by(inner)
+    return found
+
+
+@cache
+def project() -> dict[str, Any]:
+    """What pyproject.toml says."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+@cache
+def pins() -> dict[str, Version]:
+    """Name and version of every package in the lock."""
+    found = re.findall(
+        r"^([A-Za-z0-9._-]+)==([^ ;\\]+)", (ROOT / "requirements.lock").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    return {canonicalize_name(name): Version(version) for name, version in found}
+
+
+def test_the_lock_holds_what_the_project_asks_for() -> None:
+    """A dependency that changed in pyproject.toml needs `make lock`."""
+    asked = [
+        *project()["project"]["dependencies"],
+        *project()["dependency-groups"]["dev"],
+        *project()["build-system"]["requires"],
+    ]
+    for extra in project()["project"]["optional-dependencies"].values():
+        asked += extra
+    missing = [
+        line
+        for line in asked
+        if (requirement := Requirement(line)).name != "runwire"
+        and (
+            canonicalize_name(requirement.name) not in pins()
+            or pins()[canonicalize_name(requirement.name)] not in requirement.specifier
+        )
+    ]
+    assert not missing
+
+
+def test_every_line_of_the_lock_is_a_pin_a_hash_or_a_comment() -> None:
+    """So no line can name a host, a path or another file."""
+    line = re.compile(r"#.*|[A-Za-z0-9._-]+==[^ ;\\]+( ; [^\\]+)? \\|    --hash=sha256:[0-9a-f]{64}( \\)?")
+    odd = [
+        text
+        for text in (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()
+        if not line.fullmatch(text)
+    ]
+    assert not odd
+    assert pins()["litellm"] == Version("1.102.4")
+
+
+def test_no_installed_package_runs_code_at_every_start() -> None:
+    """A stolen release of a dependency once brought a .pth file that ran in every process; only known ones may."""
+    # The last one does nothing but where `make coverage` has set its variables.
+    known = {"distutils-precedence.pth", "_virtualenv.pth", "a1_coverage.pth"}
+    site = Path(sysconfig.get_path("purelib"))
+    running = {
+        path.name
+        for path in site.glob("*.pth")
+        if re.search(r"^import\b", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert running <= known
