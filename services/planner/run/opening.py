@@ -38,9 +38,7 @@ def open_run(
     request: RunRequested, agents: Mapping[str, Agent], live: Mapping[str, ToolSpec], defaults: Defaults
 ) -> RunStarted:
     """Resolve a request against this deployment. Raises CannotOpen, which names the fault and the valid values."""
-    agent = agents.get(request.agent)
-    if agent is None:
-        raise CannotOpen("bad_request", f"there is no agent {request.agent!r}; there are: {', '.join(sorted(agents))}")
+    agent = _agent_of(request, agents)
     if request.strategy not in {None, *STRATEGIES}:
         names = ", ".join(STRATEGIES)
         raise CannotOpen("bad_request", f"there is no strategy {request.strategy!r}; there are: {names}")
@@ -77,6 +75,13 @@ def open_run(
         ],
         deadline_at=None if limits.deadline_s is None else request.requested_at + int(limits.deadline_s * 1000),
     )
+
+
+def _agent_of(request: RunRequested, agents: Mapping[str, Agent]) -> Agent:
+    agent = agents.get(request.agent)
+    if agent is None:
+        raise CannotOpen("bad_request", f"there is no agent {request.agent!r}; there are: {', '.join(sorted(agents))}")
+    return agent
 
 
 def absent(request: RunRequested, agents: Mapping[str, Agent], live: Mapping[str, ToolSpec]) -> list[str]:

@@ -75,9 +75,7 @@ def assemble(
         "requires_followup": fields.take("requires_followup", _flag, "true or false") or False,
         "language": fields.take("language", _language, "a two-letter code"),
     }
-    fields.drop("artifacts", "none, they come from tools")
-    for key in _not_taken(given, used):
-        fields.drop(key, "one answer")
+    _drop_unused(fields, given, used)
     own_warnings = fields.take_items("warnings", _name, "a string", single=True)
     extra |= {key: value for key, value in given.items() if key not in fields.known and key not in used}
     if reflection_score is not None and 0 <= reflection_score <= 1:
@@ -130,10 +128,12 @@ def _answer(args: Mapping[str, Any]) -> tuple[str | None, frozenset[str]]:
     return text, spent
 
 
-def _not_taken(args: Mapping[str, Any], spent: frozenset[str]) -> list[str]:
-    """Return all keys that hold an answer but the used one, which is the first. `answer`, `raw_answer` come first."""
+def _drop_unused(fields: "_Fields", args: Mapping[str, Any], spent: frozenset[str]) -> None:
+    """Report artifacts, and all keys that hold an answer but the used one: the first, with those of `_ANSWER` first."""
+    fields.drop("artifacts", "none, they come from tools")
     keys = sorted((key for key in args if key in spent and args[key]), key=lambda key: key not in _ANSWER)
-    return keys[1:]
+    for key in keys[1:]:
+        fields.drop(key, "one answer")
 
 
 def _said(value: Any) -> str | None:

@@ -38,7 +38,7 @@ from services.messaging.connection import Bus
 from services.shared.artifacts.downloads import Download
 from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound, StorageUnavailable
 from services.shared.artifacts.requests import StoreRequests, header_value
-from services.shared.artifacts.spool import source_of
+from services.shared.artifacts.spool import Source, source_of
 from services.shared.artifacts.uploads import upload
 
 MessageT = TypeVar("MessageT", bound=Message)
@@ -100,13 +100,15 @@ class ArtifactClient:
                 artifact_type=artifact_type,
                 ttl_s=ttl_s,
             )
-            if put.size <= MAX_PUT_BYTES:
-                body, headers = await source.read(0, put.size), {ARTIFACT_HEADER: header_value(put)}
-                answer = await self._requests.until_answered(
-                    lambda: self._requests.send(subjects.ARTIFACT_PUT, body, headers)
-                )
-                return ArtifactRef.model_validate_json(answer.data)
+            return await self._send(put, source)
+
+    async def _send(self, put: PutArtifact, source: Source) -> ArtifactRef:
+        """Send an artifact in one message, or in chunks if it is too large for that."""
+        if put.size > MAX_PUT_BYTES:
             return await self._requests.until_answered(lambda: upload(self._requests, put, source))
+        body, headers = await source.read(0, put.size), {ARTIFACT_HEADER: header_value(put)}
+        answer = await self._requests.until_answered(lambda: self._requests.send(subjects.ARTIFACT_PUT, body, headers))
+        return ArtifactRef.model_validate_json(answer.data)
 
     async def get(
         self,
