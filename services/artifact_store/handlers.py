@@ -43,7 +43,7 @@ from contracts.validation_errors import describe
 from services.artifact_store.store import ArtifactStore
 from services.artifact_store.streams.assembler import MAX_STREAMS, Assembler
 from services.artifact_store.uploads import WINDOW_CHUNKS, Uploads
-from services.runtime.tasks import places
+from services.runtime.tasks import code_locations
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactInvalid
 from services.shared.artifacts.requests import header_value
 
@@ -151,7 +151,7 @@ class ReplyHeaders(BaseMiddleware[Any, Any]):
             )  # FastStream wraps the error in one that contains the request.
             if isinstance(cause, ValidationError):
                 return _failure(ArtifactInvalid(describe(cause)))
-            logger.error("request_failed", error=type(error).__name__, places=places(error))  # noqa: TRY400, a traceback may show bytes
+            logger.error("request_failed", error=type(error).__name__, places=code_locations(error))  # noqa: TRY400, a traceback may show bytes
             return _failure(ArtifactFailed("the store failed", retryable=True))
 
     async def publish_scope(self, call_next: Callable[[Any], Awaitable[Any]], cmd: PublishCommand) -> Any:

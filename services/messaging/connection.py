@@ -41,7 +41,7 @@ from services.messaging.request_reply import RequestReply
 from services.messaging.streams.server_clock import ServerClock
 from services.messaging.streams.storage import Storage
 from services.runtime.settings import BusSettings
-from services.runtime.tasks import Tasks, places
+from services.runtime.tasks import Tasks, code_locations
 
 logger = structlog.get_logger(__name__)
 
@@ -61,7 +61,8 @@ class Bus:
         self.settings = settings
         self.on_reconnect: list[Callable[[], Awaitable[None]]] = []
         self.up_since = time.monotonic()
-        """When the connection was last made. The silence of others proves nothing shortly after."""
+        """When the connection was last made. Shortly after, other clients may still be reconnecting: their silence proves
+        nothing."""
         self.denied: str | None = None
         """The last permission error. It fails readiness until the service is restarted with other permissions."""
         self.catch_ups = asyncio.Semaphore(_MAX_CATCH_UPS)
@@ -146,7 +147,7 @@ class Bus:
             try:
                 await renew()
             except Exception as error:  # noqa: BLE001, the other callbacks must run, and nats-py would stop reconnecting
-                logger.error("renewal_failed", error=type(error).__name__, places=places(error))  # noqa: TRY400, its text may show data
+                logger.error("renewal_failed", error=type(error).__name__, places=code_locations(error))  # noqa: TRY400, its text may show data
 
     async def _failed(self, error: Exception) -> None:
         if self._leaving not in (None, asyncio.current_task()):
@@ -161,7 +162,7 @@ class Bus:
             # Messages were dropped: the gap detection of readers and the redelivery of consumers bring them back.
             logger.warning("nats_slow_consumer", subject=error.subject)
         elif "authorization violation" in text.lower():
-            # Retried without end: the user may be added to the server later.
+            # Connecting is retried without end: the user may be added to the server later.
             if not self._refusal_logged:
                 logger.warning("nats_login_refused", user=self.settings.nats_user)
             self._refusal_logged = True
@@ -206,7 +207,7 @@ class Bus:
     async def publish_surely(
         self, subject: str, data: bytes, message_id: str, headers: dict[str, str] | None = None
     ) -> int:
-        """Write with a message id until it is stored. For writes without a guard. Raises Refused."""
+        """Write a message without a guard, and repeat it under the same message id until it is stored. Raises Refused."""
         headers = {**(headers or {}), "Nats-Msg-Id": message_id}
         return await self.until_answered(lambda: self.publish(subject, data, headers))
 
@@ -220,7 +221,7 @@ class Bus:
         return None if status == "404" else found
 
     async def last_from_leader(self, stream: str, subject: str, attempts: int | None = None) -> Stored | None:
-        """Do the same as `last`, but ask the stream's leader. Also raises Refused."""
+        """Return the newest message of an exact subject as the stream's leader has it, like `last`. Also raises Refused."""
         return await self.until_answered(lambda: self.get_from_leader(stream, {"last_by_subj": subject}), attempts)
 
     async def get_from_leader(self, stream: str, which: dict[str, Any], wait_s: float = 5.0) -> Stored | None:

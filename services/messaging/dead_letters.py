@@ -2,8 +2,8 @@
 
 People read it; services never do. Whether a message is poison is decided by how often its handling was started. The
 server's delivery count says less: a process with a blocked event loop gets the same message again and again without
-starting it. So starts are counted in a stream, which survives a crash, before the message is parsed. The first delivery
-of a message costs nothing.
+starting it. So starts are counted in a stream, which survives a crash, before the message is parsed. A first
+delivery stores no count, so it costs nothing.
 """
 
 import structlog
@@ -43,7 +43,7 @@ async def count_start(bus: Bus, delivery: Delivery) -> int:
         return 1
     subject = subjects.handlings(delivery.stream, delivery.sequence)
     last = await bus.last(subjects.HANDLINGS, subject)
-    # A first handling stores no count. Whether it was started is unknown, so it is not counted.
+    # The first delivery stored no count. Whether its handling was started is unknown, so it is not counted.
     number = int(last.data) + 1 if last is not None else 1
     await bus.publish_surely(subject, b"%d" % number, f"{delivery.owner}.{delivery.number}")
     return number

@@ -58,7 +58,7 @@ class DirectReader:
             messages.append(message)
 
     def connection_lost(self) -> None:
-        """End all waits: a page whose connection is gone never becomes whole."""
+        """End all waits: the rest of a page never arrives once its connection is lost."""
         for _, ended in self._waiting.values():
             expire(ended)
 
@@ -124,7 +124,7 @@ class DirectReader:
                 return found
 
     async def current(self, subject: str, start: int = 1, *, attempts: int | None = None) -> list[Msg]:
-        """Do the same as `messages`, but as the stream's leader has them: a replica that answers may lag behind."""
+        """Return the messages like `messages`, but all that the stream's leader has: an answering replica may lag behind."""
         for tried in count(1):
             newest = await self._bus.last_from_leader(self._stream, subject, attempts)
             if newest is None or newest[0] < start:

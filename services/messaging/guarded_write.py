@@ -33,9 +33,9 @@ async def write(
     headers: dict[str, str] | None = None,
     attempts: int | None = None,
 ) -> int:
-    """Store `data` on an exact subject if `guard` holds, which is of the same stream; return its sequence.
+    """Store `data` on an exact subject if `guard` holds, and return its sequence. Guard and subject are in one stream.
 
-    `since`: the newest known sequence of `subject`, where the guard is another subject's. An unknown outcome is
+    `since`: the newest known sequence of `subject`, needed if the guard is on another subject. An unknown outcome is
     resolved here, however long the server is unavailable, or up to `attempts`. Raises Outdated when the guard does not
     hold, Refused for any other rejection, and after `attempts` Unsure or Unavailable.
     """
@@ -49,7 +49,7 @@ async def write(
         except Refused as error:
             if error.code != WRONG_LAST_SEQUENCE:
                 raise
-            # The first attempt was certainly not stored; an earlier one may be what the guard has met.
+            # Only an earlier attempt of this write can be stored; it is then the newer message that the guard met.
             stored = await _stored(bus, subject, data, start, attempts) if tried > 1 else None
             if stored is None:
                 raise Outdated from error
@@ -65,7 +65,7 @@ async def write(
 
 
 async def _stored(bus: Bus, subject: str, data: bytes, start: int, attempts: int | None) -> int | None:
-    """Return the sequence of a message that is stored from `start` on, as the stream's leader has them."""
+    """Return the sequence of the message with these bytes from `start` on, by the stream's leader; None without one."""
     reader = await bus.reader(str(subjects.stream_of(subject)))
     found = await reader.current(subject, start, attempts=attempts)
     return next((sequence_of(message) for message in found if message.data == data), None)

@@ -162,7 +162,7 @@ class Bucket:
         return sorted(later, key=lambda entry: entry.sequence)[:limit]
 
     async def keys(self, pattern: str) -> list[str]:
-        """Return the keys that match, in any number and order."""
+        """Return all keys that match, however many, in no particular order."""
         found: list[str] = []
         while True:
             asked = {"subjects_filter": self._subject(pattern), "offset": len(found)}

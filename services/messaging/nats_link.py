@@ -74,11 +74,11 @@ class NatsLink:
         connecting = asyncio.ensure_future(self.broker.connect())
         done, _ = await asyncio.wait({connecting}, timeout=_QUIET_CONNECT_S)
         if not done:
-            logger.warning("nats_awaited", servers=_places(self.settings.nats_url))
+            logger.warning("nats_awaited", servers=_addresses(self.settings.nats_url))
         self.bus.attach(await connecting)
 
     async def provision(self) -> None:
-        """Create missing streams and consumers, and start to watch that writes are stored."""
+        """Create missing streams and consumers, and start to watch whether writes are stored (`storage`)."""
         await provision(self.bus)
         self._watching = self.bus.tasks.keep("storage_probe", self.bus.storage.watch())
 
@@ -117,6 +117,6 @@ def run_on_nats(name: str, settings: BusSettings, work: Work) -> None:
     run_service(link, lambda health: work(link.bus, link.broker, health))
 
 
-def _places(nats_url: str) -> list[str]:
+def _addresses(nats_url: str) -> list[str]:
     """Return the addresses of the servers, without users and passwords."""
     return [urlsplit(url if "://" in url else f"nats://{url}").netloc.rpartition("@")[2] for url in nats_url.split(",")]

@@ -162,12 +162,12 @@ class PullConsumer:
             return
         self._requested = max(0, self._requested - 1)
         delivery = Delivery(message)
-        who = "" if delivery.sequence in self._running else self._sharer(delivery.subject)
-        if who and not self._shares.take(who):
+        share = "" if delivery.sequence in self._running else self._sharer(delivery.subject)
+        if share and not self._shares.take(share):
             await self._return(delivery)
             return
         self._busy += 1
-        task = asyncio.create_task(self._work(delivery, who))
+        task = asyncio.create_task(self._work(delivery, share))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -187,8 +187,8 @@ class PullConsumer:
             await asyncio.sleep(_RETRY_S)
         await self._request()
 
-    async def _work(self, delivery: Delivery, who: str) -> None:
-        """Handle a delivery; `who`: the share that it counts for, empty for none."""
+    async def _work(self, delivery: Delivery, share: str) -> None:
+        """Handle a delivery. `share`: it counts for this share of the slots; empty: for none, as it joins a handling."""
         try:
             self._held[delivery.sequence] = delivery
             running = self._running.get(delivery.sequence)
@@ -197,8 +197,8 @@ class PullConsumer:
                 await self._bus.send(delivery.reply, b"+ACK")
         finally:
             self._busy -= 1
-            if who:
-                self._shares.give_back(who)
+            if share:
+                self._shares.give_back(share)
             await self._request_when_low()
 
     async def _request_when_low(self) -> None:

@@ -52,7 +52,7 @@ class RequestReply:
         return message
 
     def connection_lost(self) -> None:
-        """End all waits: whatever was sent on a connection that is gone gets no reply that is worth waiting for."""
+        """End all waits: a reply to a request on a lost connection may never come."""
         for answer in self._waiting.values():
             expire(answer)
 

@@ -8,7 +8,8 @@ in pauses above 100 ms.
 import gc
 
 _YOUNG, _MIDDLE, _OLD = 20_000, 20, 50
-"""Net allocations before the youngest generation is looked at, and how often each generation before the next one."""
+"""Thresholds of `gc.set_threshold`: net allocations before a collection of the youngest generation, and collections of a
+generation before one of the next older generation."""
 
 
 def tune() -> None:

@@ -19,16 +19,16 @@ class Health:
     """The state behind `/readyz`. `checks`: name -> a function that returns a problem as a sentence, or None."""
 
     name: str
-    """The service's."""
+    """The name of the service."""
     link_problems: Callable[[], list[str]]
-    """What is wrong with the connection to the message bus, in words."""
+    """Returns the problems of the connection to NATS, as sentences."""
     started: bool = False
     checks: dict[str, Callable[[], str | None]] = field(default_factory=dict)
     watchdog: Watchdog | None = None
-    """Watches the event loop from the start of the work to its end; None where the loop is not the service's own, as in
-    tests."""
+    """Watches the event loop from the start of the work to its end; None where the service does not own the loop,
+    as in tests."""
     on_stop: list[Callable[[], None]] = field(default_factory=list)
-    """Called when the service is told to stop, before it waits for the requests that are open."""
+    """Functions to call when the service has to stop, before it waits for open requests."""
 
     def stop(self) -> None:
         """Take no further work: the service is stopping."""

@@ -20,13 +20,13 @@ _QUIET = (
     "faststream",
     "uvicorn.access",
 )
-"""Loggers that print prompts, image bytes or every request below WARNING.
+"""Loggers that print prompts, image bytes or every request at levels below WARNING.
 
-They stay at WARNING, whatever our own level is.
+They stay at WARNING, whatever RUNWIRE_LOG_LEVEL says.
 """
 
 
-class Harmless:
+class BestEffortStream:
     """A stream whose write errors are ignored: a full disk for logs must not end the service."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -59,7 +59,7 @@ def configure_logging(service: str, settings: BusSettings) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", Harmless(sys.stderr))),
+        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", BestEffortStream(sys.stderr))),
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(service=service)

@@ -83,7 +83,7 @@ def build_service(link: Link, work: Work, health: Health, *, serves_first: bool 
     stack = AsyncExitStack()
 
     async def start() -> None:
-        # Where HTTP is served first, the server stops the process meanwhile.
+        # Where HTTP is served first, the HTTP server handles signals meanwhile.
         with nullcontext() if serves_first else _ended_by_signals():
             await link.connect()
         await link.provision()

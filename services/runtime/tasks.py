@@ -47,7 +47,7 @@ class Tasks:
             "background_task_died",
             task=task.get_name(),
             error=reason,
-            places=places(error) if error is not None else [],
+            places=code_locations(error) if error is not None else [],
         )
 
 
@@ -60,10 +60,10 @@ async def cancelled(*tasks: asyncio.Task[None] | None) -> None:
         await asyncio.wait(found)
 
 
-def places(error: BaseException) -> list[str]:
+def code_locations(error: BaseException) -> list[str]:
     """Return where an error was raised, as `file:line`, the innermost last.
 
-    Its text or a traceback may contain user data.
+    For logs: the error's text or a traceback may contain user data.
     """
     frames = traceback.extract_tb(error.__traceback__)
     return [f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in frames][-_MAX_FRAMES:]

@@ -28,9 +28,10 @@ TICK_S = 0.05
 BLOCKED_S = 0.1
 """A longer block is logged."""
 STUCK_S = 5.0
-"""From here on, callers of `/livez` treat the service as dead."""
+"""After a block of this length the callers of `/livez` treat the service as dead, so it is logged as an error."""
 EXIT_CODE = 70
 _QUIET_S = 10.0
+"""Shortest time between two warnings. Those left out are counted in the next one (`unsaid`)."""
 _STEADY_TICKS = 20
 """Consecutive ticks of this thread before the process is ended: a loop that was just unblocked gets a chance to run."""
 _SHOWN_FRAMES = 12
@@ -52,8 +53,7 @@ class Watchdog:
         """Watch the running loop from a separate thread."""
         self._loop, self._thread_id = asyncio.get_running_loop(), threading.get_ident()
         if self._exit_s:
-            # Without Python's help: says where the process is, then lets the signal do what it does by default, which
-            # is to end it.
+            # This handler needs no interpreter lock: it prints the stack, then lets the signal end the process.
             faulthandler.register(signal.SIGVTALRM, all_threads=False, chain=True)
         self._turn()
         work = contextvars.copy_context().run
@@ -75,65 +75,65 @@ class Watchdog:
         self._timer = self._loop.call_later(TICK_S, self._turn)
 
     def _watch(self) -> None:
-        turns, standing = -1, Standing()
+        turns, blocked = -1, BlockedPeriod()
         quiet_until, unsaid = 0.0, 0
         at, used = time.monotonic(), time.process_time()
         while not self._stopped.wait(TICK_S):
             before, used_before = at, used
             at, used = time.monotonic(), time.process_time()
             if self._turns == turns:
-                self._on_still(standing, at - before, used - used_before)
+                self._on_blocked(blocked, at - before, used - used_before)
                 continue
             turns = self._turns
-            if standing.is_worth_a_line:
+            if blocked.is_worth_logging:
                 if at >= quiet_until:
                     logger.warning(
-                        "event_loop_blocked", ms=round(standing.seconds * 1000), by=standing.stack, unsaid=unsaid
+                        "event_loop_blocked", ms=round(blocked.seconds * 1000), by=blocked.stack, unsaid=unsaid
                     )
                     quiet_until, unsaid = at + _QUIET_S, 0
                 else:
                     unsaid += 1
-            standing = Standing()
+            blocked = BlockedPeriod()
 
-    def _on_still(self, standing: "Standing", passed_s: float, used_s: float) -> None:
-        standing.add(passed_s, used_s)
-        if standing.seconds < BLOCKED_S:
+    def _on_blocked(self, blocked: "BlockedPeriod", passed_s: float, used_s: float) -> None:
+        blocked.add(passed_s, used_s)
+        if blocked.seconds < BLOCKED_S:
             return
-        if not standing.stack or standing.seconds > STUCK_S:
-            standing.stack = stack_of(sys._current_frames().get(self._thread_id))  # noqa: SLF001, the documented way
-        if standing.seconds > STUCK_S and not standing.was_told:
-            standing.was_told = True
-            logger.error("event_loop_stuck", seconds=round(standing.seconds, 1), by=standing.stack)
+        if not blocked.stack or blocked.seconds > STUCK_S:
+            blocked.stack = stack_of(sys._current_frames().get(self._thread_id))  # noqa: SLF001, the documented way
+        if blocked.seconds > STUCK_S and not blocked.was_logged:
+            blocked.was_logged = True
+            logger.error("event_loop_stuck", seconds=round(blocked.seconds, 1), by=blocked.stack)
         if (
             self._exit_s
-            and standing.seconds > self._exit_s
-            and standing.steady_ticks >= _STEADY_TICKS
+            and blocked.seconds > self._exit_s
+            and blocked.steady_ticks >= _STEADY_TICKS
             and not self._stopped.is_set()
         ):
             logger.critical(
                 "process_ended",
                 because="its event loop stands still",
-                seconds=round(standing.seconds, 1),
-                by=standing.stack,
+                seconds=round(blocked.seconds, 1),
+                by=blocked.stack,
             )
             sys.stderr.flush()
             os._exit(EXIT_CODE)
 
 
-class Standing:
+class BlockedPeriod:
     """One period in which the loop was blocked."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self.steady_ticks = 0
         self.stack: list[str] = []
-        self.was_told = False
+        self.was_logged = False
 
     @property
-    def is_worth_a_line(self) -> bool:
+    def is_worth_logging(self) -> bool:
         """Whether our own code blocked the loop.
 
-        Otherwise the machine was busy, which counts only when it takes long.
+        Without a stack of ours the machine was busy. That is logged only from ten times `BLOCKED_S` on.
         """
         return self.seconds > BLOCKED_S and (bool(self.stack) or self.seconds > 10 * BLOCKED_S)
 
@@ -145,7 +145,7 @@ class Standing:
 
 
 def stack_of(frame: FrameType | None) -> list[str]:
-    """Return the functions of a thread, the innermost last, without the event loop's; empty while it waits."""
+    """Return a thread's stack of functions, the innermost last, without the event loop's; empty while it waits."""
     names: list[str] = []
     while frame is not None:
         module = frame.f_globals.get("__name__", "?")

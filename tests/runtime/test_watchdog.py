@@ -12,7 +12,7 @@ import nats
 import pytest
 from nats.aio.client import Client
 
-from services.runtime.watchdog import EXIT_CODE, Standing
+from services.runtime.watchdog import EXIT_CODE, BlockedPeriod
 from tests.support.nats_server import NatsServer
 from tests.support.stack import Stack
 from tests.support.waiting import wait_until
@@ -171,10 +171,10 @@ async def test_a_background_task_that_dies_fails_readiness(watched: Watched) -> 
 
 def test_a_tick_counts_as_far_as_somebody_ran() -> None:
     """A late tick counts what the process used of the processor."""
-    standing = Standing()
-    standing.add(0.05, 0.0)
-    standing.add(30.0, 0.0)
-    assert standing.seconds < 0.2
-    assert standing.steady_ticks == 0
-    standing.add(4.0, 3.5)
-    assert 3.5 < standing.seconds < 3.7
+    blocked = BlockedPeriod()
+    blocked.add(0.05, 0.0)
+    blocked.add(30.0, 0.0)
+    assert blocked.seconds < 0.2
+    assert blocked.steady_ticks == 0
+    blocked.add(4.0, 3.5)
+    assert 3.5 < blocked.seconds < 3.7

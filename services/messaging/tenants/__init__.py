@@ -1,1 +1,1 @@
-"""Fair shares and turns of tenants at what a process has little of."""
+"""Divide the scarce resources of a process among tenants: slots by shares, CPU by turns."""

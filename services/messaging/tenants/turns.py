@@ -20,52 +20,52 @@ _SHARING_WINDOW_S = 10.0
 """Tenants that had work within this many seconds share."""
 _MAX_TURN_S = 0.25
 _MODEL_REQUEST_S = 0.05
-"""Sending a request to a model takes some milliseconds of CPU."""
+"""Time for sending a request to a model, which takes some milliseconds of CPU."""
 _TIMER_PARTS = 5
 """A turn is timed in this many parts. If the event loop is late, each part is late, and the turn lasts longer."""
 
 
 @dataclass(slots=True)
-class _Line:
-    """Waiting work of one tenant."""
+class _Queue:
+    """The waiting work of one tenant: items that had a turn before, and new ones."""
 
-    begun: deque[asyncio.Future[None]] = field(default_factory=deque)
+    started: deque[asyncio.Future[None]] = field(default_factory=deque)
     new: deque[asyncio.Future[None]] = field(default_factory=deque)
 
     def next(self) -> asyncio.Future[None] | None:
         """Remove and return the first item that still waits."""
-        while self.begun or self.new:
-            place = (self.begun or self.new).popleft()
-            if not place.done():
-                return place
+        while self.started or self.new:
+            waiter = (self.started or self.new).popleft()
+            if not waiter.done():
+                return waiter
         return None
 
 
 class Turns:
-    """Gives turns to tenants one after another."""
+    """Gives turns to tenants one after another. `capacity`: turns at once."""
 
-    def __init__(self, places: int = _MAX_TURNS) -> None:
-        self._places = self._free = places
+    def __init__(self, capacity: int = _MAX_TURNS) -> None:
+        self._capacity = self._free = capacity
         self._held: Counter[str] = Counter()
-        self._lines: OrderedDict[str, _Line] = OrderedDict()
-        self._seen: OrderedDict[str, float] = OrderedDict()
+        self._queues: OrderedDict[str, _Queue] = OrderedDict()
+        self._active: OrderedDict[str, float] = OrderedDict()
         """Tenant -> when it last had work, the latest at the end."""
-        self._began: dict[str, float] = {}
+        self._started_at: dict[str, float] = {}
         self._resting: set[str] = set()
 
     async def take(self, tenant: str, *, is_new: bool) -> None:
         """Return when it is the tenant's turn. `is_new`: the item queues behind started ones."""
-        self._see(tenant)
-        if tenant not in self._lines and self._may_begin(tenant):
-            self._begin(tenant)
+        self._note_work(tenant)
+        if tenant not in self._queues and self._may_start(tenant):
+            self._start(tenant)
             return
-        line = self._lines.setdefault(tenant, _Line())
-        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        (line.new if is_new else line.begun).append(place)
+        queue = self._queues.setdefault(tenant, _Queue())
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        (queue.new if is_new else queue.started).append(waiter)
         try:
-            await place
+            await waiter
         except asyncio.CancelledError:
-            if place.done() and not place.cancelled():
+            if waiter.done() and not waiter.cancelled():
                 self.give_back(tenant)
             raise
 
@@ -75,43 +75,43 @@ class Turns:
         self._held[tenant] -= 1
         if not self._held[tenant]:
             del self._held[tenant]
-            took_s = time.monotonic() - self._began.pop(tenant)
-            if len(self._seen) > 1 and tenant in self._lines:
+            took_s = time.monotonic() - self._started_at.pop(tenant)
+            if len(self._active) > 1 and tenant in self._queues:
                 self._resting.add(tenant)
-                asyncio.get_running_loop().call_later(min(took_s, _MAX_TURN_S), self._rested, tenant)
-        self._begin_waiting()
+                asyncio.get_running_loop().call_later(min(took_s, _MAX_TURN_S), self._end_rest, tenant)
+        self._start_waiting()
 
-    def _rested(self, tenant: str) -> None:
+    def _end_rest(self, tenant: str) -> None:
         self._resting.discard(tenant)
-        self._begin_waiting()
+        self._start_waiting()
 
-    def _begin_waiting(self) -> None:
-        for waiting in list(self._lines):
-            while self._may_begin(waiting):
-                place = self._lines[waiting].next()
-                if place is None:
-                    del self._lines[waiting]
+    def _start_waiting(self) -> None:
+        for waiting in list(self._queues):
+            while self._may_start(waiting):
+                waiter = self._queues[waiting].next()
+                if waiter is None:
+                    del self._queues[waiting]
                     break
-                self._lines.move_to_end(waiting)
-                self._begin(waiting)
-                place.set_result(None)
+                self._queues.move_to_end(waiting)
+                self._start(waiting)
+                waiter.set_result(None)
 
-    def _may_begin(self, tenant: str) -> bool:
+    def _may_start(self, tenant: str) -> bool:
         if self._free <= 0 or tenant in self._resting:
             return False
-        return self._held[tenant] < (1 if len(self._seen) > 1 else self._places)
+        return self._held[tenant] < (1 if len(self._active) > 1 else self._capacity)
 
-    def _begin(self, tenant: str) -> None:
+    def _start(self, tenant: str) -> None:
         self._free -= 1
         self._held[tenant] += 1
-        self._began[tenant] = time.monotonic()
+        self._started_at[tenant] = time.monotonic()
 
-    def _see(self, tenant: str) -> None:
+    def _note_work(self, tenant: str) -> None:
         now = time.monotonic()
-        self._seen[tenant] = now
-        self._seen.move_to_end(tenant)
-        while now - next(iter(self._seen.values())) > _SHARING_WINDOW_S:
-            self._seen.popitem(last=False)
+        self._active[tenant] = now
+        self._active.move_to_end(tenant)
+        while now - next(iter(self._active.values())) > _SHARING_WINDOW_S:
+            self._active.popitem(last=False)
 
 
 class Turn:
