@@ -61,8 +61,8 @@ class Bus:
         self.settings = settings
         self.on_reconnect: list[Callable[[], Awaitable[None]]] = []
         self.up_since = time.monotonic()
-        """When the connection was last made. Shortly after, other clients may still be reconnecting: their silence proves
-        nothing."""
+        """When the connection was last made. Shortly after, other clients may still be reconnecting: their silence
+        proves nothing."""
         self.denied: str | None = None
         """The last permission error. It fails readiness until the service is restarted with other permissions."""
         self.catch_ups = asyncio.Semaphore(_MAX_CATCH_UPS)
@@ -207,7 +207,7 @@ class Bus:
     async def publish_surely(
         self, subject: str, data: bytes, message_id: str, headers: dict[str, str] | None = None
     ) -> int:
-        """Write a message without a guard, and repeat it under the same message id until it is stored. Raises Refused."""
+        """Write a message without a guard, repeated under its message id until it is stored. Raises Refused."""
         headers = {**(headers or {}), "Nats-Msg-Id": message_id}
         return await self.until_answered(lambda: self.publish(subject, data, headers))
 
@@ -221,7 +221,7 @@ class Bus:
         return None if status == "404" else found
 
     async def last_from_leader(self, stream: str, subject: str, attempts: int | None = None) -> Stored | None:
-        """Return the newest message of an exact subject as the stream's leader has it, like `last`. Also raises Refused."""
+        """Return what `last` returns, but as the stream's leader has it. Also raises Refused."""
         return await self.until_answered(lambda: self.get_from_leader(stream, {"last_by_subj": subject}), attempts)
 
     async def get_from_leader(self, stream: str, which: dict[str, Any], wait_s: float = 5.0) -> Stored | None:

@@ -124,7 +124,7 @@ class DirectReader:
                 return found
 
     async def current(self, subject: str, start: int = 1, *, attempts: int | None = None) -> list[Msg]:
-        """Return the messages like `messages`, but all that the stream's leader has: an answering replica may lag behind."""
+        """Return what `messages` returns, but as the stream's leader has it: a replica may lag behind."""
         for tried in count(1):
             newest = await self._bus.last_from_leader(self._stream, subject, attempts)
             if newest is None or newest[0] < start:

@@ -188,7 +188,7 @@ class PullConsumer:
         await self._request()
 
     async def _work(self, delivery: Delivery, share: str) -> None:
-        """Handle a delivery. `share`: it counts for this share of the slots; empty: for none, as it joins a handling."""
+        """Handle a delivery. `share`: the share of the slots that it uses; empty: none, as it joins a handling."""
         try:
             self._held[delivery.sequence] = delivery
             running = self._running.get(delivery.sequence)

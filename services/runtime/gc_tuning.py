@@ -8,8 +8,8 @@ in pauses above 100 ms.
 import gc
 
 _YOUNG, _MIDDLE, _OLD = 20_000, 20, 50
-"""Thresholds of `gc.set_threshold`: net allocations before a collection of the youngest generation, and collections of a
-generation before one of the next older generation."""
+"""Thresholds of `gc.set_threshold`: net allocations before a collection of the youngest generation, and collections of
+a generation before one of the next older generation."""
 
 
 def tune() -> None:
