@@ -1,6 +1,6 @@
 """The names of all settings, so that a misspelt one is noticed: the services ignore variables that they do not know.
 
-`tests/runwire/test_variables.py` compares them with `services/*/settings.py`, which this package cannot import.
+`tests/runwire/cli/test_setting_names.py` compares them with `services/*/settings.py`, which this package cannot import.
 """
 
 import difflib

@@ -8,114 +8,21 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
-import nats
 import pytest
 from nats.aio.client import Client
-from nats.aio.msg import Msg
 from pydantic import BaseModel, Field
 
 from contracts.ids import new_id
-from contracts.tools import ToolCall, ToolSpec
-from runwire import Tool, ToolContext, tool
-from runwire.serving import serve
+from contracts.tools import ToolSpec
+from runwire import ToolContext, tool
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
+from .conftest import Caller, Serve, call, seen
+
 ROOT = Path(__file__).resolve().parents[3]
-
-
-@pytest.fixture
-async def client(nats_server: NatsServer) -> AsyncIterator[Client]:
-    """A connection of a caller."""
-    async with await nats.connect(nats_server.url) as found:
-        yield found
-
-
-Serve = Callable[..., Awaitable[None]]
-
-
-@pytest.fixture
-async def serving(nats_server: NatsServer, client: Client) -> AsyncIterator[Serve]:
-    """Serves tools in this process until the test ends; returns once they are discovered."""
-    stop = asyncio.Event()
-    tasks: list[asyncio.Task[None]] = []
-
-    async def start(*tools: Tool[..., Any]) -> None:
-        tasks.append(asyncio.create_task(serve(tools, nats_server.url, stop=stop, grace_s=0.1)))
-        for one in tools:
-            await seen(client, one.name)
-
-    yield start
-    stop.set()
-    await asyncio.gather(*tasks)
-
-
-async def seen(client: Client, name: str) -> dict[str, Any]:
-    """Return what a tool announces, once it does."""
-
-    async def answer() -> dict[str, Any] | None:
-        try:
-            return dict(json.loads((await client.request(f"$SRV.INFO.{name}", timeout=0.2)).data))
-        except (nats.errors.NoRespondersError, TimeoutError):
-            return None
-
-    await wait_until(answer, what=f"{name} is announced")
-    return await answer() or {}
-
-
-class Caller:
-    """One request and all its replies."""
-
-    def __init__(self, client: Client) -> None:
-        self.client = client
-        self.replies: list[tuple[str, bytes]] = []
-        self.ended = asyncio.Event()
-        self.inbox = client.new_inbox()
-
-    async def start(self) -> "Caller":
-        """Listen."""
-        await self.client.subscribe(self.inbox, cb=self._on_reply)
-        return self
-
-    async def _on_reply(self, message: Msg) -> None:
-        headers = message.headers or {}
-        kind = headers.get("Runwire-Reply", headers.get("Status", ""))
-        self.replies.append((kind, message.data))
-        if kind in {"result", "failure", "503"}:
-            self.ended.set()
-
-    async def send(self, name: str, args: dict[str, Any], key: str, **fields: Any) -> None:
-        """Ask for a call."""
-        deadline = fields.pop("deadline_at", int(time.time() * 1000) + 20_000)
-        call = ToolCall(
-            call_id="1-0", run_id="0" * 32, tool=name, args=args, idempotency_key=key, deadline_at=deadline, **fields
-        )
-        await self.client.publish(f"tool.{name}", call.model_dump_json().encode(), reply=self.inbox)
-
-    async def ask(self, subject: str, key: str) -> None:
-        """Put a question about a call."""
-        await self.client.publish(subject, json.dumps({"idempotency_key": key}).encode(), reply=self.inbox)
-
-    async def end(self) -> tuple[str, Any]:
-        """Return the last reply, once it is there, as kind and JSON."""
-        await asyncio.wait_for(self.ended.wait(), 10)
-        kind, data = self.replies[-1]
-        return kind, json.loads(data) if data else None
-
-    def kinds(self) -> list[str]:
-        """The kinds of all replies."""
-        return [kind for kind, _ in self.replies]
-
-
-async def call(client: Client, name: str, args: dict[str, Any], **fields: Any) -> tuple[str, Any]:
-    """Call a tool and return how it ended."""
-    caller = await Caller(client).start()
-    await caller.send(name, args, fields.pop("key", None) or new_id(), **fields)
-    return await caller.end()
 
 
 async def test_a_tool_announces_itself_and_answers(client: Client, serving: Serve) -> None:
@@ -155,7 +62,7 @@ async def test_a_repeated_request_joins_the_call(client: Client, serving: Serve)
     await first.send("once", {}, "k1")
     await wait_until(lambda: "artifact_chunk" in first.kinds(), what="the first piece is shown")
     await second.send("once", {}, "k1")
-    await third.ask("tool.once.status", "k1")
+    await third.query("tool.once.status", "k1")
     await wait_until(
         lambda: "artifact_chunk" in second.kinds() and "artifact_chunk" in third.kinds(),
         what="joiners are shown it too",
@@ -177,13 +84,13 @@ async def test_an_instance_without_the_call_does_not_answer(client: Client, serv
 
     await serving(idle)
     await serving(idle)
-    asking = await Caller(client).start()
+    caller = await Caller(client).start()
     await call(client, "idle", {}, key="k2")
-    await asking.ask("tool.idle.status", "unknown")
-    await asking.ask("tool.idle.status", "k2")
+    await caller.query("tool.idle.status", "unknown")
+    await caller.query("tool.idle.status", "k2")
 
-    await asking.end()
-    assert asking.kinds() == ["result"]
+    await caller.end()
+    assert caller.kinds() == ["result"]
 
 
 async def test_calls_run_at_the_same_time_and_blocking_code_stops_no_heartbeat(client: Client, serving: Serve) -> None:
@@ -260,7 +167,7 @@ async def test_a_cancelled_call_ends(client: Client, serving: Serve) -> None:
         caller = await Caller(client).start()
         await caller.send(name, {}, f"cancel-{name}")
         await wait_until(lambda: began.acquire(blocking=False), what="the call began")
-        await caller.ask(f"tool.{name}.cancel", f"cancel-{name}")
+        await caller.query(f"tool.{name}.cancel", f"cancel-{name}")
         assert await caller.end() == (
             "failure",
             {"reason": "the call was cancelled", "code": "cancelled", "retryable": False},

@@ -9,7 +9,7 @@ from services.gateway.settings import GatewaySettings
 from services.planner.settings import PlannerSettings
 from services.tool_runner.settings import ToolRunnerSettings
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def test_all_settings_are_known() -> None:
@@ -29,8 +29,8 @@ def test_the_documents_name_no_setting_that_is_not_there() -> None:
     assert {name.removeprefix("RUNWIRE_").lower() for name in named} <= OF_SERVICES | OF_COMMANDS
 
 
-def test_a_misspelt_one_is_told_with_the_one_that_was_meant() -> None:
-    """Its value stays where it is."""
+def test_a_misspelt_setting_is_reported_with_the_closest_name() -> None:
+    """Its value is not shown."""
     given = {
         "RUNWIRE_MODLE": "s3cr3t",
         "RUNWIRE_PORT": "1",

@@ -1,0 +1,141 @@
+"""Calls of tools that do not answer in time, start late, or are not there."""
+
+import asyncio
+import json
+from typing import Any
+
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from contracts import subjects
+from contracts.events import CallStarted
+from contracts.faults import Fault
+from contracts.inbox import CallFinished
+from contracts.tools import ToolSpec
+from services.messaging.streams.definitions import consumer
+from services.messaging.streams.provision import ensure_consumer
+from tests.support.waiting import wait_until
+
+from .conftest import Planner, Start
+
+
+async def test_a_tool_that_never_replies_times_out(planner: Planner, start_runner: Start, client: Client) -> None:
+    """After `timeout_s` of silence; the tool receives a cancel."""
+    cancelled: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    async def on_call(_message: Msg) -> None:
+        pass
+
+    async def on_cancel(message: Msg) -> None:
+        cancelled.set_result(json.loads(message.data))
+
+    await client.subscribe("tool.mute", "mute", cb=on_call)
+    await client.subscribe("tool.mute.cancel", cb=on_cancel)
+    await start_runner(ToolSpec(name="mute", timeout_s=0.4))
+
+    run = await planner.request("mute", {})
+    finished = await planner.outcome(run)
+
+    assert finished.failure is not None
+    assert finished.failure.code == "tool_timed_out"
+    assert "unknown" in finished.failure.reason
+    assert (await cancelled)["idempotency_key"] == f"{run}.1-0"
+
+
+async def test_heartbeats_keep_a_call_alive(planner: Planner, start_runner: Start, client: Client) -> None:
+    """`timeout_s` bounds silence, not the whole call."""
+
+    async def on_call(message: Msg) -> None:
+        for _ in range(4):
+            await asyncio.sleep(0.25)
+            await client.publish(message.reply, headers={"Runwire-Reply": "heartbeat"})
+        await message.respond(b"1")
+
+    await client.subscribe("tool.patient", "patient", cb=on_call)
+    await start_runner(ToolSpec(name="patient", timeout_s=0.6))
+
+    assert (await planner.call("patient", {})).observation == 1
+
+
+async def test_a_call_after_its_deadline_is_not_sent(planner: Planner, start_runner: Start, client: Client) -> None:
+    """The run's deadline ends the call before it is sent."""
+    called = []
+
+    async def on_call(message: Msg) -> None:
+        called.append(json.loads(message.data))
+
+    await client.subscribe("tool.dawdle", "dawdle", cb=on_call)
+    await start_runner(ToolSpec(name="dawdle"))
+
+    late = await planner.call("dawdle", {}, deadline_at=1)
+    assert late.failure is not None
+    assert late.failure.code == "deadline_passed"
+    assert not called
+
+
+async def test_a_tool_without_instances_is_unavailable(planner: Planner, start_runner: Start) -> None:
+    """Nobody subscribes for `unavailable_s`; the model may try again later."""
+    await start_runner(ToolSpec(name="absent"), unavailable_s=0.5)
+
+    finished = await planner.call("absent", {})
+
+    assert finished.failure is not None
+    assert (finished.failure.code, finished.failure.retryable) == ("tool_unavailable", True)
+
+
+async def test_a_tool_that_starts_a_little_late_is_waited_for(
+    planner: Planner, start_runner: Start, client: Client
+) -> None:
+    """A rolling restart is no failure. Nobody received the request, so any call may be sent again."""
+    await start_runner(ToolSpec(name="latecomer"))
+    run = await planner.request("latecomer", {})
+
+    async def is_started() -> bool:
+        return any(isinstance(event, CallStarted) for event in await planner.shown(run))
+
+    await wait_until(is_started, what="the call is under way")
+
+    async def on_call(message: Msg) -> None:
+        await message.respond(b"1")
+
+    await client.subscribe("tool.latecomer", "latecomer", cb=on_call)
+
+    assert (await planner.outcome(run)).observation == 1
+
+
+async def test_a_tool_that_starts_after_the_call_was_settled_is_not_called(
+    planner: Planner, start_runner: Start, client: Client
+) -> None:
+    """Another tool runner found no instance that holds the call, and settled it a moment ago."""
+    await start_runner(ToolSpec(name="settled"))
+    run = await planner.request("settled", {})
+
+    async def is_started() -> bool:
+        return any(isinstance(event, CallStarted) for event in await planner.shown(run))
+
+    await wait_until(is_started, what="the call is under way")
+    settled = CallFinished(
+        call_id="1-0", tool="settled", status="failed", failure=Fault(code="outcome_unknown", reason="lost")
+    )
+    await planner.bus.publish(
+        subjects.inbox("default", run, "1-0"), settled.model_dump_json().encode(), {"Nats-Msg-Id": f"{run}.1-0"}
+    )
+    requests = await client.subscribe(subjects.tool("settled"))
+
+    async def is_acknowledged() -> bool:
+        return await planner.open_calls("settled") == 0
+
+    await wait_until(is_acknowledged, what="the call is acknowledged")
+    assert requests.pending_msgs == 0
+
+
+async def test_an_unknown_specification(planner: Planner, start_runner: Start) -> None:
+    """A run has pinned a specification that was never announced; the tool once had a consumer."""
+    config = consumer(subjects.calls_consumer("unheard_of"), subjects.calls_of("unheard_of"), 2.0)
+    await ensure_consumer(planner.bus, subjects.CALLS, config)
+    await start_runner()
+
+    finished = await planner.call("unheard_of", {}, spec="0" * 24)
+
+    assert finished.failure is not None
+    assert finished.failure.code == "unknown_tool"
