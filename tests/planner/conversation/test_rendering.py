@@ -3,9 +3,11 @@
 import base64
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import orjson
 import pytest
 
 from contracts.actions import Join
@@ -16,6 +18,7 @@ from contracts.runs import RunRequested
 from contracts.tools import ToolSpec
 from services.planner.agents import Agent
 from services.planner.conversation.rendering import Renderer
+from services.planner.models.openai_compatible import body_of
 from services.planner.models.wire import messages_for
 from services.planner.run.commands import Ack, Append, Ask, Dispatch, Open, Rules
 from services.planner.run.decision import Calls, Decision, Final, Invalid
@@ -68,6 +71,8 @@ class Recorded:
         self.records: list[list[Any]] = []
         self.requests: list[tuple[int, list[dict[str, Any]]]] = []
         """Number of stable messages, and all messages."""
+        self.bodies: list[bytes] = []
+        """The body of each request to a server with OpenAI's protocol, with the stable messages alone, last."""
         self.restart()
         waiting = [attempt("REQUESTS:1", "request", "h", 2000, started=opening(transport))]
         replies = decisions()
@@ -96,7 +101,11 @@ class Recorded:
                     if self.restart_every and len(self.requests) % self.restart_every == 0:
                         self.restart()
                     request = self.react.request(self.run, [WORK], Agent())
-                    self.requests.append((1 + self.react.length(self.run).messages, request.messages))
+                    stable = 1 + self.react.length(self.run).messages
+                    self.requests.append((stable, request.messages))
+                    body = body_of(replace(request, messages=request.messages[:stable]), "scripted")
+                    shown = body.pop("messages")
+                    self.bodies.append(orjson.dumps({**body, "messages": shown}))
                     handling.decision = next(replies)
                 case Dispatch(calls, _):
                     handling.dispatched |= {call.call_id for call in calls}
@@ -130,6 +139,14 @@ def test_the_prefix_is_stable_on_the_wire_too(model: str, transport: ActionTrans
     """In the form that providers receive, apart from the mark of what to cache, which moves to the newest message."""
     sent = [wire(model, messages[:stable]) for stable, messages in Recorded(transport).requests]
     assert all(after[: len(before)] == before for before, after in pairwise(sent))
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_the_bytes_that_a_server_receives_begin_with_those_before(transport: ActionTransport) -> None:
+    """Tools included, with nothing left out: this is what the server compares."""
+    bodies = Recorded(transport).bodies
+    assert len(bodies) > STEPS
+    assert all(after.startswith(before.removesuffix(b"]}")) for before, after in pairwise(bodies))
 
 
 def wire(model: str, messages: list[dict[str, Any]]) -> list[str]:
