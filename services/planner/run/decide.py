@@ -5,7 +5,7 @@ Every further model call is checked against the budgets first: a repair costs as
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, assert_never
 
 from contracts.actions import FINAL_RESPONSE
 from contracts.events import (
@@ -87,7 +87,8 @@ def decide(run: Run, handling: Handling, asked: Asked, decision: Decision, rules
             return _repair(run, handling, asked, decision, rules)
         case Failed():
             return _fail(run, handling, asked, decision, rules)
-    raise AssertionError(f"no rule for {type(decision).__name__}")
+        case _:
+            assert_never(decision)
 
 
 def next_asked(run: Run, handling: Handling, turn: int, attempt: int, cause: AskedCause) -> Asked:

@@ -9,7 +9,7 @@ from contracts.payload import Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class _Common:
     """Fields of every decision: the model's reasons, and what the reply cost."""
 
     thought: str | None = None
@@ -21,7 +21,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calls(Decision):
+class Calls(_Common):
     """Call one tool, or the branches of a plan with an optional join. `node` is the tool's name or `plan`."""
 
     node: str
@@ -32,7 +32,7 @@ class Calls(Decision):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Final(Decision):
+class Final(_Common):
     """End the run with an answer. `args`: those of `final_response`, as the model gave them."""
 
     args: dict[str, Any]
@@ -45,7 +45,7 @@ class Final(Decision):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Invalid(Decision):
+class Invalid(_Common):
     """The reply is not an action, or not a valid one.
 
     The model is called again and receives `complaint`, the reason.
@@ -55,12 +55,12 @@ class Invalid(Decision):
     reply: str
     node: str = "invalid"
     """The action that the reply names, if it names one."""
-    salvage: Decision | None = None
+    salvage: "Decision | None" = None
     """The decision to use when no further model call is allowed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failed(Decision):
+class Failed(_Common):
     """The model gave no reply, or a part of one."""
 
     fault: Fault
@@ -70,3 +70,6 @@ class Failed(Decision):
     """The pause that the provider asks for."""
     chance: float = 0.0
     """Random, 0 to 1, drawn when the request failed: it spreads the pauses of runs that failed together."""
+
+
+Decision = Calls | Final | Invalid | Failed

@@ -267,7 +267,7 @@ class Storm:
     def reply(self, turn: int) -> Decision:
         """What the model says."""
         final_ = final() if self.rng.random() < 0.5 else Final(args={"answer": "x"}, restate=True)
-        odd = [
+        odd: list[Decision] = [
             Invalid(complaint="no", reply=""),
             Failed(fault=Fault(code="model_failed", reason="503", retryable=True)),
             Failed(fault=Fault(code="model_rate_limited", reason="429", retryable=True), retry_after_s=10),
