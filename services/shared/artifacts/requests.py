@@ -6,8 +6,8 @@ Rule 2: a request that was lost with its connection is noticed within seconds, n
 """
 
 import asyncio
+import itertools
 import json
-import random
 import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -24,7 +24,6 @@ from services.shared.artifacts.errors import ArtifactFailed, ArtifactTooLarge, S
 T = TypeVar("T")
 MessageT = TypeVar("MessageT", bound=Message)
 
-_FIRST_PAUSE_S, _MAX_PAUSE_S = 0.1, 2.0
 _ANSWER_S = 15.0
 _PROBE_S = 2.0
 
@@ -43,15 +42,15 @@ class StoreRequests:
 
     async def until_answered(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Repeat `attempt` until it succeeds, fails permanently, or patience is over."""
-        until, pause = time.monotonic() + self._patience_s, _FIRST_PAUSE_S
-        while True:
+        until = time.monotonic() + self._patience_s
+        for tried in itertools.count(1):
             try:
                 return await attempt()
             except ArtifactFailed as error:
-                if not error.retryable or time.monotonic() + pause > until:
+                if not error.retryable or time.monotonic() >= until:
                     raise
-            await asyncio.sleep(pause * random.uniform(0.7, 1.3))  # noqa: S311, a spread, not a secret
-            pause = min(2 * pause, _MAX_PAUSE_S)
+            await self._bus.retry_pause(tried, is_bounded=True)
+        raise AssertionError
 
     async def send(
         self,
