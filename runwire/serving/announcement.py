@@ -19,6 +19,8 @@ from contracts import ids, subjects
 from contracts import tools as wire
 from runwire.tools import Tool
 
+NATS_ERRORS = (NatsError, OSError)
+"""What nats-py and the socket raise. TimeoutError and ConnectionError are OSErrors."""
 _MAX_ERROR_CHARACTERS = 200
 
 
@@ -66,7 +68,7 @@ class Announcement:
         for subscription in self._subscriptions:
             try:
                 await subscription.unsubscribe()
-            except (NatsError, ConnectionError, OSError):
+            except NATS_ERRORS:
                 return  # Disconnected: the server has dropped all subscriptions.
         self._subscriptions.clear()
 
@@ -109,7 +111,7 @@ def _answering(client: Client, answer: Callable[[], dict[str, Any]]) -> Callable
         if message.reply:
             try:
                 await client.publish(message.reply, json.dumps(answer()).encode())
-            except (NatsError, ConnectionError, OSError):
+            except NATS_ERRORS:
                 return  # Disconnected: the client repeats its request.
 
     return on_request

@@ -20,7 +20,6 @@ from typing import Any
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
-from nats.errors import Error as NatsError
 from nats.errors import MaxPayloadError
 from pydantic import ValidationError
 
@@ -28,7 +27,7 @@ from contracts import subjects
 from contracts import tools as wire
 from contracts.validation_errors import describe
 from runwire.errors import ToolError
-from runwire.serving.announcement import Announcement
+from runwire.serving.announcement import NATS_ERRORS, Announcement
 from runwire.serving.call_context import CallContext
 from runwire.serving.calls import Call, Calls, Reply, failure_replies, reply_of, result_replies
 from runwire.serving.executor import Executor
@@ -78,7 +77,7 @@ class ToolServer:
         Then they are abandoned without a reply, so that another instance may run them.
         """
         await self._announcement.stop()
-        with contextlib.suppress(NatsError, ConnectionError, OSError, TimeoutError):
+        with contextlib.suppress(*NATS_ERRORS):
             if self._requests is not None:
                 await self._requests.drain()  # type: ignore[no-untyped-call]  # nats-py does not annotate it
         if self._tasks:
@@ -86,7 +85,7 @@ class ToolServer:
         for task in self._tasks:
             task.cancel()
         for subscription in self._control:
-            with contextlib.suppress(NatsError, ConnectionError, OSError):
+            with contextlib.suppress(*NATS_ERRORS):
                 await subscription.unsubscribe()
 
     def on_disconnect(self) -> None:
@@ -202,7 +201,7 @@ class ToolServer:
             await self._client.publish(subject, body, headers=headers)
         except MaxPayloadError:
             logger.warning("%s: a reply of %d bytes exceeds the server's max_payload", self._tool.name, len(body))
-        except (NatsError, ConnectionError, OSError) as error:
+        except NATS_ERRORS as error:
             # The caller asks again once both are connected; the call is kept until then.
             logger.debug("%s: a reply was not sent: %r", self._tool.name, error)
 
