@@ -13,7 +13,7 @@ import (
 
 const pause = 250 * time.Millisecond
 
-// Connect returns once the server is there, or an error where it refuses the login. Nothing is kept back while it is away, to be sent late: whoever waits asks again.
+// Connect returns once the server is there, or an error where it refuses the login. Nothing is buffered while it is unavailable, to be sent late: a caller repeats its request.
 func Connect(name string, options ...nats.Option) (*nats.Conn, error) {
 	options = append(options, nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(pause), nats.RetryOnFailedConnect(true),
 		nats.ReconnectBufSize(-1))

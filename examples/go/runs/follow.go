@@ -55,7 +55,7 @@ type Follower struct {
 	ended bool
 }
 
-// NewFollower prepares to follow a run from its beginning. It is told by stale that messages may have been missed: after a reconnect.
+// NewFollower prepares to follow a run from its beginning. stale signals that messages may have been missed: after a reconnect.
 func NewFollower(nc *nats.Conn, tenant, run string, stale <-chan struct{}) *Follower {
 	return &Follower{nc: nc, name: tenant + "." + run, at: map[string]uint64{}, live: make(chan *nats.Msg, buffered), stale: stale}
 }
@@ -92,7 +92,7 @@ func (f *Follower) Follow(ctx context.Context, show func(Event)) error {
 	return nil
 }
 
-// catchUp reads both subjects back, for as long as the server is away, and merges them with what came live meanwhile.
+// catchUp reads both subjects back, for as long as the server is unavailable, and merges them with what came live meanwhile.
 func (f *Follower) catchUp(ctx context.Context, next *record, show func(Event)) {
 	for ctx.Err() == nil {
 		found, err := f.readBack()

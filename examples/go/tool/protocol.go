@@ -21,7 +21,7 @@ type Spec struct {
 	SideEffects  string          `json:"side_effects,omitempty"` // none, read, write, external
 	TimeoutS     float64         `json:"timeout_s,omitempty"`    // the longest silence; every reply restarts it
 	HeartbeatS   float64         `json:"heartbeat_s,omitempty"`  // every call shows itself at least so often; filled in by Serve
-	Concurrency  int             `json:"concurrency,omitempty"`  // calls at once over all copies
+	Concurrency  int             `json:"concurrency,omitempty"`  // calls at once over all instances
 	Tags         []string        `json:"tags,omitempty"`
 }
 
@@ -47,7 +47,7 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Reason }
 
-// Refuse is the usual Error: the tool cannot do what it was asked.
+// Refuse is the usual Error: the tool cannot do what was requested.
 func Refuse(reason string) *Error { return &Error{Reason: reason, Code: "tool_error"} }
 
 const partBytes = 1 << 20

@@ -16,49 +16,49 @@ import (
 type Work func(*Context) (any, error)
 
 const (
-	beatEvery   = 500 * time.Millisecond
-	maxFinished = 1000
+	heartbeatEvery = 500 * time.Millisecond
+	maxFinished    = 1000
 )
 
-// promisedS is twice the pause between beats, so that one late beat is no alarm.
-const promisedS = 2 * float64(beatEvery) / float64(time.Second)
+// heartbeatS is announced: twice the interval, so that one late heartbeat raises no alarm.
+const heartbeatS = 2 * float64(heartbeatEvery) / float64(time.Second)
 
-var beat = replyOf("heartbeat", map[string]float64{"every_s": promisedS})
+var heartbeat = replyOf("heartbeat", map[string]float64{"every_s": heartbeatS})
 
 // Served is a tool on the bus.
 //
-// Calls run at the same time, each in a goroutine: endpoints of the micro package take one call at a time, and how many there are over
-// all copies is bounded by whoever sends them. The function runs once per idempotency key: a repeated request or a question on .status
-// joins the call in flight, and a call that has ended is answered again, never done again.
+// Calls run at the same time, each in a goroutine: endpoints of the micro package take one call at a time, and tool_runner limits
+// how many, over all instances. The function runs once per idempotency key: a repeated request, or one on .status, joins the call in
+// flight, and a call that has ended is answered again, never executed again.
 type Served struct {
-	nc        *nats.Conn
-	spec      Spec
-	work      Work
-	service   micro.Service
-	questions []*nats.Subscription
-	running   sync.WaitGroup
+	nc            *nats.Conn
+	spec          Spec
+	work          Work
+	service       micro.Service
+	subscriptions []*nats.Subscription
+	running       sync.WaitGroup
 
 	mutex    sync.Mutex
-	calls    map[string]*held
+	calls    map[string]*callState
 	finished []string
 }
 
-// Serve takes calls on tool.<name> and makes the tool known as a NATS micro service whose metadata is its specification.
+// Serve serves calls on tool.<name> and announces the tool: a NATS micro service whose metadata is its specification.
 func Serve(nc *nats.Conn, spec Spec, work Work) (*Served, error) {
-	spec.HeartbeatS = promisedS
-	s := &Served{nc: nc, spec: spec, work: work, calls: map[string]*held{}}
+	spec.HeartbeatS = heartbeatS
+	s := &Served{nc: nc, spec: spec, work: work, calls: map[string]*callState{}}
 	described, err := json.Marshal(spec)
 	if err != nil {
 		return nil, err
 	}
 	subject := "tool." + spec.Name
-	// Every copy hears a question; the one that holds the call answers, the others stay silent.
+	// Every instance receives these; only the one that has the call answers.
 	for suffix, answer := range map[string]nats.MsgHandler{".status": s.onStatus, ".cancel": s.onCancel} {
-		question, err := nc.Subscribe(subject+suffix, answer)
+		subscription, err := nc.Subscribe(subject+suffix, answer)
 		if err != nil {
 			return nil, err
 		}
-		s.questions = append(s.questions, question)
+		s.subscriptions = append(s.subscriptions, subscription)
 	}
 	s.service, err = micro.AddService(nc, micro.Config{Name: spec.Name, Version: "1.0.0", Description: spec.Description})
 	if err != nil {
@@ -84,8 +84,8 @@ func (s *Served) Stop(grace time.Duration) error {
 	case <-ended:
 	case <-time.After(grace):
 	}
-	for _, question := range s.questions {
-		err = errors.Join(err, question.Unsubscribe())
+	for _, subscription := range s.subscriptions {
+		err = errors.Join(err, subscription.Unsubscribe())
 	}
 	return errors.Join(err, s.nc.Flush())
 }
@@ -117,36 +117,38 @@ func tooLate(call Call) bool {
 	return now > call.DeadlineAt || call.StartBy != nil && now > *call.StartBy
 }
 
-func (s *Served) start(call Call) *held {
+func (s *Served) start(call Call) *callState {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	ctx, release := context.WithDeadlineCause(ctx, time.UnixMilli(call.DeadlineAt), &Error{Reason: "the call's deadline passed", Code: "deadline_passed"})
-	h := &held{nc: s.nc, call: call, cancel: cancel}
-	s.calls[call.IdempotencyKey] = h
+	state := &callState{nc: s.nc, call: call, cancel: cancel}
+	s.calls[call.IdempotencyKey] = state
 	s.running.Add(1)
 	go func() {
 		defer s.running.Done()
 		defer release()
 		defer cancel(nil)
-		h.end(s.settle(ctx, h))
+		state.end(s.settle(ctx, state))
 		s.remember(call.IdempotencyKey)
 	}()
-	return h
+	return state
 }
 
-// settle runs the function and returns what ends the call. A function that does not hear is left behind.
-func (s *Served) settle(ctx context.Context, h *held) []reply {
+// settle runs the function and returns what ends the call. A function that ignores the end of its context goes on alone.
+func (s *Served) settle(ctx context.Context, state *callState) []reply {
 	outcome := make(chan []reply, 1)
-	go func() { outcome <- s.run(&Context{Context: ctx, Call: h.call, held: h, numbers: map[string]int{}}) }()
-	beating := time.NewTicker(beatEvery)
-	defer beating.Stop()
+	go func() {
+		outcome <- s.run(&Context{Context: ctx, Call: state.call, state: state, numbers: map[string]int{}})
+	}()
+	ticker := time.NewTicker(heartbeatEvery)
+	defer ticker.Stop()
 	for {
 		select {
 		case replies := <-outcome:
 			return replies
 		case <-ctx.Done():
 			return failure(context.Cause(ctx))
-		case <-beating.C:
-			h.show(beat)
+		case <-ticker.C:
+			state.send(heartbeat)
 		}
 	}
 }
@@ -184,25 +186,25 @@ func (s *Served) remember(key string) {
 }
 
 func (s *Served) onStatus(message *nats.Msg) {
-	if h := s.asked(message); h != nil && message.Reply != "" {
-		h.join(message.Reply)
+	if state := s.callOf(message); state != nil && message.Reply != "" {
+		state.join(message.Reply)
 	}
 }
 
 func (s *Served) onCancel(message *nats.Msg) {
-	if h := s.asked(message); h != nil {
-		h.cancel(&Error{Reason: "the call was cancelled", Code: "cancelled"})
+	if state := s.callOf(message); state != nil {
+		state.cancel(&Error{Reason: "the call was cancelled", Code: "cancelled"})
 	}
 }
 
-func (s *Served) asked(message *nats.Msg) *held {
-	var question struct {
+func (s *Served) callOf(message *nats.Msg) *callState {
+	var request struct {
 		IdempotencyKey string `json:"idempotency_key"`
 	}
-	if json.Unmarshal(message.Data, &question) != nil {
+	if json.Unmarshal(message.Data, &request) != nil {
 		return nil
 	}
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	return s.calls[question.IdempotencyKey]
+	return s.calls[request.IdempotencyKey]
 }

@@ -12,7 +12,7 @@ export interface ToolSpec {
   timeout_s?: number;
   /** Every call shows itself at least so often, in seconds; filled in by `serve`. */
   heartbeat_s?: number;
-  /** Calls at once over all copies. */
+  /** Calls at once over all instances. */
   concurrency?: number;
   tags?: string[];
 }
@@ -33,7 +33,7 @@ export interface ToolCall {
   context?: Record<string, unknown>;
 }
 
-/** What a tool's function is told, and how it shows what it does. */
+/** What a tool's function receives, and how it reports what it does. */
 export interface Context {
   readonly call: ToolCall;
   /** Aborted when nobody waits for the result any more. */
@@ -44,7 +44,7 @@ export interface Context {
   artifact(streamId: string, chunk: unknown, options?: { done?: boolean; type?: string }): void;
 }
 
-/** The tool cannot do what it was asked. The model reads the reason, so it says what to do differently. */
+/** The tool cannot do what was requested. The model reads the reason, so it says what to do differently. */
 export class ToolError extends Error {
   constructor(
     reason: string,

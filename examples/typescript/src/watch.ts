@@ -128,7 +128,7 @@ class Watcher {
     this.show(found.sort((a, b) => a.sequence - b.sequence));
   }
 
-  /** The server is away: nothing is lost, it is read back when the server is there again. */
+  /** The server is unavailable: nothing is lost, it is read back once the server answers. */
   private async later(next: Stored | undefined, error: unknown): Promise<void> {
     console.error(`reading back: ${error}`);
     this.live.unshift(...(next ? [next] : []));

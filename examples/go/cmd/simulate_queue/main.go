@@ -111,8 +111,8 @@ func run() error {
 		return err
 	}
 	fmt.Println("serving", spec.Name)
-	told := make(chan os.Signal, 1)
-	signal.Notify(told, syscall.SIGTERM, syscall.SIGINT)
-	<-told
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT)
+	<-stop
 	return served.Stop(grace)
 }
