@@ -13,7 +13,6 @@ from tests.support.checkout import ROOT, imported, python_files
 
 #: Lines of a file. What is longer is split by meaning.
 FILE_LIMIT = 400
-TEST_FILE_LIMIT = 500
 
 #: Lines of a function, without its docstring and without the functions inside it.
 FUNCTION_LIMIT = 40
@@ -42,11 +41,7 @@ IMPURE = {"asyncio", "datetime", "nats", "os", "random", "secrets", "socket", "s
 
 def test_files_stay_short() -> None:
     """A reader holds one file in the head."""
-    long = {
-        str(path): lines
-        for path, text in python_files()
-        if (lines := text.count("\n")) > (TEST_FILE_LIMIT if path.parts[0] == "tests" else FILE_LIMIT)
-    }
+    long = {str(path): lines for path, text in python_files() if (lines := text.count("\n")) > FILE_LIMIT}
     assert not long
 
 

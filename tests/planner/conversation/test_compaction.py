@@ -6,7 +6,7 @@ from services.planner.conversation import compaction
 from services.planner.conversation.rendering import Renderer
 from services.planner.run.commands import Rules
 from services.planner.run.decision import Calls, Failed
-from tests.planner.run.test_advance import REACT, World, finished, started
+from tests.planner.run_world import REACT, World, finished, started
 from tests.support.model_server import words
 
 STEPS = 300

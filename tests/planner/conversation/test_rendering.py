@@ -27,7 +27,7 @@ from services.planner.run.state import Run, fold
 from services.planner.strategies.react.strategy import React
 from tests.planner.golden.journals import NAMES, Journal
 from tests.planner.handlings import Attempt, advance, attempt
-from tests.planner.run.test_advance import finished, started
+from tests.planner.run_world import finished, started
 from tests.planner.shown_images import png
 from tests.support.model_server import words
 

@@ -28,7 +28,7 @@ from services.planner.run.state import Run, fold
 from services.planner.strategies.react.strategy import React
 from tests.planner.handlings import Attempt, advance, attempt
 from tests.planner.replies.test_actions_properties import leaves
-from tests.planner.run.test_advance import started
+from tests.planner.run_world import started
 
 CANARY = "CANARY"
 STRICT = {

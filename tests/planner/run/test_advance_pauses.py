@@ -29,7 +29,7 @@ from services.planner.run.commands import (
 )
 from services.planner.run.decision import Decision, Failed, Final, Invalid
 from tests.planner.handlings import Attempt, advance
-from tests.planner.run.test_advance import World, calls, final, finished, started
+from tests.planner.run_world import World, calls, final, finished, started
 
 NOW = 2000
 

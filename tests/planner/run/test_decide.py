@@ -16,7 +16,7 @@ from services.planner.run.decision import Decision, Failed, Final, Invalid
 from services.planner.run.state import Run, fold
 from tests.planner.conftest import Plan
 from tests.planner.handlings import Attempt, advance
-from tests.planner.run.test_advance import World, started
+from tests.planner.run_world import World, started
 from tests.support.model_server import ModelServer
 from tests.support.model_server import Say as Reply
 

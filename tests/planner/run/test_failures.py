@@ -13,7 +13,7 @@ from services.planner.run.decision import Decision, Failed, Invalid
 from services.planner.run.failures import FORMAT_REFUSED, Remedy, remedy
 from services.planner.run.state import Run, fold
 from tests.planner.handlings import advance
-from tests.planner.run.test_advance import World, final, started
+from tests.planner.run_world import World, final, started
 
 MAIN, SPARE = "openai/main", "openai/spare"
 NOW = 2000

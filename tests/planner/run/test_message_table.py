@@ -23,7 +23,7 @@ from services.planner.run.commands import (
 )
 from services.planner.run.decision import Failed
 from tests.planner.handlings import Attempt, advance
-from tests.planner.run.test_advance import World, calls, finished, started
+from tests.planner.run_world import World, calls, finished, started
 
 ROOT = Path(__file__).resolve().parents[3]
 STATES = ("run not started", "model in flight", "retry due later", "calls open", "paused")

@@ -12,7 +12,7 @@ from services.planner.run.commands import Handling, Rules
 from services.planner.run.decision import Calls
 from services.planner.run.history import Length
 from services.planner.run.state import Event, Run
-from tests.planner.run.test_advance import World, calls, final, finished, started
+from tests.planner.run_world import World, calls, final, finished, started
 
 
 @dataclass
