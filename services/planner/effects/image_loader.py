@@ -2,7 +2,7 @@
 
 Rule 1: the bytes are in memory, in a cache of a fixed size, and in the request to the provider; nowhere else. Whoever
 prints such a request sees `<image image/png 12345 bytes>`.
-Rule 2: an image that is gone is left out, and the run says so; a store that is away is waited for.
+Rule 2: an image that is gone is left out, and the run says so; an unavailable store is waited for.
 Rule 3: an image goes to a provider only under the type that its own bytes have.
 Rule 4: the name of its file is for people: no log holds it.
 Rule 5: the store is asked before an image of the cache is shown, so one that was deleted or has expired is shown no
@@ -63,7 +63,7 @@ class ImageLoader:
     ) -> tuple[list[Message], list[str]]:
         """Return the messages with bytes in the places of references, and a warning per image that is left out.
 
-        Raises ModelFailed: retryable when the store stays away, for good when an image belongs to another session.
+        Raises ModelFailed: retryable while the store is unavailable, final for an image of another session.
         """
         warnings: list[str] = []
         filled = [await self._filled(_Asker(tenant, run, session or None), message, warnings) for message in messages]
