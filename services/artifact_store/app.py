@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 import structlog
 
 from services.artifact_store.bucket import Bucket
+from services.artifact_store.entries.kv import KeyValueStore
+from services.artifact_store.entries.references import References
 from services.artifact_store.garbage_collector.bucket_owner import claim_bucket
 from services.artifact_store.garbage_collector.deletions import Deletions
 from services.artifact_store.garbage_collector.sweeps import GarbageCollector
 from services.artifact_store.handlers import build_router, drained
-from services.artifact_store.kv import KeyValueStore
-from services.artifact_store.references import References
 from services.artifact_store.settings import ArtifactStoreSettings
 from services.artifact_store.store import ArtifactStore
 from services.artifact_store.streams.assembler import Assembler

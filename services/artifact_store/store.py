@@ -32,10 +32,10 @@ from contracts.artifacts import (
 from contracts.ids import unix_ms
 from contracts.keys import new_object_name, object_key
 from services.artifact_store.bucket import Bucket
+from services.artifact_store.entries.references import ArtifactEntry, Reference, References, Unfinished
 from services.artifact_store.errors import BytesMissing, EntryChanged
 from services.artifact_store.garbage_collector.deletions import Deletions
 from services.artifact_store.mime_types import HEAD_BYTES, OCTETS, checked_mime_type, clean_filename
-from services.artifact_store.references import ArtifactEntry, Reference, References, Unfinished
 from services.artifact_store.settings import ArtifactStoreSettings
 from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge, StorageUnavailable
 

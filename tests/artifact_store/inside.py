@@ -5,11 +5,11 @@ from collections.abc import Callable
 from contracts import keys
 from contracts.artifacts import PutArtifact
 from services.artifact_store.bucket import Bucket
+from services.artifact_store.entries.kv import KeyValueStore
+from services.artifact_store.entries.references import ArtifactEntry, References
 from services.artifact_store.garbage_collector.deletions import Deletions
 from services.artifact_store.garbage_collector.orphans import remove_orphans
 from services.artifact_store.garbage_collector.sweeps import GarbageCollector
-from services.artifact_store.kv import KeyValueStore
-from services.artifact_store.references import ArtifactEntry, References
 from services.artifact_store.settings import ArtifactStoreSettings
 from services.artifact_store.store import ArtifactStore
 from services.messaging.connection import Bus

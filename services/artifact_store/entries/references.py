@@ -24,8 +24,8 @@ from contracts import keys
 from contracts.artifacts import ArtifactPage, ArtifactRef, HeadArtifact, ListArtifacts, PutArtifact, StoredArtifact
 from contracts.base import Message
 from contracts.ids import unix_ms
+from services.artifact_store.entries.kv import KeyValueStore
 from services.artifact_store.errors import UnknownVersion
-from services.artifact_store.kv import KeyValueStore
 from services.shared.artifacts.errors import ArtifactNotFound
 
 _DELETED_TTL_S = 3600

@@ -7,8 +7,8 @@ volume, would look like garbage.
 from contracts import keys
 from contracts.ids import new_id
 from services.artifact_store.bucket import Bucket
+from services.artifact_store.entries.kv import KeyValueStore
 from services.artifact_store.errors import BytesMissing, EntryChanged
-from services.artifact_store.kv import KeyValueStore
 
 _MARK_BYTES = 32
 

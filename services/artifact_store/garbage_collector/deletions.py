@@ -10,8 +10,8 @@ import structlog
 
 from contracts import keys
 from services.artifact_store.bucket import Bucket
+from services.artifact_store.entries.references import ArtifactEntry, References, Unfinished
 from services.artifact_store.errors import EntryChanged
-from services.artifact_store.references import ArtifactEntry, References, Unfinished
 from services.shared.artifacts.errors import ArtifactFailed
 
 logger = structlog.get_logger(__name__)

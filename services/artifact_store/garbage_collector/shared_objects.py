@@ -11,9 +11,9 @@ from pydantic import ValidationError
 from contracts import keys
 from contracts.base import Message
 from contracts.ids import unix_ms
+from services.artifact_store.entries.kv import Entry, KeyValueStore
+from services.artifact_store.entries.references import Reference, parsed
 from services.artifact_store.errors import EntryChanged, UnknownVersion
-from services.artifact_store.kv import Entry, KeyValueStore
-from services.artifact_store.references import Reference, parsed
 
 
 class _UserRecord(Message):

@@ -17,11 +17,11 @@ import structlog
 from contracts import keys, subjects
 from contracts.ids import unix_ms
 from services.artifact_store.bucket import Bucket
+from services.artifact_store.entries.kv import Entry, KeyValueStore
+from services.artifact_store.entries.references import ArtifactEntry, Reference, References, Unfinished, parsed
 from services.artifact_store.errors import EntryChanged, UnknownVersion
 from services.artifact_store.garbage_collector.deletions import Deletions
 from services.artifact_store.garbage_collector.orphans import remove_orphans
-from services.artifact_store.kv import Entry, KeyValueStore
-from services.artifact_store.references import ArtifactEntry, Reference, References, Unfinished, parsed
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
 from services.shared.artifacts.errors import ArtifactFailed

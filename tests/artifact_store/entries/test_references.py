@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from services.artifact_store.entries.references import ArtifactEntry, Reference, Unfinished
 from services.artifact_store.errors import EntryChanged
-from services.artifact_store.references import ArtifactEntry, Reference, Unfinished
 from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound, StorageUnavailable
 from tests.artifact_store.inside import Inside
 from tests.support.stores import Store

@@ -1,0 +1,1 @@
+"""The entries of artifacts: `kv` is their bucket, `references` what they say."""
