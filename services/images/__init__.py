@@ -1,1 +1,1 @@
-"""Check and clean untrusted images, each in its own process. Used by the services that accept images."""
+"""Check and clean untrusted images, each in its own process. For the gateway and the tool runner."""

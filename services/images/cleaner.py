@@ -64,7 +64,7 @@ class CleaningFailed(Exception):
 
 
 class ImageCleaner:
-    """Starts workers."""
+    """Cleans images in workers, at most two at once."""
 
     def __init__(self, limits: ImageSettings, *, timeout_s: float = TIMEOUT_S) -> None:
         self._limits = (str(limits.max_image_pixels), str(limits.max_image_side))

@@ -27,10 +27,10 @@ from PIL import GifImagePlugin, Image, JpegImagePlugin, PngImagePlugin, WebPImag
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
 _MEMORY_BYTES, _MEMORY_PER_PIXEL = 512 << 20, 16
-"""Of address space: the program, and the decoded image several times over."""
+"""Limit of the address space: the program, and the decoded image several times over."""
 _CPU_S = 20
-_NICE = 5
-"""Requests come first."""
+_NICENESS = 5
+"""The worker runs at lower priority than the service that started it."""
 
 _PLUGINS = (PngImagePlugin, JpegImagePlugin, WebPImagePlugin, GifImagePlugin)
 _ORIENTATION = 0x0112
@@ -44,20 +44,21 @@ _UPRIGHT = {
     8: Image.Transpose.ROTATE_90,
 }
 _PNG_LEVEL = 4
-"""Two thirds slower to write than the fastest and nearly as small as the smallest."""
+"""Compression level of zlib: takes two thirds longer than level 1, and the file is nearly as small as at level 9."""
 _PNG_TEXT_BYTES = 16 << 20
-"""Of a text or profile once it is unpacked.
+"""Limit of one text or profile, decompressed.
 
-Drawing programs put whole documents there, of more than the decoder's usual megabyte. All of it goes, so it is no
-reason to refuse an image.
+Drawing programs store whole documents there, larger than the decoder's default limit of a megabyte. Texts and profiles
+are removed in any case, so they are no reason to refuse an image.
 """
 _WEBP_QUALITIES = (90, 60)
-"""A very large lossy WebP cannot be written at the first one: a part of the format overflows."""
+"""Tried in this order: a very large lossy WebP cannot be written at the first one, since a part of the format
+overflows."""
 _WEBP_ALPHA = 0x10
 
 
 class Limits(NamedTuple):
-    """What an image may measure."""
+    """The largest accepted image: pixels in all, and pixels of its longer side."""
 
     pixels: int
     side: int
@@ -85,12 +86,12 @@ def cleaned(data: bytes, format_: str, limits: Limits) -> tuple[bytes, tuple[int
         still = _webp_still(data) if format_ == "WEBP" and turn is None else None
         if still is not None:
             return still, image.size
-        # Only this belongs to the pixels; everything else that was found in the file goes.
+        # Transparency belongs to the pixels; all other metadata is removed.
         image.info = {name: value for name, value in image.info.items() if name == "transparency"}
         options = _options(image, data, format_)
         upright = image if turn is None else image.transpose(turn)
         if format_ == "JPEG" and upright.mode == "CMYK":
-            upright, options = upright.convert("RGB"), [{"quality": 90}]  # Models expect no colours for print.
+            upright, options = upright.convert("RGB"), [{"quality": 90}]  # Models expect RGB.
         return _written(upright, format_, options), upright.size
 
 
@@ -118,7 +119,7 @@ def _orientation(image: Image.Image) -> int:
 
 
 def _options(image: Image.Image, data: bytes, format_: str) -> list[dict[str, Any]]:
-    """The ways to write the image so that it stays what it was; the first that works is taken."""
+    """Return options of `save` that keep the pixels as they are, best first; the first that works is used."""
     if isinstance(image, JpegImagePlugin.JpegImageFile):
         return [{"qtables": image.quantization, "subsampling": JpegImagePlugin.get_sampling(image)}]
     if format_ == "WEBP":
@@ -128,11 +129,11 @@ def _options(image: Image.Image, data: bytes, format_: str) -> list[dict[str, An
     return [{"compress_level": _PNG_LEVEL} if format_ == "PNG" else {}]
 
 
-def _written(image: Image.Image, format_: str, ways: list[dict[str, Any]]) -> bytes:
-    for way in ways:
+def _written(image: Image.Image, format_: str, options: list[dict[str, Any]]) -> bytes:
+    for option in options:
         target = BytesIO()
-        with suppress(ValueError):  # So says WebP's encoder when the image is too much for it.
-            image.save(target, format_, **way)
+        with suppress(ValueError):  # Raised by WebP's encoder for an image that is too large for it.
+            image.save(target, format_, **option)
             return target.getvalue()
     raise Refused(
         "too_large",
@@ -141,9 +142,9 @@ def _written(image: Image.Image, format_: str, ways: list[dict[str, Any]]) -> by
 
 
 def _webp_chunks(data: bytes) -> list[tuple[bytes, bytes]]:
-    """The chunks of a WebP file (RFC 9649 2.3), name and payload.
+    """Return name and payload of each chunk of a WebP file (RFC 9649 2.3).
 
-    That of an animation's frame holds chunks from its 16th byte on.
+    In an animation, the payload of a frame holds chunks from its 16th byte on.
     """
     found, at = [], 12
     while at + 8 <= len(data):
@@ -154,7 +155,7 @@ def _webp_chunks(data: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def _webp_canvas(data: bytes) -> tuple[int, int]:
-    """Width and height as the header of a WebP file has them. Raises Refused."""
+    """Return width and height from the header of a WebP file. Raises Refused."""
     name, head = data[12:16], data[20:30].ljust(10, b"\0")
     if name == b"VP8X":
         return int.from_bytes(head[4:7], "little") + 1, int.from_bytes(head[7:10], "little") + 1
@@ -168,7 +169,7 @@ def _webp_canvas(data: bytes) -> tuple[int, int]:
 
 
 def _webp_still(data: bytes) -> bytes | None:
-    """The file with its one frame and nothing else; None for an animation. The frame has been decoded: it is sound."""
+    """Return the file with nothing but its one frame, which was decoded without complaint; None for an animation."""
     chunks = _webp_chunks(data)
     frame = next((chunk for chunk in chunks if chunk[0] in {b"VP8 ", b"VP8L"}), None)
     if frame is None:
@@ -183,13 +184,13 @@ def _webp_still(data: bytes) -> bytes | None:
     return b"RIFF" + struct.pack("<I", len(body)) + body
 
 
-def _bound(pixels: int) -> None:
+def _limit_resources(pixels: int) -> None:
     """Limit the resources of this process."""
     with suppress(ImportError, OSError, ValueError):
         import resource  # noqa: PLC0415, Windows has none
 
         for kind, most in (
-            (resource.RLIMIT_CORE, 0),  # A dump would hold the image.
+            (resource.RLIMIT_CORE, 0),  # A core dump would contain the image.
             (resource.RLIMIT_FSIZE, 0),
             (resource.RLIMIT_CPU, _CPU_S),
             (resource.RLIMIT_AS, _MEMORY_BYTES + _MEMORY_PER_PIXEL * pixels),
@@ -197,14 +198,14 @@ def _bound(pixels: int) -> None:
             with suppress(OSError, ValueError):  # macOS takes no limit of the address space.
                 resource.setrlimit(kind, (most, most))
     with suppress(AttributeError, OSError):
-        os.nice(_NICE)
+        os.nice(_NICENESS)
 
 
 def main() -> None:
     """Read an image from stdin, clean it, and write the answer to stdout."""
     format_, limits = sys.argv[1], Limits(*map(int, sys.argv[2:4]))
-    _bound(limits.pixels)
-    # A warning is a doubt; only about metadata, which goes anyway, is there none.
+    _limit_resources(limits.pixels)
+    # A decoder's warning refuses the image, unless it is about metadata, which is removed anyway.
     warnings.simplefilter("error")
     warnings.filterwarnings("ignore", module=r"PIL\.TiffImagePlugin")
     body = b""

@@ -36,7 +36,7 @@ READ_ARTIFACT_DIGEST = READ_ARTIFACT_SPEC.digest()
 
 
 def readable_in(observation: Any, artifacts: Mapping[str, Any]) -> str | None:
-    """Return the artifact that holds the complete observation, if it was shortened; None otherwise.
+    """Return the id of the artifact that holds the complete observation if it was shortened, else None.
 
     A tool may return a value that looks like a shortened observation. The artifacts that the tool runner stored tell
     the difference.

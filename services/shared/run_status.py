@@ -5,7 +5,7 @@ from contracts.payload import Reason
 from contracts.runs import RunRequested, RunStatus
 
 MAX_QUERY_CHARACTERS = 200
-"""Of the question, as a status shows it."""
+"""Characters of the question that a status shows."""
 
 
 def status_of(

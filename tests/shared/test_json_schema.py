@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from services.shared.json_schema.bounds import places_of
+from services.shared.json_schema.bounds import pattern_size
 from services.shared.json_schema.checks import InvalidSchema, check_schema, complaints
 from services.shared.redaction import collect, redact
 from tests.support.schemas import chained
@@ -72,7 +72,7 @@ def test_a_schema_that_doubles_at_each_level_is_refused(by: str) -> None:
 )
 def test_the_counts_of_a_regular_expression_are_written_out(pattern: str, places: int) -> None:
     """Those of a group count for all that is in it."""
-    assert places_of(pattern) == places
+    assert pattern_size(pattern) == places
 
 
 def test_values_that_are_compared_as_a_whole_count() -> None:
@@ -87,7 +87,7 @@ def test_values_that_are_compared_as_a_whole_count() -> None:
 @pytest.mark.parametrize(
     ("schema", "reason"),
     [
-        ({"pattern": f"({'|'.join(f'ab{n}' for n in range(150))}){{90}}"}, "repeat more than 20,000 places"),
+        ({"pattern": f"({'|'.join(f'ab{n}' for n in range(150))}){{90}}"}, "expand to more than 20,000 parts"),
         ({"description": "x" * 200_000}, "200,018 bytes, and at most 131,072"),
         ({"properties": {f"p{number}": {"pattern": "^a+$"} for number in range(101)}}, "101 regular expressions"),
         ({"pattern": "a" * 1_001}, "1,001 characters"),
@@ -148,7 +148,7 @@ def test_ordinary_schemas_are_taken() -> None:
 def test_the_work_of_one_check_is_bounded_where_the_value_makes_it() -> None:
     """Two members look at each level of the value, so each level doubles what is to be done."""
     assert said(nested(12), EXPRESSION) == ""
-    assert said(nested(40), EXPRESSION) == "TooMuchWork: the value can be held against the schema in too many ways"
+    assert said(nested(40), EXPRESSION) == "TooMuchWork: a check of the value would take too many steps"
     assert "too large to say in which way" in said(nested(12, 5), EXPRESSION)
 
 

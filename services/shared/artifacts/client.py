@@ -48,6 +48,7 @@ Assembled = str | bytes | list[Any] | ArtifactRef
 """The value of an assembled stream."""
 
 PATIENCE_S = 60.0
+"""How long a request is repeated while the store is unavailable, unless the caller says otherwise."""
 
 
 class ArtifactClient:
@@ -79,9 +80,9 @@ class ArtifactClient:
     ) -> ArtifactRef:
         """Store bytes and return their reference.
 
-        A stream is first copied to a temporary file, so that it can be sent again; above `limit` bytes it is
-        ArtifactTooLarge.
-        `artifact_id`: the id of an earlier call that may have succeeded; the same bytes then give the same reference.
+        A stream is first copied to a temporary file, so that it can be sent again. Above `limit` bytes ArtifactTooLarge
+        is raised. `artifact_id`: the id of an earlier call that may have succeeded; the same bytes then give the same
+        reference.
         """
         async with source_of(data, limit) as source:
             put = _message(
@@ -121,14 +122,14 @@ class ArtifactClient:
         length: int | None = None,
     ) -> Download:
         """Start to read an artifact, or `length` bytes from `offset`. A small one is complete on return."""
-        asked = _lookup(
+        request = _lookup(
             GetArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, run_id=run, offset=offset
         )
-        ref, first = await self._range(asked, offset, CHUNK_BYTES if length is None else min(length, CHUNK_BYTES))
+        ref, first = await self._range(request, offset, CHUNK_BYTES if length is None else min(length, CHUNK_BYTES))
         left = max(0, ref.size - offset)
 
         async def fetch(at: int, length: int) -> bytes:
-            return (await self._range(asked, at, length))[1]
+            return (await self._range(request, at, length))[1]
 
         return Download(ref, offset, left if length is None else min(length, left), first, fetch)
 
@@ -139,8 +140,8 @@ class ArtifactClient:
         download = await self.get(tenant, artifact_id, session=session)
         return download.ref, await download.read(limit)
 
-    async def _range(self, asked: GetArtifact, offset: int, length: int) -> tuple[ArtifactRef, bytes]:
-        body = asked.model_copy(update={"offset": offset, "length": length}).model_dump_json().encode()
+    async def _range(self, request: GetArtifact, offset: int, length: int) -> tuple[ArtifactRef, bytes]:
+        body = request.model_copy(update={"offset": offset, "length": length}).model_dump_json().encode()
 
         async def once() -> tuple[ArtifactRef, bytes]:
             answer = await self._requests.send(subjects.ARTIFACT_GET, body)
@@ -155,8 +156,8 @@ class ArtifactClient:
         self, tenant: str, artifact_id: str, *, session: str | None = None, run: str | None = None
     ) -> StoredArtifact:
         """Return the metadata of an artifact."""
-        asked = _lookup(HeadArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, run_id=run)
-        return await self._requests.answered(subjects.ARTIFACT_HEAD, asked, StoredArtifact)
+        request = _lookup(HeadArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, run_id=run)
+        return await self._requests.answered(subjects.ARTIFACT_HEAD, request, StoredArtifact)
 
     async def list(
         self,
@@ -169,26 +170,26 @@ class ArtifactClient:
         cursor: int = 0,
     ) -> ArtifactPage:
         """Return a page of a session's or run's artifacts, the oldest first; faster with both given."""
-        asked = ListArtifacts(
+        request = ListArtifacts(
             tenant=tenant, session_id=session, run_id=run, namespace=namespace, limit=limit, cursor=cursor
         )
-        return await self._requests.answered(subjects.ARTIFACT_LIST, asked, ArtifactPage)
+        return await self._requests.answered(subjects.ARTIFACT_LIST, request, ArtifactPage)
 
     async def delete(
         self, tenant: str, artifact_id: str, *, session: str | None = None, run: str | None = None
     ) -> None:
         """Delete an artifact. Repeating a finished deletion raises ArtifactNotFound."""
-        asked = _lookup(DeleteArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, run_id=run)
-        await self._requests.answered(subjects.ARTIFACT_DELETE, asked, ArtifactDeleted)
+        request = _lookup(DeleteArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, run_id=run)
+        await self._requests.answered(subjects.ARTIFACT_DELETE, request, ArtifactDeleted)
 
     async def presign(
         self, tenant: str, artifact_id: str, *, expires_s: int = 300, session: str | None = None
     ) -> PresignedUrl:
         """Return a URL of the S3 server, for callers that can reach that server."""
-        asked = _lookup(
+        request = _lookup(
             PresignArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, expires_s=expires_s
         )
-        return await self._requests.answered(subjects.ARTIFACT_PRESIGN, asked, PresignedUrl)
+        return await self._requests.answered(subjects.ARTIFACT_PRESIGN, request, PresignedUrl)
 
     async def assemble(
         self,
@@ -207,7 +208,7 @@ class ArtifactClient:
 
         `since`: the sequence in RUNS of its first piece, at the earliest. ArtifactNotFound: some pieces have expired.
         """
-        asked = _message(
+        request = _message(
             AssembleStream,
             tenant=tenant,
             run_id=run,
@@ -219,7 +220,7 @@ class ArtifactClient:
             session_id=session,
             namespace=namespace,
         )
-        found = await self._requests.answered(subjects.ARTIFACT_ASSEMBLE, asked, AssembledStream)
+        found = await self._requests.answered(subjects.ARTIFACT_ASSEMBLE, request, AssembledStream)
         if found.ref is not None:
             return found.ref
         value: Assembled = base64.b64decode(found.value) if found.json_type == "bytes" else found.value

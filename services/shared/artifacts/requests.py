@@ -35,13 +35,13 @@ class StoreRequests:
         self._bus = bus
         self._patience_s = patience_s
 
-    async def answered(self, subject: str, asked: Message, kind: type[MessageT]) -> MessageT:
+    async def answered(self, subject: str, message: Message, kind: type[MessageT]) -> MessageT:
         """Send a request until it is answered, and return the answer. Raises a kind of ArtifactFailed."""
-        answer = await self.until_answered(lambda: self.send(subject, asked.model_dump_json().encode()))
+        answer = await self.until_answered(lambda: self.send(subject, message.model_dump_json().encode()))
         return kind.model_validate_json(answer.data)
 
     async def until_answered(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Repeat `attempt` until it succeeds, fails permanently, or patience is over."""
+        """Repeat `attempt` until it succeeds, fails permanently, or the patience is over."""
         until = time.monotonic() + self._patience_s
         for tried in itertools.count(1):
             try:
@@ -87,7 +87,7 @@ class StoreRequests:
             raise StorageUnavailable(f"the artifact store does not answer ({error})") from error
 
     async def is_refused(self, subject: str, headers: dict[str, str]) -> bool:
-        """Ask once, without a body. Whether nobody is there, or the answer is a failure; silence is neither."""
+        """Send a request without a body. Return whether nobody receives it, or the reply is a failure."""
         try:
             answer = await self._bus.request(subject, b"", _PROBE_S, headers)
         except NoResponders:

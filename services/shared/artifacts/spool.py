@@ -1,4 +1,4 @@
-"""Bytes that may be sent more than once: in memory, or from a stream, in a temporary file once there are many."""
+"""Bytes that may be sent more than once. A stream of more than 4 MiB is copied to a temporary file."""
 
 import asyncio
 import hashlib
@@ -50,7 +50,7 @@ class Bytes:
         return (await asyncio.to_thread(hashlib.sha256, self._view)).hexdigest()
 
     async def read(self, offset: int, length: int) -> bytes:
-        """Return some bytes: a copy, unless they are all of an immutable object."""
+        """Return `length` bytes from `offset`: a copy, unless they are all of an immutable object."""
         if type(self._data) is bytes and length == self.size:
             return self._data
         return bytes(self._view[offset : offset + length])
@@ -78,7 +78,7 @@ class Spool:
         return self._digest.hexdigest()
 
     async def read(self, offset: int, length: int) -> bytes:
-        """Return some bytes, after the last `add`."""
+        """Return `length` bytes from `offset`. Call it after the last `add`."""
         return await asyncio.to_thread(self._read, offset, length)
 
     def _read(self, offset: int, length: int) -> bytes:
@@ -92,7 +92,7 @@ class Spool:
 
 @asynccontextmanager
 async def source_of(data: bytes | AsyncIterable[bytes], limit: int | None) -> AsyncIterator[Source]:
-    """Give the bytes of an artifact, spooled if they are a stream. Raises ArtifactTooLarge above `limit` bytes."""
+    """Yield the bytes of an artifact as a Source; a stream is spooled first. Raises ArtifactTooLarge above `limit`."""
     if isinstance(data, bytes | bytearray | memoryview):
         if limit is not None and len(data) > limit:
             raise ArtifactTooLarge(f"{len(data)} bytes; at most {limit} are kept")

@@ -39,7 +39,7 @@ async def upload(requests: StoreRequests, put: PutArtifact, source: Source) -> A
 
 
 async def _send(requests: StoreRequests, opened: UploadOpened, seq: int, chunk: bytes) -> ChunkTaken:
-    """Send one chunk. While waiting for its reply, ask now and then whether the store still has it."""
+    """Send one chunk. While waiting for its reply, check now and then that the store still has it."""
     headers = {UPLOAD_HEADER: opened.upload_id, SEQ_HEADER: str(seq)}
 
     async def is_lost() -> bool:

@@ -17,11 +17,11 @@ MAX_EXPANDED_SUBSCHEMAS = 50_000
 """Subschemas, with each reference counted as all that it leads to."""
 MAX_PATTERNS = 100
 MAX_PATTERN_CHARACTERS = 1_000
-MAX_PATTERN_PLACES = 20_000
-"""Of all regular expressions together: their characters, each as often as the counts around it repeat it."""
+MAX_PATTERN_PARTS = 20_000
+"""Characters and character classes of all regular expressions together, with counts such as `{3,90}` written out."""
 
 MAX_STEPS = 5_000_000
-"""Comparisons of a subschema with a value or a part of it in one check: some 60 ms."""
+"""Comparisons of a subschema with a value or a part of it in one check: about 60 ms."""
 
 _TOO_MANY_SUBSCHEMAS = (
     f"with its references it expands to more than {MAX_EXPANDED_SUBSCHEMAS:,} subschemas; use fewer alternatives"
@@ -49,7 +49,7 @@ def _inside(place: Any) -> Any:
 
 
 class Size(NamedTuple):
-    """The expanded size of a schema. `counts`: whether the steps of each value have to be counted."""
+    """The expanded size of a schema. `counts`: it does not bound the steps of a check, so they have to be counted."""
 
     expanded: int
     counts: bool
@@ -63,13 +63,13 @@ def size_of(graph: Graph) -> Size:
         raise InvalidSchema(
             f"a regular expression has {longest:,} characters, and at most {MAX_PATTERN_CHARACTERS:,} are taken"
         )
-    if sum(map(places_of, graph.patterns)) > MAX_PATTERN_PLACES:
+    if sum(map(pattern_size, graph.patterns)) > MAX_PATTERN_PARTS:
         raise InvalidSchema(
-            f"its regular expressions repeat more than {MAX_PATTERN_PLACES:,} places; use smaller counts"
+            f"its regular expressions expand to more than {MAX_PATTERN_PARTS:,} parts; use smaller counts"
         )
     components = _components(graph)
     expanded: dict[Subschema, int] = {}
-    for component in components:  # Those come first to which others lead.
+    for component in components:  # A component comes after all those that it references.
         total = sum(_of_node(node, expanded) for node in component)
         expanded |= dict.fromkeys(component, total)
         if total > MAX_EXPANDED_SUBSCHEMAS:
@@ -82,14 +82,14 @@ def size_of(graph: Graph) -> Size:
 _PATTERN_PART = re.compile(r"\\.|\[(?:\\.|[^\]\\])*+\]|\{(\d+)(?:,(\d*))?\}|.", re.DOTALL)
 
 
-def places_of(pattern: str) -> int:
+def pattern_size(pattern: str) -> int:
     """Return the size of a regular expression with its counts, such as `{3,90}`, written out; capped at the bound."""
     totals, lasts = [0], [0]
     for part in _PATTERN_PART.finditer(pattern):
         text = part.group()
         if part.group(1) is not None:
-            times = min(max(int(part.group(1)[:6]), int((part.group(2) or "0")[:6])), MAX_PATTERN_PLACES + 1)
-            added = min(lasts[-1] * times, MAX_PATTERN_PLACES + 1) - lasts[-1]
+            times = min(max(int(part.group(1)[:6]), int((part.group(2) or "0")[:6])), MAX_PATTERN_PARTS + 1)
+            added = min(lasts[-1] * times, MAX_PATTERN_PARTS + 1) - lasts[-1]
             totals[-1] += max(0, added)
             lasts[-1] += max(0, added)
         elif text == "(":
@@ -111,9 +111,9 @@ def _of_node(node: Subschema, expanded: Mapping[Subschema, int]) -> int:
 
 
 def _check_in_place(graph: Graph) -> None:
-    """Apply the bound to subschemas of one and the same value.
+    """Bound the subschemas that apply to one value without going deeper into it.
 
-    A recursion that does not go deeper into the value never ends.
+    A recursion among these would never end, so it is refused.
     """
     expanded: dict[Subschema, int] = {}
     begun: set[Subschema] = set()
@@ -171,10 +171,10 @@ class Work(NamedTuple):
 
     steps: int
     alternatives: int = 0
-    """Of the steps, those inside anyOf and oneOf: where no member fits, the complaint describes all that was found
-    inside them."""
+    """The steps inside anyOf and oneOf. Where no member fits, the complaint describes what was found in each of
+    them."""
     worst: int = 0
-    """The most of them at one place of the value."""
+    """The most such steps of one subschema at one part of the value."""
 
 
 _LEAF = Work(1)
@@ -241,5 +241,5 @@ def work_of(graph: Graph, value: Any, most: int) -> Work:
     except RecursionError:
         raise TooMuchWork("schema and value together are too deep") from None
     if work.steps > MAX_STEPS:
-        raise TooMuchWork("the value can be held against the schema in too many ways")
+        raise TooMuchWork("a check of the value would take too many steps")
     return work

@@ -1,4 +1,4 @@
-"""Check values against JSON Schemas of others. Offline: a reference to another document is refused, never fetched.
+"""Check values against the JSON Schemas of tools. Offline: a reference to another document is refused, never fetched.
 
 Rule 1: the size of a schema and the cost of a check are bounded before any work (`bounds`): a schema of 3 KB can
 expand to more subschemas than can be checked.

@@ -18,9 +18,9 @@ _ANCHORS = ("$anchor", "$dynamicAnchor")
 _SHOWN_CHARACTERS = 80
 _SCALARS_PER_STEP = 10
 """Scalars of an `enum` that are compared in the time of one step."""
-_FINE_MULTIPLE = 1e-9
-_FINE_MULTIPLE_STEPS = 500
-"""Of a division by a number that small, which is done in exact fractions."""
+_EXACT_DIVISION_BELOW = 1e-9
+_EXACT_DIVISION_STEPS = 500
+"""Steps of checking a `multipleOf` below that number: the checker divides by it in exact fractions."""
 
 
 class InvalidSchema(ValueError):
@@ -32,7 +32,7 @@ class Subschema:
     """One node. Each field holds the subschemas that its keywords apply to the same value, or to a part of it."""
 
     alternatives: list["Subschema"] = field(default_factory=list)
-    """Of anyOf and oneOf: where none fits, each one's faults are reported."""
+    """Members of anyOf and oneOf. Where none fits, the faults of each are reported."""
     same: list["Subschema"] = field(default_factory=list)
     dependent: dict[str, "Subschema"] = field(default_factory=dict)
     properties: dict[str, "Subschema"] = field(default_factory=dict)
@@ -42,10 +42,11 @@ class Subschema:
     prefix: list["Subschema"] = field(default_factory=list)
     items: list["Subschema"] = field(default_factory=list)
     revisits: bool = False
-    """`unevaluated…`: what applies to the value is gone through again for each of its parts."""
+    """It has an `unevaluated…` keyword: the checker visits all that applies to the value once more for each of its
+    parts."""
     is_leaf: bool = False
     steps: int = 1
-    """Of checking a value against the keywords of this subschema alone."""
+    """Steps of checking a value against the keywords of this subschema alone."""
 
     def in_place(self) -> Iterator["Subschema"]:
         """Yield the subschemas that apply to the same value."""
@@ -94,8 +95,8 @@ def _own_steps(schema: Mapping[str, Any]) -> int:
         else:
             scalars += 1
     multiple = schema.get("multipleOf")
-    is_fine = isinstance(multiple, int | float) and 0 < abs(multiple) < _FINE_MULTIPLE
-    return 1 + containers + inside + scalars // _SCALARS_PER_STEP + is_fine * _FINE_MULTIPLE_STEPS
+    is_exact = isinstance(multiple, int | float) and 0 < abs(multiple) < _EXACT_DIVISION_BELOW
+    return 1 + containers + inside + scalars // _SCALARS_PER_STEP + is_exact * _EXACT_DIVISION_STEPS
 
 
 class _Reader:

@@ -20,7 +20,7 @@ def arguments_of(schema: Schema) -> Arguments:
     """
     views = Views()
     view = views.of([read_annotations(schema).root], {})
-    nodes = [*view.applying, *views.of(view.aside, {}).applying]
+    nodes = [*view.applying, *views.of(view.excluded, {}).applying]
     names = frozenset(name for node in nodes for name in node.properties)
     extras = [node.additional for node in nodes if node.additional]
     return Arguments(names, any(not extra.never for extra in extras) or not (names or extras))

@@ -17,7 +17,7 @@ from pydantic_core import SchemaError, SchemaValidator, core_schema
 from services.shared.json_schema.bounds import MAX_PATTERNS
 
 Schema = Mapping[str, Any] | bool | None
-"""A JSON Schema as it was parsed; None is the schema of a tool that states none."""
+"""A JSON Schema as a Python value; None: the tool states no schema."""
 
 _BINARY_FORMATS = frozenset({"binary", "base64", "base64url", "byte"})
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
@@ -51,7 +51,9 @@ class Node:
     conditions: list[tuple["Node", "Node | None", "Node | None"]] = field(default_factory=list)
     dependent: dict[str, "Node"] = field(default_factory=dict)
     hides: bool = False
+    """An annotation that hides values is reachable from here."""
     cites: bool = False
+    """`produces_sources` is reachable from here."""
 
     def parts(self) -> Iterator["Node"]:
         """Yield each node whose annotations could apply to the value or to a part of it."""

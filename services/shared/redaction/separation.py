@@ -61,7 +61,7 @@ def _redacted(value: Any, annotations: Annotations, names: "_StreamNames") -> An
             return hidden
         stream = names.of(path, nodes)
         ref = as_reference(hidden)
-        return placeholder_of(ref, stream=stream) if ref else placeholder(_meant(hidden, nodes), stream=stream)
+        return placeholder_of(ref, stream=stream) if ref else placeholder(_decoded(hidden, nodes), stream=stream)
 
     return _Walk(hide).step(value, [annotations.root], ())
 
@@ -73,10 +73,10 @@ def collect(value: Any, schema: Schema | Annotations) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
 
-    def keep(path: Path, marked: Any, nodes: list[Node]) -> Any:
-        if not is_placeholder(marked):
-            found[dotted(path)] = _meant(marked, nodes)
-        return marked
+    def keep(path: Path, annotated: Any, nodes: list[Node]) -> Any:
+        if not is_placeholder(annotated):
+            found[dotted(path)] = _decoded(annotated, nodes)
+        return annotated
 
     _Walk(keep).step(value, [read_annotations(schema).root], ())
     return found
@@ -163,7 +163,7 @@ class _StreamNames:
         return None if chosen is None else str(chosen)
 
 
-def _meant(value: Any, nodes: list[Node]) -> Any:
+def _decoded(value: Any, nodes: list[Node]) -> Any:
     """Return the bytes of a text that its schema declares as binary; other values as they are."""
     if isinstance(value, str) and any(node.binary for node in nodes):
         raw = declared_bytes(value)

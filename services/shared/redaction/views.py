@@ -43,7 +43,7 @@ class View:
     """The subschemas that apply to one value, and the union members that were excluded."""
 
     applying: list[Node]
-    aside: list[Node]
+    excluded: list[Node]
 
 
 class Views:
@@ -59,7 +59,7 @@ class Views:
         if self._checks_left < 0:
             return View([_UNKNOWN], [])
         applying: list[Node] = []
-        aside: list[Node] = []
+        excluded: list[Node] = []
         seen: set[Node] = set()
         todo = list(reversed(nodes))
         while todo:
@@ -72,25 +72,25 @@ class Views:
             for union in node.unions:
                 fitting = [member for member in union if self.fits(member, value)]
                 more.extend(fitting or union)
-                aside.extend(member for member in union if fitting and member not in fitting)
+                excluded.extend(member for member in union if fitting and member not in fitting)
             todo.extend(reversed(more))
         self._checks_left -= len(applying)
-        return View(applying, aside) if self._checks_left >= 0 else View([_UNKNOWN], [])
+        return View(applying, excluded) if self._checks_left >= 0 else View([_UNKNOWN], [])
 
     def of_key(self, view: View, value: Mapping[str, Any], key: str) -> list[Node]:
         """Return the nodes that apply to `value[key]`."""
         self._checks_left -= len(view.applying)
         found = [part for node in view.applying for part in _for_key(node, key)]
-        if not found and view.aside:
-            found = [part for node in self.of(view.aside, value).applying for part in _for_key(node, key)]
+        if not found and view.excluded:
+            found = [part for node in self.of(view.excluded, value).applying for part in _for_key(node, key)]
         return found or [node.unevaluated for node in view.applying if node.unevaluated]
 
     def of_index(self, view: View, value: Any, index: int) -> list[Node]:
         """Return the nodes that apply to `value[index]` of a list."""
         self._checks_left -= len(view.applying)
         found = [part for node in view.applying for part in _for_index(node, index)]
-        if not found and view.aside:
-            found = [part for node in self.of(view.aside, value).applying for part in _for_index(node, index)]
+        if not found and view.excluded:
+            found = [part for node in self.of(view.excluded, value).applying for part in _for_index(node, index)]
         return found
 
     def fits(self, node: Node, value: Any, depth: int = 0) -> bool:
