@@ -41,7 +41,7 @@ class Agent(BaseModel):
     strategy: StrategyName = "react"
     model: ModelName | None = None
     fallbacks: list[ModelName] | None = Field(
-        default=None, description="asked in this order when the model fails; None: the deployment's"
+        default=None, description="called in this order when the model fails; None: the deployment's"
     )
     models: list[ModelName] = Field(
         default_factory=list, description="main models among which a triage chooses; empty: `model` alone"
@@ -49,16 +49,16 @@ class Agent(BaseModel):
     reasoning_effort: RequestedEffort | None = None
     reflection: Reflection | None = None
     action_format: ActionFormat | None = Field(
-        default=None, description="in which the model is asked for actions; None: the deployment's"
+        default=None, description="the form of actions that the prompt asks for; None: the deployment's"
     )
     action_transport: ActionTransport | None = Field(
-        default=None, description="actions as JSON or as native tool calls; None: see before"
+        default=None, description="actions as JSON or as native tool calls; None: the deployment's"
     )
     vision: VisionMode | None = Field(
-        default=None, description="images for a model that takes none; the request's own wins"
+        default=None, description="what happens to images if the model takes none; the request's own wins"
     )
     vision_context: VisionContextPolicy | None = Field(
-        default=None, description="images of tools that the model is shown; None: see before"
+        default=None, description="images of tools that the model is shown; None: the deployment's"
     )
     limits: dict[str, Any] = Field(default_factory=dict, description="fields of RunLimits; the request's own win")
 

@@ -51,7 +51,8 @@ def build_planner(
 ) -> Planner:
     """Compose the planner; nothing connects here.
 
-    `vision_support`: which models take images; None: no model does. `first_pause_s`: of the first retry of a model.
+    `vision_support`: which models take images; None: no model does. `first_pause_s`: pause before the first retry of a
+    model.
     """
     strategies = strategies_of(settings)
     model_requests = ModelRequests(
@@ -98,7 +99,7 @@ def profiles_of(
 
 
 def models_of(settings: PlannerSettings, environment: Mapping[str, str]) -> ByProvider:
-    """Return every model that can be asked. `environment` holds the keys of providers."""
+    """Return the client of all models. `environment` holds the keys of providers."""
     endpoints = Endpoints(
         environment=environment,
         api_base=settings.model_api_base,
@@ -119,9 +120,10 @@ def vision_support_of(settings: PlannerSettings) -> vision.VisionSupport:
 
 
 def pullers(bus: Bus, planner: Planner, settings: PlannerSettings) -> list[PullConsumer]:
-    """Return what receives the planner's messages.
+    """Return the pull consumers of the planner's messages.
 
-    Each consumer has slots of its own, so that people never wait behind a model; tenants share the slots of each.
+    Each consumer has slots of its own, so that requests of people never wait behind model calls. Tenants share the
+    slots of each consumer.
     """
     return [
         PullConsumer(bus, stream, consumer, planner.on_message, slots, subjects.tenant_of)

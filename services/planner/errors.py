@@ -8,7 +8,7 @@ class PlannerError(Exception):
 
 
 class CannotOpen(PlannerError):
-    """The request cannot be opened as a run. The run ends with this fault."""
+    """The run of a request cannot be opened. It ends with this fault."""
 
     def __init__(self, code: Code, reason: str) -> None:
         super().__init__(reason)

@@ -28,7 +28,7 @@ NO_APPROVAL = (
     "ends as approval_unavailable, without running."
 )
 _JOINERS = "\u200c\u200d"
-"""Invisible, but part of words and of emoji."""
+"""Invisible characters that are kept, since words and emoji contain them."""
 _DROPPED = frozenset({"$schema", "$id", "$comment", "title", "examples", "deprecated", "readOnly", "writeOnly"})
 _NAMED = frozenset({"properties", "$defs", "definitions", "patternProperties"})
 """Keywords whose value maps names that the author chose to schemas."""
@@ -138,7 +138,7 @@ def _compact(schema: Any, hint_limit: int, depth: int = 0) -> Any:
 
 
 def _flat(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return names, types and required arguments of the first level. Complaints about arguments name the rest."""
+    """Return names, types and required arguments of the first level. The model learns the rest from complaints."""
     properties = schema.get("properties")
     names = properties if isinstance(properties, dict) else {}
     kept = {

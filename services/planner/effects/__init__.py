@@ -1,1 +1,1 @@
-"""What the rules ask for, carried out: model calls, chunks, calls of tools, timers, the index."""
+"""Executes what the rules command: model calls, chunks, calls of tools, timers, the index."""

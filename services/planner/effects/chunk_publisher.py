@@ -21,7 +21,7 @@ from services.planner.effects.ownership_watch import Address, Tail
 
 Channel = Literal["answer", "thinking"]
 MAX_CHUNK_CHARACTERS = 150_000
-"""Of one chunk. A record holds one megabyte, and a character takes up to six bytes."""
+"""Longest text of one chunk: a record holds one megabyte, and a character takes up to six bytes."""
 
 
 class ChunkPublisher:
@@ -56,7 +56,7 @@ class ChunkPublisher:
             self._sending = asyncio.create_task(self._send())
             self._sending.add_done_callback(self._sent)
 
-    def begun(self, channel: Channel) -> bool:
+    def has_text(self, channel: Channel) -> bool:
         """Whether the channel has any text."""
         return self._numbers[channel] > 0 or any(said[0] == channel for said in self._waiting)
 

@@ -1,13 +1,14 @@
 """Puts the bytes of images into one model request at a time; the conversation holds references only.
 
-Rule 1: the bytes are in memory, in a cache of a fixed size, and in the request to the provider; nowhere else. Whoever
-prints such a request sees `<image image/png 12345 bytes>`.
-Rule 2: an image that is gone is left out, and the run says so; an unavailable store is waited for.
+Rule 1: the bytes are in memory only: in a cache of a fixed size, and in the request to the provider. A printed request
+shows `<image image/png 12345 bytes>` instead.
+Rule 2: an image that no longer exists is left out, with a warning of the run. While the store is unavailable, the
+request waits.
 Rule 3: an image goes to a provider only under the type that its own bytes have.
-Rule 4: the name of its file is for people: no log holds it.
-Rule 5: the store is asked before an image of the cache is shown, so one that was deleted or has expired is shown no
-more; and what is not shown for a while leaves the cache.
-Rule 6: an image of a session is shown in that session alone, whoever wrote the request.
+Rule 4: the file name of an image is for people, and is never logged.
+Rule 5: before a cached image is used, the store is asked whether it still exists, so a deleted or expired image is not
+shown any more. Images that are not used for five minutes leave the cache.
+Rule 6: an image of a session is shown in that session only. This does not depend on the checks of the gateway.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ logger = structlog.get_logger(__name__)
 
 Message = dict[str, Any]
 _Key = tuple[str, str, str]
-"""Tenant, artifact, and the run, if only the run's own artifacts may be fetched."""
+"""Tenant, artifact, and the run if only its own artifacts may be fetched, else empty."""
 MAX_IMAGE_BYTES = 40 << 20
 CACHE_CHARACTERS = 64 << 20
 CACHE_TTL_S = 300.0
@@ -63,13 +64,13 @@ class ImageLoader:
     ) -> tuple[list[Message], list[str]]:
         """Return the messages with bytes in the places of references, and a warning per image that is left out.
 
-        Raises ModelFailed: retryable while the store is unavailable, final for an image of another session.
+        Raises ModelFailed: retryable when the store stays unavailable, final when an image belongs to another session.
         """
         warnings: list[str] = []
-        filled = [await self._filled(_Asker(tenant, run, session or None), message, warnings) for message in messages]
+        filled = [await self._filled(_Viewer(tenant, run, session or None), message, warnings) for message in messages]
         return filled, warnings
 
-    async def _filled(self, asker: "_Asker", message: Message, warnings: list[str]) -> Message:
+    async def _filled(self, viewer: "_Viewer", message: Message, warnings: list[str]) -> Message:
         if not isinstance(message["content"], list):
             return message
         parts = []
@@ -78,31 +79,31 @@ class ImageLoader:
                 parts.append(part)
                 continue
             try:
-                url = await self._url(asker, part)
+                url = await self._url(viewer, part)
             except _Unavailable as gone:
                 warnings.append(f"image_dropped: {part['name']}: {gone}")
                 parts.append({"type": "text", "text": UNAVAILABLE_TEXT})
             else:
-                logger.debug("image_shown", run_id=asker.run, artifact_id=part.get("artifact_id"), image=repr(url))
+                logger.debug("image_shown", run_id=viewer.run, artifact_id=part.get("artifact_id"), image=repr(url))
                 parts.append(_as_sent(part, url))
         return {**message, "content": parts}
 
-    async def _url(self, asker: "_Asker", part: Part) -> DataUrl:
+    async def _url(self, viewer: "_Viewer", part: Part) -> DataUrl:
         if "inline" in part:
             return _data_url(base64.b64decode(part["inline"]))
-        artifact, only_of = part["artifact_id"], asker.run if part.get("of_run") else None
-        key = (asker.tenant, artifact, only_of or "")
+        artifact, only_of = part["artifact_id"], viewer.run if part.get("of_run") else None
+        key = (viewer.tenant, artifact, only_of or "")
         known = self._known.get(key)
         try:
-            stored = await self._client.head(asker.tenant, artifact, run=only_of)
-            if stored.session_id not in {None, asker.session}:
+            stored = await self._client.head(viewer.tenant, artifact, run=only_of)
+            if stored.session_id not in {None, viewer.session}:
                 raise ModelFailed(
                     "bad_request", f"the image {artifact} belongs to another session", elsewhere=False, calls=0
                 )
             if known is not None:
                 url = known[0]
             else:
-                download = await self._client.get(asker.tenant, artifact, run=only_of)
+                download = await self._client.get(viewer.tenant, artifact, run=only_of)
                 url = await asyncio.to_thread(_data_url, await download.read(MAX_IMAGE_BYTES))
         except ArtifactNotFound:
             self._drop(key)
@@ -132,8 +133,8 @@ class ImageLoader:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asker:
-    """The run that shows images."""
+class _Viewer:
+    """The run whose model is shown the images."""
 
     tenant: str
     run: str

@@ -40,7 +40,7 @@ async def ask(
     reading: Reading,
     answer_of: Callable[[Decision], tuple[Decision, str]],
 ) -> Decision | None:
-    """Stream one reply and return its decision, or None when the call is superseded. The request is closed then.
+    """Stream one reply and return its decision; None when the call is superseded, whose request is then closed.
 
     `answer_of`: returns the resolved decision, and the full text of the answer that ends the run (empty: none).
     """
@@ -63,7 +63,7 @@ async def ask(
 
 
 async def _close(consuming: asyncio.Task[Decision], stream: AsyncGenerator[Delta | Reply, None]) -> None:
-    """Close the model's request. A provider's library that hangs there must not delay the run."""
+    """Close the model's request. A provider's library that hangs while closing must not delay the run."""
 
     async def close() -> None:
         await asyncio.wait({consuming})
@@ -106,7 +106,7 @@ def in_parts(piece: Delta) -> Iterator[Delta]:
 
 
 def _size(reply: Reply) -> int:
-    """Characters that have to be read."""
+    """Characters of the reply that have to be parsed."""
     return (
         len(reply.text)
         + len(reply.reasoning or "")
@@ -165,7 +165,7 @@ def _failed(error: ModelFailed, asked: Asked) -> Failed:
 
 def _say_the_rest(publisher: ChunkPublisher, reading: Reading, decision: Decision, answer: str) -> Decision:
     """Stream the rest of the answer. If the streamed text is not a prefix of it, set `restate` instead."""
-    if publisher.begun("thinking"):
+    if publisher.has_text("thinking"):
         publisher.say("thinking", "", done=True)
     if not answer or not isinstance(decision, Final):
         return decision

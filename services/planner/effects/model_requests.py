@@ -33,7 +33,7 @@ ABSENT_TOOLS_WAIT_S = 5.0
 """A run waits this long for unavailable tools that its agent names."""
 CATALOGUE_CHECK_S = 0.05
 JUDGEMENT_TIMEOUT_S = 30.0
-"""Of a triage or a critique. After it, the run goes on without one."""
+"""Limit of a triage or a critique. A run whose triage or critique takes longer goes on without it."""
 
 
 class ModelRequests:
@@ -96,7 +96,7 @@ class ModelRequests:
         strategy = self.strategy(run.started)
         asked = strategy.request(run, tools, agent)
         if run.failed and asked.total_s is not None:
-            # The limit is for all requests of a model call. The last one may use as much as silence may.
+            # `total_s` limits all requests of a model call. A last request gets at least the idle limit.
             left_s = asked.total_s - (now - run.call_at) / 1000
             asked = replace(asked, total_s=max(left_s, asked.timeout_s))
         stream = self._with_images(asked, run.started, warn) if run.has_images else self._model.stream(asked)
@@ -114,7 +114,7 @@ class ModelRequests:
                 yield piece
 
     async def specs(self, started: RunStarted) -> dict[str, ToolSpec]:
-        """The tools that the run pinned when it was opened, by name."""
+        """Return the specifications that the run pinned when it was opened, by name of the tool."""
         specs = [await self._catalogue.spec(digest) for digest in started.tools.values()]
         return {spec.name: spec for spec in specs if spec is not None}
 
@@ -131,7 +131,7 @@ class ModelRequests:
         return finished if digest is None or spec is None else self._redactor.redacted(finished, digest, spec)
 
     async def triage(self, run: Run) -> Triage:
-        """Have a cheap call pick the effort. Never raises: `medium` where it fails."""
+        """Let a cheap model call choose the effort. Never raises: a failed call means `medium`."""
         assert run.started is not None  # noqa: S101, see think
         models = run.started.models
         messages = triage_critique.triage_messages(run.started.request.query, models)

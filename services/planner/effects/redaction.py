@@ -1,7 +1,7 @@
-"""Hide once more from the model what a tool's annotations hide.
+"""Hides annotated values from the model a second time.
 
-tool_runner does this for every result. What comes by another way, or from a version that knew fewer annotations, is
-caught here, before it enters the log: light values stay as artifacts for people, heavy ones go.
+tool_runner redacts every result. An outcome from another sender, or from a version that knew fewer annotations, is
+redacted here, before it enters the log: small values become inline artifacts, large ones are dropped.
 """
 
 from collections import OrderedDict

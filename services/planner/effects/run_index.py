@@ -100,7 +100,7 @@ async def sweep_once(bus: Bus, artifacts: ArtifactClient, before: int) -> int:
     purged, failure = 0, None
     async for key, tenant, run in _ended(bucket, before):
         places = [(subjects.RUNS, subject) for subject in subjects.of_run(tenant, run)]
-        # A request that its consumer lost would show the purged run as queued.
+        # A request that its consumer has lost would make the purged run look queued.
         places.append((subjects.REQUESTS, subjects.request(tenant, run)))
         for stream, subject in places:
             await bus.api(f"STREAM.PURGE.{stream}", {"filter": subject})

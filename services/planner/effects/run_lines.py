@@ -37,7 +37,7 @@ def log_end(tenant: str, run_id: str, run: Run, record: Record) -> None:
 
 
 def log_refusals(run_id: str, record: Record) -> None:
-    """Log the calls that end in the very record that announces them: they were never sent."""
+    """Log the calls that end in the record that announces them, so they were never sent."""
     announced = {call.call_id for event in record.events if isinstance(event, Step | Called) for call in event.calls}
     for event in record.events:
         if isinstance(event, Observed) and event.call_id in announced and event.failure is not None:

@@ -29,7 +29,7 @@ async def set_timer(bus: Bus, started: RunStarted, name: TimerName, at_ms: int) 
 
 
 async def cancel_timers(bus: Bus, started: RunStarted) -> None:
-    """Remove all timers of a run. One that stays behind changes nothing in an ended run."""
+    """Remove all timers of a run. A timer that is left behind changes nothing in an ended run."""
     await purge(bus, subjects.TIMERS, subjects.timers_of(started.tenant, started.run_id))
 
 

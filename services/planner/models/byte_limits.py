@@ -1,9 +1,9 @@
 """Limits and filters the bytes of a provider's reply. No I/O.
 
-Rule 1: everything is counted as it came and unpacked, and nothing is unpacked beyond the limit.
-Rule 2: a line is passed on whole, and no line is longer than its limit. Comments and further empty lines, which say
-nothing and of which LiteLLM makes chunks, are left out.
-Rule 3: a piece or a line costs time however short it is, so each counts as some bytes at least.
+Rule 1: bytes are counted as received and as decompressed. Nothing is decompressed beyond the limit.
+Rule 2: a line is passed on whole, and no line is longer than its limit. Comments and repeated empty lines are left out:
+they have no content, and LiteLLM would make a chunk of each.
+Rule 3: even a very short piece or line costs time, so each counts as a minimum number of bytes.
 Rule 4: errors are shortened. LiteLLM searches an error's text with some dozens of regular expressions, several times: 1
 ms per KB each. The same holds for errors inside a stream, and for long lines that are no JSON or have very many
 members, since they become errors.
@@ -21,17 +21,17 @@ from services.planner.models.errors import ModelFailed
 
 IDENTITY = "identity"
 MAX_ERROR_BYTES = 4096
-"""Of an error, and of a line that becomes one."""
+"""Longest error that is passed on, and longest line that becomes one."""
 BYTES_PER_PIECE = 1 << 16
 MIN_PIECE_BYTES, MIN_LINE_BYTES = 64, 32
-"""As so many bytes of a reply a piece (a chunk of HTTP, say) and a line count that have fewer."""
+"""What a piece (such as an HTTP chunk) and a line at least count towards the limit of a reply."""
 _PACKED = {"gzip": zlib.MAX_WBITS | 16, "x-gzip": zlib.MAX_WBITS | 16, "deflate": zlib.MAX_WBITS}
 _BINARY = "application/vnd.amazon.eventstream"
 TEXT_CHARACTERS = (1000, 100, 20)
 """Characters of each text in a shortened error, tried in this order."""
 _WIDTH, _DEPTH = 20, 6
 MAX_MEMBERS = 500
-"""Of a long event. LiteLLM takes 80 µs per member."""
+"""Most members of a long event: LiteLLM takes 80 µs for each."""
 _NAMES = ("id", "model", "object", "type", "system_fingerprint", "service_tier")
 """Metadata of an event. LiteLLM searches some of these texts with regular expressions."""
 _ERROR_KEYS = frozenset({"error", "errors", "detail"})
@@ -71,7 +71,7 @@ class Unpacker:
         self._inflate = None if encoding == IDENTITY else zlib.decompressobj(_PACKED[encoding])
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield what the bytes are unpacked to, in pieces."""
+        """Yield the decompressed bytes, in pieces."""
         self._packed += max(len(data), MIN_PIECE_BYTES)
         self._check(self._packed)
         piece = b""
@@ -111,7 +111,7 @@ class Lines:
         self._after_return = False
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield the lines that are whole now; one that is left out is empty, so that its reader may pause at it too."""
+        """Yield the complete lines; empty bytes for one that is left out, so that the reader can pause there too."""
         for line in data.splitlines(keepends=True):
             self._held.append(line)
             self._length += len(line)

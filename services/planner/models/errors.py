@@ -141,7 +141,7 @@ _KEY_IS_MISSING = re.compile(r"missing (credentials|[\w ]*api key)", re.IGNORECA
 _KEY_VARIABLE = re.compile(r"\b[A-Z][A-Z0-9_]{1,40}_API_KEY\b")
 MAX_CAUSES = 10
 MAX_SEARCHED_CHARACTERS = 2000
-"""Of an error's text, which can hold a whole prompt."""
+"""Characters of an error's text that are searched: the text can hold a whole prompt."""
 
 
 def from_provider(error: BaseException, model: str, *, after_output: bool = False) -> ModelFailed:

@@ -26,13 +26,11 @@ from services.planner.models.byte_limits import IDENTITY, Bounded, ErrorBody, Li
 from services.planner.models.errors import ModelFailed, from_provider
 
 T = TypeVar("T")
-_FIRST_ERROR = 400
-_AT_ONCE_BYTES, _AT_ONCE_LINES = 8192, 4
-"""What a reader is given before others have their turn: a millisecond or two of LiteLLM's work. A run needs some
-hundred turns."""
+_FIRST_ERROR_STATUS = 400
+_PART_BYTES, _PART_LINES = 8192, 4
+"""What a reader gets before other tasks run: one or two milliseconds of LiteLLM's work."""
 _READ_BYTES = 8192
-"""What is read from a connection at once. Its parser goes through all of it in one turn, be it a thousand chunks or
-empty responses."""
+"""Read from a connection at once. httpx parses all of it without a pause, even a thousand chunks."""
 _REPLACED = frozenset({b"content-encoding", b"content-length", b"transfer-encoding"})
 
 
@@ -90,7 +88,7 @@ class Exchange:
         return request
 
     def refused(self, response: httpx.Response) -> None:
-        """Keep what the provider refused a request with."""
+        """Keep the fault of the provider's refusal."""
         self._refusal = _Refused(response)
 
     def out_of_bounds(self, failure: ModelFailed, request: httpx.Request) -> httpx.TransportError:
@@ -143,7 +141,7 @@ class _Reply(httpx.AsyncByteStream):
                     if part:
                         yield part
                     await asyncio.sleep(0)
-                await asyncio.sleep(0)  # Chunks of HTTP that have come already make no pause of their own.
+                await asyncio.sleep(0)  # Reading HTTP chunks that have already arrived does not yield to other tasks.
         except TooMuch as failure:
             raise self._exchange.out_of_bounds(failure, self._request) from None
         yield self._bounded.end()
@@ -192,7 +190,7 @@ def _bounding(
         response = await send(transport, exchange.begin(request))
         try:
             exchange.check(response, request)
-            if response.status_code < _FIRST_ERROR:
+            if response.status_code < _FIRST_ERROR_STATUS:
                 return _replaced(response, stream=exchange.opened(_Reply(exchange, response, request)))
             exchange.refused(response)
             error = exchange.error(response)
@@ -225,7 +223,7 @@ def _plainly_bounding(
         response = send(transport, exchange.begin(request))
         try:
             exchange.check(response, request)
-            if response.status_code < _FIRST_ERROR:
+            if response.status_code < _FIRST_ERROR_STATUS:
                 return _replaced(response, stream=_PlainReply(exchange, response, request))
             exchange.refused(response)
             error = exchange.error(response)
@@ -260,7 +258,7 @@ def _together(lines: Iterator[bytes]) -> Iterator[bytes]:
     for line in lines:
         part.append(line)
         size += len(line)
-        if size >= _AT_ONCE_BYTES or len(part) >= _AT_ONCE_LINES:
+        if size >= _PART_BYTES or len(part) >= _PART_LINES:
             yield b"".join(part)
             part.clear()
             size = 0

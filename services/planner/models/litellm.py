@@ -38,14 +38,14 @@ _ENVIRONMENT = {
     "LITELLM_LOCAL_POLICY_TEMPLATES": "True",
     "LITELLM_LOCAL_AUTOROUTER_PRESETS": "True",
     "LITELLM_MODE": "PRODUCTION",  # else it loads a `.env` that it finds from the working directory
-    # equal chunks in a row are a loop to it; by its own hundred, a rule of dashes is one
+    # LiteLLM takes equal chunks in a row for an endless loop; its default of 100 already refuses a line of dashes.
     "REPEATED_STREAMING_CHUNK_LIMIT": "2000",
 }
-"""Without these LiteLLM downloads tables during its import, and a thread of it keeps retrying."""
+"""Without these settings LiteLLM downloads tables during its import, and retries in a thread without end."""
 _LOGGERS = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "openai", "httpx", "httpcore")
 _ITS_MODULES = r"litellm\b"
 MAX_SEARCHED_CHARACTERS = 4096
-"""Of an error text that LiteLLM searches for secrets and for the kind of error."""
+"""Characters of an error's text that LiteLLM searches for secrets and for the kind of error."""
 BACKSTOP_S = 5.0
 """LiteLLM's own idle limit fires this much after ours, for work that ours cannot interrupt."""
 
@@ -80,7 +80,7 @@ class LiteLLMModel:
                 await self._put_through()
 
     async def _put_through(self) -> None:
-        """Call a provider on loopback over HTTP: a first request takes a third of a second longer."""
+        """Send a request to a provider on loopback: the first request of a process takes 0.3 s longer."""
         async with ready_provider() as address:
             elsewhere = LiteLLMModel(api_base=address)
             elsewhere._library = self._library

@@ -1,7 +1,7 @@
-"""Prices, context sizes and abilities of known models, from a table that was made of LiteLLM's.
+"""Prices, context sizes and abilities of known models, from a trimmed copy of LiteLLM's table.
 
-The table (`model_table.json`) is a trimmed copy of the one in the pinned LiteLLM, under its MIT licence, so that
-nothing needs that library to be imported. A test compares the two; `make models` writes it again after an upgrade of
+The table (`model_table.json`) is made from the pinned LiteLLM, under its MIT licence, so that the library need not be
+imported for it. A test compares the two; `make models` writes it again after an upgrade of
 LiteLLM.
 """
 

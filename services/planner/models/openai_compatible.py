@@ -32,10 +32,10 @@ CONNECT_TIMEOUT_S = 10.0
 KEEP_ALIVE_S = 15.0
 """An idle connection is closed after this time, before most servers close it."""
 CLOSING_S = 0.2
-"""For the end of the body after `[DONE]`. A connection whose reply was not read to its end cannot be used again."""
+"""Wait for the end of the body after `[DONE]`: only a connection whose reply was read to its end can be reused."""
 IGNORED_BYTES = 1024
-"""After `[DONE]`. A server that sends more is cut off."""
-_FIRST_REDIRECT, _FIRST_ERROR = 300, 400
+"""Bytes after `[DONE]` that are ignored. If a server sends more, the connection is closed."""
+_FIRST_REDIRECT_STATUS, _FIRST_ERROR_STATUS = 300, 400
 
 
 class OpenAICompatibleModel:
@@ -61,7 +61,7 @@ class OpenAICompatibleModel:
         timeouts = ReplyTimeouts(request)
         try:
             response = await timeouts.wait(self._post(endpoint, request))
-            if response.status >= _FIRST_REDIRECT:
+            if response.status >= _FIRST_REDIRECT_STATUS:
                 failure = await timeouts.wait(self._refusal(request.model, response))
             else:
                 deltas = self._deltas(request.model, response, reader)
@@ -103,7 +103,7 @@ class OpenAICompatibleModel:
 
     async def _refusal(self, model: str, response: aiohttp.ClientResponse) -> ModelFailed:
         status, headers = response.status, {name.lower(): value for name, value in response.headers.items()}
-        if status < _FIRST_ERROR:
+        if status < _FIRST_ERROR_STATUS:
             reason = (
                 f"the provider of {model} redirects requests ({status}), which is not followed: name its real address"
             )
@@ -151,7 +151,7 @@ def body_of(request: ModelRequest, model: str) -> dict[str, Any]:
     """Return the body of a chat completion. What is not set is not sent."""
     known = known_model(request.model)
     wanted = {
-        # Most servers refuse an effort for a model that does not reason.
+        # Most servers refuse a reasoning effort for a model without reasoning.
         "reasoning_effort": request.reasoning_effort if known is not None and known.reasoning else None,
         "temperature": request.temperature,
         "response_format": request.response_format,
@@ -173,7 +173,7 @@ def _set_fields(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _output_limit(model: str, *, reasoning: bool) -> str:
-    """OpenAI's reasoning models refuse `max_tokens`, other servers know nothing else."""
+    """Return the field of the output limit: OpenAI's reasoning models refuse `max_tokens`, others know only that."""
     return "max_completion_tokens" if reasoning and provider_of(model) == "openai" else "max_tokens"
 
 
@@ -204,7 +204,7 @@ async def _read_to_the_end(response: aiohttp.ClientResponse) -> None:
 
 
 def _broken(model: str, reader: ReplyReader) -> ModelFailed | None:
-    """Return the failure of a reply that came to its end, if it is one."""
+    """Return why a reply that has ended is no usable reply, or None if it is one."""
     if reader.error is not None:
         return failure_of(model, None, {}, reader.error, after_output=reader.begun)
     if reader.text.strip() or reader.tool_calls:

@@ -13,9 +13,9 @@ from services.planner.models.types import CallPiece, Delta
 MAX_CALLS = 128
 """Native tool calls of one reply."""
 MAX_REPETITIONS = 2000
-"""Equal pieces of text in a row. A rule of dashes is no loop; a model that says one thing for ever is."""
+"""Equal pieces of text in a row from which a reply counts as an endless loop; a line of dashes has fewer."""
 MIN_LOOPING_CHARACTERS = 3
-"""Of a repeated piece. Shorter ones are blanks and table lines."""
+"""Length of a piece that can count as a loop. Shorter repeated pieces are blanks and lines of tables."""
 
 
 class ReplyReader:

@@ -36,7 +36,7 @@ class WithoutRefusedFormats:
                 error.status in _UNSURE_OF_FORMAT and error.fault.code == "model_refused" and not error.after_output
             )
             if not refused or sent.response_format is None:
-                # What was refused is not the format, if no reply without one has ever come.
+                # Without any reply to a request without the format, the refusal may have another cause.
                 if refused and leaves_format_out and not self._refused.get(request.model):
                     self._refused.pop(request.model, None)
                 raise

@@ -26,7 +26,7 @@ MAX_LIST_BYTES = 1 << 20
 
 
 ANY_MODEL = "*"
-"""In a list of models: callers may name any model."""
+"""Entry of a list of models that lets callers name any model."""
 
 
 class _Named(Protocol):

@@ -12,7 +12,7 @@ from services.planner.run.history import Item
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What the messages of a request say, as data, for a model that works by rules. No provider gets them."""
+    """The content of a request as data, for the demo model, which works by rules. It is not sent to providers."""
 
     history: Sequence[Item]
     """It grows with the run: read it when the request is sent."""
