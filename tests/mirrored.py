@@ -47,6 +47,7 @@ THROUGH = {
     "services/planner/conversation/triage_critique.py": "tests/planner/test_runs_judging.py",
     "services/planner/handlers.py": "tests/planner/test_runs_answers.py",
     "services/planner/models/errors.py": "tests/planner/models/test_both_paths.py",
+    "services/planner/models/gathered.py": "tests/planner/models/test_wire.py",
     "services/planner/models/litellm.py": "tests/planner/models/test_both_paths.py",
     "services/planner/models/openai_compatible.py": "tests/planner/models/test_both_paths.py",
     "services/planner/run/answer_fallback.py": "tests/planner/run/test_terminal.py",

@@ -11,7 +11,7 @@ import structlog
 from pydantic import ValidationError
 
 from contracts import subjects
-from contracts.ids import new_id
+from contracts.ids import new_id, unix_ms
 from contracts.inbox import INBOX_MESSAGE, CallFinished
 from contracts.names import InvalidName
 from contracts.runs import RunRequested
@@ -20,7 +20,7 @@ from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery
 from services.messaging.tenants.turns import Turn, Turns
 from services.planner.effects.call_places import CallPlaces
-from services.planner.effects.executor import Effects, now
+from services.planner.effects.executor import Effects
 from services.planner.effects.model_requests import ModelRequests
 from services.planner.effects.ownership_watch import Address
 from services.planner.run.advance import advance
@@ -92,7 +92,7 @@ class Planner:
         )
         if isinstance(incoming.message, CallFinished):
             self._places.give_back(where.tenant, incoming.message.tool)
-        progress, fresh = Progress(now()), True
+        progress, fresh = Progress(unix_ms()), True
         async with self._logs.lock(where) as lock:
             while True:
                 await turn.take()

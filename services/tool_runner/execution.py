@@ -26,7 +26,7 @@ from .calls import history
 from .calls.progress import CallProgress
 from .calls.run_watch import RunWatches
 from .errors import AlreadySettled, ApprovalUnavailable, CallFailed, RunEnded, UnknownTool
-from .outcomes import OutcomeBuilder, check_arguments, failed, in_thread_if_large, succeeded
+from .outcomes import OutcomeBuilder, check_arguments, elapsed_ms, failed, in_thread_if_large, succeeded
 from .settings import ToolRunnerSettings
 from .transports.nats import NatsTools, PreparedCall
 
@@ -96,7 +96,7 @@ class CallExecutor:
             except CallFailed as failure:
                 fault = failure.fault()
                 logger.info("call_failed", code=fault.code, seconds=round(time.monotonic() - began, 3))
-                return failed(call.call_id, call.tool, fault, _since(started.at), progress.warnings())
+                return failed(call.call_id, call.tool, fault, elapsed_ms(started.at), progress.warnings())
 
     async def _claim(self, delivery: Delivery, call: CallRequested, began: float, *, is_doubtful: bool) -> Start:
         """Record the start of a non-idempotent call. Raises AlreadySettled."""
@@ -110,7 +110,7 @@ class CallExecutor:
     async def _read_artifact(self, access: StoreAccess, started: Start) -> bytes:
         until = time.monotonic() + self._settings.artifact_patience_s
         part = await read_artifact(access, self._settings.read_artifact_max_bytes, until)
-        return succeeded(access.call, StoredResult(part, {}), [], [], _since(started.at))
+        return succeeded(access.call, StoredResult(part, {}), [], [], elapsed_ms(started.at))
 
     def _has_waited(self, delivery: Delivery) -> bool:
         """Whether the call waited so long that it may have been redelivered, as while this process was suspended.
@@ -137,7 +137,3 @@ class CallExecutor:
 def _ago(at_ns: int) -> float:
     """Return the seconds since a moment in Unix ns."""
     return max(0.0, (time.time_ns() - at_ns) / 1e9)
-
-
-def _since(began: float) -> int:
-    return round((time.monotonic() - began) * 1000)

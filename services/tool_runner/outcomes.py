@@ -6,7 +6,6 @@ Rule 2: large results are processed one at a time, in a thread, so that memory a
 
 import asyncio
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, TypeVar
@@ -20,7 +19,7 @@ from contracts.limits import MAX_OUTCOME_BYTES
 from contracts.payload import Source
 from contracts.tools import CallRequested, ToolSpec
 from services.shared.json_schema.checks import InvalidSchema, complaints
-from services.shared.redaction import Annotations, SeparatedResult, dotted, plain, read_annotations, restore, separate
+from services.shared.redaction import AnnotationCache, Annotations, SeparatedResult, dotted, plain, restore, separate
 from services.tool_runner.artifacts.store import CallArtifacts, StoredResult
 from services.tool_runner.calls.progress import CallProgress
 from services.tool_runner.errors import InvalidArguments, InvalidResult, ResultTooLarge
@@ -32,23 +31,6 @@ T = TypeVar("T")
 _MAX_INLINE_WORK_BYTES = 256 * 1024
 """Smaller results are processed without a thread."""
 _MAX_DEPTH = 100
-_MAX_CACHED_SPECS = 1024
-
-
-class AnnotationCache:
-    """The parsed annotations of output schemas."""
-
-    def __init__(self) -> None:
-        self._annotations: OrderedDict[str, Annotations] = OrderedDict()
-
-    def of(self, digest: str, spec: ToolSpec) -> Annotations:
-        """Return the annotations of a specification."""
-        annotations = self._annotations.get(digest)
-        if annotations is None:
-            annotations = self._annotations[digest] = read_annotations(spec.output_schema)
-            if len(self._annotations) > _MAX_CACHED_SPECS:
-                self._annotations.popitem(last=False)
-        return annotations
 
 
 class OutcomeBuilder:
@@ -116,7 +98,7 @@ class OutcomeBuilder:
             shown = {path: plain(each) if isinstance(each, bytes) else each for path, each in clean.artifacts.items()}
             value = restore(parts.observation, shown)
         kept = await store.store(clean.artifacts, types, parts.observation, value, until)
-        return succeeded(call, kept, parts.sources, [*clean.warnings, *dropped], _since(began))
+        return succeeded(call, kept, parts.sources, [*clean.warnings, *dropped], elapsed_ms(began))
 
 
 def _separated(
@@ -198,7 +180,8 @@ def failed(call_id: str, tool: str, fault: Fault, latency_ms: int = 0, warnings:
     return finished.model_dump_json().encode()
 
 
-def _since(began: float) -> int:
+def elapsed_ms(began: float) -> int:
+    """Return the milliseconds since a moment of `time.monotonic`."""
     return round((time.monotonic() - began) * 1000)
 
 

@@ -5,7 +5,6 @@ Every effect is idempotent, since another handling may repeat it.
 
 import asyncio
 import math
-import time
 from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any, TypeVar, assert_never
@@ -14,6 +13,7 @@ import structlog
 
 from contracts import subjects
 from contracts.events import Asked, PlannedCall
+from contracts.ids import unix_ms
 from contracts.inbox import CallFinished, RunResumed
 from contracts.runs import RunRequested
 from contracts.tools import CallQuestion, CallRequested, ToolSpec
@@ -61,11 +61,6 @@ PLACE_WAIT_S = 10.0
 """After this wait for a free place, a call is checked again: its run may have ended."""
 
 
-def now() -> int:
-    """Unix ms."""
-    return time.time_ns() // 1_000_000
-
-
 class Effects:
     """The effects of one handling of a message."""
 
@@ -105,8 +100,8 @@ class Effects:
                 return await self._dispatch_all(run, progress, command)
             case Wait(until):
                 self._turn.end()
-                await asyncio.sleep(max(0.0, (until - now()) / 1000))
-                return replace(progress, now=now()), True
+                await asyncio.sleep(max(0.0, (until - unix_ms()) / 1000))
+                return replace(progress, now=unix_ms()), True
             case Resolve():
                 progress = await self._resolve(progress)
             case Redact():
@@ -144,7 +139,7 @@ class Effects:
         """Call a model. The log is read again when another handling superseded the call."""
         self._turn.end_soon()
         answered = await self._answered(run, progress, command)
-        return replace(answered or progress, now=now()), answered is None
+        return replace(answered or progress, now=unix_ms()), answered is None
 
     async def _answered(
         self, run: Run, progress: Progress, command: Ask | Say | AskEffort | AskCritique
@@ -163,7 +158,8 @@ class Effects:
                 return replace(progress, triaged=triaged) if triaged is not None else None
             case AskCritique(_, args):
                 # It ends before the deadline, which would discard the answer.
-                left_s = math.inf if run.deadline_at is None else (run.deadline_at - now()) / 1000 - CRITIQUE_MARGIN_S
+                left_ms = math.inf if run.deadline_at is None else run.deadline_at - unix_ms()
+                left_s = left_ms / 1000 - CRITIQUE_MARGIN_S
                 answer_text = terminal.answered(run, args).raw_answer
                 critique = await self._watched(asked, self._model_requests.critique(run, answer_text, left_s))
                 return replace(progress, critique=critique) if critique is not None else None
@@ -176,13 +172,13 @@ class Effects:
     async def _decision(self, run: Run, asked: Asked) -> Decision | None:
         publisher = self._publisher(run, asked)
         warnings: list[str] = []
-        stream, reading = await self._model_requests.think(run, now(), warnings.extend)
+        stream, reading = await self._model_requests.think(run, unix_ms(), warnings.extend)
         expiring = asyncio.create_task(self._expire(run, publisher))
 
         def answer_of(decision: Decision) -> tuple[Decision, str]:
             # The reply came in time. The deadline may pass while its rest is stored; that does not change it.
             expiring.cancel()
-            decision = comes_to(run, decision, now(), self._rules)
+            decision = comes_to(run, decision, unix_ms(), self._rules)
             fresh = [warning for warning in warnings if warning not in run.warnings]
             if fresh:
                 decision = replace(decision, warnings=(*decision.warnings, *fresh))
@@ -199,7 +195,7 @@ class Effects:
     async def _expire(self, run: Run, publisher: ChunkPublisher) -> None:
         """Abandon the call when the run's deadline passes. Its timer message may wait behind other model calls."""
         while run.deadline_at is not None:
-            left_ms = run.deadline_at - now()
+            left_ms = run.deadline_at - unix_ms()
             if left_ms <= 0:
                 await self._turn.take()  # Runs that one tenant requested together reach their deadlines together.
                 publisher.abandon()
@@ -290,7 +286,7 @@ class Effects:
         if self._model_requests.lacks_tools(request):
             self._turn.end_soon()
             await self._model_requests.await_tools(request)
-            progress = replace(progress, now=now())
+            progress = replace(progress, now=unix_ms())
         return replace(progress, opening=self._model_requests.open(request))
 
     async def _redacted(self, run: Run) -> CallFinished | None:

@@ -4,31 +4,23 @@ tool_runner redacts every result. An outcome from another sender, or from a vers
 redacted here, before it enters the log: small values become inline artifacts, large ones are dropped.
 """
 
-from collections import OrderedDict
-
 from contracts.inbox import CallFinished
 from contracts.limits import MAX_INLINE_BYTES
 from contracts.tools import ToolSpec
-from services.shared.redaction import Annotations, plain, read_annotations, separate, wire_size
-
-MAX_CACHED_SPECS = 1024
+from services.shared.redaction import AnnotationCache, plain, separate, wire_size
 
 
 class Redactor:
     """The annotations of pinned specifications, each read once."""
 
     def __init__(self) -> None:
-        self._annotations: OrderedDict[str, Annotations] = OrderedDict()
+        self._annotations = AnnotationCache()
 
     def redacted(self, finished: CallFinished, digest: str, spec: ToolSpec) -> CallFinished:
         """Return the outcome without hidden values in its observation; the same object if it had none."""
         if finished.status != "succeeded" or not isinstance(finished.observation, dict | list | str):
             return finished
-        annotations = self._annotations.get(digest)
-        if annotations is None:
-            annotations = self._annotations[digest] = read_annotations(spec.output_schema)
-            if len(self._annotations) > MAX_CACHED_SPECS:
-                self._annotations.popitem(last=False)
+        annotations = self._annotations.of(digest, spec)
         if not annotations.root.hides:
             return finished
         parts = separate(finished.observation, annotations)

@@ -125,7 +125,7 @@ class _Refused(Exception):
 _EXCHANGE: ContextVar[Exchange | None] = ContextVar("exchange", default=None)
 
 
-class _Reply(httpx.AsyncByteStream):
+class _BoundedReply:
     """The bytes of a reply, within the limits."""
 
     def __init__(self, exchange: Exchange, response: httpx.Response, request: httpx.Request) -> None:
@@ -133,6 +133,10 @@ class _Reply(httpx.AsyncByteStream):
         self._inner: Any = response.stream
         self._bounded = exchange.bounded(response)
         self._request = request
+
+
+class _Reply(_BoundedReply, httpx.AsyncByteStream):
+    """For asynchronous clients."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
@@ -150,14 +154,8 @@ class _Reply(httpx.AsyncByteStream):
         await self._inner.aclose()
 
 
-class _PlainReply(httpx.SyncByteStream):
-    """The same for synchronous clients."""
-
-    def __init__(self, exchange: Exchange, response: httpx.Response, request: httpx.Request) -> None:
-        self._exchange = exchange
-        self._inner: Any = response.stream
-        self._bounded = exchange.bounded(response)
-        self._request = request
+class _PlainReply(_BoundedReply, httpx.SyncByteStream):
+    """For synchronous clients."""
 
     def __iter__(self) -> Iterator[bytes]:
         try:

@@ -108,7 +108,7 @@ class LiteLLMModel:
 
     async def _attempt(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
         timeouts = ReplyTimeouts(request)
-        gathered = wire.Gathered()
+        gathered = wire.GatheredChunks()
         upstream: Any = None
         exchange = Exchange(request.model, self._limits)
         failure: ModelFailed | None = None
@@ -166,7 +166,7 @@ class LiteLLMModel:
         )
         return opened
 
-    def _reply(self, request: ModelRequest, gathered: wire.Gathered, upstream: Any) -> Reply:
+    def _reply(self, request: ModelRequest, gathered: wire.GatheredChunks, upstream: Any) -> Reply:
         finish = getattr(upstream, "received_finish_reason", None)
         if not gathered.text.strip() and not gathered.tool_calls:
             raise _empty(request.model, finish, after_output=gathered.begun)
@@ -179,7 +179,7 @@ class LiteLLMModel:
             tool_calls=gathered.tool_calls,
         )
 
-    def _usage(self, request: ModelRequest, gathered: wire.Gathered, upstream: Any) -> Usage:
+    def _usage(self, request: ModelRequest, gathered: wire.GatheredChunks, upstream: Any) -> Usage:
         """Return the provider's usage, or an estimate, which costs less than LiteLLM's own."""
         assert self._library is not None  # noqa: S101, see `_open`
         counted = wire.usage_of(upstream, gathered)

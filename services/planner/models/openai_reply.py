@@ -8,6 +8,7 @@ import orjson
 
 from contracts.payload import Usage
 from services.planner.models.errors import ModelFailed
+from services.planner.models.gathered import Gathered
 from services.planner.models.types import CallPiece, Delta
 
 MAX_CALLS = 128
@@ -18,16 +19,12 @@ MIN_LOOPING_CHARACTERS = 3
 """Length of a piece that can count as a loop. Shorter repeated pieces are blanks and lines of tables."""
 
 
-class ReplyReader:
+class ReplyReader(Gathered):
     """Gathers the chunks of one reply."""
 
     def __init__(self, model: str) -> None:
+        super().__init__()
         self._model = model
-        self._text: list[str] = []
-        self._reasoning: list[str] = []
-        self._calls: list[dict[str, Any]] = []
-        self._places: dict[int, int] = {}
-        """Index of a call in the stream -> its newest position in `_calls`."""
         self._usage: dict[str, Any] | None = None
         self._repetitions = 0
         self.finish_reason: str | None = None
@@ -35,33 +32,6 @@ class ReplyReader:
         """Whether `[DONE]` has come."""
         self.error: dict[str, Any] | None = None
         """An error that the server sent inside the stream."""
-
-    @property
-    def text(self) -> str:
-        """The text so far."""
-        return "".join(self._text)
-
-    @property
-    def reasoning(self) -> str:
-        """The native reasoning so far."""
-        return "".join(self._reasoning)
-
-    @property
-    def tool_calls(self) -> tuple[dict[str, Any], ...]:
-        """Native tool calls, in order; arguments as text."""
-        return tuple(
-            {
-                "id": call["id"],
-                "type": "function",
-                "function": {"name": call["name"], "arguments": "".join(call["arguments"])},
-            }
-            for call in self._calls
-        )
-
-    @property
-    def begun(self) -> bool:
-        """Whether any delta was passed on."""
-        return bool(self._text or self._reasoning or self._calls)
 
     @property
     def usage(self) -> Usage | None:
@@ -149,19 +119,10 @@ class ReplyReader:
         arguments = orjson.dumps(arguments).decode() if isinstance(arguments, dict) else _text(arguments)
         index = piece.get("index")
         index = index if isinstance(index, int) else len(self._calls)
-        place = self._places.get(index)
-        # Some servers give all calls of a reply one index: a name with a new id starts the next call.
-        if place is None or (name and call_id and self._calls[place]["id"] not in {"", call_id}):
-            if len(self._calls) == MAX_CALLS:
-                raise ModelFailed("model_failed", f"{self._model} sent more than {MAX_CALLS} tool calls in one reply")
-            place = self._places[index] = len(self._calls)
-            self._calls.append({"id": "", "name": "", "arguments": []})
-        call = self._calls[place]
-        call["id"] = call["id"] or call_id
-        name = "" if name == call["name"] else name  # Other servers repeat the name in each chunk.
-        call["name"] += name
-        call["arguments"].append(arguments)
-        return CallPiece(place, name, arguments)
+        read = self._add_call_piece(index, call_id, name, arguments)
+        if len(self._calls) > MAX_CALLS:
+            raise ModelFailed("model_failed", f"{self._model} sent more than {MAX_CALLS} tool calls in one reply")
+        return read
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from services.planner.models.gathered import Gathered
 from services.planner.models.types import CallPiece
 
 Message = dict[str, Any]
@@ -58,45 +59,14 @@ def _plain(content: Any) -> Any:
     return "".join(part["text"] for part in parts) if all(part.get("type") == "text" for part in parts) else parts
 
 
-class Gathered:
-    """The received parts of a reply."""
+class GatheredChunks(Gathered):
+    """The received chunks of a reply of LiteLLM."""
 
     def __init__(self) -> None:
-        self._text: list[str] = []
-        self._reasoning: list[str] = []
-        self._calls: list[dict[str, Any]] = []
-        self._places: dict[int, int] = {}
-        """Index of a call in the stream -> its newest position in `_calls`."""
+        super().__init__()
         self.usage: Any = None
         self.ended = False
         """Whether the provider sent a finish reason. Its usage has arrived by then, or comes with the stream's end."""
-
-    @property
-    def text(self) -> str:
-        """The text so far."""
-        return "".join(self._text)
-
-    @property
-    def reasoning(self) -> str:
-        """The native reasoning so far."""
-        return "".join(self._reasoning)
-
-    @property
-    def tool_calls(self) -> tuple[dict[str, Any], ...]:
-        """Native tool calls, in order; arguments as text."""
-        return tuple(
-            {
-                "id": call["id"],
-                "type": "function",
-                "function": {"name": call["name"], "arguments": "".join(call["arguments"])},
-            }
-            for call in self._calls
-        )
-
-    @property
-    def begun(self) -> bool:
-        """Whether any delta was passed on."""
-        return bool(self._text or self._reasoning or self._calls)
 
     def take(self, chunk: Any) -> Iterator[tuple[str, str, CallPiece | None]]:
         """Add a chunk, and yield its content as (text, reasoning, part of a call)."""
@@ -112,21 +82,9 @@ class Gathered:
             if text or reasoning:
                 yield text, reasoning, None
             for call in getattr(delta, "tool_calls", None) or ():
-                yield "", "", self._take_call(call)
-
-    def _take_call(self, piece: Any) -> CallPiece:
-        index, name, arguments = piece.index or 0, piece.function.name or "", piece.function.arguments or ""
-        place = self._places.get(index)
-        # Some servers give all calls of a reply one index: a name with a new id starts the next call.
-        if place is None or (name and piece.id and self._calls[place]["id"] not in {"", piece.id}):
-            place = self._places[index] = len(self._calls)
-            self._calls.append({"id": "", "name": "", "arguments": []})
-        call = self._calls[place]
-        call["id"] = call["id"] or piece.id or ""
-        name = "" if name == call["name"] else name  # Other servers repeat the name in each chunk.
-        call["name"] += name
-        call["arguments"].append(arguments)
-        return CallPiece(place, name, arguments)
+                function = call.function
+                name, arguments = function.name or "", function.arguments or ""
+                yield "", "", self._add_call_piece(call.index or 0, call.id or "", name, arguments)
 
 
 class FewChunks(list[Any]):
@@ -147,7 +105,7 @@ class FewChunks(list[Any]):
             del self[go]
 
 
-def usage_of(upstream: Any, gathered: Gathered) -> Any:
+def usage_of(upstream: Any, gathered: GatheredChunks) -> Any:
     """Return the usage that the provider reported, or None.
 
     LiteLLM's final usage may be an estimate in the same form. Only the provider's own is in the chunks, complete, or in

@@ -7,6 +7,7 @@ separates each result once (`separate`). The planner redacts again, for results 
 function here raises on any value.
 """
 
+from services.shared.redaction.annotation_cache import AnnotationCache
 from services.shared.redaction.arguments import Arguments, arguments_of
 from services.shared.redaction.blobs import Blob, from_blob, mime_type_of, to_blob
 from services.shared.redaction.limits import (
@@ -30,6 +31,7 @@ from services.shared.redaction.sources import extract_sources, source_of, unique
 
 __all__ = [
     "PREVIEW_CHARACTERS",
+    "AnnotationCache",
     "Annotations",
     "Arguments",
     "Blob",

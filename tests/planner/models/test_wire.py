@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from services.planner.models.types import CallPiece
-from services.planner.models.wire import FewChunks, Gathered
+from services.planner.models.wire import FewChunks, GatheredChunks
 
 Piece = tuple[int, str | None, str | None, str]
 """Index, id, name, arguments."""
@@ -41,7 +41,7 @@ def chunk(index: int, call_id: str | None, name: str | None, arguments: str) -> 
 )
 def test_pieces_of_calls_come_together(pieces: list[Piece], calls: list[tuple[str, str]]) -> None:
     """However they are numbered and named, whole and in order; each piece says to which call it belongs."""
-    gathered = Gathered()
+    gathered = GatheredChunks()
     given: dict[int, str] = {}
     for piece in pieces:
         for _, _, call in gathered.take(chunk(*piece)):
@@ -65,7 +65,7 @@ def test_of_the_chunks_few_are_kept() -> None:
 
 def test_many_calls_are_taken_in_as_quickly_as_few() -> None:
     """Each finds its place at once."""
-    gathered = Gathered()
+    gathered = GatheredChunks()
     for index in range(30_000):
         list(gathered.take(chunk(index, str(index), "look", "{}")))
     assert len(gathered.tool_calls) == 30_000

@@ -8,6 +8,7 @@ import pytest
 
 from contracts.events import Chunk, Done
 from contracts.faults import Fault
+from contracts.ids import unix_ms
 from contracts.payload import Usage
 from services.planner.effects import executor, model_call
 from services.planner.run.commands import Abandon, Ack, Append, Ask, Close, Open, Say, Wait
@@ -115,14 +116,14 @@ async def test_a_run_whose_deadline_passes_between_showing_and_recording(
     plan: Plan, provider: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A provider's library is slow to close a request in between: the answer of the end was shown all the same."""
-    close, now, late = model_call._close, executor.now, [0]
+    close, late = model_call._close, [0]
 
     async def slow(*given: Any) -> None:
         await close(*given)
         late[0] = 700_000
 
     monkeypatch.setattr(model_call, "_close", slow)
-    monkeypatch.setattr(executor, "now", lambda: now() + late[0])
+    monkeypatch.setattr(executor, "unix_ms", lambda: unix_ms() + late[0])
     provider.say(Reply(text="It is 42."))
     story = await (await plan()).tell()
     assert (story.end.type, story.end.reason) == ("done", "budget_exhausted")
