@@ -98,36 +98,56 @@ class Unpacker:
             raise too_long(self._model, self._limit)
 
 
-class Lines:
-    """Passes bytes on line by line. `feed` raises TooMuch. `reply`: the limit of all lines together."""
+class WholeLines:
+    """Puts bytes together to lines, which end with LF, CR or both. `feed` raises TooMuch."""
 
-    def __init__(self, model: str, limit: int, reply: int) -> None:
+    def __init__(self, model: str, limit: int) -> None:
         self._model = model
         self._limit = limit
-        self._most = self._left = reply
         self._held: list[bytes] = []
         self._length = 0
-        self._after_empty = True
-        self._after_return = False
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield the complete lines; empty bytes for one that is left out, so that the reader can pause there too."""
+        """Yield the complete lines with their ends. Of a CRLF in two pieces, the LF is an empty line."""
         for line in data.splitlines(keepends=True):
             self._held.append(line)
             self._length += len(line)
             if self._length > self._limit:
                 raise TooMuch(f"{self._model} sent a line of more than {self._limit:,} bytes")
             if line.endswith((b"\n", b"\r")):
-                self._left -= max(self._length, MIN_LINE_BYTES)
-                if self._left < 0:
-                    raise too_long(self._model, self._most)
-                yield self.end()
+                yield self.rest()
 
-    def end(self) -> bytes:
-        """Return the line held so far, filtered."""
+    def rest(self) -> bytes:
+        """Return the line held so far."""
         line = b"".join(self._held)
         self._held.clear()
         self._length = 0
+        return line
+
+
+class Lines:
+    """Passes bytes on line by line, filtered. `feed` raises TooMuch. `reply`: the limit of all lines together."""
+
+    def __init__(self, model: str, limit: int, reply: int) -> None:
+        self._model = model
+        self._most = self._left = reply
+        self._whole = WholeLines(model, limit)
+        self._after_empty = True
+        self._after_return = False
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Yield the complete lines; empty bytes for one that is left out, so that the reader can pause there too."""
+        for line in self._whole.feed(data):
+            self._left -= max(len(line), MIN_LINE_BYTES)
+            if self._left < 0:
+                raise too_long(self._model, self._most)
+            yield self._filtered(line)
+
+    def end(self) -> bytes:
+        """Return the line held so far, filtered."""
+        return self._filtered(self._whole.rest())
+
+    def _filtered(self, line: bytes) -> bytes:
         # "\r\n" may arrive in two parts.
         second_half, self._after_return = line == b"\n" and self._after_return, line.endswith(b"\r")
         empty = not line.strip() and not second_half

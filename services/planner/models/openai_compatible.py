@@ -7,20 +7,18 @@ Rule 4: a provider's error text is never shown or logged: it can hold prompts, k
 """
 
 import asyncio
-import os
-import ssl
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 from typing import Any
 
 import aiohttp
-import certifi
 import orjson
 
 from contracts.payload import Usage
 from services.planner.models import wire
-from services.planner.models.byte_limits import IDENTITY, Limits, TooMuch, Unpacker, too_long
+from services.planner.models.byte_limits import IDENTITY, Limits, TooMuch, Unpacker, WholeLines, too_long
 from services.planner.models.errors import ModelFailed, failed, unreachable
+from services.planner.models.http_session import open_session, proxy_of
 from services.planner.models.model_table import cost_usd, known_model
 from services.planner.models.openai_errors import error_in, failure_of
 from services.planner.models.openai_reply import ReplyReader
@@ -28,9 +26,6 @@ from services.planner.models.providers import Endpoint, Endpoints, provider_of
 from services.planner.models.timeouts import ReplyTimeouts
 from services.planner.models.types import Delta, ModelRequest, Reply
 
-CONNECT_TIMEOUT_S = 10.0
-KEEP_ALIVE_S = 15.0
-"""An idle connection is closed after this time, before most servers close it."""
 CLOSING_S = 0.2
 """Wait for the end of the body after `[DONE]`: only a connection whose reply was read to its end can be reused."""
 IGNORED_BYTES = 1024
@@ -86,20 +81,11 @@ class OpenAICompatibleModel:
         if endpoint.key is not None:
             headers["authorization"] = f"Bearer {endpoint.key}"
         body = orjson.dumps(body_of(request, endpoint.model))
-        return await self._opened().post(endpoint.url, data=body, headers=headers, allow_redirects=False)
-
-    def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
-            context = ssl.create_default_context(cafile=os.environ.get("SSL_CERT_FILE") or certifi.where())
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S, ssl=context),
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
-                auto_decompress=False,
-                trust_env=True,  # proxies
-                cookie_jar=aiohttp.DummyCookieJar(),
-                read_bufsize=1 << 18,
-            )
-        return self._session
+            self._session = open_session()
+        return await self._session.post(
+            endpoint.url, data=body, headers=headers, allow_redirects=False, proxy=proxy_of(endpoint.url)
+        )
 
     async def _refusal(self, model: str, response: aiohttp.ClientResponse) -> ModelFailed:
         status, headers = response.status, {name.lower(): value for name, value in response.headers.items()}
@@ -123,19 +109,16 @@ class OpenAICompatibleModel:
             for delta in reader.read_whole(body):
                 yield delta
             return
-        rest = b""
+        lines = WholeLines(model, self._limits.line)
         async for piece in self._pieces(model, response, self._limits.reply):
-            *lines, rest = (rest + piece).replace(b"\r\n", b"\n").split(b"\n")
-            if len(rest) > self._limits.line or any(len(line) > self._limits.line for line in lines):
-                raise TooMuch(f"{model} sent a line of more than {self._limits.line:,} bytes")
-            for delta in _joined([delta for line in lines for delta in reader.read_line(line)]):
+            for delta in _joined([delta for line in lines.feed(piece) for delta in reader.read_line(line)]):
                 yield delta
             if reader.ended:
                 await _read_to_the_end(response)
                 return
             if reader.error is not None:
                 return
-        for delta in reader.read_line(rest):
+        for delta in reader.read_line(lines.rest()):
             yield delta
 
     async def _pieces(self, model: str, response: aiohttp.ClientResponse, limit: int) -> AsyncIterator[bytes]:

@@ -71,6 +71,6 @@ def _identifier(value: Any) -> str:
 def _status(error: Mapping[str, Any]) -> int | None:
     for name in ("status", "status_code", "code"):
         value = error.get(name)
-        if isinstance(value, int | str) and str(value).isdigit() and 400 <= int(value) <= 599:  # noqa: PLR2004, HTTP's
+        if isinstance(value, int | str) and str(value).isdecimal() and 400 <= int(value) <= 599:  # noqa: PLR2004, HTTP's
             return int(value)
     return None

@@ -11,6 +11,7 @@ from services.planner.models.errors import ModelFailed
 from services.planner.models.gathered import Gathered
 from services.planner.models.types import CallPiece, Delta
 
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 MAX_CALLS = 128
 """Native tool calls of one reply."""
 MAX_REPETITIONS = 2000
@@ -51,8 +52,9 @@ class ReplyReader(Gathered):
         )
 
     def read_line(self, line: bytes) -> Iterator[Delta]:
-        """Read one line of the stream. Raises ModelFailed if it is malformed."""
-        if not line.startswith(b"data:"):
+        """Read one line of the stream. Raises ModelFailed if it is malformed. What follows `[DONE]` is ignored."""
+        line = line.removeprefix(BYTE_ORDER_MARK)
+        if self.ended or not line.startswith(b"data:"):
             return
         data = line[5:].strip()
         if data == b"[DONE]":

@@ -120,14 +120,14 @@ class Endpoints:
         server, name = self.servers.get(model), provider_of(model)
         provider = PROVIDERS[name] if name else Provider(base=None, needs_key=False)
         if server is not None:
-            base, key = server.api_base, self.environment.get(server.api_key_env or "", "") or None
+            base, key = server.api_base, self.environment.get(server.api_key_env or "", "").strip() or None
             if server.api_key_env and key is None:
                 raise _no_key(model, server.api_key_env)
         elif self.api_base and name in {"openai", "hosted_vllm"}:
-            base, key = self.api_base, self.api_key
+            base, key = self.api_base, (self.api_key or "").strip() or None
         else:
             base, key = self._base(model, provider), self._key(model, provider)
-        return Endpoint(f"{_checked(model, base)}/chat/completions", _name_there(model, name), key)
+        return Endpoint(f"{_checked(model, base.strip(), key)}/chat/completions", _name_there(model, name), key)
 
     def _base(self, model: str, provider: Provider) -> str:
         for variable in provider.bases:
@@ -153,10 +153,15 @@ def _no_key(model: str, variable: str) -> ModelFailed:
     return ModelFailed("model_failed", f"there is no API key for {model}: set {variable} where the planner runs")
 
 
-def _checked(model: str, base: str) -> str:
-    parts = urlsplit(base)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
+def _checked(model: str, base: str, key: str | None) -> str:
+    try:
+        parts = urlsplit(base)
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
         raise ModelFailed("model_failed", f"the address of {model} is no http URL: see RUNWIRE_MODEL_API_BASE")
+    if key is not None and parts.username is not None:
+        raise ModelFailed("model_failed", f"the address of {model} names a user, and there is an API key: keep one")
     return base.rstrip("/")
 
 

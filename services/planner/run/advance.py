@@ -228,8 +228,10 @@ def _retry(run: Run, handling: Handling, failed: ModelFailed) -> Command:
     budget = budgets.spent(run, handling.progress.now)
     if budget is not None:
         return Append([budgets.out_of(run, budget, handling.progress.now)])
-    due = failed.retry_at or 0
-    if handling.progress.now >= due:
+    due, message = failed.retry_at or 0, handling.incoming.message
+    # A timer that has fired is not set again: NATS takes that for a repetition. Its clock may be ahead of this one.
+    has_fired = isinstance(message, TimerFired) and message.at == due
+    if has_fired or handling.progress.now >= due:
         return Append([next_asked(run, handling, failed.turn, failed.attempt + 1, "provider")])
     if due - handling.progress.now <= MAX_WAIT_IN_EFFECT_S * 1000:
         return Wait(due)

@@ -114,6 +114,13 @@ def test_a_whole_completion_is_read() -> None:
     assert reader.ended
 
 
+@pytest.mark.parametrize("late", [chunk({"content": " and more"}), b"data: {no JSON", b"data: [DONE]"])
+def test_what_follows_the_end_is_ignored(late: bytes) -> None:
+    """A complete reply stays as it is."""
+    reader, _ = read(chunk({"content": "yes"}), b"data: [DONE]", late)
+    assert (reader.text, reader.ended) == ("yes", True)
+
+
 def test_an_error_inside_a_stream_is_kept() -> None:
     """It has no status of HTTP."""
     reader, deltas = read(b'data: {"error": {"message": "overloaded", "code": 529}}')

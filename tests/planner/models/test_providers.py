@@ -79,6 +79,9 @@ def test_two_local_servers_have_an_address_and_a_key_each() -> None:
         ),
         ("hosted_vllm/x", Endpoints(environment={}), "set RUNWIRE_MODEL_API_BASE or HOSTED_VLLM_API_BASE"),
         ("openai/x", Endpoints(environment={}, api_base="localhost:9/v1"), "is no http URL"),
+        ("openai/x", Endpoints(environment={}, api_base="http://[gpu/v1"), "is no http URL"),
+        ("openai/x", Endpoints(environment={}, api_base="http://gpu/v1?key=a"), "is no http URL"),
+        ("openai/x", Endpoints(environment={}, api_base="http://me:word@gpu/v1", api_key="k"), "openai/x names a user"),
     ],
 )
 def test_what_is_missing_is_named(model: str, endpoints: Endpoints, reason: str) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from contracts.events import Asked, Error, ModelFailed
 from contracts.faults import Code, Fault
+from contracts.inbox import TimerFired
 from contracts.payload import Usage
 from services.planner.run.commands import Ack, Append, Ask, Rules, SetTimer, Wait
 from services.planner.run.decision import Decision, Failed, Invalid
@@ -157,6 +158,15 @@ def test_a_long_wait_is_a_timer() -> None:
     moves = world.play(world.handling("INBOX:1", "resumed", holder="b", now=NOW + 3000))
     assert moves == [SetTimer("retry", NOW + 10_000), Ack()]
     moves = world.play(world.handling("INBOX:2", "resumed", holder="c", now=NOW + 10_000))
+    assert isinstance(moves[-1], Ask)
+
+
+def test_a_timer_that_fires_early_is_not_set_again() -> None:
+    """Where NATS' clock is ahead: it would take the new timer for a repetition, and the run would wait for ever."""
+    world = World()
+    world.play(world.handling("REQUESTS:1", started=started()), replace(BUSY, retry_after_s=10))
+    fired = TimerFired(timer="retry", at=NOW + 10_000)
+    moves = world.play(world.handling("INBOX:1", "timer", holder="b", now=NOW + 5000, timer=fired))
     assert isinstance(moves[-1], Ask)
 
 
