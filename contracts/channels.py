@@ -91,8 +91,8 @@ class Channel:
     """One family of subjects.
 
     `built_by` names the functions and constants of `subjects` and `keys` that return it, or a pattern over it.
-    `kept_in` is a stream, or that of a bucket; `queue` is then the consumer that receives in turn, else the queue
-    group.
+    `kept_in`: the stream that stores the messages, or the stream of a bucket. `queue`: with a stream the name of its
+    consumer, else the queue group.
     """
 
     name: str

@@ -8,25 +8,25 @@ their compact JSON.
 KIB, MIB = 1 << 10, 1 << 20
 
 MAX_MESSAGE_BYTES = MIB
-"""Of a message in a stream, as the streams are configured."""
+"""Largest message in a stream, as the streams are configured."""
 MAX_RECORD_BYTES = MAX_MESSAGE_BYTES - 8 * KIB
-"""Of a record on a run's log; the rest is for headers."""
+"""Largest record on a run's log; the rest of the message is for headers."""
 MAX_REQUEST_BYTES = MAX_MESSAGE_BYTES - 128 * KIB
-"""Of a request for a run. The record that opens the run contains it, beside the digests of all tools."""
+"""Largest request for a run. The record that opens the run contains it, beside the digests of all tools."""
 MAX_OUTCOME_BYTES = 512 * KIB
-"""Of a call's outcome, so that a record has room for it and for the events beside it."""
+"""Largest outcome of a call: a record has room for it and for the events beside it."""
 MAX_ARGUMENT_BYTES = 512 * KIB
-"""Of a call's arguments in the log. Only the results of very many branches exceed it, since a large result is a
+"""Largest arguments of a call in the log. Only the results of very many branches exceed it, since a large result is a
 reference."""
 MAX_SPEC_BYTES = 256 * KIB
-"""Of a tool's announced specification, counted in characters."""
+"""Largest announced specification of a tool, counted in characters."""
 
 MAX_INLINE_BYTES = 32 * KIB
-"""Of one value in a message or in the log, and of an observation in the model's context."""
+"""Largest inline value in a message or in the log, and largest observation in the model's context."""
 MAX_EVENT_INLINE_BYTES = 128 * KIB
-"""Of all values inside one event together."""
+"""Limit of all inline values of one event together."""
 MAX_HTTP_INLINE_BYTES = MIB
-"""Of a JSON value that the gateway returns instead of its reference."""
+"""Largest JSON value that the gateway returns in place of its reference."""
 
 ARTIFACT_WARNING_BYTES = MIB
 """A larger artifact is stored, and the run's payload carries a warning."""
@@ -34,13 +34,13 @@ MAX_ARTIFACT_BYTES = 50 * MIB
 """A larger artifact fails its call, with a message to the model; the run goes on."""
 
 MAX_PUT_BYTES = 2 * MIB
-"""Of an artifact that travels in the request itself; a larger one is uploaded in chunks."""
+"""Largest artifact that is sent in the request itself; a larger one is uploaded in chunks."""
 CHUNK_BYTES = 2 * MIB
-"""Of every chunk of an upload but the last, and of the longest range of one get. docs/decisions/0007 says why."""
+"""Size of every chunk of an upload but the last, and of the longest range of one get. docs/decisions/0007 says why."""
 
 PART_BYTES = MIB
-"""Of each part of a tool's result that is larger."""
+"""Size of each part of a tool's result. A smaller result is sent in one message."""
 MAX_PIECE_BYTES = 128 * KIB
-"""Of one piece of an artifact stream, as JSON."""
+"""Largest piece of an artifact stream, as JSON."""
 MAX_PIECES = 10_000
-"""Of one artifact stream. It breaks at the next piece."""
+"""Most pieces of one artifact stream. The next piece ends the stream."""

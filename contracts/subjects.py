@@ -25,9 +25,9 @@ DEFAULT_TENANT = "default"
 REQUESTS, INBOX, RUNS, CALLS, TIMERS, DEAD = "REQUESTS", "INBOX", "RUNS", "CALLS", "TIMERS", "DEAD"
 HANDLINGS = "HANDLINGS"
 ANNOUNCED = "ANNOUNCED"
-"""Stands for a stream where an announcement is dead-lettered, which no stream has kept."""
+"""Stands in place of the stream in the dead letter of an announcement, since no stream stores announcements."""
 SERVICE_INFO = "$SRV.INFO"
-"""Where every NATS micro service answers with what it is."""
+"""Where every NATS micro service answers with its description."""
 _SHORT_ACK_TOKENS = 9
 
 _STREAMS = {
@@ -298,7 +298,7 @@ class Address:
 
 
 def tenant_of(subject: str) -> str:
-    """The tenant that a subject of a run names, unchecked: good for sharing out, not for addressing.
+    """The tenant in a subject of a run, unchecked: for fair shares, never to build a subject or key from.
 
     Empty where it names none.
     """
@@ -307,7 +307,7 @@ def tenant_of(subject: str) -> str:
 
 
 def parse(subject: str) -> Address:
-    """Take apart a subject of a run, or raise InvalidName."""
+    """Parse a subject of a run, or raise InvalidName."""
     kind, *rest = subject.split(".")
     match kind, rest:
         case "request" | "context", [tenant, run]:

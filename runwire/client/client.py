@@ -28,7 +28,7 @@ _IMAGES_TIMEOUT_S = 120.0
 
 
 class Client:
-    """A client of one gateway, with the caller's API key where the gateway wants one.
+    """A client of one gateway, with the caller's API key where the gateway needs one.
 
     Use it as `async with Client(...) as client`, or call `aclose`. `patience_s`: for how long a request that may be
     repeated is tried again. Raises RunwireError, code `bad_url`, for what is no address.

@@ -1,6 +1,6 @@
-"""Check that the supervisor's processes work. One that runs and does not work is ended, and started again.
+"""Check that the supervised processes work. A process that runs but does not work is ended and started again.
 
-Rule 1: failed checks are counted, not seconds: after a freeze of the whole machine no process is to blame.
+Rule 1: failed checks are counted, not seconds: after the whole machine was suspended, no process has failed.
 Rule 2: a service works while it answers `/livez`; before its first answer it is still starting. nats-server does not
 work when a service reports that it does not store although its disk has space: after a full disk it refuses writes
 until it is restarted.

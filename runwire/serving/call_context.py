@@ -64,7 +64,7 @@ class CallContext:
 
 
 class _Sent:
-    """A coroutine awaits this; in a plain function the wait is over when it gets it."""
+    """What a report returns. A coroutine awaits it; in a plain function's thread the constructor waits instead."""
 
     def __init__(self, sent: "concurrent.futures.Future[None]") -> None:
         self._sent = sent

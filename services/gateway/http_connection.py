@@ -2,12 +2,12 @@
 
 Rule 1: the head of a request arrives within `head_s`, or the connection is closed. Bodies have limits of their own
 (`request_body`, `uploads`).
-Rule 2: a client that does not read is disconnected when for `stalled_s` nothing of the unread bytes was sent. At most
-one write is unread. A client that followed a run returns with its last event id.
+Rule 2: a client is disconnected when it accepts no byte for `stalled_s` although bytes wait for it. At most one write
+waits. A client that followed a run returns with its last event id.
 Rule 3: input that is not HTTP gets a problem, and so does a request that states its length twice: if two servers count
 differently, a part of its body becomes somebody else's request (RFC 9112 6.1).
-Rule 4: a body does not arrive in tiny chunks. Each chunk costs some 50 µs however short it is, all that have arrived
-are read in one go, and the client's key has not been checked by then.
+Rule 4: a body in tiny chunks is refused. Each chunk takes some 50 µs, however short it is, and all chunks that have
+arrived are parsed without a pause, before the client's key is checked.
 """
 
 import asyncio

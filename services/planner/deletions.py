@@ -2,12 +2,11 @@
 
 Any planner may repeat any step, so another planner can finish the deletion if this one dies:
 
-1. An open run is cancelled, with the same message as a client's cancel.
-2. Its log is reduced to one fact, `deleted`. That fact stays for a day: a handling that was frozen meanwhile then finds
-   that the log has moved on, and does not start the run again.
-3. Its messages, timers, index entry and artifacts are removed, and with them the bytes that no other artifact shares.
-4. After 30 seconds step 3 is repeated: a tool or service that was still working may have written again.
-5. After a day step 3 is repeated, and the log and the deletion itself are removed.
+1. An open run is cancelled, with the same message as a client's cancel. 2. Its log is reduced to one fact, `deleted`.
+That fact stays for a day: a suspended handling that resumes then finds the log changed, and does not start the run
+again. 3. Its messages, timers, index entry and artifacts are removed, and with them the bytes that no other artifact
+shares. 4. After 30 seconds step 3 is repeated: a tool or service that was still working may have written again. 5.
+After a day step 3 is repeated, and the log and the deletion itself are removed.
 """
 
 import asyncio

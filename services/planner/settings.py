@@ -19,7 +19,8 @@ class PlannerSettings(BusSettings):
     """What a deployment sets for all its runs."""
 
     model: str | None = Field(
-        default=None, description="LiteLLM's name of the model; none: found, or the embedded demo model"
+        default=None,
+        description="LiteLLM's name of the model; none: by a provider's key, else a local Ollama's, else demo",
     )
     models: Annotated[list[ModelName], NoDecode] = Field(
         default_factory=list,
@@ -46,7 +47,7 @@ class PlannerSettings(BusSettings):
         default=True, description="false: native reasoning is neither asked for nor shown"
     )
     action_format: Literal["auto", "unified", "legacy"] = Field(
-        default="auto", description="in which the model is asked for its actions"
+        default="auto", description="the form of actions that the prompt asks for"
     )
     action_transport: Literal["json", "tools"] = Field(
         default="json", description="actions as JSON in the reply, or as native tool calls"
@@ -54,13 +55,13 @@ class PlannerSettings(BusSettings):
     vision: VisionMode = Field(
         default="strict",
         description="images for a model that takes none: the run is refused, or goes on without them; "
-        "agents and requests win",
+        "`vision` of an agent or a request takes precedence",
     )
     model_vision: dict[str, bool] = Field(
         default_factory=dict, description="whether a model takes images; others: LiteLLM's table"
     )
     vision_context: VisionContextPolicy | None = Field(
-        default=None, description="images of tools that models are shown; none: no such"
+        default=None, description="which images of tools models are shown; none: no images"
     )
     agents_file: Path | None = None
     model_idle_s: float = Field(default=120, gt=0, description="longest silence of a model")

@@ -32,7 +32,7 @@ class ToolRunnerSettings(ImageSettings):
         default=72 << 20, ge=1024, description="of a result as the tool sends it: 50 MB of bytes are 67 MB of base64"
     )
     observation_max_bytes: int = Field(
-        default=32 << 10, ge=1 << 10, le=96 << 10, description="of a larger observation the model sees both ends"
+        default=32 << 10, ge=1 << 10, le=96 << 10, description="the model sees both ends of a larger observation"
     )
     observation_shown_characters: int = Field(
         default=1_000, ge=1, le=10_000, description="of each end of a larger observation"

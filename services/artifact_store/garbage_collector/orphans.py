@@ -1,4 +1,4 @@
-"""Delete objects that no entry names: what a process has written that was stopped until its put had been given up.
+"""Delete objects that no entry names: a process wrote them that was suspended until its put was given up.
 
 Names of objects are used once, and an entry names them before they are written. So an object that no entry names will
 not be named later.

@@ -1,7 +1,7 @@
 """Objects that earlier versions stored: one for all artifacts of equal bytes, with a record of its users.
 
-Their references are read as all others are, and nothing new is stored so. An object goes once no reference names it.
-This module can go when no bucket holds such objects any more.
+Their references are read as all others are, and new bytes are not stored in this way. An object is deleted once no
+reference names it. This module can be deleted when no bucket holds such objects any more.
 """
 
 from contextlib import suppress
@@ -48,7 +48,7 @@ class SharedObjects:
         try:
             content = parsed(entry.data)
         except UnknownVersion:
-            self._is_certain = False  # Nobody knows what it names.
+            self._is_certain = False  # An entry of an unknown version may name any object.
             return
         if isinstance(content, Reference) and keys.is_shared_object(content.object_name):
             self._used.add((keys.parse_reference_key(entry.key)[0], content.object_name))
@@ -60,7 +60,8 @@ class SharedObjects:
             return False
         if record is None:
             return True
-        # An instance of an earlier version may be about to write a reference: for a day, and without its record never.
+        # An instance of an earlier version may still write a reference: within a day, and only while this record
+        # exists.
         with suppress(EntryChanged, ValidationError):
             if _UserRecord.model_validate_json(record.data).at < self._before:
                 await self._kv.delete(record.key, after=record.sequence)

@@ -122,7 +122,7 @@ def _artifact_of(entry: Entry) -> ArtifactEntry | None:
 
 
 def _followed_run(content: Reference | Unfinished) -> str | None:
-    """Return the run with which an artifact goes, once the artifact is old enough to look for it."""
+    """Return the run whose purge deletes the artifact; None without one, and for an artifact younger than a day."""
     if not isinstance(content, Reference) or content.ref.expires_at is not None:
         return None
     return content.run_id if (content.ref.created_at or 0) < unix_ms() - _DAY_MS else None

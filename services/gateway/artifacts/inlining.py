@@ -25,11 +25,11 @@ Form = Literal["values", "refs"]
 """How artifacts appear in a payload: as JSON values, or as references, as they are in the log."""
 
 MAX_ANSWER_BYTES = 16 << 20
-"""Of all values in one answer; the others stay references."""
+"""Limit of all values in one answer together; the others stay references."""
 MAX_EVENT_BYTES = 4 << 20
-"""Of all values in one event: it is kept whole for a client that reads slowly, and clients limit what they accept."""
+"""Limit of all values in one event: it is in memory until a slow client has read it, and clients limit its size."""
 MAX_UNREAD_BYTES = 64 << 20
-"""Of the values in the last events of all streams, which are in memory until the clients have read them."""
+"""Limit of the values in the last events of all streams, which are in memory until the clients have read them."""
 MAX_PARALLEL_READS = 8
 
 _References = dict[tuple[str, str], ArtifactRef]
@@ -42,7 +42,7 @@ class Inliner:
     def __init__(self, artifacts: ArtifactClient) -> None:
         self._artifacts = artifacts
         self.free_bytes = MAX_UNREAD_BYTES
-        """How many more bytes may be held for event streams."""
+        """Bytes that may still be held for event streams."""
 
     async def payload(self, tenant: str, payload: FinalPayload) -> FinalPayload:
         """Return the payload with values in place of references."""

@@ -14,13 +14,13 @@ from services.gateway.errors import BodyTooLarge, BodyTooSlow, InvalidInput
 _MAX_SILENCE_S = 30.0
 _CHUNK_BYTES = 1 << 20
 _MAX_FORM_BYTES = 64 << 10
-"""Of a form beside its file."""
+"""Largest form, without its file."""
 _MAX_TYPE_CHARACTERS = 200
 _UNSPECIFIC_TYPES = frozenset({"", "application/octet-stream", "application/x-www-form-urlencoded"})
 """Types that programs send when they were given none; the last is curl's."""
 _QUERY_PARAMETERS = frozenset({"session_id", "filename", "namespace", "ttl_s"})
 _MAX_FIELD_CHARACTERS = 100
-"""Of a field's name in an error."""
+"""Characters of a field's name that an error shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ async def read_upload(request: Request, limit: int) -> AsyncIterator[Upload]:
 
 
 def _extra_field(name: str) -> InvalidInput:
-    """Refuse a field beside the file: the file would be stored without what it says."""
+    """Return the refusal of a field beside the file: it would be ignored."""
     reason = "the form has a file and nothing else"
     if name in _QUERY_PARAMETERS:
         reason = f"stands in the address, not in the form: /v1/artifacts?{name}=…"

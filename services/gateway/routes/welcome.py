@@ -16,5 +16,5 @@ router = APIRouter()
 
 @router.get("/", include_in_schema=False)
 async def welcome() -> PlainTextResponse:
-    """Say what this is."""
+    """Return a short description of the gateway."""
     return PlainTextResponse(_TEXT)

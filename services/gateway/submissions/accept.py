@@ -54,7 +54,8 @@ class Submissions:
         self._writer = writer
         self._streams = streams
         self._turns = Turns()
-        """A stream stores one message after another, as fast as the disk: one tenant's must not delay another's."""
+        """Turns of tenants at writing requests: a stream stores one message after another, as fast as the disk
+        allows."""
 
     async def accept(self, request: Request, tenant: str, model: type[RunInput]) -> str:
         """Store the request for a run and return the run's id; the same key and body always give the same run.

@@ -1,4 +1,4 @@
-"""Limit the open runs of a tenant, so that one tenant cannot take the place of all others.
+"""Limit the open runs of a tenant, so that one tenant cannot fill the queue of new runs.
 
 An accepted run waits in REQUESTS until a planner has opened it, and an open run has a timer until it has ended. So the
 subjects of these messages are the open runs. The server lists them at most once in `MAX_COUNT_AGE_S` per tenant; runs

@@ -1,6 +1,6 @@
 """Write messages for planners. Each is stored before its caller gets an answer.
 
-A message id makes repeated writes one. A write is repeated for a few seconds; then the caller gets 503 with
+A message id makes repetitions harmless. A write is repeated for a few seconds; then the caller gets 503 with
 `Retry-After`.
 """
 
@@ -16,7 +16,7 @@ logger = structlog.get_logger(__name__)
 
 _ATTEMPT_TIMEOUT_S = 1.0
 _ONE_PER_SUBJECT = "per subject"
-"""In the server's text when the subject holds a message already."""
+"""Part of the server's error text if the subject already holds a message."""
 
 
 class MessageWriter:

@@ -48,7 +48,7 @@ from services.planner.run.commands import (
     Wait,
     Wake,
 )
-from services.planner.run.decide import comes_to, text_of
+from services.planner.run.decide import resolve_decision, text_of
 from services.planner.run.decision import Decision
 from services.planner.run.state import Run
 from services.planner.run_log import RunLogs
@@ -178,7 +178,7 @@ class Effects:
         def answer_of(decision: Decision) -> tuple[Decision, str]:
             # The reply came in time. The deadline may pass while its rest is stored; that does not change it.
             expiring.cancel()
-            decision = comes_to(run, decision, unix_ms(), self._rules)
+            decision = resolve_decision(run, decision, unix_ms(), self._rules)
             fresh = [warning for warning in warnings if warning not in run.warnings]
             if fresh:
                 decision = replace(decision, warnings=(*decision.warnings, *fresh))

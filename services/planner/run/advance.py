@@ -97,7 +97,7 @@ def _received(
     """Return the next command of an open run."""
     match message:
         case TimerFired() if message.timer != "retry":
-            return _remind(run, handling, message)
+            return _on_timer(run, handling, message)
         case TopUpRequested():
             return _top_up(run, handling.progress, message)
         case RunRequested() if not handling.progress.opened:
@@ -137,7 +137,7 @@ def _open(handling: Handling, request: RunRequested, rules: Rules) -> Command:
 
 
 def _settle(run: Run, handling: Handling, rules: Rules) -> Command:
-    """A call has ended: record its outcome, and what follows."""
+    """Record the outcome of a call that has ended, and what follows from it."""
     outcome = handling.progress.outcome
     if outcome is None:
         return Redact()
@@ -151,7 +151,7 @@ def _lacks_specs(run: Run, progress: Progress) -> bool:
     return run.step is not None and run.step.join is not None and not run.joined and progress.specs is None
 
 
-def _remind(run: Run, handling: Handling, timer: TimerFired) -> Command:
+def _on_timer(run: Run, handling: Handling, timer: TimerFired) -> Command:
     """A timer fired. It changes nothing if it was replaced meanwhile, or if its reason no longer holds."""
     if timer.timer == "pause":
         ends = run.paused is not None and timer.at == run.paused.until

@@ -43,7 +43,7 @@ class Incoming:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a request comes to in this deployment: the fact that opens its run, and the fault of one that is refused."""
+    """A request resolved against this deployment: the fact that opens its run, and the fault if it is refused."""
 
     started: RunStarted
     refusal: Fault | None = None
@@ -117,7 +117,7 @@ class StrategyRules(Protocol):
     def next(self, run: Run, handling: Handling, rules: "Rules") -> list[Event]:
         """Return the events that follow when nothing is in flight and no budget is exhausted.
 
-        That is at the opening of the run, where its log is still empty, and when a step has ended, its join included.
+        It is called when the run opens, with an empty log, and when a step with its join has ended.
         """
         ...
 
@@ -135,10 +135,10 @@ class Rules:
     max_provider_failures: int = 2
     """Retries of one model in one model call, before the next model is called."""
     first_pause_s: float = FIRST_PAUSE_S
-    """Of the first retry; it doubles with each further one."""
+    """Pause before the first retry; it doubles with each further one."""
     longest_pause_s: float = 20.0
     model_total_s: float = 900.0
-    """Of one model call, its retries, fallbacks and waits included."""
+    """Limit of one model call with its retries, fallbacks and waits."""
     max_characters: int = 400_000
     """Length of a conversation above which it is compacted."""
 

@@ -28,11 +28,11 @@ from services.planner.run.triage_critique import Critique
 
 MAX_REPAIR_CHARACTERS = 4000
 OVERFLOW_LINE_CHARACTERS = (60, 400)
-"""Bounds of the line length after a context overflow. It is shorter where the history has many lines."""
+"""Shortest and longest line after a context overflow. The more lines a history has, the shorter they become."""
 NOT_REVISED_WARNING = "a better answer was asked for, and did not come"
 
 
-def comes_to(run: Run, decision: Decision, now: int, rules: Rules) -> Decision:
+def resolve_decision(run: Run, decision: Decision, now: int, rules: Rules) -> Decision:
     """Resolve a decision against the limits of this run.
 
     - An invalid reply that may not be repaired any more becomes what can be salvaged from it.
@@ -73,7 +73,7 @@ def text_of(run: Run, decision: Decision) -> str:
 
 def decide(run: Run, handling: Handling, asked: Asked, decision: Decision, rules: Rules) -> list[Event]:
     """Return the events of a decision. A streamed decision is resolved already, and stays so."""
-    decision = comes_to(run, decision, handling.progress.now, rules)
+    decision = resolve_decision(run, decision, handling.progress.now, rules)
     match decision:
         case Calls():
             return _step_of_calls(run, handling, asked, decision)

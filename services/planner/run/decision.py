@@ -17,7 +17,7 @@ class _Common:
     usage: Usage = field(default_factory=Usage)
     warnings: tuple[str, ...] = ()
     resolved_at: int | None = None
-    """Unix ms when the decision was resolved against the run's limits (`comes_to`); None: not yet."""
+    """Unix ms when the decision was resolved against the run's limits (`resolve_decision`); None: not yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

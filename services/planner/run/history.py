@@ -12,7 +12,7 @@ from contracts.runs import RunRequested
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What the run was asked, with the images that came along."""
+    """The request of the run, with its images."""
 
     request: RunRequested
     images: tuple[ImageRef, ...] = ()

@@ -231,7 +231,7 @@ def _fold_step(run: Run, step: Step, at: int) -> None:
 
 
 def _conclude(run: Run, step: Step) -> None:
-    """Apply the end of a step. A skipped or invalid step has no beginning."""
+    """Apply the end of a step. A skipped or invalid step has no `started` event before it."""
     run.concluded = True
     if step.status in {"skipped", "invalid"}:
         run.asked = None

@@ -14,12 +14,12 @@ from services.planner.run import payload
 from services.planner.run.state import Event, Run
 
 MAX_ANSWER_BYTES = 600_000
-"""Bytes of an answer as JSON; the rest of a record is for what stands beside it."""
+"""Longest answer, in bytes of JSON. The rest of the record is for the other fields."""
 MAX_SHOWN_ANSWER_BYTES = 430_000
 """The same where a chunk in the same record repeats the answer."""
 MAX_BYTES_PER_CHARACTER = 6
 OTHER_EVENTS_BYTES = 100_000
-"""Bytes of the steps in the record of an ending, shortened."""
+"""Bytes reserved for the shortened steps in the record that ends a run."""
 TOO_LARGE = "larger than a record may be"
 
 

@@ -29,7 +29,7 @@ async def read_artifact(access: StoreAccess, max_bytes: int, until: float) -> di
     if not call.readable:
         raise ArtifactNotReadable(artifact_id)
     try:
-        # A character that the end would cut in two belongs to this part, one that the beginning cuts to the part
+        # A character that is cut by the end belongs to this part; one that is cut by the beginning belongs to the part
         # before.
         download = await access.client(until).get(
             call.tenant, artifact_id, run=call.run_id, offset=offset, length=max(length, _MAX_CHARACTER_BYTES)

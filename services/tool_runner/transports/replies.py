@@ -20,7 +20,7 @@ _ERROR_HEADER = "Nats-Service-Error"
 _MAX_REASON_CHARACTERS = 2000
 _MAX_COUNT_DIGITS = 9
 _UNKNOWN_COUNT = -1
-"""In place of a number of parts that cannot be parsed: no result has so many."""
+"""Stands for a part count that cannot be parsed: it never equals the number of parts that arrived."""
 
 
 class EventQueue:

@@ -22,7 +22,7 @@ from services.planner.agents import Agent
 from services.planner.models.types import CallPiece, Reply
 from services.planner.replies.actions import normalize_action
 from services.planner.run.commands import Abandon, Ack, Append, Ask, Close, Dispatch, Open, Rules, Say
-from services.planner.run.decide import comes_to, text_of
+from services.planner.run.decide import resolve_decision, text_of
 from services.planner.run.decision import Final
 from services.planner.run.state import Run, fold
 from services.planner.strategies.react.strategy import React
@@ -120,7 +120,7 @@ class Played:
         usage = Usage(model_calls=1, cost_usd=0.0)
         reply = Reply(text="", tool_calls=(call,), usage=usage) if self.calls(text) else Reply(text=text, usage=usage)
         assert shown == reading.shown
-        decision = comes_to(self.run, reading.decide(reply), 2000, RULES)
+        decision = resolve_decision(self.run, reading.decide(reply), 2000, RULES)
         answer = text_of(self.run, decision)
         if answer and isinstance(decision, Final):
             fits = answer.startswith(shown)

@@ -12,7 +12,7 @@ from contracts.ids import unix_ms
 from contracts.payload import Usage
 from services.planner.effects import executor, model_call
 from services.planner.run.commands import Abandon, Ack, Append, Ask, Close, Open, Say, Wait
-from services.planner.run.decide import comes_to, text_of
+from services.planner.run.decide import resolve_decision, text_of
 from services.planner.run.decision import Decision, Failed, Final, Invalid
 from services.planner.run.state import Run, fold
 from tests.planner.conftest import Plan
@@ -53,7 +53,7 @@ class Clocked:
     def ask(self, key: tuple[int, int]) -> None:
         """The model replies: the reply is resolved, shown, and then stored for a while."""
         world, handling = self.world, self.handling
-        decision = comes_to(world.run, self.rng.choice(REPLIES), self.tick(), world.rules)
+        decision = resolve_decision(world.run, self.rng.choice(REPLIES), self.tick(), world.rules)
         again = isinstance(decision, Final) and decision.restate
         self.shown[key] = "void" if again else text_of(world.run, decision)
         handling.decision = decision
@@ -101,7 +101,7 @@ def test_a_resolution_stands() -> None:
     world = World()
     handling = world.handling("REQUESTS:1", started=started())
     world.play(handling)
-    handling.decision = comes_to(world.run, SALVAGED, DEADLINE - 1, world.rules)
+    handling.decision = resolve_decision(world.run, SALVAGED, DEADLINE - 1, world.rules)
     handling.now = DEADLINE + 1
     command = advance(world.run, handling, world.rules)
     assert isinstance(command, Append)
