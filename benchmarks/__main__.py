@@ -1,8 +1,9 @@
 """`make bench`: what a token, a step, a run and a listener cost, as ratios beside the raw NATS parts in the same run.
 
-`--quick` takes two minutes instead of ten, `--only abcdeg` chooses questions, `--sync always|default|both` the
-durability. Artifacts (f) need an S3 server and are measured by `python -m benchmarks.artifacts`; `python -m
-benchmarks.beside_penguiflow` sets the planner beside the best-known one.
+`--quick` measures fewer rounds, `--only abcdegh` chooses questions, `--sync always|default|both` the durability of (a)
+to (e). (h) is the whole product beside a bare loop; `python -m benchmarks.product` measures parts of it. Artifacts (f)
+need an S3 server and are measured by `python -m benchmarks.artifacts`; `python -m benchmarks.beside_penguiflow` sets
+the planner beside the best-known one.
 """
 
 import argparse
@@ -17,13 +18,14 @@ import uvloop
 from benchmarks import run_costs, streams
 from benchmarks.instant_model import Script
 from benchmarks.long_replies import long_replies
+from benchmarks.product import parts as product
 from benchmarks.ratio_tables import Table
 from benchmarks.reading import reading, repeated
 from benchmarks.system import System, started
 from services.runtime.gc_tuning import tune
 
 _SYNC = {"always": ("always",), "default": ("2m",), "both": ("always", "2m")}
-ALL = "abcdeg"
+ALL = "abcdegh"
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,9 @@ async def main(effort: Effort, only: str, syncs: tuple[str, ...]) -> None:
         print(reading(effort.rounds, effort.megabytes).text(), flush=True)
         print(repeated(effort.searched_s).text(), flush=True)
         print((await long_replies(effort.megabytes * 2, effort.searched_s)).text(), flush=True)
-    for sync in syncs if set(only) - {"g"} else ():
+    if "h" in only:
+        await product.show(product.QUICK if effort is QUICK else product.FULL)
+    for sync in syncs if set(only) - {"g", "h"} else ():
         async with started(sync) as system:
             async for table in measure(system, effort, only):
                 print(table.text(), flush=True)

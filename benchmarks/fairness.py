@@ -1,4 +1,4 @@
-"""(h) What a tenant notices of another one that has as many runs open as it may.
+"""(i) What a tenant notices of another one that has as many runs open as it may.
 
 Run: python -m benchmarks.fairness
 
@@ -194,7 +194,7 @@ COLUMNS = (
 async def main(cases: list[Case], planners: list[int], sync: str, rounds: int, for_s: float) -> None:
     """Print the table."""
     table = Table(
-        f"(h) one tenant beside another that floods, sync {sync}",
+        f"(i) one tenant beside another that floods, sync {sync}",
         COLUMNS,
         "B's questions over `POST /chat`, one after another.",
     )

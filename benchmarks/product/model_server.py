@@ -1,0 +1,77 @@
+"""A server with OpenAI's streaming protocol that follows the script in the question, as a process of its own.
+
+Run: python -m benchmarks.product.model_server PORT. It answers at once and does as little as it can, since its time
+counts in every figure, also in those of the bare loop: it reads HTTP itself, keeps connections, and holds no state.
+"""
+
+import asyncio
+import sys
+
+import orjson
+import uvloop
+
+from benchmarks.product.script import Script, token
+
+_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+_ANSWER, _END_OF_ANSWER = '{"next_node":"final_response","args":{"answer":"', '"}}'
+_CHUNK = {"id": "chatcmpl-0", "object": "chat.completion.chunk", "created": 0, "model": "scripted"}
+_USAGE = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+
+
+async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer the requests of one connection until the client closes it."""
+    try:
+        while True:
+            head = (await reader.readuntil(b"\r\n\r\n")).lower()
+            size = head.partition(b"content-length:")[2].partition(b"\r\n")[0]
+            await _answer(orjson.loads(await reader.readexactly(int(size)))["messages"], writer)
+    except (asyncio.IncompleteReadError, ConnectionError):
+        pass
+    finally:
+        writer.close()
+
+
+async def _answer(messages: list[dict[str, object]], writer: asyncio.StreamWriter) -> None:
+    script = next(found for message in messages if (found := Script.of(str(message["content"]))))
+    done = sum(message["role"] == "assistant" for message in messages)
+    if done < script.calls:
+        args = {"key": script.key, "number": done, "pause_ms": script.call_ms}
+        writer.write(_HEAD + _delta(orjson.dumps({"next_node": "echo", "args": args}).decode()) + _end())
+        return
+    writer.write(_HEAD + _delta(_ANSWER))
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    for number in range(script.tokens):
+        if number and script.gap_ms:
+            await asyncio.sleep(max(0.0, began + number * script.gap_ms / 1000 - loop.time()))
+        writer.write(_delta(token()))
+        await writer.drain()
+    writer.write(_delta(_END_OF_ANSWER) + _end())
+
+
+def _delta(text: str) -> bytes:
+    return _event({**_CHUNK, "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]})
+
+
+def _end() -> bytes:
+    stop = _event({**_CHUNK, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    return stop + _event({**_CHUNK, "choices": [], "usage": _USAGE}) + _chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
+
+
+def _event(body: dict[str, object]) -> bytes:
+    return _chunk(b"data: " + orjson.dumps(body) + b"\n\n")
+
+
+def _chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+async def main(port: int) -> None:
+    """Serve until the process is ended."""
+    server = await asyncio.start_server(serve, "127.0.0.1", port, limit=16 << 20, backlog=1024)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main(int(sys.argv[1])))

@@ -1,0 +1,45 @@
+"""What a run is to do, as a sentence in its question: the model server needs no state and answers any planner alike.
+
+Every token of the answer holds the moment at which the model server made it (`time.monotonic_ns()`, one clock for all
+processes of a Linux machine), so a client that reads it knows how old it is.
+"""
+
+import re
+import time
+from dataclasses import dataclass, field
+
+from contracts.ids import new_id
+
+_SENTENCE = "Run {key}: {calls} calls of {call_ms} ms, then {tokens} tokens, one every {gap_ms} ms."
+_READ = re.compile(_SENTENCE.format(key=r"(\w+)", calls=r"(\d+)", call_ms=r"(\d+)", tokens=r"(\d+)", gap_ms=r"(\d+)"))
+TOKEN = re.compile(r"~(\d+);")
+
+
+@dataclass(frozen=True)
+class Script:
+    """A run: so many calls of the tool, then an answer of so many tokens."""
+
+    calls: int = 0
+    call_ms: int = 0
+    tokens: int = 1
+    gap_ms: int = 0
+    key: str = field(default_factory=new_id)
+
+    def question(self) -> str:
+        """The question that holds it."""
+        return _SENTENCE.format(**self.__dict__)
+
+    @staticmethod
+    def of(text: str) -> "Script | None":
+        """Read it back from a message; None when there is none."""
+        found = _READ.search(text)
+        if found is None:
+            return None
+        key, *numbers = found.groups()
+        calls, call_ms, tokens, gap_ms = map(int, numbers)
+        return Script(calls, call_ms, tokens, gap_ms, key)
+
+
+def token() -> str:
+    """A token made now."""
+    return f"~{time.monotonic_ns()};"

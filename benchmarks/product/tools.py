@@ -1,0 +1,26 @@
+"""The one tool, served by `runwire serve`; the bare loop calls the same function.
+
+A call that takes time writes the moment at which it began into the file that BENCHMARK_CALLS names: what a recovery is
+judged by.
+"""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+from runwire import tool
+
+
+@tool(desc="Return the number of the call, after a pause.")
+async def echo(key: str, number: int, pause_ms: int) -> dict[str, int]:
+    """Give back what came in."""
+    if pause_ms:
+        _note(f"{key} {number} {time.monotonic_ns()}\n")
+        await asyncio.sleep(pause_ms / 1000)
+    return {"number": number}
+
+
+def _note(line: str) -> None:
+    with Path(os.environ["BENCHMARK_CALLS"]).open("a", encoding="utf-8") as file:
+        file.write(line)
