@@ -55,7 +55,7 @@ THROUGH = {
     "services/planner/run/opening.py": "tests/planner/test_named_models.py",
     "services/planner/run/state.py": "tests/planner/run/test_advance.py",
     "services/planner/run/tool_images.py": "tests/planner/test_tool_images.py",
-    "services/planner/run_log.py": "tests/planner/test_runs_answers.py",
+    "services/planner/run_log.py": "tests/planner/test_logs.py",
 }
 
 

@@ -92,6 +92,8 @@ class Planner:
         )
         if isinstance(incoming.message, CallFinished):
             self._places.give_back(where.tenant, incoming.message.tool)
+        if isinstance(incoming.message, RunRequested):
+            self._logs.forget(where)
         progress, fresh = Progress(unix_ms()), True
         async with self._logs.lock(where) as lock:
             while True:

@@ -71,12 +71,20 @@ class RunLogs:
         if run is None:
             run, fresh = Run(), True
         if fresh:
-            await self._take_in(where, run, await self._read(subjects.log(*where), run.seq + 1))
+            tail = await self._read(subjects.log(*where), run.seq + 1)
+            cached = self._runs.get(where)
+            if cached is not None and cached.seq >= run.seq:
+                run = cached  # Another handling has read it meanwhile, and may append to it.
+            await self._take_in(where, run, tail)
         self._runs[where] = run
         self._runs.move_to_end(where)
         while len(self._runs) > self._cached_runs:
             self._runs.popitem(last=False)
         return run
+
+    def forget(self, where: Address) -> None:
+        """Drop a run from the cache. The log of an ended run may have been purged, and a new run may have its id."""
+        self._runs.pop(where, None)
 
     def tail(self, where: Address, attempt_token: str) -> Tail:
         """Return a function that gives the newest sequence of the log, or None once the model call is superseded."""

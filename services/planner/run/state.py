@@ -19,7 +19,7 @@ This module folds the log; `advance.advance` decides what a message may do next.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from contracts import events
@@ -148,6 +148,11 @@ def fold(run: Run, seq: int, at: int, happened: Iterable[RunEvent]) -> None:
 
 
 def _fold_started(run: Run, started: RunStarted, at: int) -> None:
+    if run.started is not None or run.terminal is not None:
+        # The log of an earlier run with this id, as of a repeated idempotency key, was purged.
+        new = Run(seq=run.seq)
+        for each in fields(Run):
+            setattr(run, each.name, getattr(new, each.name))
     run.started_at = at
     run.started, run.effort, run.model = started, started.effort, started.model
     run.limits, run.deadline_at = started.limits, started.deadline_at

@@ -1,0 +1,84 @@
+"""The cache of run logs: two handlings that read one run at the same time, and two runs that have one id."""
+
+import asyncio
+import time
+
+from contracts import subjects
+from contracts.events import Asked, Done
+from contracts.runs import RunRequested
+from services.messaging.direct_get import Stored
+from services.messaging.streams.provision import provision
+from services.planner.effects.ownership_watch import Address
+from services.planner.run.state import Run, fold
+from services.planner.run_log import RunLogs
+from tests.planner.conftest import Plan
+from tests.planner.run_world import started
+from tests.support.buses import connected
+from tests.support.model_server import ModelServer, answer
+from tests.support.nats_server import NatsServer
+from tests.support.run_services import Planning
+from tests.support.waiting import wait_until
+
+WHERE = Address("default", "0" * 32)
+
+
+class SlowLogs(RunLogs):
+    """Its first read is held back until `released`."""
+
+    released: asyncio.Event
+    has_read = False
+
+    async def _read(self, subject: str, start: int) -> list[Stored]:
+        is_first, self.has_read = not self.has_read, True
+        found = await super()._read(subject, start)
+        if is_first:
+            await self.released.wait()
+        return found
+
+
+async def test_a_late_read_does_not_replace_what_was_appended_meanwhile(nats_server: NatsServer) -> None:
+    """The handling that appended it would decide from an older state, and could abandon its own message."""
+    async with connected(nats_server.url, "planner") as bus:
+        await provision(bus)
+        logs, first = SlowLogs(bus, cached_runs=1), RunLogs(bus, cached_runs=1)
+        logs.released = asyncio.Event()
+        await first.append(WHERE, await first.load(WHERE, fresh=True), 1, [started()])
+        late = asyncio.create_task(logs.load(WHERE, fresh=True))
+        await wait_until(lambda: logs.has_read, what="the late read has begun")
+        run = await logs.load(WHERE, fresh=True)
+        await logs.append(WHERE, run, 2, [Asked(turn=1, attempt=1, by=f"{subjects.REQUESTS}:1", holder="h")])
+        logs.released.set()
+        assert await late is run
+        assert await logs.load(WHERE, fresh=False) is run
+
+
+async def request(planning: Planning, run: str) -> None:
+    """Request a run with this id."""
+    body = RunRequested(
+        run_id=run, tenant="default", requested_at=time.time_ns() // 1_000_000, trace_id="t" * 32, query="What?"
+    )
+    await planning.bus.publish(subjects.request("default", run), body.model_dump_json().encode())
+
+
+async def test_a_new_run_with_the_id_of_a_purged_one_is_answered(plan: Plan, provider: ModelServer) -> None:
+    """An idempotency key gives the same id again after the retention; the planner may still hold the old run."""
+    planning, run = await plan(), "1" * 32
+    provider.say(answer("old"), answer("new"))
+    await request(planning, run)
+    assert (await planning.ended(run)).end.raw_answer == "old"
+    for subject in subjects.of_run("default", run):
+        await planning.bus.api(f"STREAM.PURGE.{subjects.RUNS}", {"filter": subject})
+    await request(planning, run)
+    story = await planning.ended(run)
+    assert (story.end.raw_answer, story.end.usage.model_calls) == ("new", 1)
+
+
+def test_the_state_of_a_purged_run_does_not_reach_a_new_one() -> None:
+    """Of which another planner has written the log: neither the end of the old run nor its question."""
+    run, new = Run(), Run()
+    fold(run, 1, 1000, [started(), Asked(turn=1, attempt=1, by="REQUESTS:1", holder="h")])
+    fold(run, 2, 2000, [Done(raw_answer="old", reason="answer_complete")])
+    for each in (run, new):
+        fold(each, 7, 3000, [started(), Asked(turn=1, attempt=1, by="REQUESTS:9", holder="i")])
+    assert (run.terminal, run.history.items, run.usage) == (None, new.history.items, new.usage)
+    assert run.asked == new.asked
