@@ -11,7 +11,7 @@ from .payload import FinalPayload, Reason, Usage
 Effort = Literal["low", "medium", "high"]
 """How much a model reasons before it answers."""
 RequestedEffort = Literal["low", "medium", "high", "auto"]
-"""The same in a request; `auto`: a triage chooses it."""
+"""The reasoning effort in a request; `auto`: a triage chooses it."""
 StrategyName = Literal["react"]
 
 
@@ -26,7 +26,7 @@ MODEL_NAME = r"^[^\s\x00-\x1f\x7f]+$"
 Question = Annotated[str, AfterValidator(_not_blank)]
 """A question with more than white space."""
 _NOT_BLANK = r"[^\s\x1c-\x1f\x85]"
-"""The same for the schema."""
+"""The same rule as a pattern for the JSON Schema."""
 
 ToolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 

@@ -13,8 +13,7 @@ Image = str | bytes | os.PathLike[str] | Mapping[str, Any] | ImageInput
 """The path of a file, its bytes, an artifact's id (32 hexadecimal digits), a data URL, or an `ImageInput`."""
 
 MAX_IMAGES_BYTES = 64 << 20
-"""Of all images of a question together. A gateway may accept less and says so in its answer; what is larger than this
-is not sent."""
+"""Limit of all images of a question together; more are not sent. A gateway may accept less."""
 
 _SIGNATURES = (
     (re.compile(rb"\x89PNG\r\n\x1a\n"), "image/png"),

@@ -27,7 +27,7 @@ _STABLE_S = 20.0
 """A process that ran that long is restarted at once again."""
 _STOP_TIMEOUT_S = 8.0
 _TERMINATE_TIMEOUT_S = 1.5
-"""For a process with a lasting fault, between SIGTERM and SIGKILL."""
+"""Seconds between SIGTERM and SIGKILL for a process with a lasting fault."""
 _READY_TIMEOUT_S = 60.0
 _MAX_EXITS_BEFORE_READY = 3
 """One may be an accident, such as a port that another program took meanwhile."""

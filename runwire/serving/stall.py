@@ -16,7 +16,7 @@ every caller's silence timeout."""
 _READ_BACKLOG_S = 0.2
 """Enough to read what waits in the socket."""
 _AFTER_STALL_S = 1.0
-"""For how long after a stall a request counts as possibly old."""
+"""Seconds after a stall in which a request may be an old one from the socket."""
 
 
 class StallDetector:

@@ -15,7 +15,7 @@ _CODING = re.compile(r"(?:^|,)\s*(gzip|\*)\s*(?:;\s*q=([0-9.]+)\s*)?(?=,|$)", re
 _MIN_COMPRESSED_BYTES = 8 << 10
 _GZIP_LEVEL = 6
 _GZIP_WINDOW_BITS = 31
-"""Of zlib: a window of 32 KiB, in the format of gzip."""
+"""`wbits` of zlib: a window of 32 KiB, in the format of gzip."""
 
 
 def accepts_gzip(headers: Mapping[str, str]) -> bool:

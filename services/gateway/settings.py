@@ -26,7 +26,7 @@ class GatewaySettings(ImageSettings):
     )
     max_streams_per_tenant: int = Field(default=500, ge=1, description="the same, of one tenant; more is 429")
     stalled_client_s: float = Field(
-        default=30, gt=0, description="how long a client may take nothing of what is sent to it"
+        default=30, gt=0, description="seconds in which a client may read nothing of what is sent to it"
     )
     request_head_s: float = Field(
         default=10, gt=0, description="how long the first line and the headers of a request may take"

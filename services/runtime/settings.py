@@ -17,9 +17,11 @@ class BusSettings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="RUNWIRE_", extra="ignore", env_ignore_empty=True)
 
     nats_url: str = Field(default="nats://127.0.0.1:4222", description="comma-separated for several servers")
-    nats_user: str | None = Field(default=None, description="with nats_password; wins over what the URL says")
+    nats_user: str | None = Field(
+        default=None, description="with nats_password; takes precedence over a login in the URL"
+    )
     nats_password: SecretStr | None = None
-    replicas: int = Field(default=1, ge=1, le=5, description="copies of every stream; 3 on a cluster")
+    replicas: int = Field(default=1, ge=1, le=5, description="replicas of every stream; 3 on a cluster")
     ack_wait_s: float = Field(
         default=2.0, gt=0, description="2 on a single server, 10 on a cluster (a leader change takes 5 to 8)"
     )
@@ -35,10 +37,10 @@ class BusSettings(BaseSettings):
     stall_exit_s: float = Field(
         default=10.0,
         ge=0,
-        description="a process ends itself when its event loop has stood still for so long; 0: never",
+        description="seconds of a blocked event loop after which the process ends itself; 0: never",
     )
     max_deliveries: int = Field(
-        default=20, ge=2, description="of one message that were begun, before it is kept in DEAD as poison"
+        default=20, ge=2, description="started handlings of one message, after which it is kept in DEAD as poison"
     )
 
     @model_validator(mode="after")

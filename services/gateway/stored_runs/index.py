@@ -21,7 +21,7 @@ from .deletions import Deletions
 PAGE_CURSOR = r"^[A-Za-z0-9_-]{30}$"
 """The 22 bytes of a key, in base64url."""
 MAX_ENTRIES_READ = 1000
-"""For one page. With a filter that matches few runs the page is short, and its cursor goes on."""
+"""Entries read for one page. With a filter that matches few runs the page is short, and its cursor continues."""
 _KEY = re.compile(r"[0-9a-f]{44}", re.ASCII)
 _ENTRIES_AT_ONCE = 100
 _READ_ATTEMPTS = 2

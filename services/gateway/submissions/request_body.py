@@ -29,7 +29,7 @@ _BODY_TIMEOUT_S = 30.0
 _DRAINED_BYTES = 8 << 20
 """Read beyond the limit and dropped, so that a client which sends everything before it reads gets the answer."""
 _DRAINED_BYTES_OF_IMAGES = 64 << 20
-"""The same when the client has stated the length: files with images are easily too large."""
+"""The same for a body of stated length that may hold images: these often exceed the limit."""
 _MAX_INLINE_BYTES = 256 << 10
 """A body up to this size is parsed in less time than a thread needs to start."""
 _DATA_URL_PREFIX_BYTES = 256

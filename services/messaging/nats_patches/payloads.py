@@ -8,7 +8,7 @@ from nats.aio.client import _CRLF_, _HEADER_KEY_RE, _HEADER_VALUE_NEWLINES, NATS
 from nats.errors import BadHeaderError
 
 _LARGE_PAYLOAD_BYTES = 64 << 10
-"""For smaller payloads, a copy costs less than writing a second buffer."""
+"""Smaller payloads are copied: a copy costs less than writing a second buffer."""
 
 
 def send_large_uncopied(client: Client) -> None:

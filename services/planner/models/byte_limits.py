@@ -54,7 +54,7 @@ class TooMuch(ModelFailed):
 
 
 def too_long(model: str, limit: int) -> TooMuch:
-    """Say that a reply has too many bytes."""
+    """Return the failure of a reply with too many bytes."""
     return TooMuch(f"{model} sent more than {limit:,} bytes for one reply (RUNWIRE_MODEL_REPLY_BYTES)")
 
 

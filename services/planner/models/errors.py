@@ -174,7 +174,7 @@ def failed(
 
 
 def unreachable(model: str, label: str) -> ModelFailed:
-    """Say that nobody answers at the model's address."""
+    """Return the failure of a model whose address does not answer."""
     return _failure(_UNREACHABLE, model, label, None, {})
 
 

@@ -23,7 +23,7 @@ CHARACTERS_PER_TOKEN = 4
 
 @dataclass(frozen=True, slots=True)
 class Poisoned:
-    """A message whose handling was begun too often. It is in DEAD, and its body is not read any more."""
+    """A message whose handling was started too often. It is in DEAD, and its body is not parsed any more."""
 
 
 Received = RunRequested | CallFinished | TimerFired | CancelRequested | TopUpRequested | RunResumed | Poisoned

@@ -16,7 +16,7 @@ from services.planner.run.state import Event, Run
 MAX_ANSWER_BYTES = 600_000
 """Longest answer, in bytes of JSON. The rest of the record is for the other fields."""
 MAX_SHOWN_ANSWER_BYTES = 430_000
-"""The same where a chunk in the same record repeats the answer."""
+"""Longest answer if a chunk in the same record repeats it."""
 MAX_BYTES_PER_CHARACTER = 6
 OTHER_EVENTS_BYTES = 100_000
 """Bytes reserved for the shortened steps in the record that ends a run."""

@@ -24,7 +24,7 @@ _MAX_MESSAGE_CHARACTERS = 300
 _MAX_COUNTED_PAIRS = 50_000
 """Pairs of a subschema and a part of a value that are counted before a check, plus one per byte of the value."""
 _MAX_EXPLAINED_PAIRS = 20_000
-"""The same limit for explaining why a value does not fit."""
+"""Pairs that are counted before explaining why a value does not fit."""
 _MAX_LISTED_STEPS = 20_000
 """Steps of a check up to which all faults are listed: the checker builds the complete list before it returns the
 first."""

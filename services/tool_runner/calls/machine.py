@@ -37,7 +37,7 @@ from .state import TRANSITIONS, CallRules, CallState, SearchReason
 _STATUS_WAIT_S = 0.3
 """How long instances have to answer that they hold a call."""
 _SLOW_STATUS_WAIT_S = 1.0
-"""The same for an instance that sent a heartbeat a moment ago: it may lack CPU rather than be dead."""
+"""The same wait for an instance that sent a heartbeat a moment ago: it may lack CPU and not be dead."""
 _MAX_CHECK_AGE_S = 1.0
 _PAUSE_S, _MAX_PAUSE_S = 0.1, 0.5
 _MAX_MISSED_HEARTBEATS = 3

@@ -1,1 +1,1 @@
-"""Which tools there are: their announcements, the tools file, and the catalogue that says so."""
+"""Finds the present tools, by announcements and the tools file, and writes them to the catalogue."""

@@ -7,9 +7,9 @@ event loop, where other runs would wait.
 from typing import Any
 
 MAX_ITEMS = 1000
-"""Of a list of sources, suggested actions or warnings. The first ones are kept."""
+"""Items that are kept of a list of sources, suggested actions or warnings: the first ones."""
 MAX_VALUES = 20_000
-"""Values of all fields together, nested ones included. A field that exceeds the limit is dropped."""
+"""Limit of the values of all fields together, nested ones included. A field that exceeds it is dropped."""
 _LISTS = ("sources", "suggested_actions", "warnings")
 _LONGEST_KEY = 40
 

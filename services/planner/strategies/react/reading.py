@@ -24,7 +24,7 @@ from services.shared.json_schema.checks import InvalidSchema, complaints
 MAX_COMPLAINTS = 5
 MAX_NAMES_LISTED = 50
 MAX_CALLS_BYTES = 512_000
-"""Of a reply that calls tools: its record and each call message can hold one megabyte."""
+"""Largest arguments of a reply that calls tools: its record and each call message can hold one megabyte."""
 MAX_BYTES_PER_CHARACTER = 4
 _NODE = "next_node"
 _NO_NODE = "invalid"
