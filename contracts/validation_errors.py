@@ -22,5 +22,9 @@ def describe(
 ) -> str:
     """Return `field: what it should be` for each of the first `limit` faults. `name_of`: the name of a path."""
     faults: list[Any] = error.errors(include_url=False, include_context=False, include_input=False)[:limit]
-    named = ((name_of(fault["loc"]), fault["msg"]) for fault in faults)
+    named = ((name_of(fault["loc"]), _in_words(fault["type"], fault["msg"])) for fault in faults)
     return "; ".join(f"{name}: {message}" if name else message for name, message in named)
+
+
+def _in_words(kind: str, message: str) -> str:
+    return "there is no such field" if kind == "extra_forbidden" else message

@@ -59,7 +59,7 @@ def _nats_server() -> Check:
         version = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()  # noqa: S603
     except (launch.CannotLaunch, OSError, subprocess.SubprocessError) as error:
         return Check("nats-server", "warning", str(error), "needed by `runwire up` only")
-    return Check("nats-server", "ok", version)
+    return Check("nats-server", "ok", version.removeprefix("nats-server: "))
 
 
 def _data() -> Check:

@@ -49,9 +49,14 @@ def up(
     once: Annotated[bool, typer.Option("--once", help="Stop after the demo's answer.")] = False,
 ) -> None:
     """Start everything on this machine and stay in the foreground. Data is kept under RUNWIRE_DATA_DIR (.runwire)."""
-    files = [] if no_tools else tools or launch.example_tools()
-    plan = launch.Plan(data=launch.data_dir(), port=port, tools=files, copies=copies)
-    finish(_up(plan, demo=demo or once, once=once))
+
+    async def work() -> int:
+        examples = launch.example_tools()  # refuses what is no checkout, whatever is served
+        files = [] if no_tools else tools or examples
+        plan = launch.Plan(data=launch.data_dir(), port=port, tools=files, copies=copies)
+        return await _up(plan, demo=demo or once, once=once)
+
+    finish(work())
 
 
 async def _up(plan: launch.Plan, *, demo: bool, once: bool) -> int:

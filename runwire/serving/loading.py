@@ -21,10 +21,13 @@ def load_tools(path: str | Path) -> list[Tool[..., Any]]:
 
     The file may import modules of its folder.
 
-    Raises ToolsNotLoaded for what is not a Python file, has no tool, or would hide a package that this process needs.
+    Raises ToolsNotLoaded for what is missing or not a Python file, has no tool, or would hide a package that this
+    process needs.
     What the file itself raises passes through.
     """
     file = Path(path).expanduser().resolve()
+    if not file.exists():
+        raise ToolsNotLoaded(f"there is no file {path}")
     if file.suffix != ".py" or not file.is_file():
         raise ToolsNotLoaded(f"{path} is not a Python file")
     _refuse_shadows(file)

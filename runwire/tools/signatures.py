@@ -61,7 +61,7 @@ class Signature:
         except NameError as error:
             raise UnsupportedSignature(
                 f"{self._name}: the annotation {error.name!r} is not defined at the top of its module"
-            ) from error
+            ) from None
 
     def _arguments(self, fields: dict[str, tuple[Any, Any]]) -> tuple[str | None, type[BaseModel]]:
         """A single model is used as it is; plain parameters become the fields of a model that forbids others."""
@@ -82,7 +82,7 @@ class Signature:
             reason = str(error).splitlines()[0]
             raise UnsupportedSignature(
                 f"{self._name}: its {what} cannot be described as JSON Schema: {reason}"
-            ) from error
+            ) from None
 
 
 def _has_bytes(schema: Any) -> bool:

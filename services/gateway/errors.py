@@ -193,7 +193,11 @@ class Forbidden(Problem):
 class NotFound(Problem):
     """It does not exist, or belongs to another tenant: the answer is the same."""
 
-    status, code, default = 404, "not_found", "There is nothing here; GET /openapi.json lists the addresses."
+    status, code, default = (
+        404,
+        "not_found",
+        "There is no such run, artifact or address; GET /openapi.json lists the addresses.",
+    )
 
 
 class IdempotencyConflict(Problem):

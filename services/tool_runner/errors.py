@@ -114,7 +114,7 @@ class OutcomeUnknown(CallFailed):
 
     def __init__(self, tool: str) -> None:
         super().__init__(
-            f"{tool} was asked and then lost: whether the call took effect is unknown."
+            f"{tool} was called, and its process was lost before it answered: whether the call took effect is unknown."
             " Find out before calling it again, since it is not safe to repeat."
         )
 

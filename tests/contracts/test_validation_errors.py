@@ -1,7 +1,7 @@
 """Validation errors as sentences."""
 
 import pytest
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from contracts.validation_errors import describe
 
@@ -14,6 +14,8 @@ class Limits(BaseModel):
 
 class Request(BaseModel):
     """What is checked."""
+
+    model_config = ConfigDict(extra="forbid")
 
     name: str
     limits: Limits
@@ -28,9 +30,10 @@ def fault_of(text: str) -> ValidationError:
 
 def test_each_fault_names_its_field_and_what_it_should_be() -> None:
     """And never the value."""
-    said = describe(fault_of('{"name": 123456789, "limits": {"max_steps": -987}}'))
+    said = describe(fault_of('{"name": 123456789, "limits": {"max_steps": -987}, "nmae": "x"}'))
     assert said == (
-        "name: Input should be a valid string; limits.max_steps: Input should be greater than or equal to 1"
+        "name: Input should be a valid string; limits.max_steps: Input should be greater than or equal to 1;"
+        " nmae: there is no such field"
     )
 
 

@@ -43,7 +43,7 @@ def test_a_file_may_change_the_default(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("entries", "complaint"),
     [
-        ({"a": {"modell": "x"}}, r"a\.modell: Extra inputs"),
+        ({"a": {"modell": "x"}}, r"a\.modell: there is no such field"),
         ({"a": {"limits": {"max_stepz": 1}}}, r"a\.limits.*max_stepz"),
         ({"a": {"limits": {"max_steps": 0}}}, r"a\.limits.*greater than or equal to 1"),
         ({"a": {"limits": {"max_steps": None}}}, r"a\.limits.*max_steps"),

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
             PlannerSettings,
             "RUNWIRE_FALLBACK_MODELS",
             "gpt-secret",
-            "RUNWIRE_FALLBACK_MODELS: is not the JSON that is needed here",
+            """RUNWIRE_FALLBACK_MODELS: is not the JSON that is needed here, such as ["first", "second"]""",
         ),
         (
             PlannerSettings,
@@ -59,7 +59,7 @@ def test_a_wrong_setting_is_named(
             "planner",
             "RUNWIRE_AGENTS_FILE",
             '[analyst]\nsystem_promt = "x"\n',
-            "analyst.system_promt: Extra inputs are not permitted",
+            "analyst.system_promt: there is no such field",
         ),
         ("tool_runner", "RUNWIRE_TOOLS_FILE", "[[tools]]\nname = 'a b'\n", "tool 1: 'a b' is not a tool name"),
     ],

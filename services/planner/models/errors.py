@@ -88,7 +88,8 @@ _MEANINGS = (
         frozenset({"NotFoundError"}),
         frozenset({404}),
         "model_failed",
-        "the provider knows no model {model} ({label}): see its name, and RUNWIRE_MODEL_API_BASE where that is set",
+        "the provider knows no model {model} ({label}): check its name,"
+        " and RUNWIRE_MODEL_SERVERS or RUNWIRE_MODEL_API_BASE where one is set",
     ),
     _Meaning(
         frozenset({"RateLimitError"}),
@@ -127,14 +128,18 @@ _NO_KEY = _Meaning(
     frozenset(), frozenset(), "model_failed", "there is no API key for {model}: set {key} where the planner runs"
 )
 _NO_URL = _Meaning(
-    frozenset(), frozenset(), "model_failed", "the address of {model} is no http URL: see RUNWIRE_MODEL_API_BASE"
+    frozenset(),
+    frozenset(),
+    "model_failed",
+    "the address of {model} is no http URL: see RUNWIRE_MODEL_SERVERS, else RUNWIRE_MODEL_API_BASE",
 )
 _LOOPING = _Meaning(frozenset(), frozenset(), "model_failed", "{model} said the same over and over", retryable=True)
 _UNREACHABLE = _Meaning(
     frozenset({"ConnectError", "ConnectTimeout"}),
     frozenset(),
     "model_failed",
-    "{model} cannot be reached ({label}): see the network, or the address of its server (RUNWIRE_MODEL_API_BASE)",
+    "{model} cannot be reached ({label}): see the network, or its address"
+    " (RUNWIRE_MODEL_SERVERS, else RUNWIRE_MODEL_API_BASE)",
     retryable=True,
 )
 _KEY_IS_MISSING = re.compile(r"missing (credentials|[\w ]*api key)", re.IGNORECASE)
@@ -176,6 +181,11 @@ def failed(
 def unreachable(model: str, label: str) -> ModelFailed:
     """Return the failure of a model whose address does not answer."""
     return _failure(_UNREACHABLE, model, label, None, {})
+
+
+def no_url(model: str) -> ModelFailed:
+    """Say that the model's address is none."""
+    return _failure(_NO_URL, model, "", None, {})
 
 
 def is_identifier(value: str) -> bool:

@@ -17,7 +17,7 @@ import orjson
 from contracts.payload import Usage
 from services.planner.models import wire
 from services.planner.models.byte_limits import IDENTITY, Limits, TooMuch, Unpacker, WholeLines, too_long
-from services.planner.models.errors import ModelFailed, failed, unreachable
+from services.planner.models.errors import ModelFailed, failed, no_url, unreachable
 from services.planner.models.http_session import open_session, proxy_of
 from services.planner.models.model_table import cost_usd, known_model
 from services.planner.models.openai_errors import error_in, failure_of
@@ -202,9 +202,12 @@ def _broken(model: str, reader: ReplyReader) -> ModelFailed | None:
 def _of_transport(model: str, error: BaseException) -> ModelFailed:
     label = type(error).__name__
     if isinstance(error, aiohttp.InvalidURL):
-        return ModelFailed("model_failed", f"the address of {model} is no http URL: see RUNWIRE_MODEL_API_BASE")
+        return no_url(model)
     if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
         return unreachable(model, label)
+    if isinstance(error, aiohttp.ClientPayloadError | aiohttp.ServerDisconnectedError):
+        reason = f"the connection to {model} broke before its reply was complete ({label})"
+        return ModelFailed("model_failed", reason, retryable=True)
     return failed(None, model, label)
 
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from services.planner.models.errors import ModelFailed
+from services.planner.models.errors import ModelFailed, no_url
 from services.planner.models.model_table import known_model
 
 
@@ -159,7 +159,7 @@ def _checked(model: str, base: str, key: str | None) -> str:
     except ValueError:
         parts = urlsplit("")
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
-        raise ModelFailed("model_failed", f"the address of {model} is no http URL: see RUNWIRE_MODEL_API_BASE")
+        raise no_url(model)
     if key is not None and parts.username is not None:
         raise ModelFailed("model_failed", f"the address of {model} names a user, and there is an API key: keep one")
     return base.rstrip("/")

@@ -23,7 +23,9 @@ def read_tools_file(path: Path) -> list[Announcement]:
     try:
         text = path.read_text(encoding="utf-8")
         content: Any = tomllib.loads(text) if path.suffix == ".toml" else orjson.loads(text)
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise InvalidToolsFile(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
         raise InvalidToolsFile(f"{path}: {error}") from error
     entries = content.get("tools") if isinstance(content, dict) else content
     if not isinstance(entries, list):

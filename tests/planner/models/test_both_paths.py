@@ -224,7 +224,10 @@ async def test_an_address_that_is_none_is_named(path: str) -> None:
     model = models_on(path, "localhost:9/v1")
     failure = await failure_of(model, question())
     await model.aclose()
-    assert failure.fault.reason == "the address of openai/scripted is no http URL: see RUNWIRE_MODEL_API_BASE"
+    assert (
+        failure.fault.reason
+        == "the address of openai/scripted is no http URL: see RUNWIRE_MODEL_SERVERS, else RUNWIRE_MODEL_API_BASE"
+    )
     assert not failure.fault.retryable
 
 

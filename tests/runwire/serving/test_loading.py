@@ -30,7 +30,7 @@ def test_all_tools_of_a_file_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "reason"),
     [
-        ("none.py", None, "is not a Python file"),
+        ("none.py", None, "there is no file"),
         ("tools.txt", "", "is not a Python file"),
         ("empty.py", "x = 1\n", "put @tool above"),
     ],

@@ -34,5 +34,5 @@ def test_a_wrong_file_says_what_is_wrong(tmp_path: Path, text: str, reason: str)
     file.write_text(text)
     with pytest.raises(InvalidToolsFile, match=reason):
         read_tools_file(file)
-    with pytest.raises(InvalidToolsFile, match="missing"):
+    with pytest.raises(InvalidToolsFile, match=r"missing\.json: cannot be read"):
         read_tools_file(tmp_path / "missing.json")
