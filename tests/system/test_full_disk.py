@@ -89,7 +89,7 @@ def test_everything_goes_on_once_there_is_room(up: httpx.Client, disk: SmallDisk
     assert doctor.returncode == 1
     assert "full" in failed["data"]["finding"]
     assert NOT_STORED in failed["gateway"]["finding"]
-    assert "make room" in failed["gateway"]["mend"]
+    assert "free disk space" in failed["gateway"]["mend"]
 
     disk.make_room()
     began = time.monotonic()
