@@ -164,8 +164,10 @@ async def test_long_lists_are_paged_too(embedded: Store, removed: int, wanted: i
     """Above the 1,024 entries that the server returns at once. Delete markers are among them and do not end a list."""
     place = keys.place("crowded", None)
     entries = [f"$KV.artifacts.{keys.place_key(embedded.tenant, place, new_id())}" for _ in range(1100)]
-    await asyncio.gather(*(embedded.bus.publish(entry, b"0") for entry in entries[removed:]))
-    await asyncio.gather(*(embedded.bus.publish(entry, b"", {"KV-Operation": "DEL"}) for entry in entries[:removed]))
+    patience_s = 60.0  # a thousand at once, on a slow disk
+    deleted = {"KV-Operation": "DEL"}
+    await asyncio.gather(*(embedded.bus.publish(entry, b"0", wait_s=patience_s) for entry in entries[removed:]))
+    await asyncio.gather(*(embedded.bus.publish(entry, b"", deleted, patience_s) for entry in entries[:removed]))
     refs = [await embedded.client.put(embedded.tenant, f"{number}".encode(), session="crowded") for number in range(3)]
     found, cursor, pages = [], 0, 0
     while True:
