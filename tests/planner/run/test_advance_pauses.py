@@ -323,7 +323,9 @@ class Storm:
                 self.deliver(f"INBOX:pause-{at}", "timer", timer=TimerFired(timer="pause", at=at))
             if name == "retry" and self.rng.random() < 0.05:
                 self.timers.discard((name, at))
-                self.deliver(f"INBOX:retry-{at}", "timer", now=at, timer=TimerFired(timer="retry", at=at))
+                # The planner's clock may be behind that of NATS, which fires a timer once.
+                now = at - self.rng.choice([0, 0, 5000])
+                self.deliver(f"INBOX:retry-{at}", "timer", now=now, timer=TimerFired(timer="retry", at=at))
 
 
 @pytest.mark.parametrize("seed", range(300))
