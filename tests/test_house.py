@@ -13,6 +13,7 @@ from tests.support.checkout import ROOT, imported, python_files
 
 #: Lines of a file. What is longer is split by meaning.
 FILE_LIMIT = 400
+MAX_TOP_MODULES = 9
 
 #: Lines of a function, without its docstring and without the functions inside it.
 FUNCTION_LIMIT = 40
@@ -79,6 +80,13 @@ def test_rules_live_apart_from_io(pattern: str) -> None:
         assert not [
             node.lineno for node in ast.walk(ast.parse(text)) if isinstance(node, ast.AsyncFunctionDef | ast.Await)
         ], path
+
+
+def test_a_service_shows_at_most_nine_modules() -> None:
+    """At its top; everything else is in rooms with a name."""
+    for folder in sorted((ROOT / "services").iterdir()):
+        modules = [path.name for path in folder.glob("*.py") if not path.name.startswith("__")]
+        assert len(modules) <= MAX_TOP_MODULES, (folder.name, sorted(modules))
 
 
 def test_contracts_need_pydantic_and_nothing_else() -> None:

@@ -31,7 +31,7 @@ STUCK_S = 5.0
 """After a block of this length the callers of `/livez` treat the service as dead, so it is logged as an error."""
 EXIT_CODE = 70
 _QUIET_S = 10.0
-"""Shortest time between two warnings. Those left out are counted in the next one (`unsaid`)."""
+"""Shortest time between two warnings. Those left out are counted in the next one (`left_out`)."""
 _STEADY_TICKS = 20
 """Consecutive ticks of this thread before the process is ended: a loop that was just unblocked gets a chance to run."""
 _SHOWN_FRAMES = 12
@@ -76,7 +76,7 @@ class Watchdog:
 
     def _watch(self) -> None:
         turns, blocked = -1, BlockedPeriod()
-        quiet_until, unsaid = 0.0, 0
+        quiet_until, left_out = 0.0, 0
         at, used = time.monotonic(), time.process_time()
         while not self._stopped.wait(TICK_S):
             before, used_before = at, used
@@ -88,11 +88,11 @@ class Watchdog:
             if blocked.is_worth_logging:
                 if at >= quiet_until:
                     logger.warning(
-                        "event_loop_blocked", ms=round(blocked.seconds * 1000), by=blocked.stack, unsaid=unsaid
+                        "event_loop_blocked", ms=round(blocked.seconds * 1000), by=blocked.stack, left_out=left_out
                     )
-                    quiet_until, unsaid = at + _QUIET_S, 0
+                    quiet_until, left_out = at + _QUIET_S, 0
                 else:
-                    unsaid += 1
+                    left_out += 1
             blocked = BlockedPeriod()
 
     def _on_blocked(self, blocked: "BlockedPeriod", passed_s: float, used_s: float) -> None:

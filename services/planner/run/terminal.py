@@ -178,7 +178,7 @@ def _smaller(payload: FinalPayload, room: int) -> dict[str, Any]:
         if not getattr(payload, name):
             continue
         smaller[name] = nothing
-        told = [*smaller.get("warnings", payload.warnings), f"{name} left out: {TOO_LARGE}"]
-        if len(payload.model_copy(update={**smaller, "warnings": told}).model_dump_json().encode()) <= room:
-            return {**smaller, "warnings": told}
+        said = [*smaller.get("warnings", payload.warnings), f"{name} left out: {TOO_LARGE}"]
+        if len(payload.model_copy(update={**smaller, "warnings": said}).model_dump_json().encode()) <= room:
+            return {**smaller, "warnings": said}
     return {**smaller, "warnings": [f"everything but the answer was left out: {TOO_LARGE}"]}

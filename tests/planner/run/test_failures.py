@@ -34,7 +34,7 @@ def rules_with(**changed: Any) -> Rules:
     return replace(World().rules, **changed)
 
 
-def told(*replies: Decision, fallbacks: tuple[str, ...] = (SPARE,), **rules: Any) -> World:
+def world_after(*replies: Decision, fallbacks: tuple[str, ...] = (SPARE,), **rules: Any) -> World:
     """A run whose model replies like that, and then no more."""
     world = World(rules=rules_with(**rules))
     opening = started().model_copy(update={"model": MAIN, "fallbacks": list(fallbacks)})
@@ -54,7 +54,7 @@ def waits(world: World) -> list[tuple[str, str, float]]:
 
 def test_waits_double_and_the_next_model_is_called_at_once() -> None:
     """Two retries of each model; half of a wait is random."""
-    world = told(*[replace(BROKEN, chance=1.0)] * 2, BUSY, replace(BUSY, chance=0.0))
+    world = world_after(*[replace(BROKEN, chance=1.0)] * 2, BUSY, replace(BUSY, chance=0.0))
     assert waits(world) == [
         ("retry", MAIN, 0.5),
         ("retry", MAIN, 1.0),
@@ -69,7 +69,7 @@ def test_waits_double_and_the_next_model_is_called_at_once() -> None:
 @pytest.mark.parametrize("tries", [0, 1, 5])
 def test_one_setting_says_how_often_a_model_is_retried(tries: int) -> None:
     """Each model as often."""
-    world = told(*[BROKEN] * 99, max_provider_failures=tries, first_pause_s=0.01)
+    world = world_after(*[BROKEN] * 99, max_provider_failures=tries, first_pause_s=0.01)
     assert [asked.model for asked in events(world, Asked)] == [MAIN] * (tries + 1) + [SPARE] * (tries + 1)
     assert isinstance(world.run.terminal, Error)
 
@@ -87,12 +87,12 @@ def test_a_pause_that_the_provider_asks_for(
     pause_s: float, fallbacks: tuple[str, ...], expected: tuple[str, str, float]
 ) -> None:
     """It wins over a shorter one; an hour is not waited for while there is another model."""
-    assert waits(told(replace(BUSY, retry_after_s=pause_s), fallbacks=fallbacks)) == [expected]
+    assert waits(world_after(replace(BUSY, retry_after_s=pause_s), fallbacks=fallbacks)) == [expected]
 
 
 def test_no_wait_outlasts_the_time_of_the_whole_call() -> None:
     """The run ends at once instead."""
-    world = told(replace(BUSY, retry_after_s=60), fallbacks=(), model_total_s=30)
+    world = world_after(replace(BUSY, retry_after_s=60), fallbacks=(), model_total_s=30)
     assert waits(world) == []
     assert isinstance(world.run.terminal, Error)
     assert world.run.terminal.code == "model_rate_limited"
@@ -100,7 +100,7 @@ def test_no_wait_outlasts_the_time_of_the_whole_call() -> None:
 
 def test_what_only_another_model_can_do_goes_to_it_at_once() -> None:
     """Such as a request without a key; a refusal goes nowhere."""
-    world = told(failed(retryable=False, elsewhere=True), failed("model_refused", "no", retryable=False))
+    world = world_after(failed(retryable=False, elsewhere=True), failed("model_refused", "no", retryable=False))
     assert waits(world) == [("fallback", SPARE, 0.0)]
     assert isinstance(world.run.terminal, Error)
     assert (world.run.terminal.code, world.run.terminal.error) == ("model_refused", "no")
@@ -108,7 +108,7 @@ def test_what_only_another_model_can_do_goes_to_it_at_once() -> None:
 
 def test_when_all_models_fail_the_end_names_all_reasons() -> None:
     """So that nobody searches in the wrong place."""
-    world = told(*[BROKEN] * 3, failed(reason="no key for spare", retryable=False, elsewhere=True))
+    world = world_after(*[BROKEN] * 3, failed(reason="no key for spare", retryable=False, elsewhere=True))
     assert isinstance(world.run.terminal, Error)
     assert world.run.terminal.error == "503; no key for spare"
 
@@ -116,17 +116,17 @@ def test_when_all_models_fail_the_end_names_all_reasons() -> None:
 def test_a_refused_format_is_no_try() -> None:
     """It is left out once, at once; refused again it counts like any failure."""
     refused = failed(FORMAT_REFUSED)
-    world = told(refused, final(), max_provider_failures=0)
+    world = world_after(refused, final(), max_provider_failures=0)
     assert waits(world) == [("retry", MAIN, 0.0)]
     assert world.types()[-1] == "done"
-    world = told(refused, refused, BROKEN, fallbacks=(), max_provider_failures=1)
+    world = world_after(refused, refused, BROKEN, fallbacks=(), max_provider_failures=1)
     assert [then for then, _, _ in waits(world)] == ["retry", "retry"]
     assert isinstance(world.run.terminal, Error)
 
 
 def test_the_turn_stays_with_the_model_that_answered() -> None:
     """A repair asks it, with all its retries; the next turn begins with the first model again."""
-    world = told(*[BROKEN] * 3, Invalid(complaint="no", reply=""), *[BROKEN] * 2)
+    world = world_after(*[BROKEN] * 3, Invalid(complaint="no", reply=""), *[BROKEN] * 2)
     assert [asked.model for asked in events(world, Asked)][4:] == [SPARE] * 3
 
 
