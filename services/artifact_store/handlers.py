@@ -107,30 +107,30 @@ class Handlers:
             sent.headers.get(UPLOAD_HEADER, ""), _number(sent.headers.get(SEQ_HEADER)), sent.data
         )
 
-    async def get(self, asked: GetArtifact) -> Response:
+    async def get(self, request: GetArtifact) -> Response:
         """Return a range of bytes. The reference is in a header."""
-        ref, data = await self._store.get(asked)
+        ref, data = await self._store.get(request)
         return NatsResponse(data, headers={ARTIFACT_HEADER: header_value(ref)})
 
-    async def head(self, asked: HeadArtifact) -> StoredArtifact:
+    async def head(self, request: HeadArtifact) -> StoredArtifact:
         """Return the metadata of an artifact."""
-        return await self._store.head(asked)
+        return await self._store.head(request)
 
-    async def list(self, asked: ListArtifacts) -> ArtifactPage:
+    async def list(self, request: ListArtifacts) -> ArtifactPage:
         """Return the artifacts of a session or run."""
-        return await self._store.list(asked)
+        return await self._store.list(request)
 
-    async def delete(self, asked: DeleteArtifact) -> ArtifactDeleted:
+    async def delete(self, request: DeleteArtifact) -> ArtifactDeleted:
         """Delete an artifact."""
-        return await self._store.delete(asked)
+        return await self._store.delete(request)
 
-    async def presign(self, asked: PresignArtifact) -> PresignedUrl:
+    async def presign(self, request: PresignArtifact) -> PresignedUrl:
         """Return a presigned URL."""
-        return await self._store.presign(asked)
+        return await self._store.presign(request)
 
-    async def assemble(self, asked: AssembleStream) -> AssembledStream:
+    async def assemble(self, request: AssembleStream) -> AssembledStream:
         """Assemble an artifact stream from its pieces."""
-        return await self._assembler.assemble(asked)
+        return await self._assembler.assemble(request)
 
 
 class ReplyHeaders(BaseMiddleware[Any, Any]):

@@ -38,7 +38,9 @@ class ArtifactStoreSettings(BusSettings):
     )
     artifact_grace_s: float = Field(default=3600, gt=0, description="how long bytes without a reference are left alone")
     artifact_sweep_s: float = Field(default=3600, gt=0, description="between two sweeps for bytes without a reference")
-    artifact_uploads: int = Field(default=16, ge=1, le=256, description="large uploads at once; more are asked to wait")
+    artifact_uploads: int = Field(
+        default=16, ge=1, le=256, description="large uploads at once; more are refused as retryable"
+    )
 
     @model_validator(mode="after")
     def _read_secret_files(self) -> Self:

@@ -171,22 +171,22 @@ class ArtifactStore:
             return put.ttl_s
         return int(self._settings.artifact_default_days * _DAY_S)
 
-    async def head(self, asked: HeadArtifact) -> StoredArtifact:
+    async def head(self, request: HeadArtifact) -> StoredArtifact:
         """Return the reference with its session and run. Raises ArtifactNotFound."""
-        return (await self._references.resolve(asked)).stored()
+        return (await self._references.resolve(request)).stored()
 
-    async def get(self, asked: GetArtifact) -> tuple[ArtifactRef, bytes]:
+    async def get(self, request: GetArtifact) -> tuple[ArtifactRef, bytes]:
         """Return the reference with the bytes of the range, which ends with the artifact. Raises ArtifactNotFound."""
-        reference = await self._references.resolve(asked)
-        length = min(asked.length, reference.ref.size - asked.offset)
+        reference = await self._references.resolve(request)
+        length = min(request.length, reference.ref.size - request.offset)
         if length <= 0:
             return reference.ref, b""
         try:
             return reference.ref, await self._read(
-                object_key(asked.tenant, reference.object_name), asked.offset, length
+                object_key(request.tenant, reference.object_name), request.offset, length
             )
         except StorageUnavailable:
-            await self._references.resolve(asked)  # It may have been deleted a moment ago.
+            await self._references.resolve(request)  # It may have been deleted a moment ago.
             raise
 
     async def _read(self, key: str, offset: int, length: int) -> bytes:
@@ -196,28 +196,28 @@ class ArtifactStore:
             logger.warning("artifact_bytes_missing", key=key)
             raise StorageUnavailable("the S3 server does not have the bytes") from None
 
-    async def list(self, asked: ListArtifacts) -> ArtifactPage:
+    async def list(self, request: ListArtifacts) -> ArtifactPage:
         """Return a page of the artifacts of a session or run."""
-        return await self._references.page(asked)
+        return await self._references.page(request)
 
-    async def delete(self, asked: DeleteArtifact) -> ArtifactDeleted:
+    async def delete(self, request: DeleteArtifact) -> ArtifactDeleted:
         """Delete an artifact: for its readers at once, its bytes soon. Raises ArtifactNotFound."""
-        await self._references.resolve(asked)
+        await self._references.resolve(request)
         while True:
-            entry, _ = await self._references.read(asked.tenant, asked.artifact_id)
+            entry, _ = await self._references.read(request.tenant, request.artifact_id)
             if entry is None or not isinstance(entry.content, Reference):
                 raise ArtifactNotFound
             with suppress(EntryChanged):
                 await self._deletions.begin(entry)
                 break
-        logger.info("artifact_deleted", tenant=asked.tenant, artifact_id=asked.artifact_id)
-        return ArtifactDeleted(artifact_id=asked.artifact_id)
+        logger.info("artifact_deleted", tenant=request.tenant, artifact_id=request.artifact_id)
+        return ArtifactDeleted(artifact_id=request.artifact_id)
 
-    async def presign(self, asked: PresignArtifact) -> PresignedUrl:
+    async def presign(self, request: PresignArtifact) -> PresignedUrl:
         """Return a URL that needs no key. It expires no later than the artifact. Raises ArtifactNotFound."""
-        reference = await self._references.resolve(asked)
-        until, seconds = _valid(reference.ref, asked.expires_s)
-        key = object_key(asked.tenant, reference.object_name)
+        reference = await self._references.resolve(request)
+        until, seconds = _valid(reference.ref, request.expires_s)
+        key = object_key(request.tenant, reference.object_name)
         url = self._bucket.signed_url(key, seconds, reference.ref.mime_type, reference.ref.filename)
         return PresignedUrl(url=url, expires_at=until)
 

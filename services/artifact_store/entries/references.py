@@ -104,15 +104,15 @@ class References:
     def __init__(self, kv: KeyValueStore) -> None:
         self._kv = kv
 
-    async def resolve(self, asked: HeadArtifact) -> Reference:
+    async def resolve(self, request: HeadArtifact) -> Reference:
         """Return a reference that the caller may see. Raises ArtifactNotFound, whatever the reason."""
-        key = keys.reference_key(asked.tenant, asked.artifact_id)
+        key = keys.reference_key(request.tenant, request.artifact_id)
         # Any replica may answer first. What is missing there may be new.
         found = _visible((await self._kv.read(key)).data) or _visible((await self._kv.read_from_leader(key)).data)
         if (
             found is None
-            or (asked.session_id is not None and asked.session_id != found.session_id)
-            or (asked.run_id is not None and asked.run_id != found.run_id)
+            or (request.session_id is not None and request.session_id != found.session_id)
+            or (request.run_id is not None and request.run_id != found.run_id)
         ):
             raise ArtifactNotFound
         return found
@@ -166,17 +166,19 @@ class References:
             if key in by_key and (reference := _visible(data)) is not None
         }
 
-    async def page(self, asked: ListArtifacts) -> ArtifactPage:
+    async def page(self, request: ListArtifacts) -> ArtifactPage:
         """Return a page of the artifacts of a session or run."""
-        pattern = keys.places_of(asked.tenant, asked.session_id, asked.run_id)
-        entries = await self._kv.matching(pattern, asked.cursor, asked.limit + 1)
-        shown, more = entries[: asked.limit], len(entries) > asked.limit
+        pattern = keys.places_of(request.tenant, request.session_id, request.run_id)
+        entries = await self._kv.matching(pattern, request.cursor, request.limit + 1)
+        shown, more = entries[: request.limit], len(entries) > request.limit
         who = [keys.parse_place_key(entry.key) for entry in shown]
         found = await self.read_many(who)
         references = [found[one] for one in who if one in found]
         return ArtifactPage(
             artifacts=[
-                each.stored() for each in references if asked.namespace is None or each.ref.namespace == asked.namespace
+                each.stored()
+                for each in references
+                if request.namespace is None or each.ref.namespace == request.namespace
             ],
             next_cursor=shown[-1].sequence if more else None,
         )

@@ -48,18 +48,18 @@ class Assembler:
         self._under_way: dict[AssembleStream, asyncio.Task[AssembledStream]] = {}
         self._is_stopped = False
 
-    async def assemble(self, asked: AssembleStream) -> AssembledStream:
+    async def assemble(self, request: AssembleStream) -> AssembledStream:
         """Return the value of a stream, or above 32 KiB its reference.
 
         Raises ArtifactNotFound when pieces are missing, ArtifactTooLarge, ArtifactInvalid and StorageUnavailable.
         """
-        task = self._under_way.get(asked)
+        task = self._under_way.get(request)
         if task is None:
             self._check_running()
             if len(self._under_way) >= MAX_STREAMS:
                 raise StorageUnavailable("too many streams are being assembled")
-            task = self._under_way[asked] = asyncio.create_task(self._assemble(asked))
-            task.add_done_callback(lambda _: self._under_way.pop(asked))
+            task = self._under_way[request] = asyncio.create_task(self._assemble(request))
+            task.add_done_callback(lambda _: self._under_way.pop(request))
         return await asyncio.shield(task)
 
     async def stop(self) -> None:
@@ -67,43 +67,43 @@ class Assembler:
         self._is_stopped = True
         await asyncio.gather(*self._under_way.values(), return_exceptions=True)
 
-    async def _assemble(self, asked: AssembleStream) -> AssembledStream:
-        kept = await self._stored(asked)
+    async def _assemble(self, request: AssembleStream) -> AssembledStream:
+        kept = await self._stored(request)
         if kept is not None:
             return AssembledStream(ref=kept)
         buffer = StreamBuffer()
         try:
             async with self._reading:
-                await self._gather(asked, buffer)
+                await self._gather(request, buffer)
                 if buffer.wire_size <= MAX_INLINE_BYTES:
                     return await asyncio.to_thread(_inline, buffer)
             async with self._writing:
                 self._check_running()
-                return AssembledStream(ref=await self._put(asked, buffer))
+                return AssembledStream(ref=await self._put(request, buffer))
         finally:
             await asyncio.to_thread(buffer.close)
 
-    async def _stored(self, asked: AssembleStream) -> ArtifactRef | None:
+    async def _stored(self, request: AssembleStream) -> ArtifactRef | None:
         """Return the reference if the stream was assembled before."""
-        place = {"session_id": asked.session_id, "run_id": asked.run_id}
+        place = {"session_id": request.session_id, "run_id": request.run_id}
         try:
             return (
-                await self._store.head(HeadArtifact(tenant=asked.tenant, artifact_id=asked.artifact_id, **place))
+                await self._store.head(HeadArtifact(tenant=request.tenant, artifact_id=request.artifact_id, **place))
             ).ref
         except ArtifactNotFound:
             return None
 
-    async def _gather(self, asked: AssembleStream, buffer: StreamBuffer) -> None:
+    async def _gather(self, request: AssembleStream, buffer: StreamBuffer) -> None:
         """Read the pieces. Raises ArtifactNotFound when one is missing."""
-        subject, start = subjects.stream(asked.tenant, asked.run_id), asked.since
+        subject, start = subjects.stream(request.tenant, request.run_id), request.since
         # A replica may lag behind, a single server never.
         reads_left = _REPLICA_READS if self._bus.settings.replicas > 1 else 1
-        while buffer.count < asked.pieces:
+        while buffer.count < request.pieces:
             page, more = await self._page(subject, start)
-            await asyncio.to_thread(_add, buffer, page, asked)
+            await asyncio.to_thread(_add, buffer, page, request)
             if page:
                 start = sequence_of(page[-1]) + 1
-            if buffer.count < asked.pieces and not (page and more):
+            if buffer.count < request.pieces and not (page and more):
                 reads_left -= 1
                 if not reads_left:
                     raise _missing(buffer)
@@ -119,22 +119,22 @@ class Assembler:
                 return await reader.page(subject, start)
         raise StorageUnavailable("NATS did not return the pieces of the stream")
 
-    async def _put(self, asked: AssembleStream, buffer: StreamBuffer) -> ArtifactRef:
+    async def _put(self, request: AssembleStream, buffer: StreamBuffer) -> ArtifactRef:
         kind = buffer.json_type
         put = PutArtifact(
-            tenant=asked.tenant,
-            artifact_id=asked.artifact_id,
+            tenant=request.tenant,
+            artifact_id=request.artifact_id,
             size=buffer.size,
             sha256=await asyncio.to_thread(buffer.digest),
-            session_id=asked.session_id,
-            run_id=asked.run_id,
-            namespace=asked.namespace,
-            filename=asked.filename,
+            session_id=request.session_id,
+            run_id=request.run_id,
+            namespace=request.namespace,
+            filename=request.filename,
             mime_type=mime_type_of(kind),
             json_type=kind,
             items=buffer.count if kind == "list" else None,
             artifact_type=buffer.artifact_type or None,
-            ttl_s=asked.ttl_s,
+            ttl_s=request.ttl_s,
         )
         if put.size <= MAX_PUT_BYTES:
             return await self._store.put(put, await asyncio.to_thread(lambda: b"".join(buffer.chunks())))
@@ -158,21 +158,21 @@ class Assembler:
             raise StorageUnavailable("the store is stopping: try again")
 
 
-def _add(buffer: StreamBuffer, page: list[Msg], asked: AssembleStream) -> None:
+def _add(buffer: StreamBuffer, page: list[Msg], request: AssembleStream) -> None:
     """Append the pieces of a page that belong to the stream. Raises ArtifactNotFound at a gap."""
-    named = asked.call_id.encode()
+    named = request.call_id.encode()
     for message in page:
         if (message.headers or {}).get(EVENTS_HEADER) != "artifact_chunk" or named not in message.data:
             continue
         for piece in _pieces(message.data):
-            if (piece.call_id, piece.stream_id) != (asked.call_id, asked.stream_id) or piece.seq < buffer.count:
+            if (piece.call_id, piece.stream_id) != (request.call_id, request.stream_id) or piece.seq < buffer.count:
                 continue
             if piece.seq > buffer.count:
                 raise _missing(buffer)
             buffer.add(piece)
             if buffer.size > MAX_ARTIFACT_BYTES:
                 raise ArtifactTooLarge(f"its pieces have more than {MAX_ARTIFACT_BYTES} bytes")
-            if buffer.count == asked.pieces:
+            if buffer.count == request.pieces:
                 return
 
 
