@@ -64,7 +64,7 @@ class CallMachine:
             case "pausing":
                 return min(state.wake_at, self.rules.deadline)
             case "waiting":
-                return min(self._silent_at, self.rules.deadline)
+                return min(self._silent_at, state.query_at, self.rules.deadline)
             case "searching":
                 return state.wake_at
             case "new" | "checking" | "ended":
@@ -160,6 +160,10 @@ class CallMachine:
         if state.phase == "searching" and request == state.query:
             has_ended = self._is_settled(now) or now >= self.rules.deadline
             return self._on_not_held(now, nobody_subscribes=True) if has_ended else []
+        if state.phase == "waiting" and request == state.query:
+            if not self._is_settled(now):  # This process may have reconnected before the tool's.
+                state.query_at = now + _PAUSE_S
+            return []
         if request != state.unreceived:
             return []
         if state.absent_since is None:
@@ -174,7 +178,7 @@ class CallMachine:
     def _pause(self, seconds: float, now: float) -> None:
         """Send again later. Nobody received the last request, so it does not count."""
         state = self.state
-        state.phase, state.wake_at = "pausing", now + seconds
+        state.phase, state.wake_at, state.query_at = "pausing", now + seconds, math.inf
         state.attempts -= 1
         state.unreceived = None
 
@@ -185,9 +189,14 @@ class CallMachine:
             return self._search(state.search_reason, now)
         if state.phase == "waiting":
             # Replies of the meantime are lost; the instance that holds the call says it again.
-            state.requests += 1
-            return [commands.QueryStatus(state.requests)]
+            return self._query_status()
         return []
+
+    def _query_status(self) -> list[Command]:
+        state = self.state
+        state.requests += 1
+        state.query, state.query_at = state.requests, math.inf
+        return [commands.QueryStatus(state.requests)]
 
     def _on_tick(self, connected_since: float | None, now: float) -> list[Command]:
         state = self.state
@@ -197,8 +206,10 @@ class CallMachine:
         match state.phase:
             case "pausing":
                 return self._send(now)
-            case "waiting":
+            case "waiting" if now >= min(self._silent_at, self.rules.deadline):
                 return self._search("silence", now)
+            case "waiting":
+                return self._query_status()
             case "searching" if self._is_settled(now) or now >= self.rules.deadline:
                 return self._on_not_held(now, nobody_subscribes=False)
             case "searching":
@@ -215,9 +226,7 @@ class CallMachine:
         state = self.state
         wait_s = _SLOW_STATUS_WAIT_S if reason == "silence" and state.has_heartbeat else _STATUS_WAIT_S
         state.phase, state.search_reason, state.wake_at = "searching", reason, now + wait_s
-        state.requests += 1
-        state.query = state.requests
-        return [commands.QueryStatus(state.requests)]
+        return self._query_status()
 
     def _on_not_held(self, now: float, *, nobody_subscribes: bool) -> list[Command]:
         """End a search in which no instance said that it holds the call."""
@@ -235,7 +244,7 @@ class CallMachine:
 
     def _on_reply(self, event: events.Reply, now: float) -> list[Command]:
         state = self.state
-        state.phase, state.last_event_at = "waiting", now
+        state.phase, state.last_event_at, state.query_at = "waiting", now, math.inf
         state.unreceived = state.absent_since = None
         match event:
             case events.Heartbeat(every_s):

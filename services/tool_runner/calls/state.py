@@ -88,7 +88,9 @@ class CallState:
     unreceived: int | None = None
     """The number of the last `Send`, until an instance replies to the call."""
     query: int | None = None
-    """The number of the status query whose answer decides a search."""
+    """The number of the last status query."""
+    query_at: float = math.inf
+    """While waiting: when the status query of a reconnect is sent again, since nobody had subscribed to it."""
     search_reason: SearchReason = "silence"
     attempts: int = 0
     """Requests that may have reached an instance."""

@@ -147,6 +147,31 @@ def test_silence_proves_nothing_while_nats_is_unavailable() -> None:
     assert call.machine.alarm_at == call.now + 2.5
 
 
+def test_a_tool_that_reconnects_later_is_queried_again() -> None:
+    """Soon, and only until every tool has had the time to reconnect: what it says about its call was lost before."""
+    call = Call(heartbeat_s=0.5).start()
+    call.connected_since = call.now
+    query = call.receive(events.Reconnected())
+    times = 0
+    while isinstance(query[0], commands.QueryStatus) and call.phase == "waiting":
+        times += 1
+        assert call.receive(events.NoResponders(query[0].request)) == []
+        query = call.wait()
+    assert 15 < times < 25
+    assert call.phase == "searching"
+
+
+def test_a_reply_ends_the_queries_of_a_reconnect() -> None:
+    """The instance is back."""
+    call = Call(heartbeat_s=0.5).start()
+    call.connected_since = call.now
+    call.receive(events.Reconnected())
+    call.receive(events.NoResponders(2))
+    assert call.wait() == [commands.QueryStatus(3)]
+    assert call.receive(events.Heartbeat(0.5)) == [commands.RememberHeartbeat(0.5)]
+    assert call.machine.alarm_at > call.now + 1
+
+
 def test_a_search_goes_on_until_nats_has_been_connected_for_a_while() -> None:
     """Tools reconnect too: until then nobody's silence means that the call is lost."""
     call = Call(heartbeat_s=0.5).start()
