@@ -6,6 +6,7 @@ from pathlib import Path
 import nats
 import pytest
 
+from tests.support import checkout
 from tests.support.nats_server import NatsServer, NatsServerFailed
 from tests.support.needs import PORTS, find_program, free_port, needs_program
 from tests.support.waiting import wait_until, wait_until_blocking
@@ -48,14 +49,19 @@ def test_free_ports_lie_outside_the_range_of_outgoing_connections() -> None:
     assert {free_port() for _ in range(20)} <= set(PORTS)
 
 
-def test_a_missing_program_skips_on_a_laptop_and_fails_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CI cannot pass by skipping."""
+def test_what_is_missing_skips_on_a_laptop_and_fails_in_ci(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """CI cannot pass by skipping: neither without a program nor in a copy without `.git`."""
+    monkeypatch.setattr(checkout, "ROOT", tmp_path)
     monkeypatch.delenv("CI", raising=False)
     with pytest.raises(pytest.skip.Exception, match="no-such-program is not installed"):
         needs_program("no-such-program")
+    with pytest.raises(pytest.skip.Exception, match="not a git checkout"):
+        checkout.files.__wrapped__()
     monkeypatch.setenv("CI", "true")
     with pytest.raises(pytest.fail.Exception, match="no-such-program is not installed"):
         needs_program("no-such-program")
+    with pytest.raises(pytest.fail.Exception, match="not a git checkout"):
+        checkout.files.__wrapped__()
     assert find_program("no-such-program") is None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
+from tests.support.needs import skip
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def files() -> tuple[Path, ...]:
     """Every file of the checkout that git keeps or would keep."""
     if not (ROOT / ".git").exists():
-        pytest.skip("not a git checkout")
+        skip("not a git checkout")
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout.decode().split("\0")
     return tuple(path for name in names if name and (path := ROOT / name).is_file() and not path.is_symlink())

@@ -6,6 +6,7 @@ import shutil
 import socket
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -22,18 +23,16 @@ def find_program(name: str) -> Path | None:
     return Path(found) if found else None
 
 
-def needs_program(name: str) -> Path:
-    """The program `name`.
+def skip(reason: str) -> NoReturn:
+    """Skip the test, or fail it with CI=true, so that a CI run cannot pass by skipping."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
 
-    Where it is missing the test is skipped, or failed with CI=true, so that a CI run cannot pass by skipping.
-    """
-    found = find_program(name)
-    if found is None:
-        reason = f"{name} is not installed"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    return found
+
+def needs_program(name: str) -> Path:
+    """The program `name`; without it the test is skipped as `skip` says."""
+    return find_program(name) or skip(f"{name} is not installed")
 
 
 def free_port() -> int:
