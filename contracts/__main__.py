@@ -5,52 +5,28 @@
 
 import json
 import sys
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from . import (
-    actions,
-    artifacts,
-    asyncapi,
-    events,
-    faults,
-    images,
-    inbox,
-    payload,
-    records,
-    runs,
-    step_events,
-    stream_events,
-    tools,
-)
+from . import asyncapi, events, inbox
 from .base import HttpInput, Message
 
 FOLDER = Path(__file__).parent / "schemas"
 ASYNCAPI = Path(__file__).parent / "asyncapi.json"
-_MODULES = (
-    actions,
-    artifacts,
-    events,
-    faults,
-    images,
-    inbox,
-    payload,
-    records,
-    runs,
-    step_events,
-    stream_events,
-    tools,
-)
 _UNIONS: dict[str, Any] = {"RunEvent": events.RunEvent, "InboxMessage": inbox.InboxMessage}
 
 
 def schemas() -> dict[str, str]:
     """Return file name -> text, of every message and union."""
+    names = {module.name for module in iter_modules([str(FOLDER.parent)])} - {"__main__", "base"}
+    modules = [import_module(f".{name}", __package__) for name in names]
     models = {
         name: value
-        for module in _MODULES
+        for module in modules
         for name, value in vars(module).items()
         if isinstance(value, type) and issubclass(value, Message | HttpInput) and value.__module__ == module.__name__
     }

@@ -105,7 +105,7 @@ class RunStarted(Message):
     reflection: Reflection | None = None
     action_format: ActionFormat = Field(
         default="auto",
-        description="the form of decisions: which one the model is told to use, and which ones are accepted",
+        description="the form of decisions that the prompt asks for, and the forms that are accepted",
     )
     action_transport: ActionTransport = Field(
         default="json", description="decisions as JSON in the reply, or as native tool calls"

@@ -151,7 +151,7 @@ def tool_status(name: str) -> str:
 
 
 def tool_cancel(name: str) -> str:
-    """Where all instances of a tool are told to cancel a call."""
+    """Where a request to cancel a call goes, to all instances of the tool."""
     return f"tool.{checked_tool(name)}.cancel"
 
 
