@@ -32,7 +32,7 @@ class BusSettings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["json", "console"] = "json"
     graceful_timeout_s: float = Field(
-        default=5.0, ge=0, description="for work in flight when the service is told to stop"
+        default=5.0, ge=0, description="for work in flight when the service stops (SIGTERM)"
     )
     stall_exit_s: float = Field(
         default=10.0,
