@@ -30,7 +30,7 @@ _CHECK_EVERY_S, _CHECK_TIMEOUT_S = 2.0, 2.0
 
 
 def main() -> None:
-    """Run the store until it is told to stop."""
+    """Run the store until SIGTERM."""
     settings = read_settings(ArtifactStoreSettings)
 
     @asynccontextmanager

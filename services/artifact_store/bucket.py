@@ -43,7 +43,14 @@ _EXISTS_CODES = frozenset({"BucketAlreadyOwnedByYou", "BucketAlreadyExists"})
 class S3Pool(urllib3.PoolManager):
     """A connection pool that lets minio-py read errors of `rclone serve s3`, which labels them text/xml."""
 
-    def urlopen(self, method: str, url: str, redirect: bool = True, **kw: Any) -> urllib3.BaseHTTPResponse:  # type: ignore[override]  # noqa: FBT001, FBT002, the parent's own signature
+    # The signature is the parent's.
+    def urlopen(  # type: ignore[override]
+        self,
+        method: str,
+        url: str,
+        redirect: bool = True,  # noqa: FBT001, FBT002
+        **kw: Any,
+    ) -> urllib3.BaseHTTPResponse:
         """Send one request, and relabel an error body of type text/xml as application/xml."""
         response = super().urlopen(method, url, redirect=redirect, **kw)
         if response.status >= HTTPStatus.MULTIPLE_CHOICES and response.headers.get("content-type", "").startswith(

@@ -151,7 +151,8 @@ class ReplyHeaders(BaseMiddleware[Any, Any]):
             )  # FastStream wraps the error in one that contains the request.
             if isinstance(cause, ValidationError):
                 return _failure(ArtifactInvalid(describe(cause)))
-            logger.error("request_failed", error=type(error).__name__, places=code_locations(error))  # noqa: TRY400, a traceback may show bytes
+            # No traceback: it may show bytes.
+            logger.error("request_failed", error=type(error).__name__, places=code_locations(error))  # noqa: TRY400
             return _failure(ArtifactFailed("the store failed", retryable=True))
 
     async def publish_scope(self, call_next: Callable[[Any], Awaitable[Any]], cmd: PublishCommand) -> Any:

@@ -33,7 +33,8 @@ class StreamBuffer:
         self.count = 0
         self.is_finished = False
         """Whether a piece was marked as the last."""
-        self._file = tempfile.SpooledTemporaryFile(max_size=_MAX_MEMORY_BYTES)  # noqa: SIM115, `close` is what its owner calls
+        # `close` is what its owner calls.
+        self._file = tempfile.SpooledTemporaryFile(max_size=_MAX_MEMORY_BYTES)  # noqa: SIM115
         self.artifact_type = ""
         """The type that the first typed piece declares."""
         self._is_text = self._is_base64 = True

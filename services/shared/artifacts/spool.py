@@ -62,7 +62,8 @@ class Spool:
     def __init__(self) -> None:
         self.size = 0
         self._digest = hashlib.sha256()
-        self._file = tempfile.SpooledTemporaryFile(max_size=_MAX_MEMORY_BYTES)  # noqa: SIM115, `close` is what its owner calls
+        # `close` is what its owner calls.
+        self._file = tempfile.SpooledTemporaryFile(max_size=_MAX_MEMORY_BYTES)  # noqa: SIM115
 
     async def add(self, chunk: bytes) -> None:
         """Append a chunk."""
