@@ -109,7 +109,8 @@ class Deletions:
             return CHECK_S
         await self._purge_all(due)
         due.purges += 1
-        left_s = due.deletion.at / 1000 + self._kept_s * random.uniform(1, 1 + LAST_PURGE_SPREAD) - time.time()  # noqa: S311, a spread, not a secret
+        spread = random.uniform(1, 1 + LAST_PURGE_SPREAD)  # noqa: S311, no secret
+        left_s = due.deletion.at / 1000 + self._kept_s * spread - time.time()
         if due.purges == 1:
             logger.info("run_deleted", run_id=due.run, tenant=due.tenant)
             return self._again_s

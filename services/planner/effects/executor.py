@@ -88,7 +88,9 @@ class Effects:
         self._places = places
         self._background: list[asyncio.Task[None]] = []
 
-    async def carry_out(self, run: Run, progress: Progress, command: Effect) -> tuple[Progress, bool]:  # noqa: C901, PLR0912, a case a command
+    async def carry_out(  # noqa: C901, PLR0912, one case for each command
+        self, run: Run, progress: Progress, command: Effect
+    ) -> tuple[Progress, bool]:
         """Execute a command. Return the new progress, and whether the log must be read again before the next command.
 
         Not so after a model's reply: it is appended next, and the fence shows whether the run has moved on.

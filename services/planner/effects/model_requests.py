@@ -74,7 +74,8 @@ class ModelRequests:
     async def await_tools(self, request: RunRequested) -> None:
         """Wait until the agent's tools are available, at most some seconds: they may be starting."""
         until = time.monotonic() + ABSENT_TOOLS_WAIT_S
-        while self.lacks_tools(request) and time.monotonic() < until:  # noqa: ASYNC110, the catalogue tells of no single change
+        # No event: the catalogue announces no single change.
+        while self.lacks_tools(request) and time.monotonic() < until:  # noqa: ASYNC110
             await asyncio.sleep(CATALOGUE_CHECK_S)
 
     def strategy(self, started: RunStarted | None) -> Strategy:

@@ -259,7 +259,7 @@ class Reader:
             return int(digits)
         number = float(digits)
         if math.isinf(number):
-            raise self._wrong("a number too large to be told from infinity", match.start())
+            raise self._wrong("a number too large for 64 bits", match.start())
         return number
 
     def _escape(self, start: int) -> tuple[str, int]:

@@ -157,7 +157,8 @@ def _scanned(text: str, tools: AbstractSet[str], *, skip_thoughts: bool) -> tupl
     for item in scan.items():
         shape = shape_of(item.value) if isinstance(item, Found) else Shape.OTHER
         if shape is Shape.ANSWER and isinstance(item, Found) and _last_word(item.lead) in tools:
-            item = Broken(NotJson("an object stands behind the name of a tool", item.start), text, was_action=True)  # noqa: PLW2901
+            error = NotJson("an object stands behind the name of a tool", item.start)
+            item = Broken(error, text, was_action=True)  # noqa: PLW2901
         if isinstance(item, Broken):
             if broken is None or (item.was_action and not broken.was_action):
                 broken = item
