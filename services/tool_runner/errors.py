@@ -140,5 +140,6 @@ class ToolReported(CallFailed):
 
     def fault(self) -> Fault:
         """Return the failure as the planner receives it, with the tool's own code if it is a known one."""
-        code: Code = self._failure.code if self._failure.code in _CODES else "tool_error"  # type: ignore[assignment]  # just checked
+        # The type is right: `_CODES` are the values of `Code`.
+        code: Code = self._failure.code if self._failure.code in _CODES else "tool_error"  # type: ignore[assignment]
         return Fault(code=code, reason=self._failure.reason, retryable=self._failure.retryable)

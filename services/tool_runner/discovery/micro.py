@@ -77,7 +77,8 @@ class MicroDiscovery:
             for pause_s in chain(_FIRST_PAUSES_S, repeat(self._every_s)):
                 await self._bus.send(subjects.SERVICE_INFO, reply=self._inbox)
                 try:
-                    async with asyncio.timeout(pause_s * random.uniform(0.8, 1.2)):  # noqa: S311, a spread, not a secret
+                    # A spread, not a secret.
+                    async with asyncio.timeout(pause_s * random.uniform(0.8, 1.2)):  # noqa: S311
                         await self._request_now.wait()
                 except TimeoutError:
                     continue
