@@ -104,7 +104,8 @@ def test_contracts_need_pydantic_and_nothing_else() -> None:
 #: The first words of our subjects and keys, of those of NATS itself, and the names of streams.
 SUBJECT = re.compile(
     r"\$(?:JS|KV|SRV)\b|_INBOX|KV_|(?:REQUESTS|INBOX|RUNS|CALLS|TIMERS|DEAD|HANDLINGS|ANNOUNCED)$|"
-    r"(?:artifact|blob|call|context|control|dead|due|emit|handling|inbox|list|model|ref|request|run|spec|timer|tool)\.(?:$|[*>{<]|[a-z]+$)"
+    r"(?:artifact|blob|call|context|control|dead|due|emit|handling|inbox|list|model|ref|request|run|spec|timer|tool)"
+    r"\.(?:$|[*>{<]|[a-z]+$)"
 )
 
 

@@ -30,8 +30,8 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
 
 RECORD = Path(__file__).parent / "transcript.snapshot.txt"
 TIMES = re.compile(
-    r'"(at|requested_at|started_at|ended_at|created_at|expires_at|deadline_at|latency_ms|duration_ms|ttft_ms|wait_ms|retry_at)":'
-    r"[0-9.]+"
+    r'"(at|requested_at|started_at|ended_at|created_at|expires_at|deadline_at|retry_at|'
+    r'latency_ms|duration_ms|ttft_ms|wait_ms)":[0-9.]+'
 )
 IDS = re.compile(r"\b[0-9a-f]{64}\b|\b[0-9a-f]{32}\b|\b[0-9a-f]{24}\b|\b(?:REQUESTS|INBOX):[0-9]+\b")
 CURSORS = re.compile(r"^id: [0-9]+-[0-9]+$", re.MULTILINE)

@@ -95,7 +95,8 @@ class S3Server:
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
                 cwd=self._run,
-                preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509, else a killed test run leaves orphans
+                # Else a killed test run leaves orphans.
+                preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
             )
         wait_until_blocking(self._ready, timeout=START_LIMIT, what=f"{self.kind} answers on port {self.port}")
 

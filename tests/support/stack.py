@@ -160,7 +160,8 @@ class Stack:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509, else a killed test run leaves orphans
+                # Else a killed test run leaves orphans.
+                preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
             )
         part.frozen = False
 

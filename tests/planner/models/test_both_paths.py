@@ -41,7 +41,8 @@ async def model(
 
 def question(name: str = "openai/scripted", **more: object) -> ModelRequest:
     """A request whose prompt no error may repeat."""
-    return ModelRequest(model=name, messages=[SYSTEM, {"role": "user", "content": SECRET}], **more)  # type: ignore[arg-type]
+    messages = [SYSTEM, {"role": "user", "content": SECRET}]
+    return ModelRequest(model=name, messages=messages, **more)  # type: ignore[arg-type]
 
 
 async def reply_of(model: Model, request: ModelRequest) -> tuple[list[Delta], Reply]:

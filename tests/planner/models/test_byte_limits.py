@@ -31,7 +31,11 @@ def parts_of(data: bytes, cuts: list[int]) -> list[bytes]:
     st.lists(st.integers(0)),
     st.booleans(),
 )
-def test_events_come_through_unchanged_however_they_are_cut(lines: list[bytes], cuts: list[int], packed: bool) -> None:  # noqa: FBT001
+def test_events_come_through_unchanged_however_they_are_cut(
+    lines: list[bytes],
+    cuts: list[int],
+    packed: bool,  # noqa: FBT001
+) -> None:
     """Line by line or byte by byte, packed or not, with either line end."""
     for end in (b"\n\n", b"\n", b"\r\n", b"\r\n\r\n"):
         data = b"".join(line + end for line in lines)

@@ -14,7 +14,10 @@ from services.planner.replies.actions import normalize_action
 from services.shared.json_schema.checks import complaints
 from tests.support.demo_conversations import Conversation
 
-NAMES = st.sampled_from("""expression path query city count from_currency url kind items flag x date options""".split())  # noqa: SIM905, one line
+# As a list it would fill a screen.
+NAMES = st.sampled_from(
+    "expression path query city count from_currency url kind items flag x date options".split()  # noqa: SIM905
+)
 LEAVES: st.SearchStrategy[dict[str, Any]] = st.one_of(
     st.sampled_from(
         [

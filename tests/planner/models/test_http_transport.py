@@ -61,7 +61,8 @@ async def model(
 
 async def outcome(model: Model, name: str, **more: float) -> tuple[str, ModelFailed | Reply, float]:
     """What was said, how it ended, and how long the loop stood still."""
-    said, request = "", ModelRequest(model=name, messages=[{"role": "user", "content": "?"}], **more)  # type: ignore[arg-type]
+    said, messages = "", [{"role": "user", "content": "?"}]
+    request = ModelRequest(model=name, messages=messages, **more)  # type: ignore[arg-type]
     async with loop_lag() as lag:
         try:
             async for piece in model.stream(request):

@@ -18,7 +18,8 @@ VALUES = st.recursive(
 
 
 @given(VALUES, st.booleans(), st.sampled_from([None, 1]))
-def test_takes_what_json_writes(value: object, ascii_only: bool, indent: int | None) -> None:  # noqa: FBT001 - hypothesis gives it
+# Hypothesis gives the arguments.
+def test_takes_what_json_writes(value: object, ascii_only: bool, indent: int | None) -> None:  # noqa: FBT001
     """Both dialects read every value that the standard library writes."""
     text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
     assert loads(text) == value

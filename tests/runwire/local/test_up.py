@@ -253,8 +253,8 @@ async def test_a_shell_gets_what_other_clients_need(up: Up, tmp_path: Path) -> N
     """`runwire env` prints it for eval; without a running system it fails."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "RUNWIRE_DATA_DIR": str(up.data)}
     script = f'eval "$({sys.executable} -P -m runwire env)" && env'
-    ended = subprocess.run(["sh", "-c", script], env=env, capture_output=True, text=True, check=True, timeout=60)  # noqa: ASYNC221
-    output = ended.stdout
+    shell = ["sh", "-c", script]
+    output = subprocess.check_output(shell, env=env, text=True, timeout=60)  # noqa: ASYNC221
     found = dict(re.findall(r"^((?:RUNWIRE_)?NATS_(?:URL|USER|PASSWORD))=(.*)$", output, re.MULTILINE))
     assert found.keys() == {
         f"{prefix}NATS_{name}" for prefix in ("", "RUNWIRE_") for name in ("URL", "USER", "PASSWORD")
@@ -265,7 +265,7 @@ async def test_a_shell_gets_what_other_clients_need(up: Up, tmp_path: Path) -> N
         assert json.loads((await client.request("tool.own", b'{"args": {}}', timeout=20)).data) is not None
     env["RUNWIRE_DATA_DIR"] = str(tmp_path)
     command = [sys.executable, "-P", "-m", "runwire", "env"]
-    nothing = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)  # noqa: ASYNC221
+    nothing = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)  # noqa: ASYNC221, PLW1510
     assert (nothing.returncode, nothing.stdout) == (1, "")
     assert "nothing runs from" in nothing.stderr
 

@@ -38,7 +38,11 @@ async def claim(planner: Planner, delivery: Delivery, call_id: str = "1-0", **ch
 
 
 @pytest.mark.parametrize("again", [False, True])
-async def test_one_of_many_handlings_may_call_the_tool(planner: Planner, delivery: Delivery, again: bool) -> None:  # noqa: FBT001, a parameter
+async def test_one_of_many_handlings_may_call_the_tool(
+    planner: Planner,
+    delivery: Delivery,
+    again: bool,  # noqa: FBT001
+) -> None:
     """The one whose `call_started` is stored first; other calls of the run do not matter."""
     assert await claim(planner, delivery, "1-1")
     claims = await asyncio.gather(*(claim(planner, delivery, again=again) for _ in range(8)))
