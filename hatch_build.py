@@ -35,7 +35,8 @@ class ContractsInside(BuildHookInterface[Any]):
                 target.write_text(text, encoding="utf-8")
                 included[str(target)] = module.relative_to(root).as_posix()
 
-    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002, the hook's signature
+    # The signature is the hook's.
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
         """Remove the rewritten modules."""
         if self._rewritten is not None:
             shutil.rmtree(self._rewritten)

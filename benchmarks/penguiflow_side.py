@@ -39,7 +39,8 @@ def extract(text: str, size: int, times: int, *, as_run: bool) -> dict[str, Any]
     shown = 0
     began = time.process_time()
     for _ in range(times):
-        answer, thought = streaming._StreamingArgsExtractor(), streaming._StreamingThoughtExtractor()  # noqa: SLF001, see normalise
+        # See normalise.
+        answer, thought = streaming._StreamingArgsExtractor(), streaming._StreamingThoughtExtractor()  # noqa: SLF001
         shown = 0
         for start in range(0, len(text), size):
             chunk = text[start : start + size]

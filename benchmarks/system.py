@@ -117,7 +117,8 @@ class System:
         ]
         end = log[-1].events[-1]
         if not isinstance(log[0].events[0], RunStarted) or not isinstance(end, Terminal):
-            raise RuntimeError("the log does not begin and end as it should")  # noqa: TRY004, a matter of the run, not of a type
+            # The run is at fault, not a type.
+            raise RuntimeError("the log does not begin and end as it should")  # noqa: TRY004
         moments.append(int(getattr(end, "raw_answer", "").partition(";")[0]))
         return [(after - before) / 1e9 for before, after in pairwise(moments)]
 

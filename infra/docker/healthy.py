@@ -1,4 +1,7 @@
-"""The health check of a container: exit 0 when the service on this port says that it is ready. Usage: python healthy.py PORT."""
+"""The health check of a container: exit 0 when the service on this port says that it is ready.
+
+Usage: python healthy.py PORT.
+"""
 
 import sys
 import urllib.request

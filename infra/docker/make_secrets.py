@@ -1,4 +1,6 @@
-"""Make the deployment's secrets at its first start, in volumes that only those mount who need them. None is shipped, none is ever replaced.
+"""Make the deployment's secrets at its first start, in volumes that only those services mount that need them.
+
+None is shipped, and none is ever replaced.
 
 | file | for |
 | --- | --- |

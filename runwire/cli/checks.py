@@ -56,10 +56,10 @@ def _nats_server() -> Check:
     try:
         binary = launch.find_nats_server()
         command = [binary, "--version"]
-        version = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()  # noqa: S603
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)  # noqa: S603
     except (launch.CannotLaunch, OSError, subprocess.SubprocessError) as error:
         return Check("nats-server", "warning", str(error), "needed by `runwire up` only")
-    return Check("nats-server", "ok", version.removeprefix("nats-server: "))
+    return Check("nats-server", "ok", ended.stdout.strip().removeprefix("nats-server: "))
 
 
 def _data() -> Check:

@@ -17,7 +17,7 @@ Grain = Literal["year", "quarter", "month"]
 _MEASURE_WORDS: tuple[tuple[Measure, str], ...] = (
     (
         "growth",
-        r"gr[eo]w\w*|increas\w+|decreas\w+|declin\w+|rose|rise\w*|f[ae]ll\w*|shr[aiu]nk\w*|chang\w+|trend\w*|develop\w*",
+        r"gr[eo]w\w*|(in|de)creas\w+|declin\w+|rose|rise\w*|f[ae]ll\w*|shr[aiu]nk\w*|chang\w+|trend\w*|develop\w*",
     ),
     ("mean", r"average\w*|mean|typical\w*"),
     ("count", r"how many (rows|records|entries|lines)|count|number of (rows|records|entries|lines)"),
