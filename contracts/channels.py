@@ -142,6 +142,7 @@ TOOL_REPLIES = (
     Body("Progress", tools.Progress, headers=_kinds("progress")),
     Body("ArtifactPiece", tools.ArtifactPiece, headers=_kinds("artifact_chunk")),
     Body("Part", RAW, "A piece of a large result.", BYTES, _kinds("part")),
+    Body("Declined", tools.Declined, headers=_kinds("declined")),
 )
 
 

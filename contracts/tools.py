@@ -1,8 +1,8 @@
 """The messages between tool_runner and a tool, which may be written in any language.
 
 A tool answers a request on `tool.<name>` with any number of replies to the request's inbox, the last of which is a
-`result` or a `failure`. The header `Runwire-Reply` names the kind; a reply without it is a bare result. The body of
-`part` is raw bytes, of `result` any JSON, of the others the models below.
+`result`, a `failure` or `declined`. The header `Runwire-Reply` names the kind; a reply without it is a bare result. The
+body of `part` is raw bytes, of `result` any JSON, of the others the models below.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ ArtifactType = Annotated[
 ]
 """The kind of an artifact, for programs that show it."""
 
-ReplyKind = Literal["heartbeat", "progress", "artifact_chunk", "part", "result", "failure"]
+ReplyKind = Literal["heartbeat", "progress", "artifact_chunk", "part", "result", "failure", "declined"]
 
 
 class ToolSpec(Message):
@@ -93,6 +93,9 @@ class ToolCall(Message):
         default=None,
         description="Unix time in ms; do not start after it, since the caller waits for the first reply until then",
     )
+    understands_declined: bool = Field(
+        default=False, description="the caller sends the call again after the reply `declined`"
+    )
     session_id: str | None = None
     request_id: str | None = None
     trace_id: str | None = None
@@ -146,6 +149,16 @@ class ToolFailure(Message):
     reason: str
     code: str = "tool_error"
     retryable: bool = False
+
+
+class Declined(Message):
+    """The instance has not started the call and will not, so that it may be sent again, to any instance.
+
+    `busy`: it runs `concurrency` calls already. `late`: it received the request after `start_by`, or after its process
+    was stopped for a while.
+    """
+
+    reason: Literal["busy", "late"] = "busy"
 
 
 class CallRequested(Message):

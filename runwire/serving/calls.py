@@ -143,6 +143,12 @@ class Calls:
         """Return the calls that run."""
         return list(self._running.values())
 
+    def is_full(self, max_running: int) -> bool:
+        """Return whether so many calls run. One whose end is being sent does not count: its caller may know the end."""
+        if len(self._running) < max_running:
+            return False
+        return sum(call.end_replies is None for call in self._running.values()) >= max_running
+
     def add(self, call: Call) -> None:
         """Add a call that starts."""
         self._running[call.request.idempotency_key] = call

@@ -1,6 +1,7 @@
 """Serve one tool over NATS.
 
-Rule 1: calls run at the same time; the caller bounds how many, over all instances.
+Rule 1: calls run at the same time. The caller bounds how many over all instances; an instance knows its own only, and
+declines a request above `concurrency` of them.
 Rule 2: heartbeats say that the process is alive, the function's own reports that it makes progress: without a report
 for `timeout_s` the call fails.
 Rule 3: a call that is no longer wanted is not started. A process that was stopped finds old requests in its socket when
@@ -15,7 +16,7 @@ import contextlib
 import logging
 import time
 import traceback
-from typing import Any
+from typing import Any, Literal
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -113,18 +114,29 @@ class ToolServer:
             return
         if self._stall.just_resumed and (is_from_lost_connection or await self._is_stale(key)):
             logger.warning("%s: call %s was cancelled while this process was stopped", self._tool.name, key)
-            # A caller that still waits sends a status request, and no instance answers that it has the call.
+            if request.understands_declined:
+                await self._decline(message.reply, "late")
+            # Any other caller that still waits sends a status request, and no instance answers that it has the call.
             return
         if time.time() * 1000 > min(request.deadline_at, request.start_by or request.deadline_at):
             logger.warning("%s: call %s came too late and was not started", self._tool.name, key)
-            reason = "the call reached the tool too late to be started"
-            await self._send_all(message.reply, failure_replies(reason, "deadline_passed", retryable=True))
+            if request.understands_declined:
+                await self._decline(message.reply, "late")
+            else:
+                reason = "the call reached the tool too late to be started"
+                await self._send_all(message.reply, failure_replies(reason, "deadline_passed", retryable=True))
+            return
+        if request.understands_declined and self._calls.is_full(self._tool.spec.concurrency):
+            await self._decline(message.reply, "busy")
             return
         call = Call(request, message.reply, self._send)
         self._calls.add(call)
         task = asyncio.create_task(self._run(call))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _decline(self, reply_to: str, reason: Literal["busy", "late"]) -> None:
+        await self._send_all(reply_to, [reply_of("declined", wire.Declined(reason=reason).model_dump_json().encode())])
 
     async def _is_stale(self, key: str) -> bool:
         reconnects = self._client.stats["reconnects"]

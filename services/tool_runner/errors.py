@@ -20,6 +20,10 @@ class AlreadySettled(Exception):
     """The call already has its outcome."""
 
 
+class Declined(Exception):
+    """No instance of the tool has begun the call, and `PreparedCall.may_decline` says not to wait for one."""
+
+
 class CallFailed(Exception):
     """The call ended without a result."""
 

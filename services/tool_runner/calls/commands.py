@@ -90,7 +90,12 @@ class Abandon:
     run_ended: bool
 
 
-Ending = Succeed | SucceedInParts | Fail | Abandon
+@dataclass(frozen=True, slots=True)
+class Decline:
+    """The call is over: no instance has begun it, and this caller does not wait until one may."""
+
+
+Ending = Succeed | SucceedInParts | Fail | Abandon | Decline
 """The last command of a call."""
 Action = Send | QueryStatus | CheckStatus | Cancel | PublishProgress | PublishPiece | KeepPart | RememberHeartbeat
 """A command that does not end the call."""

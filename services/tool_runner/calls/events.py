@@ -49,6 +49,17 @@ class NoResponders:
 
 
 @dataclass(frozen=True, slots=True)
+class Declined:
+    """An instance received the request, and has not started the call and will not.
+
+    `is_busy`: it runs as many calls as it may; otherwise the request came too late.
+    """
+
+    request: int
+    is_busy: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Heartbeat:
     """An instance works on the call. `every_s`: it promises the next heartbeat within that time."""
 
@@ -111,7 +122,17 @@ class Tick:
 
 
 Reply = Heartbeat | Progress | Piece | Part | Result | Failure
-"""What instances of the tool send."""
+"""What an instance sends that works on the call."""
 Event = (
-    Started | StatusConfirmed | AlreadySettled | RunEnded | NotSent | NoResponders | Reply | Flood | Reconnected | Tick
+    Started
+    | StatusConfirmed
+    | AlreadySettled
+    | RunEnded
+    | NotSent
+    | NoResponders
+    | Declined
+    | Reply
+    | Flood
+    | Reconnected
+    | Tick
 )

@@ -40,6 +40,8 @@ _SLOW_STATUS_WAIT_S = 1.0
 """The same wait for an instance that sent a heartbeat a moment ago: it may lack CPU and not be dead."""
 _MAX_CHECK_AGE_S = 1.0
 _PAUSE_S, _MAX_PAUSE_S = 0.1, 0.5
+_FIRST_BUSY_PAUSE_S = 0.02
+"""The pause after an instance was too busy, doubled each time: another instance may be free."""
 _MAX_MISSED_HEARTBEATS = 3
 _HEARTBEAT_SLACK_S = 1.0
 _FIRST_QUERY_S = 2.5
@@ -98,8 +100,8 @@ class CallMachine:
         match event:
             case events.Started() | events.StatusConfirmed() | events.AlreadySettled():
                 return self._on_status(event, now)
-            case events.NotSent(request):
-                return self._on_not_sent(request, now)
+            case events.NotSent() | events.Declined():
+                return self._on_not_begun(event, now) if event.request == state.unreceived else []
             case events.NoResponders(request):
                 return self._on_no_responders(request, now)
             case events.Flood():
@@ -150,10 +152,19 @@ class CallMachine:
         state.checked_at = -math.inf  # Another tool runner may have settled the call during the search.
         return self._send(now)
 
-    def _on_not_sent(self, request: int, now: float) -> list[Command]:
-        if request == self.state.unreceived:
-            self._pause(_PAUSE_S, now)
-        return []
+    def _on_not_begun(self, event: events.NotSent | events.Declined, now: float) -> list[Command]:
+        state = self.state
+        if isinstance(event, events.NotSent):
+            return self._pause(_PAUSE_S, now)
+        state.absent_since = None
+        if event.is_busy:
+            state.times_declined += 1
+            return self._pause(min(_MAX_PAUSE_S, _FIRST_BUSY_PAUSE_S * 2 ** min(state.times_declined, 10)), now)
+        state.times_late += 1
+        if state.times_late >= self.rules.max_attempts:
+            late = f"{self.rules.tool} received this call {state.times_late} times too late to start it"
+            return self._fail(ToolUnavailable(f"{late}: its process was stopped, or its clock is wrong"))
+        return self._pause(_PAUSE_S, now)
 
     def _on_no_responders(self, request: int, now: float) -> list[Command]:
         state = self.state
@@ -171,16 +182,18 @@ class CallMachine:
         absent_s = now - state.absent_since
         if self._is_settled(now) and absent_s >= self.rules.unavailable_s:
             return self._fail(ToolUnavailable(f"nobody serves {self.rules.tool} right now"))
-        self._pause(min(_MAX_PAUSE_S, _PAUSE_S + absent_s / 2), now)
         state.checked_at = -math.inf  # Another tool runner may have settled the call meanwhile.
-        return []
+        return self._pause(min(_MAX_PAUSE_S, _PAUSE_S + absent_s / 2), now)
 
-    def _pause(self, seconds: float, now: float) -> None:
-        """Send again later. Nobody received the last request, so it does not count."""
+    def _pause(self, seconds: float, now: float) -> list[Command]:
+        """Send again later. The last request began nothing, so it does not count."""
         state = self.state
-        state.phase, state.wake_at, state.query_at = "pausing", now + seconds, math.inf
         state.attempts -= 1
         state.unreceived = None
+        if self.rules.may_decline and state.attempts == 0:
+            return [self._end(commands.Decline())]
+        state.phase, state.wake_at, state.query_at = "pausing", now + seconds, math.inf
+        return []
 
     def _on_reconnected(self, now: float) -> list[Command]:
         state = self.state
@@ -246,6 +259,7 @@ class CallMachine:
         state = self.state
         state.phase, state.last_event_at, state.query_at = "waiting", now, math.inf
         state.unreceived = state.absent_since = None
+        state.times_declined = 0
         match event:
             case events.Heartbeat(every_s):
                 if every_s is not None and every_s <= self.rules.timeout_s:

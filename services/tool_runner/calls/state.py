@@ -9,7 +9,7 @@ from . import events
 from .events import Event
 
 Phase = Literal["new", "checking", "pausing", "waiting", "searching", "ended"]
-"""`checking`: the status is checked before a request. `pausing`: a request reached nobody and is sent again soon.
+"""`checking`: the status is checked before a request. `pausing`: a request began nothing and is sent again soon.
 `waiting`: an instance may work on the call. `searching`: all instances are asked who holds it."""
 
 SearchReason = Literal["may_have_begun", "silence", "parts_lost"]
@@ -28,6 +28,10 @@ TRANSITIONS: Mapping[type[Event], Mapping[Phase, frozenset[Phase]]] = {
     events.AlreadySettled: {"checking": frozenset({"ended"})},
     events.RunEnded: {"new": frozenset({"ended"}), **_TO_END},
     events.NotSent: {"waiting": frozenset({"waiting", "pausing", "ended"})},
+    events.Declined: {
+        "waiting": frozenset({"waiting", "pausing", "ended"}),
+        "searching": frozenset({"searching", "pausing", "ended"}),
+    },
     events.NoResponders: {
         "waiting": frozenset({"waiting", "pausing", "ended"}),
         "searching": frozenset({"searching", "waiting", "checking", "pausing", "ended"}),
@@ -68,6 +72,8 @@ class CallRules:
     unavailable_s: float
     max_attempts: int
     max_result_bytes: int
+    may_decline: bool = False
+    """A call that nobody could begin at once ends with `Decline`, in place of a pause."""
 
 
 @dataclass(slots=True)
@@ -102,6 +108,10 @@ class CallState:
     """The instance that works on the call has sent its interval."""
     no_status: bool = False
     """Nobody subscribes to the status queries of the tool."""
+    times_declined: int = 0
+    """How often in a row an instance was too busy for the call."""
+    times_late: int = 0
+    """How often an instance received the call too late to start it."""
     absent_since: float | None = None
     """Since when nobody has subscribed to the tool."""
     parts: dict[int, tuple[int, int]] = field(default_factory=dict)

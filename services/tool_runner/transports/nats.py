@@ -24,7 +24,7 @@ from services.tool_runner.calls.machine import CallMachine
 from services.tool_runner.calls.progress import CallProgress
 from services.tool_runner.calls.run_watch import RunWatch
 from services.tool_runner.calls.state import CallRules
-from services.tool_runner.errors import AlreadySettled, RunEnded
+from services.tool_runner.errors import AlreadySettled, Declined, RunEnded
 from services.tool_runner.settings import ToolRunnerSettings
 
 from .replies import EventQueue, event_of
@@ -47,6 +47,8 @@ class PreparedCall:
     """Another tool runner may have called the tool for it."""
     checked_at: float
     """When it was last checked that the call needs an outcome, by the monotonic clock."""
+    may_decline: bool = False
+    """Raise Declined, and do not wait, when no instance can begin the call at once."""
 
 
 class NatsTools:
@@ -74,7 +76,7 @@ class NatsTools:
     async def call(self, prepared: PreparedCall, progress: CallProgress, watch: RunWatch) -> ResultBody:
         """Call the tool and return its result; the caller closes it.
 
-        Raises CallFailed, RunEnded when the run ends meanwhile, and AlreadySettled.
+        Raises CallFailed, RunEnded when the run ends meanwhile, AlreadySettled and Declined.
         """
         queue = EventQueue(self.settings.max_result_bytes + _MAX_OTHER_REPLIES_BYTES)
         driver = CallDriver(self, queue, prepared, progress)
@@ -129,6 +131,7 @@ class CallDriver:
             unavailable_s=settings.unavailable_s,
             max_attempts=settings.max_attempts,
             max_result_bytes=settings.max_result_bytes,
+            may_decline=prepared.may_decline,
         )
         self._machine = CallMachine(
             rules,
@@ -143,7 +146,7 @@ class CallDriver:
             body.close()
 
     async def result(self) -> ResultBody:
-        """Return the tool's result. Raises CallFailed, RunEnded or AlreadySettled."""
+        """Return the tool's result. Raises CallFailed, RunEnded, AlreadySettled or Declined."""
         answer: Event | None = None
         while True:
             event = answer or await self._queue.next(max(0.0, self._machine.alarm_at - time.monotonic()))
@@ -192,6 +195,8 @@ class CallDriver:
                 raise failure
             case commands.Abandon(run_ended):
                 raise RunEnded if run_ended else AlreadySettled
+            case commands.Decline():
+                raise Declined
             case _:
                 assert_never(ending)
 
@@ -219,6 +224,7 @@ class CallDriver:
             idempotency_key=self._idempotency_key,
             deadline_at=math.floor(self._deadline_unix_s * 1000),
             start_by=math.floor((time.time() + start_by - time.monotonic()) * 1000),
+            understands_declined=True,
             session_id=call.session_id,
             request_id=call.call_id,
             trace_id=call.trace_id,

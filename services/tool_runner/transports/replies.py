@@ -76,6 +76,8 @@ def event_of(message: Msg, request: int) -> Event:
             return events.Piece(data)
         case "heartbeat":
             return events.Heartbeat(_interval_s(data))
+        case "declined":
+            return events.Declined(request, _is_busy(data))
         case kind:
             logger.debug("reply_of_unknown_kind", kind=kind[:40])
             return events.Heartbeat()  # A newer tool sent an unknown kind: it is alive at least.
@@ -92,6 +94,13 @@ def _interval_s(data: bytes) -> float | None:
         return tools.Heartbeat.model_validate_json(data or b"{}").every_s
     except ValidationError:
         return None
+
+
+def _is_busy(data: bytes) -> bool:
+    try:
+        return tools.Declined.model_validate_json(data or b"{}").reason == "busy"
+    except ValidationError:  # A reason of a newer tool: the number of such replies is limited.
+        return False
 
 
 def read_failure(data: bytes) -> ToolFailure:

@@ -76,7 +76,7 @@ class Caller:
         headers = message.headers or {}
         kind = headers.get("Runwire-Reply", headers.get("Status", ""))
         self.replies.append((kind, message.data))
-        if kind in {"result", "failure", "503"}:
+        if kind in {"result", "failure", "declined", "503"}:
             self.ended.set()
 
     async def send(self, name: str, args: dict[str, Any], key: str, **fields: Any) -> None:

@@ -190,9 +190,41 @@ async def test_nothing_is_started_too_late(client: Client, serving: Serve) -> No
     for fields in ({"deadline_at": now - 1}, {"start_by": now - 1}):
         kind, failure = await call(client, "late", {"seconds": 0}, **fields)
         assert (kind, failure["code"], failure["retryable"]) == ("failure", "deadline_passed", True)
+    for fields in ({"deadline_at": now - 1}, {"start_by": now - 1}):
+        reply = await call(client, "late", {"seconds": 0}, understands_declined=True, **fields)
+        assert reply == ("declined", {"reason": "late"})
     assert not executed
     kind, failure = await call(client, "late", {"seconds": 60}, deadline_at=now + 400)
     assert (kind, failure["code"]) == ("failure", "deadline_passed")
+
+
+async def test_an_instance_with_enough_calls_declines_further_ones(client: Client, serving: Serve) -> None:
+    """A request for a call that runs joins it. A caller that does not know the reply is served as before."""
+    executed: list[str] = []
+    go = asyncio.Event()
+
+    @tool(concurrency=1)
+    def full(ctx: ToolContext) -> str:
+        executed.append(ctx.idempotency_key)
+        asyncio.run_coroutine_threadsafe(go.wait(), loop).result(10)
+        return ctx.idempotency_key
+
+    loop = asyncio.get_running_loop()
+    await serving(full)
+    first = await Caller(client).start()
+    await first.send("full", {}, "first", understands_declined=True)
+    await wait_until(lambda: executed, what="the first call runs")
+
+    assert await call(client, "full", {}, key="second", understands_declined=True) == ("declined", {"reason": "busy"})
+    joined, older = [await Caller(client).start() for _ in range(2)]
+    await joined.send("full", {}, "first", understands_declined=True)
+    await older.send("full", {}, "older")
+    await wait_until(lambda: "older" in executed, what="the call of an older caller runs")
+    go.set()
+
+    assert [(await caller.end())[1] for caller in (first, joined, older)] == ["first", "first", "older"]
+    again = await call(client, "full", {}, key="second", understands_declined=True)
+    assert again == ("result", "second"), "it had not been started"
 
 
 async def test_values_that_a_model_refused_are_not_shown(

@@ -206,6 +206,74 @@ def test_a_tool_that_nobody_serves_is_waited_for() -> None:
     assert 5.0 <= call.now < 6.0
 
 
+def test_a_busy_tool_is_called_again_until_the_deadline() -> None:
+    """After short pauses, which grow. The requests count neither as attempts nor as unavailability."""
+    call = Call(unavailable_s=0.1).start()
+    pauses = []
+    while call.phase != "ended":
+        before = call.now
+        assert call.receive(events.Declined(call.machine.state.requests, is_busy=True)) == []
+        call.wait()
+        pauses.append(call.now - before)
+        if call.phase == "checking":
+            call.receive(events.StatusConfirmed(call.now))
+    assert pauses[0] < pauses[1] < 0.1
+    assert max(pauses) == pytest.approx(0.5)
+    assert call.fault().code == "deadline_passed"
+    assert call.machine.state.attempts == 0
+
+
+def test_a_tool_that_is_no_longer_busy_ends_the_call() -> None:
+    """And the pauses of a later repetition begin anew."""
+    call = Call().start()
+    call.receive(events.Declined(1, is_busy=True))
+    assert call.wait() == [commands.Send(2, start_by=10.04)]
+    assert call.receive(events.Heartbeat(0.5)) == [commands.RememberHeartbeat(0.5)]
+    assert call.machine.state.times_declined == 0
+    assert call.receive(events.Result(2, b"1")) == [commands.Succeed(b"1")]
+
+
+def test_a_call_that_comes_too_late_again_and_again_is_given_up() -> None:
+    """The clock of the tool may be wrong."""
+    call = Call().start()
+    for times in (1, 2):
+        assert call.receive(events.Declined(times, is_busy=False)) == []
+        assert isinstance(call.wait()[0], commands.Send)
+    call.receive(events.Declined(3, is_busy=False))
+    assert call.fault().code == "tool_unavailable"
+
+
+@pytest.mark.parametrize(
+    "event",
+    [events.Declined(1, is_busy=True), events.Declined(1, is_busy=False), events.NoResponders(1), events.NotSent(1)],
+)
+def test_a_call_may_be_declined(event: Event) -> None:
+    """Where the caller has another way to send it, it does not wait for a call that nobody has begun."""
+    call = Call(may_decline=True).start()
+    assert call.receive(event) == [commands.Decline()]
+    assert call.phase == "ended"
+
+
+def test_a_call_that_may_have_begun_is_not_declined() -> None:
+    """The first instance may still work on it: the call is sent again, as any other."""
+    call = Call(idempotent=True, heartbeat_s=0.5, may_decline=True).start()
+    while call.sent() < 2:
+        call.wait()
+        if call.phase == "checking":
+            call.receive(events.StatusConfirmed(call.now))
+    assert call.receive(events.Declined(call.machine.state.requests, is_busy=True)) == []
+    assert call.phase == "pausing"
+
+
+@pytest.mark.parametrize("reply", [events.Heartbeat(), events.Progress(b"{}")])
+def test_a_decline_of_an_older_request_means_nothing(reply: Event) -> None:
+    """An instance has replied since: it holds the call."""
+    call = Call().start()
+    call.receive(reply)
+    assert call.receive(events.Declined(1, is_busy=True)) == []
+    assert call.phase == "waiting"
+
+
 def test_no_responders_of_an_older_request_mean_nothing() -> None:
     """An instance has replied since: it holds the call."""
     call = Call().start()

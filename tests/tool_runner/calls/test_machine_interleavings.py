@@ -21,12 +21,13 @@ OTHERS: Sequence[Event] = (
     events.Reconnected(),
     events.Started(may_have_begun=True, checked_at=0.0),
 )
-LIKELY = ("not_sent", "no_responders", "check", "alarm", "alarm", "offline", "online", *REPLIES[:3])
+LIKELY = ("not_sent", "no_responders", "busy", "late", "check", "alarm", "alarm", "offline", "online", *REPLIES[:3])
 MOVES: st.SearchStrategy[Event | str] = st.one_of(
     st.sampled_from(LIKELY),
     st.sampled_from(LIKELY),
     st.sampled_from((*REPLIES, *OTHERS)),
     st.builds(events.NoResponders, st.integers(1, 9)),
+    st.builds(events.Declined, st.integers(1, 9), st.booleans()),
 )
 
 
@@ -63,9 +64,14 @@ class Interleaving(Call):
     def _check_requests(self, event: Event, found: list[Command]) -> None:
         if isinstance(event, get_args(events.Reply)):
             self.may_have_begun, self.unreceived = True, None
-        if isinstance(event, events.NotSent | events.NoResponders) and event.request == self.unreceived:
+        if (
+            isinstance(event, events.NotSent | events.NoResponders | events.Declined)
+            and event.request == self.unreceived
+        ):
             self.may_have_begun, self.unreceived = False, None
         for command in found:
+            if isinstance(command, commands.Decline):
+                assert not self.may_have_begun, "declined, and an instance may work on it"
             if isinstance(command, commands.Send):
                 assert self.machine.rules.idempotent or not self.may_have_begun, "called a second time"
                 self.may_have_begun, self.unreceived = True, command.request
@@ -83,6 +89,8 @@ class Interleaving(Call):
                 self.receive(events.NotSent(self.last_sent))
             case "no_responders":
                 self.receive(events.NoResponders(self.last_sent))
+            case "busy" | "late":
+                self.receive(events.Declined(self.last_sent, is_busy=move == "busy"))
             case "offline":
                 self.connected_since = None
             case "online" if self.connected_since is None:
@@ -110,6 +118,7 @@ RULES = st.fixed_dictionaries(
         "timeout_s": st.sampled_from([0.4, 5.0, 30.0]),
         "settling_s": st.sampled_from([0.0, 2.0]),
         "deadline": st.sampled_from([3.0, DEADLINE]),
+        "may_decline": st.booleans(),
     }
 )
 
@@ -150,6 +159,7 @@ def test_every_transition_of_the_table_happens() -> None:
             heartbeat_s=chance.choice([None, 0.5]),
             timeout_s=chance.choice([0.4, 30.0]),
             deadline=chance.choice([3.0, 4.0, DEADLINE]),
+            may_decline=chance.random() < 0.1,
         )
         if chance.random() < 0.1:
             call.receive(events.RunEnded())
@@ -160,9 +170,10 @@ def test_every_transition_of_the_table_happens() -> None:
             query = call.machine.state.query
             further: list[Event] = [
                 events.NotSent(99),
+                events.Declined(99, is_busy=True),
                 *([events.NoResponders(query), events.NoResponders(99)] if query else []),
             ]
-            likely = ["alarm", "check", "not_sent", "no_responders", *further]
+            likely = ["alarm", "check", "not_sent", "no_responders", "busy", "late", *further]
             call.play(chance.choice(likely if chance.random() < 0.6 else moves))
         seen |= call.seen
     table = {

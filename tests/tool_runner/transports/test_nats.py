@@ -1,12 +1,16 @@
 """Calls over NATS: floods, and parts that are lost."""
 
 import asyncio
+import time
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from contracts.tools import ToolSpec
-from tests.tool_runner.conftest import Planner, Start
+from contracts import subjects
+from contracts.tools import ToolCall, ToolSpec
+from runwire import ToolContext, tool
+from tests.support.waiting import wait_until
+from tests.tool_runner.conftest import Planner, Serve, Start
 
 
 async def test_a_tool_that_floods_fails_its_own_call_only(
@@ -55,3 +59,42 @@ async def test_lost_parts_are_requested_once(planner: Planner, start_runner: Sta
     torn = await planner.call("torn", {})
     assert torn.failure is not None
     assert torn.failure.code == "invalid_result"
+
+
+async def test_a_call_waits_until_its_tool_is_free(
+    planner: Planner, start_runner: Start, serve_tools: Serve, client: Client
+) -> None:
+    """`concurrency` holds although another call reached the tool past this tool runner."""
+    running: list[str] = []
+    go = asyncio.Event()
+
+    @tool(concurrency=1, idempotent=True)
+    def lathe(ctx: ToolContext) -> int:
+        running.append(ctx.idempotency_key)
+        asyncio.run_coroutine_threadsafe(go.wait(), loop).result(10)
+        return len(running)
+
+    loop = asyncio.get_running_loop()
+    serve_tools(lathe)
+    await start_runner()
+    await planner.spec("lathe")
+    other = ToolCall(
+        call_id="1-0", run_id="0" * 32, tool="lathe", args={}, idempotency_key="other",
+        deadline_at=int(time.time() * 1000) + 20_000,
+    )  # fmt: skip
+    await client.publish("tool.lathe", other.model_dump_json().encode())
+    await wait_until(lambda: running, what="the other call runs")
+    declined: list[Msg] = []
+
+    async def on_reply(message: Msg) -> None:
+        if (message.headers or {}).get("Runwire-Reply") == "declined":
+            declined.append(message)
+
+    await client.subscribe(subjects.replies_to("tool_runner") + ".>", cb=on_reply)
+    run = await planner.request("lathe", {})
+    await wait_until(lambda: len(declined) > 3, what="the call was declined several times")
+    assert running == ["other"]
+    go.set()
+
+    assert (await planner.outcome(run)).observation == 2
+    assert running == ["other", f"{run}.1-0"]
