@@ -7,7 +7,7 @@ CODE = $(foreach folder,contracts runwire services tests benchmarks examples,$(i
 UV_VERSION := 0.13.9
 
 .DEFAULT_GOAL := help
-.PHONY: help run test unit coverage check lint format bench chaos schemas wheel lock clean
+.PHONY: help run test unit coverage check lint format bench chaos schemas models wheel lock clean
 
 help: ## List the jobs.
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -50,6 +50,9 @@ chaos: $(VENV)/ready ## Kill and stop processes at random for minutes, then judg
 
 schemas: $(VENV)/ready ## Write contracts/schemas/ and contracts/asyncapi.json again, after a change of contracts/.
 	$(BIN)/python -m contracts
+
+models: $(VENV)/ready ## Write the table of models' prices and context sizes again, after an upgrade of LiteLLM.
+	$(BIN)/python -m services.planner.models.model_table
 
 wheel: $(VENV)/ready ## Build the wheel for users into dist/.
 	$(BIN)/python -m hatchling build --target wheel

@@ -1,8 +1,8 @@
 """Prices, context sizes and abilities of known models, from a trimmed copy of LiteLLM's table.
 
-The table (`model_table.json`) is made from the pinned LiteLLM, under its MIT licence, so that the library need not be
-imported for it. A test compares the two; `make models` writes it again after an upgrade of
-LiteLLM.
+The table (`model_table.json`) is made from the pinned LiteLLM, so that the library need not be imported for it. A test
+compares the two; `make models` writes the table again after an upgrade of LiteLLM. Its licence is that of LiteLLM, in
+`model_table.LICENSE`.
 """
 
 import json
@@ -16,7 +16,9 @@ import orjson
 from contracts.payload import Usage
 
 FILE = Path(__file__).with_name("model_table.json")
-LICENCE = "trimmed from LiteLLM's model_prices_and_context_window.json; copyright Berri AI; MIT licence"
+LICENCE_FILE = FILE.with_suffix(".LICENSE")
+SOURCE = "trimmed from LiteLLM's model_prices_and_context_window.json; MIT licence, see model_table.LICENSE"
+LICENCE_SOURCE = "licenses/LICENSE"
 _SOURCE_FILE = "model_prices_and_context_window_backup.json"
 _PREFIXES_LEFT_OUT = frozenset({"openai", "anthropic", "azure", "vertex_ai", "bedrock", "cohere", "cohere_chat"})
 """Providers whose models the table also, or only, names without the provider."""
@@ -87,16 +89,23 @@ def rendered(folder: Path, version: str) -> str:
     """Return the file's content, made of the LiteLLM in `folder`: a row per line, so that a diff shows what changed."""
     rows = trimmed(json.loads((folder / _SOURCE_FILE).read_bytes()))
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(row)}" for name, row in rows.items())
-    head = json.dumps({"licence": LICENCE, "litellm": version})[:-1]
+    head = json.dumps({"source": SOURCE, "litellm": version})[:-1]
     return f'{head}, "models": {{\n{lines}\n}}}}\n'
 
 
+def licence(text: str) -> str:
+    """Return the content of the licence file. `text`: LiteLLM's licence, which a copy of its table has to keep."""
+    return f"model_table.json is a trimmed copy of a file of LiteLLM, whose licence is:\n\n{text}"
+
+
 def main() -> None:
-    """Write the file again, from the LiteLLM that is installed."""
-    from importlib.metadata import distribution  # noqa: PLC0415, for this job alone
+    """Write the table and its licence again, from the LiteLLM that is installed."""
+    # Imported for this job alone: the planner must not wait for it.
+    from importlib.metadata import distribution  # noqa: PLC0415
 
     litellm = distribution("litellm")
     FILE.write_text(rendered(Path(str(litellm.locate_file("litellm"))), litellm.version))
+    LICENCE_FILE.write_text(licence(litellm.read_text(LICENCE_SOURCE) or ""))
 
 
 if __name__ == "__main__":

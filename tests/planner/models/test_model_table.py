@@ -6,13 +6,27 @@ from pathlib import Path
 import pytest
 
 from contracts.payload import Usage
-from services.planner.models.model_table import FILE, cost_usd, known_model, rendered
+from services.planner.models.model_table import (
+    FILE,
+    LICENCE_FILE,
+    LICENCE_SOURCE,
+    cost_usd,
+    known_model,
+    licence,
+    rendered,
+)
 
 
 def test_the_table_is_that_of_the_pinned_litellm() -> None:
     """After an upgrade `make models` writes it again."""
     litellm = distribution("litellm")
     assert FILE.read_text() == rendered(Path(str(litellm.locate_file("litellm"))), litellm.version)
+    assert LICENCE_FILE.read_text() == licence(litellm.read_text(LICENCE_SOURCE) or "")
+
+
+def test_the_licence_of_the_table_is_beside_it() -> None:
+    """With its copyright notice, as the MIT licence asks of every copy."""
+    assert "MIT License\n\nCopyright (c) 2023 Berri AI\n\nPermission is hereby granted" in LICENCE_FILE.read_text()
 
 
 @pytest.mark.parametrize("model", ["openai/gpt-5.4-mini", "gpt-5.4-mini", "openrouter/openai/gpt-5.4-mini"])
