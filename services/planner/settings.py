@@ -38,7 +38,10 @@ class PlannerSettings(BusSettings):
         description="single models behind servers of their own, which speak OpenAI's protocol, as JSON: "
         '{"openai/large": {"api_base": "http://gpu1:8000/v1", "api_key_env": "GPU1_KEY"}}',
     )
-    fallback_models: list[str] = Field(default_factory=list)
+    fallback_models: Annotated[list[ModelName], NoDecode] = Field(
+        default_factory=list,
+        description="models that are called, in this order, when a run's model fails; separated by commas or as JSON",
+    )
     reasoning_effort: RequestedEffort | None = None
     triage_model: str | None = Field(
         default=None, description="picks the effort where it is `auto`; none: the run's own model"
@@ -87,13 +90,11 @@ class PlannerSettings(BusSettings):
     chunk_ttl_s: int = Field(default=3600, ge=600, description="token chunks expire; the answer stays in the log")
     retention_days: float = Field(default=30, gt=0, description="finished runs are purged after this time")
 
-    @field_validator("models", mode="before")
+    @field_validator("models", "fallback_models", mode="before")
     @classmethod
-    def _separated(cls, value: object) -> object:
+    def _listed(cls, value: object) -> object:
         if not isinstance(value, str):
             return value
-        return (
-            orjson.loads(value)
-            if value.lstrip().startswith("[")
-            else [name.strip() for name in value.split(",") if name.strip()]
-        )
+        if value.lstrip().startswith("["):
+            return orjson.loads(value)
+        return [name.strip() for name in value.split(",") if name.strip()]

@@ -1,7 +1,7 @@
 """Settings of every service: environment variables `RUNWIRE_*`, read once at start."""
 
 import re
-from typing import Literal, Self, TypeVar, get_origin
+from typing import Literal, Self, TypeVar
 
 from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
@@ -67,13 +67,8 @@ def read_settings(kind: type[Settings]) -> Settings:
     except SettingsError as error:
         field = _FIELD.search(str(error))
         variable = _variable(field.groups()) if field else "a variable RUNWIRE_*"
-        form = '["first", "second"]' if field and _is_list(kind, field.group(1)) else '{"name": …}'
-        faults = f"{variable}: is not the JSON that is needed here, such as {form} ({error.__cause__})"
+        faults = f'{variable}: is not the JSON that is needed here, such as {{"name": …}} ({error.__cause__})'
     raise SystemExit(f"wrong settings: {faults}")
-
-
-def _is_list(kind: type[Settings], field: str) -> bool:
-    return get_origin(kind.model_fields[field].annotation) is list
 
 
 def _variable(path: tuple[str | int, ...]) -> str:

@@ -81,21 +81,26 @@ async def test_a_star_opens_all(plan: Plan, provider: ModelServer) -> None:
     assert provider.ledger[0].body["model"] == "whatever"
 
 
+LISTS = pytest.mark.parametrize("setting", ["models", "fallback_models"])
+
+
 @pytest.mark.parametrize(
     ("text", "models"),
     [("openai/a, openai/b,", ["openai/a", "openai/b"]), (' ["openai/a"]', ["openai/a"]), ("*", ["*"]), ("", [])],
 )
+@LISTS
 def test_models_are_separated_by_commas_or_written_as_json(
-    monkeypatch: pytest.MonkeyPatch, text: str, models: list[str]
+    monkeypatch: pytest.MonkeyPatch, setting: str, text: str, models: list[str]
 ) -> None:
     """As the table of settings says."""
-    monkeypatch.setenv("RUNWIRE_MODELS", text)
-    assert PlannerSettings().models == models
+    monkeypatch.setenv(f"RUNWIRE_{setting.upper()}", text)
+    assert getattr(PlannerSettings(), setting) == models
 
 
 @pytest.mark.parametrize("text", ["[", '["a\\nb"]', "[1]", "openai/a b"])
-def test_names_that_are_none_are_refused_at_the_start(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+@LISTS
+def test_names_that_are_none_are_refused_at_the_start(monkeypatch: pytest.MonkeyPatch, setting: str, text: str) -> None:
     """White space and control characters are in no model's name."""
-    monkeypatch.setenv("RUNWIRE_MODELS", text)
+    monkeypatch.setenv(f"RUNWIRE_{setting.upper()}", text)
     with pytest.raises(ValidationError):
         PlannerSettings()

@@ -25,9 +25,15 @@ ROOT = Path(__file__).parents[2]
         (PlannerSettings, "RUNWIRE_LOG_LEVEL", "loud", "RUNWIRE_LOG_LEVEL: Input should be 'debug'"),
         (
             PlannerSettings,
-            "RUNWIRE_FALLBACK_MODELS",
+            "RUNWIRE_MODEL_VISION",
             "gpt-secret",
-            """RUNWIRE_FALLBACK_MODELS: is not the JSON that is needed here, such as ["first", "second"]""",
+            """RUNWIRE_MODEL_VISION: is not the JSON that is needed here, such as {"name": …}""",
+        ),
+        (
+            PlannerSettings,
+            "RUNWIRE_FALLBACK_MODELS",
+            '["gpt secret"]',
+            "RUNWIRE_FALLBACK_MODELS[0]: String should match pattern",
         ),
         (
             PlannerSettings,
