@@ -15,6 +15,7 @@ _ARTIFACT = re.compile(r"<artifact:[^>]*>")
 _LONGEST = 2_000
 _LISTED = 5
 MAX_DEPTH = 4
+MAX_EXACT_INTEGER = 1e15
 
 
 def tell(tried: Tried) -> str:
@@ -38,7 +39,8 @@ def _number(observation: Any) -> str | None:
         return (
             observation if re.fullmatch(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?", observation.strip(), re.IGNORECASE) else None
         )
-    return str(int(observation)) if float(observation).is_integer() and abs(observation) < 1e15 else repr(observation)  # noqa: PLR2004, exact
+    is_exact_integer = float(observation).is_integer() and abs(observation) < MAX_EXACT_INTEGER
+    return str(int(observation)) if is_exact_integer else repr(observation)
 
 
 def _say(value: Any, depth: int) -> str:

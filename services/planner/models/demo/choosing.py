@@ -32,7 +32,8 @@ _ASKING = re.compile(
     re.IGNORECASE,
 )
 _CLAUSE = re.compile(
-    r"\?\s+|;\s*|,?\s+and\s+(?=(?:what|who|when|where|why|how|which|tell|show|find|search|calc|calculate|compute|draw|plot|list|get|give|look)\b)"
+    r"\?\s+|;\s*|,?\s+and\s+(?=(?:what|who|when|where|why|how|which|tell|show|find|search|calc|calculate|compute|draw"
+    r"|plot|list|get|give|look)\b)"
     r"|,?\s+then\s+|\.\s+(?=[A-Z])",
     re.IGNORECASE,
 )

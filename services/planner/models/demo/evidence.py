@@ -24,9 +24,13 @@ _CODE = re.compile(
 _UPPER = re.compile(r"\b[A-Z]{2,10}\b")
 _NAME = re.compile(r"\b[A-Z][\w’'-]*(?:[ ](?:(?:of|de|la|van|von|the)[ ])?[A-Z][\w’'-]*)*")
 _NUMBER = re.compile(r"(?<![\w.])[-−]?\d{1,3}(?:,\d{3})+(?:\.\d+)?(?![\w])|(?<![\w.])[-−]?\d+(?:\.\d+)?(?![\w])")
-_NUMBER_WORDS = dict(
-    zip("one two three four five six seven eight nine ten eleven twelve".split(), range(1, 13), strict=True)  # noqa: SIM905, one line
-) | {"dozen": 12, "twenty": 20, "fifty": 50, "hundred": 100}
+_TO_TWELVE = "one two three four five six seven eight nine ten eleven twelve"
+_NUMBER_WORDS = dict(zip(_TO_TWELVE.split(), range(1, 13), strict=True)) | {
+    "dozen": 12,
+    "twenty": 20,
+    "fifty": 50,
+    "hundred": 100,
+}
 _NUMBER_WORD = re.compile(rf"\b({'|'.join(_NUMBER_WORDS)})\b", re.IGNORECASE)
 
 _SPOKEN = (
