@@ -19,30 +19,41 @@ class WithoutRefusedFormats:
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self._refused: dict[str, bool] = {}
-        """Models that refused a request with `response_format` -> whether they have answered one without."""
+        self._refused: set[str] = set()
+        """Models that refused a request with `response_format`."""
+        self._answered: set[str] = set()
+        """Those of them that have answered a request without it."""
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
         """Yield the reply's deltas and, last, the Reply (see Model). Raises ModelFailed."""
-        leaves_format_out = request.response_format is not None and request.model in self._refused
-        sent = replace(request, response_format=None) if leaves_format_out else request
-        refused = False
+        if request.response_format is None:
+            return self._model.stream(request)
+        return self._without_format(request) if request.model in self._refused else self._with_format(request)
+
+    async def _with_format(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
         try:
-            async with aclosing(self._model.stream(sent)) as pieces:
+            async with aclosing(self._model.stream(request)) as pieces:
                 async for piece in pieces:
                     yield piece
         except ModelFailed as error:
-            refused = (
-                error.status in _UNSURE_OF_FORMAT and error.fault.code == "model_refused" and not error.after_output
-            )
-            if not refused or sent.response_format is None:
-                # Without any reply to a request without the format, the refusal may have another cause.
-                if refused and leaves_format_out and not self._refused.get(request.model):
-                    self._refused.pop(request.model, None)
+            if not _is_refusal(error):
                 raise
-        if refused:
-            self._refused.setdefault(request.model, False)
+            self._refused.add(request.model)
             reason = f"the provider of {request.model} refused a request with response_format"
-            raise ModelFailed("response_format_refused", reason, retryable=True)
-        if leaves_format_out:
-            self._refused[request.model] = True
+            raise ModelFailed("response_format_refused", reason, retryable=True) from None
+
+    async def _without_format(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
+        try:
+            async with aclosing(self._model.stream(replace(request, response_format=None))) as pieces:
+                async for piece in pieces:
+                    yield piece
+        except ModelFailed as error:
+            # Without any reply to a request without the format, the refusal may have another cause.
+            if _is_refusal(error) and request.model not in self._answered:
+                self._refused.discard(request.model)
+            raise
+        self._answered.add(request.model)
+
+
+def _is_refusal(error: ModelFailed) -> bool:
+    return error.status in _UNSURE_OF_FORMAT and error.fault.code == "model_refused" and not error.after_output
