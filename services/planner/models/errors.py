@@ -1,7 +1,7 @@
-"""Classifies the failures of models. A provider's text is never copied: it can hold prompts, keys and image bytes.
+"""The failures of models: what each means, and the sentence that says it.
 
-The names below are those of LiteLLM's exceptions, so that this module needs no import of it (`litellm.py` alone has
-one).
+`openai_errors` and `litellm_errors` find the meaning of what a provider or a library reports. The text of a provider's
+error is never copied: it can hold prompts, keys and image bytes.
 """
 
 import re
@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from time import time
-from typing import Any
 
 from contracts.faults import Code, Fault
 
@@ -47,164 +46,96 @@ class ModelFailed(Exception):
         self.calls = calls
 
 
-MAX_NESTED_ERRORS = 5
+MAX_BEGINNING_BYTES = 1024
+"""Kept of what a server sends instead of a completion."""
+MAX_PAGE_CHARACTERS = 60
 _IDENTIFIER = re.compile(r"[a-z][a-z0-9_.-]{1,50}", re.IGNORECASE)
+_CONTENT_TYPE = re.compile(r"[a-z0-9.+-]{1,50}/[a-z0-9.+-]{1,50}", re.IGNORECASE)
+_HTML = "text/html"
+_NOT_SHOWN = re.compile(r"<(script|style)\b.*?(</\1>|$)|<[^>]*(>|$)|\s+", re.IGNORECASE | re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class _Meaning:
-    """The code and reason of a kind of provider error. `reason` has the fields `{model}` and `{label}`."""
+class Meaning:
+    """What an error means. The fields of `reason` are `{model}`, `{label}` and `{key}`; others: see ModelFailed."""
 
-    names: frozenset[str]
-    statuses: frozenset[int]
     code: Code
     reason: str
     retryable: bool = False
     elsewhere: bool = True
 
 
-_MEANINGS = (
-    _Meaning(
-        frozenset({"ContextWindowExceededError"}),
-        frozenset({413}),
-        "context_too_long",
-        "the conversation is too long for {model} ({label})",
-        elsewhere=False,
-    ),
-    _Meaning(
-        frozenset({"ContentPolicyViolationError"}),
-        frozenset(),
-        "model_refused",
-        "the provider of {model} refused the content ({label})",
-        elsewhere=False,
-    ),
-    _Meaning(
-        frozenset({"AuthenticationError", "PermissionDeniedError"}),
-        frozenset({401, 402, 403}),
-        "model_failed",
-        "the provider did not accept the credentials for {model} ({label}): check its API key and account",
-    ),
-    _Meaning(
-        frozenset({"NotFoundError"}),
-        frozenset({404}),
-        "model_failed",
-        "the provider knows no model {model} ({label}): check its name,"
-        " and RUNWIRE_MODEL_SERVERS or RUNWIRE_MODEL_API_BASE where one is set",
-    ),
-    _Meaning(
-        frozenset({"RateLimitError"}),
-        frozenset({429}),
-        "model_rate_limited",
-        "the provider of {model} limits its rate ({label})",
-        retryable=True,
-    ),
-    _Meaning(
-        frozenset({"Timeout", "TimeoutError", "APITimeoutError"}),
-        frozenset({408, 504}),
-        "model_failed",
-        "{model} did not answer in time ({label})",
-        retryable=True,
-    ),
-    _Meaning(
-        frozenset({"BadRequestError", "UnsupportedParamsError", "UnprocessableEntityError"}),
-        frozenset({400, 405, 406, 410, 415, 422}),
-        "model_refused",
-        "the provider of {model} refused the request as invalid ({label})",
-        elsewhere=False,
-    ),
-)
-"""The first entry whose name or status matches applies. An error without a match may be temporary."""
-_PASSING = _Meaning(frozenset(), frozenset(), "model_failed", "{model} failed ({label})", retryable=True)
-
-# Errors of LiteLLM and its clients themselves, mostly before a request was sent. They report them as errors of the
-# provider, with an invented status.
-_NO_PROVIDER = _Meaning(
-    frozenset(),
-    frozenset(),
+TOO_LONG = Meaning("context_too_long", "the conversation is too long for {model} ({label})", elsewhere=False)
+CONTENT_REFUSED = Meaning("model_refused", "the provider of {model} refused the content ({label})", elsewhere=False)
+CREDENTIALS_REFUSED = Meaning(
     "model_failed",
-    "{model!r} names no provider that LiteLLM knows: write it as provider/model, for example openai/gpt-5.4-mini",
+    "the provider did not accept the credentials for {model} ({label}): check its API key and account",
 )
-_NO_KEY = _Meaning(
-    frozenset(), frozenset(), "model_failed", "there is no API key for {model}: set {key} where the planner runs"
-)
-_NO_URL = _Meaning(
-    frozenset(),
-    frozenset(),
+MODEL_UNKNOWN = Meaning(
     "model_failed",
-    "the address of {model} is no http URL: see RUNWIRE_MODEL_SERVERS, else RUNWIRE_MODEL_API_BASE",
+    "the provider knows no model {model} ({label}): check its name,"
+    " and RUNWIRE_MODEL_SERVERS or RUNWIRE_MODEL_API_BASE where one is set",
 )
-_LOOPING = _Meaning(frozenset(), frozenset(), "model_failed", "{model} said the same over and over", retryable=True)
-_UNREACHABLE = _Meaning(
-    frozenset({"ConnectError", "ConnectTimeout"}),
-    frozenset(),
+RATE_LIMITED = Meaning("model_rate_limited", "the provider of {model} limits its rate ({label})", retryable=True)
+TIMED_OUT = Meaning("model_failed", "{model} did not answer in time ({label})", retryable=True)
+REQUEST_REFUSED = Meaning(
+    "model_refused", "the provider of {model} refused the request as invalid ({label})", elsewhere=False
+)
+UNSPECIFIED = Meaning("model_failed", "{model} failed ({label})", retryable=True)
+"""Any other error: it may be temporary."""
+KEY_MISSING = Meaning("model_failed", "there is no API key for {model}: set {key} where the planner runs")
+ADDRESS_INVALID = Meaning(
+    "model_failed", "the address of {model} is no http URL: see RUNWIRE_MODEL_SERVERS, else RUNWIRE_MODEL_API_BASE"
+)
+UNREACHABLE = Meaning(
     "model_failed",
     "{model} cannot be reached ({label}): see the network, or its address"
     " (RUNWIRE_MODEL_SERVERS, else RUNWIRE_MODEL_API_BASE)",
     retryable=True,
 )
-_KEY_IS_MISSING = re.compile(r"missing (credentials|[\w ]*api key)", re.IGNORECASE)
-_KEY_VARIABLE = re.compile(r"\b[A-Z][A-Z0-9_]{1,40}_API_KEY\b")
-MAX_CAUSES = 10
-MAX_SEARCHED_CHARACTERS = 2000
-"""Characters of an error's text that are searched: the text can hold a whole prompt."""
+REDIRECTED = Meaning(
+    "model_failed",
+    "the provider of {model} redirects requests ({label}), which is not followed: name its real address",
+)
+REPLY_FILTERED = Meaning("model_refused", "the provider of {model} filtered the reply", elsewhere=False)
+REPLY_CUT = Meaning("model_failed", "{model} used up its output limit before it said anything")
+REPLY_EMPTY = Meaning("model_failed", "{model} gave an empty reply", retryable=True)
+NO_COMPLETION = Meaning(
+    "model_failed",
+    "the server of {model} sent {label} instead of a completion: check its address"
+    " (RUNWIRE_MODEL_SERVERS, else RUNWIRE_MODEL_API_BASE)",
+    retryable=True,
+)
+REPETITIVE = Meaning("model_failed", "{model} said the same over and over", retryable=True)
+
+_BY_STATUS = {
+    413: TOO_LONG,
+    404: MODEL_UNKNOWN,
+    429: RATE_LIMITED,
+    **dict.fromkeys((401, 402, 403), CREDENTIALS_REFUSED),
+    **dict.fromkeys((408, 504), TIMED_OUT),
+    **dict.fromkeys((400, 405, 406, 410, 415, 422), REQUEST_REFUSED),
+}
 
 
-def from_provider(error: BaseException, model: str, *, after_output: bool = False) -> ModelFailed:
-    """Classify an exception of LiteLLM: retryable or not, for a fallback or not, with a code and reason."""
-    error = _innermost(error)
-    causes = [type(cause).__name__ for cause in _chain(error)]
-    text = str(error)[:MAX_SEARCHED_CHARACTERS]
-    early = _of_litellm(text, causes)
-    status = None if early else _status(error)
-    meaning = early or _meaning_of({kind.__name__ for kind in type(error).__mro__}, status)
-    label = next(name for name in causes if name in meaning.names) if early is _UNREACHABLE else _label(error, status)
-    key = _KEY_VARIABLE.search(text) if early is _NO_KEY else None
-    return _failure(
-        meaning, model, label, status, _headers(error), key=key.group() if key else "", after_output=after_output
-    )
+def meaning_of_status(status: int | None) -> Meaning:
+    """Return what an HTTP status alone means; None: there is none."""
+    return UNSPECIFIED if status is None else _BY_STATUS.get(status, UNSPECIFIED)
 
 
-def failed(
-    kind: str | None,
+def failure(
+    meaning: Meaning,
     model: str,
-    label: str,
+    label: str = "",
     *,
+    key: str = "",
     status: int | None = None,
     headers: Mapping[str, str] | None = None,
     after_output: bool = False,
 ) -> ModelFailed:
-    """Classify an error by the name of its kind, else by its status. `label` and names of `headers` may be shown."""
-    meaning = _meaning_of({kind} if kind else set(), status)
-    return _failure(meaning, model, label, status, headers or {}, after_output=after_output)
-
-
-def unreachable(model: str, label: str) -> ModelFailed:
-    """Return the failure of a model whose address does not answer."""
-    return _failure(_UNREACHABLE, model, label, None, {})
-
-
-def no_url(model: str) -> ModelFailed:
-    """Say that the model's address is none."""
-    return _failure(_NO_URL, model, "", None, {})
-
-
-def is_identifier(value: str) -> bool:
-    """Whether a machine-readable code of a provider may be shown."""
-    return bool(_IDENTIFIER.fullmatch(value)) and not value.startswith("sk-")
-
-
-def _failure(
-    meaning: _Meaning,
-    model: str,
-    label: str,
-    status: int | None,
-    headers: Mapping[str, str],
-    *,
-    key: str = "",
-    after_output: bool = False,
-) -> ModelFailed:
-    reason = meaning.reason.format(model=model, label=label, key=key or "its provider's variable")
-    pause = retry_after(headers) if meaning.retryable else None
+    """Return the failure of a model. `label` and `key` are shown; `headers` have names in lower case."""
+    reason = meaning.reason.format(model=model, label=label, key=key)
+    pause = retry_after(headers or {}) if meaning.retryable else None
     if pause:
         reason += f"; it asks for a pause of {pause:.0f} s"
     return ModelFailed(
@@ -218,33 +149,32 @@ def _failure(
     )
 
 
-def _meaning_of(names: set[str], status: int | None) -> _Meaning:
-    by_name = (meaning for meaning in _MEANINGS if meaning.names & names)
-    by_status = (meaning for meaning in _MEANINGS if status in meaning.statuses)
-    return next(by_name, None) or next(by_status, None) or _PASSING
+def no_reply(model: str, finish_reason: str | None, content_type: str = "", beginning: bytes = b"") -> ModelFailed:
+    """Return the failure of a reply without text and calls.
+
+    `beginning`: the first bytes of what came instead of a completion, of type `content_type`; empty if nothing came.
+    """
+    if finish_reason == "content_filter":
+        return failure(REPLY_FILTERED, model)
+    if finish_reason == "length":
+        return failure(REPLY_CUT, model)
+    if beginning.strip():
+        return failure(NO_COMPLETION, model, _what_came(content_type, beginning))
+    return failure(REPLY_EMPTY, model)
 
 
-def _of_litellm(text: str, causes: list[str]) -> _Meaning | None:
-    """Recognise an error that no provider sent. The text is only searched, never copied."""
-    if "LLM Provider NOT provided" in text:
-        return _NO_PROVIDER
-    if _KEY_IS_MISSING.search(text):
-        return _NO_KEY
-    if "repeating the same chunk" in text:
-        return _LOOPING
-    if {"UnsupportedProtocol", "InvalidURL"} & set(causes):
-        return _NO_URL
-    return _UNREACHABLE if _UNREACHABLE.names & set(causes) else None
+def _what_came(content_type: str, beginning: bytes) -> str:
+    """Say the type, and the first words of a page. A page is not the provider's error: it repeats no request."""
+    kind = content_type.partition(";")[0].strip().lower()
+    if not _CONTENT_TYPE.fullmatch(kind):
+        return "something else"
+    words = " ".join(_NOT_SHOWN.sub(" ", beginning.decode(errors="replace")).split())[:MAX_PAGE_CHARACTERS].rstrip()
+    return f"{kind} ({words!r})" if kind == _HTML and words else kind
 
 
-def _chain(error: BaseException) -> list[BaseException]:
-    """The error and its causes, up to a limit."""
-    found: list[BaseException] = []
-    cause: BaseException | None = error
-    while cause is not None and len(found) < MAX_CAUSES:
-        found.append(cause)
-        cause = cause.__cause__ or cause.__context__
-    return found
+def is_identifier(value: str) -> bool:
+    """Whether a machine-readable code of a provider may be shown."""
+    return bool(_IDENTIFIER.fullmatch(value)) and not value.startswith("sk-")
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -262,38 +192,3 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return max(0.0, parsedate_to_datetime(value).timestamp() - time()) if value else None
     except (ValueError, OverflowError):
         return None
-
-
-def _innermost(error: BaseException) -> BaseException:
-    """Return the innermost error, which has status and headers: LiteLLM wraps the errors of a broken stream."""
-    for _ in range(MAX_NESTED_ERRORS):
-        inner = getattr(error, "original_exception", None)
-        if not isinstance(inner, BaseException):
-            break
-        error = inner
-    return error
-
-
-def _status(error: BaseException) -> int | None:
-    status = getattr(error, "status_code", None)
-    return int(status) if isinstance(status, int | str) and str(status).isdigit() else None
-
-
-def _label(error: BaseException, status: int | None) -> str:
-    """Return the parts of a provider's error that may be shown: class, status and machine-readable code."""
-    parts = [type(error).__name__] + ([str(status)] if status else [])
-    for name in ("code", "type"):
-        value = getattr(error, name, None)
-        if isinstance(value, str) and is_identifier(value):
-            parts.append(value)
-            break
-    return ", ".join(parts)
-
-
-def _headers(error: BaseException) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for carrier in (getattr(error, "response", None), error):
-        headers: Any = getattr(carrier, "headers", None) or getattr(carrier, "litellm_response_headers", None) or {}
-        if hasattr(headers, "items"):
-            found |= {str(name).lower(): str(value) for name, value in headers.items()}
-    return found

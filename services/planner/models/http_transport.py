@@ -22,8 +22,8 @@ from typing import Any, TypeVar
 import httpx
 from httpcore._async.http11 import AsyncHTTP11Connection
 
+from services.planner.models import errors, litellm_errors
 from services.planner.models.byte_limits import IDENTITY, Bounded, ErrorBody, Limits, TooMuch
-from services.planner.models.errors import ModelFailed, from_provider
 
 T = TypeVar("T")
 _FIRST_ERROR_STATUS = 400
@@ -40,13 +40,15 @@ class Exchange:
     Attributes:
         failure: the fault of the provider's reply. LiteLLM wraps it in an error of its own.
         requests: number of requests sent.
+        page: content type and first bytes of an HTML page that came instead of a completion.
     """
 
     def __init__(self, model: str, limits: Limits) -> None:
         self.model = model
         self.limits = limits
-        self.failure: ModelFailed | None = None
+        self.failure: errors.ModelFailed | None = None
         self.requests = 0
+        self.page = "", b""
         self._sent: set[tuple[str, str]] = set()
         self._refusal: _Refused | None = None
         self._open: list[httpx.AsyncByteStream] = []
@@ -80,7 +82,7 @@ class Exchange:
         key = (request.method, str(request.url))
         if key in self._sent and request.method == "POST":
             if self._refusal is not None:
-                self.failure = from_provider(self._refusal, self.model)
+                self.failure = litellm_errors.failure_of(self._refusal, self.model)
             raise httpx.TransportError("a request is not repeated here", request=request)
         self._sent.add(key)
         self.requests += 1
@@ -91,7 +93,7 @@ class Exchange:
         """Keep the fault of the provider's refusal."""
         self._refusal = _Refused(response)
 
-    def out_of_bounds(self, failure: ModelFailed, request: httpx.Request) -> httpx.TransportError:
+    def out_of_bounds(self, failure: errors.ModelFailed, request: httpx.Request) -> httpx.TransportError:
         """Store the failure; return the error to raise towards LiteLLM."""
         self.failure = failure
         return httpx.TransportError("out of bounds", request=request)
@@ -99,14 +101,21 @@ class Exchange:
     def check(self, response: httpx.Response, request: httpx.Request) -> None:
         """Raise if the response is a redirect."""
         if response.has_redirect_location:
-            status = response.status_code
-            reason = f"the provider of {self.model} redirects requests ({status}), which is not followed: name its real"
-            reason += " address"
-            raise self.out_of_bounds(TooMuch(reason, retryable=False), request)
+            redirected = errors.failure(errors.REDIRECTED, self.model, str(response.status_code))
+            raise self.out_of_bounds(redirected, request)
 
     def bounded(self, response: httpx.Response) -> Bounded:
         """Return the limiter of a reply. Raises TooMuch."""
-        return Bounded(self.model, self.limits, _encoding(response), response.headers.get("content-type", ""))
+        content_type = response.headers.get("content-type", "")
+        self.page = content_type, b""
+        return Bounded(self.model, self.limits, _encoding(response), content_type)
+
+    def passed_on(self, part: bytes) -> bytes:
+        """Return a part of a reply. The beginning of a page is kept."""
+        content_type, beginning = self.page
+        if content_type.startswith("text/html") and len(beginning) < errors.MAX_BEGINNING_BYTES:
+            self.page = content_type, beginning + part
+        return part
 
     def error(self, response: httpx.Response) -> ErrorBody:
         """Return the limiter of an error's body."""
@@ -114,7 +123,7 @@ class Exchange:
 
 
 class _Refused(Exception):
-    """A provider's refusal, as `from_provider` reads it."""
+    """A provider's refusal, as `litellm_errors` reads it."""
 
     def __init__(self, response: httpx.Response) -> None:
         super().__init__()
@@ -143,12 +152,12 @@ class _Reply(_BoundedReply, httpx.AsyncByteStream):
             async for data in self._inner:
                 for part in _together(self._bounded.feed(data)):
                     if part:
-                        yield part
+                        yield self._exchange.passed_on(part)
                     await asyncio.sleep(0)
                 await asyncio.sleep(0)  # Reading HTTP chunks that have already arrived does not yield to other tasks.
         except TooMuch as failure:
             raise self._exchange.out_of_bounds(failure, self._request) from None
-        yield self._bounded.end()
+        yield self._exchange.passed_on(self._bounded.end())
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -173,9 +182,13 @@ def bound_replies() -> None:
     """Wrap the transports of httpx. Idempotent."""
     if getattr(httpx.AsyncHTTPTransport.handle_async_request, "bounds_replies", False):
         return
-    setattr(httpx.AsyncHTTPTransport, "handle_async_request", _bounding(httpx.AsyncHTTPTransport.handle_async_request))  # noqa: B010, mypy
     AsyncHTTP11Connection.READ_NUM_BYTES = _READ_BYTES
-    setattr(httpx.HTTPTransport, "handle_request", _plainly_bounding(httpx.HTTPTransport.handle_request))  # noqa: B010, mypy
+    # By `setattr`, since mypy refuses an assignment to a method.
+    for transport, method, bounding in (
+        (httpx.AsyncHTTPTransport, "handle_async_request", _bounding),
+        (httpx.HTTPTransport, "handle_request", _plainly_bounding),
+    ):
+        setattr(transport, method, bounding(getattr(transport, method)))
 
 
 def _bounding(

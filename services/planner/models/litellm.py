@@ -21,9 +21,9 @@ from types import ModuleType
 from typing import Any
 
 from contracts.payload import Usage
-from services.planner.models import wire
+from services.planner.models import litellm_errors, wire
 from services.planner.models.byte_limits import Limits
-from services.planner.models.errors import ModelFailed, from_provider
+from services.planner.models.errors import ModelFailed, no_reply
 from services.planner.models.http_transport import Exchange, bound_replies
 from services.planner.models.timeouts import ReplyTimeouts
 from services.planner.models.types import Delta, Model, ModelRequest, Reply
@@ -127,7 +127,7 @@ class LiteLLMModel:
         except ModelFailed as error:
             failure = error
         except Exception as error:  # noqa: BLE001, LiteLLM's errors have no common base
-            failure = exchange.failure or from_provider(error, request.model, after_output=gathered.begun)
+            failure = exchange.failure or litellm_errors.failure_of(error, request.model, after_output=gathered.begun)
         finally:
             if upstream is not None:
                 await upstream.aclose()
@@ -138,7 +138,7 @@ class LiteLLMModel:
             failure.after_output = gathered.begun
             raise failure
         with exchange.current():
-            reply = self._reply(request, gathered, upstream)
+            reply = self._reply(request, gathered, upstream, exchange)
         yield reply
 
     def _open(self, request: ModelRequest) -> Awaitable[Any]:
@@ -166,10 +166,12 @@ class LiteLLMModel:
         )
         return opened
 
-    def _reply(self, request: ModelRequest, gathered: wire.GatheredChunks, upstream: Any) -> Reply:
+    def _reply(self, request: ModelRequest, gathered: wire.GatheredChunks, upstream: Any, exchange: Exchange) -> Reply:
         finish = getattr(upstream, "received_finish_reason", None)
         if not gathered.text.strip() and not gathered.tool_calls:
-            raise _empty(request.model, finish, after_output=gathered.begun)
+            failure = no_reply(request.model, finish, *exchange.page)
+            failure.after_output = gathered.begun
+            raise failure
         return Reply(
             text=gathered.text,
             reasoning=gathered.reasoning or None,
@@ -196,18 +198,6 @@ def _past_bounds(model: str) -> ModelFailed:
         f"LiteLLM asks {model} in a way of its own, in which replies cannot be bounded: name another provider of it"
     )
     return ModelFailed("model_failed", reason)
-
-
-def _empty(model: str, finish: str | None, *, after_output: bool) -> ModelFailed:
-    if finish == "content_filter":
-        return ModelFailed(
-            "model_refused", f"the provider of {model} filtered the reply", after_output=after_output, elsewhere=False
-        )
-    if finish == "length":
-        return ModelFailed(
-            "model_failed", f"{model} used up its output limit before it said anything", after_output=after_output
-        )
-    return ModelFailed("model_failed", f"{model} gave an empty reply", retryable=True, after_output=after_output)
 
 
 def _load() -> ModuleType:

@@ -15,9 +15,9 @@ import aiohttp
 import orjson
 
 from contracts.payload import Usage
-from services.planner.models import wire
+from services.planner.models import errors, wire
 from services.planner.models.byte_limits import IDENTITY, Limits, TooMuch, Unpacker, WholeLines, too_long
-from services.planner.models.errors import ModelFailed, failed, no_url, unreachable
+from services.planner.models.errors import ModelFailed
 from services.planner.models.http_session import open_session, proxy_of
 from services.planner.models.model_table import cost_usd, known_model
 from services.planner.models.openai_errors import error_in, failure_of
@@ -62,7 +62,7 @@ class OpenAICompatibleModel:
                 deltas = self._deltas(request.model, response, reader)
                 while (delta := await timeouts.wait(anext(deltas, None))) is not None:
                     yield delta
-                failure = _broken(request.model, reader)
+                failure = _broken(request.model, response.content_type, reader)
         except ModelFailed as error:
             failure = error
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -90,10 +90,7 @@ class OpenAICompatibleModel:
     async def _refusal(self, model: str, response: aiohttp.ClientResponse) -> ModelFailed:
         status, headers = response.status, {name.lower(): value for name, value in response.headers.items()}
         if status < _FIRST_ERROR_STATUS:
-            reason = (
-                f"the provider of {model} redirects requests ({status}), which is not followed: name its real address"
-            )
-            return ModelFailed("model_failed", reason, status=status)
+            return errors.failure(errors.REDIRECTED, model, str(status), status=status)
         body = b""
         # An error that is too long or cannot be unpacked is still an error with this status.
         with suppress(TooMuch):
@@ -186,29 +183,25 @@ async def _read_to_the_end(response: aiohttp.ClientResponse) -> None:
                     return
 
 
-def _broken(model: str, reader: ReplyReader) -> ModelFailed | None:
+def _broken(model: str, content_type: str, reader: ReplyReader) -> ModelFailed | None:
     """Return why a reply that has ended is no usable reply, or None if it is one."""
     if reader.error is not None:
         return failure_of(model, None, {}, reader.error, after_output=reader.begun)
     if reader.text.strip() or reader.tool_calls:
         return None
-    if reader.finish_reason == "content_filter":
-        return ModelFailed("model_refused", f"the provider of {model} filtered the reply", elsewhere=False)
-    if reader.finish_reason == "length":
-        return ModelFailed("model_failed", f"{model} used up its output limit before it said anything")
-    return ModelFailed("model_failed", f"{model} gave an empty reply", retryable=True)
+    return errors.no_reply(model, reader.finish_reason, content_type, reader.beginning)
 
 
 def _of_transport(model: str, error: BaseException) -> ModelFailed:
     label = type(error).__name__
     if isinstance(error, aiohttp.InvalidURL):
-        return no_url(model)
+        return errors.failure(errors.ADDRESS_INVALID, model)
     if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
-        return unreachable(model, label)
+        return errors.failure(errors.UNREACHABLE, model, label)
     if isinstance(error, aiohttp.ClientPayloadError | aiohttp.ServerDisconnectedError):
         reason = f"the connection to {model} broke before its reply was complete ({label})"
         return ModelFailed("model_failed", reason, retryable=True)
-    return failed(None, model, label)
+    return errors.failure(errors.UNSPECIFIED, model, label)
 
 
 def _reply(request: ModelRequest, reader: ReplyReader) -> Reply:

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from services.planner.models import errors
-from services.planner.models.errors import ModelFailed
+from services.planner.models.errors import Meaning, ModelFailed
 
 MAX_SEARCHED_CHARACTERS = 2000
 _TOO_LONG_CODES = frozenset({"context_length_exceeded", "string_above_max_length", "exceed_context_size_error"})
@@ -26,6 +26,8 @@ _TOO_LONG_TEXTS = (
 _REFUSED_CODES = frozenset({"content_filter", "content_policy_violation", "moderation_blocked"})
 _REFUSED_TEXTS = ("content management policy", "content policy", "content_policy", "safety system", "moderation")
 _QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
+_UNCLEAR_STATUSES = frozenset({None, 400, 413, 422, 500})
+_FIRST_ERROR_STATUS, _LAST_ERROR_STATUS = 400, 599
 
 
 def failure_of(
@@ -36,8 +38,8 @@ def failure_of(
     status = status if status is not None else _status(error)
     text = str(error.get("message", ""))[:MAX_SEARCHED_CHARACTERS].lower()
     label = ", ".join(str(part) for part in (status, code) if part) or "an error in its stream"
-    kind = _kind(status, code, text)
-    return errors.failed(kind, model, label, status=status, headers=headers, after_output=after_output)
+    meaning = _meaning(status, code, text)
+    return errors.failure(meaning, model, label, status=status, headers=headers, after_output=after_output)
 
 
 def error_in(body: bytes) -> dict[str, Any]:
@@ -54,14 +56,16 @@ def error_in(body: bytes) -> dict[str, Any]:
     return {"message": str(error)}
 
 
-def _kind(status: int | None, code: str, text: str) -> str | None:
-    """Return the name of an exception of OpenAI's protocol that `errors` knows; None: the status decides."""
-    refused = status in {None, 400, 413, 422, 500}
-    if refused and (code in _TOO_LONG_CODES or any(phrase in text for phrase in _TOO_LONG_TEXTS)):
-        return "ContextWindowExceededError"
-    if refused and (code in _REFUSED_CODES or any(phrase in text for phrase in _REFUSED_TEXTS)):
-        return "ContentPolicyViolationError"
-    return "PermissionDeniedError" if code in _QUOTA_CODES else None
+def _meaning(status: int | None, code: str, text: str) -> Meaning:
+    """Read code and text where the status leaves the meaning open."""
+    if code in _QUOTA_CODES:
+        return errors.CREDENTIALS_REFUSED
+    if status in _UNCLEAR_STATUSES:
+        if code in _TOO_LONG_CODES or any(phrase in text for phrase in _TOO_LONG_TEXTS):
+            return errors.TOO_LONG
+        if code in _REFUSED_CODES or any(phrase in text for phrase in _REFUSED_TEXTS):
+            return errors.CONTENT_REFUSED
+    return errors.meaning_of_status(status)
 
 
 def _identifier(value: Any) -> str:
@@ -71,6 +75,7 @@ def _identifier(value: Any) -> str:
 def _status(error: Mapping[str, Any]) -> int | None:
     for name in ("status", "status_code", "code"):
         value = error.get(name)
-        if isinstance(value, int | str) and str(value).isdecimal() and 400 <= int(value) <= 599:  # noqa: PLR2004, HTTP's
-            return int(value)
+        number = int(value) if isinstance(value, int | str) and str(value).isdecimal() else 0
+        if _FIRST_ERROR_STATUS <= number <= _LAST_ERROR_STATUS:
+            return number
     return None

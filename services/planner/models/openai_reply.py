@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from contracts.payload import Usage
-from services.planner.models.errors import ModelFailed
+from services.planner.models.errors import MAX_BEGINNING_BYTES, REPETITIVE, ModelFailed, failure
 from services.planner.models.gathered import Gathered
 from services.planner.models.types import CallPiece, Delta
 
@@ -18,6 +18,10 @@ MAX_REPETITIONS = 2000
 """Equal pieces of text in a row from which a reply counts as an endless loop; a line of dashes has fewer."""
 MIN_LOOPING_CHARACTERS = 3
 """Length of a piece that can count as a loop. Shorter repeated pieces are blanks and lines of tables."""
+
+
+_OTHER_FIELDS = (b":", b"event:", b"id:", b"retry:")
+"""Fields of a server-sent event beside its data, and comments."""
 
 
 class ReplyReader(Gathered):
@@ -33,6 +37,8 @@ class ReplyReader(Gathered):
         """Whether `[DONE]` has come."""
         self.error: dict[str, Any] | None = None
         """An error that the server sent inside the stream."""
+        self.beginning = b""
+        """The first bytes of what is no event, to say what a server sent instead of a completion."""
 
     @property
     def usage(self) -> Usage | None:
@@ -54,7 +60,11 @@ class ReplyReader(Gathered):
     def read_line(self, line: bytes) -> Iterator[Delta]:
         """Read one line of the stream. Raises ModelFailed if it is malformed. What follows `[DONE]` is ignored."""
         line = line.removeprefix(BYTE_ORDER_MARK)
-        if self.ended or not line.startswith(b"data:"):
+        if self.ended:
+            return
+        if not line.startswith(b"data:"):
+            if not line.startswith(_OTHER_FIELDS):
+                self._keep(line)
             return
         data = line[5:].strip()
         if data == b"[DONE]":
@@ -65,7 +75,11 @@ class ReplyReader(Gathered):
     def read_whole(self, body: bytes) -> Iterator[Delta]:
         """Read a completion that the server sent whole, although it was asked to stream."""
         yield from self._read_chunk(self._parsed(body))
+        self._keep(body)
         self.ended = True
+
+    def _keep(self, data: bytes) -> None:
+        self.beginning += data[: MAX_BEGINNING_BYTES - len(self.beginning)]
 
     def _parsed(self, data: bytes) -> dict[str, Any]:
         chunk = None
@@ -112,7 +126,7 @@ class ReplyReader(Gathered):
         same = bool(self._text) and self._text[-1] == text and len(text) >= MIN_LOOPING_CHARACTERS
         self._repetitions = self._repetitions + 1 if same else 0
         if self._repetitions >= MAX_REPETITIONS:
-            raise ModelFailed("model_failed", f"{self._model} said the same over and over", retryable=True)
+            raise failure(REPETITIVE, self._model)
 
     def _read_call(self, piece: dict[str, Any]) -> CallPiece:
         function = _object(piece.get("function"))

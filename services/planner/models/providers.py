@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from services.planner.models.errors import ModelFailed, no_url
+from services.planner.models.errors import ADDRESS_INVALID, KEY_MISSING, ModelFailed, failure
 from services.planner.models.model_table import known_model
 
 
@@ -26,25 +26,20 @@ class Provider:
     """Appended to a base from a variable that LiteLLM's users set without it."""
 
 
+_OLLAMA = Provider(
+    base="http://localhost:11434/v1",
+    bases=("OLLAMA_API_BASE",),
+    keys=("OLLAMA_API_KEY",),
+    needs_key=False,
+    path="/v1",
+)
 PROVIDERS: Mapping[str, Provider] = {
     "openai": Provider(
         base="https://api.openai.com/v1", bases=("OPENAI_BASE_URL", "OPENAI_API_BASE"), keys=("OPENAI_API_KEY",)
     ),
     "hosted_vllm": Provider(base=None, bases=("HOSTED_VLLM_API_BASE",), keys=("HOSTED_VLLM_API_KEY",), needs_key=False),
-    "ollama": Provider(
-        base="http://localhost:11434/v1",
-        bases=("OLLAMA_API_BASE",),
-        keys=("OLLAMA_API_KEY",),
-        needs_key=False,
-        path="/v1",
-    ),
-    "ollama_chat": Provider(
-        base="http://localhost:11434/v1",
-        bases=("OLLAMA_API_BASE",),
-        keys=("OLLAMA_API_KEY",),
-        needs_key=False,
-        path="/v1",
-    ),
+    "ollama": _OLLAMA,
+    "ollama_chat": _OLLAMA,
     "lm_studio": Provider(
         base="http://localhost:1234/v1", bases=("LM_STUDIO_API_BASE",), keys=("LM_STUDIO_API_KEY",), needs_key=False
     ),
@@ -122,7 +117,7 @@ class Endpoints:
         if server is not None:
             base, key = server.api_base, self.environment.get(server.api_key_env or "", "").strip() or None
             if server.api_key_env and key is None:
-                raise _no_key(model, server.api_key_env)
+                raise failure(KEY_MISSING, model, key=server.api_key_env)
         elif self.api_base and name in {"openai", "hosted_vllm"}:
             base, key = self.api_base, (self.api_key or "").strip() or None
         else:
@@ -145,12 +140,8 @@ class Endpoints:
             if value := self.environment.get(variable, "").strip():
                 return value
         if provider.needs_key:
-            raise _no_key(model, provider.keys[0])
+            raise failure(KEY_MISSING, model, key=provider.keys[0])
         return None
-
-
-def _no_key(model: str, variable: str) -> ModelFailed:
-    return ModelFailed("model_failed", f"there is no API key for {model}: set {variable} where the planner runs")
 
 
 def _checked(model: str, base: str, key: str | None) -> str:
@@ -159,7 +150,7 @@ def _checked(model: str, base: str, key: str | None) -> str:
     except ValueError:
         parts = urlsplit("")
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
-        raise no_url(model)
+        raise failure(ADDRESS_INVALID, model)
     if key is not None and parts.username is not None:
         raise ModelFailed("model_failed", f"the address of {model} names a user, and there is an API key: keep one")
     return base.rstrip("/")

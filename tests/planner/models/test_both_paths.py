@@ -1,4 +1,4 @@
-"""Models through LiteLLM over HTTP: what arrives, what it costs, how it fails, and that leaving closes the request."""
+"""Both ways to a model over HTTP: what arrives, what it costs, how it fails, and that leaving closes the request."""
 
 import asyncio
 import logging
@@ -160,6 +160,18 @@ async def test_every_failure_has_a_code(server: ModelServer, model: Model, say: 
     }[helps]
     assert failure.after_output is bool(say.text.isspace())
     assert len(server.ledger) == 1
+
+
+async def test_a_page_instead_of_a_reply_is_named(server: ModelServer, model: Model) -> None:
+    """By its type and its first words: an address may be that of a web page, or a proxy may have answered."""
+    page = "<html><head><style>p {color: red}</style><title>Sign in</title></head><body>\n<p>to continue</p>"
+    server.say(Say(body=f"{page} with your account{' for ever' * 1000} {SECRET}"))
+    reason = (await failure_of(model, question())).fault.reason
+    assert reason.startswith(
+        "the server of openai/scripted sent text/html ('Sign in to continue with your account for ever"
+    )
+    assert "instead of a completion: check its address (RUNWIRE_MODEL_SERVERS" in reason
+    assert len(reason) < 250
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,113 @@
+"""Finds the meaning of the exceptions of LiteLLM and of its HTTP clients, without importing them.
+
+Their text is searched, and never copied (see `errors`).
+"""
+
+import re
+from typing import Any
+
+from services.planner.models import errors
+from services.planner.models.errors import Meaning, ModelFailed
+
+_MEANINGS = {
+    "ContextWindowExceededError": errors.TOO_LONG,
+    "ContentPolicyViolationError": errors.CONTENT_REFUSED,
+    "AuthenticationError": errors.CREDENTIALS_REFUSED,
+    "PermissionDeniedError": errors.CREDENTIALS_REFUSED,
+    "NotFoundError": errors.MODEL_UNKNOWN,
+    "RateLimitError": errors.RATE_LIMITED,
+    "Timeout": errors.TIMED_OUT,
+    "TimeoutError": errors.TIMED_OUT,
+    "APITimeoutError": errors.TIMED_OUT,
+    "BadRequestError": errors.REQUEST_REFUSED,
+    "UnsupportedParamsError": errors.REQUEST_REFUSED,
+    "UnprocessableEntityError": errors.REQUEST_REFUSED,
+}
+"""Name of an exception's class, or of the nearest class above it -> meaning. Of others the status decides."""
+_PROVIDER_MISSING = Meaning(
+    "model_failed",
+    "{model!r} names no provider that LiteLLM knows: write it as provider/model, for example openai/gpt-5.4-mini",
+)
+_NOT_CONNECTED = frozenset({"ConnectError", "ConnectTimeout"})
+_KEY_IS_MISSING = re.compile(r"missing (credentials|[\w ]*api key)", re.IGNORECASE)
+_KEY_VARIABLE = re.compile(r"\b[A-Z][A-Z0-9_]{1,40}_API_KEY\b")
+MAX_NESTED_ERRORS = 5
+MAX_CAUSES = 10
+MAX_SEARCHED_CHARACTERS = 2000
+"""Characters of an error's text that are searched: the text can hold a whole prompt."""
+
+
+def failure_of(error: BaseException, model: str, *, after_output: bool = False) -> ModelFailed:
+    """Return the failure that an exception of LiteLLM means."""
+    error = _innermost(error)
+    text, causes = str(error)[:MAX_SEARCHED_CHARACTERS], _causes(error)
+    unsent = _unsent(text, causes)
+    if unsent is not None:
+        label = next((name for name in causes if name in _NOT_CONNECTED), "")
+        variable = _KEY_VARIABLE.search(text)
+        key = variable.group() if variable else "its provider's variable"
+        return errors.failure(unsent, model, label, key=key, after_output=after_output)
+    status = _status(error)
+    names = (kind.__name__ for kind in type(error).__mro__)
+    meaning = next((_MEANINGS[name] for name in names if name in _MEANINGS), errors.meaning_of_status(status))
+    return errors.failure(
+        meaning, model, _label(error, status), status=status, headers=_headers(error), after_output=after_output
+    )
+
+
+def _unsent(text: str, causes: list[str]) -> Meaning | None:
+    """Recognise an error that no provider sent. LiteLLM reports it as a provider's, with an invented status."""
+    if "LLM Provider NOT provided" in text:
+        return _PROVIDER_MISSING
+    if _KEY_IS_MISSING.search(text):
+        return errors.KEY_MISSING
+    if "repeating the same chunk" in text:
+        return errors.REPETITIVE
+    if {"UnsupportedProtocol", "InvalidURL"} & set(causes):
+        return errors.ADDRESS_INVALID
+    return errors.UNREACHABLE if _NOT_CONNECTED & set(causes) else None
+
+
+def _causes(error: BaseException) -> list[str]:
+    """Return the names of the error's class and of those of its causes, up to a limit."""
+    found: list[str] = []
+    cause: BaseException | None = error
+    while cause is not None and len(found) < MAX_CAUSES:
+        found.append(type(cause).__name__)
+        cause = cause.__cause__ or cause.__context__
+    return found
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """Return the innermost error, which has status and headers: LiteLLM wraps the errors of a broken stream."""
+    for _ in range(MAX_NESTED_ERRORS):
+        inner = getattr(error, "original_exception", None)
+        if not isinstance(inner, BaseException):
+            break
+        error = inner
+    return error
+
+
+def _status(error: BaseException) -> int | None:
+    status = getattr(error, "status_code", None)
+    return int(status) if isinstance(status, int | str) and str(status).isdigit() else None
+
+
+def _label(error: BaseException, status: int | None) -> str:
+    """Return the parts of a provider's error that may be shown: class, status and machine-readable code."""
+    parts = [type(error).__name__] + ([str(status)] if status else [])
+    for name in ("code", "type"):
+        value = getattr(error, name, None)
+        if isinstance(value, str) and errors.is_identifier(value):
+            parts.append(value)
+            break
+    return ", ".join(parts)
+
+
+def _headers(error: BaseException) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for carrier in (getattr(error, "response", None), error):
+        headers: Any = getattr(carrier, "headers", None) or getattr(carrier, "litellm_response_headers", None) or {}
+        if hasattr(headers, "items"):
+            found |= {str(name).lower(): str(value) for name, value in headers.items()}
+    return found
