@@ -147,7 +147,10 @@ def test_the_document_names_every_guarded_write() -> None:
     """The NATS server settles races between processes. docs/architecture.md lists where; there is no other lock."""
     spelt = {str(path) for path, text in python_files("services") if "Nats-Expected-Last" in text}
     assert spelt == {"services/messaging/guarded_write.py"}
-    guards = re.compile(r"guarded_write\.write\(|Bucket\(.*\)\.create\(|_bucket\.(create|update)\(")
+    guards = re.compile(
+        r"guarded_write\.write\(|Bucket\(.*\)\.create\(|_bucket\.(create|update)\(|"
+        r"kv\.(create\(|update\(|delete\(.*revision=)"
+    )
     guarded = {str(path) for path, text in python_files("services") if guards.search(text)}
     guarded.remove("services/messaging/kv.py")  # It guards what others ask it to.
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")

@@ -7,17 +7,18 @@ from contextlib import asynccontextmanager
 import structlog
 
 from services.artifact_store.bucket import Bucket
-from services.artifact_store.entries.kv import KeyValueStore
-from services.artifact_store.entries.references import References
 from services.artifact_store.garbage_collector.bucket_owner import claim_bucket
 from services.artifact_store.garbage_collector.deletions import Deletions
 from services.artifact_store.garbage_collector.sweeps import GarbageCollector
 from services.artifact_store.handlers import build_router, drained
+from services.artifact_store.references import References, entries_bucket
 from services.artifact_store.settings import ArtifactStoreSettings
 from services.artifact_store.store import ArtifactStore
 from services.artifact_store.streams.assembler import Assembler
 from services.artifact_store.uploads import Uploads
 from services.messaging.connection import Bus
+from services.messaging.errors import BusError
+from services.messaging.kv import Bucket as KeyValueBucket
 from services.messaging.nats_link import Broker, run_on_nats
 from services.runtime.health import Health
 from services.runtime.settings import read_settings
@@ -46,7 +47,7 @@ async def running(
     settings: ArtifactStoreSettings, bus: Bus, broker: Broker, health: Health
 ) -> AsyncIterator[GarbageCollector]:
     """Compose the store and register its handlers. The settings' S3 server may be unavailable: that fails readiness."""
-    bucket, kv = Bucket(settings), KeyValueStore(bus)
+    bucket, kv = Bucket(settings), entries_bucket(bus)
     references = References(kv)
     deletions = Deletions(references, bucket)
     collector = GarbageCollector(bus, kv, bucket, references, deletions, settings.artifact_grace_s)
@@ -74,7 +75,7 @@ async def running(
 class BucketWatch:
     """Creates the bucket, and reports why it cannot be used."""
 
-    def __init__(self, bucket: Bucket, kv: KeyValueStore) -> None:
+    def __init__(self, bucket: Bucket, kv: KeyValueBucket) -> None:
         self._bucket = bucket
         self._kv = kv
         self.problem: str | None = "not checked yet"
@@ -94,6 +95,8 @@ class BucketWatch:
                 self._set_problem("the S3 server answers slowly")
             except StorageUnavailable as error:
                 self._set_problem(error.reason)
+            except BusError as error:
+                self._set_problem(f"NATS: {error}")
             await asyncio.sleep(_CHECK_EVERY_S)
 
     def _set_problem(self, problem: str | None) -> None:

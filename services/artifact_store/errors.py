@@ -7,10 +7,6 @@ class BytesMissing(Exception):
     """The object does not exist in the bucket."""
 
 
-class EntryChanged(Exception):
-    """Another writer changed the entry: read it and decide again."""
-
-
 class UnknownVersion(StorageUnavailable):
     """The entry was written by a later version of the store."""
 

@@ -43,8 +43,9 @@ from contracts.validation_errors import describe
 from services.artifact_store.store import ArtifactStore
 from services.artifact_store.streams.assembler import MAX_STREAMS, Assembler
 from services.artifact_store.uploads import WINDOW_CHUNKS, Uploads
+from services.messaging.errors import BusError, Refused
 from services.runtime.tasks import code_locations
-from services.shared.artifacts.errors import ArtifactFailed, ArtifactInvalid
+from services.shared.artifacts.errors import ArtifactFailed, ArtifactInvalid, StorageUnavailable
 from services.shared.artifacts.requests import header_value
 
 logger = structlog.get_logger(__name__)
@@ -145,10 +146,13 @@ class ReplyHeaders(BaseMiddleware[Any, Any]):
             return await call_next(msg)
         except ArtifactFailed as error:
             return _failure(error)
+        except Refused:
+            return _failure(StorageUnavailable("JetStream refused a request"))
+        except BusError:
+            return _failure(StorageUnavailable("NATS does not answer"))
         except Exception as error:  # noqa: BLE001, the caller waits for an answer
-            cause = getattr(
-                error, "original_error", error
-            )  # FastStream wraps the error in one that contains the request.
+            # FastStream wraps the error in one that contains the request.
+            cause = getattr(error, "original_error", error)
             if isinstance(cause, ValidationError):
                 return _failure(ArtifactInvalid(describe(cause)))
             # No traceback: it may show bytes.

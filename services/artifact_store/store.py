@@ -32,11 +32,12 @@ from contracts.artifacts import (
 from contracts.ids import unix_ms
 from contracts.keys import new_object_name, object_key
 from services.artifact_store.bucket import Bucket
-from services.artifact_store.entries.references import ArtifactEntry, Reference, References, Unfinished
-from services.artifact_store.errors import BytesMissing, EntryChanged
+from services.artifact_store.errors import BytesMissing
 from services.artifact_store.garbage_collector.deletions import Deletions
 from services.artifact_store.mime_types import HEAD_BYTES, OCTETS, checked_mime_type, clean_filename
+from services.artifact_store.references import ArtifactEntry, Reference, References, Unfinished
 from services.artifact_store.settings import ArtifactStoreSettings
+from services.messaging.errors import Outdated
 from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge, StorageUnavailable
 
 logger = structlog.get_logger(__name__)
@@ -49,7 +50,7 @@ _TRUSTED_JSON_TYPES = frozenset({"dict", "list", "str", "int", "float", "bool"})
 
 
 class ArtifactStore:
-    """The store. Every method raises StorageUnavailable while NATS or the S3 server does not answer."""
+    """The store. Every method raises BusError while NATS does not answer, StorageUnavailable while S3 does not."""
 
     def __init__(
         self, bucket: Bucket, references: References, deletions: Deletions, settings: ArtifactStoreSettings
@@ -84,7 +85,7 @@ class ArtifactStore:
         # Most ids are new, so nothing is read before the first try.
         entry, sequence = None, 0
         while True:
-            with suppress(EntryChanged):
+            with suppress(Outdated):
                 if entry is None:
                     return await self._references.write(put.tenant, put.artifact_id, self._pending(put), after=sequence)
                 match entry.content:
@@ -130,7 +131,7 @@ class ArtifactStore:
             await writing
             ref = self._ref(put, mime_type())
             await self._references.replace(entry, entry.reference.model_copy(update={"ref": ref}))
-        except EntryChanged:
+        except Outdated:
             return await self._superseded(entry)
         logger.info(
             "artifact_stored",
@@ -207,7 +208,7 @@ class ArtifactStore:
             entry, _ = await self._references.read(request.tenant, request.artifact_id)
             if entry is None or not isinstance(entry.content, Reference):
                 raise ArtifactNotFound
-            with suppress(EntryChanged):
+            with suppress(Outdated):
                 await self._deletions.begin(entry)
                 break
         logger.info("artifact_deleted", tenant=request.tenant, artifact_id=request.artifact_id)

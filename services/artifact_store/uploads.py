@@ -19,8 +19,8 @@ from contracts import subjects
 from contracts.artifacts import ArtifactRef, ChunkTaken, PutArtifact, UploadOpened
 from contracts.ids import new_id
 from contracts.limits import CHUNK_BYTES
-from services.artifact_store.entries.references import ArtifactEntry
 from services.artifact_store.mime_types import HEAD_BYTES
+from services.artifact_store.references import ArtifactEntry
 from services.artifact_store.store import ArtifactStore
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactInvalid, StorageUnavailable
 

@@ -5,11 +5,10 @@ from collections.abc import Callable
 from contracts import keys
 from contracts.artifacts import PutArtifact
 from services.artifact_store.bucket import Bucket
-from services.artifact_store.entries.kv import KeyValueStore
-from services.artifact_store.entries.references import ArtifactEntry, References
 from services.artifact_store.garbage_collector.deletions import Deletions
 from services.artifact_store.garbage_collector.orphans import remove_orphans
 from services.artifact_store.garbage_collector.sweeps import GarbageCollector
+from services.artifact_store.references import ArtifactEntry, References, entries_bucket
 from services.artifact_store.settings import ArtifactStoreSettings
 from services.artifact_store.store import ArtifactStore
 from services.messaging.connection import Bus
@@ -27,7 +26,7 @@ class Inside:
         grace_s: float = 0.0,
         bucket: Callable[[ArtifactStoreSettings], Bucket] = Bucket,
     ) -> None:
-        self.kv = KeyValueStore(bus)
+        self.kv = entries_bucket(bus)
         self.bucket = bucket(settings)
         self.references = References(self.kv)
         self.deletions = Deletions(self.references, self.bucket)
@@ -46,7 +45,7 @@ class Inside:
         """Whether there is an entry of an artifact, or a list entry."""
         entry, _ = await self.references.read(put.tenant, put.artifact_id)
         key = keys.place_key(put.tenant, keys.place(put.session_id, put.run_id), put.artifact_id)
-        return entry is not None or bool((await self.kv.read_from_leader(key)).data)
+        return entry is not None or bool((await self.kv.get_from_leader(key)).data)
 
     async def sweep_bucket(self, older_ms: int) -> int:
         """Do the daily check of the bucket."""

@@ -7,34 +7,35 @@ volume, would look like garbage.
 from contracts import keys
 from contracts.ids import new_id
 from services.artifact_store.bucket import Bucket
-from services.artifact_store.entries.kv import KeyValueStore
-from services.artifact_store.errors import BytesMissing, EntryChanged
+from services.artifact_store.errors import BytesMissing
+from services.messaging.errors import Outdated
+from services.messaging.kv import Bucket as KeyValueBucket
 
 _MARK_BYTES = 32
 
 
-async def claim_bucket(kv: KeyValueStore, bucket: Bucket) -> None:
+async def claim_bucket(kv: KeyValueBucket, bucket: Bucket) -> None:
     """Write our mark into a bucket without a mark.
 
     If only the bucket lost its mark, write it again only while the bucket is empty.
     """
     if await bucket.size(keys.OWNER_OBJECT_KEY) is not None:
         return
-    mark = (await kv.read_from_leader(keys.ARTIFACT_OWNER_KEY)).data
+    mark = (await kv.get_from_leader(keys.ARTIFACT_OWNER_KEY)).data
     if mark and await bucket.listed(None, 1):
         return
     if not mark:
         mark = new_id().encode()
         try:
-            await kv.write(keys.ARTIFACT_OWNER_KEY, mark, after=0)
-        except EntryChanged:  # Another instance of the store was faster, and writes its mark.
+            await kv.update(keys.ARTIFACT_OWNER_KEY, mark, revision=0)
+        except Outdated:  # Another instance of the store was faster, and writes its mark.
             return
     await bucket.write(keys.OWNER_OBJECT_KEY, mark)
 
 
-async def is_ours(kv: KeyValueStore, bucket: Bucket) -> bool:
+async def is_ours(kv: KeyValueBucket, bucket: Bucket) -> bool:
     """Whether the bucket holds the same mark as the KV store."""
-    mark = (await kv.read_from_leader(keys.ARTIFACT_OWNER_KEY)).data
+    mark = (await kv.get_from_leader(keys.ARTIFACT_OWNER_KEY)).data
     try:
         return bool(mark) and await bucket.read(keys.OWNER_OBJECT_KEY, 0, _MARK_BYTES) == mark
     except BytesMissing:

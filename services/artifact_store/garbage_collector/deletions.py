@@ -10,8 +10,8 @@ import structlog
 
 from contracts import keys
 from services.artifact_store.bucket import Bucket
-from services.artifact_store.entries.references import ArtifactEntry, References, Unfinished
-from services.artifact_store.errors import EntryChanged
+from services.artifact_store.references import ArtifactEntry, References, Unfinished
+from services.messaging.errors import BusError
 from services.shared.artifacts.errors import ArtifactFailed
 
 logger = structlog.get_logger(__name__)
@@ -26,7 +26,7 @@ class Deletions:
         self._begun: asyncio.Queue[ArtifactEntry] = asyncio.Queue()
 
     async def begin(self, entry: ArtifactEntry) -> None:
-        """Hide an artifact, and delete its bytes in the background. Raises EntryChanged.
+        """Hide an artifact, and delete its bytes in the background. Raises Outdated.
 
         The next sweep repeats what fails in the background.
         """
@@ -36,11 +36,11 @@ class Deletions:
         """Finish the deletions of `begin`, without end."""
         while True:
             entry = await self._begun.get()
-            with suppress(ArtifactFailed, EntryChanged):
+            with suppress(ArtifactFailed, BusError):
                 await self._finish(entry)
 
     async def delete(self, entry: ArtifactEntry) -> None:
-        """Delete an artifact, or finish to delete it. Raises EntryChanged when another process was faster."""
+        """Delete an artifact, or finish to delete it. Raises Outdated when another process was faster."""
         is_hidden = isinstance(entry.content, Unfinished) and entry.content.state == "deleting"
         await self._finish(entry if is_hidden else await self._hide(entry))
 

@@ -13,17 +13,17 @@ from contracts import keys
 from contracts.ids import unix_ms
 from contracts.names import InvalidName
 from services.artifact_store.bucket import Bucket
-from services.artifact_store.entries.kv import KeyValueStore
-from services.artifact_store.entries.references import References
 from services.artifact_store.garbage_collector.bucket_owner import is_ours
 from services.artifact_store.garbage_collector.shared_objects import SharedObjects
+from services.artifact_store.references import References
+from services.messaging.kv import Bucket as KeyValueBucket
 
 logger = structlog.get_logger(__name__)
 
 _PAGE_OBJECTS = 1000
 
 
-async def remove_orphans(kv: KeyValueStore, bucket: Bucket, references: References, older_ms: int) -> int:
+async def remove_orphans(kv: KeyValueBucket, bucket: Bucket, references: References, older_ms: int) -> int:
     """Delete objects of that age that no entry names, if the bucket is ours, and return how many."""
     if not await is_ours(kv, bucket):
         logger.warning(

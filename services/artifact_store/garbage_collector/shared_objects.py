@@ -11,9 +11,11 @@ from pydantic import ValidationError
 from contracts import keys
 from contracts.base import Message
 from contracts.ids import unix_ms
-from services.artifact_store.entries.kv import Entry, KeyValueStore
-from services.artifact_store.entries.references import Reference, parsed
-from services.artifact_store.errors import EntryChanged, UnknownVersion
+from services.artifact_store.errors import UnknownVersion
+from services.artifact_store.references import Reference, parsed
+from services.messaging.errors import Outdated
+from services.messaging.kv import Bucket as KeyValueBucket
+from services.messaging.kv import Entry
 
 
 class _UserRecord(Message):
@@ -25,7 +27,7 @@ class _UserRecord(Message):
 class SharedObjects:
     """Which shared objects references name, and the records of their users. Create it with `found`."""
 
-    def __init__(self, kv: KeyValueStore, older_ms: int) -> None:
+    def __init__(self, kv: KeyValueBucket, older_ms: int) -> None:
         self._kv = kv
         self._before = unix_ms() - older_ms
         self._used: set[tuple[str, str]] = set()
@@ -33,7 +35,7 @@ class SharedObjects:
         self._is_certain = True
 
     @classmethod
-    async def found(cls, kv: KeyValueStore, older_ms: int) -> "SharedObjects":
+    async def found(cls, kv: KeyValueBucket, older_ms: int) -> "SharedObjects":
         """Read all entries. `older_ms`: the age of a record from which its object may be deleted."""
         shared = cls(kv, older_ms)
         async for page in kv.pages():
@@ -62,8 +64,8 @@ class SharedObjects:
             return True
         # An instance of an earlier version may still write a reference: within a day, and only while this record
         # exists.
-        with suppress(EntryChanged, ValidationError):
+        with suppress(Outdated, ValidationError):
             if _UserRecord.model_validate_json(record.data).at < self._before:
-                await self._kv.delete(record.key, after=record.sequence)
+                await self._kv.delete(record.key, revision=record.sequence)
                 return True
         return False

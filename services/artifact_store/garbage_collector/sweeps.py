@@ -17,13 +17,14 @@ import structlog
 from contracts import keys, subjects
 from contracts.ids import unix_ms
 from services.artifact_store.bucket import Bucket
-from services.artifact_store.entries.kv import Entry, KeyValueStore
-from services.artifact_store.entries.references import ArtifactEntry, Reference, References, Unfinished, parsed
-from services.artifact_store.errors import EntryChanged, UnknownVersion
+from services.artifact_store.errors import UnknownVersion
 from services.artifact_store.garbage_collector.deletions import Deletions
 from services.artifact_store.garbage_collector.orphans import remove_orphans
+from services.artifact_store.references import ArtifactEntry, Reference, References, Unfinished, parsed
 from services.messaging.connection import Bus
-from services.messaging.errors import BusError
+from services.messaging.errors import BusError, Outdated
+from services.messaging.kv import Bucket as KeyValueBucket
+from services.messaging.kv import Entry
 from services.shared.artifacts.errors import ArtifactFailed
 
 logger = structlog.get_logger(__name__)
@@ -39,7 +40,7 @@ class GarbageCollector:
     def __init__(
         self,
         bus: Bus,
-        kv: KeyValueStore,
+        kv: KeyValueBucket,
         bucket: Bucket,
         references: References,
         deletions: Deletions,
@@ -72,7 +73,7 @@ class GarbageCollector:
         removed = 0
         async for page in self._kv.pages():
             for entry in await self._due(page):
-                with contextlib.suppress(EntryChanged):
+                with contextlib.suppress(Outdated):
                     await self._deletions.delete(entry)
                     removed += 1
             await asyncio.sleep(_PAUSE_S)

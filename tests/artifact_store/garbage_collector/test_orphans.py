@@ -31,10 +31,10 @@ async def test_nothing_goes_from_a_bucket_of_somebody_else(embedded: Store, insi
     """Under another NATS, or after its volume was lost, nobody knows what the objects are."""
     stray = keys.object_key(embedded.tenant, keys.new_object_name(new_id()))
     await inside.bucket.write(stray, secrets.token_bytes(10))
-    entry = await inside.kv.read_from_leader(keys.ARTIFACT_OWNER_KEY)
-    changed = await inside.kv.write(keys.ARTIFACT_OWNER_KEY, b"somebody else's", after=entry.sequence)
+    entry = await inside.kv.get_from_leader(keys.ARTIFACT_OWNER_KEY)
+    changed = await inside.kv.update(keys.ARTIFACT_OWNER_KEY, b"somebody else's", revision=entry.sequence)
     assert await inside.sweep_bucket(-HOUR_MS) == 0
     assert stray in embedded.objects()
-    await inside.kv.write(keys.ARTIFACT_OWNER_KEY, entry.data, after=changed)
+    await inside.kv.update(keys.ARTIFACT_OWNER_KEY, entry.data, revision=changed)
     assert await inside.sweep_bucket(-HOUR_MS) >= 1
     assert stray not in embedded.objects()

@@ -21,7 +21,7 @@ from contracts.events import ArtifactChunk, ToolProgress
 from contracts.ids import new_id
 from contracts.limits import MAX_INLINE_BYTES, MAX_PIECES
 from contracts.records import EVENTS_HEADER, Record
-from services.artifact_store.entries.kv import KeyValueStore
+from services.artifact_store.references import entries_bucket
 from services.messaging.connection import Bus
 from services.shared.artifacts.client import ArtifactClient, Assembled
 from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge, StorageUnavailable
@@ -298,7 +298,7 @@ async def deployment(server: NatsServer, rclone: S3Server, tmp_path: Path) -> As
 
 async def pending(run: Run, value: Any) -> None:
     """Return once the store is about to write the bytes."""
-    digest, kv = hashlib.sha256(to_blob(value).body).hexdigest(), KeyValueStore(run.bus)
+    digest, kv = hashlib.sha256(to_blob(value).body).hexdigest(), entries_bucket(run.bus)
 
     async def is_pending() -> bool:
         entries = await kv.matching(f"ref.{run.tenant}.*", 0, 100)

@@ -24,10 +24,12 @@ from contracts import keys
 from contracts.artifacts import ArtifactPage, ArtifactRef, HeadArtifact, ListArtifacts, PutArtifact, StoredArtifact
 from contracts.base import Message
 from contracts.ids import unix_ms
-from services.artifact_store.entries.kv import KeyValueStore
 from services.artifact_store.errors import UnknownVersion
+from services.messaging.connection import Bus
+from services.messaging.kv import Bucket as KeyValueBucket
 from services.shared.artifacts.errors import ArtifactNotFound
 
+_ATTEMPTS = 3
 _DELETED_TTL_S = 3600
 
 
@@ -98,17 +100,22 @@ class ArtifactEntry:
         return keys.place_key(self.tenant, place, self.artifact)
 
 
-class References:
-    """The entries of all tenants. All methods raise StorageUnavailable when NATS does not answer."""
+def entries_bucket(bus: Bus) -> KeyValueBucket:
+    """Return the KV bucket that holds the entries."""
+    return KeyValueBucket(bus, keys.ARTIFACTS_BUCKET, attempts=_ATTEMPTS)
 
-    def __init__(self, kv: KeyValueStore) -> None:
+
+class References:
+    """The entries of all tenants. All methods raise BusError when NATS does not answer."""
+
+    def __init__(self, kv: KeyValueBucket) -> None:
         self._kv = kv
 
     async def resolve(self, request: HeadArtifact) -> Reference:
         """Return a reference that the caller may see. Raises ArtifactNotFound, whatever the reason."""
         key = keys.reference_key(request.tenant, request.artifact_id)
         # Any replica may answer first. What is missing there may be new.
-        found = _visible((await self._kv.read(key)).data) or _visible((await self._kv.read_from_leader(key)).data)
+        found = _visible((await self._kv.get(key)).data) or _visible((await self._kv.get_from_leader(key)).data)
         if (
             found is None
             or (request.session_id is not None and request.session_id != found.session_id)
@@ -122,7 +129,7 @@ class References:
 
         Without an entry: the sequence of its deletion, or 0. Raises UnknownVersion.
         """
-        found = await self._kv.read_from_leader(keys.reference_key(tenant, artifact))
+        found = await self._kv.get_from_leader(keys.reference_key(tenant, artifact))
         content = parsed(found.data)
         entry = ArtifactEntry(tenant, artifact, content, found.sequence) if content is not None else None
         return entry, found.sequence
@@ -135,35 +142,33 @@ class References:
         return False
 
     async def write(self, tenant: str, artifact: str, content: Reference | Unfinished, *, after: int) -> ArtifactEntry:
-        """Write an entry if `after` is its sequence, or that of its deletion. Raises EntryChanged."""
+        """Write an entry if `after` is its sequence, or that of its deletion. Raises Outdated."""
         data = content.model_dump_json(by_alias=True).encode()
-        sequence = await self._kv.write(keys.reference_key(tenant, artifact), data, after=after)
+        sequence = await self._kv.update(keys.reference_key(tenant, artifact), data, revision=after)
         return ArtifactEntry(tenant, artifact, content, sequence)
 
     async def replace(self, entry: ArtifactEntry, content: Reference | Unfinished) -> ArtifactEntry:
-        """Write new content if the entry is unchanged. Raises EntryChanged."""
+        """Write new content if the entry is unchanged. Raises Outdated."""
         return await self.write(entry.tenant, entry.artifact, content, after=entry.sequence)
 
     async def add_listing(self, entry: ArtifactEntry) -> None:
-        """Write the list entry of a pending artifact. Its value is the time in Unix ms. Raises EntryChanged."""
+        """Write the list entry of a pending artifact. Its value is the time in Unix ms. Raises Outdated."""
         data = str(unix_ms()).encode()
-        await self._kv.write_if_unchanged(entry.listing_key, data, other=entry.key, at=entry.sequence)
+        await self._kv.update(entry.listing_key, data, of=entry.key, revision=entry.sequence)
 
     async def remove(self, entry: ArtifactEntry) -> None:
-        """Delete the list entry and the entry. Raises EntryChanged."""
-        await self._kv.write_if_unchanged(
-            entry.listing_key, b"", other=entry.key, at=entry.sequence, ttl_s=_DELETED_TTL_S
-        )
-        await self._kv.delete(entry.key, after=entry.sequence)
+        """Delete the list entry and the entry. Raises Outdated."""
+        await self._kv.update(entry.listing_key, b"", of=entry.key, revision=entry.sequence, ttl_s=_DELETED_TTL_S)
+        await self._kv.delete(entry.key, revision=entry.sequence)
 
     async def read_many(self, wanted: list[tuple[str, str]]) -> dict[tuple[str, str], Reference]:
         """Return the references that exist, by tenant and id, from any replica."""
         by_key = {keys.reference_key(*who): who for who in wanted}
-        found = await self._kv.read_many(list(by_key))
+        found = await self._kv.get_many(list(by_key))
         return {
             by_key[key]: reference
-            for key, data in found.items()
-            if key in by_key and (reference := _visible(data)) is not None
+            for key, entry in found.items()
+            if key in by_key and (reference := _visible(entry.data)) is not None
         }
 
     async def page(self, request: ListArtifacts) -> ArtifactPage:

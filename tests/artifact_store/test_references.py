@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from services.artifact_store.entries.references import ArtifactEntry, Reference, Unfinished
-from services.artifact_store.errors import EntryChanged
+from services.artifact_store.references import ArtifactEntry, Reference, Unfinished
+from services.messaging.errors import Outdated
 from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound, StorageUnavailable
 from tests.artifact_store.inside import Inside
 from tests.support.stores import Store
@@ -31,7 +31,7 @@ async def test_a_reference_that_was_faster_keeps_its_bytes(embedded: Store, insi
     put = embedded.put_of(b"just in time")
     entry = await inside.begin(put, b"just in time")
     ref = await inside.store.put(put, b"just in time")
-    with pytest.raises(EntryChanged):
+    with pytest.raises(Outdated):
         await inside.deletions.delete(entry)
     assert (await embedded.client.read(embedded.tenant, ref.artifact_id, limit=100))[1] == b"just in time"
 

@@ -1,1 +1,0 @@
-"""The entries of artifacts: `kv` is their bucket, `references` what they say."""
