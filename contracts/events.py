@@ -164,12 +164,23 @@ class Stopping(Message):
     reason: str = ""
 
 
+_LAST_STREAM_SEQ_TEXT = (
+    "sequence of the newest record on the run's stream, for listeners who followed it and want to know that they have "
+    "all of it; 0: there is none; null: not known, so read the stream's end"
+)
+LastStreamSeq = Annotated[int | None, Field(description=_LAST_STREAM_SEQ_TEXT)]
+
+
 class Done(FinalPayload):
-    """The run ended with an answer, or with the results so far when a budget was spent."""
+    """The run ended with an answer, or with the results so far when a budget was spent.
+
+    Its record may begin with the last `thinking` and `chunk` events of the answer, which are then not on the stream.
+    """
 
     type: Literal["done"] = "done"
     reason: Reason
     usage: Usage = Usage()
+    last_stream_seq: LastStreamSeq = None
 
 
 class Error(Message):
@@ -181,6 +192,7 @@ class Error(Message):
     trace_id: str
     payload: FinalPayload
     usage: Usage = Usage()
+    last_stream_seq: LastStreamSeq = None
 
 
 class Cancelled(Message):
@@ -190,6 +202,7 @@ class Cancelled(Message):
     reason: str = ""
     payload: FinalPayload
     usage: Usage = Usage()
+    last_stream_seq: LastStreamSeq = None
 
 
 class Deleted(Message):

@@ -19,7 +19,7 @@ from contracts.runs import KeptContext
 from contracts.validation_errors import describe
 from services.messaging import dead_letters, guarded_write
 from services.messaging.connection import Bus
-from services.messaging.direct_get import Stored
+from services.messaging.direct_get import Stored, sequence_of
 from services.messaging.errors import Outdated
 from services.messaging.guarded_write import Guard
 from services.planner.effects.offload import Offloader
@@ -135,11 +135,14 @@ class RunLogs:
         data = message.data if message is not None else newest[1] if newest is not None else b""
         return KeptContext.model_validate_json(data).context if data else {}  # None: it was purged with its run.
 
-    async def shown(self, where: Address, run: Run) -> str:
-        """Return the stored answer text of this turn's newest attempt, once no more of it can be stored."""
+    async def shown(self, where: Address, run: Run) -> tuple[str, int]:
+        """Return the stored answer text of this turn's newest attempt, once no more of it can be stored.
+
+        Also the sequence of the turn's newest record on the stream; 0: there is none.
+        """
         reader = await self._bus.reader(subjects.RUNS)
         stored = await reader.current(subjects.stream(*where), run.turn_seq)
-        return _text_shown(run.turn, [message.data for message in stored])
+        return _text_shown(run.turn, [message.data for message in stored]), sequence_of(stored[-1]) if stored else 0
 
     async def _take_in(self, where: Address, run: Run, tail: list[Stored]) -> None:
         for sequence, data in tail:

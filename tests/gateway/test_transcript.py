@@ -103,6 +103,7 @@ def normalised(text: str) -> str:
     known: dict[str, str] = {}
     text = IDS.sub(lambda found: known.setdefault(found[0], f"<id {len(known) + 1}>"), text)
     text = TIMES.sub(r'"\1":0', text)
+    text = re.sub(r'"last_stream_seq":(\d+|null)', '"last_stream_seq":0', text)
     return re.sub(r'("\d{100}",?){3,}', '"… rows …"', text)
 
 

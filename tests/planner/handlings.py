@@ -71,7 +71,7 @@ class Attempt:
             case Dispatch(sent, _):
                 self.dispatched |= {call.call_id for call in sent}
             case ReadShown():
-                self.shown = "seen"
+                self.shown, self.shown_seq = "seen", 1
             case SetTimer(name, at):
                 self.timers |= {(name, at)}
             case Wait(until):

@@ -99,7 +99,7 @@ def written(story: Story) -> str:
         kept = event.model_dump(mode="json", exclude_defaults=True)
         if event.type == "run_started":
             kept = {name: kept.get(name) for name in ("action_format", "action_transport", "model", "limits")}
-        for name in ("run_id", "by", "holder", "latency_ms", "usage", "model"):
+        for name in ("run_id", "by", "holder", "latency_ms", "usage", "model", "last_stream_seq"):
             kept.pop(name, None)
         lines.append(f"{event.type} {json.dumps(kept, sort_keys=True)}")
     # Calls at once are settled in any order.

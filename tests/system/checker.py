@@ -136,16 +136,13 @@ def settles_each_call_once(run: RunEvidence) -> Iterator[str]:
 def streams_the_answer(run: RunEvidence) -> Iterator[str]:
     """The chunks of the last attempt, joined, are the answer; numbered without gaps; closed by `done`.
 
-    A forced end brings its own chunk, in its record.
+    The record of the end may bring the last ones.
     """
     end = _end(run)
     if end is None or end[1]["type"] != "done":
         return
-    forced = end[1].get("reason") != "answer_complete"
     chunks = [
-        event
-        for record, event in events_of(run)
-        if event["type"] == "chunk" and (record.sequence < end[0].sequence or (forced and record is end[0]))
+        event for record, event in events_of(run) if event["type"] == "chunk" and record.sequence <= end[0].sequence
     ]
     if not chunks:
         yield "no chunk of the answer"

@@ -4,6 +4,7 @@ Rule 1: every chunk is fenced by the log's tail, so a superseded attempt cannot 
 streaming planner that it was superseded or cancelled.
 Rule 2: one append is in flight at a time. Tokens gather meanwhile, and its acknowledgement releases them as the next
 chunk. So the first token leaves at once, and under load chunks become larger, not later.
+Rule 3: what has gathered when the reply ends may be held back, to be stored with the decision (`last_words`).
 """
 
 import asyncio
@@ -20,6 +21,8 @@ from services.messaging.guarded_write import Guard
 from services.planner.effects.ownership_watch import Address, Tail
 
 Channel = Literal["answer", "thinking"]
+MAX_HELD_CHARACTERS = 16_000
+"""Longest text that is stored with the decision. Longer text is stored as chunks, so that the decision has room."""
 MAX_CHUNK_CHARACTERS = 150_000
 """Longest text of one chunk: a record holds one megabyte, and a character takes up to six bytes."""
 
@@ -32,13 +35,16 @@ class ChunkPublisher:
         self._subject = subjects.stream(address.tenant, address.run)
         self._guard_subject = subjects.log(address.tenant, address.run)
         self.asked = asked
-        self._guard = self._last = guard
+        self._guard = self._since = guard
         self._tail = tail
         self._ttl = str(ttl_s)
         self._waiting: list[tuple[Channel, str, bool]] = []
         self._sending: asyncio.Task[None] | None = None
         self._numbers: dict[Channel, int] = {"answer": 0, "thinking": 0}
         self._failure: BaseException | None = None
+        self._holding = False
+        self.stream_seq = 0
+        """Sequence of the newest chunk that was stored; 0: none."""
         self.superseded = False
         """Another handling owns the call: nothing more is stored."""
         self.on_stop: Callable[[], object] = lambda: None
@@ -52,9 +58,28 @@ class ChunkPublisher:
     def say(self, channel: Channel, text: str, *, done: bool = False) -> None:
         """Queue `text` to be stored and streamed as soon as possible."""
         self._waiting.append((channel, text, done))
-        if not self.stopped and (self._sending is None or self._sending.done()):
-            self._sending = asyncio.create_task(self._send())
-            self._sending.add_done_callback(self._sent)
+        self._start()
+
+    def hold(self) -> None:
+        """Store no further chunk: what waits, and what is said from now on, is for `last_words`."""
+        self._holding = True
+
+    def release(self) -> None:
+        """Store what was held back."""
+        self._holding = False
+        self._start()
+
+    @property
+    def is_brief(self) -> bool:
+        """Whether the text that waits is short enough to be stored with the decision."""
+        return sum(len(said[1]) for said in self._waiting) <= MAX_HELD_CHARACTERS
+
+    def last_words(self) -> tuple[Chunk | Thinking, ...]:
+        """Take the text that was held back, as the events that follow the stored ones."""
+        words = []
+        while self._waiting:
+            words.append(self._gather())
+        return tuple(words)
 
     def has_text(self, channel: Channel) -> bool:
         """Whether the channel has any text."""
@@ -72,16 +97,24 @@ class ChunkPublisher:
         if self._sending is not None:
             self._sending.cancel()
 
+    def _start(self) -> None:
+        if self._may_send() and not self.stopped and (self._sending is None or self._sending.done()):
+            self._sending = asyncio.create_task(self._send())
+            self._sending.add_done_callback(self._sent)
+
+    def _may_send(self) -> bool:
+        return bool(self._waiting) and not self._holding
+
     async def _send(self) -> None:
-        while self._waiting and not self.superseded:
-            await self._store(self._gather())
+        while self._may_send() and not self.superseded:
+            await self._store(Record(events=[self._gather()]))
 
     def _sent(self, sending: asyncio.Task[None]) -> None:
         if not sending.cancelled() and (failure := sending.exception()) is not None:
             self._failure = failure
             self.on_stop()
 
-    def _gather(self) -> Record:
+    def _gather(self) -> Chunk | Thinking:
         channel, _, done = self._waiting[0]
         count = 0
         while count < len(self._waiting) and self._waiting[count][0] == channel:
@@ -95,8 +128,7 @@ class ChunkPublisher:
         number = self._numbers[channel]
         self._numbers[channel] = number + 1
         kind = Chunk if channel == "answer" else Thinking
-        event = kind(seq=number, text=text, done=done, action_seq=self.asked.turn, attempt=self.asked.attempt)
-        return Record(events=[event])
+        return kind(seq=number, text=text, done=done, action_seq=self.asked.turn, attempt=self.asked.attempt)
 
     async def _store(self, record: Record) -> None:
         data = record.model_dump_json().encode()
@@ -105,8 +137,8 @@ class ChunkPublisher:
         while not self.superseded:
             guard = Guard(self._guard_subject, self._guard)
             try:
-                self._last = await guarded_write.write(
-                    self._bus, self._subject, data, guard, since=self._last, headers=headers
+                self.stream_seq = self._since = await guarded_write.write(
+                    self._bus, self._subject, data, guard, since=self._since, headers=headers
                 )
             except Outdated:
                 await self.check()

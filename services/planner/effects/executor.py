@@ -111,7 +111,8 @@ class Effects:
             case LoadSpecs():
                 progress = replace(progress, specs=await self._specs(run))
             case ReadShown():
-                progress = replace(progress, shown=await self._logs.shown(self._where, run))
+                shown, shown_seq = await self._logs.shown(self._where, run)
+                progress = replace(progress, shown=shown, shown_seq=shown_seq)
             case Wake():
                 await self._wake()
                 progress = replace(progress, woken=True)
@@ -152,9 +153,11 @@ class Effects:
                 decision = await self._decision(run, asked)
                 return replace(progress, decision=decision) if decision is not None else None
             case Say(_, answer):
-                if not await say(self._publisher(run, asked), text_of(run, answer)):
-                    return None
-                return replace(progress, decision=replace(answer, restate=False), answer_to_restate=None)
+                decision = replace(answer, restate=False)
+                said = await say(
+                    self._publisher(run, asked), decision, text_of(run, answer), is_recorded_next=not _has_critique(run)
+                )
+                return replace(progress, decision=said, answer_to_restate=None) if said is not None else None
             case AskEffort():
                 triaged = await self._watched(asked, self._model_requests.triage(run))
                 return replace(progress, triaged=triaged) if triaged is not None else None
@@ -187,7 +190,15 @@ class Effects:
             return decision, text_of(run, decision)
 
         try:
-            decision = await ask(self._bus, self._where, publisher, stream, reading, answer_of)
+            decision = await ask(
+                self._bus,
+                self._where,
+                publisher,
+                stream,
+                reading,
+                answer_of,
+                is_recorded_next=not _has_critique(run),
+            )
         finally:
             expiring.cancel()
         if decision is None:
@@ -317,3 +328,8 @@ class Effects:
             await run_index.close(self._bus, run, run.started)
         elif self._given_context():
             await run_index.forget_context(self._bus, *self._where)
+
+
+def _has_critique(run: Run) -> bool:
+    """Whether a critique of the answer may come before the answer is recorded."""
+    return run.started is not None and run.started.reflection is not None

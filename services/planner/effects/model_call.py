@@ -1,6 +1,6 @@
 """Calls a model and streams its reply to the run's listeners.
 
-The last chunk is stored before the decision is recorded, so sequence order is reading order.
+Chunks are stored before the decision is recorded, and the last words with it, so sequence order is reading order.
 """
 
 import asyncio
@@ -39,10 +39,13 @@ async def ask(
     stream: AsyncGenerator[Delta | Reply, None],
     reading: Reading,
     answer_of: Callable[[Decision], tuple[Decision, str]],
+    *,
+    is_recorded_next: bool,
 ) -> Decision | None:
     """Stream one reply and return its decision; None when the call is superseded, whose request is then closed.
 
     `answer_of`: returns the resolved decision, and the full text of the answer that ends the run (empty: none).
+    `is_recorded_next`: the decision is recorded at once, so the last words of the reply are recorded with it.
     """
     consuming = asyncio.create_task(_consume(stream, reading, publisher))
     publisher.on_stop = consuming.cancel
@@ -52,7 +55,10 @@ async def ask(
         await asyncio.wait({consuming})
         if not publisher.stopped:
             decision, answer = answer_of(consuming.result())
+            publisher.hold()
             decision = _say_the_rest(publisher, reading, decision, answer)
+            is_restated = isinstance(decision, Final) and decision.restate
+            decision = await _finished(publisher, decision, holds=is_recorded_next and not is_restated)
         await publisher.drained()
         return None if publisher.superseded else decision
     finally:
@@ -79,11 +85,20 @@ async def _close(consuming: asyncio.Task[Decision], stream: AsyncGenerator[Delta
         logger.info("model_request_closed_badly", error=type(error).__name__)
 
 
-async def say(publisher: ChunkPublisher, answer: str) -> bool:
-    """Stream a known answer without a model call. Returns False when the call is superseded."""
+async def say(publisher: ChunkPublisher, decision: Decision, answer: str, *, is_recorded_next: bool) -> Decision | None:
+    """Stream a known answer without a model call, as `ask` does. Returns None when the call is superseded."""
+    publisher.hold()
     publisher.say("answer", answer, done=True)
+    decision = await _finished(publisher, decision, holds=is_recorded_next)
+    return None if publisher.superseded else decision
+
+
+async def _finished(publisher: ChunkPublisher, decision: Decision, *, holds: bool) -> Decision:
+    """Wait for the chunks of a complete reply. Returns the decision with what is stored with it."""
+    if not (holds and publisher.is_brief):
+        publisher.release()
     await publisher.drained()
-    return not publisher.superseded
+    return replace(decision, last_words=publisher.last_words(), stream_seq=publisher.stream_seq)
 
 
 def in_parts(piece: Delta) -> Iterator[Delta]:

@@ -57,6 +57,7 @@ from services.planner.run.commands import (
 )
 from services.planner.run.decide import after, awaits_triage, decide, next_asked
 from services.planner.run.decision import Final
+from services.planner.run.last_words import completed
 from services.planner.run.state import Run
 
 MAX_LOST = 5
@@ -69,7 +70,9 @@ _POISONED = Fault(code="poisoned", reason="a message of this run could not be ha
 def advance(run: Run, handling: Handling, rules: Rules) -> Command:
     """Return the next command for this handling."""
     command = _next(run, handling, rules)
-    return Append(terminal.shown(run, command.events)) if isinstance(command, Append) else command
+    if isinstance(command, Append):
+        return Append(completed(run, handling, terminal.shown(run, command.events)))
+    return command
 
 
 def _next(run: Run, handling: Handling, rules: Rules) -> Command:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
-from contracts.events import Asked, Called, ModelFailed, PlannedCall, RunStarted, Step
+from contracts.events import Asked, Called, ModelFailed, PlannedCall, RunStarted, Step, Stopping
 from contracts.faults import Fault
 from contracts.inbox import CallFinished, CancelRequested, RunResumed, TimerFired, TopUpRequested
 from contracts.runs import RunRequested
@@ -73,6 +73,8 @@ class Progress:
     """This handling appended an `asked` record that has no decision yet."""
     shown: str | None = None
     """Of a cancel: the answer text that listeners have received, once it is read."""
+    shown_seq: int | None = None
+    """Sequence of the newest record of the turn on the run's stream, once `shown` is read; 0: none."""
     woken: bool = False
     timers: frozenset[tuple[TimerName, int]] = frozenset()
     """Timers that this handling has set."""
@@ -92,6 +94,9 @@ class Progress:
                     new = replace(new, asked=False, decision=None)
                 case Step(status="started"):
                     new = replace(new, asked=False, decision=None, announced=new.announced | _ids(event.calls))
+                case Stopping():
+                    # What was read before it may have grown until then.
+                    new = replace(new, shown=None, shown_seq=None)
                 case Called():
                     new = replace(new, announced=new.announced | _ids(event.calls))
                 case _:

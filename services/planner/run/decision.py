@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from contracts.actions import Join
+from contracts.events import Chunk, Thinking
 from contracts.faults import Fault
 from contracts.payload import Usage
 
@@ -18,6 +19,10 @@ class _Common:
     warnings: tuple[str, ...] = ()
     resolved_at: int | None = None
     """Unix ms when the decision was resolved against the run's limits (`resolve_decision`); None: not yet."""
+    last_words: tuple[Chunk | Thinking, ...] = ()
+    """The end of what the reply shows. It is not stored on the run's stream, but with the decision."""
+    stream_seq: int = 0
+    """Sequence of the newest record that the model call stored on the run's stream; 0: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from tests.planner.handlings import attempt
 
 SAME = (
     *("now", "triaged", "critique", "decision", "answer_to_restate", "asked", "opened", "closed", "shown", "woken"),
-    *("timers", "announced", "dispatched"),
+    *("shown_seq", "timers", "announced", "dispatched"),
 )
 
 
@@ -63,6 +63,7 @@ class Handling:
     closed: bool = False
     shown: str | None = None
     """Of a cancel: the answer text that listeners have received, once it is read."""
+    shown_seq: int | None = None
     woken: bool = False
     timers: set[tuple[TimerName, int]] = field(default_factory=set)
     """Timers that this handling has set."""
