@@ -43,7 +43,7 @@ NO_SUBJECTS = frozenset(
         "new_object_name",
         "object_key",
         "of_run",
-        "place",
+        "listing",
         "stream_of",
         "tenant_of",
     }
@@ -335,8 +335,8 @@ IN_BUCKETS = (
         "blob", _ARTIFACTS, "blob.{tenant}.{blob}", ("blob_key",), _json("Blob", "Of earlier versions."), (), (STORE,),
     ),
     _entry(
-        "place", _ARTIFACTS, "list.{tenant}.{session}.{run_or_none}.{artifact}", ("place_key", "places_of"),
-        Body("Place", {"type": "integer"}, "The time of the entry, Unix ms."), (STORE,), (STORE,),
+        "listing", _ARTIFACTS, "list.{tenant}.{session}.{run_or_none}.{artifact}", ("listing_key", "listings_of"),
+        Body("Listing", {"type": "integer"}, "The time of the entry, Unix ms."), (STORE,), (STORE,),
     ),
     _entry(
         "bucket_owner", _ARTIFACTS, "owner", ("ARTIFACT_OWNER_KEY",),

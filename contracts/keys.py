@@ -25,7 +25,7 @@ OWNER_OBJECT_KEY = "runwire/owner"
 """The key of the same mark in the S3 bucket."""
 
 _DIGEST = re.compile(r"[0-9a-f]{24}", re.ASCII)
-_PLACE = re.compile(r"([0-9a-f]{32}|-)\.([0-9a-f]{32}|-)", re.ASCII)
+_LISTING = re.compile(r"([0-9a-f]{32}|-)\.([0-9a-f]{32}|-)", re.ASCII)
 _OBJECT = re.compile(r"[0-9a-f]{8}-[0-9a-f]{32}", re.ASCII)
 _SHARED_OBJECT = re.compile(r"[0-9a-f]{64}(-[1-9][0-9]{0,8})?", re.ASCII)
 _ANY_OBJECT = re.compile(f"{_OBJECT.pattern}|{_SHARED_OBJECT.pattern}", re.ASCII)
@@ -124,11 +124,6 @@ def is_blob_key(key: str) -> bool:
     return key.startswith("blob.")
 
 
-def is_place_key(key: str) -> bool:
-    """Whether a key of the bucket of artifacts is an entry of a session or run."""
-    return key.startswith("list.")
-
-
 def new_object_name(artifact: str) -> str:
     """Make the name of an object for the bytes of an artifact, which no other object has had."""
     return f"{new_id()[-_NONCE_CHARACTERS:]}-{checked_id(artifact)}"
@@ -158,7 +153,7 @@ def parse_object_key(key: str) -> tuple[str, str]:
     return tenant, name
 
 
-def place(session: str | None, run: str | None) -> str:
+def listing(session: str | None, run: str | None) -> str:
     """The session and run of an artifact, as two tokens.
 
     The name of a session is any text of the caller, so its digest is used.
@@ -167,20 +162,20 @@ def place(session: str | None, run: str | None) -> str:
     return f"{in_session}.{checked_id(run) if run else '-'}"
 
 
-def place_key(tenant: str, where: str, artifact: str) -> str:
-    """The key of an artifact's entry in the list of its session and run. `where` comes from `place`."""
-    return f"list.{checked_tenant(tenant)}.{checked(_PLACE, 'place', where)}.{checked_id(artifact)}"
+def listing_key(tenant: str, where: str, artifact: str) -> str:
+    """The key of an artifact's entry in the list of its session and run. `where` comes from `listing`."""
+    return f"list.{checked_tenant(tenant)}.{checked(_LISTING, 'listing', where)}.{checked_id(artifact)}"
 
 
-def parse_place_key(key: str) -> tuple[str, str]:
+def parse_listing_key(key: str) -> tuple[str, str]:
     """Return tenant and artifact of an entry, or raise InvalidName."""
     _, tenant, session, run, artifact = (*key.split("."), "", "", "", "", "")[:5]
-    if key != place_key(tenant, f"{session}.{run}", artifact):
+    if key != listing_key(tenant, f"{session}.{run}", artifact):
         raise InvalidName(f"{shortened(key)!r} is not the key of an entry")
     return tenant, artifact
 
 
-def places_of(tenant: str, session: str | None, run: str | None) -> str:
+def listings_of(tenant: str, session: str | None, run: str | None) -> str:
     """The pattern of the entries of a session, of a run, or of both (the fastest); without either, of the tenant."""
-    in_session, in_run = place(session, run).split(".")
+    in_session, in_run = listing(session, run).split(".")
     return f"list.{checked_tenant(tenant)}.{in_session if session is not None else '*'}.{in_run if run else '*'}.*"

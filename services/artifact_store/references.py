@@ -96,8 +96,8 @@ class ArtifactEntry:
     @property
     def listing_key(self) -> str:
         """The key of its list entry."""
-        place = keys.place(self.reference.session_id, self.reference.run_id)
-        return keys.place_key(self.tenant, place, self.artifact)
+        listing = keys.listing(self.reference.session_id, self.reference.run_id)
+        return keys.listing_key(self.tenant, listing, self.artifact)
 
 
 def entries_bucket(bus: Bus) -> KeyValueBucket:
@@ -173,10 +173,10 @@ class References:
 
     async def page(self, request: ListArtifacts) -> ArtifactPage:
         """Return a page of the artifacts of a session or run."""
-        pattern = keys.places_of(request.tenant, request.session_id, request.run_id)
+        pattern = keys.listings_of(request.tenant, request.session_id, request.run_id)
         entries = await self._kv.matching(pattern, request.cursor, request.limit + 1)
         shown, more = entries[: request.limit], len(entries) > request.limit
-        who = [keys.parse_place_key(entry.key) for entry in shown]
+        who = [keys.parse_listing_key(entry.key) for entry in shown]
         found = await self.read_many(who)
         references = [found[one] for one in who if one in found]
         return ArtifactPage(

@@ -44,7 +44,7 @@ class Inside:
     async def is_known(self, put: PutArtifact) -> bool:
         """Whether there is an entry of an artifact, or a list entry."""
         entry, _ = await self.references.read(put.tenant, put.artifact_id)
-        key = keys.place_key(put.tenant, keys.place(put.session_id, put.run_id), put.artifact_id)
+        key = keys.listing_key(put.tenant, keys.listing(put.session_id, put.run_id), put.artifact_id)
         return entry is not None or bool((await self.kv.get_from_leader(key)).data)
 
     async def sweep_bucket(self, older_ms: int) -> int:

@@ -162,8 +162,8 @@ async def test_lists_of_sessions_and_runs(embedded: Store) -> None:
 @pytest.mark.parametrize(("removed", "wanted"), [(0, 3), (700, 1)])
 async def test_long_lists_are_paged_too(embedded: Store, removed: int, wanted: int) -> None:
     """Above the 1,024 entries that the server returns at once. Delete markers are among them and do not end a list."""
-    place = keys.place("crowded", None)
-    entries = [f"$KV.artifacts.{keys.place_key(embedded.tenant, place, new_id())}" for _ in range(1100)]
+    place = keys.listing("crowded", None)
+    entries = [f"$KV.artifacts.{keys.listing_key(embedded.tenant, place, new_id())}" for _ in range(1100)]
     patience_s = 60.0  # a thousand at once, on a slow disk
     deleted = {"KV-Operation": "DEL"}
     await asyncio.gather(*(embedded.bus.publish(entry, b"0", wait_s=patience_s) for entry in entries[removed:]))

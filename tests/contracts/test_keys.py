@@ -21,9 +21,9 @@ BUILDERS: dict[str, Callable[[str], str]] = {
     "new_object_name": keys.new_object_name,
     "object_key": lambda name: keys.object_key("default", name),
     "object_key of tenant": lambda name: keys.object_key(name, DIGEST),
-    "place": lambda name: keys.place(None, name),
-    "place_key": lambda name: keys.place_key("default", name, RUN),
-    "places_of": lambda name: keys.places_of(name, "any session", RUN),
+    "listing": lambda name: keys.listing(None, name),
+    "listing_key": lambda name: keys.listing_key("default", name, RUN),
+    "listings_of": lambda name: keys.listings_of(name, "any session", RUN),
 }
 
 
@@ -66,8 +66,8 @@ def test_what_is_no_key_of_an_object_is_left_alone(key: str) -> None:
 @given(st.text(min_size=1, max_size=200))
 def test_any_session_has_a_place(session: str) -> None:
     """Its name is the caller's own text; the place is a digest of it, two tokens with the run."""
-    where = keys.place(session, RUN)
+    where = keys.listing(session, RUN)
     assert re.fullmatch(rf"[0-9a-f]{{32}}\.{RUN}", where)
-    key = keys.place_key("default", where, RUN)
-    for pattern in (keys.places_of("default", session, RUN), keys.places_of("default", session, None)):
+    key = keys.listing_key("default", where, RUN)
+    for pattern in (keys.listings_of("default", session, RUN), keys.listings_of("default", session, None)):
         assert re.fullmatch(pattern.replace(".", r"\.").replace("*", r"[^.]+"), key)

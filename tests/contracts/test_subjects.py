@@ -127,9 +127,9 @@ def test_keys_parse_back() -> None:
     assert keys.parse_run_key(keys.run_key("acme", 1_700_000_000_000, RUN)) == ("acme", RUN)
     assert keys.parse_blob_key(keys.blob_key("acme", "a" * 64 + "-2")) == ("acme", "a" * 64 + "-2")
     assert keys.parse_reference_key(keys.reference_key("acme", RUN)) == ("acme", RUN)
-    for where in (keys.place("s", RUN), keys.place(None, RUN), keys.place("s", None)):
-        assert keys.parse_place_key(keys.place_key("acme", where, RUN)) == ("acme", RUN)
-    for parse in (keys.parse_run_key, keys.parse_reference_key, keys.parse_blob_key, keys.parse_place_key):
+    for where in (keys.listing("s", RUN), keys.listing(None, RUN), keys.listing("s", None)):
+        assert keys.parse_listing_key(keys.listing_key("acme", where, RUN)) == ("acme", RUN)
+    for parse in (keys.parse_run_key, keys.parse_reference_key, keys.parse_blob_key, keys.parse_listing_key):
         for key in (
             "",
             "a",

@@ -39,7 +39,7 @@ SEEN = {
         "run_entry",
         "run_deletion",
     ),
-    *("reference", "place", "bucket_owner"),
+    *("reference", "listing", "bucket_owner"),
 }
 """Channels on which something must have been sent, or the test has looked at too little."""
 

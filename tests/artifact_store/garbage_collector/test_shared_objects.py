@@ -28,12 +28,12 @@ class Shared:
 async def shared(request: pytest.FixtureRequest, embedded: Store, inside: Inside) -> Shared:
     """Two references to one object, as earlier versions wrote them; in the second case, under its second name."""
     digest = hashlib.sha256(BODY).hexdigest()
-    name, artifacts, place = f"{digest}{request.param}", [new_id(), new_id()], keys.place("s", None)
+    name, artifacts, place = f"{digest}{request.param}", [new_id(), new_id()], keys.listing("s", None)
     for artifact in artifacts:
         ref = {"artifact_id": artifact, "mime_type": "text/plain", "size": len(BODY), "sha256": digest}
         reference = {"v": 1, "ref": ref, "session_id": "s", "run_id": None, "blob": name}
         await inside.kv.put(keys.reference_key(embedded.tenant, artifact), json.dumps(reference).encode())
-        await inside.kv.put(keys.place_key(embedded.tenant, place, artifact), b"1700000000000")
+        await inside.kv.put(keys.listing_key(embedded.tenant, place, artifact), b"1700000000000")
     users = {artifact: {"at": unix_ms(), "place": place, "void": False} for artifact in artifacts}
     record = {"size": len(BODY), "holders": users, "condemned": False, "at": unix_ms()}
     await inside.kv.put(keys.blob_key(embedded.tenant, name), json.dumps(record).encode())
