@@ -25,7 +25,7 @@ from nats.aio.subscription import Subscription as NatsSubscription
 from nats.errors import SlowConsumerError
 
 from contracts import subjects
-from services.messaging.direct_get import DirectReader, Stored
+from services.messaging.direct_get import DirectReader, StoredMessage
 from services.messaging.errors import (
     GUARD_IN_FLIGHT,
     NATS_ERRORS,
@@ -220,11 +220,11 @@ class Bus:
         status = found.headers.get("Status") if found.headers else None
         return None if status == "404" else found
 
-    async def last_from_leader(self, stream: str, subject: str, attempts: int | None = None) -> Stored | None:
+    async def last_from_leader(self, stream: str, subject: str, attempts: int | None = None) -> StoredMessage | None:
         """Return what `last` returns, but as the stream's leader has it. Also raises Refused."""
         return await self.until_answered(lambda: self.get_from_leader(stream, {"last_by_subj": subject}), attempts)
 
-    async def get_from_leader(self, stream: str, which: dict[str, Any], wait_s: float = 5.0) -> Stored | None:
+    async def get_from_leader(self, stream: str, which: dict[str, Any], wait_s: float = 5.0) -> StoredMessage | None:
         """Return a message as the stream's leader has it, None without one. Raises Unavailable, Refused.
 
         `which`: as JetStream takes it, `{"last_by_subj": subject}` or `{"seq": n}`, also with `next_by_subj`.

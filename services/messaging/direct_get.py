@@ -24,7 +24,7 @@ _PAGE_MESSAGES = 1000
 _PAGE_BYTES = 4 << 20
 _PAGE_WAIT_S = 2.0
 
-Stored = tuple[int, bytes]
+StoredMessage = tuple[int, bytes]
 """Stream sequence and body."""
 
 
@@ -137,7 +137,7 @@ class DirectReader:
             await self._bus.retry_pause(tried)
         raise AssertionError
 
-    async def read(self, subject: str, start: int = 1, *, attempts: int | None = None) -> list[Stored]:
+    async def read(self, subject: str, start: int = 1, *, attempts: int | None = None) -> list[StoredMessage]:
         """Return sequence and body of every message on `subject` from sequence `start` on, as `messages` does."""
         return [
             (sequence_of(message), message.data) for message in await self.messages(subject, start, attempts=attempts)

@@ -19,7 +19,7 @@ from contracts.runs import KeptContext
 from contracts.validation_errors import describe
 from services.messaging import dead_letters, guarded_write
 from services.messaging.connection import Bus
-from services.messaging.direct_get import Stored, sequence_of
+from services.messaging.direct_get import StoredMessage, sequence_of
 from services.messaging.errors import Outdated
 from services.messaging.guarded_write import Guard
 from services.planner.effects.offload import Offloader
@@ -119,7 +119,7 @@ class RunLogs:
         log_end(where.tenant, where.run, run, record)
         return [event for event in record.events if not isinstance(event, UnknownEvent)]
 
-    async def _read(self, subject: str, start: int) -> list[Stored]:
+    async def _read(self, subject: str, start: int) -> list[StoredMessage]:
         return await (await self._bus.reader(subjects.RUNS)).read(subject, start)
 
     async def keep_context(self, where: Address, context: Mapping[str, Any]) -> None:
@@ -144,7 +144,7 @@ class RunLogs:
         stored = await reader.current(subjects.stream(*where), run.turn_seq)
         return _text_shown(run.turn, [message.data for message in stored]), sequence_of(stored[-1]) if stored else 0
 
-    async def _take_in(self, where: Address, run: Run, tail: list[Stored]) -> None:
+    async def _take_in(self, where: Address, run: Run, tail: list[StoredMessage]) -> None:
         for sequence, data in tail:
             if sequence <= run.seq:
                 continue  # Two handlings may read the same tail.

@@ -35,7 +35,7 @@ _PAGE_BYTES = 128 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredRecord:
     """One stored record. `log` and `stream`: the cursors after it."""
 
     kind: Kind
@@ -64,7 +64,7 @@ class RunFollower:
         self._ended = False
         self._pause_s = _FIRST_CHECK_S
 
-    async def records(self, idle_s: float = 15.0) -> AsyncGenerator[Stored | None, None]:
+    async def records(self, idle_s: float = 15.0) -> AsyncGenerator[StoredRecord | None, None]:
         """Yield every record after the cursors, and None after `idle_s` seconds without one.
 
         Ends after the terminal record.
@@ -108,7 +108,7 @@ class RunFollower:
     async def _on_reconnect(self) -> None:
         self._stale = True
 
-    async def _next(self) -> list[Stored]:
+    async def _next(self) -> list[StoredRecord]:
         """Return the next records in order; empty after a quiet period."""
         if self._stale:
             self._stale = False
@@ -118,10 +118,10 @@ class RunFollower:
                 message = self._taken(await self._buffer.get())
         except TimeoutError:
             return await self._catch_up()
-        place = _place(message)
-        if place is None:
+        sequences = _sequences(message)
+        if sequences is None:
             return []
-        (sequence, previous), kind = place, _kind(message.subject)
+        (sequence, previous), kind = sequences, _kind(message.subject)
         terminal = _is_terminal(message.headers or {})
         if sequence <= self._at[kind]:
             return []
@@ -129,7 +129,7 @@ class RunFollower:
             return await self._catch_up(upto=sequence if terminal else None)
         return self._pass([(sequence, kind, message.data, terminal)])
 
-    async def _catch_up(self, upto: int | None = None) -> list[Stored]:
+    async def _catch_up(self, upto: int | None = None) -> list[StoredRecord]:
         """Read back both subjects and merge them with buffered live records.
 
         `upto`: the terminal record, which is already stored.
@@ -183,9 +183,9 @@ class RunFollower:
         waiting: list[Msg] = []
         while not self._buffer.empty():
             message = self._taken(self._buffer.get_nowait())
-            if (place := _place(message)) is None:
+            if (sequences := _sequences(message)) is None:
                 continue
-            (sequence, previous), kind = place, _kind(message.subject)
+            (sequence, previous), kind = sequences, _kind(message.subject)
             if waiting or last[kind] < previous < sequence:
                 waiting.append(message)
             elif sequence > last[kind]:
@@ -194,14 +194,14 @@ class RunFollower:
         for message in waiting:
             self._put(message)
 
-    def _pass(self, found: list[_Found]) -> list[Stored]:
+    def _pass(self, found: list[_Found]) -> list[StoredRecord]:
         passed = []
         for sequence, kind, data, terminal in found:
             if self._ended or sequence <= self._at[kind]:
                 continue
             self._at[kind] = sequence
             self._ended = terminal
-            passed.append(Stored(kind, sequence, data, terminal, self._at["log"], self._at["stream"]))
+            passed.append(StoredRecord(kind, sequence, data, terminal, self._at["log"], self._at["stream"]))
         return passed
 
 
@@ -211,7 +211,7 @@ def _found(kind: Kind, messages: list[Msg]) -> dict[int, _Found]:
     }
 
 
-def _place(message: Msg) -> tuple[int, int] | None:
+def _sequences(message: Msg) -> tuple[int, int] | None:
     """Return the sequences of a republished record and its predecessor; None for a message that was not republished."""
     headers = message.headers or {}
     try:

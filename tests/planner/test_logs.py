@@ -6,7 +6,7 @@ import time
 from contracts import subjects
 from contracts.events import Asked, Done
 from contracts.runs import RunRequested
-from services.messaging.direct_get import Stored
+from services.messaging.direct_get import StoredMessage
 from services.messaging.streams.provision import provision
 from services.planner.effects.ownership_watch import Address
 from services.planner.run.state import Run, fold
@@ -28,7 +28,7 @@ class SlowLogs(RunLogs):
     released: asyncio.Event
     has_read = False
 
-    async def _read(self, subject: str, start: int) -> list[Stored]:
+    async def _read(self, subject: str, start: int) -> list[StoredMessage]:
         is_first, self.has_read = not self.has_read, True
         found = await super()._read(subject, start)
         if is_first:

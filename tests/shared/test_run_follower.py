@@ -11,7 +11,7 @@ from contracts.ids import new_id
 from services.messaging import guarded_write
 from services.messaging.connection import Bus
 from services.messaging.guarded_write import Guard
-from services.shared.run_follower import RunFollower, Stored
+from services.shared.run_follower import RunFollower, StoredRecord
 from tests.support.nats_server import NatsServer
 
 
@@ -36,7 +36,7 @@ async def write_run(bus: Bus, run: str, records: int, pause_s: float = 0.0) -> N
             await asyncio.sleep(pause_s)
 
 
-async def read(bus: Bus, run: str, log_after: int = 0, stream_after: int = 0) -> list[Stored]:
+async def read(bus: Bus, run: str, log_after: int = 0, stream_after: int = 0) -> list[StoredRecord]:
     """Follow to the end."""
     follower = RunFollower(bus, "default", run, log_after=log_after, stream_after=stream_after)
     return [record async for record in follower.records() if record is not None]

@@ -22,7 +22,7 @@ does not notice."""
 
 
 @dataclass
-class Stored:
+class StoredRecord:
     """One record: where it is stored, and what it says."""
 
     sequence: int
@@ -49,7 +49,7 @@ class RunEvidence:
     cancelled_by_client: bool = False
     may_fail: bool = False
     """Something else stood in the way of `done`, on purpose."""
-    records: list[Stored] = field(default_factory=list)
+    records: list[StoredRecord] = field(default_factory=list)
     seen: list[tuple[str, Event]] = field(default_factory=list)
     """(SSE id or "", event), in the order in which the client got them over all its connections."""
 
@@ -72,7 +72,7 @@ class Evidence:
     """Processes that ended by themselves."""
 
 
-def events_of(run: RunEvidence, kind: str | None = None) -> Iterator[tuple[Stored, Event]]:
+def events_of(run: RunEvidence, kind: str | None = None) -> Iterator[tuple[StoredRecord, Event]]:
     """Every event with its record, in the order of storage."""
     for record in sorted(run.records, key=lambda r: r.sequence):
         if kind is None or record.kind == kind:
@@ -80,7 +80,7 @@ def events_of(run: RunEvidence, kind: str | None = None) -> Iterator[tuple[Store
                 yield record, event
 
 
-def _end(run: RunEvidence) -> tuple[Stored, Event] | None:
+def _end(run: RunEvidence) -> tuple[StoredRecord, Event] | None:
     ends = [(record, event) for record, event in events_of(run, "log") if event["type"] in TERMINAL]
     return ends[0] if ends else None
 

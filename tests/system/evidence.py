@@ -12,7 +12,7 @@ from services.messaging.dead_letters import REASON, SUBJECT
 from services.messaging.direct_get import DirectReader
 from services.runtime.settings import BusSettings
 from tests.system import executions
-from tests.system.checker import Evidence, RunEvidence, Stored
+from tests.system.checker import Evidence, RunEvidence, StoredRecord
 
 QUEUES = (subjects.REQUESTS, subjects.INBOX, subjects.CALLS)
 
@@ -23,7 +23,7 @@ async def connect(nats_url: str) -> Bus:
     return bus.attach(await nats.connect(**bus.client_options()))
 
 
-async def records(bus: Bus, run: str, tenant: str = subjects.DEFAULT_TENANT) -> list[Stored]:
+async def records(bus: Bus, run: str, tenant: str = subjects.DEFAULT_TENANT) -> list[StoredRecord]:
     """Everything that is stored of a run, in the order of storage."""
     reader = await bus.reader(subjects.RUNS)
     found = [
@@ -33,9 +33,9 @@ async def records(bus: Bus, run: str, tenant: str = subjects.DEFAULT_TENANT) -> 
     return sorted(found, key=lambda record: record.sequence)
 
 
-async def _read(reader: DirectReader, kind: str, subject: str) -> list[Stored]:
+async def _read(reader: DirectReader, kind: str, subject: str) -> list[StoredRecord]:
     parsed = [(sequence, _parsed(data)) for sequence, data in await reader.read(subject)]
-    return [Stored(sequence, kind, body["at"] / 1000, body["events"]) for sequence, body in parsed]
+    return [StoredRecord(sequence, kind, body["at"] / 1000, body["events"]) for sequence, body in parsed]
 
 
 def _parsed(data: bytes) -> dict[str, Any]:

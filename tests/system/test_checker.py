@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.system.checker import RULES, SESSION_RULES, Evidence, Execution, RunEvidence, Stored, judge
+from tests.system.checker import RULES, SESSION_RULES, Evidence, Execution, RunEvidence, StoredRecord, judge
 
 RUN = "0192f0c1a2b37c4d8e5f60718293a4b5"
 
@@ -51,12 +51,12 @@ def sound() -> Evidence:
             ],
         ),
     ]
-    records = [Stored(sequence, kind, 100.0 + sequence, events) for sequence, kind, events in log]
+    records = [StoredRecord(sequence, kind, 100.0 + sequence, events) for sequence, kind, events in log]
     seen = [("", event) for record in records for event in record.events]
     stopped = RunEvidence(
         "f" * 32,
         cancelled_by_client=True,
-        records=[Stored(20, "log", 120.0, [{"type": "cancelled"}])],
+        records=[StoredRecord(20, "log", 120.0, [{"type": "cancelled"}])],
         seen=[("", {"type": "cancelled"})],
     )
     executions = [
@@ -85,7 +85,7 @@ def _never_end(e: Evidence) -> None:
 
 
 def _write_after_the_end(e: Evidence) -> None:
-    e.runs[0].records.append(Stored(10, "log", 111.0, [{"type": "asked", "turn": 3, "attempt": 1}]))
+    e.runs[0].records.append(StoredRecord(10, "log", 111.0, [{"type": "asked", "turn": 3, "attempt": 1}]))
 
 
 def _cancel_by_nobody(e: Evidence) -> None:
@@ -113,7 +113,7 @@ def _lose_a_chunk(e: Evidence) -> None:
 
 
 def _repeat_a_chunk(e: Evidence) -> None:
-    e.runs[0].records.append(Stored(8, "stream", 108.0, [dict(_events(e, 7)[0])]))
+    e.runs[0].records.append(StoredRecord(8, "stream", 108.0, [dict(_events(e, 7)[0])]))
 
 
 def _alter_the_answer(e: Evidence) -> None:
@@ -134,7 +134,7 @@ def _store_a_dead_chunk(e: Evidence) -> None:
 
 def _store_a_late_chunk(e: Evidence) -> None:
     e.runs[0].records.append(
-        Stored(
+        StoredRecord(
             11, "stream", 112.0, [{"type": "chunk", "action_seq": 2, "attempt": 2, "seq": 2, "text": "", "done": True}]
         )
     )

@@ -5,7 +5,7 @@ import pytest
 from services.messaging.connection import Bus
 from tests.support.model_server import Say, answer
 from tests.support.waiting import wait_until
-from tests.system.checker import RunEvidence, Stored, retries_when_the_wait_is_over
+from tests.system.checker import RunEvidence, StoredRecord, retries_when_the_wait_is_over
 from tests.system.client import Client
 from tests.system.evidence import records
 from tests.system.system import System
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 SOON_S = 8
 
 
-async def _log(bus: Bus, run: str) -> list[Stored]:
+async def _log(bus: Bus, run: str) -> list[StoredRecord]:
     return [record for record in await records(bus, run) if record.kind == "log"]
 
 

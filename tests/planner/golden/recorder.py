@@ -13,7 +13,7 @@ import pytest
 import structlog
 
 from contracts.records import Record
-from services.messaging.direct_get import Stored
+from services.messaging.direct_get import StoredMessage
 from services.planner import handlers
 from services.planner.run.advance import advance
 from services.planner.run.commands import Command, Handling, LoadSpecs, Redact, Resolve, Rules
@@ -78,7 +78,7 @@ def listening() -> Iterator[dict[str, Recording]]:
         yield recordings
 
 
-def journal(recording: Recording, stored: list[Stored]) -> dict[str, Any]:
+def journal(recording: Recording, stored: list[StoredMessage]) -> dict[str, Any]:
     """Everything of one run, as one JSON value."""
     records = {sequence: Record.model_validate_json(data) for sequence, data in stored}
     known = {
