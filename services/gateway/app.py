@@ -59,6 +59,7 @@ class Gateway:
         self.run_inputs = RunInputReader(settings)
         self.images = InputImages(self.artifacts, settings)
         self.submissions = Submissions(
+            bus,
             self.run_inputs,
             self.runs,
             ModelProfiles(bus),

@@ -2,7 +2,8 @@
 
 A stream ends with its run, when the client disconnects, and when the gateway stops.
 
-Rule 1: the path of a record is short: bytes from NATS, split into events, written as frames. No model is built.
+Rule 1: the path of a record is short: bytes from NATS, split into events, written as frames. No model is built, and
+the records that have arrived together are written together.
 Rule 2: a client that disconnects is noticed at once, not at the next event, and nothing of its stream is left behind.
 Rule 3: silence is filled with comments, also while NATS is unavailable, so that a client can tell a slow run from a
 dead connection.
@@ -10,7 +11,6 @@ Rule 4: streams are counted (`open_streams`), and a client that does not read is
 """
 
 import asyncio
-import math
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, aclosing
 
@@ -19,7 +19,7 @@ from fastapi import Response
 
 from services.messaging.errors import BusError
 from services.runtime.health import Receive, Scope, Send
-from services.shared.run_follower import RunFollower
+from services.shared.run_follower import RunFollower, StoredRecord
 
 from .errors import Problem
 from .frames import KEEP_ALIVE, RETRY, frames
@@ -66,6 +66,8 @@ class EventStream(Response):
                 await self._stream(receive, send, resources)
         except Problem as problem:
             await problem.response()(scope, receive, send)
+        finally:
+            await self._follower.stop()
 
     async def _stream(self, receive: Receive, send: Send, resources: ExitStack) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
@@ -99,16 +101,17 @@ class EventStream(Response):
                 return True
         return False
 
+    async def _shown(self, record: StoredRecord, resources: ExitStack) -> bytes:
+        return await self._finish(record.data, resources) if record.terminal and self._finish else record.data
+
     async def _pump(self, send: Send, resources: ExitStack) -> None:
         try:
-            async with aclosing(self._follower.records(idle_s=math.inf)) as records:
-                async for record in records:
-                    if record is None:
-                        continue
-                    data = (
-                        await self._finish(record.data, resources) if record.terminal and self._finish else record.data
-                    )
-                    if body := frames(data, record.log, record.stream):
+            async with aclosing(self._follower.records()) as batches:
+                async for records in batches:
+                    parts = [
+                        frames(await self._shown(record, resources), record.log, record.stream) for record in records
+                    ]
+                    if body := b"".join(parts):
                         await self._send(send, body)
         except (BusError, OSError) as error:
             # The client comes back with the last id that it received.

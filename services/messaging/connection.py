@@ -15,7 +15,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 import structlog
@@ -51,6 +51,13 @@ _RECONNECT_S = 0.1
 _RECONNECT_MAX_S = 2.0
 _FIRST_RETRY_S, _MAX_RETRY_S = 0.1, 1.0
 _MAX_CATCH_UPS = 4
+
+
+class Acknowledged(NamedTuple):
+    """The server's answer to a write. `is_repeated`: its message id was known, and nothing new was stored."""
+
+    sequence: int
+    is_repeated: bool
 
 
 class Bus:
@@ -184,7 +191,13 @@ class Bus:
     async def publish(
         self, subject: str, data: bytes, headers: dict[str, str] | None = None, wait_s: float = 2.0
     ) -> int:
-        """Write one message to the stream of `subject`, and return its sequence.
+        """Write one message to the stream of `subject`, and return its sequence. Raises as `publish_acknowledged`."""
+        return (await self.publish_acknowledged(subject, data, headers, wait_s)).sequence
+
+    async def publish_acknowledged(
+        self, subject: str, data: bytes, headers: dict[str, str] | None = None, wait_s: float = 2.0
+    ) -> Acknowledged:
+        """Write one message to the stream of `subject`.
 
         Raises Refused when the server rejected it; Unsure without an answer, without a stream, or during another
         guarded write.
@@ -202,7 +215,7 @@ class Bus:
             self.storage.on_refusal(subject, refusal)
             raise refusal
         self.storage.on_stored(subject)
-        return int(body["seq"])
+        return Acknowledged(int(body["seq"]), bool(body.get("duplicate")))
 
     async def publish_surely(
         self, subject: str, data: bytes, message_id: str, headers: dict[str, str] | None = None

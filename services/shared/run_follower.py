@@ -6,23 +6,26 @@ Rule 1: live records come from the republished subjects, so only stored records 
 Rule 2: each of the two subjects of a run has its own cursor. One cursor is not enough: a live message that is lost on
 one subject is noticed only at that subject's next message, after later sequences of the other subject were shown.
 Rule 3: a gap (`Nats-Last-Sequence`) is read back before later records are shown. A lost last message causes no gap, so
-both tails are read back after a reconnect, after a full buffer, at the end of the run, and every few seconds, less
-often while a run is quiet.
-Rule 4: a slow listener costs little: its buffer is bounded in bytes, stored records are read in pages, and few pages
+both tails are read back after a reconnect, after a full buffer, and every few seconds, less often while a run is quiet.
+At the end of a run its stream is read back, unless the terminal record names the last sequence that was received.
+Rule 4: a follower that subscribed before its run was requested reads nothing back at its start (`start`).
+Rule 5: a slow listener costs little: its buffer is bounded in bytes, stored records are read in pages, and few pages
 are read at once (`Bus.catch_ups`), so hundreds of new listeners do not delay other requests.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Literal
 
+import orjson
 from nats.aio.msg import Msg
 
 from contracts import subjects
 from contracts.events import TERMINAL
 from contracts.records import EVENTS_HEADER
-from services.messaging.connection import Bus
+from services.messaging.connection import Bus, Subscription
 from services.messaging.direct_get import sequence_of
 
 Kind = Literal["log", "stream"]
@@ -57,82 +60,82 @@ class RunFollower:
         self._live = subjects.live(tenant, run)
         self._subject: dict[Kind, str] = {"log": subjects.log(tenant, run), "stream": subjects.stream(tenant, run)}
         self._at: dict[Kind, int] = {"log": log_after, "stream": stream_after}
-        self._buffer: asyncio.Queue[Msg] = asyncio.Queue()
+        self._subscription: Subscription | None = None
+        self._buffer: deque[Msg] = deque()
         self._buffered_bytes = 0
+        self._arrived = asyncio.Event()
         self._stale = True
         """Messages may have been missed: read back both tails first."""
         self._ended = False
         self._pause_s = _FIRST_CHECK_S
 
-    async def records(self, idle_s: float = 15.0) -> AsyncGenerator[StoredRecord | None, None]:
-        """Yield every record after the cursors, and None after `idle_s` seconds without one.
+    async def start(self, *, is_new: bool = False) -> None:
+        """Subscribe, unless that was done. Raises Unavailable.
 
-        Ends after the terminal record.
+        `is_new`: nothing of the run is stored yet. What is sent over the same connection afterwards reaches the server
+        after the subscription, so no record is missed.
         """
-        subscription = await self._bus.subscribe(self._live, self._on_message)
-        self._bus.on_reconnect.append(self._on_reconnect)
-        try:
-            await self._bus.barrier()
-            quiet_s = 0.0
-            while not self._ended:
-                found = await self._next()
-                for record in found:
-                    yield record
-                quiet_s = 0.0 if found else quiet_s + self._pause_s
-                self._pause_s = (
-                    _FIRST_CHECK_S
-                    if found
-                    else min(2 * self._pause_s, _MAX_CHECK_S, max(idle_s - quiet_s, _FIRST_CHECK_S))
-                )
-                if quiet_s >= idle_s:
-                    quiet_s = 0.0
-                    yield None
-        finally:
+        if self._subscription is None:
+            self._subscription = await self._bus.subscribe(self._live, self._on_message)
+            self._bus.on_reconnect.append(self._on_reconnect)
+            self._stale = not is_new
+
+    def read_back(self) -> None:
+        """Read both tails back before anything else: messages may have been missed."""
+        self._stale = True
+        self._arrived.set()
+
+    async def stop(self) -> None:
+        """Unsubscribe, if that was not done."""
+        if self._subscription is not None:
+            subscription, self._subscription = self._subscription, None
             self._bus.on_reconnect.remove(self._on_reconnect)
             await subscription.stop()
 
+    async def records(self) -> AsyncGenerator[list[StoredRecord], None]:
+        """Yield every record after the cursors: all at once that have arrived, one or more.
+
+        Ends after the terminal record. Raises Unavailable.
+        """
+        await self.start()
+        try:
+            while not self._ended:
+                if found := await self._next():
+                    self._pause_s = _FIRST_CHECK_S
+                    yield found
+        finally:
+            await self.stop()
+
     async def _on_message(self, message: Msg) -> None:
-        if self._buffer.qsize() >= _MAX_BUFFERED_MESSAGES or self._buffered_bytes >= _MAX_BUFFERED_BYTES:
-            self._stale = True
+        if len(self._buffer) >= _MAX_BUFFERED_MESSAGES or self._buffered_bytes >= _MAX_BUFFERED_BYTES:
+            self.read_back()
         else:
-            self._put(message)
-
-    def _put(self, message: Msg) -> None:
-        self._buffered_bytes += len(message.data)
-        self._buffer.put_nowait(message)
-
-    def _taken(self, message: Msg) -> Msg:
-        self._buffered_bytes -= len(message.data)
-        return message
+            self._buffered_bytes += len(message.data)
+            self._buffer.append(message)
+            self._arrived.set()
 
     async def _on_reconnect(self) -> None:
-        self._stale = True
+        self.read_back()
 
     async def _next(self) -> list[StoredRecord]:
-        """Return the next records in order; empty after a quiet period."""
+        """Return the next records in order; none when there is something to read back, or nothing is new."""
+        if not self._stale and not self._buffer:
+            self._arrived.clear()
+            try:
+                async with asyncio.timeout(self._pause_s):
+                    await self._arrived.wait()
+            except TimeoutError:
+                self._stale = True
+                self._pause_s = min(2 * self._pause_s, _MAX_CHECK_S)
         if self._stale:
             self._stale = False
             return await self._catch_up()
-        try:
-            async with asyncio.timeout(self._pause_s):
-                message = self._taken(await self._buffer.get())
-        except TimeoutError:
-            return await self._catch_up()
-        sequences = _sequences(message)
-        if sequences is None:
-            return []
-        (sequence, previous), kind = sequences, _kind(message.subject)
-        terminal = _is_terminal(message.headers or {})
-        if sequence <= self._at[kind]:
-            return []
-        if previous > self._at[kind] or terminal:
-            return await self._catch_up(upto=sequence if terminal else None)
-        return self._pass([(sequence, kind, message.data, terminal)])
+        found: dict[int, _Found] = {}
+        self._stale = self._merge(found)
+        return self._pass(await self._with_whole_stream(found))
 
-    async def _catch_up(self, upto: int | None = None) -> list[StoredRecord]:
+    async def _catch_up(self) -> list[StoredRecord]:
         """Read back both subjects and merge them with buffered live records.
-
-        `upto`: the terminal record, which is already stored.
 
         Of a long backlog it returns one page: as far as both subjects are known.
         """
@@ -146,16 +149,12 @@ class RunFollower:
                 known_to.append(self._newest(part, kind))
         if known_to:
             self._stale = True
-            return self._pass([found[sequence] for sequence in sorted(found) if sequence <= min(known_to)])
-        if upto is None:
-            # What was stored before the slower of the two reads has arrived live by now; without it the merge could be
-            # out of order.
-            await self._bus.barrier()
-            self._merge(found)
-            if any(each[3] for each in found.values()):
-                # The stream may have been read before its last message, whose copy may be lost.
-                found |= await self._read("stream", self._newest(found, "stream"))
-        return self._pass([found[sequence] for sequence in sorted(found)])
+            return self._pass({sequence: found[sequence] for sequence in found if sequence <= min(known_to)})
+        # What was stored before the slower of the two reads has arrived live by now; without it the merge could be out
+        # of order.
+        await self._bus.barrier()
+        self._stale = self._merge(found) or self._stale
+        return self._pass(await self._with_whole_stream(found))
 
     async def _page(self, kind: Kind) -> tuple[dict[int, _Found], bool]:
         """Return the records after the cursor of a subject, and whether these are all.
@@ -171,32 +170,43 @@ class RunFollower:
         page, left = await self._bus.until_answered(read)
         return _found(kind, page), not (page and left)
 
-    async def _read(self, kind: Kind, after: int) -> dict[int, _Found]:
-        return _found(kind, await (await self._bus.reader(subjects.RUNS)).messages(self._subject[kind], after + 1))
+    async def _with_whole_stream(self, found: dict[int, _Found]) -> dict[int, _Found]:
+        """Add what was stored in the stream before a terminal record and has not arrived."""
+        end = next((data for _, _, data, terminal in found.values() if terminal), None)
+        if end is None:
+            return found
+        newest, last = self._newest(found, "stream"), _last_in_stream(end)
+        if last is not None and newest >= last:
+            return found
+        reader = await self._bus.reader(subjects.RUNS)
+        return found | _found("stream", await reader.messages(self._subject["stream"], newest + 1))
 
     def _newest(self, found: dict[int, _Found], kind: Kind) -> int:
         return max((each[0] for each in found.values() if each[1] == kind), default=self._at[kind])
 
-    def _merge(self, found: dict[int, _Found]) -> None:
-        """Add buffered live records up to the first gap. Later ones wait until the gap was read back."""
-        last = {kind: self._newest(found, kind) for kind in _KINDS}
-        waiting: list[Msg] = []
-        while not self._buffer.empty():
-            message = self._taken(self._buffer.get_nowait())
-            if (sequences := _sequences(message)) is None:
-                continue
-            (sequence, previous), kind = sequences, _kind(message.subject)
-            if waiting or last[kind] < previous < sequence:
-                waiting.append(message)
-            elif sequence > last[kind]:
-                found[sequence] = (sequence, kind, message.data, _is_terminal(message.headers or {}))
-                last[kind] = sequence
-        for message in waiting:
-            self._put(message)
+    def _merge(self, found: dict[int, _Found]) -> bool:
+        """Add buffered live records up to the first gap.
 
-    def _pass(self, found: list[_Found]) -> list[StoredRecord]:
+        Return whether there is one: later records wait until it was read back.
+        """
+        last = {kind: self._newest(found, kind) for kind in _KINDS}
+        while self._buffer:
+            message = self._buffer[0]
+            headers = message.headers or {}
+            kind: Kind = "log" if message.subject.endswith(".log") else "stream"
+            sequence, previous = _sequences(headers)
+            if last[kind] < previous < sequence:
+                return True
+            self._buffer.popleft()
+            self._buffered_bytes -= len(message.data)
+            if sequence > last[kind]:
+                found[sequence] = (sequence, kind, message.data, _is_terminal(headers))
+                last[kind] = sequence
+        return False
+
+    def _pass(self, found: dict[int, _Found]) -> list[StoredRecord]:
         passed = []
-        for sequence, kind, data, terminal in found:
+        for sequence, kind, data, terminal in (found[sequence] for sequence in sorted(found)):
             if self._ended or sequence <= self._at[kind]:
                 continue
             self._at[kind] = sequence
@@ -211,18 +221,22 @@ def _found(kind: Kind, messages: list[Msg]) -> dict[int, _Found]:
     }
 
 
-def _sequences(message: Msg) -> tuple[int, int] | None:
-    """Return the sequences of a republished record and its predecessor; None for a message that was not republished."""
-    headers = message.headers or {}
+def _sequences(headers: dict[str, str]) -> tuple[int, int]:
+    """Return the sequences of a republished record and its predecessor; 0 for a message that was not republished."""
     try:
         return int(headers["Nats-Sequence"]), int(headers["Nats-Last-Sequence"])
     except (KeyError, ValueError):
-        return None
-
-
-def _kind(subject: str) -> Kind:
-    return "log" if subject.endswith(".log") else "stream"
+        return 0, 0
 
 
 def _is_terminal(headers: dict[str, str]) -> bool:
     return not TERMINAL.isdisjoint(headers.get(EVENTS_HEADER, "").split(","))
+
+
+def _last_in_stream(record: bytes) -> int | None:
+    """Return the last sequence of the run's stream, as its terminal record names it; None: it names none."""
+    try:
+        last = orjson.loads(record)["events"][-1]["last_stream_seq"]
+    except (ValueError, KeyError, IndexError, TypeError):
+        return None
+    return last if isinstance(last, int) else None

@@ -1,7 +1,9 @@
 """A follower gives every stored record once and in order, wherever it joins and whatever is lost on the way."""
 
 import asyncio
+import json
 import random
+from typing import Any
 
 import pytest
 from nats.aio.msg import Msg
@@ -10,6 +12,7 @@ from contracts import subjects
 from contracts.ids import new_id
 from services.messaging import guarded_write
 from services.messaging.connection import Bus
+from services.messaging.direct_get import DirectReader
 from services.messaging.guarded_write import Guard
 from services.shared.run_follower import RunFollower, StoredRecord
 from tests.support.nats_server import NatsServer
@@ -39,7 +42,12 @@ async def write_run(bus: Bus, run: str, records: int, pause_s: float = 0.0) -> N
 async def read(bus: Bus, run: str, log_after: int = 0, stream_after: int = 0) -> list[StoredRecord]:
     """Follow to the end."""
     follower = RunFollower(bus, "default", run, log_after=log_after, stream_after=stream_after)
-    return [record async for record in follower.records() if record is not None]
+    return await whole(follower)
+
+
+async def whole(follower: RunFollower) -> list[StoredRecord]:
+    """All that a follower gives."""
+    return [record async for records in follower.records() for record in records]
 
 
 async def test_early_and_late_listeners_see_the_same(bus: Bus) -> None:
@@ -114,12 +122,12 @@ async def test_what_is_lost_while_it_reads_back_is_not_passed_over(
     monkeypatch.setattr(RunFollower, "_on_message", lossy)
     follower = RunFollower(bus, "default", run)
     records = follower.records()
-    seen = [await anext(records)]
+    seen = await anext(records)
     monkeypatch.setattr(bus, "barrier", meanwhile)
-    follower._stale = True
+    follower.read_back()
     while len(seen) < 3:
-        seen.append(await anext(records))
-    assert [record.data for record in seen if record] == [b'{"id":"0"}', b'{"id":"lost"}', b'{"id":"next"}']
+        seen += await anext(records)
+    assert [record.data for record in seen] == [b'{"id":"0"}', b'{"id":"lost"}', b'{"id":"next"}']
     await records.aclose()
 
 
@@ -162,8 +170,99 @@ async def test_a_long_backlog_comes_in_pages_and_in_order(bus: Bus) -> None:
     assert [record.kind for record in await read(bus, run, log_after=after)] == ["stream"] * (len(whole) - 31) + ["log"]
 
 
-async def test_a_quiet_run_says_so(bus: Bus) -> None:
-    """Whoever waits can send a sign of life."""
-    follower = RunFollower(bus, "default", new_id()).records(idle_s=1)
-    assert await asyncio.wait_for(anext(follower), 10) is None
-    await follower.aclose()
+@pytest.fixture
+def reads(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every read and barrier of the connection."""
+    found: list[str] = []
+    page, barrier = DirectReader.page, bus.barrier
+
+    async def counted_page(self: DirectReader, subject: str, *args: Any, **more: Any) -> Any:
+        found.append(subject.rpartition(".")[2])
+        return await page(self, subject, *args, **more)
+
+    async def counted_barrier() -> None:
+        found.append("barrier")
+        await barrier()
+
+    monkeypatch.setattr(DirectReader, "page", counted_page)
+    monkeypatch.setattr(bus, "barrier", counted_barrier)
+    return found
+
+
+async def write_answer(bus: Bus, run: str, *, names_stream: bool = True) -> None:
+    """Write a short run; its last record names the last sequence of its stream."""
+    first = await append(bus, run, b'{"id":"first"}', 0, {"Runwire-Events": "run_started,asked"})
+    last = 0
+    for number in range(3):
+        last = await bus.publish(subjects.stream("default", run), b"%d" % number, {"Runwire-Events": "chunk"})
+    end = {"type": "done", "last_stream_seq": last} if names_stream else {"type": "done"}
+    await append(bus, run, json.dumps({"events": [end]}).encode(), first, {"Runwire-Events": "step,done"})
+
+
+async def test_a_follower_of_a_new_run_reads_nothing_back(bus: Bus, reads: list[str]) -> None:
+    """It subscribed before the run was requested; every sequence follows the one before it."""
+    run = new_id()
+    follower = RunFollower(bus, "default", run)
+    await follower.start(is_new=True)
+    await write_answer(bus, run)
+    found = await whole(follower)
+    assert [record.kind for record in found] == ["log", "stream", "stream", "stream", "log"]
+    assert reads == []
+    assert found == await read(bus, run)
+
+
+@pytest.mark.parametrize("end", [{"names_stream": True}, {"names_stream": False}])
+async def test_a_lost_last_chunk_is_read_back_at_the_end(
+    bus: Bus, reads: list[str], monkeypatch: pytest.MonkeyPatch, end: dict[str, bool]
+) -> None:
+    """The terminal record names a sequence that did not arrive, or names none, as those of an older planner."""
+    arrive = RunFollower._on_message
+
+    async def lossy(self: RunFollower, message: Msg) -> None:
+        if message.data != b"2":
+            await arrive(self, message)
+
+    monkeypatch.setattr(RunFollower, "_on_message", lossy)
+    run = new_id()
+    follower = RunFollower(bus, "default", run)
+    await follower.start(is_new=True)
+    await write_answer(bus, run, **end)
+    found = await whole(follower)
+    assert [record.data for record in found[:-1]] == [b'{"id":"first"}', b"0", b"1", b"2"]
+    assert (found[-1].terminal, reads) == (True, ["stream"])
+
+
+async def test_what_was_missed_before_the_first_record_is_read_back(bus: Bus, reads: list[str]) -> None:
+    """A run that was there before, although its follower was told that it is new."""
+    run = new_id()
+    first = await append(bus, run, b"0", 0, {"Runwire-Events": "asked"})
+    follower = RunFollower(bus, "default", run)
+    await follower.start(is_new=True)
+    await append(bus, run, b"{}", first, {"Runwire-Events": "done"})
+    assert [record.terminal for record in await whole(follower)] == [False, True]
+    assert reads.count("log") == 1
+
+
+async def test_records_that_arrived_together_are_given_together(bus: Bus) -> None:
+    """One write to a client is enough for them."""
+    run = new_id()
+    follower = RunFollower(bus, "default", run)
+    await follower.start(is_new=True)
+    await write_answer(bus, run)
+    await bus.barrier()
+    await asyncio.sleep(0)
+    assert [len(records) async for records in follower.records()] == [5]
+
+
+async def test_a_follower_that_ends_leaves_nothing_behind(bus: Bus) -> None:
+    """Neither a subscription nor a callback, whether it was read or not."""
+    run = new_id()
+    await write_answer(bus, run)
+    await read(bus, run)
+    before = set(bus.nc._subs)
+    unread = RunFollower(bus, "default", new_id())
+    await unread.start()
+    await unread.stop()
+    await read(bus, run)
+    assert set(bus.nc._subs) == before
+    assert bus.on_reconnect == []

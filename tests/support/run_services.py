@@ -102,14 +102,13 @@ class Planning:
         story = Story(run)
         async with (
             asyncio.timeout(wait_s),
-            contextlib.aclosing(RunFollower(self.bus, "default", run).records()) as records,
+            contextlib.aclosing(RunFollower(self.bus, "default", run).records()) as batches,
         ):
-            async for stored in records:
-                if stored is None:
-                    continue
-                story.events += Record.model_validate_json(stored.data).events
-                if any(map(happened, story.events)):
-                    break
+            async for records in batches:
+                for stored in records:
+                    story.events += Record.model_validate_json(stored.data).events
+                    if any(map(happened, story.events)):
+                        return story
         return story
 
     async def tell(self, query: str = "What?", **fields: Any) -> Story:

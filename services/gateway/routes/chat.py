@@ -45,11 +45,11 @@ class ChatRoutes:
     async def chat(self, request: Request, tenant: Tenant, artifacts: Form = "values") -> Response:
         """Start a run and wait for its end, however it ends. A client that disconnects does not cancel it."""
         with self._streams.counted(tenant):
-            run = await self._submissions.accept(request, tenant, ChatInput)
-            result = self._runs.wait_for_result(tenant, run)
+            accepted = await self._submissions.accept(request, tenant, ChatInput, is_followed=True)
+            result = self._runs.wait_for_result(tenant, accepted.run, accepted.follower)
             detail = "The gateway is stopping; the run goes on."
-            payload = await self._streams.while_connected(request.receive, result, detail, run_id=run)
+            payload = await self._streams.while_connected(request.receive, result, detail, run_id=accepted.run)
         if artifacts == "values":
             payload = await self._inliner.payload(tenant, payload)
-        answer = ChatAnswer(run_id=run, payload=payload)
+        answer = ChatAnswer(run_id=accepted.run, payload=payload)
         return await json_response(answer.model_dump_json().encode(), request.headers)

@@ -46,11 +46,9 @@ class EventRoutes:
         router.get("/v1/runs/{run_id}/events", responses=responses, response_model=None)(self.run_events)
         return router
 
-    def stream(self, tenant: str, run: str, artifacts: Form, after: Cursor | None = None) -> EventStream:
-        """Return the stream of a run after a cursor. `artifacts`: their form in the last event."""
-        after = after or Cursor()
+    def stream(self, tenant: str, run: str, follower: RunFollower, artifacts: Form) -> EventStream:
+        """Return the stream of what a follower of the run gives. `artifacts`: their form in the last event."""
         finish = partial(self._inliner.record, tenant) if artifacts == "values" else None
-        follower = RunFollower(self._bus, tenant, run, log_after=after.log, stream_after=after.stream)
         return EventStream(follower, self._streams, self._heartbeat_s, tenant, run, finish)
 
     async def run_events(
@@ -78,7 +76,8 @@ class EventRoutes:
             raise BadCursor
         if found.has_ended and cursor.log == found.last_sequence:
             return Response(status_code=204, headers={RUN_HEADER: run_id})
-        return self.stream(tenant, run_id, artifacts, cursor)
+        follower = RunFollower(self._bus, tenant, run_id, log_after=cursor.log, stream_after=cursor.stream)
+        return self.stream(tenant, run_id, follower, artifacts)
 
     async def _has_reached(self, tenant: str, found: StoredRun, cursor: Cursor) -> bool:
         if cursor.log > found.last_sequence:

@@ -110,14 +110,14 @@ class RunRoutes:
         is_streamed = "text/event-stream" in request.headers.get("accept", "")
         if is_streamed:
             self._streams.check(tenant)
-        run = await self._submissions.accept(request, tenant, RunInput)
-        url = f"/v1/runs/{run}"
+        accepted = await self._submissions.accept(request, tenant, RunInput, is_followed=is_streamed)
+        run, url = accepted.run, f"/v1/runs/{accepted.run}"
         if is_streamed:
-            stream = self._events.stream(tenant, run, artifacts)
+            stream = self._events.stream(tenant, run, accepted.follower, artifacts)
             stream.headers["Location"] = url
             return stream
-        accepted = RunAccepted(run_id=run, url=url, events_url=f"{url}/events")
-        return Response(accepted.model_dump_json(), 202, {"Location": url, RUN_HEADER: run}, "application/json")
+        answer = RunAccepted(run_id=run, url=url, events_url=f"{url}/events")
+        return Response(answer.model_dump_json(), 202, {"Location": url, RUN_HEADER: run}, "application/json")
 
     async def list_runs(
         self,

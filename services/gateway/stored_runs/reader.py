@@ -141,22 +141,26 @@ class RunReader:
             return stream <= found.last_sequence
         return stream <= int((await self._bus.api(f"STREAM.INFO.{subjects.RUNS}", {}))["state"]["last_seq"])
 
-    async def wait_for_result(self, tenant: str, run: str) -> FinalPayload:
+    async def wait_for_result(self, tenant: str, run: str, follower: RunFollower) -> FinalPayload:
         """Return the payload of an accepted run once it has ended, however long that takes. NATS may be unavailable.
 
         Raises NotFound for a run that was deleted.
         """
         while True:
+            last = b""
             try:
-                async with aclosing(RunFollower(self._bus, tenant, run).records()) as records:
-                    async for record in records:
-                        if record is not None and record.terminal:
-                            break
+                async with aclosing(follower.records()) as batches:
+                    async for records in batches:
+                        last = records[-1].data
+                end = record.events[-1] if (record := _parsed(Record, last)) is not None else None
+                if isinstance(end, Terminal):
+                    return _payload_of(end)
                 if (payload := (await self.get(tenant, run)).status().payload) is not None:
                     return payload
             except Unavailable:
                 pass
             await self._bus.retry_pause(3)
+            follower = RunFollower(self._bus, tenant, run)
 
     async def _read(self, tenant: str, run: str, get: _Get) -> StoredRun | None:
         log = subjects.log(tenant, run)

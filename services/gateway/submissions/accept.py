@@ -1,11 +1,13 @@
 """Accept a run: what `POST /v1/runs` and `POST /chat` have in common.
 
 The order is: the body, its idempotency key (a known run is returned whatever has changed since), the model, the
-tenant's quota, its images, and only then the request itself.
+tenant's quota, its images, and only then the request itself. A caller that follows the run has subscribed by then, and
+has nothing to read back.
 """
 
 import asyncio
 import re
+from dataclasses import dataclass
 
 import structlog
 from fastapi import Request
@@ -13,10 +15,12 @@ from fastapi import Request
 from contracts import subjects
 from contracts.ids import new_id, run_id_for_key
 from contracts.images import ImageRef
-from contracts.runs import RunInput
+from contracts.runs import RunInput, RunRequested
 from services.gateway.open_streams import OpenStreams
 from services.gateway.stored_runs.reader import RunReader
+from services.messaging.connection import Bus
 from services.messaging.tenants.turns import Turns
+from services.shared.run_follower import RunFollower
 
 from .idempotency import idempotency_key, is_stored
 from .images import InputImages
@@ -33,11 +37,20 @@ _TRACEPARENT = re.compile(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """An accepted run, and its follower, which the caller stops."""
+
+    run: str
+    follower: RunFollower
+
+
 class Submissions:
     """Accepts runs."""
 
     def __init__(
         self,
+        bus: Bus,
         reader: RunInputReader,
         runs: RunReader,
         models: ModelProfiles,
@@ -46,6 +59,7 @@ class Submissions:
         writer: MessageWriter,
         streams: OpenStreams,
     ) -> None:
+        self._bus = bus
         self._reader = reader
         self._runs = runs
         self._models = models
@@ -57,8 +71,12 @@ class Submissions:
         """Turns of tenants at writing requests: a stream stores one message after another, as fast as the disk
         allows."""
 
-    async def accept(self, request: Request, tenant: str, model: type[RunInput]) -> str:
-        """Store the request for a run and return the run's id; the same key and body always give the same run.
+    async def accept(
+        self, request: Request, tenant: str, model: type[RunInput], *, is_followed: bool = False
+    ) -> Accepted:
+        """Store the request for a run; the same key and body always give the same run.
+
+        `is_followed`: the follower subscribes before a new request is stored.
 
         Raises BodyTooLarge, BodyTooSlow, InvalidInput, IdempotencyConflict, TooManyRuns, ImageInvalid,
         VisionUnsupported, and TryAgain when it is unknown whether the request was stored. Repeating it with its key is
@@ -70,8 +88,9 @@ class Submissions:
             digests = await asyncio.to_thread(image_digests, run_input.images) if run_input.images else []
             requested = run_request(tenant, run, run_input, trace_id(request), digests)
             data = encoded(requested)
+            accepted = Accepted(run, RunFollower(self._bus, tenant, run))
             if key and await is_stored(self._runs, requested):
-                return run
+                return accepted
             await self._models.check_name(run_input.model)
             async with self._quota.admitted(tenant):
                 if run_input.images:
@@ -81,22 +100,30 @@ class Submissions:
                         "The gateway is stopping; nothing was accepted.",
                     )
                     data = encoded(requested.model_copy(update={"images": images}))
-                await self._store(tenant, run, data)
-            if key:
-                await is_stored(self._runs, requested)
+                if is_followed:
+                    await accepted.follower.start(is_new=True)
+                try:
+                    await self._store(requested, data, accepted.follower)
+                except BaseException:
+                    await accepted.follower.stop()
+                    raise
         logger.info("run_accepted", run_id=run, tenant=tenant)
-        return run
+        return accepted
 
     async def _stored_images(self, tenant: str, run: str, run_input: RunInput) -> list[ImageRef]:
         await self._models.check_vision(run_input.model, run_input.agent, run_input.vision)
         return await self._images.store(tenant, run, run_input)
 
-    async def _store(self, tenant: str, run: str, data: bytes) -> None:
+    async def _store(self, requested: RunRequested, data: bytes, follower: RunFollower) -> None:
+        tenant, run = requested.tenant, requested.run_id
         await self._turns.take(tenant, is_new=True)
         try:
-            await self._writer.store(subjects.request(tenant, run), data, run)
+            stored = await self._writer.store(subjects.request(tenant, run), data, run)
         finally:
             self._turns.give_back(tenant)
+        if stored.is_repeated:
+            follower.read_back()
+            await is_stored(self._runs, requested)
 
 
 def trace_id(request: Request) -> str | None:

@@ -1,7 +1,7 @@
 """Idempotency keys: the same key with the same body always gives the same run.
 
-The run's id follows from the key. The server cannot say whether a repeated write had the same body, so the stored
-request is read before and after a write, and the digests of the bodies are compared.
+The run's id follows from the key. The server says that a write was repeated, and not whether it had the same body. So
+the stored request is read before a write, and again after a repeated one, and the digests of the bodies are compared.
 """
 
 import re

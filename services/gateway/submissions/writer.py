@@ -9,7 +9,7 @@ import time
 import structlog
 
 from services.gateway.errors import TryAgain
-from services.messaging.connection import Bus
+from services.messaging.connection import Acknowledged, Bus
 from services.messaging.errors import FULL, Refused, Unsure
 
 logger = structlog.get_logger(__name__)
@@ -27,21 +27,21 @@ class MessageWriter:
         self._bus = bus
         self._wait_s = wait_s
 
-    async def store(self, subject: str, data: bytes, message_id: str) -> None:
+    async def store(self, subject: str, data: bytes, message_id: str) -> Acknowledged:
         """Return once the message is stored. Raises TryAgain when that is unknown or impossible."""
         deadline = time.monotonic() + self._wait_s
         while True:
             try:
                 timeout_s = min(_ATTEMPT_TIMEOUT_S, self._wait_s)
-                await self._bus.publish(subject, data, {"Nats-Msg-Id": message_id}, timeout_s)
+                headers = {"Nats-Msg-Id": message_id}
+                return await self._bus.publish_acknowledged(subject, data, headers, timeout_s)
             except Unsure as error:
                 if time.monotonic() >= deadline:
                     raise TryAgain("The message bus does not answer.") from error
                 await self._bus.retry_pause(is_bounded=True)
             except Refused as error:
                 if error.code == FULL and _ONE_PER_SUBJECT in error.text:
-                    return  # The run's request is stored, and no planner has taken it yet.
+                    # The run's request is stored, and no planner has taken it yet.
+                    return Acknowledged(0, is_repeated=True)
                 logger.warning("write_refused", subject=subject, code=error.code, reason=error.text)
                 raise TryAgain("The queue of new runs is full." if error.code == FULL else None, after_s=5) from error
-            else:
-                return

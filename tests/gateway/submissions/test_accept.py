@@ -3,15 +3,21 @@
 import asyncio
 import hashlib
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import pytest
+from nats.aio.msg import Msg
 
 from contracts import subjects
+from contracts.events import Done
+from contracts.ids import new_id
 from contracts.runs import RunRequested
 from services.messaging.connection import Bus
+from services.messaging.direct_get import DirectReader
 from tests.support.gateways import Served, Writer
+from tests.support.waiting import wait_until
 
 
 async def stored(bus: Bus, run: str) -> RunRequested:
@@ -165,3 +171,97 @@ async def test_the_answer_may_be_the_stream_itself(served: Served, bus: Bus) -> 
         "event: step",
         "event: done",
     ]
+
+
+def reads_of(served: Served, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The subjects that the gateway reads from now on."""
+    found: list[str] = []
+    page, request = DirectReader._request, served.gateway.bus.request
+
+    async def paged(self: DirectReader, body: dict[str, Any]) -> Any:
+        found.append(str(body))
+        return await page(self, body)
+
+    async def requested(subject: str, *args: Any, **more: Any) -> Any:
+        if "DIRECT.GET" in subject:
+            found.append(subject)
+        return await request(subject, *args, **more)
+
+    monkeypatch.setattr(DirectReader, "_request", paged)
+    monkeypatch.setattr(served.gateway.bus, "request", requested)
+    return found
+
+
+@pytest.fixture
+async def planner(bus: Bus) -> AsyncIterator[None]:
+    """Answers each request at once, as a planner that is faster than any reader."""
+    written: set[asyncio.Task[None]] = set()
+
+    async def answer(run: str) -> None:
+        writer = Writer(bus, run=run)
+        await writer.open()
+        last = await writer.chunk("because")
+        await writer.log(Done(raw_answer="because", reason="answer_complete", last_stream_seq=last))
+
+    async def on_request(message: Msg) -> None:
+        task = asyncio.create_task(answer(subjects.parse(message.subject).run))
+        written.add(task)
+        task.add_done_callback(written.discard)
+
+    subscription = await bus.subscribe(subjects.ALL_REQUESTS, on_request)
+    await bus.barrier()
+    yield
+    await subscription.stop()
+
+
+@pytest.mark.usefixtures("planner")
+async def test_a_new_run_is_followed_without_a_read(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither its beginning nor its end nor its result is read: everything has arrived live."""
+    reads = reads_of(served, monkeypatch)
+    streamed = await served.http.post("/v1/runs", json={"query": "x"}, headers={"Accept": "text/event-stream"})
+    assert [line[7:] for line in streamed.text.splitlines() if line.startswith("event: ")] == [
+        "run_started",
+        "chunk",
+        "done",
+    ]
+    answer = await served.http.post("/chat", json={"query": "x"})
+    assert answer.json()["payload"]["raw_answer"] == "because"
+    assert reads == []
+
+
+@pytest.mark.usefixtures("planner")
+async def test_a_repeated_request_is_followed_from_the_beginning(served: Served) -> None:
+    """With its key it gives the whole stream of the same run, although that has ended."""
+    headers = {"Accept": "text/event-stream", "Idempotency-Key": "followed-twice"}
+    first, again = [await served.http.post("/v1/runs", json={"query": "x"}, headers=headers) for _ in range(2)]
+    assert first.text == again.text
+    assert "event: done" in again.text
+
+
+async def test_requests_with_one_key_at_the_same_time_are_followed_from_the_beginning(served: Served, bus: Bus) -> None:
+    """The server says which of them was stored; the others may have subscribed too late, and read back."""
+    body, headers = {"query": "x"}, {"Accept": "text/event-stream", "Idempotency-Key": "followed-together"}
+    asking = [asyncio.create_task(served.http.post("/v1/runs", json=body, headers=headers)) for _ in range(5)]
+    run = hashlib.sha256(b"default\nfollowed-together").hexdigest()[:32]
+    writer = Writer(bus, run=run)
+    await wait_until(lambda: bus.last(subjects.REQUESTS, subjects.request("default", run)), what="one is stored")
+    await writer.open(**(await stored(bus, run)).model_dump())
+    await writer.done()
+    texts = {answer.text for answer in await asyncio.gather(*asking)}
+    assert len(texts) == 1
+    assert "event: done" in texts.pop()
+
+
+async def test_a_request_that_is_refused_leaves_no_subscription(served: Served, bus: Bus) -> None:
+    """The follower had subscribed before the write."""
+    limit = (await bus.api("STREAM.INFO.REQUESTS", {}))["config"]
+    headers = {"Accept": "text/event-stream"}
+    state = (await bus.api("STREAM.INFO.REQUESTS", {}))["state"]
+    await bus.publish(subjects.request("default", new_id()), b"{}")
+    await bus.api("STREAM.UPDATE.REQUESTS", {**limit, "max_msgs": state["messages"] + 1})
+    before = set(served.gateway.bus.nc._subs)
+    try:
+        assert (await served.http.post("/v1/runs", json={"query": "x"}, headers=headers)).status_code == 503
+    finally:
+        await bus.api("STREAM.UPDATE.REQUESTS", limit)
+    assert set(served.gateway.bus.nc._subs) <= before
