@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import orjson
 
-from services.planner.models.litellm import Delta, ModelRequest, Reply
+from services.planner.models.types import Delta, ModelRequest, Reply
 
 TOOL = "instant"
 SEPARATOR = ";"

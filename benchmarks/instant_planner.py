@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from benchmarks.instant_model import InstantModel
 from services.messaging.connection import Bus
-from services.messaging.nats_link import Broker, run_on_nats
+from services.messaging.nats_link import run_on_nats
 from services.planner.agents import load_agents
 from services.planner.app import build_planner, pullers
 from services.planner.settings import PlannerSettings
@@ -15,7 +15,7 @@ from services.shared.tool_catalogue import Catalogue
 
 
 @asynccontextmanager
-async def work(bus: Bus, _broker: Broker, _health: Health) -> AsyncIterator[None]:
+async def work(bus: Bus, _health: Health) -> AsyncIterator[None]:
     """What services.planner does, without LiteLLM and without the hourly purge."""
     settings = PlannerSettings()
     catalogue = await Catalogue(bus).start()

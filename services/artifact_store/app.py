@@ -10,7 +10,7 @@ from services.artifact_store.bucket import Bucket
 from services.artifact_store.garbage_collector.bucket_owner import claim_bucket
 from services.artifact_store.garbage_collector.deletions import Deletions
 from services.artifact_store.garbage_collector.sweeps import GarbageCollector
-from services.artifact_store.handlers import build_router, drained
+from services.artifact_store.handlers import Broker, build_router, drained
 from services.artifact_store.references import References, entries_bucket
 from services.artifact_store.settings import ArtifactStoreSettings
 from services.artifact_store.store import ArtifactStore
@@ -19,9 +19,7 @@ from services.artifact_store.uploads import Uploads
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
 from services.messaging.kv import Bucket as KeyValueBucket
-from services.messaging.nats_link import Broker, run_on_nats
 from services.runtime.health import Health
-from services.runtime.settings import read_settings
 from services.runtime.tasks import cancelled
 from services.shared.artifacts.errors import StorageUnavailable
 
@@ -30,22 +28,8 @@ logger = structlog.get_logger(__name__)
 _CHECK_EVERY_S, _CHECK_TIMEOUT_S = 2.0, 2.0
 
 
-def main() -> None:
-    """Run the store until SIGTERM."""
-    settings = read_settings(ArtifactStoreSettings)
-
-    @asynccontextmanager
-    async def work(bus: Bus, broker: Broker, health: Health) -> AsyncIterator[None]:
-        async with running(settings, bus, broker, health):
-            yield
-
-    run_on_nats("artifact_store", settings, work)
-
-
 @asynccontextmanager
-async def running(
-    settings: ArtifactStoreSettings, bus: Bus, broker: Broker, health: Health
-) -> AsyncIterator[GarbageCollector]:
+async def running(settings: ArtifactStoreSettings, bus: Bus, health: Health) -> AsyncIterator[GarbageCollector]:
     """Compose the store and register its handlers. The settings' S3 server may be unavailable: that fails readiness."""
     bucket, kv = Bucket(settings), entries_bucket(bus)
     references = References(kv)
@@ -56,7 +40,8 @@ async def running(
     assembler = Assembler(bus, store)
     watch = BucketWatch(bucket, kv)
     health.checks["s3"] = lambda: watch.problem
-    broker.include_router(build_router(store, uploads, assembler, settings.artifact_uploads))
+    broker = Broker(bus, build_router(store, uploads, assembler, settings.artifact_uploads))
+    await broker.start()
     tasks = [
         bus.tasks.keep("s3_watch", watch.watch()),
         bus.tasks.keep("deletions", deletions.finish_forever()),

@@ -15,6 +15,7 @@ import structlog
 from faststream import BaseMiddleware, Response, StreamMessage
 from faststream.nats import NatsBroker, NatsMessage, NatsResponse, NatsRouter
 from faststream.response import PublishCommand
+from nats.aio.client import Client
 from pydantic import SkipValidation, ValidationError, WithJsonSchema
 
 from contracts import subjects
@@ -43,6 +44,7 @@ from contracts.validation_errors import describe
 from services.artifact_store.store import ArtifactStore
 from services.artifact_store.streams.assembler import MAX_STREAMS, Assembler
 from services.artifact_store.uploads import WINDOW_CHUNKS, Uploads
+from services.messaging.connection import Bus
 from services.messaging.errors import BusError, Refused
 from services.runtime.tasks import code_locations
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactInvalid, StorageUnavailable
@@ -64,6 +66,22 @@ class RawRequest:
 
 
 Bytes = Annotated[RawRequest, SkipValidation, WithJsonSchema({"type": "string", "format": "binary"})]
+
+
+class Broker(NatsBroker):
+    """FastStream's broker on the connection of a bus, which it neither makes nor closes.
+
+    `declare` stays off, as for every subscriber: FastStream would change our streams.
+    """
+
+    def __init__(self, bus: Bus, router: NatsRouter) -> None:
+        super().__init__(routers=[router], graceful_timeout=bus.settings.graceful_timeout_s, logger=None)
+        self._bus = bus
+
+    async def _connect(self) -> Client:
+        self._bus.answered += [cast("Any", each).subject.template for each in self.subscribers]
+        self.config.connect(self._bus.nc)
+        return self._bus.nc
 
 
 def build_router(store: ArtifactStore, uploads: Uploads, assembler: Assembler, max_uploads: int) -> NatsRouter:

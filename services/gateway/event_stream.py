@@ -18,7 +18,7 @@ import structlog
 from fastapi import Response
 
 from services.messaging.errors import BusError
-from services.runtime.health import Receive, Scope, Send
+from services.runtime.http_server import Receive, Scope, Send
 from services.shared.run_follower import RunFollower, StoredRecord
 
 from .errors import Problem

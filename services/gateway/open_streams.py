@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from services.runtime.health import Receive
+from services.runtime.http_server import Receive
 
 from .errors import TooManyStreams, TryAgain
 

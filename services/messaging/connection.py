@@ -77,6 +77,8 @@ class Bus:
         behind them."""
         self.storage = Storage(self)
         self.clock = ServerClock(self)
+        self.answered: list[str] = []
+        """Subjects of the requests that this service answers, for its announcement."""
         self.tasks = Tasks()
         """Background tasks of this service, kept here so that `/readyz` names one that has died."""
         self._nc: Client | None = None

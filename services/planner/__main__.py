@@ -17,7 +17,7 @@ def main() -> None:
         agents = load_agents(settings.agents_file)
     except InvalidAgents as error:
         sys.exit(f"wrong agents file: {error}")
-    run_on_nats("planner", settings, lambda bus, _broker, _health: running(bus, settings, agents))
+    run_on_nats("planner", settings, lambda bus, _health: running(bus, settings, agents))
 
 
 if __name__ == "__main__":

@@ -1,16 +1,10 @@
 """Liveness and readiness of a service over HTTP: `/livez` and `/readyz`."""
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
-
-import orjson
 
 from .watchdog import Watchdog
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 VERSION = "0.1.0"
 
 
@@ -43,19 +37,15 @@ class Health:
         found += [f"{name}: {problem}" for name, check in self.checks.items() if (problem := check())]
         return found
 
-    async def livez(self, _scope: Scope, _receive: Receive, send: Send) -> None:
-        """ASGI: 200 as long as the event loop runs."""
-        await _respond(send, 200, {"status": "alive", "service": self.name})
+    def answer(self, path: str) -> tuple[int, dict[str, object]] | None:
+        """Return HTTP status and body of `/livez` or `/readyz`; None for another path.
 
-    async def readyz(self, _scope: Scope, _receive: Receive, send: Send) -> None:
-        """ASGI: 200 when work can be taken, else 503 with the reasons."""
+        `/livez` is 200 as long as the event loop runs. `/readyz` is 200 when work can be taken, else 503 with the
+        reasons.
+        """
+        if path == "/livez":
+            return 200, {"status": "alive", "service": self.name}
+        if path != "/readyz":
+            return None
         problems = self.problems()
-        await _respond(
-            send, 503 if problems else 200, {"status": "not ready" if problems else "ready", "problems": problems}
-        )
-
-
-async def _respond(send: Send, status: int, body: dict[str, object]) -> None:
-    headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": orjson.dumps(body)})
+        return 503 if problems else 200, {"status": "not ready" if problems else "ready", "problems": problems}

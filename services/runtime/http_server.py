@@ -6,22 +6,27 @@ Rule 2: on shutdown, long responses are ended (`Health.on_stop`) before open req
 Rule 3: a service that cannot start its work ends with that error instead of returning 503 for ever.
 """
 
+import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+import orjson
 import structlog
 import uvicorn
 import uvloop
-from faststream.asgi import AsgiFastStream
 
-from services.runtime.health import Health, Receive, Scope, Send
-from services.runtime.service import Link, Work, build_service
+from services.runtime.health import Health
+from services.runtime.service import Link, Service, Work
+from services.runtime.tasks import cancelled
 from services.runtime.watchdog import Watchdog
 
 logger = structlog.get_logger(__name__)
 
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
@@ -35,14 +40,13 @@ class HttpServer(uvicorn.Server):
 
         `connections`: uvicorn's protocol for a connection, or a factory of one.
         """
-        service: AsgiFastStream = build_service(link, work, health, serves_first=True)
-        self._service: Any = service
+        self._service = Service(link, work, health)
+        self._starting: asyncio.Task[None] | None = None
         self._http = http
         self.health = health
         self.settings = link.settings
-        self._own = {path for path, _ in service.routes}
         self.failure: BaseException | None = None
-        """Why the work could not start, or failed as a whole."""
+        """Why the work could not start."""
         super().__init__(
             uvicorn.Config(
                 self._answer,
@@ -55,7 +59,7 @@ class HttpServer(uvicorn.Server):
                 interface="asgi3",
                 http=connections,
                 ws="none",
-                lifespan="on",
+                lifespan="off",
                 timeout_graceful_shutdown=max(1, round(link.settings.graceful_timeout_s)),
             )
         )
@@ -66,27 +70,34 @@ class HttpServer(uvicorn.Server):
         return int(self.servers[0].sockets[0].getsockname()[1])
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            try:
-                await self._service(scope, receive, send)
-            except BaseException as error:
-                self.failure, self.should_exit = error, True
-                raise
-        elif scope["type"] == "http" and scope["path"] in self._own:
-            await self._service(scope, receive, send)
-        else:
+        answer = self.health.answer(scope["path"])
+        if answer is None:
             await self._http(scope, receive, send)
+            return
+        status, body = answer
+        headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": orjson.dumps(body)})
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, and log the address."""
+        """Listen, log the address, and begin to start the work."""
         await super().startup(sockets)
         if self.started:
             logger.info("http_served", host=self.config.host, port=self.port)
+            self._starting = asyncio.create_task(self._start_work())
+
+    async def _start_work(self) -> None:
+        try:
+            await self._service.start()
+        except Exception as error:  # noqa: BLE001, `run_with_http` raises it
+            self.failure, self.should_exit = error, True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End long responses, then stop."""
         self.health.stop()
         await super().shutdown(sockets)
+        await cancelled(self._starting)
+        await self._service.stop()
 
 
 def run_with_http(server: HttpServer) -> None:

@@ -1,30 +1,26 @@
-"""Run a service as a FastStream application.
+"""The life of a service: connect, provision, work until SIGTERM or SIGINT, stop in the reverse order.
 
-FastStream provides start-up, shutdown, health over HTTP and request handlers. The paths on which a run depends use
-nats-py on the same connection. Its AsyncAPI page is off: it lets anybody publish with the rights of the service.
-contracts/asyncapi.json is the document.
+Rule 1: `/livez` and `/readyz` are served from the start, even without NATS.
+Rule 2: an error that keeps the work from starting ends the process with that error.
 """
 
 import asyncio
-import logging
-import os
 import resource
 import signal
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, nullcontext, suppress
-from typing import Any, Protocol
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from typing import Protocol
 
 import structlog
 import uvloop
-from faststream import FastStream
-from faststream.asgi import AsgiFastStream
 
 from services.runtime import gc_tuning
 
 from .health import Health
+from .health_server import serve_health
 from .logs import configure_logging
 from .settings import BusSettings
+from .tasks import cancelled
 from .watchdog import Watchdog
 
 logger = structlog.get_logger(__name__)
@@ -33,7 +29,7 @@ _MAX_OPEN_FILES = 65_536
 
 
 class Link(Protocol):
-    """The connection of a service to its message bus. `broker`: FastStream's."""
+    """The connection of a service to its message bus."""
 
     @property
     def name(self) -> str:
@@ -43,11 +39,6 @@ class Link(Protocol):
     @property
     def settings(self) -> BusSettings:
         """The service's settings."""
-        ...
-
-    @property
-    def broker(self) -> Any:
-        """FastStream's broker on the same connection."""
         ...
 
     async def connect(self) -> None:
@@ -66,6 +57,10 @@ class Link(Protocol):
         """Withdraw the announcement."""
         ...
 
+    async def leave(self) -> None:
+        """Close the connection, if there is one."""
+        ...
+
     def problems(self) -> list[str]:
         """Return problems of the connection, as sentences."""
         ...
@@ -75,47 +70,68 @@ Work = Callable[[Health], AbstractAsyncContextManager[None]]
 """A service's work: entered once its link is connected and provisioned, left before the connection is closed."""
 
 
-def build_service(link: Link, work: Work, health: Health, *, serves_first: bool = False) -> AsgiFastStream:
-    """Compose the application; nothing connects yet.
+class Service:
+    """One service in this process."""
 
-    `serves_first`: HTTP is served at once and the work starts when NATS is reachable, instead of the other way round.
-    """
-    stack = AsyncExitStack()
+    def __init__(self, link: Link, work: Work, health: Health) -> None:
+        """Compose it; nothing connects yet."""
+        self._link = link
+        self._work = work
+        self._health = health
+        self._stack = AsyncExitStack()
 
-    async def start() -> None:
-        # Where HTTP is served first, the HTTP server handles signals meanwhile.
-        with nullcontext() if serves_first else _ended_by_signals():
-            await link.connect()
-        await link.provision()
-        await stack.enter_async_context(work(health))
-        await link.announce()
-        stack.push_async_callback(link.withdraw)
+    async def start(self) -> None:
+        """Connect, and start to work."""
+        self._stack.push_async_callback(self._link.leave)
+        await self._link.connect()
+        await self._link.provision()
+        await self._stack.enter_async_context(self._work(self._health))
+        await self._link.announce()
+        self._stack.push_async_callback(self._link.withdraw)
         gc_tuning.tune()
-        if health.watchdog is not None:
-            health.watchdog.start()
-        health.started = True
+        if self._health.watchdog is not None:
+            self._health.watchdog.start()
+        self._health.started = True
         logger.info("service_started")
 
-    async def stop() -> None:
-        health.started = False
-        await stack.aclose()
-        if health.watchdog is not None:
-            health.watchdog.stop()
+    async def stop(self) -> None:
+        """Stop the work, also where it has not started, and close the connection."""
+        self._health.started = False
+        await self._stack.aclose()
+        if self._health.watchdog is not None:
+            self._health.watchdog.stop()
         logger.info("service_stopped")
-
-    before, after = ([], [start]) if serves_first else ([start], [])
-    app = FastStream(link.broker, on_startup=before, after_startup=after, on_shutdown=[stop], logger=None)
-    return app.as_asgi(asgi_routes=[("/livez", health.livez), ("/readyz", health.readyz)])
 
 
 def run_service(link: Link, work: Work) -> None:
-    """Run until SIGTERM or SIGINT."""
-    settings = link.settings
-    configure_logging(link.name, settings)
+    """Run until SIGTERM or SIGINT. Raises the error that kept the work from starting."""
+    configure_logging(link.name, link.settings)
     _open_many_files()
-    app = build_service(link, work, Health(link.name, link.problems, watchdog=Watchdog(settings.stall_exit_s)))
-    options: dict[str, Any] = {"host": settings.health_host, "port": str(settings.health_port), "access_log": "false"}
-    uvloop.run(app.run(log_level=logging.WARNING, run_extra_options=options))
+    health = Health(link.name, link.problems, watchdog=Watchdog(link.settings.stall_exit_s))
+    uvloop.run(_run(Service(link, work, health), health, link.settings))
+
+
+async def _run(service: Service, health: Health, settings: BusSettings) -> None:
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+
+    async def start() -> None:
+        try:
+            await service.start()
+        except Exception:
+            stopping.set()
+            raise
+
+    async with await serve_health(health, settings.health_host, settings.health_port):
+        starting = asyncio.create_task(start())
+        try:
+            await stopping.wait()
+            if starting.done():
+                await starting
+        finally:
+            await cancelled(starting)
+            await service.stop()
 
 
 def _open_many_files() -> None:
@@ -125,26 +141,3 @@ def _open_many_files() -> None:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGINT end the process at once: nothing has started, and uvicorn would only note them."""
-    loop, kept = (
-        asyncio.get_running_loop(),
-        {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)},
-    )
-    for number in kept:
-        loop.add_signal_handler(number, _end)
-    try:
-        yield
-    finally:
-        for number, handler in kept.items():
-            loop.remove_signal_handler(number)
-            signal.signal(number, handler)
-
-
-def _end() -> None:
-    logger.info("service_stopped", before="NATS was reachable")
-    sys.stderr.flush()
-    os._exit(0)  # FastStream and uvicorn would print an exception as a failure

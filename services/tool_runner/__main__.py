@@ -17,7 +17,7 @@ def main() -> None:
         declared = read_tools_file(settings.tools_file) if settings.tools_file is not None else []
     except InvalidToolsFile as error:
         sys.exit(f"wrong tools file: {error}")
-    run_on_nats("tool_runner", settings, lambda bus, _broker, health: running(bus, settings, declared, health))
+    run_on_nats("tool_runner", settings, lambda bus, health: running(bus, settings, declared, health))
 
 
 if __name__ == "__main__":

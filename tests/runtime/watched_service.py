@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from nats.aio.msg import Msg
 
 from services.messaging.connection import Bus
-from services.messaging.nats_link import Broker, run_on_nats
+from services.messaging.nats_link import run_on_nats
 from services.runtime.health import Health
 from services.runtime.settings import BusSettings, read_settings
 
@@ -45,7 +45,7 @@ async def _mortal(end: asyncio.Event) -> None:
 
 
 @asynccontextmanager
-async def work(bus: Bus, _broker: Broker, _health: Health) -> AsyncIterator[None]:
+async def work(bus: Bus, _health: Health) -> AsyncIterator[None]:
     """Do what messages say."""
     end = asyncio.Event()
     task = bus.tasks.keep("mortal", _mortal(end))

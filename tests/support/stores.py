@@ -66,10 +66,9 @@ async def serving(s3: S3Server, url: str, *, patience_s: float = 20, **more: Any
     health = Health(link.name, link.problems)
     await link.connect()
     try:
-        async with connected(url) as bus, running(settings, link.bus, link.broker, health) as collector:
-            await link.broker.start()
+        async with connected(url) as bus, running(settings, link.bus, health) as collector:
             health.started = True
             await wait_until(lambda: not health.problems(), what="the store is ready")
             yield Store(ArtifactClient(bus, patience_s=patience_s), bus, collector, s3, settings)
     finally:
-        await link.broker.stop()
+        await link.leave()

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +9,6 @@ import httpx
 import pytest
 
 from services.gateway.auth import OPEN_PATHS, new_key
-from services.gateway.settings import GatewaySettings
-from services.messaging.connection import Bus
-from services.messaging.nats_link import NatsLink
-from services.runtime.health import Health
-from services.runtime.service import build_service
-from services.runtime.settings import BusSettings
-from services.tool_runner.settings import ToolRunnerSettings
 from tests.support.gateways import Served, serving
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
@@ -42,10 +34,9 @@ def walked(routes: Iterable[Any]) -> Iterator[str]:
 
 
 def paths_of(served: Served) -> set[str]:
-    """Every path of the gateway's two applications, with ids filled in, and those that the frameworks would add."""
+    """Every path of the gateway, with ids filled in, and those that the frameworks would add."""
     routes = list(walked(served.server._http.routes))  # type: ignore[attr-defined]
-    behind = [path for path, _ in served.server._service.routes]
-    return {re.sub(r"{\w+}", "0" * 32, path) for path in (*routes, *behind, *FORMER)}
+    return {re.sub(r"{\w+}", "0" * 32, path) for path in (*routes, *PROBES, *FORMER)}
 
 
 async def test_without_a_key_the_gateway_answers_on_the_open_paths_alone(own_nats_server: NatsServer) -> None:
@@ -99,16 +90,3 @@ def test_the_services_behind_the_gateway_answer_probes_and_nothing_else(services
                 if http.request(method, path, json=PUBLISH).is_success
             }
         assert answered == PROBES, name
-
-
-@pytest.mark.parametrize(
-    "settings", [GatewaySettings(), ToolRunnerSettings(), BusSettings()], ids=lambda found: type(found).__name__
-)
-async def test_no_service_is_built_with_another_route(settings: BusSettings) -> None:
-    """The list of the application itself: what nobody thought of to ask for is on it too."""
-
-    def work(health: Health) -> AbstractAsyncContextManager[None]:
-        raise AssertionError(health.name)
-
-    link = NatsLink(Bus("any", settings))
-    assert {path for path, _ in build_service(link, work, Health(link.name, link.problems)).routes} == PROBES

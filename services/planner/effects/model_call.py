@@ -15,8 +15,8 @@ from contracts.payload import Usage
 from services.messaging.connection import Bus
 from services.planner.effects.chunk_publisher import ChunkPublisher
 from services.planner.effects.ownership_watch import Address, OwnershipWatch
-from services.planner.models.litellm import Delta, ModelFailed, Reply
-from services.planner.models.types import CallPiece
+from services.planner.models.errors import ModelFailed
+from services.planner.models.types import CallPiece, Delta, Reply
 from services.planner.run.decision import Decision, Failed, Final
 from services.planner.strategies.base import Reading
 

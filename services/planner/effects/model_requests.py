@@ -19,7 +19,8 @@ from services.planner.conversation import triage_critique
 from services.planner.effects.image_loader import ImageLoader
 from services.planner.effects.redaction import Redactor
 from services.planner.errors import CannotOpen
-from services.planner.models.litellm import Delta, Model, ModelFailed, ModelRequest, Reply
+from services.planner.models.errors import ModelFailed
+from services.planner.models.types import Delta, Model, ModelRequest, Reply
 from services.planner.run import opening
 from services.planner.run.commands import Opening
 from services.planner.run.state import Run

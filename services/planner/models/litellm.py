@@ -26,10 +26,8 @@ from services.planner.models.byte_limits import Limits
 from services.planner.models.errors import ModelFailed, no_reply
 from services.planner.models.http_transport import Exchange, bound_replies
 from services.planner.models.timeouts import ReplyTimeouts
-from services.planner.models.types import Delta, Model, ModelRequest, Reply
+from services.planner.models.types import Delta, ModelRequest, Reply
 from services.planner.models.warmup import ready_provider
-
-__all__ = ["Delta", "LiteLLMModel", "Model", "ModelFailed", "ModelRequest", "Reply"]
 
 _ENVIRONMENT = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",

@@ -9,8 +9,7 @@ from typing import Protocol
 from contracts.runs import StrategyName
 from contracts.tools import ToolSpec
 from services.planner.agents import Agent
-from services.planner.models.litellm import ModelRequest, Reply
-from services.planner.models.types import CallPiece
+from services.planner.models.types import CallPiece, ModelRequest, Reply
 from services.planner.run.commands import StrategyRules
 from services.planner.run.decision import Decision
 from services.planner.run.state import Run

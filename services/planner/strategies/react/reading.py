@@ -12,8 +12,7 @@ from typing import Any
 from contracts.actions import FINAL_RESPONSE, PLAN, TASK, Join, PlannerAction
 from contracts.events import ActionFormat
 from contracts.tools import ToolSpec
-from services.planner.models.litellm import Reply
-from services.planner.models.types import CallPiece
+from services.planner.models.types import CallPiece, Reply
 from services.planner.replies.actions import THINK_TAGS, Normalized, normalize_action
 from services.planner.replies.answer_stream import AnswerStream, settle
 from services.planner.run.decision import Calls, Decision, Final, Invalid
