@@ -1,0 +1,52 @@
+"""What a service imports until it is ready to connect. Each library here costs memory, and time after every kill."""
+
+import json
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+from services.runtime.optional_imports import import_without
+
+SERVICES = ("planner", "tool_runner", "artifact_store", "gateway")
+UNWANTED = ("PIL", "httpx", "litellm", "numpy", "openai", "rich", "tiktoken", "typer")
+"""Imported by no service at its start. A decoder of images has a process of its own."""
+ONLY = {
+    "aiohttp": {"planner"},
+    "fastapi": {"gateway"},
+    "faststream": {"artifact_store"},
+    "minio": {"artifact_store"},
+    "uvicorn": {"artifact_store", "gateway"},
+}
+"""Imported by these services and no other."""
+MAX_MODULES = {"planner": 720, "tool_runner": 540, "artifact_store": 850, "gateway": 740}
+"""A tenth more than today. A library that brings many modules is a decision: raise the number with it."""
+LIST = "import json, sys, services.{}.__main__; print(json.dumps(sorted(sys.modules)))"
+
+
+def imported(service: str) -> set[str]:
+    """The modules that a service has imported before it connects."""
+    found = subprocess.run(
+        [sys.executable, "-P", "-c", LIST.format(service)], capture_output=True, text=True, check=True, timeout=60
+    )
+    return set(json.loads(found.stdout))
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_service_starts_without_what_it_does_not_need(service: str) -> None:
+    """By names, and by their number: a time would depend on the machine."""
+    modules = imported(service)
+    libraries = {name.partition(".")[0] for name in modules}
+    assert not libraries & {*UNWANTED, *(name for name, users in ONLY.items() if service not in users)}
+    assert len(modules) <= MAX_MODULES[service]
+
+
+def test_a_library_is_imported_as_if_another_were_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The import fails where it is needed; what was imported before stays as it was."""
+    monkeypatch.delitem(sys.modules, "zipapp", raising=False)
+    with pytest.raises(ImportError, match="zipfile"):
+        import_without("zipapp", "zipfile")
+    assert sys.modules["zipfile"] is zipfile
+    import_without("zipapp", "rich")
+    assert "zipapp" in sys.modules
