@@ -16,8 +16,7 @@ import uvloop
 
 from services.runtime import gc_tuning
 
-from .health import Health
-from .health_server import serve_health
+from .health import Health, serve_health
 from .logs import configure_logging
 from .settings import BusSettings
 from .tasks import cancelled

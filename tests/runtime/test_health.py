@@ -7,8 +7,7 @@ from contextlib import suppress
 import httpx
 import pytest
 
-from services.runtime.health import Health
-from services.runtime.health_server import serve_health
+from services.runtime.health import Health, serve_health
 
 
 @pytest.fixture
