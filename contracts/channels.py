@@ -265,8 +265,9 @@ OF_TOOLS = (
         (EMPTY,), (LISTENER,), (TOOL, *SERVICES), replies=(MICRO,),
     ),
     Channel(
-        "micro_instance", "$SRV.{verb}.{service}.{instance}", "The same, to one instance.", (),
-        (EMPTY,), (LISTENER,), (TOOL, *SERVICES), replies=(MICRO,),
+        "micro_instance", "$SRV.{verb}.{service}.{instance}",
+        "The same, to one instance. `PING` to a tool that misses its heartbeats: is it still connected?", (),
+        (EMPTY,), (LISTENER, TOOL_RUNNER), (TOOL, *SERVICES), replies=(MICRO,),
     ),
 )  # fmt: skip
 

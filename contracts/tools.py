@@ -121,6 +121,12 @@ class Heartbeat(Message):
     """
 
     every_s: float | None = Field(default=None, gt=0)
+    instance: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z0-9_-]{1,64}$",
+        description="id of the NATS micro service that sends this and answers `$SRV.PING.<name>.<id>`: when a heartbeat"
+        " is missed, NATS is asked whether it is still connected",
+    )
 
 
 class Progress(Message):

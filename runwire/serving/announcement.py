@@ -50,18 +50,21 @@ class Announcement:
         self.stats = Stats()
         self._client = client
         self._tool = tool
-        self._identity = {"name": tool.name, "id": ids.new_id(), "version": tool.version, "metadata": {}}
+        self.instance = ids.new_id()
+        self._identity = {"name": tool.name, "id": self.instance, "version": tool.version, "metadata": {}}
         self._subscriptions: list[Subscription] = []
 
     async def start(self) -> None:
         """Answer from now on. The tool must already take calls: a tool runner that discovers it may call it at once."""
+        # This one is answered until the connection ends, since tool_runner asks with it whether the instance is there.
+        own = subjects.micro_service("PING", self._tool.name, self.instance)
+        await self._client.subscribe(own, cb=_answering(self._client, self._ping))
         for verb, answer in {"PING": self._ping, "INFO": self._info, "STATS": self._stats}.items():
-            for subject in (
-                subjects.micro_service(verb),
-                subjects.micro_service(verb, self._tool.name),
-                subjects.micro_service(verb, self._tool.name, str(self._identity["id"])),
-            ):
-                self._subscriptions.append(await self._client.subscribe(subject, cb=_answering(self._client, answer)))
+            for names in ((), (self._tool.name,), (self._tool.name, self.instance)):
+                subject = subjects.micro_service(verb, *names)
+                if subject != own:
+                    subscription = await self._client.subscribe(subject, cb=_answering(self._client, answer))
+                    self._subscriptions.append(subscription)
 
     async def stop(self) -> None:
         """Answer no more discovery requests."""

@@ -37,7 +37,6 @@ from runwire.tools.decorator import HEARTBEAT_INTERVAL_S, Tool
 
 logger = logging.getLogger("runwire.serving")
 
-_HEARTBEAT = reply_of("heartbeat", wire.Heartbeat(every_s=HEARTBEAT_INTERVAL_S).model_dump_json().encode())
 _FIRST_HEARTBEAT_S = 0.03
 """A call that takes longer sends its first heartbeat then."""
 _MAX_REASON_CHARACTERS = 2000
@@ -57,6 +56,8 @@ class ToolServer:
         self._calls = Calls()
         self._tasks: set[asyncio.Task[None]] = set()
         self._announcement = Announcement(client, tool)
+        heartbeat = wire.Heartbeat(every_s=HEARTBEAT_INTERVAL_S, instance=self._announcement.instance)
+        self._heartbeat = reply_of("heartbeat", heartbeat.model_dump_json().encode())
         self._requests: Subscription | None = None
         self._buffered_before_disconnect = 0
         """The number of buffered requests that came over a connection now lost."""
@@ -96,7 +97,7 @@ class ToolServer:
     async def send_heartbeats(self) -> None:
         """Send a heartbeat for each call that runs."""
         for call in self._calls.running():
-            await call.send_heartbeat(_HEARTBEAT)
+            await call.send_heartbeat(self._heartbeat)
 
     async def _on_request(self, message: Msg) -> None:
         is_from_lost_connection = self._buffered_before_disconnect > 0
@@ -110,7 +111,7 @@ class ToolServer:
         key = request.idempotency_key
         call = self._calls.find(key)
         if call is not None:
-            await call.join(message.reply, _HEARTBEAT)
+            await call.join(message.reply, self._heartbeat)
             return
         if self._stall.just_resumed and (is_from_lost_connection or await self._is_stale(key)):
             logger.warning("%s: call %s was cancelled while this process was stopped", self._tool.name, key)
@@ -147,7 +148,7 @@ class ToolServer:
     async def _on_status(self, message: Msg) -> None:
         call = self._calls.find(_key(message))
         if call is not None and message.reply:
-            await call.join(message.reply, _HEARTBEAT)
+            await call.join(message.reply, self._heartbeat)
 
     async def _on_cancel(self, message: Msg) -> None:
         key = _key(message)
@@ -187,7 +188,7 @@ class ToolServer:
         call.interrupt = outcome.cancel
         await asyncio.wait((outcome,), timeout=_FIRST_HEARTBEAT_S)
         if not outcome.done():
-            await call.send_heartbeat(_HEARTBEAT)
+            await call.send_heartbeat(self._heartbeat)
         while True:
             silent_s = self._tool.spec.timeout_s - (time.monotonic() - call.last_sign_at)
             left_s = call.request.deadline_at / 1000 - time.time()

@@ -76,6 +76,13 @@ class Call:
         """Let time pass until the alarm."""
         return self.at(max(self.now, self.machine.alarm_at), events.Tick(self.connected_since))
 
+    def wait_for(self, phase: Phase) -> list[Command]:
+        """Let time pass until the machine is in a phase, and return what it last commanded. Checks succeed."""
+        given: list[Command] = []
+        while self.phase != phase:
+            given = self.receive(events.StatusConfirmed(self.now)) if self.phase == "checking" else self.wait()
+        return given
+
     def fault(self) -> Fault:
         """Return the failure with which the call has ended."""
         last = self.commands[-1]

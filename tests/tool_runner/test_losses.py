@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from nats.aio.msg import Msg
 
 from contracts import subjects
 from contracts.events import ArtifactChunk, Observed
 from contracts.inbox import CallFinished
-from contracts.tools import ToolCall
+from contracts.tools import REPLY_HEADER, ToolCall
 from runwire.serving.stall import STALL_S
 from services.messaging import dead_letters
 from services.messaging.errors import BusError
@@ -49,23 +50,51 @@ async def test_a_safe_call_is_repeated_when_its_tool_dies(
     assert pieces == ["first", "second"]
 
 
+async def _start_unsafe(planner: Planner, ledger: Ledger, seconds: float) -> str:
+    """Call a tool, and return the run once the first heartbeat of the call is there."""
+    heartbeats: list[bytes] = []
+
+    async def on_reply(message: Msg) -> None:
+        if (message.headers or {}).get(REPLY_HEADER) == "heartbeat":
+            heartbeats.append(message.data)
+
+    await planner.bus.nc.subscribe(f"{subjects.replies_to('tool_runner')}.>", cb=on_reply)
+    run = await planner.request(f"unsafe_{ledger.suffix}", {"seconds": seconds})
+    await ledger.wrote("began")
+    await wait_until(lambda: heartbeats, what="the first heartbeat is sent")
+    return run
+
+
 async def test_an_unsafe_call_is_not_repeated_when_its_tool_dies(
     planner: Planner, start_runner: Start, ledger: Ledger
 ) -> None:
-    """It fails as `outcome_unknown`."""
+    """It fails as `outcome_unknown`, soon: NATS says that its instance is no longer connected."""
     ledger.start()
-    await start_runner()
-    run = await planner.request(f"unsafe_{ledger.suffix}", {"seconds": 60})
-    await ledger.wrote("began")
+    await start_runner(settling_s=0.1)
+    run = await _start_unsafe(planner, ledger, 60)
     ledger.start()
-    await wait_until(lambda: planner.shown(run), what="the call is under way")
 
     ledger.working().kill()
+    killed = time.monotonic()
     finished = await planner.outcome(run)
 
+    assert time.monotonic() - killed < 2.9, "three missed heartbeats and a search take 3 s"
     assert finished.failure is not None
     assert finished.failure.code == "outcome_unknown"
     assert len(ledger.lines("began")) == 1
+
+
+async def test_a_suspended_tool_keeps_its_call(planner: Planner, start_runner: Start, ledger: Ledger) -> None:
+    """It misses heartbeats, but it is connected."""
+    ledger.start()
+    await start_runner(settling_s=0.1)
+    run = await _start_unsafe(planner, ledger, 2)
+
+    ledger.working().send_signal(signal.SIGSTOP)
+    await asyncio.sleep(1.5)
+    ledger.working().send_signal(signal.SIGCONT)
+
+    assert (await planner.outcome(run)).observation == f"{run}.1-0"
 
 
 async def test_the_death_of_the_only_instance_is_noticed_before_its_first_heartbeat(

@@ -24,6 +24,14 @@ class QueryStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class PingInstance:
+    """Ask whether an instance of the tool is connected to NATS. If it is not, the next event is NoResponders."""
+
+    request: int
+    instance: str
+
+
+@dataclass(frozen=True, slots=True)
 class CheckStatus:
     """Check whether the call needs an outcome. The next event is StatusConfirmed, AlreadySettled or RunEnded."""
 
@@ -97,6 +105,16 @@ class Decline:
 
 Ending = Succeed | SucceedInParts | Fail | Abandon | Decline
 """The last command of a call."""
-Action = Send | QueryStatus | CheckStatus | Cancel | PublishProgress | PublishPiece | KeepPart | RememberHeartbeat
+Action = (
+    Send
+    | QueryStatus
+    | PingInstance
+    | CheckStatus
+    | Cancel
+    | PublishProgress
+    | PublishPiece
+    | KeepPart
+    | RememberHeartbeat
+)
 """A command that does not end the call."""
 Command = Action | Ending

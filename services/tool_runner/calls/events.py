@@ -64,6 +64,8 @@ class Heartbeat:
     """An instance works on the call. `every_s`: it promises the next heartbeat within that time."""
 
     every_s: float | None = None
+    instance: str | None = None
+    """Its id as a NATS micro service."""
 
 
 @dataclass(frozen=True, slots=True)

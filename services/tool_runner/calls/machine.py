@@ -10,7 +10,9 @@ this process may have been suspended.
 Rule 4: a tool that announces its heartbeat interval is missed after three of them; of any other tool `timeout_s` is the
 longest silence. A tool that has not replied yet is asked early whether it holds the call: where instances answer that
 question and none holds it, the call is lost.
-Rule 5: a call ends once. An event that is not legal in the current phase (`TRANSITIONS`) changes nothing.
+Rule 5: after one missed heartbeat NATS is asked whether the instance is still connected. A process that was killed is
+not, and its call is lost if no instance holds it soon after; one that lacks CPU is, and keeps its time.
+Rule 6: a call ends once. An event that is not legal in the current phase (`TRANSITIONS`) changes nothing.
 
 All times are seconds of one monotonic clock.
 """
@@ -38,6 +40,10 @@ _STATUS_WAIT_S = 0.3
 """How long instances have to answer that they hold a call."""
 _SLOW_STATUS_WAIT_S = 1.0
 """The same wait for an instance that sent a heartbeat a moment ago: it may lack CPU and not be dead."""
+_RECONNECT_S = 0.6
+"""How long an instance that is not connected has to come back and to answer: the first attempt is made at once."""
+_LATE_HEARTBEATS, _LATE_HEARTBEAT_SLACK_S = 1.2, 0.05
+"""Intervals, and seconds, of silence after which NATS is asked whether the instance is connected."""
 _MAX_CHECK_AGE_S = 1.0
 _PAUSE_S, _MAX_PAUSE_S = 0.1, 0.5
 _FIRST_BUSY_PAUSE_S = 0.02
@@ -66,7 +72,7 @@ class CallMachine:
             case "pausing":
                 return min(state.wake_at, self.rules.deadline)
             case "waiting":
-                return min(self._silent_at, state.query_at, self.rules.deadline)
+                return min(self._silent_at, self._probe_at, state.query_at, self.rules.deadline)
             case "searching":
                 return state.wake_at
             case "new" | "checking" | "ended":
@@ -77,8 +83,21 @@ class CallMachine:
     @property
     def _silent_at(self) -> float:
         """When the silence of the tool will have been too long."""
-        trusted_at = self.state.connected_since + max(self.rules.settling_s, _PAUSE_S)
-        return max(self.state.last_event_at + self._silence_limit_s, trusted_at)
+        return max(self.state.last_event_at + self._silence_limit_s, self._trusted_at)
+
+    @property
+    def _probe_at(self) -> float:
+        """When a missed heartbeat will be a reason to ask whether the instance is connected."""
+        state = self.state
+        if state.heartbeat_s is None:
+            return math.inf
+        late_s = _LATE_HEARTBEATS * state.heartbeat_s + _LATE_HEARTBEAT_SLACK_S
+        return max(state.last_event_at + late_s, state.probed_at + late_s, self._trusted_at)
+
+    @property
+    def _trusted_at(self) -> float:
+        """When silence will mean something, unless the connection is lost again."""
+        return self.state.connected_since + max(self.rules.settling_s, _PAUSE_S)
 
     @property
     def _silence_limit_s(self) -> float:
@@ -148,6 +167,7 @@ class CallMachine:
         if state.attempts >= self.rules.max_attempts:
             return self._fail(ToolUnavailable(f"{tool} stopped in the middle of this call {state.attempts} times"))
         state.has_heartbeat, state.no_status, state.may_be_unread = False, False, True
+        state.instance = None
         state.repeats = state.attempts
         state.checked_at = -math.inf  # Another tool runner may have settled the call during the search.
         return self._send(now)
@@ -169,8 +189,9 @@ class CallMachine:
     def _on_no_responders(self, request: int, now: float) -> list[Command]:
         state = self.state
         if state.phase == "searching" and request == state.query:
-            has_ended = self._is_settled(now) or now >= self.rules.deadline
-            return self._on_not_held(now, nobody_subscribes=True) if has_ended else []
+            return self._on_not_held(now, nobody_subscribes=True) if self._has_searched(now) else []
+        if state.phase == "waiting" and request == state.probe:
+            return self._search("disconnected", now) if self._is_settled(now) else []
         if state.phase == "waiting" and request == state.query:
             if not self._is_settled(now):  # This process may have reconnected before the tool's.
                 state.query_at = now + _PAUSE_S
@@ -221,14 +242,31 @@ class CallMachine:
                 return self._send(now)
             case "waiting" if now >= min(self._silent_at, self.rules.deadline):
                 return self._search("silence", now)
-            case "waiting":
+            case "waiting" if now >= state.query_at:
                 return self._query_status()
-            case "searching" if self._is_settled(now) or now >= self.rules.deadline:
+            case "waiting":
+                return self._probe(now)
+            case "searching" if self._has_searched(now):
                 return self._on_not_held(now, nobody_subscribes=False)
             case "searching":
                 return self._search(state.search_reason, now)
             case _:
                 return []
+
+    def _probe(self, now: float) -> list[Command]:
+        """Ask whether the instance is connected; if it is unknown, whether any instance is."""
+        state = self.state
+        state.requests += 1
+        state.probe, state.probed_at = state.requests, now
+        if state.instance is None:
+            return [commands.QueryStatus(state.requests)]
+        return [commands.PingInstance(state.requests, state.instance)]
+
+    def _has_searched(self, now: float) -> bool:
+        """Whether an instance that holds the call would have answered the search."""
+        if self.state.search_reason == "disconnected" and now < self.state.searched_since + _RECONNECT_S:
+            return False
+        return self._is_settled(now) or now >= self.rules.deadline
 
     def _is_settled(self, now: float) -> bool:
         """Whether the tools have had time to reconnect."""
@@ -238,6 +276,8 @@ class CallMachine:
         """Ask all instances who holds the call. Any reply of an instance ends the search."""
         state = self.state
         wait_s = _SLOW_STATUS_WAIT_S if reason == "silence" and state.has_heartbeat else _STATUS_WAIT_S
+        if state.phase != "searching":
+            state.searched_since = now
         state.phase, state.search_reason, state.wake_at = "searching", reason, now + wait_s
         return self._query_status()
 
@@ -259,9 +299,10 @@ class CallMachine:
         state = self.state
         state.phase, state.last_event_at, state.query_at = "waiting", now, math.inf
         state.unreceived = state.absent_since = None
-        state.times_declined = 0
+        state.times_declined, state.probe = 0, None
         match event:
-            case events.Heartbeat(every_s):
+            case events.Heartbeat(every_s, instance):
+                state.instance = instance or state.instance
                 if every_s is not None and every_s <= self.rules.timeout_s:
                     state.has_heartbeat, state.heartbeat_s = True, every_s
                     return [commands.RememberHeartbeat(every_s)]

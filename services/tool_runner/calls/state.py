@@ -12,7 +12,8 @@ Phase = Literal["new", "checking", "pausing", "waiting", "searching", "ended"]
 """`checking`: the status is checked before a request. `pausing`: a request began nothing and is sent again soon.
 `waiting`: an instance may work on the call. `searching`: all instances are asked who holds it."""
 
-SearchReason = Literal["may_have_begun", "silence", "parts_lost"]
+SearchReason = Literal["may_have_begun", "silence", "disconnected", "parts_lost"]
+"""`disconnected`: the instance that worked on the call is no longer connected to NATS."""
 
 _TO_WAITING: Mapping[Phase, frozenset[Phase]] = {
     "checking": frozenset({"waiting"}),
@@ -33,7 +34,7 @@ TRANSITIONS: Mapping[type[Event], Mapping[Phase, frozenset[Phase]]] = {
         "searching": frozenset({"searching", "pausing", "ended"}),
     },
     events.NoResponders: {
-        "waiting": frozenset({"waiting", "pausing", "ended"}),
+        "waiting": frozenset({"waiting", "pausing", "searching", "ended"}),
         "searching": frozenset({"searching", "waiting", "checking", "pausing", "ended"}),
     },
     events.Heartbeat: _TO_WAITING,
@@ -97,7 +98,13 @@ class CallState:
     """The number of the last status query."""
     query_at: float = math.inf
     """While waiting: when the status query of a reconnect is sent again, since nobody had subscribed to it."""
+    instance: str | None = None
+    """The instance that works on the call, where it says so."""
+    probe: int | None = None
+    """The number of the last request that asked whether that instance is connected."""
+    probed_at: float = -math.inf
     search_reason: SearchReason = "silence"
+    searched_since: float = math.inf
     attempts: int = 0
     """Requests that may have reached an instance."""
     repeats: int | None = None

@@ -60,8 +60,9 @@ class NatsTools:
         self.heartbeats: dict[str, float] = {}
         """Tool -> seconds."""
         self._keys = count(1)
-        self._requests: dict[str, tuple[EventQueue, int]] = {}
-        """Last token of a reply subject -> the queue of its call, and the number of the request in the call."""
+        self._requests: dict[str, tuple[EventQueue, int, bool]] = {}
+        """Last token of a reply subject -> the queue of its call, the number of the request in the call, and whether it
+        is a ping."""
         self._open: dict[EventQueue, list[str]] = {}
         """Queue of each call in progress -> the keys of its requests."""
         self._inbox = ""
@@ -90,18 +91,20 @@ class NatsTools:
                 del self._requests[key]
             driver.close()
 
-    async def send(self, subject: str, data: bytes, queue: EventQueue, request: int) -> bool:
-        """Send a request of a call. False when it was certainly not sent."""
+    async def send(self, subject: str, data: bytes, queue: EventQueue, request: int, *, is_ping: bool = False) -> bool:
+        """Send a request of a call. False when it was certainly not sent. The reply to a ping is ignored."""
         key = str(next(self._keys))
-        self._requests[key] = (queue, request)
+        self._requests[key] = (queue, request, is_ping)
         self._open[queue].append(key)
         return await self.bus.send(subject, data, reply=self._inbox + key)
 
     async def _on_message(self, message: Msg) -> None:
         found = self._requests.get(message.subject[len(self._inbox) :])
         if found is not None:
-            queue, request = found
-            queue.put(event_of(message, request), len(message.data))
+            queue, request, is_ping = found
+            event = event_of(message, request)
+            if not is_ping or isinstance(event, events.NoResponders):
+                queue.put(event, len(message.data))
         elif not isinstance(event := event_of(message, 0), events.NoResponders):
             logger.debug("late_reply_ignored", kind=type(event).__name__.lower(), size=len(message.data))
 
@@ -162,17 +165,10 @@ class CallDriver:
     async def _carry_out(self, command: Action) -> Event | None:
         """Do what the machine commands. Return the event that this has led to, if any."""
         match command:
-            case commands.Send(request, start_by, repeats):
-                if repeats is not None:
-                    logger.info("call_repeated", attempts=repeats)
-                is_sent = await self._send(subjects.tool(self._call.tool), self._encoded(start_by), request)
-                return None if is_sent else events.NotSent(request)
-            case commands.QueryStatus(request):
-                await self._send(subjects.tool_status(self._call.tool), self._question, request)
+            case commands.Send() | commands.QueryStatus() | commands.PingInstance() | commands.Cancel():
+                return await self._send(command)
             case commands.CheckStatus():
                 return await self._check()
-            case commands.Cancel():
-                await self._bus.send(subjects.tool_cancel(self._call.tool), self._question)
             case commands.PublishProgress(data):
                 await self._progress.on_progress(data)
             case commands.PublishPiece(data):
@@ -200,8 +196,26 @@ class CallDriver:
             case _:
                 assert_never(ending)
 
-    async def _send(self, subject: str, data: bytes, request: int) -> bool:
-        return await self._tools.send(subject, data, self._queue, request)
+    async def _send(
+        self, command: commands.Send | commands.QueryStatus | commands.PingInstance | commands.Cancel
+    ) -> Event | None:
+        tool, send = self._call.tool, self._tools.send
+        match command:
+            case commands.Send(request, start_by, repeats):
+                if repeats is not None:
+                    logger.info("call_repeated", attempts=repeats)
+                is_sent = await send(subjects.tool(tool), self._encoded(start_by), self._queue, request)
+                return None if is_sent else events.NotSent(request)
+            case commands.QueryStatus(request):
+                await send(subjects.tool_status(tool), self._question, self._queue, request)
+            case commands.PingInstance(request, instance):
+                subject = subjects.micro_service("PING", tool, instance)
+                await send(subject, b"", self._queue, request, is_ping=True)
+            case commands.Cancel():
+                await self._bus.send(subjects.tool_cancel(tool), self._question)
+            case _:
+                assert_never(command)
+        return None
 
     async def _check(self) -> Event:
         checked_at = time.monotonic()

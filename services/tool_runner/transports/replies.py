@@ -75,7 +75,7 @@ def event_of(message: Msg, request: int) -> Event:
         case "artifact_chunk":
             return events.Piece(data)
         case "heartbeat":
-            return events.Heartbeat(_interval_s(data))
+            return _heartbeat(data)
         case "declined":
             return events.Declined(request, _is_busy(data))
         case kind:
@@ -89,11 +89,12 @@ def _part_count(header: str | None) -> int | None:
     return int(header) if header.strip().isdecimal() and len(header) <= _MAX_COUNT_DIGITS else _UNKNOWN_COUNT
 
 
-def _interval_s(data: bytes) -> float | None:
+def _heartbeat(data: bytes) -> events.Heartbeat:
     try:
-        return tools.Heartbeat.model_validate_json(data or b"{}").every_s
+        heartbeat = tools.Heartbeat.model_validate_json(data or b"{}")
     except ValidationError:
-        return None
+        return events.Heartbeat()
+    return events.Heartbeat(heartbeat.every_s, heartbeat.instance)
 
 
 def _is_busy(data: bytes) -> bool:

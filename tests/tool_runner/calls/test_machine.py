@@ -1,5 +1,6 @@
 """The rules of a tool call, without a server: one event at a time."""
 
+import math
 from typing import get_args
 
 import pytest
@@ -78,9 +79,52 @@ def test_heartbeats_shorten_the_silence() -> None:
     """To three intervals and a second. The interval is remembered, unless it is longer than `timeout_s`."""
     call = Call().start()
     assert call.receive(events.Heartbeat(0.5)) == [commands.RememberHeartbeat(0.5)]
-    assert call.machine.alarm_at == 2.5
     assert call.receive(events.Heartbeat(31.0)) == []
-    assert call.machine.alarm_at == 2.5
+    call.wait_for("searching")
+    assert call.now == 2.5
+
+
+def test_an_instance_that_is_connected_keeps_its_time() -> None:
+    """Whether it is, is asked after each missed heartbeat: a process that lacks CPU answers nothing."""
+    call = Call().start()
+    call.receive(events.Heartbeat(0.5, "one"))
+    pings = []
+    while (given := call.wait()) and call.phase == "waiting":
+        pings += given
+    assert pings == [commands.PingInstance(number, "one") for number in (2, 3, 4)]
+    assert (call.phase, call.now) == ("searching", 2.5)
+
+
+@pytest.mark.parametrize("instance", ["one", None])
+def test_an_instance_that_is_not_connected_has_a_moment_to_come_back(instance: str | None) -> None:
+    """A process that was killed does not, so its call is lost about a second after its last heartbeat."""
+    for comes_back in (False, True):
+        call = Call(heartbeat_s=0.5).start()
+        if instance is not None:
+            call.receive(events.Heartbeat(0.5, instance))
+        question = commands.PingInstance(2, instance) if instance else commands.QueryStatus(2)
+        assert call.wait() == [question]
+        assert call.receive(events.NoResponders(2)) == [commands.QueryStatus(3)]
+        assert call.now == 0.65
+        assert call.receive(events.NoResponders(3)) == []
+        assert call.wait() == [commands.QueryStatus(4)]
+        if comes_back:
+            call.receive(events.Heartbeat(0.5))
+            assert call.phase == "waiting"
+        else:
+            call.wait_for("ended")
+            assert call.fault().code == "outcome_unknown"
+            assert 1.2 < call.now < 1.6
+
+
+def test_a_reply_ends_the_doubt_about_an_instance() -> None:
+    """That it was not connected comes too late."""
+    call = Call(heartbeat_s=0.5).start()
+    call.receive(events.Heartbeat(0.5, "one"))
+    call.wait()
+    call.receive(events.Heartbeat(0.5, "one"))
+    assert call.receive(events.NoResponders(2)) == []
+    assert call.phase == "waiting"
 
 
 @pytest.mark.parametrize("idempotent", [False, True])
@@ -88,24 +132,25 @@ def test_a_lost_call_is_repeated_only_if_that_is_safe(idempotent: bool) -> None:
     """Its instance sends no more heartbeats, and no other one holds it. The status is checked first."""
     call = Call(idempotent=idempotent).start()
     call.receive(events.Heartbeat(0.5))
-    assert call.wait() == [commands.QueryStatus(2)]
+    (query,) = call.wait_for("searching")
+    assert isinstance(query, commands.QueryStatus)
     found = call.wait()
     if not idempotent:
         assert found[0] == CANCEL
         assert call.fault().code == "outcome_unknown"
         return
     assert found == [commands.CheckStatus()]
-    assert call.receive(events.StatusConfirmed(call.now)) == [commands.Send(3, call.now + 10.0, repeats=1)]
-    assert call.receive(events.Result(3, b"1")) == [CANCEL, commands.Succeed(b"1")], "the first instance may be frozen"
+    request = query.request + 1
+    assert call.receive(events.StatusConfirmed(call.now)) == [commands.Send(request, call.now + 10.0, repeats=1)]
+    assert call.receive(events.Result(request, b"1")) == [CANCEL, commands.Succeed(b"1")], (
+        "the first instance may be frozen"
+    )
 
 
 def test_a_call_that_is_lost_again_and_again_is_given_up() -> None:
     """After `max_attempts`."""
     call = Call(idempotent=True, heartbeat_s=0.5).start()
-    while call.phase != "ended":
-        if call.phase == "checking":
-            call.receive(events.StatusConfirmed(call.now))
-        call.wait()
+    call.wait_for("ended")
     assert call.sent() == 3
     assert call.fault().code == "tool_unavailable"
 
@@ -114,8 +159,7 @@ def test_a_call_that_is_lost_again_and_again_is_given_up() -> None:
 def test_an_instance_that_holds_the_call_ends_a_search(reply: Event) -> None:
     """Any reply says so."""
     call = Call(heartbeat_s=0.5).start()
-    call.wait()
-    assert call.phase == "searching"
+    call.wait_for("searching")
     call.receive(reply)
     assert (call.phase, call.sent()) == ("waiting", 1)
 
@@ -143,8 +187,9 @@ def test_silence_proves_nothing_while_nats_is_unavailable() -> None:
     for _ in range(10):
         assert call.wait() == []
     call.connected_since = call.now
-    assert call.receive(events.Reconnected()) == [commands.QueryStatus(2)]
-    assert call.machine.alarm_at == call.now + 2.5
+    (query,) = call.receive(events.Reconnected())
+    assert isinstance(query, commands.QueryStatus)
+    assert call.machine.alarm_at == call.now + 2.0, "the next question"
 
 
 def test_a_tool_that_reconnects_later_is_queried_again() -> None:
@@ -169,13 +214,13 @@ def test_a_reply_ends_the_queries_of_a_reconnect() -> None:
     call.receive(events.NoResponders(2))
     assert call.wait() == [commands.QueryStatus(3)]
     assert call.receive(events.Heartbeat(0.5)) == [commands.RememberHeartbeat(0.5)]
-    assert call.machine.alarm_at > call.now + 1
+    assert call.machine.state.query_at == math.inf
 
 
 def test_a_search_goes_on_until_nats_has_been_connected_for_a_while() -> None:
     """Tools reconnect too: until then nobody's silence means that the call is lost."""
     call = Call(heartbeat_s=0.5).start()
-    call.wait()
+    call.wait_for("searching")
     call.connected_since = None
     for _ in range(20):
         assert isinstance(call.wait()[0], commands.QueryStatus)

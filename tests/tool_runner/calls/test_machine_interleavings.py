@@ -172,6 +172,7 @@ def test_every_transition_of_the_table_happens() -> None:
                 events.NotSent(99),
                 events.Declined(99, is_busy=True),
                 *([events.NoResponders(query), events.NoResponders(99)] if query else []),
+                *([events.NoResponders(probe)] if (probe := call.machine.state.probe) else []),
             ]
             likely = ["alarm", "check", "not_sent", "no_responders", "busy", "late", *further]
             call.play(chance.choice(likely if chance.random() < 0.6 else moves))
