@@ -82,14 +82,14 @@ async def measure(system: System, effort: Effort, only: str = ALL) -> AsyncItera
         yield await run_costs.recovery(system, effort.rounds, effort.longest)
 
 
-async def main(effort: Effort, only: str, syncs: tuple[str, ...]) -> None:
+async def main(effort: Effort, only: str, syncs: tuple[str, ...], *, with_peers: bool) -> None:
     """Print a table per question and durability."""
     if "g" in only:
         print(reading(effort.rounds, effort.megabytes).text(), flush=True)
         print(repeated(effort.searched_s).text(), flush=True)
         print((await long_replies(effort.megabytes * 2, effort.searched_s)).text(), flush=True)
     if "h" in only:
-        await product.show(product.QUICK if effort is QUICK else product.FULL)
+        await product.show(product.QUICK if effort is QUICK else product.FULL, with_peers=with_peers)
     for sync in syncs if set(only) - {"g", "h"} else ():
         async with started(sync) as system:
             async for table in measure(system, effort, only):
@@ -103,10 +103,11 @@ if __name__ == "__main__":
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", default=ALL)
     parser.add_argument("--sync", choices=_SYNC, default="both")
+    parser.add_argument("--peers", action="store_true", help="set the peers of PEERS_HOME beside the product in (h)")
     given = parser.parse_args()
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     print(f"Python {platform.python_version()}, {os.cpu_count()} cores, load before {load}.")
     print("Medians over the rounds [lowest..highest]. Trust the ratios, not the milliseconds.")
     tune()  # As every service does.
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(main(QUICK if given.quick else FULL, given.only, _SYNC[given.sync]))
+        runner.run(main(QUICK if given.quick else FULL, given.only, _SYNC[given.sync], with_peers=given.peers))

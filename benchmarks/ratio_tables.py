@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+K = TypeVar("K")
 T = TypeVar("T")
 Case = Callable[[], Awaitable[T]]
 
@@ -39,9 +40,9 @@ async def together(works: Iterable[Awaitable[list[float]]]) -> list[float]:
     return list(itertools.chain.from_iterable(await asyncio.gather(*works)))
 
 
-async def alternate(rounds: int, cases: Mapping[str, Case[T]]) -> dict[str, list[T]]:
+async def alternate(rounds: int, cases: Mapping[K, Case[T]]) -> dict[K, list[T]]:
     """Run every case once a round, in turned order every second round, and return what they gave, by name."""
-    found: dict[str, list[T]] = {name: [] for name in cases}
+    found: dict[K, list[T]] = {name: [] for name in cases}
     for number in range(rounds):
         for name in list(cases) if number % 2 == 0 else reversed(list(cases)):
             found[name].append(await cases[name]())

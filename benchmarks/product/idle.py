@@ -1,23 +1,28 @@
-"""What the product takes while nothing is asked of it."""
+"""What every side takes while nothing is asked of it."""
 
 import asyncio
 import time
 
 from benchmarks.product import processes
-from benchmarks.product.place import Place, Side
+from benchmarks.product.side import Side
+from benchmarks.product.testbed import PRODUCT, Testbed
 from benchmarks.ratio_tables import Table
 
 
-async def memory(place: Place, idle_s: float) -> Table:
+async def memory(testbed: Testbed, idle_s: float) -> Table:
     """Memory and CPU time of every process at rest, some seconds after the first runs."""
-    product, bare = await asyncio.gather(*(_at_rest(side, idle_s) for side in place.sides().values()))
-    table = Table("(h) at rest", ("process", "memory MB (PSS)", "CPU ms a second"))
-    rows = {"all of the product": _sum(product), **product, "bare loop": _sum(bare)}
-    for name in ("all of the product", *processes.NAMES, "other", "bare loop"):
-        if name in rows:
-            used_mb, cpu_ms = rows[name]
-            table.add(name, f"{used_mb:.0f}", f"{cpu_ms:.1f}")
+    found = await asyncio.gather(*(_at_rest(side, idle_s) for side in testbed.sides.values()))
+    table = Table("(h) at rest", ("", "memory MB (PSS)", "CPU ms a second"))
+    for name, by_process in zip(testbed.sides, found, strict=True):
+        table.add(name, *map(_shown, map(sum, zip(*by_process.values(), strict=True))))
+        for process in (*processes.NAMES, "other") if name == PRODUCT else ():
+            if process in by_process:
+                table.add(f"of it {process}", *map(_shown, by_process[process]))
     return table
+
+
+def _shown(value: float) -> str:
+    return f"{value:.1f}"
 
 
 async def _at_rest(side: Side, idle_s: float) -> dict[str, tuple[float, float]]:
@@ -26,8 +31,3 @@ async def _at_rest(side: Side, idle_s: float) -> dict[str, tuple[float, float]]:
     used_s, took_s = await meter.used_s(), time.monotonic() - began
     used_mb = processes.memory_mb(side.pids())
     return {name: (used_mb[name], used_s[name] / took_s * 1e3) for name in used_mb}
-
-
-def _sum(rows: dict[str, tuple[float, float]]) -> tuple[float, float]:
-    memory, cpu = zip(*rows.values(), strict=True)
-    return sum(memory), sum(cpu)

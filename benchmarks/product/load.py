@@ -4,9 +4,9 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-from benchmarks.product import processes
-from benchmarks.product.place import Place, Side
 from benchmarks.product.script import Script
+from benchmarks.product.side import Side
+from benchmarks.product.testbed import BARE, PRODUCT, Testbed, by_process
 from benchmarks.ratio_tables import Table, alternate, quantile, ratios, spread
 
 _MS = 1e3
@@ -17,20 +17,21 @@ _NARROW = 20
 Cost = dict[str, float]
 
 
-async def rate(place: Place, rounds: int, for_s: float) -> Table:
+async def rate(testbed: Testbed, rounds: int, for_s: float) -> list[Table]:
     """Runs of one call by eight clients, each asking again once it has its answer."""
-    found = await alternate(rounds, {name: _closed_loop(side, for_s) for name, side in place.sides().items()})
+    found = await alternate(rounds, {name: _closed_loop(side, for_s) for name, side in testbed.sides.items()})
     table = Table(
         f"(h) runs of one call, {_CLIENTS} clients",
-        ("", "product", "bare loop", "product / bare"),
+        ("", "runs/s", "/ bare loop", "CPU ms a run", "/ bare loop"),
         "The client works on the same machine, and so does the model server.",
     )
-    for what in ("runs/s", "CPU ms a run"):
-        ours, bare = ([run[what] for run in found[side]] for side in ("product", "bare"))
-        table.add(what, spread(ours, 1), spread(bare, 1), spread(ratios(ours, bare)))
-    for name in [name for name in (*processes.NAMES, "other") if name in found["product"][0]]:
-        table.add(f"of it {name}", spread([run[name] for run in found["product"]]), "", "")
-    return table
+    for side, costs in found.items():
+        cells = []
+        for what in ("runs/s", "all"):
+            its, bare = ([cost[what] for cost in each] for each in (costs, found[BARE]))
+            cells += [spread(its, 1), spread(ratios(its, bare))]
+        table.add(side, *cells)
+    return [table, by_process("(h) CPU time of a run of one call", found[PRODUCT])]
 
 
 def _closed_loop(side: Side, for_s: float) -> Callable[[], Awaitable[Cost]]:
@@ -46,36 +47,33 @@ def _closed_loop(side: Side, for_s: float) -> Callable[[], Awaitable[Cost]]:
         await asyncio.gather(*(one() for _ in range(_CLIENTS)))
         took, used = time.monotonic() - began, await meter.used_s()
         each = {name: seconds / count * _MS for name, seconds in used.items()}
-        return {"runs/s": count / took, "CPU ms a run": sum(each.values()), **each}
+        return {"runs/s": count / took, "all": sum(each.values()), **each}
 
     return run
 
 
-async def tokens(place: Place, rounds: int, few: int, widths: tuple[int, ...], count: int) -> list[Table]:
+async def tokens(testbed: Testbed, rounds: int, few: int, widths: tuple[int, ...], count: int) -> list[Table]:
     """The first token of a run that is alone, and the age of every token with several runs at once.
 
     Wide cases take long, so only `few` rounds are made of them.
     """
-    first = Table("(h) first token of a run that is alone", ("", "product ms", "bare loop ms", "product / bare"))
-    found = await alternate(rounds, {name: _beginnings(side) for name, side in place.sides().items()})
-    ours, bare = ([each * _MS for each in found[side]] for side in ("product", "bare"))
-    first.add("from the request", spread(ours, 1), spread(bare, 1), spread(ratios(ours, bare)))
+    sides = testbed.streaming()
+    first = Table("(h) first token of a run that is alone", ("", "from the request, ms", "/ bare loop"))
+    found = await alternate(rounds, {name: _beginnings(side) for name, side in sides.items()})
+    for name, each in found.items():
+        first.add(name, spread([value * _MS for value in each], 1), spread(ratios(each, found[BARE])))
     ages = Table(
         "(h) age of a token when its client has it",
-        ("runs", "product p50 ms", "p99", "bare p50 ms", "p99", "ratio p50", "CPU µs a token", "bare"),
+        ("runs", "", "p50 ms", "p99 ms", "p50 / bare loop", "CPU µs a token"),
         f"Every run gets {1000 // _GAP_MS} tokens a second; their beginnings are spread over one gap.",
     )
     for width in widths:
         repeats = rounds if width <= _NARROW else few
-        streamed = await alternate(repeats, {name: _stream(side, width, count) for name, side in place.sides().items()})
-        its = {what: [run[what] for run in streamed["product"]] for what in ("p50", "p99", "cpu")}
-        theirs = {what: [run[what] for run in streamed["bare"]] for what in ("p50", "p99", "cpu")}
-        ages.add(
-            str(width),
-            *(spread(side[what], 1) for side in (its, theirs) for what in ("p50", "p99")),
-            spread(ratios(its["p50"], theirs["p50"]), 1),
-            *(spread(side["cpu"], 0) for side in (its, theirs)),
-        )
+        streamed = await alternate(repeats, {name: _stream(side, width, count) for name, side in sides.items()})
+        bare = [cost["p50"] for cost in streamed[BARE]]
+        for name, costs in streamed.items():
+            p50, p99, cpu = ([cost[what] for cost in costs] for what in ("p50", "p99", "cpu"))
+            ages.add(str(width), name, spread(p50, 1), spread(p99, 1), spread(ratios(p50, bare), 1), spread(cpu, 0))
     return [first, ages]
 
 
@@ -106,17 +104,21 @@ def _stream(side: Side, width: int, count: int) -> Callable[[], Awaitable[Cost]]
     return run
 
 
-async def burst(place: Place, rounds: int, runs: int) -> Table:
+async def burst(testbed: Testbed, rounds: int, runs: int) -> Table:
     """Runs that begin in the same moment, and stream at 50 tokens/s once they have begun."""
     table = Table(
         f"(h) {runs} runs that begin at once: first token",
-        ("", "product s", "bare loop s", "product / bare"),
+        ("", "p50 s", "/ bare loop", "p99 s", "/ bare loop"),
         "From the request, over all runs; each answer has 25 tokens, one every 20 ms.",
     )
-    found = await alternate(rounds, {name: _begin_at_once(side, runs) for name, side in place.sides().items()})
-    for what, share in (("p50", 0.5), ("p99", 0.99)):
-        ours, bare = ([quantile(each, share) for each in found[side]] for side in ("product", "bare"))
-        table.add(what, spread(ours), spread(bare), spread(ratios(ours, bare)))
+    sides = testbed.streaming()
+    found = await alternate(rounds, {name: _begin_at_once(side, runs) for name, side in sides.items()})
+    for name, each in found.items():
+        cells = []
+        for share in (0.5, 0.99):
+            its, bare = ([quantile(first, share) for first in side] for side in (each, found[BARE]))
+            cells += [spread(its), spread(ratios(its, bare))]
+        table.add(name, *cells)
     return table
 
 

@@ -24,37 +24,46 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         while True:
             head = (await reader.readuntil(b"\r\n\r\n")).lower()
             size = head.partition(b"content-length:")[2].partition(b"\r\n")[0]
-            await _answer(orjson.loads(await reader.readexactly(int(size)))["messages"], writer)
+            request = orjson.loads(await reader.readexactly(int(size)))
+            await _answer(request["messages"], writer, is_native="tools" in request)
     except (asyncio.IncompleteReadError, ConnectionError):
         pass
     finally:
         writer.close()
 
 
-async def _answer(messages: list[dict[str, object]], writer: asyncio.StreamWriter) -> None:
-    script = next(found for message in messages if (found := Script.of(str(message["content"]))))
-    done = sum(message["role"] == "assistant" for message in messages)
+async def _answer(messages: list[dict[str, object]], writer: asyncio.StreamWriter, *, is_native: bool) -> None:
+    """Write the next reply of a script: a JSON action, or a native tool call and a plain answer."""
+    script = next(found for message in messages if (found := Script.of(str(message.get("content")))))
+    done = sum(message["role"] == ("tool" if is_native else "assistant") for message in messages)
     if done < script.calls:
         args = {"key": script.key, "number": done, "pause_ms": script.call_ms}
-        writer.write(_HEAD + _delta(orjson.dumps({"next_node": "echo", "args": args}).decode()) + _end())
+        if is_native:
+            function = {"name": "echo", "arguments": orjson.dumps(args).decode()}
+            call = {"index": 0, "id": f"call_{done}", "type": "function", "function": function}
+            writer.write(_HEAD + _delta({"content": None, "tool_calls": [call]}) + _end("tool_calls"))
+        else:
+            text = orjson.dumps({"next_node": "echo", "args": args}).decode()
+            writer.write(_HEAD + _delta({"content": text}) + _end())
         return
-    writer.write(_HEAD + _delta(_ANSWER))
+    before, after = ("", "") if is_native else (_ANSWER, _END_OF_ANSWER)
+    writer.write(_HEAD + _delta({"content": before}))
     loop = asyncio.get_running_loop()
     began = loop.time()
     for number in range(script.tokens):
         if number and script.gap_ms:
             await asyncio.sleep(max(0.0, began + number * script.gap_ms / 1000 - loop.time()))
-        writer.write(_delta(token()))
+        writer.write(_delta({"content": token()}))
         await writer.drain()
-    writer.write(_delta(_END_OF_ANSWER) + _end())
+    writer.write(_delta({"content": after}) + _end())
 
 
-def _delta(text: str) -> bytes:
-    return _event({**_CHUNK, "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]})
+def _delta(delta: dict[str, object]) -> bytes:
+    return _event({**_CHUNK, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
 
 
-def _end() -> bytes:
-    stop = _event({**_CHUNK, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+def _end(reason: str = "stop") -> bytes:
+    stop = _event({**_CHUNK, "choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
     return stop + _event({**_CHUNK, "choices": [], "usage": _USAGE}) + _chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
 
 

@@ -1,4 +1,4 @@
-"""CPU time and memory of every process of the product, read from the kernel (Linux).
+"""Processes: start them, and read their CPU time and memory from the kernel (Linux).
 
 CPU time is that of the whole process with all its threads, in nanoseconds: the POSIX clock that `clock_getcpuclockid`
 gives for a process id. Memory is the proportional set size (PSS): a page that n processes share counts 1/n in each.
@@ -6,11 +6,15 @@ gives for a process id. Memory is the proportional set size (PSS): a page that n
 
 import os
 import re
+import subprocess
 import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 NAMES = ("planner", "tool_runner", "gateway", "artifact_store", "nats-server", "tool", "s3", "launcher")
 """The processes of `runwire up`; what else it starts is `other`."""
+_ROOT = Path(__file__).resolve().parents[2]
 _MODULE = re.compile(r"services\.(\w+)(?:\.\w+)*")
 _PSS = re.compile(r"^Pss: +(\d+) kB$", re.MULTILINE)
 
@@ -63,3 +67,21 @@ def memory_mb(pids: dict[int, str]) -> dict[str, float]:
         except OSError:
             continue
     return used
+
+
+@contextmanager
+def running(command: Sequence[str], log: Path, env: Mapping[str, str]) -> Iterator["subprocess.Popen[bytes]"]:
+    """A process in a session of its own, from the checkout's folder; at the end it gets SIGTERM."""
+    with log.open("wb") as out:
+        started = subprocess.Popen(
+            command, cwd=_ROOT, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+        )
+    try:
+        yield started
+    finally:
+        started.terminate()
+        try:
+            started.wait(60)
+        except subprocess.TimeoutExpired:
+            started.kill()
+            started.wait()

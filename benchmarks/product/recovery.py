@@ -9,8 +9,8 @@ import os
 import signal
 import time
 
-from benchmarks.product.place import Place
 from benchmarks.product.script import Script
+from benchmarks.product.testbed import PRODUCT, Testbed
 from benchmarks.ratio_tables import Table, spread
 from tests.support.waiting import wait_until
 
@@ -21,7 +21,7 @@ _WAIT_S = 90
 _OPEN = {"", "queued", "running", "paused"}
 
 
-async def recovery(place: Place, rounds: int) -> Table:
+async def recovery(testbed: Testbed, rounds: int) -> Table:
     """One row a process."""
     table = Table(
         "(h) a process is killed during a run of ten calls",
@@ -31,26 +31,26 @@ async def recovery(place: Place, rounds: int) -> Table:
     found: dict[str, list[tuple[float, str, int, int]]] = {victim: [] for victim in VICTIMS}
     for _ in range(rounds):
         for victim in VICTIMS:
-            found[victim].append(await _killed(place, victim))
+            found[victim].append(await _killed(testbed, victim))
     for victim, each in found.items():
         after, ends, repeated, missing = zip(*each, strict=True)
         table.add(victim, spread(after), ", ".join(sorted(set(ends))), str(sum(repeated)), str(sum(missing)))
     return table
 
 
-async def _killed(place: Place, victim: str) -> tuple[float, str, int, int]:
+async def _killed(testbed: Testbed, victim: str) -> tuple[float, str, int, int]:
     """Seconds until the next new call, how the run ended, calls that began twice, and calls that never began."""
-    script, client = Script(calls=_CALLS, call_ms=_CALL_MS), place.product.client
-    pid = next(pid for pid, name in place.product.pids().items() if name == victim)
+    script, client = Script(calls=_CALLS, call_ms=_CALL_MS), testbed.gateway
+    pid = next(pid for pid, name in testbed.sides[PRODUCT].pids().items() if name == victim)
     address = await client.start(script)
-    await wait_until(lambda: len(_begun(place, script)) >= _KILLED_AT, timeout=_WAIT_S, what="the sixth call began")
+    await wait_until(lambda: len(_begun(testbed, script)) >= _KILLED_AT, timeout=_WAIT_S, what="the sixth call began")
     await asyncio.sleep(_INTO_CALL_S)
-    known = {number for number, _ in _begun(place, script)}
+    known = {number for number, _ in _begun(testbed, script)}
     os.kill(pid, signal.SIGKILL)
     killed = time.monotonic()
 
     def new_calls() -> list[float]:
-        return [at for number, at in _begun(place, script) if number not in known]
+        return [at for number, at in _begun(testbed, script) if number not in known]
 
     async def end() -> str:
         status = await client.status(address)
@@ -58,13 +58,15 @@ async def _killed(place: Place, victim: str) -> tuple[float, str, int, int]:
 
     after = await wait_until(new_calls, timeout=_WAIT_S, what=f"a call began after {victim} was killed")
     ended = await wait_until(end, timeout=_WAIT_S, what="the run ended")
-    await wait_until(lambda: victim in place.product.pids().values(), timeout=_WAIT_S, what=f"{victim} was back")
+    await wait_until(
+        lambda: victim in testbed.sides[PRODUCT].pids().values(), timeout=_WAIT_S, what=f"{victim} was back"
+    )
     await client.ask(Script(calls=1))  # The next kill finds everything working.
-    begun = [number for number, _ in _begun(place, script)]
+    begun = [number for number, _ in _begun(testbed, script)]
     return after[0] - killed, ended, len(begun) - len(set(begun)), _CALLS - len(set(begun))
 
 
-def _begun(place: Place, script: Script) -> list[tuple[int, float]]:
+def _begun(testbed: Testbed, script: Script) -> list[tuple[int, float]]:
     """The calls of a run that have begun: number, and moment in seconds."""
-    lines = [line.split() for line in place.calls.read_text(encoding="utf-8").splitlines()]
+    lines = [line.split() for line in testbed.calls.read_text(encoding="utf-8").splitlines()]
     return [(int(line[1]), int(line[2]) / 1e9) for line in lines if line[0] == script.key]

@@ -3,77 +3,76 @@
 from collections.abc import Awaitable, Callable
 
 from benchmarks.product import processes
-from benchmarks.product.place import Place, Side
 from benchmarks.product.script import Script
+from benchmarks.product.side import Side
+from benchmarks.product.testbed import BARE, PRODUCT, Testbed, by_process
 from benchmarks.ratio_tables import Table, alternate, ratios, spread
 
 _MS = 1e3
-LENGTHS = (1, 10, 50)
 _AROUND = 9
 """Steps before and after one whose cost is taken: single steps say little."""
 Cost = dict[str, float]
 
 
-async def steps(place: Place, rounds: int) -> list[Table]:
-    """Runs of 1, 10 and 50 calls beside the bare loop, and the CPU time of every process for a step."""
-    cases = {f"{name} {calls}": _run(side, calls) for calls in LENGTHS for name, side in place.sides().items()}
+async def steps(testbed: Testbed, rounds: int, lengths: tuple[int, ...]) -> list[Table]:
+    """Runs of so many calls beside the bare loop, and the CPU time of every process for a step."""
+    cases = {(name, calls): _run(side, calls) for calls in lengths for name, side in testbed.sides.items()}
     found = await alternate(rounds, cases)
     table = Table(
-        "(h) a run of tool steps beside a bare loop",
-        ("calls", "product ms", "bare loop ms", "product / bare"),
-        "From the request to `done`, over HTTP and SSE. `a step` is the slope from the shortest run to the longest.",
+        "(h) a run of tool steps",
+        (
+            "",
+            *(f"calls: {calls}, ms" for calls in lengths),
+            "a step, ms",
+            "/ bare loop",
+            "CPU of a step, ms",
+            "/ bare loop",
+        ),
+        "From the request to its end, over HTTP. `a step` is the slope from the shortest run to the longest; "
+        "CPU is that of all processes of a side.",
     )
-    took = {name: [cost["took"] * _MS for cost in costs] for name, costs in found.items()}
-    for calls in LENGTHS:
-        ours, bare = took[f"product {calls}"], took[f"bare {calls}"]
-        table.add(str(calls), spread(ours, 1), spread(bare, 1), spread(ratios(ours, bare), 1))
-    slopes = {name: _slopes(found, name, "took") for name in place.sides()}
-    table.add("a step", *(spread(each) for each in slopes.values()), spread(ratios(*slopes.values()), 1))
-    return [table, _by_process(found)]
+    slopes = {
+        name: _slopes(found[name, lengths[0]], found[name, lengths[-1]], lengths[-1] - lengths[0])
+        for name in testbed.sides
+    }
+    for name, its in slopes.items():
+        took = [spread([cost["took"] for cost in found[name, calls]], 1) for calls in lengths]
+        cells = []
+        for what in ("took", "all"):
+            step, bare = ([cost[what] for cost in each] for each in (its, slopes[BARE]))
+            cells += [spread(step), spread(ratios(step, bare), 1)]
+        table.add(name, *took, *cells)
+    return [table, by_process("(h) CPU time of one step", slopes[PRODUCT])]
 
 
 def _run(side: Side, calls: int) -> Callable[[], Awaitable[Cost]]:
     async def run() -> Cost:
         meter = side.meter()
         took = (await side.client.ask(Script(calls=calls))).took_s
-        used = await meter.used_s()
-        return {"took": took, "all": sum(used.values()), **used}
+        used = {name: seconds * _MS for name, seconds in (await meter.used_s()).items()}
+        return {"took": took * _MS, "all": sum(used.values()), **used}
 
     return run
 
 
-def _slopes(found: dict[str, list[Cost]], side: str, what: str) -> list[float]:
+def _slopes(short: list[Cost], long: list[Cost], more: int) -> list[Cost]:
     """Milliseconds of one step, round by round."""
-    short, long = LENGTHS[0], LENGTHS[-1]
-    pairs = zip(found[f"{side} {short}"], found[f"{side} {long}"], strict=True)
-    return [(many.get(what, 0.0) - few.get(what, 0.0)) / (long - short) * _MS for few, many in pairs]
+    return [
+        {what: (many[what] - few.get(what, 0.0)) / more for what in many} for few, many in zip(short, long, strict=True)
+    ]
 
 
-def _by_process(found: dict[str, list[Cost]]) -> Table:
-    table = Table(
-        "(h) CPU time of one step, by process",
-        ("process", "ms"),
-        "The slope from the shortest run to the longest; model server and client do not count.",
-    )
-    every, bare = _slopes(found, "product", "all"), _slopes(found, "bare", "all")
-    table.add("all of the product", spread(every))
-    for name in [name for name in (*processes.NAMES, "other") if name in found[f"product {LENGTHS[0]}"][0]]:
-        table.add(name, spread(_slopes(found, "product", name)))
-    table.add("bare loop", spread(bare))
-    table.add("product / bare loop", spread(ratios(every, bare), 1))
-    return table
-
-
-async def flatness(place: Place, rounds: int, at: tuple[int, ...]) -> Table:
+async def flatness(testbed: Testbed, rounds: int, at: tuple[int, ...]) -> Table:
     """What a step costs at the beginning of a run and later: the mean of the steps around each of `at`."""
-    found = await alternate(rounds, {name: _long_run(side, at) for name, side in place.sides().items()})
+    sides = testbed.streaming()
+    found = await alternate(rounds, {name: _long_run(side, at) for name, side in sides.items()})
     table = Table(
         "(h) a step of a long run",
         ("", *(f"around step {step}" for step in at), "last / first"),
         "The model's reply included; a question grows with every step. CPU of all processes of a side.",
     )
     for what in ("ms", "CPU ms"):
-        for side in place.sides():
+        for side in sides:
             columns = [[run[f"{what} {step}"] for run in found[side]] for step in at]
             table.add(f"{side}, {what}", *(spread(each) for each in columns), spread(ratios(columns[-1], columns[0])))
     return table

@@ -8,7 +8,7 @@ from benchmarks import beside_penguiflow, fairness
 from benchmarks.__main__ import ALL, SMALLEST, measure
 from benchmarks.long_replies import long_replies
 from benchmarks.product import parts as product
-from benchmarks.product.place import started as product_started
+from benchmarks.product.testbed import started as product_started
 from benchmarks.ratio_tables import Table
 from benchmarks.reading import reading
 from benchmarks.rules_alone import Alone
@@ -57,8 +57,8 @@ def assert_filled(tables: list[Table]) -> None:
 async def test_the_product_beside_a_bare_loop() -> None:
     """Every part of it but the kills, which take longest."""
     only = tuple(part for part in product.PARTS if part != "recovery")
-    async with product_started() as place:
-        tables = [table async for table in product.measure(place, product.SMALLEST, only)]
+    async with product_started() as testbed:
+        tables = [table async for table in product.measure(testbed, product.SMALLEST, only)]
     assert {table.title.partition(" ")[0] for table in tables} == {"(h)"}
     assert_filled(tables)
 
