@@ -1,23 +1,26 @@
-"""One HTTP connection: limits that uvicorn leaves open. They apply before any route is reached.
+"""One HTTP connection: limits that uvicorn and llhttp leave open. They apply before any route is reached.
 
-Rule 1: the head of a request arrives within `head_s`, or the connection is closed. Bodies have limits of their own
-(`request_body`, `uploads`).
+Rule 1: the head of a request arrives within `head_s` and has at most 64 KiB, or the connection is closed. Bodies have
+limits of their own (`request_body`, `uploads`).
 Rule 2: a client is disconnected when it accepts no byte for `stalled_s` although bytes wait for it. At most one write
 waits. A client that followed a run returns with its last event id.
-Rule 3: input that is not HTTP gets a problem, and so does a request that states its length twice: if two servers count
-differently, a part of its body becomes somebody else's request (RFC 9112 6.1).
-Rule 4: a body in tiny chunks is refused. Each chunk takes some 50 µs, however short it is, and all chunks that have
-arrived are parsed without a pause, before the client's key is checked.
+Rule 3: input that is not HTTP gets a problem, and so does a request whose length or host two servers could read
+differently: a part of its body would become somebody else's request (RFC 9112 6.1).
+Rule 4: a body in tiny chunks is refused, and so is one with more framing than content. Each chunk takes time, however
+short it is, and all chunks that have arrived are parsed without a pause, before the client's key is checked.
+Rule 5: one request at a time. What a client sends before it has the answer to its last request is not read, and the
+connection is closed after that answer, so a client cannot queue requests in this process.
 """
 
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from types import MethodType
+from typing import Any, Literal
 
-import h11
+import httptools
 import structlog
-from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from .errors import BadRequest, Problem, RequestTooSlow
 from .settings import GatewaySettings
@@ -26,41 +29,28 @@ logger = structlog.get_logger(__name__)
 
 _MAX_HEAD_BYTES = 64 << 10
 _READ_BYTES = 16 << 10
-"""Read at once. h11 measures a head only while a part of it is missing."""
+"""Bytes of a head that are parsed at once. Its size is checked only while a part of it is missing."""
+_MAX_FRAMING_BYTES = 64 << 10
+"""Of chunk sizes, chunk extensions and trailers, beyond as many bytes as the body has."""
 _MIN_MEAN_CHUNK_BYTES = 64
 _FREE_CHUNKS = 1000
 """Chunks of any size, before the mean counts."""
-_VERSIONS = frozenset({b"1.0", b"1.1"})
-_LENGTH_HEADERS = frozenset({b"content-length", b"transfer-encoding"})
+_VERSIONS = frozenset({"1.0", "1.1"})
 
 
-class _StrictParser(h11.Connection):
-    """Parses requests more strictly than h11. `refusal`: why one of our rules refused a request."""
+class _Refused(Exception):
+    """One of our rules refuses a request. The text says which."""
 
-    refusal: str | None = None
-    _chunks = 0
-    _body_bytes = 0
 
-    def next_event(self) -> Any:
-        """Return the next part of a request. Raises h11.RemoteProtocolError."""
-        event = super().next_event()
-        if isinstance(event, h11.Data):
-            self._chunks += 1
-            self._body_bytes += len(event.data)
-            if self._chunks > _FREE_CHUNKS + self._body_bytes // _MIN_MEAN_CHUNK_BYTES:
-                self.refusal = (
-                    f"The chunks of a body have {_MIN_MEAN_CHUNK_BYTES} bytes or more, "
-                    f"but for the first {_FREE_CHUNKS}."
-                )
-        elif isinstance(event, h11.Request):
-            self._chunks = self._body_bytes = 0
-            if {name for name, _ in event.headers} >= _LENGTH_HEADERS:
-                self.refusal = "A request has Content-Length or Transfer-Encoding, not both."
-            elif event.http_version not in _VERSIONS:
-                self.refusal = "This is HTTP/1.1; there is no such version."
-        if self.refusal:
-            raise h11.RemoteProtocolError(self.refusal)
-        return event
+class _NotRead(Exception):
+    """The bytes follow a request whose answer the client does not have yet."""
+
+
+async def _send_without_chunks(cycle: RequestResponseCycle, message: Any) -> None:
+    """Send a part of a response to HTTP/1.0, which has no chunks: the end of the connection ends the body."""
+    cycle.chunked_encoding = False
+    cycle.expected_content_length = len(message.get("body", b""))
+    await RequestResponseCycle.send(cycle, message)
 
 
 class _Timer:
@@ -91,16 +81,25 @@ class _Timer:
         self._call()
 
 
-class HttpConnection(H11Protocol):
+class HttpConnection(HttpToolsProtocol):
     """uvicorn's protocol with the limits above."""
 
     def __init__(self, *args: Any, head_s: float, stalled_s: float, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.conn = self._parser = _StrictParser(h11.SERVER, _MAX_HEAD_BYTES)
         self._head_s = head_s
         self._head_timer = _Timer(self.loop, head_s, self._on_slow_head)
         self._stall_timer = _Timer(self.loop, stalled_s, self._on_stall)
         self._unread_bytes = 0
+        self._phase: Literal["idle", "head", "body"] = "idle"
+        """What of a request is arriving. idle: the last one is complete, if there was one."""
+        self._is_deaf = False
+        """Nothing more is read: the connection closes after the response that is being sent."""
+        self._head_bytes = self._chunks = self._body_bytes = self._framed_bytes = 0
+
+    @property
+    def _is_answering(self) -> bool:
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is not None and not cycle.response_complete
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the timer of the first head."""
@@ -114,45 +113,112 @@ class HttpConnection(H11Protocol):
         self._stall_timer.stop()
 
     def data_received(self, data: bytes) -> None:
-        """Parse in small parts."""
-        for start in range(0, len(data), _READ_BYTES):
-            if not self.transport.is_closing():
-                super().data_received(data[start : start + _READ_BYTES])
+        """Parse what has arrived: a head in small parts, to measure it."""
+        self._unset_keepalive_if_required()
+        try:
+            while data and not self._is_deaf:
+                size = len(data) if self._phase == "body" else _READ_BYTES
+                self._parse(data[:size])
+                data = data[size:]
+        except httptools.HttpParserError as error:
+            reason = error.__context__
+            if isinstance(reason, _NotRead):
+                self._is_deaf, self.cycle.keep_alive = True, False
+            else:
+                self._end(BadRequest(str(reason) if isinstance(reason, _Refused) else _refusal_of(error)))
         self._watch_head()
+
+    def _parse(self, data: bytes) -> None:
+        if self._phase == "body":
+            self._framed_bytes += len(data)
+        else:
+            self._head_bytes += len(data)
+        rest: bytes | None = None
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            rest = data[upgrade.args[0] :]
+        if rest is not None:
+            self._parse_without_upgrade(rest)
+        if self._phase != "body" and self._head_bytes > _MAX_HEAD_BYTES:
+            self._end(BadRequest())
+        elif self._framed_bytes > _MAX_FRAMING_BYTES + 2 * self._body_bytes:
+            self._end(BadRequest("A body has more content than chunk extensions and trailers."))
+
+    def _parse_without_upgrade(self, rest: bytes) -> None:
+        """Parse a head again, without its request for another protocol, for which llhttp skips the body."""
+        head = b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+        lines = (b"%b: %b\r\n" % header for header in self.headers if header[0] != b"upgrade")
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.feed_data(b"".join((head, *lines, b"\r\n", rest)))
+
+    def on_message_begin(self) -> None:
+        """A request begins. Raises _NotRead before the last one is answered."""
+        if self._is_answering:
+            raise _NotRead
+        super().on_message_begin()
+        self._head_timer.stop()
+        self._phase = "head"
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; trailers, which follow a body, are dropped."""
+        if self._phase == "head":
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Check the head, and start the application. Raises _Refused."""
+        version = self.parser.get_http_version()
+        if self.parser.get_method() == b"CONNECT":
+            raise _Refused("This is no proxy.")
+        if self.parser.should_upgrade():
+            return  # `_parse_without_upgrade` follows.
+        if version not in _VERSIONS:
+            raise _Refused("This is HTTP/1.1; there is no such version.")
+        _check_head(version, self.headers)
+        self._phase = "body"
+        super().on_headers_complete()
+        if version == "1.0":
+            self.cycle.send = MethodType(_send_without_chunks, self.cycle)  # type: ignore[method-assign]
+
+    def on_body(self, body: bytes) -> None:
+        """Count the chunks. Raises _Refused."""
+        self._chunks += 1
+        self._body_bytes += len(body)
+        if self._chunks > _FREE_CHUNKS + self._body_bytes // _MIN_MEAN_CHUNK_BYTES:
+            raise _Refused(
+                f"The chunks of a body have {_MIN_MEAN_CHUNK_BYTES} bytes or more, but for the first {_FREE_CHUNKS}."
+            )
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The request has arrived."""
+        if self.parser.should_upgrade():
+            return
+        super().on_message_complete()
+        self._phase = "idle"
+        self._head_bytes = self._chunks = self._body_bytes = self._framed_bytes = 0
+        self._head_timer.stop()
 
     def _watch_head(self) -> None:
         """Limit the time until the next request, and the time in which the rest of an answered one arrives."""
-        cycle: RequestResponseCycle | None = self.cycle
-        is_answering = cycle is not None and not cycle.response_complete
-        if is_answering or self.conn.their_state is h11.SEND_BODY:
+        if self._is_answering:
             self._head_timer.stop()
-        if not is_answering and not self.transport.is_closing():
+        elif not self.transport.is_closing():
             self._head_timer.start()
 
     def _on_slow_head(self) -> None:
-        if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:
-            self._refuse(RequestTooSlow(self._head_s))
-        self._close()
+        self._end(RequestTooSlow(self._head_s) if self._phase == "head" else None)
 
-    def send_400_response(self, _msg: str) -> None:
-        """Answer input that cannot be parsed."""
-        self._refuse(BadRequest(self._parser.refusal))
-        self._close()
+    def _end(self, problem: Problem | None) -> None:
+        """Close, with a problem unless a response has begun, which it would corrupt.
 
-    def _refuse(self, problem: Problem) -> None:
-        """Send a problem, unless a response has begun, which it would corrupt."""
-        if self.conn.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
-            return
-        answer = problem.response()
-        events = (
-            h11.Response(status_code=answer.status_code, headers=[*answer.raw_headers, (b"connection", b"close")]),
-            h11.Data(data=bytes(answer.body)),
-            h11.EndOfMessage(),
-        )
-        self.transport.write(b"".join(self.conn.send(event) or b"" for event in events))
-
-    def _close(self) -> None:
-        """Close; a client that does not read the rest cannot keep the connection open."""
+        A client that does not read the rest cannot keep the connection open.
+        """
+        self._is_deaf = True
+        if problem is not None and not (self._is_answering and self.cycle.response_started):
+            answer = problem.response()
+            headers = (b"%b: %b\r\n" % header for header in (*answer.raw_headers, (b"connection", b"close")))
+            self.transport.write(b"".join((STATUS_LINE[answer.status_code], *headers, b"\r\n", answer.body)))
         if self.cycle is not None:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
@@ -193,6 +259,22 @@ class HttpConnection(H11Protocol):
         else:
             logger.info("client_cut_off", reason="it does not read", unread_bytes=unread)
             self.transport.abort()
+
+
+def _check_head(version: str, headers: list[tuple[bytes, bytes]]) -> None:
+    """Raise _Refused for a request that another server could read otherwise."""
+    hosts = sum(name == b"host" for name, _ in headers)
+    if hosts > 1 or (hosts == 0 and version == "1.1"):
+        raise _Refused("A request has one Host.")
+    codings = [value.lower() for name, value in headers if name == b"transfer-encoding"]
+    if codings and (codings != [b"chunked"] or version == "1.0"):
+        raise _Refused("The only Transfer-Encoding is chunked, of HTTP/1.1.")
+
+
+def _refusal_of(error: httptools.HttpParserError) -> str | None:
+    if "Transfer-Encoding" in str(error):
+        return "A request has Content-Length or Transfer-Encoding, not both."
+    return None
 
 
 def connection_class(settings: GatewaySettings) -> Any:

@@ -1,0 +1,214 @@
+"""Requests that two servers could read differently, floods, and requests in many small pieces."""
+
+import asyncio
+import contextlib
+import json
+
+import pytest
+
+from contracts import subjects
+from services.gateway.auth import new_key
+from services.messaging.connection import Bus
+from tests.gateway.test_http_connection import HEAD, STALL_S, answer_to
+from tests.support.gateways import Served, Writer, disconnect, serving
+from tests.support.loop_lag import loop_lag
+from tests.support.nats_server import NatsServer
+
+POST = b"POST /v1/runs HTTP/1.1\r\n"
+CHUNKED = POST + HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+BODY = json.dumps({"query": "x"}).encode()
+PLAIN = POST + HEAD + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY
+
+
+async def everything(served: Served, *sent: bytes) -> bytes:
+    """Send bytes, and return all that comes until the gateway closes the connection.
+
+    An answer may be lost when the gateway closes a connection from which it has not read everything.
+    """
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
+    received = b""
+    async with asyncio.timeout(15):
+        with contextlib.suppress(ConnectionError):
+            for piece in sent:
+                writer.write(piece)
+                await writer.drain()
+            while piece := await reader.read(1 << 16):
+                received += piece
+        with contextlib.suppress(ConnectionError):
+            await disconnect(writer)
+    return received
+
+
+async def open_runs(bus: Bus) -> int:
+    """How many requests are stored."""
+    return int((await bus.api("STREAM.INFO.REQUESTS", {"subjects_filter": subjects.ALL_REQUESTS}))["state"]["messages"])
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"Transfer-Encoding: gzip, chunked\r\n",
+        b"Transfer-Encoding: identity\r\n",
+        b"Transfer-Encoding: xchunked\r\n",
+        b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+        b"Transfer-Encoding : chunked\r\n",
+        b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
+        b"Content-Length: +5\r\n",
+        b"Content-Length: 5, 5\r\n",
+        b"Content-Length: 5\r\nContent-Length: 5\r\n",
+        b"Content-Length: 99999999999999999999\r\n",
+        b"Content-Length: -1\r\n",
+        b"X: a\r\n b\r\nContent-Length: 5\r\n",
+        b"X: a\nContent-Length: 5\r\n",
+        b"X: a\rContent-Length: 5\r\n",
+        b"X: \x00\r\nContent-Length: 5\r\n",
+        b"X\x80: a\r\nContent-Length: 5\r\n",
+        b": a\r\nContent-Length: 5\r\n",
+        b"Host: 127.0.0.1\r\nContent-Length: 5\r\n",
+    ],
+)
+async def test_a_request_that_can_be_read_in_two_ways_is_refused(served: Served, bus: Bus, head: bytes) -> None:
+    """Nothing of it is carried out, nor of what follows."""
+    before = await open_runs(bus)
+    status, problem = await answer_to(served, POST + HEAD + head + b"\r\n0\r\n\r\n" + PLAIN)
+    assert (status, problem["code"]) == (400, "bad_request")
+    assert await open_runs(bus) == before
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"POST /v1/runs HTTP/1.0\r\n" + HEAD + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"GET /v1/tools HTTP/1.1\r\n\r\n",
+        b"GET /v1/tools HTTP/2.0\r\n" + HEAD + b"\r\n",
+        b"GET /v1/tools HTTP/0.9\r\n" + HEAD + b"\r\n",
+        b"GET /v1/tools\r\n\r\n",
+        b"GET /v1/tools HTTP/1.1\n" + HEAD + b"\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"CONNECT 127.0.0.1:443 HTTP/1.1\r\n" + HEAD + b"\r\n",
+        b"GET /v1/to\xffols HTTP/1.1\r\n" + HEAD + b"\r\n",
+        b"GET /v1/tools x HTTP/1.1\r\n" + HEAD + b"\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        CHUNKED + b"1 \r\nx\r\n",
+        CHUNKED + b"1\nx\n",
+        CHUNKED + b"1\r\nxx\r\n",
+        CHUNKED + b"ffffffffffffffffff\r\n",
+        CHUNKED + b"-1\r\n",
+    ],
+)
+async def test_a_request_of_another_protocol_is_refused(served: Served, request_: bytes) -> None:
+    """TLS, HTTP/2, HTTP/0.9, a proxy's request, and chunks that are none."""
+    status, problem = await answer_to(served, request_)
+    assert (status, problem["code"]) == (400, "bad_request")
+
+
+@pytest.mark.parametrize(
+    "flood", [b"1;" + b"x" * 200_000, b"0\r\n" + b"X: y\r\n" * 40_000, b"0\r\nX: " + b"y" * 200_000]
+)
+@pytest.mark.parametrize("path", [b"/v1/runs", b"/nowhere"])
+async def test_more_framing_than_content_is_refused(served: Served, path: bytes, flood: bytes) -> None:
+    """Chunk extensions and trailers without end."""
+    text = await everything(served, CHUNKED.replace(b"/v1/runs", path), flood)
+    assert text.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 404 ")) or not text
+    assert text.count(b"HTTP/1.1") <= 1
+
+
+async def test_a_flood_of_headers_is_refused_and_delays_no_other(served: Served) -> None:
+    """Ten thousand short ones, without an end."""
+    async with loop_lag() as lag:
+        status, _ = await answer_to(served, b"GET / HTTP/1.1\r\n" + HEAD + b"X: y\r\n" * 20_000)
+    assert status == 400
+    assert lag.worst_s < STALL_S
+
+
+async def test_empty_lines_before_a_request_are_bounded(served: Served) -> None:
+    """A few are skipped (RFC 9112 2.2)."""
+    assert (await everything(served, b"\r\n" * 3, b"GET /livez HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+    assert (await everything(served, b"\r\n" * 50_000)).partition(b"\r\n")[0] in {b"HTTP/1.1 400 Bad Request", b""}
+
+
+async def test_one_request_is_read_at_a_time(served: Served, bus: Bus) -> None:
+    """What comes before the answer is not carried out; the connection is closed after the answer."""
+    before = await open_runs(bus)
+    text = await everything(served, PLAIN * 3_000)
+    assert text.startswith(b"HTTP/1.1 202 ")
+    assert text.count(b"HTTP/1.1") == 1
+    assert await open_runs(bus) == before + 1
+
+
+async def test_a_request_behind_a_stream_is_not_read(served: Served, bus: Bus, writer: Writer) -> None:
+    """The stream goes on to its end."""
+    await writer.open()
+    before = await open_runs(bus)
+    reader, connection = await asyncio.open_connection("127.0.0.1", served.server.port)
+    connection.write(b"GET /v1/runs/" + writer.run.encode() + b"/events HTTP/1.1\r\n" + HEAD + b"\r\n")
+    await reader.readuntil(b"run_started")
+    connection.write(PLAIN)
+    await connection.drain()
+    await writer.chunk("because")
+    await reader.readuntil(b"because")
+    await writer.done()
+    text = await asyncio.wait_for(reader.read(), 10)
+    assert text.endswith(b"0\r\n\r\n")
+    assert b"HTTP/1.1" not in text
+    assert await open_runs(bus) == before
+    await disconnect(connection)
+
+
+async def test_trailers_are_no_headers(shared_nats: NatsServer) -> None:
+    """A key in a trailer opens nothing."""
+    key, line = new_key("acme")
+    async with serving(shared_nats.url, api_keys=line) as served:
+        trailer = b"Authorization: Bearer " + key.encode() + b"\r\n"
+        body = b"%x\r\n%b\r\n0\r\n" % (len(BODY), BODY)
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
+        writer.write(CHUNKED + body + trailer + b"\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 401 ")
+        await disconnect(writer)
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
+        writer.write(POST + HEAD + trailer + b"Transfer-Encoding: chunked\r\n\r\n" + body + trailer + b"\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 202 ")
+        await disconnect(writer)
+
+
+@pytest.mark.parametrize("request_", [PLAIN, CHUNKED + b"".join(b"1\r\n%c\r\n" % byte for byte in BODY) + b"0\r\n\r\n"])
+async def test_a_request_may_come_byte_by_byte(served: Served, request_: bytes) -> None:
+    """And again on the same connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
+    for _ in range(2):
+        for byte in request_:
+            writer.write(bytes([byte]))
+            await asyncio.sleep(0)
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
+        assert head.startswith(b"HTTP/1.1 202 ")
+        length = next(line for line in head.split(b"\r\n") if line.startswith(b"content-length"))
+        await reader.readexactly(int(length.split()[1]))
+    await disconnect(writer)
+
+
+async def test_http_1_0_gets_no_chunks(served: Served, writer: Writer) -> None:
+    """The connection ends with the body, of an event stream too."""
+    await writer.open()
+    await writer.done()
+    plain = await everything(served, b"GET /v1/tools HTTP/1.0\r\n" + HEAD + b"\r\n")
+    assert json.loads(plain.partition(b"\r\n\r\n")[2])["tools"] == []
+    stream = await everything(served, b"GET /v1/runs/" + writer.run.encode() + b"/events HTTP/1.0\r\n" + HEAD + b"\r\n")
+    head, _, text = stream.partition(b"\r\n\r\n")
+    assert b"chunked" not in head.lower()
+    assert text.startswith(b"retry: 1000\n\nevent: run_started\n")
+    assert b"connection: close" in head.lower()
+
+
+async def test_another_protocol_is_not_spoken(served: Served) -> None:
+    """The request is answered as HTTP/1.1 (RFC 9110 7.8), with its body: Java's client begins each connection so."""
+    upgrade = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n\r\n"
+    text = await everything(
+        served, b"GET /v1/tools HTTP/1.1\r\n" + HEAD + upgrade + b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+    )
+    assert text.startswith(b"HTTP/1.1 200 ")
+    assert text.count(b"HTTP/1.1") == 1
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
+    for request in (PLAIN.replace(b"\r\n\r\n", b"\r\n" + upgrade), PLAIN):
+        writer.write(request)
+        assert (await asyncio.wait_for(reader.readuntil(b"}"), 10)).startswith(b"HTTP/1.1 202 ")
+    await disconnect(writer)
