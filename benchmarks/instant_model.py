@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import orjson
 
@@ -51,14 +51,10 @@ class InstantModel:
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
         """Yield the reply of this turn."""
-        script = Script.of(text_of(request.messages[1]))
-        decided = (len(request.messages) - 2) // 2
+        messages = request.messages.objects()
+        script = Script.of(str(messages[1]["content"]))
+        decided = (len(messages) - 2) // 2
         return _call(script) if decided < script.steps else _answer(script)
-
-
-def text_of(message: dict[str, Any]) -> str:
-    """The text of a message whose content is text."""
-    return str(message["content"])
 
 
 async def _call(script: Script) -> AsyncGenerator[Delta | Reply, None]:

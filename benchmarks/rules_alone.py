@@ -95,10 +95,10 @@ class Alone:
                     raise RuntimeError(f"no such move is expected here: {move}")
 
     def _decision(self) -> Decision:
-        request = self._react.request(self.run, [SPEC], Agent())
+        self._react.request(self.run, [SPEC], Agent())
         self.moments.append(self._clock())
         if len(self.moments) <= self._calls:
-            text = f'{{"next_node": "instant", "args": {{"at": {len(request.messages)}}}}}'
+            text = f'{{"next_node": "instant", "args": {{"at": {len(self.moments)}}}}}'
         else:
             text = '{"next_node": "final_response", "args": {"answer": "done"}}'
         reading = self._react.reading(self.run, [SPEC])

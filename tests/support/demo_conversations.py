@@ -8,6 +8,7 @@ from contracts.faults import Fault
 from contracts.runs import RunRequested
 from contracts.tools import ToolSpec
 from services.planner.conversation import real_name
+from services.planner.conversation.encoding import Messages
 from services.planner.models import demo
 from services.planner.models.types import Facts, ModelRequest
 from services.planner.run.history import Item, Outcomes, Question
@@ -48,7 +49,7 @@ class Conversation:
             text_alone=text_alone,
             legacy=self._legacy,
         )
-        return ModelRequest(model=demo.NAME, messages=[], facts=facts)
+        return ModelRequest(model=demo.NAME, messages=Messages.of([]), facts=facts)
 
     def reply(self, *, text_alone: bool = False) -> demo.Act:
         """Let it reply, and note nothing of it."""

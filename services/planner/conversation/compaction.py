@@ -18,7 +18,7 @@ CUT_MARKER = " …[shortened]… "
 
 def length(message: dict[str, Any]) -> int:
     """Characters of a message's text, and of the arguments of its calls."""
-    content = message["content"] or ""
+    content = message.get("content", "")
     text = len(content) if isinstance(content, str) else sum(map(_part_length, content))
     return text + sum(len(call["function"]["arguments"]) for call in message.get("tool_calls", ()))
 
@@ -43,9 +43,9 @@ def _shortened(message: dict[str, Any], limit: int) -> dict[str, Any]:
     if length(message) <= limit:
         return message
     short = dict(message)
-    if isinstance(message["content"], str):
+    if isinstance(message.get("content"), str):
         short["content"] = _text(message["content"], limit)
-    elif message["content"] is not None:
+    elif "content" in message:
         short["content"] = "\n".join(_text(part.get("text", images.LEFT_OUT), limit) for part in message["content"])
     if "tool_calls" in message:
         short["tool_calls"] = [_short_call(call, limit) for call in message["tool_calls"]]

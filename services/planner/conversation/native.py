@@ -139,7 +139,7 @@ def _called(calls: Sequence[tuple[int, str, dict[str, Any]]], step: int) -> Mess
         {"id": _call_id(step, number), "type": "function", "function": {"name": name, "arguments": compact(args)}}
         for number, name, args in calls
     ]
-    return {"role": "assistant", "content": None, "tool_calls": tool_calls}
+    return {"role": "assistant", "tool_calls": tool_calls}
 
 
 def _result(step: int, number: int, observed: Sequence[Observed], note: str | None) -> Message:

@@ -2,22 +2,22 @@
 
 Rule 1: messages that were rendered once never change, except in a compaction. So the request of each model call begins
 with the messages of the call before, byte for byte, and the provider's cache hits.
-Rule 2: what is rendered of a history is cached as long as the history, so only new items are rendered. The cache holds
-no facts: a run that is folded again is rendered again, to the same bytes.
+Rule 2: what is rendered of a history is kept as long as the history, so only new items are rendered. They are dropped
+then: their text takes a fifth of the memory. A run that is folded again is rendered again, to the same bytes.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, assert_never
 from weakref import WeakKeyDictionary
 
 from contracts.events import ActionFormat, ActionTransport, Observed, Repaired, RunStarted, Step
 from services.planner.conversation import compaction
+from services.planner.conversation.encoding import EncodedHistory, Messages
 from services.planner.conversation.images import images_messages
 from services.planner.conversation.json_actions import JsonActions
 from services.planner.conversation.messages import Message, answer_note, question_message
 from services.planner.conversation.native import NativeTools
-from services.planner.run.history import Compaction, Decided, History, ImagesShown, Item, Length, Outcomes, Question
+from services.planner.run.history import Compaction, Decided, History, ImagesShown, Length, Outcomes, Question
 from services.planner.run.state import Run
 
 
@@ -47,51 +47,59 @@ def dialect_of(started: RunStarted) -> Dialect:
     return dialect(started.action_format, started.action_transport)
 
 
-@dataclass(slots=True)
 class _Rendered:
-    """The messages of the first `count` items of a history."""
+    """The messages of a history so far."""
 
-    dialect: Dialect
-    count: int = 0
-    messages: list[Message] = field(default_factory=list)
-    characters: int = 0
-    compacted_characters: int = 0
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self.history = EncodedHistory()
+        self.compacted_characters = 0
+        self._count = 0
+        """Items of the history that were rendered."""
 
-    def catch_up(self, items: Sequence[Item]) -> None:
+    def catch_up(self, history: History) -> None:
         """Render the items that are new."""
-        while self.count < len(items):
-            self._add(items[self.count])
-            self.count += 1
+        if history.dropped > self._count:
+            raise AssertionError("a history is rendered by one renderer alone")
+        for item in history.items[self._count - history.dropped :]:
+            if isinstance(item, Compaction):
+                self._compact(item)
+            else:
+                for message in self._messages(item):
+                    self.history.add(message)
+            self._count += 1
 
-    def _add(self, item: Item) -> None:
+    def _compact(self, item: Compaction) -> None:
+        messages = compaction.compacted(self.history.objects(), item.line_characters, newest=item.newest)
+        self.history = EncodedHistory()
+        for message in messages:
+            self.history.add(message)
+        self.compacted_characters = self.history.characters
+
+    def _messages(self, item: Question | Decided | Outcomes | ImagesShown) -> list[Message]:
         match item:
-            case Compaction():
-                self.messages = compaction.compacted(self.messages, item.line_characters, newest=item.newest)
-                self.characters = self.compacted_characters = sum(map(compaction.length, self.messages))
-                return
             case Question():
-                new = [question_message(item.request, item.images)]
+                return [question_message(item.request, item.images)]
             case Decided():
-                new = [self.dialect.decision(item.step)]
+                return [self.dialect.decision(item.step)]
             case Outcomes():
-                new = self.dialect.outcomes(item.step, item.observed, item.note)
+                return self.dialect.outcomes(item.step, item.observed, item.note)
             case ImagesShown():
-                new = images_messages(item.images)
+                return images_messages(item.images)
             case _:
                 assert_never(item)
-        self.messages += new
-        self.characters += sum(map(compaction.length, new))
 
 
 class Renderer:
-    """Renders the conversations of runs."""
+    """Renders the conversations of runs. `keeps_items`: whether the items of a run are needed beside their text."""
 
-    def __init__(self) -> None:
+    def __init__(self, keeps_items: Callable[[Run], bool] = lambda _: True) -> None:
+        self._keeps_items = keeps_items
         self._rendered: WeakKeyDictionary[History, _Rendered] = WeakKeyDictionary()
 
-    def history(self, run: Run) -> Sequence[Message]:
-        """Return the conversation so far, without a copy: it is the cache's own."""
-        return self._of(run).messages
+    def request(self, run: Run, system: Message, notes: Iterable[Message]) -> Messages:
+        """Return the messages of a request: the prefix of all runs, the history, the notes of this turn."""
+        return self._of(run).history.request(system, notes)
 
     def rejections(self, run: Run) -> list[Message]:
         """Return the replies of this turn that were not accepted, with the complaints. They follow the history."""
@@ -104,12 +112,14 @@ class Renderer:
     def length(self, run: Run) -> Length:
         """Measure the history."""
         rendered = self._of(run)
-        return Length(rendered.characters, rendered.compacted_characters, len(rendered.messages))
+        return Length(rendered.history.characters, rendered.compacted_characters, rendered.history.messages)
 
     def _of(self, run: Run) -> _Rendered:
         assert run.started is not None  # noqa: S101, a model is asked after `run_started` only
         rendered = self._rendered.get(run.history)
         if rendered is None:
             rendered = self._rendered[run.history] = _Rendered(dialect_of(run.started))
-        rendered.catch_up(run.history.items)
+        rendered.catch_up(run.history)
+        if not self._keeps_items(run):
+            run.history.drop()
         return rendered

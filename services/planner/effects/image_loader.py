@@ -14,12 +14,12 @@ Rule 6: an image of a session is shown in that session only. This does not depen
 import asyncio
 import base64
 from collections import OrderedDict
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import structlog
 
 from services.messaging.connection import Bus
+from services.planner.conversation.encoding import Message, Messages
 from services.planner.conversation.images import IMAGE, Part
 from services.planner.models.errors import ModelFailed
 from services.shared.artifacts.client import ArtifactClient
@@ -28,7 +28,6 @@ from services.shared.image_types import image_type
 
 logger = structlog.get_logger(__name__)
 
-Message = dict[str, Any]
 _Key = tuple[str, str, str]
 """Tenant, artifact, and the run if only its own artifacts may be fetched, else empty."""
 MAX_IMAGE_BYTES = 40 << 20
@@ -60,21 +59,28 @@ class ImageLoader:
         self._size = 0
 
     async def filled(
-        self, tenant: str, run: str, session: str | None, messages: list[Message]
-    ) -> tuple[list[Message], list[str]]:
+        self, tenant: str, run: str, session: str | None, messages: Messages
+    ) -> tuple[Messages, list[str]]:
         """Return the messages with bytes in the places of references, and a warning per image that is left out.
+
+        Only pieces that are objects can hold images.
 
         Raises ModelFailed: retryable when the store stays unavailable, final when an image belongs to another session.
         """
         warnings: list[str] = []
-        filled = [await self._filled(_Viewer(tenant, run, session or None), message, warnings) for message in messages]
-        return filled, warnings
+        viewer = _Viewer(tenant, run, session or None)
+        pieces = [
+            piece if isinstance(piece, bytes) else await self._filled(viewer, piece, warnings)
+            for piece in messages.pieces
+        ]
+        return replace(messages, pieces=tuple(pieces)), warnings
 
     async def _filled(self, viewer: "_Viewer", message: Message, warnings: list[str]) -> Message:
-        if not isinstance(message["content"], list):
+        content = message.get("content")
+        if not isinstance(content, list):
             return message
         parts = []
-        for part in message["content"]:
+        for part in content:
             if part["type"] != IMAGE:
                 parts.append(part)
                 continue

@@ -5,7 +5,6 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any
 
 import structlog
 
@@ -16,6 +15,7 @@ from contracts.runs import RunLimits, RunRequested
 from contracts.tools import ToolSpec
 from services.planner.agents import DEFAULT_AGENT, Agent
 from services.planner.conversation import triage_critique
+from services.planner.conversation.encoding import Message, Messages
 from services.planner.effects.image_loader import ImageLoader
 from services.planner.effects.redaction import Redactor
 from services.planner.errors import CannotOpen
@@ -151,13 +151,13 @@ class ModelRequests:
         )
 
     async def _short_call(
-        self, model: str, messages: list[dict[str, Any]], within_s: float = JUDGEMENT_TIMEOUT_S
+        self, model: str, messages: list[Message], within_s: float = JUDGEMENT_TIMEOUT_S
     ) -> tuple[str, Usage]:
         if within_s <= 0:
             return "", Usage(cost_usd=0.0)
         request = ModelRequest(
             model=model,
-            messages=messages,
+            messages=Messages.of(messages),
             response_format={"type": "json_object"},
             timeout_s=within_s,
             total_s=within_s,

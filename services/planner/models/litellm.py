@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from contracts.payload import Usage
+from services.planner.conversation.encoding import Messages, decoded
 from services.planner.models import litellm_errors, wire
 from services.planner.models.byte_limits import Limits
 from services.planner.models.errors import ModelFailed, no_reply
@@ -82,7 +83,8 @@ class LiteLLMModel:
         async with ready_provider() as address:
             elsewhere = LiteLLMModel(api_base=address)
             elsewhere._library = self._library
-            request = ModelRequest(model="openai/ready", messages=[{"role": "user", "content": "ready?"}], total_s=3.0)
+            messages = Messages.of([{"role": "user", "content": "ready?"}])
+            request = ModelRequest(model="openai/ready", messages=messages, total_s=3.0)
             # This fails behind a proxy that also covers loopback. The first run is slower then.
             with suppress(ModelFailed):
                 async for _ in elsewhere._attempt(request):
@@ -153,7 +155,7 @@ class LiteLLMModel:
             wanted |= {"api_base": self._api_base, "api_key": "none" if self._api_base else None}
         opened: Awaitable[Any] = self._library.acompletion(
             model=request.model,
-            messages=wire.messages_for(request.model, request.messages),
+            messages=decoded(wire.pieces_for(request.model, request.messages)),
             stream=True,
             stream_options={"include_usage": True},
             timeout=request.timeout_s + BACKSTOP_S,
@@ -183,12 +185,21 @@ class LiteLLMModel:
         """Return the provider's usage, or an estimate, which costs less than LiteLLM's own."""
         assert self._library is not None  # noqa: S101, see `_open`
         counted = wire.usage_of(upstream, gathered)
-        usage = counted or self._library.Usage(**wire.estimate(request.messages, gathered.text, gathered.reasoning))
+        usage = counted or self._estimate(request, gathered)
         try:
             cost = sum(self._library.cost_per_token(model=request.model, usage_object=usage))
         except Exception:  # noqa: BLE001, a model without a known price raises whatever its table's lookup raises
             cost = None
         return Usage(model_calls=1, cost_usd=cost, estimated=counted is None, **wire.counts(usage))
+
+    def _estimate(self, request: ModelRequest, gathered: wire.GatheredChunks) -> Any:
+        assert self._library is not None  # noqa: S101, see `_open`
+        guess = wire.estimate(request.messages, gathered.text, gathered.reasoning)
+        return self._library.Usage(
+            prompt_tokens=guess.prompt_tokens,
+            completion_tokens=guess.completion_tokens,
+            total_tokens=guess.prompt_tokens + guess.completion_tokens,
+        )
 
 
 def _past_bounds(model: str) -> ModelFailed:

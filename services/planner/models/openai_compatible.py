@@ -7,14 +7,15 @@ Rule 4: a provider's error text is never shown or logged: it can hold prompts, k
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 import aiohttp
 import orjson
 
-from contracts.payload import Usage
+from services.planner.conversation.encoding import encoded
 from services.planner.models import errors, wire
 from services.planner.models.byte_limits import IDENTITY, Limits, TooMuch, Unpacker, WholeLines, too_long
 from services.planner.models.errors import ModelFailed
@@ -33,6 +34,18 @@ IGNORED_BYTES = 1024
 _FIRST_REDIRECT_STATUS, _FIRST_ERROR_STATUS = 300, 400
 
 
+MAX_KNOWN_SERVERS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class _Server:
+    """Where a model is asked, and how."""
+
+    endpoint: Endpoint
+    headers: Mapping[str, str] = field(repr=False)
+    proxy: str | None = field(repr=False)
+
+
 class OpenAICompatibleModel:
     """Every model whose endpoint `endpoints` knows."""
 
@@ -40,6 +53,14 @@ class OpenAICompatibleModel:
         self._endpoints = endpoints
         self._limits = limits
         self._session: aiohttp.ClientSession | None = None
+        self._server = lru_cache(MAX_KNOWN_SERVERS)(self._find_server)
+
+    def _find_server(self, model: str) -> _Server:
+        endpoint = self._endpoints.of(model)
+        headers = {"content-type": "application/json", "accept-encoding": IDENTITY}
+        if endpoint.key is not None:
+            headers["authorization"] = f"Bearer {endpoint.key}"
+        return _Server(endpoint, headers, proxy_of(endpoint.url))
 
     async def aclose(self) -> None:
         """Close the connections that are kept open for further requests."""
@@ -49,13 +70,13 @@ class OpenAICompatibleModel:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
         """Yield the reply's deltas and, last, the Reply (see Model). Raises ModelFailed."""
-        endpoint = self._endpoints.of(request.model)
+        server = self._server(request.model)
         reader = ReplyReader(request.model)
         failure: ModelFailed | None = None
         response: aiohttp.ClientResponse | None = None
         timeouts = ReplyTimeouts(request)
         try:
-            response = await timeouts.wait(self._post(endpoint, request))
+            response = await timeouts.wait(self._post(server, request))
             if response.status >= _FIRST_REDIRECT_STATUS:
                 failure = await timeouts.wait(self._refusal(request.model, response))
             else:
@@ -76,15 +97,15 @@ class OpenAICompatibleModel:
             raise failure
         yield _reply(request, reader)
 
-    async def _post(self, endpoint: Endpoint, request: ModelRequest) -> aiohttp.ClientResponse:
-        headers = {"content-type": "application/json", "accept-encoding": IDENTITY}
-        if endpoint.key is not None:
-            headers["authorization"] = f"Bearer {endpoint.key}"
-        body = orjson.dumps(body_of(request, endpoint.model))
+    async def _post(self, server: _Server, request: ModelRequest) -> aiohttp.ClientResponse:
         if self._session is None:
             self._session = open_session()
         return await self._session.post(
-            endpoint.url, data=body, headers=headers, allow_redirects=False, proxy=proxy_of(endpoint.url)
+            server.endpoint.url,
+            data=body_of(request, server.endpoint.model),
+            headers=server.headers,
+            allow_redirects=False,
+            proxy=server.proxy,
         )
 
     async def _refusal(self, model: str, response: aiohttp.ClientResponse) -> ModelFailed:
@@ -127,10 +148,13 @@ class OpenAICompatibleModel:
                 yield piece
 
 
-def body_of(request: ModelRequest, model: str) -> dict[str, Any]:
-    """Return the body of a chat completion. What is not set is not sent."""
+def body_of(request: ModelRequest, model: str) -> bytes:
+    """Return the body of a chat completion, with the messages last. What is not set is not sent."""
     known = known_model(request.model)
-    wanted = {
+    fields = {
+        "model": model,
+        "stream": True,
+        "stream_options": {"include_usage": True},
         # Most servers refuse a reasoning effort for a model without reasoning.
         "reasoning_effort": request.reasoning_effort if known is not None and known.reasoning else None,
         "temperature": request.temperature,
@@ -139,17 +163,9 @@ def body_of(request: ModelRequest, model: str) -> dict[str, Any]:
         "tool_choice": request.tool_choice,
         _output_limit(request.model, reasoning=known is not None and known.reasoning): request.max_tokens,
     }
-    return {
-        "model": model,
-        "messages": [_set_fields(message) for message in wire.messages_for(request.model, request.messages)],
-        "stream": True,
-        "stream_options": {"include_usage": True},
-        **_set_fields(wanted),
-    }
-
-
-def _set_fields(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}
+    head = orjson.dumps({name: value for name, value in fields.items() if value is not None})
+    messages = b",".join(map(encoded, wire.pieces_for(request.model, request.messages)))
+    return b'%b,"messages":[%b]}' % (head.removesuffix(b"}"), messages)
 
 
 def _output_limit(model: str, *, reasoning: bool) -> str:
@@ -207,9 +223,7 @@ def _of_transport(model: str, error: BaseException) -> ModelFailed:
 def _reply(request: ModelRequest, reader: ReplyReader) -> Reply:
     usage = reader.usage
     if usage is None:
-        guess = wire.estimate(request.messages, reader.text, reader.reasoning)
-        guess.pop("total_tokens")
-        usage = Usage(model_calls=1, estimated=True, **guess)
+        usage = wire.estimate(request.messages, reader.text, reader.reasoning)
     return Reply(
         text=reader.text,
         reasoning=reader.reasoning or None,

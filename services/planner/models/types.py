@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from contracts.events import Repaired
 from contracts.payload import Usage
 from contracts.tools import ToolSpec
+from services.planner.conversation.encoding import Messages
 from services.planner.run.history import Item
 
 
@@ -15,7 +16,7 @@ class Facts:
     """The content of a request as data, for the demo model, which works by rules. It is not sent to providers."""
 
     history: Sequence[Item]
-    """It grows with the run: read it when the request is sent."""
+    """It grows with the run: read it when the request is sent. Empty if the run cannot call the demo model."""
     rejected: tuple[Repaired, ...] = ()
     """Replies of this turn that were not accepted."""
     tools: Sequence[ToolSpec] = ()
@@ -37,7 +38,7 @@ class ModelRequest:
     """
 
     model: str
-    messages: list[dict[str, Any]]
+    messages: Messages
     reasoning_effort: str | None = None
     temperature: float | None = None
     max_tokens: int | None = None

@@ -1,16 +1,14 @@
-"""Converts between this package's types and LiteLLM's chat completions, without importing it."""
+"""Converts between this package's types and chat completions, those of LiteLLM included, without importing it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
+from contracts.payload import Usage
+from services.planner.conversation.encoding import Message, Messages, Piece, merged, text_parts, text_tokens
 from services.planner.models.gathered import Gathered
 from services.planner.models.types import CallPiece
 
-Message = dict[str, Any]
-
 CACHE_CONTROL_PREFIXES = ("anthropic/", "claude-", "vertex_ai/claude", "openrouter/anthropic/", "azure_ai/claude")
-BYTES_PER_TOKEN = 4
-TOKENS_PER_IMAGE = 1_000
 
 
 def supports_cache_control(model: str) -> bool:
@@ -18,45 +16,30 @@ def supports_cache_control(model: str) -> bool:
     return model.startswith(CACHE_CONTROL_PREFIXES) or (model.startswith("bedrock/") and "anthropic." in model)
 
 
-def messages_for(model: str, messages: Sequence[Message]) -> list[Message]:
-    """Return the conversation in the form that this model's provider expects.
+def pieces_for(model: str, messages: Messages) -> list[Piece]:
+    """Return the conversation in the form that this model's provider expects, without a walk through what is encoded.
 
-    Consecutive messages of one role are merged, since some chat templates require alternating turns; calls and their
-    results stay separate. `cache_control` stays where the provider supports it, with one more at the end, so that the
-    next turn finds the whole conversation in the cache. Elsewhere it is removed, and a single text part becomes plain
-    text.
+    Consecutive texts of one role are merged. `cache_control` stays where the provider supports it, with one more at the
+    end, so that the next turn finds the whole conversation in the cache. Elsewhere it is removed, and a single text
+    part becomes plain text.
     """
-    turns: list[Message] = []
-    for message in messages:
-        if turns and turns[-1]["role"] == message["role"] and _is_text(turns[-1]) and _is_text(message):
-            turns[-1] = {**turns[-1], "content": _parts(turns[-1]["content"], gap=True) + _parts(message["content"])}
-        else:
-            turns.append(message)
+    pieces = merged(messages.pieces)
     if not supports_cache_control(model):
-        return [{**turn, "content": _plain(turn["content"])} for turn in turns]
-    last = _parts(turns[-1]["content"]) if turns else []
-    if last and last[-1].get("type") == "text":
-        marked = [*last[:-1], {**last[-1], "cache_control": {"type": "ephemeral"}}]
-        turns[-1] = {**turns[-1], "content": marked}
-    return turns
+        return [piece if isinstance(piece, bytes) else _plain(piece) for piece in pieces]
+    last = pieces[-1] if pieces else b""
+    parts = text_parts(last.get("content")) if isinstance(last, dict) else []
+    if isinstance(last, dict) and parts and parts[-1]["type"] == "text":
+        pieces[-1] = {**last, "content": [*parts[:-1], {**parts[-1], "cache_control": {"type": "ephemeral"}}]}
+    return pieces
 
 
-def _is_text(message: Message) -> bool:
-    return "tool_calls" not in message and message["role"] != "tool"
-
-
-def _parts(content: Any, *, gap: bool = False) -> list[Message]:
-    parts = [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())
-    if gap and parts and parts[-1].get("type") == "text":
-        parts[-1] = {**parts[-1], "text": parts[-1]["text"] + "\n\n"}
-    return parts
-
-
-def _plain(content: Any) -> Any:
+def _plain(message: Message) -> Message:
+    content = message.get("content")
     if not isinstance(content, list):
-        return content
+        return message
     parts = [{name: value for name, value in part.items() if name != "cache_control"} for part in content]
-    return "".join(part["text"] for part in parts) if all(part.get("type") == "text" for part in parts) else parts
+    is_text = all(part["type"] == "text" for part in parts)
+    return {**message, "content": "".join(part["text"] for part in parts) if is_text else parts}
 
 
 class GatheredChunks(Gathered):
@@ -128,19 +111,11 @@ def counts(usage: Any) -> dict[str, int]:
     }
 
 
-def estimate(messages: Sequence[Message], text: str, reasoning: str) -> dict[str, int]:
-    """Estimate a usage, at four bytes per token."""
-    prompt, completion = _tokens_of(messages), _tokens(text) + _tokens(reasoning)
-    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
-
-
-def _tokens_of(messages: Sequence[Message]) -> int:
-    total = 0
-    for message in messages:
-        for part in _parts(message["content"] or ""):
-            total += _tokens(part["text"]) if part.get("type") == "text" else TOKENS_PER_IMAGE
-    return total
-
-
-def _tokens(text: str) -> int:
-    return -(-len(text.encode("utf-8", "replace")) // BYTES_PER_TOKEN)
+def estimate(messages: Messages, text: str, reasoning: str) -> Usage:
+    """Estimate the usage of a reply."""
+    return Usage(
+        model_calls=1,
+        prompt_tokens=messages.tokens,
+        completion_tokens=text_tokens(text) + text_tokens(reasoning),
+        estimated=True,
+    )

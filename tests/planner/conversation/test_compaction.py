@@ -2,8 +2,8 @@
 
 from contracts.faults import Fault
 from contracts.payload import Usage
+from services.planner.agents import Agent
 from services.planner.conversation import compaction
-from services.planner.conversation.rendering import Renderer
 from services.planner.run.commands import Rules
 from services.planner.run.decision import Calls, Failed
 from tests.planner.run_world import REACT, World, finished, started
@@ -32,7 +32,9 @@ def test_a_long_run_is_compacted_now_and_then() -> None:
     world = long_run(80_000)
     compactions = world.types().count("compacted")
     assert 2 <= compactions <= 12
-    said = "\n".join(str(message["content"]) for message in Renderer().history(world.run))
+    said = "\n".join(
+        str(message["content"]) for message in REACT.request(world.run, [], Agent()).messages.objects()[1:]
+    )
     assert all(
         f'"q":"n{number} ' in said and f'"call":"{number}-1","tool":"work","status":"succeeded"' in said
         for number in range(1, STEPS)
@@ -48,5 +50,5 @@ def test_a_conversation_of_short_lines_gets_shorter_too() -> None:
     assert world.types()[-2:] == ["compacted", "asked"]
     after = REACT.length(world.run)
     assert after.characters == after.compacted_characters < 0.75 * before
-    messages = Renderer().history(world.run)
+    messages = REACT.request(world.run, [], Agent()).messages.objects()[1:]
     assert (after.characters, after.messages) == (sum(map(compaction.length, messages)), len(messages))

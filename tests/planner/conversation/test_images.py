@@ -4,7 +4,7 @@ from typing import Any
 
 from contracts.images import ImageRef
 from services.planner.conversation import compaction, images
-from services.planner.models.wire import estimate
+from services.planner.conversation.encoding import TOKENS_PER_IMAGE, Messages
 
 
 def test_an_image_counts_as_an_image() -> None:
@@ -31,4 +31,4 @@ def test_an_image_counts_as_an_image() -> None:
             "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 40_000}}],
         }
     ]
-    assert estimate(hydrated, "", "")["prompt_tokens"] < 2000
+    assert Messages.of(hydrated).tokens == TOKENS_PER_IMAGE

@@ -15,7 +15,8 @@ from services.planner import conversation
 from services.planner.agents import Agent
 from services.planner.conversation import compaction
 from services.planner.conversation.compact import compact
-from services.planner.models.wire import messages_for
+from services.planner.conversation.encoding import Messages, decoded
+from services.planner.models.wire import pieces_for
 
 SNAPSHOT = Path(__file__).parent / "prompt_forms.snapshot.txt"
 LOOK = ToolSpec(
@@ -87,7 +88,8 @@ def test_native_messages_stay_apart() -> None:
     decision = NATIVE.decision(step())
     results = NATIVE.outcomes(step(), observed("1", "2"))
     question = {"role": "user", "content": "?"}
-    wire = messages_for("openai/x", [question, question, decision, *results, decision, decision, question, question])
+    said = [question, question, decision, *results, decision, decision, question, question]
+    wire = decoded(pieces_for("openai/x", Messages.of(said)))
     assert [message["role"] for message in wire] == [
         "user",
         "assistant",
@@ -97,10 +99,9 @@ def test_native_messages_stay_apart() -> None:
         "assistant",
         "user",
     ]
-    assert wire[1]["content"] is None
-    assert messages_for("anthropic/x", [question, decision, *results])[-1]["content"][-1]["cache_control"] == {
-        "type": "ephemeral"
-    }
+    assert "content" not in wire[1]
+    last = decoded(pieces_for("anthropic/x", Messages.of([question, decision, *results])))[-1]
+    assert last["content"][-1]["cache_control"] == {"type": "ephemeral"}
 
 
 @pytest.mark.parametrize("transport", ["json", "tools"])

@@ -3,11 +3,11 @@
 import base64
 import json
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-import orjson
 import pytest
 
 from contracts.actions import Join
@@ -17,9 +17,11 @@ from contracts.payload import FinalPayload
 from contracts.runs import RunRequested
 from contracts.tools import ToolSpec
 from services.planner.agents import Agent
+from services.planner.conversation.encoding import Messages, decoded
 from services.planner.conversation.rendering import Renderer
 from services.planner.models.openai_compatible import body_of
-from services.planner.models.wire import messages_for
+from services.planner.models.types import ModelRequest
+from services.planner.models.wire import pieces_for
 from services.planner.run.commands import Ack, Append, Ask, Dispatch, Open, Rules
 from services.planner.run.decision import Calls, Decision, Final, Invalid
 from services.planner.run.history import Decided
@@ -71,8 +73,8 @@ class Recorded:
         self.records: list[list[Any]] = []
         self.requests: list[tuple[int, list[dict[str, Any]]]] = []
         """Number of stable messages, and all messages."""
-        self.bodies: list[bytes] = []
-        """The body of each request to a server with OpenAI's protocol, with the stable messages alone, last."""
+        self.stable: list[ModelRequest] = []
+        """The requests with the stable messages alone."""
         self.restart()
         waiting = [attempt("REQUESTS:1", "request", "h", 2000, started=opening(transport))]
         replies = decisions()
@@ -101,11 +103,10 @@ class Recorded:
                     if self.restart_every and len(self.requests) % self.restart_every == 0:
                         self.restart()
                     request = self.react.request(self.run, [WORK], Agent())
-                    stable = 1 + self.react.length(self.run).messages
-                    self.requests.append((stable, request.messages))
-                    body = body_of(replace(request, messages=request.messages[:stable]), "scripted")
-                    shown = body.pop("messages")
-                    self.bodies.append(orjson.dumps({**body, "messages": shown}))
+                    system = request.messages.objects()[0]
+                    stable = self.react._renderer.request(self.run, system, [])
+                    self.requests.append((len(stable.objects()), request.messages.objects()))
+                    self.stable.append(replace(request, messages=stable))
                     handling.decision = next(replies)
                 case Dispatch(calls, _):
                     handling.dispatched |= {call.call_id for call in calls}
@@ -137,24 +138,24 @@ def test_every_request_begins_with_the_one_before(transport: ActionTransport) ->
 @pytest.mark.parametrize("model", ["openai/x", "anthropic/x"])
 def test_the_prefix_is_stable_on_the_wire_too(model: str, transport: ActionTransport) -> None:
     """In the form that providers receive, apart from the mark of what to cache, which moves to the newest message."""
-    sent = [wire(model, messages[:stable]) for stable, messages in Recorded(transport).requests]
+    sent = [wire(model, request.messages) for request in Recorded(transport).stable]
     assert all(after[: len(before)] == before for before, after in pairwise(sent))
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_the_bytes_that_a_server_receives_begin_with_those_before(transport: ActionTransport) -> None:
     """Tools included, with nothing left out: this is what the server compares."""
-    bodies = Recorded(transport).bodies
+    bodies = [body_of(request, "scripted") for request in Recorded(transport).stable]
     assert len(bodies) > STEPS
     assert all(after.startswith(before.removesuffix(b"]}")) for before, after in pairwise(bodies))
 
 
-def wire(model: str, messages: list[dict[str, Any]]) -> list[str]:
+def wire(model: str, messages: Messages) -> list[str]:
     """The messages as they leave, each as text."""
     mark = ', "cache_control": {"type": "ephemeral"}'
     return [
-        json.dumps({**message, "content": parts_of(message["content"])}).replace(mark, "")
-        for message in messages_for(model, messages)
+        json.dumps({**message, "content": parts_of(message.get("content"))}).replace(mark, "")
+        for message in decoded(pieces_for(model, messages))
     ]
 
 
@@ -182,8 +183,9 @@ def test_only_a_compaction_changes_a_prefix(transport: ActionTransport) -> None:
     compacted = {event.turn for events in played.records for event in events if event.type == "compacted"}
     changed = set()
     turns = [event.turn for events in played.records for event in events if event.type == "asked"]
-    for turn, ((stable, before), (_, after)) in zip(turns[1:], pairwise(played.requests), strict=True):
-        if json.dumps(after[:stable]) != json.dumps(before[:stable]):
+    bodies = [body_of(request, "scripted") for request in played.stable]
+    for turn, (before, after) in zip(turns[1:], pairwise(bodies), strict=True):
+        if not after.startswith(before.removesuffix(b"]}")):
             changed.add(turn)
     assert changed
     assert changed <= compacted
@@ -197,21 +199,32 @@ def asked_once(query: str) -> Run:
     return run
 
 
-def test_only_new_items_are_rendered() -> None:
-    """The cost of a step does not grow with the steps before it."""
-    run, renderer = asked_once("why?"), Renderer()
+@pytest.mark.parametrize("keeps", [True, False])
+def test_only_new_items_are_rendered(*, keeps: bool) -> None:
+    """The cost of a step does not grow with the steps before it; an item that is not needed any more is dropped."""
+    run, renderer = asked_once("why?"), Renderer(lambda _: keeps)
     for number in range(5):
-        before = list(renderer.history(run))
-        run.history.add(Decided(Step(step=number, node="final_response", status="started", answer="no")))
-        after = renderer.history(run)
-        assert len(after) == len(before) + 1
-        assert all(one is other for one, other in zip(before, after, strict=False))
+        before = shown(renderer, run)
+        run.history.add(Decided(Step(step=number, node="final_response", status="started", answer=f"no {number}")))
+        assert len(shown(renderer, run)) == len(before) + 1
+        assert shown(renderer, run)[: len(before)] == before
+    assert (len(run.history.items), run.history.dropped) == ((6, 0) if keeps else (0, 6))
+    with nullcontext() if keeps else pytest.raises(AssertionError):
+        Renderer().length(run)
+
+
+SYSTEM = {"role": "system", "content": "Be brief."}
+
+
+def shown(renderer: Renderer, run: Run) -> list[dict[str, Any]]:
+    """The messages of the history."""
+    return renderer.request(run, SYSTEM, []).objects()[1:]
 
 
 def test_the_cache_lives_as_long_as_the_history() -> None:
     """That is until the run has ended, or has left the planner's cache of runs."""
     renderer, runs = Renderer(), [asked_once(f"why {number}?") for number in range(3)]
-    assert len({json.dumps(renderer.history(run)) for run in runs}) == len(renderer._rendered) == 3
+    assert len({json.dumps(shown(renderer, run)) for run in runs}) == len(renderer._rendered) == 3
     runs.pop()
     assert len(renderer._rendered) == 2
     fold(runs[0], 2, 0, [Cancelled(reason="enough", payload=FinalPayload(raw_answer=""))])
@@ -220,7 +233,7 @@ def test_the_cache_lives_as_long_as_the_history() -> None:
 
 def rendered(renderer: Renderer, run: Run) -> str:
     """Everything that the model would read of a run."""
-    return json.dumps([*renderer.history(run), *renderer.rejections(run)])
+    return json.dumps([*shown(renderer, run), *renderer.rejections(run)])
 
 
 @pytest.mark.parametrize("name", NAMES)

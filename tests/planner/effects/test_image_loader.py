@@ -5,6 +5,7 @@ import json
 
 from contracts.ids import new_id
 from services.planner.conversation import images
+from services.planner.conversation.encoding import Messages
 from services.planner.effects.image_loader import DataUrl, ImageLoader
 from tests.planner.conftest import Put
 from tests.planner.shown_images import png
@@ -20,14 +21,14 @@ async def test_images_leave_the_cache(store: Store, put: Put, nats_server: NatsS
     part = images.image_part(ref)
     async with connected(nats_server.url, "planner") as bus:
         loader = ImageLoader(bus, cached_s=0.2)
-        await loader.filled("default", new_id(), None, [{"role": "user", "content": [part]}])
+        await loader.filled("default", new_id(), None, Messages.of([{"role": "user", "content": [part]}]))
         assert loader._size > 0
         await wait_until(lambda: not loader._known and not loader._size, what="the image has left the cache")
         loader = ImageLoader(bus)
-        await loader.filled("default", new_id(), None, [{"role": "user", "content": [part, part]}])
+        await loader.filled("default", new_id(), None, Messages.of([{"role": "user", "content": [part, part]}]))
         assert len(loader._known) == 1
         await store.client.delete("default", ref.artifact_id)
-        _, warnings = await loader.filled("default", new_id(), None, [{"role": "user", "content": [part]}])
+        _, warnings = await loader.filled("default", new_id(), None, Messages.of([{"role": "user", "content": [part]}]))
         assert (len(warnings), loader._known, loader._size) == (1, {}, 0)
 
 

@@ -93,6 +93,6 @@ class Journal:
         specs = [decode(spec, self.log) for spec in asked["specs"]]
         made = self.react.request(self.run(asked["after"]), specs, Agent.model_validate(asked["agent"]))
         return {
-            name: self.encoder.encode(getattr(made, name))
+            name: self.encoder.encode(made.messages.objects() if name == "messages" else getattr(made, name))
             for name in ("model", "messages", "tools", "tool_choice", "response_format", "reasoning_effort")
         }

@@ -58,7 +58,7 @@ def listening() -> Iterator[dict[str, Recording]]:
     def listen_to_request(self: React, run: Run, tools: Any, agent: Any) -> Any:
         asked = request(self, run, tools, agent)
         body = {
-            name: getattr(asked, name)
+            name: asked.messages.objects() if name == "messages" else getattr(asked, name)
             for name in ("model", "messages", "tools", "tool_choice", "response_format", "reasoning_effort")
         }
         said = plain.encode(body)

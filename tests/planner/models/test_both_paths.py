@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from services.planner.conversation.encoding import Messages
 from services.planner.models.errors import ModelFailed
 from services.planner.models.types import Delta, Model, ModelRequest, Reply
 from tests.support.model_paths import PATHS, Models, models_on
@@ -42,7 +43,7 @@ async def model(
 def question(name: str = "openai/scripted", **more: object) -> ModelRequest:
     """A request whose prompt no error may repeat."""
     messages = [SYSTEM, {"role": "user", "content": SECRET}]
-    return ModelRequest(model=name, messages=messages, **more)  # type: ignore[arg-type]
+    return ModelRequest(model=name, messages=Messages.of(messages), **more)  # type: ignore[arg-type]
 
 
 async def reply_of(model: Model, request: ModelRequest) -> tuple[list[Delta], Reply]:
@@ -327,7 +328,7 @@ async def test_one_speaker_at_a_time(server: ModelServer, model: Model) -> None:
         {"role": "user", "content": "two"},
         {"role": "assistant", "content": "three"},
     ]
-    await reply_of(model, ModelRequest(model="openai/scripted", messages=[SYSTEM, *said]))
+    await reply_of(model, ModelRequest(model="openai/scripted", messages=Messages.of([SYSTEM, *said])))
     assert server.ledger[-1].body["messages"][1:] == [{"role": "user", "content": "one\n\ntwo"}, said[2]]
 
 
@@ -336,7 +337,9 @@ async def test_many_streams_at_once_do_not_mix(server: ModelServer, model: Model
     for number in range(20):
         server.say(Say(text=f"reply {number}"), marker=f"question-{number}-")
     requests = [
-        ModelRequest(model="openai/scripted", messages=[{"role": "user", "content": f"question-{number}-"}])
+        ModelRequest(
+            model="openai/scripted", messages=Messages.of([{"role": "user", "content": f"question-{number}-"}])
+        )
         for number in range(20)
     ]
     replies = await asyncio.gather(*(reply_of(model, request) for request in requests))

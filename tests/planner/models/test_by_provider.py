@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from services.planner.conversation.encoding import Messages
 from services.planner.models.by_provider import ByProvider
 from services.planner.models.byte_limits import Limits
 from services.planner.models.errors import ModelFailed
@@ -26,7 +27,7 @@ assert "litellm" not in sys.modules
 
 async def said(models: ByProvider, model: str) -> str:
     """What comes back for a request to this model."""
-    request = ModelRequest(model=model, messages=[{"role": "user", "content": "?"}])
+    request = ModelRequest(model=model, messages=Messages.of([{"role": "user", "content": "?"}]))
     pieces = [piece async for piece in models.stream(request)]
     assert isinstance(pieces[-1], Reply)
     return pieces[-1].text

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from contracts.tools import ToolSpec
+from services.planner.conversation.encoding import Messages
 from services.planner.models import demo
 from services.planner.models.types import ModelRequest
 from services.planner.replies.actions import normalize_action
@@ -111,7 +112,7 @@ def test_pieces_always_add_up(text: str) -> None:
 
 def test_a_request_without_facts_is_answered() -> None:
     """Such as a triage or a critique. The answer says that it knows nothing."""
-    text = demo.play(ModelRequest(model=demo.NAME, messages=[{"role": "user", "content": "Judge."}])).text
+    text = demo.play(ModelRequest(model=demo.NAME, messages=Messages.of([{"role": "user", "content": "Judge."}]))).text
     assert normalize_action(text).action is not None
 
 

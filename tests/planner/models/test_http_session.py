@@ -8,6 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from services.planner.conversation.encoding import Messages
 from services.planner.models.http_session import proxy_of
 from services.planner.models.openai_compatible import OpenAICompatibleModel
 from services.planner.models.providers import Endpoints, ModelServer
@@ -91,7 +92,7 @@ async def model_at(url: str, key: str = "") -> AsyncIterator[OpenAICompatibleMod
 
 async def text_of(model: OpenAICompatibleModel) -> str:
     """The text of a reply."""
-    request = ModelRequest(model=NAME, messages=[{"role": "user", "content": "hello"}])
+    request = ModelRequest(model=NAME, messages=Messages.of([{"role": "user", "content": "hello"}]))
     last = [piece async for piece in model.stream(request)][-1]
     assert isinstance(last, Reply)
     return last.text

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
+from services.planner.conversation.encoding import Messages
 from services.planner.models.by_provider import ByProvider
 from services.planner.models.byte_limits import Limits
 from services.planner.models.errors import ModelFailed
@@ -62,7 +63,7 @@ async def model(
 async def outcome(model: Model, name: str, **more: float) -> tuple[str, ModelFailed | Reply, float]:
     """What was said, how it ended, and how long the loop stood still."""
     said, messages = "", [{"role": "user", "content": "?"}]
-    request = ModelRequest(model=name, messages=messages, **more)  # type: ignore[arg-type]
+    request = ModelRequest(model=name, messages=Messages.of(messages), **more)  # type: ignore[arg-type]
     async with loop_lag() as lag:
         try:
             async for piece in model.stream(request):

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from services.planner.conversation.encoding import Messages
 from services.planner.models.byte_limits import Limits
 from services.planner.models.errors import ModelFailed
 from services.planner.models.openai_compatible import OpenAICompatibleModel
@@ -14,7 +15,7 @@ from tests.support.model_server import ModelServer, Say
 
 REQUEST = ModelRequest(
     model="openai/scripted",
-    messages=[{"role": "user", "content": "?"}],
+    messages=Messages.of([{"role": "user", "content": "?"}]),
     response_format={"type": "json_object"},
 )
 

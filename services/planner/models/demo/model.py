@@ -4,7 +4,6 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Iterator
 
-from contracts.payload import Usage
 from services.planner.models import wire
 from services.planner.models.demo.acting import NAME, Act, act
 from services.planner.models.demo.situation import situation_of
@@ -31,12 +30,8 @@ class DemoModel:
         for piece in pieces(reply.text):
             yield Delta(piece)
             await asyncio.sleep(self._pause_s)
-        counts = wire.estimate(request.messages, reply.text, reply.reasoning)
-        usage = Usage(
-            model_calls=1,
-            prompt_tokens=counts["prompt_tokens"],
-            completion_tokens=counts["completion_tokens"],
-            cost_usd=0.0,
+        usage = wire.estimate(request.messages, reply.text, reply.reasoning).model_copy(
+            update={"cost_usd": 0.0, "estimated": False}
         )
         yield Reply(text=reply.text, reasoning=reply.reasoning, usage=usage, finish_reason="stop", model=NAME)
 

@@ -4,7 +4,7 @@ Only two values come from the messages of a request: the size of an image, since
 and the tools that a refused reply of this model named.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -14,6 +14,7 @@ import orjson
 from contracts.events import Observed, PlannedCall, Repaired
 from contracts.tools import ToolSpec
 from services.planner.conversation.catalogue import shown_name
+from services.planner.conversation.encoding import Messages
 from services.planner.models.types import Facts, ModelRequest
 from services.planner.run.history import Outcomes, Question
 
@@ -129,8 +130,10 @@ def _calls(repaired: Repaired) -> list[tuple[str, dict[str, Any]]]:
     return [(node, args)] if isinstance(node, str) and node != "final_response" else []
 
 
-def _images(messages: Sequence[dict[str, Any]]) -> Iterator[str]:
-    content = next((message["content"] for message in messages if message["role"] == "user"), None)
+def _images(messages: Messages) -> Iterator[str]:
+    # A message with images is an object.
+    objects = (piece for piece in messages.pieces if not isinstance(piece, bytes))
+    content = next((message["content"] for message in objects if message["role"] == "user"), None)
     for part in content if isinstance(content, list) else ():
         head, _, body = part.get("image_url", {}).get("url", "").partition(";base64,")
         if body:

@@ -12,6 +12,7 @@ from contracts.tools import ToolSpec
 from services.planner import conversation
 from services.planner.agents import Agent
 from services.planner.conversation.rendering import Renderer
+from services.planner.models import demo
 from services.planner.models.types import Facts, ModelRequest
 from services.planner.run import outcomes
 from services.planner.run.commands import Handling, Rules
@@ -24,6 +25,12 @@ from services.shared.builtin_tools import READ_ARTIFACT, READ_ARTIFACT_SPEC
 MAX_CACHED_PREFIXES = 256
 
 
+def _may_call_demo_model(run: Run) -> bool:
+    """Whether the demo model, which works from the items of the history, may be called."""
+    started = run.started
+    return started is None or demo.NAME in {started.model, *started.models, *started.fallbacks}
+
+
 class React:
     """Asks for one action per turn."""
 
@@ -31,7 +38,7 @@ class React:
         self._native_reasoning = native_reasoning
         self._idle_s = idle_s
         self._total_s = total_s
-        self._renderer = Renderer()
+        self._renderer = Renderer(_may_call_demo_model)
         self._prefixes: OrderedDict[Any, tuple[dict[str, Any], list[dict[str, Any]]]] = OrderedDict()
 
     def next(self, run: Run, handling: Handling, rules: Rules) -> list[Event]:
@@ -61,7 +68,7 @@ class React:
             )
         return ModelRequest(
             model=(run.asked.model if run.asked else None) or run.model,
-            messages=[system, *self._renderer.history(run), *notes],
+            messages=self._renderer.request(run, system, notes),
             reasoning_effort=effort,
             response_format={"type": "json_object"} if not native and run.final_args is None else None,
             tools=functions if native else None,
