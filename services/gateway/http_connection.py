@@ -8,8 +8,9 @@ Rule 3: input that is not HTTP gets a problem, and so does a request whose lengt
 differently: a part of its body would become somebody else's request (RFC 9112 6.1).
 Rule 4: a body in tiny chunks is refused, and so is one with more framing than content. Each chunk takes time, however
 short it is, and all chunks that have arrived are parsed without a pause, before the client's key is checked.
-Rule 5: one request at a time. What a client sends before it has the answer to its last request is not read, and the
-connection is closed after that answer, so a client cannot queue requests in this process.
+Rule 5: one request at a time. What arrives before the last request is answered waits, up to 64 KiB. More than that is
+dropped, as is a request that arrives in one piece with the end of another, and the connection is closed after the
+answer. So a client cannot queue requests in this process.
 """
 
 import asyncio
@@ -35,6 +36,9 @@ _MAX_FRAMING_BYTES = 64 << 10
 _MIN_MEAN_CHUNK_BYTES = 64
 _FREE_CHUNKS = 1000
 """Chunks of any size, before the mean counts."""
+_MAX_WAITING_BYTES = 64 << 10
+"""Of what a client sends before its last request is answered. It may have the whole answer already: one of known length
+ends for the client before it ends here."""
 _VERSIONS = frozenset({"1.0", "1.1"})
 
 
@@ -94,6 +98,7 @@ class HttpConnection(HttpToolsProtocol):
         """What of a request is arriving. idle: the last one is complete, if there was one."""
         self._is_deaf = False
         """Nothing more is read: the connection closes after the response that is being sent."""
+        self._waiting = b""
         self._head_bytes = self._chunks = self._body_bytes = self._framed_bytes = 0
 
     @property
@@ -115,6 +120,11 @@ class HttpConnection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Parse what has arrived: a head in small parts, to measure it."""
         self._unset_keepalive_if_required()
+        if self._is_answering and self._phase == "idle" and not self._is_deaf:
+            self._waiting += data
+            if len(self._waiting) > _MAX_WAITING_BYTES:
+                self._stop_reading()
+            return
         try:
             while data and not self._is_deaf:
                 size = len(data) if self._phase == "body" else _READ_BYTES
@@ -123,7 +133,7 @@ class HttpConnection(HttpToolsProtocol):
         except httptools.HttpParserError as error:
             reason = error.__context__
             if isinstance(reason, _NotRead):
-                self._is_deaf, self.cycle.keep_alive = True, False
+                self._stop_reading()
             else:
                 self._end(BadRequest(str(reason) if isinstance(reason, _Refused) else _refusal_of(error)))
         self._watch_head()
@@ -144,6 +154,9 @@ class HttpConnection(HttpToolsProtocol):
             self._end(BadRequest())
         elif self._framed_bytes > _MAX_FRAMING_BYTES + 2 * self._body_bytes:
             self._end(BadRequest("A body has more content than chunk extensions and trailers."))
+
+    def _stop_reading(self) -> None:
+        self._is_deaf, self._waiting, self.cycle.keep_alive = True, b"", False
 
     def _parse_without_upgrade(self, rest: bytes) -> None:
         """Parse a head again, without its request for another protocol, for which llhttp skips the body."""
@@ -231,10 +244,13 @@ class HttpConnection(HttpToolsProtocol):
         self._watch_reading()
 
     def on_response_complete(self) -> None:
-        """Limit the time in which the client reads a last response."""
+        """Read what waits, or limit the time in which the client reads a last response."""
         super().on_response_complete()
         if self.transport.is_closing():
             self._watch_reading()
+        elif self._waiting:
+            waiting, self._waiting = self._waiting, b""
+            self.data_received(waiting)
 
     def pause_writing(self) -> None:
         """The client reads more slowly than the gateway writes."""

@@ -128,7 +128,7 @@ async def test_empty_lines_before_a_request_are_bounded(served: Served) -> None:
 
 
 async def test_one_request_is_read_at_a_time(served: Served, bus: Bus) -> None:
-    """What comes before the answer is not carried out; the connection is closed after the answer."""
+    """What comes in one piece with it is not carried out; the connection is closed after the answer."""
     before = await open_runs(bus)
     text = await everything(served, PLAIN * 3_000)
     assert text.startswith(b"HTTP/1.1 202 ")
@@ -136,23 +136,36 @@ async def test_one_request_is_read_at_a_time(served: Served, bus: Bus) -> None:
     assert await open_runs(bus) == before + 1
 
 
-async def test_a_request_behind_a_stream_is_not_read(served: Served, bus: Bus, writer: Writer) -> None:
-    """The stream goes on to its end."""
+@pytest.mark.parametrize("behind", [PLAIN, PLAIN * 1_000])
+async def test_a_request_behind_a_stream_waits(served: Served, bus: Bus, writer: Writer, behind: bytes) -> None:
+    """It is read at the end of the stream; too many are not read at all."""
     await writer.open()
     before = await open_runs(bus)
     reader, connection = await asyncio.open_connection("127.0.0.1", served.server.port)
     connection.write(b"GET /v1/runs/" + writer.run.encode() + b"/events HTTP/1.1\r\n" + HEAD + b"\r\n")
     await reader.readuntil(b"run_started")
-    connection.write(PLAIN)
+    connection.write(behind)
     await connection.drain()
     await writer.chunk("because")
     await reader.readuntil(b"because")
-    await writer.done()
-    text = await asyncio.wait_for(reader.read(), 10)
-    assert text.endswith(b"0\r\n\r\n")
-    assert b"HTTP/1.1" not in text
     assert await open_runs(bus) == before
+    await writer.done()
+    assert (await asyncio.wait_for(reader.readuntil(b"0\r\n\r\n"), 10)).count(b"event: done") == 1
+    if behind == PLAIN:
+        assert (await asyncio.wait_for(reader.readuntil(b"}"), 10)).startswith(b"HTTP/1.1 202 ")
+    else:
+        assert await asyncio.wait_for(reader.read(), 10) == b""
+        assert await open_runs(bus) == before
     await disconnect(connection)
+
+
+async def test_a_client_that_has_a_whole_answer_may_ask_again(served: Served) -> None:
+    """One of known length ends for the client before it ends in the gateway: HEAD, 304, a download."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
+    for _ in range(300):
+        writer.write(b"HEAD /v1/tools HTTP/1.1\r\n" + HEAD + b"\r\n")
+        await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
+    await disconnect(writer)
 
 
 async def test_trailers_are_no_headers(shared_nats: NatsServer) -> None:
