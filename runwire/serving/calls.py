@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 
 from contracts import limits
 from contracts import tools as wire
+from runwire.errors import ToolError
 
 Reply = tuple[dict[str, str], bytes]
 """Headers and body."""
@@ -56,8 +57,10 @@ class Call:
         self.cancelled = False
         self.last_sign_at = time.monotonic()
         """When the function last reported anything."""
-        self.interrupt: Callable[[], object] | None = None
-        """Interrupts the function."""
+        self.interrupt: Callable[[ToolError], object] | None = None
+        """Interrupts the function, and ends the call with this failure."""
+        self.timer: asyncio.TimerHandle | None = None
+        """The next check of its deadline and its silence."""
         self.end_replies: list[Reply] | None = None
         self.ended_at = 0.0
         self._waiting = [reply_to] if reply_to else []
@@ -103,12 +106,12 @@ class Call:
             await self._send_to_all(replies)
             self._waiting.clear()
 
-    def cancel(self) -> None:
-        """Interrupt the function, or let it see that its result is no longer wanted."""
+    def cancel(self, reason: ToolError) -> None:
+        """End the call with this failure; interrupt the function, or let it see that its result is no longer wanted."""
         if self.end_replies is None:
             self.cancelled = True
             if self.interrupt is not None:
-                self.interrupt()
+                self.interrupt(reason)
 
     def _keep_piece(self, reply: Reply) -> None:
         if self._pieces is None:

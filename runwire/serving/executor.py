@@ -5,20 +5,79 @@ the call is alive. All threads are daemons: a function that never returns does n
 """
 
 import asyncio
-import concurrent.futures
 import inspect
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
+from runwire.errors import ToolError
 from runwire.tools import Tool
 from runwire.tools.context import ToolContext
-
-Outcome = concurrent.futures.Future[bytes]
 
 
 class Exited(RuntimeError):
     """The tool's function tried to end the process that serves it."""
+
+
+class Execution:
+    """One running function. `outcome` belongs to the loop that started it: the encoded result, or the exception."""
+
+    def __init__(self, tools_loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._tools_loop = tools_loop
+        self._task: asyncio.Task[None] | None = None
+        self._is_stopped = False
+        self.outcome: asyncio.Future[bytes] = self._loop.create_future()
+
+    def stop(self, reason: ToolError) -> None:
+        """End with this failure, and cancel the function if it is a coroutine. Call it in the loop of the outcome."""
+        self._is_stopped = True
+        self._settle(b"", reason)
+        with suppress(RuntimeError):  # The process is ending.
+            self._tools_loop.call_soon_threadsafe(self._cancel)
+
+    def start_coroutine(self, tool: Tool[..., Any], arguments: Mapping[str, Any], ctx: ToolContext) -> None:
+        """Start a coroutine function. Call it in the tools' loop."""
+        if not self._is_stopped:
+            self._task = self._tools_loop.create_task(self._run_coroutine(tool, arguments, ctx))
+
+    def run_plain(self, tool: Tool[..., Any], arguments: Mapping[str, Any], ctx: ToolContext) -> None:
+        """Run a plain function in this thread."""
+        try:
+            value = tool.start(arguments, ctx)
+            if inspect.isawaitable(value):
+                value = asyncio.run_coroutine_threadsafe(_awaited(value), self._tools_loop).result()
+            self._end(tool.encode(value), None)
+        except BaseException as error:  # noqa: BLE001, whatever the function raises is the call's outcome
+            self._end(b"", error)
+
+    async def _run_coroutine(self, tool: Tool[..., Any], arguments: Mapping[str, Any], ctx: ToolContext) -> None:
+        try:
+            self._end(tool.encode(await tool.start(arguments, ctx)), None)
+        except BaseException as error:  # noqa: BLE001, whatever the function raises is the call's outcome
+            self._end(b"", error)
+
+    def _end(self, result: bytes, error: BaseException | None) -> None:
+        if isinstance(error, SystemExit | KeyboardInterrupt):
+            # Either would end a loop, and with it all other calls.
+            error = Exited(f"the tool ended with {type(error).__name__}")
+        elif isinstance(error, asyncio.CancelledError):
+            error = ToolError("the tool cancelled itself")
+        with suppress(RuntimeError):  # The process is ending.
+            self._loop.call_soon_threadsafe(self._settle, result, error)
+
+    def _settle(self, result: bytes, error: BaseException | None) -> None:
+        if self.outcome.done():
+            return
+        if error is None:
+            self.outcome.set_result(result)
+        else:
+            self.outcome.set_exception(error)
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
 
 
 class Executor:
@@ -29,18 +88,16 @@ class Executor:
         self._thread = threading.Thread(target=self._run_loop, name="runwire-tools", daemon=True)
         self._thread.start()
 
-    def start(self, tool: Tool[..., Any], arguments: Mapping[str, Any], ctx: ToolContext) -> Outcome:
-        """Start the function; the future holds the encoded result or the function's exception.
-
-        Cancelling it cancels a coroutine.
-        """
+    def start(self, tool: Tool[..., Any], arguments: Mapping[str, Any], ctx: ToolContext) -> Execution:
+        """Start a function with what `Tool.check` returned."""
+        execution = Execution(self._loop)
         if tool.is_async:
-            return asyncio.run_coroutine_threadsafe(_coroutine(tool, arguments, ctx), self._loop)
-        outcome: Outcome = concurrent.futures.Future()
-        threading.Thread(
-            target=self._plain, args=(outcome, tool, arguments, ctx), name=f"runwire-{tool.name}", daemon=True
-        ).start()
-        return outcome
+            self._loop.call_soon_threadsafe(execution.start_coroutine, tool, arguments, ctx)
+        else:
+            threading.Thread(
+                target=execution.run_plain, args=(tool, arguments, ctx), name=f"runwire-{tool.name}", daemon=True
+            ).start()
+        return execution
 
     def close(self) -> None:
         """Cancel the coroutines that still run and stop their loop; plain functions are abandoned."""
@@ -61,32 +118,6 @@ class Executor:
         finally:
             self._loop.close()
 
-    def _plain(self, outcome: Outcome, tool: Tool[..., Any], arguments: Mapping[str, Any], ctx: ToolContext) -> None:
-        if not outcome.set_running_or_notify_cancel():
-            return
-        try:
-            value = _refuse_exit(lambda: tool.start(arguments, ctx))
-            if inspect.isawaitable(value):
-                value = asyncio.run_coroutine_threadsafe(_awaited(value), self._loop).result()
-            outcome.set_result(tool.encode(value))
-        except Exception as error:  # noqa: BLE001, whatever the function raises is the call's outcome
-            outcome.set_exception(error)
-
-
-async def _coroutine(tool: Tool[..., Any], arguments: Mapping[str, Any], ctx: ToolContext) -> bytes:
-    try:
-        return tool.encode(await tool.start(arguments, ctx))
-    except (SystemExit, KeyboardInterrupt) as error:
-        # Either would stop the loop, and with it all other calls.
-        raise Exited(f"the tool ended with {type(error).__name__}") from error
-
 
 async def _awaited(value: Any) -> Any:
     return await value
-
-
-def _refuse_exit(call: Callable[[], Any]) -> Any:
-    try:
-        return call()
-    except (SystemExit, KeyboardInterrupt) as error:
-        raise Exited(f"the tool ended with {type(error).__name__}") from error

@@ -16,6 +16,7 @@ import contextlib
 import logging
 import time
 import traceback
+from collections.abc import Coroutine
 from typing import Any, Literal
 
 from nats.aio.client import Client
@@ -132,9 +133,7 @@ class ToolServer:
             return
         call = Call(request, message.reply, self._send)
         self._calls.add(call)
-        task = asyncio.create_task(self._run(call))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._spawn(self._run(call))
 
     async def _decline(self, reply_to: str, reason: Literal["busy", "late"]) -> None:
         await self._send_all(reply_to, [reply_of("declined", wire.Declined(reason=reason).model_dump_json().encode())])
@@ -154,7 +153,7 @@ class ToolServer:
         key = _key(message)
         call = self._calls.find(key)
         if call is not None:
-            call.cancel()
+            call.cancel(ToolError("the call was cancelled", code="cancelled"))
         elif self._stall.just_resumed:
             self._cancelled_keys.add(key)
         else:
@@ -182,31 +181,37 @@ class ToolServer:
         self._calls.move_to_ended(call)
 
     async def _result(self, call: Call) -> bytes:
+        loop = asyncio.get_running_loop()
         arguments = self._tool.check(call.request.args)
-        context = CallContext(call, asyncio.get_running_loop())
-        outcome = asyncio.wrap_future(self._executor.start(self._tool, arguments, context))
-        call.interrupt = outcome.cancel
-        await asyncio.wait((outcome,), timeout=_FIRST_HEARTBEAT_S)
-        if not outcome.done():
-            await call.send_heartbeat(self._heartbeat)
-        while True:
-            silent_s = self._tool.spec.timeout_s - (time.monotonic() - call.last_sign_at)
-            left_s = call.request.deadline_at / 1000 - time.time()
-            await asyncio.wait((outcome,), timeout=max(0.0, min(silent_s, left_s)))
-            if outcome.done():
-                if call.cancelled:
-                    raise ToolError("the call was cancelled", code="cancelled")
-                if outcome.cancelled():
-                    raise ToolError("the tool cancelled itself")
-                return outcome.result()
-            if time.time() * 1000 >= call.request.deadline_at:
-                call.cancel()
-                raise ToolError("the call's deadline passed", code="deadline_passed")
-            if time.monotonic() - call.last_sign_at >= self._tool.spec.timeout_s:
-                call.cancel()
-                raise ToolError(
-                    f"the tool's function reported nothing for {self._tool.spec.timeout_s:g} s", code="tool_timed_out"
-                )
+        execution = self._executor.start(self._tool, arguments, CallContext(call, loop))
+        call.interrupt = execution.stop
+        call.timer = loop.call_later(_FIRST_HEARTBEAT_S, self._begin_watch, call)
+        try:
+            return await execution.outcome
+        finally:
+            call.timer.cancel()
+
+    def _begin_watch(self, call: Call) -> None:
+        self._spawn(call.send_heartbeat(self._heartbeat))
+        self._watch(call)
+
+    def _watch(self, call: Call) -> None:
+        """End a call whose deadline has passed or whose function was silent for too long; else check again then."""
+        timeout_s = self._tool.spec.timeout_s
+        silent_s = timeout_s - (time.monotonic() - call.last_sign_at)
+        left_s = call.request.deadline_at / 1000 - time.time()
+        if left_s <= 0:
+            call.cancel(ToolError("the call's deadline passed", code="deadline_passed"))
+        elif silent_s <= 0:
+            reason = f"the tool's function reported nothing for {timeout_s:g} s"
+            call.cancel(ToolError(reason, code="tool_timed_out"))
+        else:
+            call.timer = asyncio.get_running_loop().call_later(min(silent_s, left_s), self._watch, call)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _send(self, subject: str, reply: Reply) -> None:
         headers, body = reply
