@@ -85,6 +85,7 @@ class Executor:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._starts: list[tuple[Execution, Tool[..., Any], Mapping[str, Any], ToolContext]] = []
         self._thread = threading.Thread(target=self._run_loop, name="runwire-tools", daemon=True)
         self._thread.start()
 
@@ -92,12 +93,20 @@ class Executor:
         """Start a function with what `Tool.check` returned."""
         execution = Execution(self._loop)
         if tool.is_async:
-            self._loop.call_soon_threadsafe(execution.start_coroutine, tool, arguments, ctx)
+            # The other loop is woken once for all calls of this turn: that costs a system call.
+            if not self._starts:
+                asyncio.get_running_loop().call_soon(self._wake)
+            self._starts.append((execution, tool, arguments, ctx))
         else:
             threading.Thread(
                 target=execution.run_plain, args=(tool, arguments, ctx), name=f"runwire-{tool.name}", daemon=True
             ).start()
         return execution
+
+    def _wake(self) -> None:
+        starts, self._starts = self._starts, []
+        with suppress(RuntimeError):  # The process is ending.
+            self._loop.call_soon_threadsafe(_start_coroutines, starts)
 
     def close(self) -> None:
         """Cancel the coroutines that still run and stop their loop; plain functions are abandoned."""
@@ -117,6 +126,11 @@ class Executor:
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         finally:
             self._loop.close()
+
+
+def _start_coroutines(starts: list[tuple[Execution, Tool[..., Any], Mapping[str, Any], ToolContext]]) -> None:
+    for execution, tool, arguments, ctx in starts:
+        execution.start_coroutine(tool, arguments, ctx)
 
 
 async def _awaited(value: Any) -> Any:
