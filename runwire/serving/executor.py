@@ -1,11 +1,13 @@
-"""Run the tools' functions: coroutines on an event loop of their own, plain functions in a thread each.
+"""Run the tools' functions: coroutines on an event loop of their own, plain functions in threads.
 
 So nothing in a function, such as a blocking request inside a coroutine, stops the heartbeats that tell tool_runner that
 the call is alive. All threads are daemons: a function that never returns does not keep the process from exiting.
 """
 
 import asyncio
+import contextvars
 import inspect
+import queue
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -14,6 +16,8 @@ from typing import Any
 from runwire.errors import ToolError
 from runwire.tools import Tool
 from runwire.tools.context import ToolContext
+
+_MAX_IDLE_THREADS = 32
 
 
 class Exited(RuntimeError):
@@ -80,12 +84,16 @@ class Execution:
             self._task.cancel()
 
 
+_Job = tuple[Execution, Tool[..., Any], Mapping[str, Any], ToolContext]
+
+
 class Executor:
     """One loop for all coroutines of this process, so that calls may share a client or a pool."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._starts: list[tuple[Execution, Tool[..., Any], Mapping[str, Any], ToolContext]] = []
+        self._starts: list[_Job] = []
+        self._idle: list[_Worker] = []
         self._thread = threading.Thread(target=self._run_loop, name="runwire-tools", daemon=True)
         self._thread.start()
 
@@ -98,9 +106,8 @@ class Executor:
                 asyncio.get_running_loop().call_soon(self._wake)
             self._starts.append((execution, tool, arguments, ctx))
         else:
-            threading.Thread(
-                target=execution.run_plain, args=(tool, arguments, ctx), name=f"runwire-{tool.name}", daemon=True
-            ).start()
+            worker = self._idle.pop() if self._idle else _Worker(self._idle)
+            worker.jobs.put((execution, tool, arguments, ctx))
         return execution
 
     def _wake(self) -> None:
@@ -128,9 +135,30 @@ class Executor:
             self._loop.close()
 
 
-def _start_coroutines(starts: list[tuple[Execution, Tool[..., Any], Mapping[str, Any], ToolContext]]) -> None:
+def _start_coroutines(starts: list[_Job]) -> None:
     for execution, tool, arguments, ctx in starts:
         execution.start_coroutine(tool, arguments, ctx)
+
+
+class _Worker(threading.Thread):
+    """A thread for plain functions, one at a time. It is kept for the next call, since a new thread costs more."""
+
+    def __init__(self, idle: "list[_Worker]") -> None:
+        super().__init__(daemon=True)
+        self.jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self._idle = idle
+        self.start()
+
+    def run(self) -> None:
+        """Run functions, until too many threads have nothing to do."""
+        while True:
+            execution, tool, arguments, ctx = self.jobs.get()
+            self.name = f"runwire-{tool.name}"
+            contextvars.Context().run(execution.run_plain, tool, arguments, ctx)
+            del execution, tool, arguments, ctx
+            if len(self._idle) >= _MAX_IDLE_THREADS:
+                return
+            self._idle.append(self)
 
 
 async def _awaited(value: Any) -> Any:
