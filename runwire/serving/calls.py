@@ -139,7 +139,6 @@ class Calls:
 
     def find(self, key: str) -> Call | None:
         """Return the call with this key, running or ended."""
-        self._expire()
         return self._running.get(key) or self._ended.get(key)
 
     def running(self) -> list[Call]:

@@ -43,6 +43,8 @@ class Tool(Generic[P, R]):
         self.version = version
         self._function: Callable[..., Any] = function
         self._signature = signature
+        self.is_async = inspect.iscoroutinefunction(function)
+        """Whether the function is a coroutine function; any other runs in a thread."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function itself."""
@@ -56,11 +58,6 @@ class Tool(Generic[P, R]):
     def name(self) -> str:
         """The tool's name on the bus."""
         return self.spec.name
-
-    @property
-    def is_async(self) -> bool:
-        """Whether the function is a coroutine function; any other runs in a thread."""
-        return inspect.iscoroutinefunction(self._function)
 
     def check(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """Check JSON arguments and return them as keyword arguments for the function.

@@ -37,6 +37,7 @@ class Signature:
             else:
                 fields[parameter.name] = (hint, ... if parameter.default is parameter.empty else parameter.default)
         self._whole, self._model = self._arguments(fields)
+        self._names = tuple(fields)
         self.result: TypeAdapter[Any] = self._schema_of(
             "result", lambda: TypeAdapter(_awaited(hints.get("return", Any)))
         )
@@ -53,7 +54,7 @@ class Signature:
         checked = self._model.model_validate(args)
         if self._whole is not None:
             return {self._whole: checked}
-        return {name: getattr(checked, name) for name in type(checked).model_fields}
+        return {name: getattr(checked, name) for name in self._names}
 
     def _hints(self, function: Callable[..., Any]) -> dict[str, Any]:
         try:
