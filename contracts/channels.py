@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from . import artifacts, images, inbox, keys, records, runs, subjects, tools
+from . import artifacts, direct, images, inbox, keys, records, runs, subjects, tools
 from .faults import Fault
 
 PLANNER, TOOL_RUNNER, GATEWAY, STORE = "planner", "tool_runner", "gateway", "artifact_store"
@@ -144,6 +144,11 @@ TOOL_REPLIES = (
     Body("Part", RAW, "A piece of a large result.", BYTES, _kinds("part")),
     Body("Declined", tools.Declined, headers=_kinds("declined")),
 )
+DIRECT_REPLIES = (
+    Body("Finished", inbox.CallFinished, "The outcome.", headers={direct.DIRECT_HEADER: "finished"}),
+    Body("Declined", RAW, "Not begun; it goes to CALLS.", BYTES, {direct.DIRECT_HEADER: "declined"}),
+    Body("Unfinished", RAW, "Begun, and not ended in time.", BYTES, {direct.DIRECT_HEADER: "unfinished"}),
+)
 
 
 def _asks(verb: str, built_by: str, senders: tuple[str, ...], body: Body, *replies: Body) -> Channel:
@@ -236,6 +241,19 @@ OF_TOOLS = (
         "call", "call.{tenant}.{run}.{tool}", "A call waits for a tool runner.",
         ("call", "calls_of", "calls_of_tenant", "ALL_CALLS"),
         (_model(tools.CallRequested),), (PLANNER,), (TOOL_RUNNER,), subjects.CALLS, "tool_{tool}",
+    ),
+    Channel(
+        "direct_call", "direct.{instance}.call", "One instance of tool_runner is called without a stored queue.",
+        ("direct_call",), (_model(tools.CallRequested),), (PLANNER,), (TOOL_RUNNER,), replies=DIRECT_REPLIES,
+    ),
+    Channel(
+        "direct_status", "direct.{instance}.status", "Whether the instance has received a direct call.",
+        ("direct_status",), (_model(direct.ReceivedQuestion),), (PLANNER,), (TOOL_RUNNER,),
+        replies=(_model(direct.ReceivedAnswer),),
+    ),
+    Channel(
+        "runner", "direct.here", "An instance of tool_runner says every second that it takes direct calls.",
+        ("RUNNER_ANNOUNCEMENTS",), (_model(direct.RunnerAnnouncement),), (TOOL_RUNNER,), (PLANNER, TOOL_RUNNER),
     ),
     Channel(
         "tool", "tool.{tool}", "One instance of a tool is called; its last reply is a result or a failure.",

@@ -46,6 +46,10 @@ class PlannedCall(Message):
     call_id: str
     tool: str
     args: dict[str, Any] = Field(default_factory=dict)
+    direct: str | None = Field(
+        default=None,
+        description="the instance of tool_runner that is called directly; this record is then the call's intent",
+    )
 
 
 class Step(Message):

@@ -37,7 +37,10 @@ class Thinking(Message):
 
 
 class CallStarted(Message):
-    """A tool that is not idempotent is about to be called. If it never replies, the outcome of the call is unknown."""
+    """A tool that is not idempotent is about to be called, or was called directly without a reply in time.
+
+    If it never replies, the outcome of the call is unknown.
+    """
 
     type: Literal["call_started"] = "call_started"
     call_id: str

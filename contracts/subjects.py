@@ -155,6 +155,20 @@ def tool_cancel(name: str) -> str:
     return f"tool.{checked_tool(name)}.cancel"
 
 
+RUNNER_ANNOUNCEMENTS = "direct.here"
+"""Where instances of tool_runner say that they take direct calls."""
+
+
+def direct_call(instance: str) -> str:
+    """Where one instance of tool_runner takes direct calls."""
+    return f"direct.{checked_id(instance)}.call"
+
+
+def direct_status(instance: str) -> str:
+    """Where one instance of tool_runner is asked whether it has received a direct call."""
+    return f"direct.{checked_id(instance)}.status"
+
+
 def timer(tenant: str, run: str, message: str) -> str:
     """Where a timer is set; purging the subject cancels it."""
     return f"timer.{checked_tenant(tenant)}.{checked_id(run)}.{checked_message(message)}"

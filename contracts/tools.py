@@ -168,7 +168,7 @@ class Declined(Message):
 
 
 class CallRequested(Message):
-    """A call in the stream CALLS: planner to tool_runner."""
+    """A call in the stream CALLS, or a direct one (`direct`): planner to tool_runner."""
 
     v: Literal[1] = 1
     call_id: str
@@ -180,6 +180,9 @@ class CallRequested(Message):
     step: int
     deadline_at: int | None = Field(default=None, description="the run's deadline, Unix ms")
     again: bool = Field(default=False, description="it may have been sent before: check whether it has an outcome")
+    start_by: int | None = Field(
+        default=None, description="of a direct call: Unix time in ms after which tool_runner declines it"
+    )
     readable: bool = Field(
         default=False,
         description="of `read_artifact`: the artifact is an observation of this run that the model may read",

@@ -13,6 +13,7 @@ from services.messaging.connection import Bus
 from services.messaging.pull_consumer import PullConsumer
 from services.messaging.streams.definitions import PLANNER_CONTROL, PLANNER_INBOX, PLANNER_REQUESTS
 from services.planner.effects import run_index
+from services.planner.effects.direct_calls import DirectCalls
 from services.planner.effects.image_loader import ImageLoader
 from services.planner.effects.model_requests import ModelRequests
 from services.planner.models import demo, vision
@@ -48,11 +49,12 @@ def build_planner(
     default_model: str,
     vision_support: vision.VisionSupport | None = None,
     first_pause_s: float = FIRST_PAUSE_S,
+    direct_calls: DirectCalls | None = None,
 ) -> Planner:
     """Compose the planner; nothing connects here.
 
     `vision_support`: which models take images; None: no model does. `first_pause_s`: pause before the first retry of a
-    model.
+    model. `direct_calls`: None: all calls of tools go through CALLS.
     """
     strategies = strategies_of(settings)
     model_requests = ModelRequests(
@@ -72,7 +74,12 @@ def build_planner(
         max_characters=settings.max_context_tokens * CHARACTERS_PER_TOKEN,
     )
     return Planner(
-        bus, model_requests, rules, cached_runs=settings.planner_cached_runs, chunk_ttl_s=settings.chunk_ttl_s
+        bus,
+        model_requests,
+        rules,
+        direct_calls or DirectCalls(bus, enabled=False, max_waiting=0),
+        cached_runs=settings.planner_cached_runs,
+        chunk_ttl_s=settings.chunk_ttl_s,
     )
 
 
@@ -148,8 +155,20 @@ async def running(bus: Bus, settings: PlannerSettings, agents: Mapping[str, Agen
     models = models_of(settings, os.environ)
     await models.warm(profile.model for profile in profiles)
     catalogue = await Catalogue(bus).start()
+    direct_calls = await DirectCalls(
+        bus,
+        enabled=settings.direct_calls,
+        max_waiting=min(settings.planner_slots, settings.planner_request_slots) // 2,
+    ).start()
     planner = build_planner(
-        settings, agents, bus, catalogue, WithoutRefusedFormats(models), chosen.model, vision_support
+        settings,
+        agents,
+        bus,
+        catalogue,
+        WithoutRefusedFormats(models),
+        chosen.model,
+        vision_support,
+        direct_calls=direct_calls,
     )
     background = [
         bus.tasks.keep("retention_sweep", run_index.sweep(bus, settings.retention_days)),
@@ -161,6 +180,7 @@ async def running(bus: Bus, settings: PlannerSettings, agents: Mapping[str, Agen
     try:
         yield
     finally:
+        await direct_calls.stop()
         await cancelled(*background)
         await asyncio.gather(*(puller.stop(settings.graceful_timeout_s) for puller in running))
         await catalogue.stop()

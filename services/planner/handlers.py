@@ -20,11 +20,23 @@ from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery
 from services.messaging.tenants.turns import Turn, Turns
 from services.planner.effects.call_places import CallPlaces
+from services.planner.effects.direct_calls import DirectCalls
 from services.planner.effects.executor import Effects
 from services.planner.effects.model_requests import ModelRequests
 from services.planner.effects.ownership_watch import Address
 from services.planner.run.advance import advance
-from services.planner.run.commands import Abandon, Ack, Append, Handling, Incoming, Poisoned, Progress, Received, Rules
+from services.planner.run.commands import (
+    DECIDES_NOTHING,
+    Abandon,
+    Ack,
+    Append,
+    Handling,
+    Incoming,
+    Poisoned,
+    Progress,
+    Received,
+    Rules,
+)
 from services.planner.run.state import Run
 from services.planner.run_log import RunLogs, short
 
@@ -35,7 +47,14 @@ class Planner:
     """Handles the messages of all runs, over one bus."""
 
     def __init__(
-        self, bus: Bus, model_requests: ModelRequests, rules: Rules, *, cached_runs: int, chunk_ttl_s: int
+        self,
+        bus: Bus,
+        model_requests: ModelRequests,
+        rules: Rules,
+        direct_calls: DirectCalls,
+        *,
+        cached_runs: int,
+        chunk_ttl_s: int,
     ) -> None:
         self._bus = bus
         self._model_requests = model_requests
@@ -44,6 +63,7 @@ class Planner:
         self._chunk_ttl_s = chunk_ttl_s
         self._turns = Turns()
         self._places = CallPlaces(bus)
+        self._direct_calls = direct_calls
 
     async def on_message(self, delivery: Delivery) -> bool:
         """Handle a request, an inbox message or a control message.
@@ -69,16 +89,18 @@ class Planner:
             await dead_letters.dead_letter(
                 self._bus, delivery, "its handling was begun too often and never came to an end"
             )
-            return await self._handle(where, Incoming(delivery.owner, new_id(), Poisoned()), turn)
+            return await self._handle(where, Incoming(delivery.owner, new_id(), Poisoned()), turn, is_first=False)
         try:
             message = _parsed(delivery, where)
         except (ValidationError, InvalidName) as error:
             await dead_letters.dead_letter(self._bus, delivery, short(error))
             return True
         with structlog.contextvars.bound_contextvars(run_id=where.run):
-            return await self._handle(where, Incoming(delivery.owner, new_id(), message), turn)
+            incoming = Incoming(delivery.owner, new_id(), message)
+            return await self._handle(where, incoming, turn, is_first=delivery.number == 1)
 
-    async def _handle(self, where: Address, incoming: Incoming, turn: Turn) -> bool:
+    async def _handle(self, where: Address, incoming: Incoming, turn: Turn, *, is_first: bool) -> bool:
+        """Handle a message. `is_first`: it was not delivered before."""
         effects = Effects(
             self._bus,
             self._logs,
@@ -89,30 +111,40 @@ class Planner:
             incoming,
             turn,
             self._places,
+            self._direct_calls,
         )
         if isinstance(incoming.message, CallFinished):
             self._places.give_back(where.tenant, incoming.message.tool)
         if isinstance(incoming.message, RunRequested):
-            self._logs.forget(where)
-        progress, fresh = Progress(unix_ms()), True
+            self._logs.begin(where, is_new=is_first)
+        # A first delivery is handled with the run that is cached, which may be outdated: an append shows it.
+        progress, fresh, is_current = Progress(unix_ms()), not is_first, False
         async with self._logs.lock(where) as lock:
             while True:
                 await turn.take()
                 async with lock:
                     run = await self._logs.load(where, fresh=fresh)
-                    command = advance(run, Handling(incoming, progress), self._rules_of(run, progress))
+                    is_current = is_current or fresh
+                    command = advance(
+                        run, Handling(incoming, progress), self._rules_of(run, progress, is_first=is_first)
+                    )
                     if isinstance(command, Append):
                         progress = progress.wrote(await self._logs.append(where, run, progress.now, command.events))
-                        fresh = False
+                        fresh, is_current = False, True
+                        effects.open_soon(run)
                         continue
+                if not is_current and not isinstance(command, DECIDES_NOTHING):
+                    fresh = True
+                    continue
                 if isinstance(command, Ack | Abandon):
                     await effects.finish()
                     return isinstance(command, Ack)
                 progress, fresh = await effects.carry_out(run, progress, command)
 
-    def _rules_of(self, run: Run, progress: Progress) -> Rules:
+    def _rules_of(self, run: Run, progress: Progress, *, is_first: bool) -> Rules:
         started = run.started or (progress.opening.started if progress.opening is not None else None)
-        return replace(self._rules, strategy=self._model_requests.strategy(started))
+        direct = self._direct_calls.rules() if is_first else None
+        return replace(self._rules, strategy=self._model_requests.strategy(started), direct=direct)
 
 
 def _parsed(delivery: Delivery, where: Address) -> Received:

@@ -82,9 +82,14 @@ class RunLogs:
             self._runs.popitem(last=False)
         return run
 
-    def forget(self, where: Address) -> None:
-        """Drop a run from the cache. The log of an ended run may have been purged, and a new run may have its id."""
+    def begin(self, where: Address, *, is_new: bool) -> None:
+        """Forget what is known of a requested run: an earlier run with its id may have been purged.
+
+        `is_new`: its log is taken to be empty, until an append shows that it is not.
+        """
         self._runs.pop(where, None)
+        if is_new:
+            self._runs[where] = Run()
 
     def tail(self, where: Address, attempt_token: str) -> Tail:
         """Return a function that gives the newest sequence of the log, or None once the model call is superseded."""

@@ -86,6 +86,11 @@ class PlannerSettings(BusSettings):
         default=2048, ge=1, description="new runs in work at once; half of it should be more than RUNWIRE_MAX_OPEN_RUNS"
     )
     planner_control_slots: int = Field(default=256, ge=1)
+    direct_calls: bool = Field(
+        default=True,
+        description="short calls of tools are made without the stored queue; false while planners of a version run "
+        "that does not know them",
+    )
     planner_cached_runs: int = Field(default=2000, ge=1)
     chunk_ttl_s: int = Field(default=3600, ge=600, description="token chunks expire; the answer stays in the log")
     retention_days: float = Field(default=30, gt=0, description="finished runs are purged after this time")

@@ -9,10 +9,11 @@ from services.shared.builtin_tools import READ_ARTIFACT, READ_ARTIFACT_SPEC
 from services.shared.tool_catalogue import Catalogue
 
 from .call_consumers import CallConsumers
-from .calls.run_watch import RunWatches
+from .direct_calls import DirectCalls
 from .discovery.announcements import Announcement
 from .discovery.catalogue_writer import CatalogueWriter
 from .discovery.micro import MicroDiscovery
+from .discovery.runners import Runners
 from .execution import CallExecutor
 from .handlers import CallHandler
 from .settings import ToolRunnerSettings
@@ -26,20 +27,23 @@ async def running(
     """Process calls and maintain the catalogue, over a connection that is provisioned. `declared`: the tools file."""
     catalogue = await Catalogue(bus).start()
     tools = await NatsTools(bus, settings).start()
-    executor = CallExecutor(bus, settings, catalogue, tools, RunWatches(bus))
-    handler = CallHandler(bus, executor, settings.max_deliveries)
+    runners = Runners(bus)
+    executor = CallExecutor(bus, settings, catalogue, tools, runners)
+    direct_calls = await DirectCalls(bus, executor, runners.instance).start()
+    await runners.start()
+    handler = CallHandler(bus, executor, direct_calls, settings.max_deliveries)
     builtin = {READ_ARTIFACT: READ_ARTIFACT_SPEC}
-    consumers = await CallConsumers(
-        bus, handler.on_call, settings.tool_slots, lambda: builtin | catalogue.live(), settings.gone_tool_s
-    ).start()
-    await consumers.open_surely(READ_ARTIFACT_SPEC)
+    consumers = await CallConsumers(bus, handler.on_call, settings, lambda: builtin | catalogue.live(), runners).start()
     discovery = await MicroDiscovery(bus, settings.discover_s).start()
+    await consumers.open_surely(READ_ARTIFACT_SPEC)
     writer = CatalogueWriter(bus, discovery, declared, lambda announced: consumers.open(announced.spec)).start()
     if health is not None:
         health.checks["catalogue"] = writer.problem
     try:
         yield
     finally:
+        await runners.stop()
+        await direct_calls.stop()
         await writer.stop()
         await discovery.stop()
         await consumers.stop(settings.graceful_timeout_s)

@@ -25,6 +25,9 @@ from services.messaging.streams.definitions import consumer
 from services.messaging.streams.provision import ensure_consumer
 from services.runtime.tasks import cancelled
 
+from .discovery.runners import Runners
+from .settings import ToolRunnerSettings
+
 logger = structlog.get_logger(__name__)
 
 _PREFIX = subjects.calls_consumer("x")[:-1]
@@ -37,13 +40,20 @@ class CallConsumers:
     """Pulls calls from the consumers of all tools that ever had calls, whether their instances run or not."""
 
     def __init__(
-        self, bus: Bus, handler: Handler, slots: int, live: Callable[[], dict[str, ToolSpec]], gone_s: float
+        self,
+        bus: Bus,
+        handler: Handler,
+        settings: ToolRunnerSettings,
+        live: Callable[[], dict[str, ToolSpec]],
+        runners: Runners,
     ) -> None:
         self._bus = bus
         self._handler = handler
-        self._slots = slots
+        self._settings = settings
         self._live = live
-        self._gone_s = gone_s
+        self._runners = runners
+        self._limits: dict[str, int] = {}
+        """Tool -> the limit of its consumer that this process has set."""
         self._gone_since: dict[str, float] = {}
         self._idle_since_call: dict[str, int] = {}
         """Tool -> sequence of its oldest call, if its consumer was idle at the last check."""
@@ -73,9 +83,10 @@ class CallConsumers:
             subjects.calls_consumer(spec.name),
             subjects.calls_of(spec.name),
             self._bus.settings.ack_wait_s,
-            spec.concurrency,
+            limit := self._runners.stored_limit(spec),
         )
         await ensure_consumer(self._bus, subjects.CALLS, config)
+        self._limits[spec.name] = limit
         await self._start_pulling(spec.name)
 
     async def open_surely(self, spec: ToolSpec) -> None:
@@ -86,7 +97,7 @@ class CallConsumers:
         async with self._lock:
             if tool not in self._pulling:
                 pull = PullConsumer(
-                    self._bus, subjects.CALLS, subjects.calls_consumer(tool), self._handler, self._slots
+                    self._bus, subjects.CALLS, subjects.calls_consumer(tool), self._handler, self._settings.tool_slots
                 )
                 self._pulling[tool] = await pull.start()
 
@@ -132,7 +143,9 @@ class CallConsumers:
     async def reconcile(self) -> None:
         """Create missing consumers, pull from new ones, and remove those of tools that are gone. Raises BusError."""
         live, served, waiting = self._live(), await self._with_consumer(), await self._with_calls()
-        for tool in (waiting | live.keys()) - served:
+        # Another instance that has come or gone changes the limits.
+        outdated = {tool for tool, spec in live.items() if self._limits.get(tool) != self._runners.stored_limit(spec)}
+        for tool in (waiting | live.keys()) - served | outdated:
             await self.open(live.get(tool) or ToolSpec(name=tool))
         await self._start_all(served)
         for tool in self._pulling.keys() - served - waiting - live.keys():
@@ -143,7 +156,7 @@ class CallConsumers:
             await self.open(live.get(tool) or ToolSpec(name=tool))
         now = time.monotonic()
         self._gone_since = {tool: self._gone_since.get(tool, now) for tool in served - live.keys() - waiting}
-        for tool in [tool for tool, since in self._gone_since.items() if now - since >= self._gone_s]:
+        for tool in [tool for tool, since in self._gone_since.items() if now - since >= self._settings.gone_tool_s]:
             await self._remove(tool)
 
     async def _lost_calls(self, tools: set[str]) -> list[str]:
@@ -174,6 +187,7 @@ class CallConsumers:
         await self._stop_pulling(tool)
 
     async def _stop_pulling(self, tool: str) -> None:
+        self._limits.pop(tool, None)
         async with self._lock:
             pull = self._pulling.pop(tool, None)
         if pull is not None:

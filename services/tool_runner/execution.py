@@ -6,6 +6,7 @@ the start is recorded before the call (`calls.history`).
 """
 
 import time
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 import structlog
@@ -24,7 +25,9 @@ from .artifacts.store import CallArtifacts, StoredResult
 from .artifacts.store_access import StoreAccess
 from .calls import history
 from .calls.progress import CallProgress
-from .calls.run_watch import RunWatches
+from .calls.run_watch import RunWatch, RunWatches
+from .concurrency import Concurrency
+from .discovery.runners import Runners
 from .errors import AlreadySettled, ApprovalUnavailable, CallFailed, RunEnded, UnknownTool
 from .outcomes import OutcomeBuilder, check_arguments, elapsed_ms, failed, in_thread_if_large, succeeded
 from .settings import ToolRunnerSettings
@@ -34,6 +37,10 @@ logger = structlog.get_logger(__name__)
 
 _RECONNECT_WINDOW_S = 10.0
 """After a reconnect, how long a first delivery may be a redelivery of a server that has lost its counts."""
+
+
+class Declined(Exception):
+    """A direct call may not be made: it has no place among the calls of its tool."""
 
 
 class Start(NamedTuple):
@@ -49,15 +56,17 @@ class CallExecutor:
     """Executes calls of all tools. Waits for the artifact store up to its patience or the run's deadline."""
 
     def __init__(
-        self, bus: Bus, settings: ToolRunnerSettings, catalogue: Catalogue, tools: NatsTools, run_watches: RunWatches
+        self, bus: Bus, settings: ToolRunnerSettings, catalogue: Catalogue, tools: NatsTools, runners: Runners
     ) -> None:
         self._bus = bus
         self._settings = settings
         self._catalogue = catalogue
         self._tools = tools
-        self._run_watches = run_watches
+        self._run_watches = RunWatches(bus)
+        self._runners = runners
         self._images = ToolImages(settings)
         self._outcomes = OutcomeBuilder(settings.artifact_patience_s)
+        self._concurrency = Concurrency()
         self._reconnected_at = float("-inf")
         bus.on_reconnect.append(self._on_reconnect)
 
@@ -74,10 +83,54 @@ class CallExecutor:
         is_doubtful = is_repeated or began - self._reconnected_at < _RECONNECT_WINDOW_S or self._has_waited(delivery)
         if is_doubtful and await history.is_settled(self._bus, call):
             raise AlreadySettled
-        progress = CallProgress(self._bus, call, may_have_published=is_doubtful)
         # A call that is taken over is timed from its first start. If that was not recorded, it began soon after it was
         # sent.
         started = Start(is_repeated, began - _ago(delivery.stored_ns) if is_repeated else began)
+
+        async def begin(spec: ToolSpec, watch: RunWatch) -> Start:
+            await watch.unless_ended(self._concurrency.take(call.tool, spec.concurrency))
+            if spec.idempotent:
+                return started
+            try:
+                return await self._claim(delivery, call, began, is_doubtful=is_doubtful)
+            except BaseException:
+                self._concurrency.give_back(call.tool)
+                raise
+
+        progress = CallProgress(self._bus, call, may_have_published=is_doubtful)
+        return await self._outcome(call, progress, started, began, begin)
+
+    async def direct_outcome(self, call: CallRequested) -> bytes | None:
+        """Return the encoded outcome of a direct call, or None, and the tool is not called: it has no free place.
+
+        Its planner has recorded it in the log of a run that went on, so nothing is read here. Raises RunEnded.
+        """
+        began = time.monotonic()
+        started = Start(may_have_begun=False, at=began)
+
+        async def begin(spec: ToolSpec, _watch: RunWatch) -> Start:
+            direct_limit = self._runners.direct_limit(spec)
+            if not self._concurrency.take_directly(call.tool, spec.concurrency, direct_limit):
+                raise Declined
+            return started
+
+        progress = CallProgress(self._bus, call, may_have_published=False)
+        try:
+            return await self._outcome(call, progress, started, began, begin, direct=True)
+        except Declined:
+            return None
+
+    async def _outcome(
+        self,
+        call: CallRequested,
+        progress: CallProgress,
+        started: Start,
+        checked_at: float,
+        begin: Callable[[ToolSpec, RunWatch], Awaitable[Start]],
+        *,
+        direct: bool = False,
+    ) -> bytes:
+        """Call the tool and build the outcome. `begin` takes a place among its calls, just before it is called."""
         with self._run_watches.watch(call.tenant, call.run_id) as watch:
             access = StoreAccess(self._bus, call, watch)
             try:
@@ -86,16 +139,18 @@ class CallExecutor:
                 await in_thread_if_large(wire_size(args), lambda: check_arguments(call, args, spec))
                 if spec is READ_ARTIFACT_SPEC:
                     return await self._read_artifact(access, started)
-                if not spec.idempotent:
-                    started = await self._claim(delivery, call, began, is_doubtful=is_doubtful)
-                prepared = PreparedCall(call, spec, args, started.may_have_begun, checked_at=began)
-                result = await self._tools.call(prepared, progress, watch)
-                logger.debug("call_succeeded", size=result.size, seconds=round(time.monotonic() - began, 3))
+                started = await begin(spec, watch)
+                try:
+                    prepared = PreparedCall(call, spec, args, started.may_have_begun, checked_at)
+                    result = await self._tools.call(prepared, progress, watch)
+                finally:
+                    self._concurrency.give_back(call.tool, direct=direct)
+                logger.debug("call_succeeded", size=result.size, seconds=round(time.monotonic() - checked_at, 3))
                 artifacts = CallArtifacts(access, self._settings, self._images)
                 return await self._outcomes.build(call, spec, result, progress, artifacts, started.at)
             except CallFailed as failure:
                 fault = failure.fault()
-                logger.info("call_failed", code=fault.code, seconds=round(time.monotonic() - began, 3))
+                logger.info("call_failed", code=fault.code, seconds=round(time.monotonic() - checked_at, 3))
                 return failed(call.call_id, call.tool, fault, elapsed_ms(started.at), progress.warnings())
 
     async def _claim(self, delivery: Delivery, call: CallRequested, began: float, *, is_doubtful: bool) -> Start:

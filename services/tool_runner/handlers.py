@@ -17,6 +17,7 @@ from services.messaging import dead_letters
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery
 
+from .direct_calls import DirectCalls
 from .errors import AlreadySettled, Poisoned, RunEnded
 from .execution import CallExecutor
 from .outcomes import failed
@@ -34,9 +35,10 @@ class NotACall(ValueError):
 class CallHandler:
     """Handles calls of all tools. It keeps no durable state: another process may take over at any point."""
 
-    def __init__(self, bus: Bus, executor: CallExecutor, max_deliveries: int) -> None:
+    def __init__(self, bus: Bus, executor: CallExecutor, direct_calls: DirectCalls, max_deliveries: int) -> None:
         self._bus = bus
         self._executor = executor
+        self._direct_calls = direct_calls
         self._max_deliveries = max_deliveries
 
     async def on_call(self, delivery: Delivery) -> bool:
@@ -49,7 +51,7 @@ class CallHandler:
             return await self._dead_letter(delivery, str(error))
         with structlog.contextvars.bound_contextvars(run_id=call.run_id, call_id=call.call_id, tool=call.tool):
             try:
-                outcome = await self._executor.outcome(delivery, call)
+                outcome = await self._direct_calls.outcome(call) or await self._executor.outcome(delivery, call)
             except RunEnded:
                 logger.info("call_dropped", reason="its run has ended")
             except AlreadySettled:

@@ -54,7 +54,9 @@ def builders() -> dict[str, Any]:
         if inspect.isfunction(value) and inspect.signature(value).return_annotation is str
     }
     constants = {**vars(subjects), **vars(keys)}
-    return found | {name: value for name, value in constants.items() if name.startswith(("ALL_", "ARTIFACT_"))}
+    return found | {
+        name: value for name, value in constants.items() if name.startswith(("ALL_", "ARTIFACT_", "RUNNER_"))
+    }
 
 
 def built(name: str) -> str:

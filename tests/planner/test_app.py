@@ -7,6 +7,7 @@ from pathlib import Path
 from services.messaging.streams.provision import provision
 from services.planner.agents import load_agents
 from services.planner.app import models_of, profiles_of, running
+from services.planner.effects.direct_calls import DirectCalls
 from services.planner.models.vision import VisionSupport
 from services.planner.settings import PlannerSettings
 from services.shared.tool_catalogue import Catalogue
@@ -24,7 +25,8 @@ async def test_it_handles_runs_until_its_context_ends(nats_server: NatsServer) -
         await provision(bus)
         async with running(bus, settings, load_agents()):
             assert {task.get_name() for task in asyncio.all_tasks()} >= BACKGROUND
-            story = await Planning(bus, Catalogue(bus), models_of(settings, {})).tell()
+            direct_calls = DirectCalls(bus, enabled=False, max_waiting=0)
+            story = await Planning(bus, Catalogue(bus), models_of(settings, {}), direct_calls).tell()
             assert story.end.type == "done"
         assert not {task.get_name() for task in asyncio.all_tasks()} & BACKGROUND
         assert not bus.tasks.problems()

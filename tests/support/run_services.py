@@ -27,6 +27,7 @@ from services.messaging.connection import Bus
 from services.messaging.streams.provision import provision
 from services.planner.agents import load_agents
 from services.planner.app import build_planner, models_of, pullers, vision_support_of
+from services.planner.effects.direct_calls import DirectCalls
 from services.planner.models.by_provider import ByProvider
 from services.planner.models.response_format import WithoutRefusedFormats
 from services.planner.settings import PlannerSettings
@@ -85,6 +86,11 @@ class Planning:
     bus: Bus
     catalogue: Catalogue
     models: ByProvider
+    direct_calls: DirectCalls
+
+    async def calls_directly(self) -> None:
+        """Return once a tool runner takes direct calls."""
+        await wait_until(lambda: self.direct_calls.rules() is not None, what="a tool runner takes direct calls")
 
     async def ask(self, query: str = "What?", tenant: str = "default", **fields: Any) -> str:
         """Ask for a run and return its id."""
@@ -139,11 +145,12 @@ async def planning(
     *,
     agents: Mapping[str, Any] | None = None,
     folder: Path | None = None,
+    direct: bool = False,
     **settings: Any,
 ) -> AsyncIterator[Planning]:
     """A planner whose models are the scripted provider's; pauses between retries are short.
 
-    `agents` need a `folder` for their file.
+    `agents` need a `folder` for their file. `direct`: it makes direct calls, once a tool runner has announced itself.
     """
     if agents is not None and folder is not None:
         settings["agents_file"] = folder / f"{new_id()}.json"
@@ -153,6 +160,7 @@ async def planning(
     async with connected(url, "planner", chosen) as bus:
         await provision(bus)
         catalogue = await Catalogue(bus).start()
+        direct_calls = await DirectCalls(bus, enabled=direct, max_waiting=1000).start()
         planner = build_planner(
             chosen,
             load_agents(chosen.agents_file),
@@ -162,10 +170,11 @@ async def planning(
             chosen.model or MODEL,
             vision_support_of(chosen),
             first_pause_s=0.01,
+            direct_calls=direct_calls,
         )
         lanes = [await lane.start() for lane in pullers(bus, planner, chosen)]
         try:
-            yield Planning(bus, catalogue, models)
+            yield Planning(bus, catalogue, models, direct_calls)
         finally:
             await asyncio.gather(*(lane.stop(0.5) for lane in lanes))
             await catalogue.stop()

@@ -12,18 +12,21 @@ from typing import Any, TypeVar, assert_never
 import structlog
 
 from contracts import subjects
-from contracts.events import Asked, PlannedCall
+from contracts.events import Asked
 from contracts.ids import unix_ms
 from contracts.inbox import CallFinished, RunResumed
 from contracts.runs import RunRequested
-from contracts.tools import CallQuestion, CallRequested, ToolSpec
+from contracts.tools import ToolSpec
 from services.messaging.connection import Bus
 from services.messaging.tenants.turns import Turn
 from services.planner.effects import run_index, timers
 from services.planner.effects.call_places import CallPlaces
 from services.planner.effects.chunk_publisher import ChunkPublisher
+from services.planner.effects.direct_calls import DirectCalls
+from services.planner.effects.dispatch import Dispatcher
 from services.planner.effects.model_call import ask, say
 from services.planner.effects.model_requests import ModelRequests
+from services.planner.effects.opening import Opening
 from services.planner.effects.ownership_watch import Address, watched
 from services.planner.run import terminal
 from services.planner.run.commands import (
@@ -52,13 +55,10 @@ from services.planner.run.decide import resolve_decision, text_of
 from services.planner.run.decision import Decision
 from services.planner.run.state import Run
 from services.planner.run_log import RunLogs
-from services.shared.builtin_tools import READ_ARTIFACT, READ_ARTIFACT_DIGEST
 
 logger = structlog.get_logger(__name__)
 T = TypeVar("T")
 CRITIQUE_MARGIN_S = 0.5
-PLACE_WAIT_S = 10.0
-"""After this wait for a free place, a call is checked again: its run may have ended."""
 
 
 class Effects:
@@ -75,6 +75,7 @@ class Effects:
         incoming: Incoming,
         turn: Turn,
         places: CallPlaces,
+        direct_calls: DirectCalls,
     ) -> None:
         self._bus = bus
         self._logs = logs
@@ -85,8 +86,8 @@ class Effects:
         self._owner = incoming.owner
         self._message = incoming.message
         self._turn = turn
-        self._places = places
-        self._background: list[asyncio.Task[None]] = []
+        self._dispatcher = Dispatcher(bus, logs, model_requests, places, direct_calls, where, turn)
+        self._opening: Opening | None = None
 
     async def carry_out(  # noqa: C901, PLR0912, one case for each command
         self, run: Run, progress: Progress, command: Effect
@@ -99,7 +100,7 @@ class Effects:
             case Ask() | Say() | AskEffort() | AskCritique():
                 return await self._call_model(run, progress, command)
             case Dispatch():
-                return await self._dispatch_all(run, progress, command)
+                return await self._dispatcher.dispatch(run, progress, command)
             case Wait(until):
                 self._turn.end()
                 await asyncio.sleep(max(0.0, (until - unix_ms()) / 1000))
@@ -120,21 +121,29 @@ class Effects:
                 await self._logs.keep_context(self._where, self._given_context())
                 progress = replace(progress, context_kept=True)
             case Open():
-                self._enter(run)
+                if (opening := self.open_soon(run)) is not None:
+                    await opening.now()
                 progress = replace(progress, opened=True)
             case SetTimer(name, at):
                 await self._set_timer(run, name, at)
                 progress = replace(progress, timers=progress.timers | {(name, at)})
             case Close():
-                await self._close(run)
+                await self._close(run, progress)
                 progress = replace(progress, closed=True)
             case _:
                 assert_never(command)
         return progress, False
 
+    def open_soon(self, run: Run) -> Opening | None:
+        """Write the index entry and the deadline timer of a requested run once it has lived for a second."""
+        if self._opening is None and isinstance(self._message, RunRequested) and run.started is not None:
+            self._opening = Opening(self._bus, self._logs, self._where, run.started_at)
+        return self._opening
+
     async def finish(self) -> None:
-        """Wait for background effects. Only then may the message be acknowledged."""
-        await asyncio.gather(*self._background)
+        """End what goes on in the background. Only then may the message be acknowledged."""
+        if self._opening is not None:
+            await self._opening.end()
 
     async def _call_model(
         self, run: Run, progress: Progress, command: Ask | Say | AskEffort | AskCritique
@@ -221,70 +230,6 @@ class Effects:
             self._bus, self._where, asked, run.seq, self._logs.tail(self._where, asked.holder), self._chunk_ttl_s
         )
 
-    async def _context(self, run: Run) -> dict[str, Any]:
-        """Return the caller's `tool_context`. Older logs hold it in the request."""
-        if run.started is None or not run.started.has_tool_context:
-            return run.started.request.tool_context if run.started else {}
-        return await self._logs.context(self._where)
-
-    async def _dispatch_all(self, run: Run, progress: Progress, command: Dispatch) -> tuple[Progress, bool]:
-        sent: set[str] = set()
-        at_once = await asyncio.gather(
-            *(self._dispatch_in_turn(run, call, sent, again=call.call_id in command.again) for call in command.calls)
-        )
-        return replace(progress, dispatched=progress.dispatched | sent), not all(at_once)
-
-    async def _dispatch_in_turn(self, run: Run, planned: PlannedCall, sent: set[str], *, again: bool) -> bool:
-        """Send a call once it has a place, and add it to `sent`.
-
-        Returns whether it had a place at once; if not, the run may have moved on.
-        """
-        where, concurrency = self._where, await self._model_requests.concurrency(run, planned.tool)
-        at_once = self._places.take(where.tenant, planned.tool, concurrency)
-        if not at_once:
-            self._turn.end()
-            if not await self._places.wait(where.tenant, planned.tool, PLACE_WAIT_S):
-                return False
-            async with self._logs.lock(where) as lock, lock:
-                run = await self._logs.load(where, fresh=True)
-            if run.terminal is not None:
-                self._places.give_back(where.tenant, planned.tool)
-                return False
-        await self._dispatch(run, planned, await self._context(run), again=again or not at_once)
-        sent.add(planned.call_id)
-        return at_once
-
-    async def _dispatch(self, run: Run, planned: PlannedCall, context: dict[str, Any], *, again: bool) -> None:
-        call, started, step = run.open.get(planned.call_id), run.started, run.step
-        if call is None or started is None or step is None:
-            return  # It has an outcome meanwhile.
-        request = started.request
-        message = CallRequested(
-            call_id=call.call_id,
-            run_id=self._where.run,
-            tenant=self._where.tenant,
-            tool=call.tool,
-            args=call.args,
-            spec=started.tools.get(call.tool, READ_ARTIFACT_DIGEST),
-            step=step.step,
-            deadline_at=run.deadline_at,
-            again=again,
-            readable=call.tool == READ_ARTIFACT and call.args.get("artifact_id") in run.collected.readable,
-            session_id=request.session_id,
-            trace_id=request.trace_id,
-            user_id=request.user_id,
-            context=context,
-        )
-        subject = subjects.call(self._where.tenant, self._where.run, call.tool)
-        await self._bus.publish_surely(subject, message.model_dump_json().encode(), f"{self._where.run}.{call.call_id}")
-
-    async def _call_off(self, run: Run) -> None:
-        """Cancel the open calls of an ended run at their tools. tool_runner does so too, unless it is stopped now."""
-        for call in run.open.values():
-            if call.call_id in run.owner:
-                question = CallQuestion(idempotency_key=f"{self._where.run}.{call.call_id}")
-                await self._bus.send(subjects.tool_cancel(call.tool), question.model_dump_json().encode())
-
     async def _wake(self) -> None:
         where = self._where
         subject = subjects.inbox(where.tenant, where.run, f"resumed-{self._owner.partition(':')[2]}")
@@ -314,18 +259,15 @@ class Effects:
     def _given_context(self) -> dict[str, Any]:
         return self._message.tool_context if isinstance(self._message, RunRequested) else {}
 
-    def _enter(self, run: Run) -> None:
-        if run.started is not None:
-            self._background.append(asyncio.create_task(run_index.enter(self._bus, run, run.started)))
-
     async def _set_timer(self, run: Run, name: TimerName, at: int) -> None:
         if run.started is not None:
             await timers.set_timer(self._bus, run.started, name, at)
 
-    async def _close(self, run: Run) -> None:
-        await self._call_off(run)
+    async def _close(self, run: Run, progress: Progress) -> None:
+        await self._dispatcher.call_off(run)
+        has_timers = self._opening is None or await self._opening.end() or bool(progress.timers)
         if run.started is not None:
-            await run_index.close(self._bus, run, run.started)
+            await run_index.close(self._bus, run, run.started, has_timers=has_timers)
         elif self._given_context():
             await run_index.forget_context(self._bus, *self._where)
 

@@ -61,10 +61,11 @@ async def _create(bus: Bus, run: Run, started: RunStarted) -> None:
         await Bucket(bus, keys.RUNS_BUCKET).create(_key(started), _status(run, started))
 
 
-async def close(bus: Bus, run: Run, started: RunStarted) -> None:
-    """Write the index entry of an ended run, and cancel its timers. Idempotent."""
-    entered = Bucket(bus, keys.RUNS_BUCKET).put(_key(started), _status(run, started))
-    await asyncio.gather(entered, timers.cancel_timers(bus, started))
+async def close(bus: Bus, run: Run, started: RunStarted, *, has_timers: bool) -> None:
+    """Write the index entry of an ended run, and cancel its timers, if it may have any. Idempotent."""
+    await Bucket(bus, keys.RUNS_BUCKET).put(_key(started), _status(run, started))
+    if has_timers:
+        await timers.cancel_timers(bus, started)
 
 
 async def forget_context(bus: Bus, tenant: str, run: str) -> None:

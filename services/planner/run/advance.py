@@ -15,14 +15,16 @@ The handler calls `advance` again after each command, until it returns Ack or Ab
 | poisoned | error | error | error | error | error |
 
 "owner": the message whose handling recorded what is in flight. "timer": that of the retry; a wait that ends within 2 s
-happens in the handling, and `asked` follows. "called where due": if calls wait, or a join is due. "read shown": read
-what listeners have received of the answer. "budget": `done`, or `paused` where the run has a grace period. Where
-nothing is in flight, any message starts the next step. `top_up` is the exception: the control consumer, which delivers
-it, never calls models.
+happens in the handling, and `asked` follows. "dispatch": calls that are made directly and end within a second are
+recorded as `call_finished` records them, and the handling goes on. "called where due": if calls wait, or a join is due.
+"read shown": read what listeners have received of the answer. "budget": `done`, or `paused` where the run has a grace
+period. Where nothing is in flight, any message starts the next step. `top_up` is the exception: the control consumer,
+which delivers it, never calls models.
 While the run is stopping, every message but cancel and poisoned is acknowledged. After the end every message closes the
 run again, and is acknowledged. An illegal message changes nothing and is acknowledged.
 """
 
+from collections.abc import Sequence
 from typing import assert_never
 
 from contracts.events import Asked, Called, ModelFailed, Observed, Paused, Stopping, Triaged
@@ -71,8 +73,18 @@ def advance(run: Run, handling: Handling, rules: Rules) -> Command:
     """Return the next command for this handling."""
     command = _next(run, handling, rules)
     if isinstance(command, Append):
-        return Append(completed(run, handling, terminal.shown(run, command.events)))
+        events = completed(run, handling, terminal.shown(run, command.events))
+        return Append(events if rules.direct is None else rules.direct.marked(run, events))
+    if isinstance(command, Ack) and _must_open(run, handling):
+        return Open()
     return command
+
+
+def _must_open(run: Run, handling: Handling) -> bool:
+    """Whether this is the request of a run that stays open, whose index entry and timer may not be written yet."""
+    is_request = isinstance(handling.incoming.message, RunRequested)
+    is_open = run.started is not None and run.terminal is None and run.stopping is None
+    return is_request and is_open and not handling.progress.opened
 
 
 def _next(run: Run, handling: Handling, rules: Rules) -> Command:
@@ -98,15 +110,16 @@ def _received(
     rules: Rules,
 ) -> Command:
     """Return the next command of an open run."""
+    if any(outcome.call_id in run.open for outcome in handling.progress.outcomes):
+        return _settle(run, handling, handling.progress.outcomes, rules)
     match message:
         case TimerFired() if message.timer != "retry":
             return _on_timer(run, handling, message)
         case TopUpRequested():
             return _top_up(run, handling.progress, message)
-        case RunRequested() if not handling.progress.opened:
-            return Open()
         case CallFinished() if message.call_id in run.open:
-            return _settle(run, handling, rules)
+            outcome = handling.progress.outcome
+            return Redact() if outcome is None else _settle(run, handling, [outcome], rules)
         case RunRequested() | CallFinished() | TimerFired() | RunResumed():
             return _go_on(run, handling, rules)
         case _:
@@ -139,14 +152,15 @@ def _open(handling: Handling, request: RunRequested, rules: Rules) -> Command:
     return Append([started, *outcomes.go_on(opened, handling, rules)])
 
 
-def _settle(run: Run, handling: Handling, rules: Rules) -> Command:
-    """Record the outcome of a call that has ended, and what follows from it."""
-    outcome = handling.progress.outcome
-    if outcome is None:
-        return Redact()
+def _settle(run: Run, handling: Handling, ended: Sequence[CallFinished], rules: Rules) -> Command:
+    """Record the outcomes of calls that have ended, and what follows from them."""
     if _lacks_specs(run, handling.progress):
         return LoadSpecs()
-    observed = Observed.model_validate(outcome.model_dump(exclude={"v", "kind"}))
+    observed = [
+        Observed.model_validate(outcome.model_dump(exclude={"v", "kind"}))
+        for outcome in ended
+        if outcome.call_id in run.open
+    ]
     return Append(outcomes.settle(run, handling, observed, rules))
 
 

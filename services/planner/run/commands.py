@@ -4,12 +4,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
-from contracts.events import Asked, Called, ModelFailed, PlannedCall, RunStarted, Step, Stopping
+from contracts.events import Asked, Called, ModelFailed, Observed, PlannedCall, RunStarted, Step, Stopping
 from contracts.faults import Fault
 from contracts.inbox import CallFinished, CancelRequested, RunResumed, TimerFired, TopUpRequested
 from contracts.runs import RunRequested
 from contracts.tools import ToolSpec
 from services.planner.run.decision import Decision, Final
+from services.planner.run.direct import DirectRules
 from services.planner.run.history import Length
 from services.planner.run.state import Event, Run
 from services.planner.run.triage_critique import Critique, Triage
@@ -81,6 +82,8 @@ class Progress:
     announced: frozenset[str] = frozenset()
     """Ids of calls that this handling itself recorded, so no earlier handling can have sent them."""
     dispatched: frozenset[str] = frozenset()
+    outcomes: tuple[CallFinished, ...] = ()
+    """Of direct calls that have ended, until they are recorded."""
 
     def wrote(self, events: Iterable[Event]) -> "Progress":
         """Return the progress after this handling appended events."""
@@ -99,6 +102,8 @@ class Progress:
                     new = replace(new, shown=None, shown_seq=None)
                 case Called():
                     new = replace(new, announced=new.announced | _ids(event.calls))
+                case Observed(call_id=recorded):
+                    new = replace(new, outcomes=tuple(each for each in new.outcomes if each.call_id != recorded))
                 case _:
                     pass
         return new
@@ -146,6 +151,8 @@ class Rules:
     """Limit of one model call with its retries, fallbacks and waits."""
     max_characters: int = 400_000
     """Length of a conversation above which it is compacted."""
+    direct: DirectRules | None = None
+    """None: calls go through the stream CALLS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +184,7 @@ class KeepContext:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Set the run's deadline timer and write its index entry."""
+    """Set the run's deadline timer and write its index entry, unless that has been done since it began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +219,7 @@ class AskCritique:
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """Send these calls. `again`: ids of calls that an earlier handling may have sent already."""
+    """Send these calls, and wait for direct ones. `again`: ids of calls that an earlier handling may have sent."""
 
     calls: list[PlannedCall]
     again: frozenset[str]
@@ -276,4 +283,6 @@ Effect = (
     | Close
 )
 """What the executor carries out."""
+DECIDES_NOTHING = (Resolve, KeepContext, Redact, LoadSpecs)
+"""Effects that are right whatever the log holds by now: what follows is appended, and the log may refuse that."""
 Command = Append | Effect | Ack | Abandon

@@ -4,6 +4,7 @@ Every further model call is checked against the budgets first: a repair costs as
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, assert_never
 
@@ -110,8 +111,8 @@ def awaits_triage(run: Run, turn: int) -> bool:
     return several and (run.effort == "auto" or (run.effort is None and turn == 1))
 
 
-def after(run: Run, *, decision: Decision | None = None, observed: Observed | None = None) -> Run:
-    """Return the run as it will be after the decision or outcome of the record that is being made.
+def after(run: Run, *, decision: Decision | None = None, observed: Sequence[Observed] = ()) -> Run:
+    """Return the run as it will be after the decision or outcomes of the record that is being made.
 
     The payload of a terminal event in the same record is built from it.
     """
@@ -119,8 +120,8 @@ def after(run: Run, *, decision: Decision | None = None, observed: Observed | No
     if decision is not None:
         later.usage = spent(run.usage, decision.usage)
         later.warnings = [*run.warnings, *decision.warnings]
-    if observed is not None:
-        take_in(later, observed)
+    for each in observed:
+        take_in(later, each)
     return later
 
 

@@ -3,7 +3,7 @@
 That is the next call, the join, the next model call or the end of the run.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from contracts.events import Called, Compacted, Observed, PlannedCall, Step, StepStatus
 from services.planner.run import budgets
@@ -16,26 +16,24 @@ from services.planner.run.state import Event, Run
 MIN_LINE_CHARACTERS = 120
 
 
-def settle(run: Run, handling: Handling, observed: Observed, rules: Rules) -> list[Event]:
-    """Record an outcome. Start a waiting call in its place; after the last outcome, conclude the step.
+def settle(run: Run, handling: Handling, observed: Sequence[Observed], rules: Rules) -> list[Event]:
+    """Record outcomes. Start waiting calls in their place; after the last outcome, conclude the step.
 
-    A paused run only records the outcome.
+    A paused run only records the outcomes.
     """
     if run.paused is not None:
-        return [observed, run.paused]
+        return [*observed, run.paused]
     step = run.step
     waiting = waiting_calls(run)
     if waiting and step is not None:
-        return [
-            observed,
-            _too_late(run, handling, observed) or Called(step=step.step, by=handling.incoming.owner, calls=waiting[:1]),
-        ]
-    if len(run.open) > 1 or step is None:
-        return [observed]
-    return [observed, *conclude(run, handling, step, rules, observed)]
+        called = Called(step=step.step, by=handling.incoming.owner, calls=waiting[: len(observed)])
+        return [*observed, _too_late(run, handling, observed) or called]
+    if len(run.open) > len(observed) or step is None:
+        return [*observed]
+    return [*observed, *conclude(run, handling, step, rules, observed)]
 
 
-def _too_late(run: Run, handling: Handling, observed: Observed | None) -> Event | None:
+def _too_late(run: Run, handling: Handling, observed: Sequence[Observed]) -> Event | None:
     """Return the event that ends or pauses a run past its deadline, or None. The timer may fire after the outcome."""
     if run.deadline_at is None or handling.progress.now < run.deadline_at:
         return None
@@ -47,12 +45,12 @@ def waiting_calls(run: Run) -> list[PlannedCall]:
     return [call for call in run.open.values() if call.call_id not in run.owner]
 
 
-def conclude(run: Run, handling: Handling, step: Step, rules: Rules, last: Observed | None = None) -> list[Event]:
+def conclude(run: Run, handling: Handling, step: Step, rules: Rules, last: Sequence[Observed] = ()) -> list[Event]:
     """Call the join, or end the step and go on, once all calls of a step are finished.
 
-    `last`: the outcome in the record that is being made.
+    `last`: the outcomes in the record that is being made.
     """
-    outcomes = dict(run.observed) if last is None else {**run.observed, last.call_id: last}
+    outcomes = run.observed | {each.call_id: each for each in last}
     join = _join(run, handling, step, outcomes)
     if isinstance(join, PlannedCall):
         late = _too_late(run, handling, last)
@@ -82,10 +80,10 @@ def _join(run: Run, handling: Handling, step: Step, outcomes: Mapping[str, Obser
     return None if isinstance(outcome, JoinAbsent) else outcome.line
 
 
-def go_on(run: Run, handling: Handling, rules: Rules, observed: Observed | None = None) -> list[Event]:
+def go_on(run: Run, handling: Handling, rules: Rules, observed: Sequence[Observed] = ()) -> list[Event]:
     """End or pause the run when a budget is exhausted; else do what the run's strategy says.
 
-    `observed`: the outcome in the record that is being made.
+    `observed`: the outcomes in the record that is being made.
     """
     budget = budgets.spent_steps(run) or budgets.spent(run, handling.progress.now)
     if budget is not None:

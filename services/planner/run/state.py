@@ -96,6 +96,8 @@ class Run:
     """Calls without an outcome, waiting ones included."""
     owner: dict[str, str] = field(default_factory=dict)
     """Call id -> the message that owns its dispatch. Calls that wait for a free place are absent."""
+    announced_at: dict[str, int] = field(default_factory=dict)
+    """Call id -> time of the record that made it a call of its owner, Unix ms by the clock of its writer."""
     observed: dict[str, Observed] = field(default_factory=dict)
     """Outcomes of the newest step, by call id."""
     joined: bool = False
@@ -228,6 +230,7 @@ def _fold_step(run: Run, step: Step, at: int) -> None:
     run.rejected.clear()
     run.open = {call.call_id: call for call in step.calls}
     run.owner = {call.call_id: step.by or "" for call in step.calls[: run.limits.max_parallel]}
+    run.announced_at = dict.fromkeys(run.owner, at)
     run.collected.expect(step.calls)
     run.usage = spent(run.usage, step.usage, tool_calls=len(step.calls))
     run.warnings += step.warnings
@@ -249,10 +252,10 @@ def _conclude(run: Run, step: Step) -> None:
             run.history.add(ImagesShown(tuple(shown)))
 
 
-def _fold_called(run: Run, called: Called, _at: int) -> None:
+def _fold_called(run: Run, called: Called, at: int) -> None:
     for call in called.calls:
         run.open[call.call_id] = call
-        run.owner[call.call_id] = called.by
+        run.owner[call.call_id], run.announced_at[call.call_id] = called.by, at
     run.collected.expect(called.calls)
     if called.join:
         run.joined = True

@@ -64,7 +64,7 @@ async def test_an_ended_run_is_never_shown_as_running_again(bus: Bus) -> None:
     first = await entry(bus, opening)
     assert first is not None
     assert (first.status, len(first.query)) == ("running", 200)
-    await run_index.close(bus, folded(opening, ended_at=opening.request.requested_at + 5), opening)
+    await run_index.close(bus, folded(opening, ended_at=opening.request.requested_at + 5), opening, has_timers=True)
     await run_index.enter(bus, folded(opening), opening)
     last = await entry(bus, opening)
     assert last is not None
@@ -92,5 +92,5 @@ async def test_the_deadline_of_an_ended_run_is_cancelled(bus: Bus) -> None:
     opening = started(deadline_ms=60_000)
     await run_index.enter(bus, folded(opening), opening)
     assert (await bus.api("STREAM.INFO.TIMERS", {}))["state"]["messages"] == 1
-    await run_index.close(bus, folded(opening, ended_at=opening.request.requested_at + 5), opening)
+    await run_index.close(bus, folded(opening, ended_at=opening.request.requested_at + 5), opening, has_timers=True)
     assert (await bus.api("STREAM.INFO.TIMERS", {}))["state"]["messages"] == 0

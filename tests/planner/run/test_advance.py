@@ -36,7 +36,7 @@ def test_a_run_with_one_tool_call() -> None:
     """Request, decision, call, outcome, answer: five records, one terminal fact."""
     world = World()
     moves = world.play(world.handling("REQUESTS:1", started=started()), calls())
-    assert [type(move) for move in moves] == [Open, Ask, Dispatch, Ack]
+    assert [type(move) for move in moves] == [Ask, Dispatch, Open, Ack]
     moves = world.play(world.handling("INBOX:1", "call_finished", finished=finished("1-1")), final("42"))
     assert [type(move) for move in moves] == [Ask, Close, Ack]
     assert world.types() == ["run_started", "asked", "step", "observed", "step", "asked", "step", "step", "done"]
@@ -53,7 +53,7 @@ def test_another_message_leaves_a_model_call_alone() -> None:
     assert [type(m) for m in world.play(world.handling("INBOX:7", "call_finished", finished=finished("9-9")))] == [Ack]
     again = world.handling("REQUESTS:1", holder="second", started=started())
     moves = world.play(again, final())
-    assert [type(move) for move in moves] == [Open, Ask, Close, Ack]
+    assert [type(move) for move in moves] == [Ask, Close, Ack]
     asked = [event for events in world.written for event in events if event.type == "asked"]
     assert [(a.turn, a.attempt, a.cause) for a in asked] == [(1, 1, "turn"), (1, 2, "lost")]
 

@@ -166,7 +166,7 @@ def test_calls_that_were_announced_before_a_pause_are_sent_in_it() -> None:
     assert isinstance(sent, Dispatch)
     assert not sent.again
     handling.dispatched |= {"1-1"}
-    assert carry_out(world, handling) == [SetTimer("pause", NOW + 5000), Ack()]
+    assert carry_out(world, handling) == [SetTimer("pause", NOW + 5000), Open(), Ack()]
 
 
 def test_a_waiting_call_is_not_begun_after_the_deadline() -> None:

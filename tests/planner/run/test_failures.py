@@ -9,7 +9,7 @@ from contracts.events import Asked, Error, ModelFailed
 from contracts.faults import Code, Fault
 from contracts.inbox import TimerFired
 from contracts.payload import Usage
-from services.planner.run.commands import Ack, Append, Ask, Rules, SetTimer, Wait
+from services.planner.run.commands import Ack, Append, Ask, Open, Rules, SetTimer, Wait
 from services.planner.run.decision import Decision, Failed, Invalid
 from services.planner.run.failures import FORMAT_REFUSED, Remedy, remedy
 from services.planner.run.state import Run, fold
@@ -154,7 +154,7 @@ def test_a_long_wait_is_a_timer() -> None:
     """The message is acknowledged; the timer's message asks."""
     world = World()
     moves = world.play(world.handling("REQUESTS:1", started=started()), replace(BUSY, retry_after_s=10))
-    assert moves[-2:] == [SetTimer("retry", NOW + 10_000), Ack()]
+    assert moves[-3:] == [SetTimer("retry", NOW + 10_000), Open(), Ack()]
     moves = world.play(world.handling("INBOX:1", "resumed", holder="b", now=NOW + 3000))
     assert moves == [SetTimer("retry", NOW + 10_000), Ack()]
     moves = world.play(world.handling("INBOX:2", "resumed", holder="c", now=NOW + 10_000))

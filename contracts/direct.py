@@ -1,0 +1,37 @@
+"""Direct calls: the planner calls one instance of tool_runner by a request, without the stored queue CALLS.
+
+The `step` or `called` record that announces a call names the instance (`PlannedCall.direct`) and is the intent of the
+call. The request is a `tools.CallRequested` with `start_by`. The header `Runwire-Direct` of the reply says what became
+of it.
+"""
+
+from typing import Literal
+
+from pydantic import Field
+
+from .base import Message
+
+DIRECT_HEADER = "Runwire-Direct"
+DirectReply = Literal["finished", "declined", "unfinished"]
+"""`finished`: the body is the CallFinished. `declined`: the tool was not called for this request and will not be; send
+the call to CALLS. `unfinished`: the tool was or may have been called; what follows must ask for the call first."""
+
+
+class RunnerAnnouncement(Message):
+    """An instance of tool_runner takes direct calls. Repeated every second."""
+
+    instance: str
+    leaving: bool = Field(default=False, description="it takes no more of them")
+
+
+class ReceivedQuestion(Message):
+    """Whether an instance of tool_runner has received a direct call. If not, it refuses the call from then on."""
+
+    idempotency_key: str
+    age_s: float = Field(description="seconds since the call was recorded; an instance remembers calls for two minutes")
+
+
+class ReceivedAnswer(Message):
+    """The answer: false only if the call certainly was not received, and will be refused."""
+
+    received: bool

@@ -1,0 +1,122 @@
+"""Calls tools through an instance of tool_runner by a request, without the stored queue CALLS (contracts/direct.py).
+
+Rule 1: the record that announces a call names the instance before the call is made, and is its intent.
+Rule 2: the planner waits a second at most, and holds its message meanwhile. A call that takes longer goes on, and its
+outcome comes through CALLS and INBOX.
+Rule 3: a tool that was too slow is called through CALLS at once for a while, as is every tool while half of the
+planner's slots wait, no instance has announced itself lately, or the planner stops.
+"""
+
+import random
+import time
+from typing import Literal
+
+import structlog
+from nats.aio.msg import Msg
+from pydantic import ValidationError
+
+from contracts import subjects
+from contracts.direct import DIRECT_HEADER, ReceivedAnswer, ReceivedQuestion, RunnerAnnouncement
+from contracts.inbox import CallFinished
+from contracts.tools import CallRequested
+from services.messaging.connection import Bus, Subscription
+from services.messaging.errors import BusError, NoResponders
+from services.planner.run.direct import DirectRules
+
+logger = structlog.get_logger(__name__)
+
+START_WITHIN_S = 5.0
+"""After the record of a call, tool_runner may begin it for so long; clocks of machines may differ by about that."""
+_ANSWER_WITHIN_S = 1.2
+"""tool_runner answers within a second."""
+_STATUS_WITHIN_S = 0.5
+_MAX_SILENCE_S = 3.5
+"""An instance that has not announced itself for so long is not called."""
+_SLOW_FOR_S = 30.0
+_DECLINED_FOR_S = 1.0
+
+
+class DirectCalls:
+    """The instances of tool_runner that take direct calls, and the tools that are called directly."""
+
+    def __init__(self, bus: Bus, *, enabled: bool, max_waiting: int) -> None:
+        """`max_waiting`: calls that may wait at once; above that no further call is made directly."""
+        self._bus = bus
+        self._enabled = enabled
+        self._max_waiting = max_waiting
+        self._waiting = 0
+        self._instances: dict[str, float] = {}
+        """Instance -> when it announced itself."""
+        self._slow: dict[str, float] = {}
+        """Tool -> until when it is not called directly."""
+        self._subscription: Subscription | None = None
+
+    async def start(self) -> "DirectCalls":
+        """Listen for the announcements of tool_runner."""
+        if self._enabled:
+            self._subscription = await self._bus.subscribe(subjects.RUNNER_ANNOUNCEMENTS, self._on_announcement)
+        return self
+
+    async def stop(self) -> None:
+        """Make no more direct calls. Those that wait go on."""
+        self._enabled = False
+        if self._subscription is not None:
+            await self._subscription.stop()
+
+    def rules(self) -> DirectRules | None:
+        """Return which calls may be made directly now; None: no call."""
+        if not self._enabled or self._waiting >= self._max_waiting or not self._bus.is_connected:
+            return None
+        now = time.monotonic()
+        live = [instance for instance, at in self._instances.items() if now - at < _MAX_SILENCE_S]
+        if not live:
+            return None
+        self._slow = {tool: until for tool, until in self._slow.items() if until > now}
+        return DirectRules(random.choice(live), frozenset(self._slow))  # noqa: S311, a spread, not a secret
+
+    async def call(self, instance: str, call: CallRequested) -> CallFinished | Literal["declined", "unfinished"]:
+        """Return the outcome of a call, or that it was certainly not begun, or that it may have begun."""
+        self._waiting += 1
+        try:
+            reply = await self._bus.request(
+                subjects.direct_call(instance), call.model_dump_json().encode(), _ANSWER_WITHIN_S
+            )
+        except NoResponders:
+            self._instances.pop(instance, None)
+            return "declined"
+        except BusError as error:
+            logger.info("direct_call_unanswered", call_id=call.call_id, tool=call.tool, reason=str(error))
+            self._slow[call.tool] = time.monotonic() + _SLOW_FOR_S
+            return "unfinished"
+        finally:
+            self._waiting -= 1
+        match (reply.headers or {}).get(DIRECT_HEADER):
+            case "finished":
+                return CallFinished.model_validate_json(reply.data)
+            case "declined":
+                self._slow[call.tool] = time.monotonic() + _DECLINED_FOR_S
+                return "declined"
+            case _:
+                self._slow[call.tool] = time.monotonic() + _SLOW_FOR_S
+                return "unfinished"
+
+    async def was_received(self, instance: str, idempotency_key: str, age_s: float) -> bool:
+        """Whether an instance may have received a call that another handling announced. If not, it never begins it."""
+        question = ReceivedQuestion(idempotency_key=idempotency_key, age_s=age_s)
+        try:
+            reply = await self._bus.request(
+                subjects.direct_status(instance), question.model_dump_json().encode(), _STATUS_WITHIN_S
+            )
+            return ReceivedAnswer.model_validate_json(reply.data).received
+        except (BusError, ValidationError):
+            return True
+
+    async def _on_announcement(self, message: Msg) -> None:
+        try:
+            announced = RunnerAnnouncement.model_validate_json(message.data)
+        except ValidationError:
+            return
+        if announced.leaving:
+            self._instances.pop(announced.instance, None)
+        else:
+            self._instances[announced.instance] = time.monotonic()

@@ -1,0 +1,189 @@
+"""Sends the calls of a run: directly, or through the stream CALLS."""
+
+import asyncio
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+from contracts import subjects
+from contracts.events import CallStarted, PlannedCall
+from contracts.ids import unix_ms
+from contracts.inbox import CallFinished
+from contracts.records import EVENTS_HEADER, Record
+from contracts.tools import CallQuestion, CallRequested
+from services.messaging.connection import Bus
+from services.messaging.tenants.turns import Turn
+from services.planner.effects.call_places import CallPlaces
+from services.planner.effects.direct_calls import START_WITHIN_S, DirectCalls
+from services.planner.effects.model_requests import ModelRequests
+from services.planner.effects.ownership_watch import Address
+from services.planner.run.commands import Dispatch, Progress
+from services.planner.run.state import Run
+from services.planner.run_log import RunLogs
+from services.shared.builtin_tools import READ_ARTIFACT, READ_ARTIFACT_DIGEST
+
+PLACE_WAIT_S = 10.0
+"""After this wait for a free place, a call is checked again: its run may have ended."""
+FRESH_FOR_S = 1.0
+"""A call that was announced longer ago may have been sent by another handling meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """What became of a call."""
+
+    call_id: str
+    is_sent: bool = True
+    outcome: CallFinished | None = None
+    is_current: bool = True
+    """The run cannot have moved on meanwhile."""
+
+
+class Dispatcher:
+    """Sends the calls of one handling's run."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        logs: RunLogs,
+        model_requests: ModelRequests,
+        places: CallPlaces,
+        direct_calls: DirectCalls,
+        where: Address,
+        turn: Turn,
+    ) -> None:
+        self._bus = bus
+        self._logs = logs
+        self._model_requests = model_requests
+        self._places = places
+        self._direct_calls = direct_calls
+        self._where = where
+        self._turn = turn
+
+    async def dispatch(self, run: Run, progress: Progress, command: Dispatch) -> tuple[Progress, bool]:
+        """Send calls, and wait for those that are made directly.
+
+        Return the new progress, and whether the log must be read again: the run may have moved on.
+        """
+        sent = await asyncio.gather(
+            *(self._send(run, call, again=call.call_id in command.again) for call in command.calls)
+        )
+        outcomes = [each.outcome for each in sent if each.outcome is not None]
+        progress = replace(
+            progress,
+            now=unix_ms(),
+            dispatched=progress.dispatched | {each.call_id for each in sent if each.is_sent},
+            outcomes=(*progress.outcomes, *outcomes),
+        )
+        return progress, not all(each.is_current for each in sent)
+
+    async def call_off(self, run: Run) -> None:
+        """Cancel the open calls of an ended run at their tools. tool_runner does so too, unless it is stopped now."""
+        for call in run.open.values():
+            if call.call_id in run.owner:
+                question = CallQuestion(idempotency_key=self._idempotency_key(call))
+                await self._bus.send(subjects.tool_cancel(call.tool), question.model_dump_json().encode())
+
+    async def _send(self, run: Run, planned: PlannedCall, *, again: bool) -> _Sent:
+        where = self._where
+        concurrency = await self._model_requests.concurrency(run, planned.tool)
+        has_place = self._places.take(where.tenant, planned.tool, concurrency)
+        if not has_place:
+            self._turn.end()
+            if not await self._places.wait(where.tenant, planned.tool, PLACE_WAIT_S):
+                return _Sent(planned.call_id, is_sent=False, is_current=False)
+            if await self._has_ended():
+                self._places.give_back(where.tenant, planned.tool)
+                return _Sent(planned.call_id, is_sent=False, is_current=False)
+        if planned.direct is not None and again:
+            await self._recover(run, planned, planned.direct)
+        elif planned.direct is not None and has_place:
+            return await self._call(run, planned, planned.direct)
+        else:
+            await self._store(run, planned, again=again or not has_place)
+        return _Sent(planned.call_id, is_current=has_place)
+
+    async def _call(self, run: Run, planned: PlannedCall, instance: str) -> _Sent:
+        """Call directly; a call that does not end soon goes through CALLS."""
+        announced_at = time.monotonic()
+        start_by = run.announced_at[planned.call_id] + int(START_WITHIN_S * 1000)
+        message = await self._message(run, planned, start_by=start_by)
+        if message is None:
+            return _Sent(planned.call_id)
+        self._turn.end()
+        outcome = await self._direct_calls.call(instance, message)
+        if isinstance(outcome, CallFinished):
+            self._places.give_back(self._where.tenant, planned.tool)
+            if run.started is not None:
+                outcome = await self._model_requests.redacted(run.started, outcome)
+            return _Sent(planned.call_id, outcome=outcome)
+        is_fresh = time.monotonic() - announced_at < FRESH_FOR_S
+        if not is_fresh and await self._has_ended():
+            self._places.give_back(self._where.tenant, planned.tool)
+            return _Sent(planned.call_id, is_sent=False, is_current=False)
+        if outcome == "unfinished":
+            await self._record_start(planned)
+        await self._store(run, planned, again=outcome == "unfinished" or not is_fresh)
+        return _Sent(planned.call_id, is_current=is_fresh)
+
+    async def _recover(self, run: Run, planned: PlannedCall, instance: str) -> None:
+        """Send a direct call that an earlier handling announced. That handling may have made it."""
+        age_s = (unix_ms() - run.announced_at[planned.call_id]) / 1000
+        if await self._direct_calls.was_received(instance, self._idempotency_key(planned), age_s):
+            await self._record_start(planned)
+        await self._store(run, planned, again=True)
+
+    async def _record_start(self, planned: PlannedCall) -> None:
+        """Record that a call may have begun, as tool_runner does before it calls a tool that is not idempotent."""
+        record = Record(events=[CallStarted(call_id=planned.call_id, tool=planned.tool)])
+        await self._bus.publish_surely(
+            subjects.stream(*self._where),
+            record.model_dump_json().encode(),
+            f"{self._idempotency_key(planned)}.started",
+            {EVENTS_HEADER: record.types()},
+        )
+
+    async def _store(self, run: Run, planned: PlannedCall, *, again: bool) -> None:
+        message = await self._message(run, planned, again=again)
+        if message is not None:
+            subject = subjects.call(self._where.tenant, self._where.run, planned.tool)
+            await self._bus.publish_surely(subject, message.model_dump_json().encode(), self._idempotency_key(planned))
+
+    async def _has_ended(self) -> bool:
+        async with self._logs.lock(self._where) as lock, lock:
+            return (await self._logs.load(self._where, fresh=True)).terminal is not None
+
+    async def _message(
+        self, run: Run, planned: PlannedCall, *, again: bool = False, start_by: int | None = None
+    ) -> CallRequested | None:
+        """Return the message of a call; None: it has an outcome meanwhile."""
+        call, started, step = run.open.get(planned.call_id), run.started, run.step
+        if call is None or started is None or step is None:
+            return None
+        request = started.request
+        return CallRequested(
+            call_id=call.call_id,
+            run_id=self._where.run,
+            tenant=self._where.tenant,
+            tool=call.tool,
+            args=call.args,
+            spec=started.tools.get(call.tool, READ_ARTIFACT_DIGEST),
+            step=step.step,
+            deadline_at=run.deadline_at,
+            again=again,
+            start_by=start_by,
+            readable=call.tool == READ_ARTIFACT and call.args.get("artifact_id") in run.collected.readable,
+            session_id=request.session_id,
+            trace_id=request.trace_id,
+            user_id=request.user_id,
+            context=await self._context(run),
+        )
+
+    async def _context(self, run: Run) -> dict[str, Any]:
+        """Return the caller's `tool_context`. Older logs hold it in the request."""
+        if run.started is None or not run.started.has_tool_context:
+            return run.started.request.tool_context if run.started else {}
+        return await self._logs.context(self._where)
+
+    def _idempotency_key(self, call: PlannedCall) -> str:
+        return f"{self._where.run}.{call.call_id}"

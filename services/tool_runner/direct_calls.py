@@ -1,0 +1,173 @@
+"""Direct calls: a planner calls this instance by a request, without the stored queue CALLS (contracts/direct.py).
+
+Rule 1: the planner has recorded the call before, and names this instance there. So nothing is read or written before
+the tool is called.
+Rule 2: this instance remembers which calls it has received, for two minutes. A planner that takes a run over asks for
+them; a call that was not received is refused from then on, so the answer stays true.
+Rule 3: a call that takes longer than a second goes on here, and is answered as `unfinished`. It comes back through
+CALLS, and its outcome is that of the call in progress.
+Rule 4: a tool's `concurrency` holds over both paths (`discovery.runners`).
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+
+import structlog
+from nats.aio.msg import Msg
+from pydantic import ValidationError
+
+from contracts import subjects
+from contracts.direct import DIRECT_HEADER, DirectReply, ReceivedAnswer, ReceivedQuestion
+from contracts.ids import unix_ms
+from contracts.tools import CallRequested
+from services.messaging.connection import Bus, Subscription
+from services.runtime.tasks import code_locations
+
+from .errors import AlreadySettled, RunEnded
+from .execution import CallExecutor
+
+logger = structlog.get_logger(__name__)
+
+_ANSWER_WITHIN_S = 1.0
+_REMEMBERED_S = 120.0
+_MAX_AGE_S = 60.0
+"""What is asked about older calls is answered with "received": what was known may be forgotten."""
+_MAX_OUTCOMES_BYTES = 32 << 20
+_FORGOTTEN_AT_ONCE = 4
+"""Calls that are looked at with each new one: more than come in."""
+
+
+@dataclass(slots=True)
+class _Received:
+    """What is known of a call."""
+
+    at: float
+    is_refused: bool = False
+    """The tool was not called for it, and will not be."""
+    task: asyncio.Task[bytes | None] | None = None
+    """Gives its outcome, None where it was declined. No task: the outcome is forgotten."""
+
+
+class DirectCalls:
+    """The direct calls of this instance of tool_runner."""
+
+    def __init__(self, bus: Bus, executor: CallExecutor, instance: str) -> None:
+        self._bus = bus
+        self._executor = executor
+        self._instance = instance
+        self._received: OrderedDict[str, _Received] = OrderedDict()
+        self._outcomes: OrderedDict[str, int] = OrderedDict()
+        """Calls whose outcome is kept, and its size in bytes."""
+        self._outcomes_bytes = 0
+        self._answering: set[asyncio.Task[None]] = set()
+        self._subscriptions: list[Subscription] = []
+
+    async def start(self) -> "DirectCalls":
+        """Take direct calls."""
+        for subject, on_message in (
+            (subjects.direct_call(self._instance), self._on_call),
+            (subjects.direct_status(self._instance), self._on_question),
+        ):
+            self._subscriptions.append(await self._bus.subscribe(subject, on_message))
+        return self
+
+    async def stop(self) -> None:
+        """Take no more calls, and answer those that were received."""
+        for subscription in self._subscriptions:
+            await subscription.stop()
+        if self._answering:
+            await asyncio.wait(self._answering, timeout=_ANSWER_WITHIN_S)
+
+    async def outcome(self, call: CallRequested) -> bytes | None:
+        """Return the outcome of a call that was received directly, once it has one; None if it was not.
+
+        Raises RunEnded or AlreadySettled.
+        """
+        received = self._received.get(_key(call))
+        return None if received is None or received.task is None else await asyncio.shield(received.task)
+
+    async def _on_call(self, message: Msg) -> None:
+        answering = asyncio.create_task(self._answer_call(message))
+        self._answering.add(answering)
+        answering.add_done_callback(self._answering.discard)
+
+    async def _answer_call(self, message: Msg) -> None:
+        try:
+            call = CallRequested.model_validate_json(message.data)
+        except ValidationError:
+            await self._reply(message, "declined")  # Where it is parsed next, handlings are counted.
+            return
+        key = _key(call)
+        if key in self._received or call.start_by is None or unix_ms() > call.start_by:
+            await self._reply(message, "declined")
+            return
+        with structlog.contextvars.bound_contextvars(run_id=call.run_id, call_id=call.call_id, tool=call.tool):
+            task = asyncio.create_task(self._executor.direct_outcome(call))
+        self._remember(key, _Received(time.monotonic(), task=task))
+        task.add_done_callback(partial(self._on_end, key))
+        await asyncio.wait({task}, timeout=_ANSWER_WITHIN_S)
+        if not task.done() or task.cancelled() or task.exception() is not None:
+            await self._reply(message, "unfinished")
+        elif (outcome := task.result()) is None:
+            await self._reply(message, "declined")
+        else:
+            await self._reply(message, "finished", outcome)
+
+    async def _reply(self, message: Msg, kind: DirectReply, body: bytes = b"") -> None:
+        await self._bus.send(message.reply, body, {DIRECT_HEADER: kind})
+
+    async def _on_question(self, message: Msg) -> None:
+        try:
+            question = ReceivedQuestion.model_validate_json(message.data)
+        except ValidationError:
+            return
+        received = self._received.get(question.idempotency_key)
+        if received is not None:
+            is_received = not received.is_refused
+        elif question.age_s > _MAX_AGE_S:
+            is_received = True
+        else:
+            is_received = False
+            self._remember(question.idempotency_key, _Received(time.monotonic(), is_refused=True))
+        await self._bus.send(message.reply, ReceivedAnswer(received=is_received).model_dump_json().encode())
+
+    def _on_end(self, key: str, task: asyncio.Task[bytes | None]) -> None:
+        received = self._received.get(key)
+        if received is None or task.cancelled():
+            return
+        if (error := task.exception()) is not None:
+            if not isinstance(error, RunEnded | AlreadySettled):
+                logger.error("direct_call_failed", error=type(error).__name__, places=code_locations(error))
+                received.task = None
+            return
+        outcome = task.result()
+        received.is_refused = outcome is None
+        self._outcomes[key] = len(outcome or b"")
+        self._outcomes_bytes += self._outcomes[key]
+        while self._outcomes_bytes > _MAX_OUTCOMES_BYTES:
+            oldest = next(iter(self._outcomes))
+            self._received[oldest].task = None
+            self._forget_outcome(oldest)
+
+    def _remember(self, key: str, received: _Received) -> None:
+        self._received[key] = received
+        for oldest, known in list(islice(self._received.items(), _FORGOTTEN_AT_ONCE)):
+            if known.at >= received.at - _REMEMBERED_S:
+                return
+            if known.task is not None and not known.task.done():
+                known.at = received.at
+                self._received.move_to_end(oldest)
+                continue
+            del self._received[oldest]
+            self._forget_outcome(oldest)
+
+    def _forget_outcome(self, key: str) -> None:
+        self._outcomes_bytes -= self._outcomes.pop(key, 0)
+
+
+def _key(call: CallRequested) -> str:
+    return f"{call.run_id}.{call.call_id}"

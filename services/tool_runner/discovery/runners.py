@@ -1,0 +1,88 @@
+"""Announces this instance of tool_runner to planners and to other instances, and knows how many there are.
+
+Rule: the limit of a tool's calls at once is divided by what is known here. With one instance, stored and direct calls
+share it, since that instance makes all of them. With several, a quarter is kept for direct calls and divided among the
+instances; the rest is the limit of the consumer of stored calls.
+"""
+
+import asyncio
+import time
+
+from nats.aio.msg import Msg
+from pydantic import ValidationError
+
+from contracts import subjects
+from contracts.direct import RunnerAnnouncement
+from contracts.ids import new_id
+from contracts.tools import ToolSpec
+from services.messaging.connection import Bus, Subscription
+from services.runtime.tasks import cancelled
+
+_ANNOUNCE_EVERY_S = 1.0
+_MAX_SILENCE_S = 3.5
+"""An instance that has not announced itself for so long is gone."""
+
+
+class Runners:
+    """The instances of tool_runner."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self.instance = new_id()
+        """The id of this instance."""
+        self._others: dict[str, float] = {}
+        """Other instances, and when each announced itself."""
+        self._subscription: Subscription | None = None
+        self._announcing: asyncio.Task[None] | None = None
+
+    async def start(self) -> "Runners":
+        """Announce this instance, from a second from now on as one that takes calls."""
+        self._subscription = await self._bus.subscribe(subjects.RUNNER_ANNOUNCEMENTS, self._on_announcement)
+        self._announcing = self._bus.tasks.keep("runner_announcements", self._announce_for_ever())
+        return self
+
+    async def stop(self) -> None:
+        """Announce that this instance takes no more calls."""
+        await cancelled(self._announcing)
+        await self._announce(leaving=True)
+        if self._subscription is not None:
+            await self._subscription.stop()
+
+    @property
+    def count(self) -> int:
+        """How many instances there are."""
+        oldest = time.monotonic() - _MAX_SILENCE_S
+        self._others = {instance: at for instance, at in self._others.items() if at >= oldest}
+        return 1 + len(self._others)
+
+    def stored_limit(self, spec: ToolSpec) -> int:
+        """How many stored calls of a tool all instances make at once."""
+        return spec.concurrency if self.count == 1 else spec.concurrency - spec.concurrency // 4
+
+    def direct_limit(self, spec: ToolSpec) -> int:
+        """How many direct calls of a tool this instance makes at once.
+
+        With several instances a call may go on in another one, which finds it only where the tool answers `status`.
+        """
+        if (count := self.count) == 1:
+            return spec.concurrency
+        return 0 if spec.heartbeat_s is None else spec.concurrency // 4 // count
+
+    async def _announce_for_ever(self) -> None:
+        # Other instances know of this one before it takes calls.
+        await self._announce(leaving=True)
+        while True:
+            await asyncio.sleep(_ANNOUNCE_EVERY_S)
+            await self._announce(leaving=False)
+
+    async def _announce(self, *, leaving: bool) -> None:
+        announcement = RunnerAnnouncement(instance=self.instance, leaving=leaving)
+        await self._bus.send(subjects.RUNNER_ANNOUNCEMENTS, announcement.model_dump_json().encode())
+
+    async def _on_announcement(self, message: Msg) -> None:
+        try:
+            announced = RunnerAnnouncement.model_validate_json(message.data)
+        except ValidationError:
+            return
+        if announced.instance != self.instance:
+            self._others[announced.instance] = time.monotonic()

@@ -1,0 +1,178 @@
+"""Runs whose tools are called directly: two stored writes a step, and the stored path where a call takes long."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from contracts import subjects
+from contracts.events import Observed, RunEvent, Step
+from contracts.inbox import CancelRequested
+from contracts.records import Record
+from contracts.tools import ToolSpec
+from services.messaging.connection import Bus
+from services.planner.effects import direct_calls
+from tests.planner.conftest import TOOLS, Plan
+from tests.support.model_server import ModelServer, action, answer
+from tests.support.run_services import Handler, Planning, Story
+from tests.support.waiting import wait_until
+
+LOOK, FINAL = action("look", q="x"), answer("whole")
+
+
+async def records(bus: Bus, run: str, subject: str = "log") -> list[list[RunEvent]]:
+    """The stored records of a run's log, or of its stream."""
+    of = subjects.log if subject == "log" else subjects.stream
+    stored = await (await bus.reader(subjects.RUNS)).read(of("default", run), 1)
+    return [Record.model_validate_json(data).events for _, data in stored]
+
+
+def instances(story: Story) -> set[str | None]:
+    """The instances of tool_runner that the calls of a run name."""
+    return {call.direct for step in story.of("step") if isinstance(step, Step) for call in step.calls}
+
+
+async def directly(plan: Plan, **settings: Any) -> Planning:
+    """A planner that makes direct calls."""
+    planning = await plan(direct=True, **settings)
+    await planning.calls_directly()
+    return planning
+
+
+async def stored_calls(bus: Bus) -> int:
+    """How many calls CALLS ever held."""
+    return int((await bus.api(f"STREAM.INFO.{subjects.CALLS}", {}))["state"]["last_seq"])
+
+
+async def test_a_run_of_short_calls_is_one_handling(plan: Plan, provider: ModelServer) -> None:
+    """Its log has two records a step: the decision, and the outcome with the next request to the model."""
+    provider.say(LOOK, LOOK, FINAL)
+    planning = await directly(plan)
+    before = await stored_calls(planning.bus)
+    story = await planning.tell()
+    assert story.end.raw_answer == "whole"
+    assert None not in instances(story)
+    log = [[event.type for event in events] for events in await records(planning.bus, story.run)]
+    assert log == [
+        ["run_started", "asked"],
+        ["step"],
+        ["observed", "step", "asked"],
+        ["step"],
+        ["observed", "step", "asked"],
+        ["step", "step", "done"],
+    ]
+    assert await stored_calls(planning.bus) == before
+
+
+async def test_a_slow_call_goes_on_through_the_stored_queue(plan: Plan, provider: ModelServer) -> None:
+    """It is made once, although it is not idempotent; its tool is not called directly for a while."""
+    made = 0
+
+    async def work(_: dict[str, Any]) -> Any:
+        nonlocal made
+        made += 1
+        await asyncio.sleep(1.6 if made == 1 else 0)
+        return {"made": made}
+
+    tools: dict[str, tuple[ToolSpec, Handler]] = {**TOOLS, "work": (ToolSpec(name="work"), work)}
+    provider.say(action("work"), action("work"), FINAL)
+    planning = await directly(plan, tools=tools)
+    before = await stored_calls(planning.bus)
+    story = await planning.tell()
+    assert story.end.raw_answer == "whole"
+    assert [event.observation for event in story.of("observed") if isinstance(event, Observed)] == [
+        {"made": 1},
+        {"made": 2},
+    ]
+    assert len(story.of("call_started")) == 2
+    assert await stored_calls(planning.bus) == before + 2
+    assert None in instances(story)
+
+
+async def test_calls_that_end_together_are_recorded_together(plan: Plan, provider: ModelServer) -> None:
+    """A slow branch of a plan comes later, and the run waits for it."""
+
+    async def slow(_: dict[str, Any]) -> Any:
+        await asyncio.sleep(1.4)
+        return {"text": "late"}
+
+    tools: dict[str, tuple[ToolSpec, Handler]] = {**TOOLS, "slow": (ToolSpec(name="slow", idempotent=True), slow)}
+    steps = [{"node": "look", "args": {"q": "a"}}, {"node": "slow", "args": {}}, {"node": "look", "args": {"q": "b"}}]
+    provider.say(action("parallel", steps=steps), FINAL)
+    planning = await directly(plan, tools=tools)
+    story = await planning.tell()
+    log = [[event.type for event in events] for events in await records(planning.bus, story.run)]
+    assert log[1:4] == [["step"], ["observed", "observed"], ["observed", "step", "asked"]]
+    assert story.end.raw_answer == "whole"
+
+
+async def test_without_a_tool_runner_calls_are_stored(plan: Plan, provider: ModelServer) -> None:
+    """Its announcements have stopped; the call waits for the next one."""
+    provider.say(LOOK, FINAL)
+    planning = await plan(direct=True)
+    planning.direct_calls._instances.clear()
+    story = await planning.tell()
+    assert instances(story) <= {None}
+    assert story.end.raw_answer == "whole"
+
+
+async def test_an_instance_that_is_gone_costs_nothing(
+    plan: Plan, provider: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody subscribes to its subject: the call goes to CALLS as one that was certainly not begun."""
+    monkeypatch.setattr(direct_calls, "_MAX_SILENCE_S", 1000)
+    provider.say(LOOK, FINAL)
+    planning = await directly(plan)
+    gone = "f" * 32
+    planning.direct_calls._instances = {gone: next(iter(planning.direct_calls._instances.values()))}
+    story = await planning.tell()
+    assert story.end.raw_answer == "whole"
+    assert instances(story) == {gone}
+    assert not story.of("call_started")
+
+
+async def test_a_cancel_reaches_a_direct_call(plan: Plan, provider: ModelServer) -> None:
+    """The run ends at once, not when the call does."""
+    begun = asyncio.Event()
+
+    async def endless(_: dict[str, Any]) -> Any:
+        begun.set()
+        await asyncio.sleep(60)
+
+    tools: dict[str, tuple[ToolSpec, Handler]] = {**TOOLS, "endless": (ToolSpec(name="endless"), endless)}
+    provider.say(action("endless"), FINAL)
+    planning = await directly(plan, tools=tools)
+    run = await planning.ask()
+    await asyncio.wait_for(begun.wait(), 10)
+    await planning.bus.publish(
+        subjects.control("default", run, "cancel"), CancelRequested(reason="enough").model_dump_json().encode()
+    )
+    story = await planning.ended(run)
+    assert story.end.type == "cancelled"
+
+
+async def test_an_entry_in_the_index_is_written_after_a_second_or_at_the_end(plan: Plan, provider: ModelServer) -> None:
+    """With the deadline's timer. A run that ends sooner has one entry and never a timer."""
+    provider.say(LOOK, FINAL, replace(FINAL, delay_s=2.5))
+    planning = await directly(plan)
+
+    async def written() -> tuple[int, int]:
+        runs = (await planning.bus.api("STREAM.INFO.KV_runs", {}))["state"]["last_seq"]
+        timers = (await planning.bus.api(f"STREAM.INFO.{subjects.TIMERS}", {}))["state"]["last_seq"]
+        return int(runs), int(timers)
+
+    runs, timers = await written()
+    await planning.tell()
+
+    async def is_closed() -> bool:
+        return await written() == (runs + 1, timers)
+
+    await wait_until(is_closed, what="the entry of the ended run is written, and nothing else")
+    run = await planning.ask()
+
+    async def is_open() -> bool:
+        return await written() == (runs + 2, timers + 1)
+
+    await wait_until(is_open, what="the entry and the timer of the long run are written")
+    assert (await planning.ended(run)).end.type == "done"

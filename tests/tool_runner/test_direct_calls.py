@@ -1,0 +1,194 @@
+"""Direct calls: an instance of tool_runner is called by a request, and says what became of the call."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+
+import pytest
+from nats.aio.msg import Msg
+
+from contracts import subjects
+from contracts.direct import DIRECT_HEADER, ReceivedAnswer, ReceivedQuestion, RunnerAnnouncement
+from contracts.ids import unix_ms
+from contracts.inbox import CallFinished
+from contracts.tools import CallRequested
+from runwire import tool
+from services.messaging.connection import Bus
+from tests.support.waiting import wait_until
+
+from .conftest import Ledger, Planner, Serve, Start
+
+
+class Direct:
+    """Makes direct calls as the planner does."""
+
+    def __init__(self, planner: Planner, instances: set[str]) -> None:
+        self.planner = planner
+        self.instances = instances
+
+    @property
+    def instance(self) -> str:
+        """The only instance."""
+        [instance] = self.instances
+        return instance
+
+    async def message(self, tool_name: str, seconds: float, run: str, **fields: object) -> CallRequested:
+        """A call whose tool works for some seconds."""
+        spec = (await self.planner.spec(tool_name)).digest()
+        call = {
+            "call_id": "1-1",
+            "run_id": run,
+            "tenant": "default",
+            "tool": tool_name,
+            "args": {"seconds": seconds},
+            "spec": spec,
+            "step": 1,
+            "start_by": unix_ms() + 5000,
+        }
+        return CallRequested.model_validate({**call, **fields})
+
+    async def call(self, call: CallRequested) -> Msg:
+        """Make it and return the reply."""
+        return await self.planner.bus.request(
+            subjects.direct_call(self.instance), call.model_dump_json().encode(), wait_s=5
+        )
+
+    async def was_received(self, key: str, age_s: float = 0.0) -> bool:
+        """Ask whether a call was received."""
+        question = ReceivedQuestion(idempotency_key=key, age_s=age_s)
+        reply = await self.planner.bus.request(
+            subjects.direct_status(self.instance), question.model_dump_json().encode()
+        )
+        return ReceivedAnswer.model_validate_json(reply.data).received
+
+    async def store(self, call: CallRequested) -> None:
+        """Send it through CALLS, as a call that may have begun."""
+        stored = call.model_copy(update={"again": True, "start_by": None})
+        await self.planner.bus.publish_surely(
+            subjects.call("default", call.run_id, call.tool), stored.model_dump_json().encode(), f"{call.run_id}.1-1"
+        )
+
+
+def kind(reply: Msg) -> str:
+    """What a reply says."""
+    return (reply.headers or {})[DIRECT_HEADER]
+
+
+@pytest.fixture
+async def direct(planner: Planner) -> AsyncIterator[Direct]:
+    """Hears which instances there are."""
+    instances: set[str] = set()
+
+    async def on_announcement(message: Msg) -> None:
+        announced = RunnerAnnouncement.model_validate_json(message.data)
+        (instances.discard if announced.leaving else instances.add)(announced.instance)
+
+    subscription = await planner.bus.subscribe(subjects.RUNNER_ANNOUNCEMENTS, on_announcement)
+    yield Direct(planner, instances)
+    await subscription.stop()
+
+
+@pytest.fixture
+async def runner(start_runner: Start, direct: Direct) -> Bus:
+    """One instance that takes direct calls."""
+    bus = await start_runner()
+    await wait_until(lambda: len(direct.instances) == 1, what="the instance takes direct calls")
+    return bus
+
+
+async def test_a_short_call_is_answered_at_once(direct: Direct, runner: Bus, ledger: Ledger) -> None:
+    """Nothing is stored for it; a planner that takes the run over is told that it was received."""
+    assert runner.is_connected
+    ledger.start()
+    call = await direct.message(f"unsafe_{ledger.suffix}", 0, await direct.planner.open_run())
+    reply = await direct.call(call)
+    assert kind(reply) == "finished"
+    assert CallFinished.model_validate_json(reply.data).status == "succeeded"
+    assert await direct.was_received(f"{call.run_id}.1-1")
+    assert [event.type for event in await direct.planner.shown(call.run_id)] == ["artifact_chunk"] * 2
+    assert not await direct.planner.inbox(call.run_id, "1-1")
+    await direct.store(call)  # As a planner does that takes the run over.
+    assert (await direct.planner.outcome(call.run_id, "1-1")).status == "succeeded"
+    assert len(ledger.lines("began")) == 1
+
+
+async def test_a_long_call_goes_on_and_comes_back_through_calls(direct: Direct, runner: Bus, ledger: Ledger) -> None:
+    """It is not made a second time, although its tool is not idempotent."""
+    assert runner.is_connected
+    ledger.start()
+    call = await direct.message(f"unsafe_{ledger.suffix}", 1.5, await direct.planner.open_run())
+    assert kind(await direct.call(call)) == "unfinished"
+    await direct.store(call)
+    assert (await direct.planner.outcome(call.run_id, "1-1")).status == "succeeded"
+    assert len(ledger.lines("began")) == 1
+
+
+async def test_a_call_that_was_not_received_is_refused_from_then_on(
+    direct: Direct, runner: Bus, ledger: Ledger
+) -> None:
+    """So the answer stays true, however late the call comes. What is asked too late counts as received."""
+    assert runner.is_connected
+    ledger.start()
+    call = await direct.message(f"unsafe_{ledger.suffix}", 0, await direct.planner.open_run())
+    assert not await direct.was_received(f"{call.run_id}.1-1")
+    assert kind(await direct.call(call)) == "declined"
+    assert not await direct.was_received(f"{call.run_id}.1-1")
+    assert await direct.was_received("another", age_s=61)
+    assert not ledger.lines("began")
+
+
+async def test_a_call_that_comes_too_late_is_declined(direct: Direct, runner: Bus, ledger: Ledger) -> None:
+    """Its planner has given up by then."""
+    assert runner.is_connected
+    ledger.start()
+    run = await direct.planner.open_run()
+    call = await direct.message(f"unsafe_{ledger.suffix}", 0, run, start_by=unix_ms() - 1)
+    assert kind(await direct.call(call)) == "declined"
+    assert not ledger.lines("began")
+
+
+async def test_the_limit_of_a_tool_holds_over_both_paths(
+    direct: Direct, runner: Bus, serve_tools: Serve, planner: Planner
+) -> None:
+    """A direct call is declined while a stored one runs; a stored one waits for a direct one."""
+    assert runner.is_connected
+    running = most = 0
+    go_on = threading.Event()
+
+    @tool(name="only_one", concurrency=1)
+    async def only_one(seconds: float) -> float:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.to_thread(go_on.wait)  # The function has an event loop of its own.
+        running -= 1
+        return seconds
+
+    serve_tools(only_one)
+    first = await planner.request("only_one", {"seconds": 1})
+    await wait_until(lambda: running == 1, what="the stored call runs")
+    call = await direct.message("only_one", 2, await planner.open_run())
+    assert kind(await direct.call(call)) == "declined"
+    go_on.set()
+    await planner.outcome(first)
+    go_on.clear()
+    waiting = asyncio.create_task(direct.call(await direct.message("only_one", 3, await planner.open_run())))
+    await wait_until(lambda: running == 1, what="the direct call runs")
+    second = await planner.request("only_one", {"seconds": 4})
+    assert kind(await waiting) == "unfinished"
+    assert not await planner.inbox(second)
+    go_on.set()
+    await planner.outcome(second)
+    assert most == 1
+
+
+async def test_a_run_that_ends_ends_its_direct_call(direct: Direct, runner: Bus, ledger: Ledger) -> None:
+    """As with a stored call: the tool is cancelled."""
+    assert runner.is_connected
+    ledger.start()
+    run = await direct.planner.open_run()
+    reply = asyncio.create_task(direct.call(await direct.message(f"safe_{ledger.suffix}", 30, run)))
+    await ledger.wrote("began")
+    await direct.planner.end_run(run)
+    await ledger.wrote("cancelled")
+    assert kind(await reply) == "unfinished"
