@@ -146,7 +146,7 @@ TOOL_REPLIES = (
 )
 DIRECT_REPLIES = (
     Body("Finished", inbox.CallFinished, "The outcome.", headers={direct.DIRECT_HEADER: "finished"}),
-    Body("Declined", RAW, "Not begun; it goes to CALLS.", BYTES, {direct.DIRECT_HEADER: "declined"}),
+    Body("DeclinedDirectly", RAW, "Not begun; it goes to CALLS.", BYTES, {direct.DIRECT_HEADER: "declined"}),
     Body("Unfinished", RAW, "Begun, and not ended in time.", BYTES, {direct.DIRECT_HEADER: "unfinished"}),
 )
 

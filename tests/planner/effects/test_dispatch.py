@@ -60,7 +60,7 @@ async def test_a_run_of_short_calls_is_one_handling(plan: Plan, provider: ModelS
         ["observed", "step", "asked"],
         ["step"],
         ["observed", "step", "asked"],
-        ["step", "step", "done"],
+        ["chunk", "step", "step", "done"],
     ]
     assert await stored_calls(planning.bus) == before
 

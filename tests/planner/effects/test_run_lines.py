@@ -8,6 +8,7 @@ from tests.planner.conftest import Plan
 from tests.planner.run.test_approvals import BOTH
 from tests.support.model_server import ModelServer, Say, action, answer
 from tests.support.run_services import MODEL
+from tests.support.waiting import wait_until
 
 SECRET = "the launch code is 4711"
 
@@ -16,6 +17,8 @@ async def run_and_lines(plan: Plan, limits: dict[str, Any] | None = None, **sett
     """A run, and all lines that it left."""
     with structlog.testing.capture_logs() as lines:
         story = await (await plan(**settings)).tell(SECRET, limits=limits or {}, llm_context={"note": SECRET})
+        # A listener may see the end before the planner knows that it is stored.
+        await wait_until(lambda: any(line["event"] == "run_ended" for line in lines), what="the end is in the log")
     assert SECRET not in str(lines)
     return story, lines
 
