@@ -13,9 +13,9 @@ from .direct_calls import DirectCalls
 from .discovery.announcements import Announcement
 from .discovery.catalogue_writer import CatalogueWriter
 from .discovery.micro import MicroDiscovery
-from .discovery.runners import Runners
 from .execution import CallExecutor
 from .handlers import CallHandler
+from .limits.runners import Runners
 from .settings import ToolRunnerSettings
 from .transports.nats import NatsTools
 

@@ -25,7 +25,7 @@ from services.messaging.streams.definitions import consumer
 from services.messaging.streams.provision import ensure_consumer
 from services.runtime.tasks import cancelled
 
-from .discovery.runners import Runners
+from .limits.runners import Runners
 from .settings import ToolRunnerSettings
 
 logger = structlog.get_logger(__name__)

@@ -6,7 +6,7 @@ Rule 2: this instance remembers which calls it has received, for two minutes. A 
 them; a call that was not received is refused from then on, so the answer stays true.
 Rule 3: a call that takes longer than a second goes on here, and is answered as `unfinished`. It comes back through
 CALLS, and its outcome is that of the call in progress.
-Rule 4: a tool's `concurrency` holds over both paths (`discovery.runners`).
+Rule 4: a tool's `concurrency` holds over both paths (`limits.runners`).
 """
 
 import asyncio

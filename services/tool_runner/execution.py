@@ -26,9 +26,9 @@ from .artifacts.store_access import StoreAccess
 from .calls import history
 from .calls.progress import CallProgress
 from .calls.run_watch import RunWatch, RunWatches
-from .concurrency import Concurrency
-from .discovery.runners import Runners
 from .errors import AlreadySettled, ApprovalUnavailable, CallFailed, RunEnded, UnknownTool
+from .limits.concurrency import Concurrency
+from .limits.runners import Runners
 from .outcomes import OutcomeBuilder, check_arguments, elapsed_ms, failed, in_thread_if_large, succeeded
 from .settings import ToolRunnerSettings
 from .transports.nats import NatsTools, PreparedCall

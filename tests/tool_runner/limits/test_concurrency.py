@@ -2,7 +2,7 @@
 
 import asyncio
 
-from services.tool_runner.concurrency import Concurrency
+from services.tool_runner.limits.concurrency import Concurrency
 
 
 async def test_stored_calls_wait_in_order_and_direct_calls_are_declined() -> None:
