@@ -77,7 +77,9 @@ class PlannerSettings(BusSettings):
         default=2, ge=0, description="retries of one model in one model call; then the next fallback is called"
     )
     max_context_tokens: int = Field(
-        default=100_000, ge=1000, description="of a conversation, estimated, before older lines are shortened"
+        default=100_000,
+        ge=1000,
+        description="estimated, of a conversation before its older lines are cut; at most half of the model's context",
     )
     planner_slots: int = Field(
         default=2048, ge=1, description="messages of running runs in work at once; one tenant alone gets half"

@@ -150,7 +150,7 @@ class Rules:
     model_total_s: float = 900.0
     """Limit of one model call with its retries, fallbacks and waits."""
     max_characters: int = 400_000
-    """Length of a conversation above which it is compacted."""
+    """Length of a conversation above which it is compacted; a model with a small context may need less."""
     direct: DirectRules | None = None
     """None: calls go through the stream CALLS."""
 

@@ -6,9 +6,10 @@ That is the next call, the join, the next model call or the end of the run.
 from collections.abc import Mapping, Sequence
 
 from contracts.events import Called, Compacted, Observed, PlannedCall, Step, StepStatus
+from services.planner.models.model_table import known_model
 from services.planner.run import budgets
 from services.planner.run.approvals import refusals
-from services.planner.run.commands import Handling, Rules
+from services.planner.run.commands import CHARACTERS_PER_TOKEN, Handling, Rules
 from services.planner.run.decide import after, next_asked
 from services.planner.run.joins import JoinAbsent, JoinCall, branch_of, failed_join, resolve_join
 from services.planner.run.state import Event, Run
@@ -94,10 +95,22 @@ def go_on(run: Run, handling: Handling, rules: Rules, observed: Sequence[Observe
 def ask_next(run: Run, handling: Handling, rules: Rules) -> list[Event]:
     """Ask the model for the next decision. A conversation that is too long is compacted first."""
     asked = next_asked(run, handling, run.turn + 1, 1, "turn")
-    length = rules.strategy.length(run)
+    length, limit = rules.strategy.length(run), max_characters(run.model, rules)
     # A history that stays above the limit must grow by a quarter before the next attempt: not at every step.
-    if length.characters <= max(rules.max_characters, length.compacted_characters * 5 // 4):
+    if length.characters <= max(limit, length.compacted_characters * 5 // 4):
         return [asked]
     # The more messages, the shorter their lines, so that the history stays below the limit for some steps.
-    line = max(MIN_LINE_CHARACTERS, rules.max_characters // (4 * max(1, length.messages)))
+    line = max(MIN_LINE_CHARACTERS, limit // (4 * max(1, length.messages)))
     return [Compacted(turn=run.turn + 1, cause="threshold", line_characters=line), asked]
+
+
+def max_characters(model: str, rules: Rules) -> int:
+    """Return the length above which a conversation with this model is compacted.
+
+    It is the limit of the deployment, and at most half of the model's context where that is known. The other half is
+    for the system message, the reply and texts with fewer characters per token than estimated.
+    """
+    known = known_model(model)
+    if known is None or not known.context_tokens:
+        return rules.max_characters
+    return min(rules.max_characters, known.context_tokens * CHARACTERS_PER_TOKEN // 2)
