@@ -10,6 +10,7 @@ from services.messaging.connection import Bus
 from services.messaging.nats_link import NatsLink
 from services.runtime.health import VERSION, Health
 from services.runtime.http_server import HttpServer
+from services.runtime.tasks import cancelled
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.tool_catalogue import Catalogue
 
@@ -28,6 +29,7 @@ from .routes.tools import ToolRoutes
 from .settings import GatewaySettings
 from .stored_runs.deletions import Deletions
 from .stored_runs.index import RunIndex
+from .stored_runs.queue import Queue
 from .stored_runs.reader import RunReader
 from .submissions.accept import Submissions
 from .submissions.control import RunControl
@@ -51,6 +53,7 @@ class Gateway:
         self.streams = OpenStreams(settings.max_streams, settings.max_streams_per_tenant)
         self.deletions = Deletions(bus)
         self.runs = RunReader(bus, self.deletions)
+        self.queue = Queue(bus)
         self.index = RunIndex(bus, self.deletions)
         self.artifacts = ArtifactClient(bus, patience_s=settings.accept_wait_s)
         self.inliner = Inliner(self.artifacts)
@@ -72,7 +75,7 @@ class Gateway:
     def routers(self) -> list[APIRouter]:
         """Return all routes."""
         settings, inliner = self.settings, self.inliner
-        events = EventRoutes(self.bus, self.runs, inliner, self.streams, settings.heartbeat_s)
+        events = EventRoutes(self.bus, self.runs, inliner, self.streams, self.queue, settings.heartbeat_s)
         runs = RunRoutes(
             self.submissions,
             self.control,
@@ -121,9 +124,11 @@ def build_server(settings: GatewaySettings) -> HttpServer:
     @asynccontextmanager
     async def work(_health: Health) -> AsyncIterator[None]:
         await catalogue.start()
+        places = link.bus.tasks.keep("queue_places", gateway.queue.keep_places())
         try:
             yield
         finally:
+            await cancelled(places)
             await catalogue.stop()
 
     app = build_app(gateway)

@@ -7,7 +7,8 @@ the records that have arrived together are written together.
 Rule 2: a client that disconnects is noticed at once, not at the next event, and nothing of its stream is left behind.
 Rule 3: silence is filled with comments, also while NATS is unavailable, so that a client can tell a slow run from a
 dead connection.
-Rule 4: streams are counted (`open_streams`), and a client that does not read is disconnected (`http_connection`).
+Rule 4: a client whose run has not begun is told that it waits, and its place (`stored_runs/queue`).
+Rule 5: streams are counted (`open_streams`), and a client that does not read is disconnected (`http_connection`).
 """
 
 import asyncio
@@ -22,8 +23,9 @@ from services.runtime.http_server import Receive, Scope, Send
 from services.shared.run_follower import RunFollower, StoredRecord
 
 from .errors import Problem
-from .frames import KEEP_ALIVE, RETRY, frames
+from .frames import KEEP_ALIVE, RETRY, WAITING, frames
 from .open_streams import OpenStreams, until_disconnected
+from .stored_runs.queue import Queue, Waiter
 
 logger = structlog.get_logger(__name__)
 
@@ -43,18 +45,23 @@ class EventStream(Response):
         self,
         follower: RunFollower,
         open_streams: OpenStreams,
+        queue: Queue,
         heartbeat_s: float,
         tenant: str,
         run: str,
+        request_sequence: int | None = None,
         finish: Finish | None = None,
     ) -> None:
+        """`request_sequence`: of the run's request in REQUESTS, if the run may still wait."""
         self.status_code = 200
         self.background = None
         self._follower = follower
         self._tenant = tenant
         self._finish = finish
         self._run = run
+        self._request_sequence = request_sequence
         self._open = open_streams
+        self._queue = queue
         self._heartbeat_s = heartbeat_s
         self._sent_at = 0.0
         self.init_headers({**_HEADERS, RUN_HEADER: run})
@@ -62,22 +69,26 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream, or a problem when too many streams are open."""
         try:
-            with self._open.counted(self._tenant, run_id=self._run), ExitStack() as resources:
-                await self._stream(receive, send, resources)
+            with (
+                self._open.counted(self._tenant, run_id=self._run),
+                self._queue.entered(self._tenant, self._run, self._request_sequence) as waiter,
+                ExitStack() as resources,
+            ):
+                await self._stream(receive, send, waiter, resources)
         except Problem as problem:
             await problem.response()(scope, receive, send)
         finally:
             await self._follower.stop()
 
-    async def _stream(self, receive: Receive, send: Send, resources: ExitStack) -> None:
+    async def _stream(self, receive: Receive, send: Send, waiter: Waiter, resources: ExitStack) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         await self._send(send, RETRY)
-        pump = asyncio.create_task(self._pump(send, resources))
+        pump = asyncio.create_task(self._pump(send, waiter, resources))
         self._open.add(pump)
         disconnected = asyncio.create_task(until_disconnected(receive))
         try:
-            while not await self._has_ended(pump, disconnected):
-                await self._send(send, KEEP_ALIVE)
+            while comment := await self._comment(waiter, pump, disconnected):
+                await self._send(send, comment)
             is_client_gone = disconnected.done()
         finally:
             pump.cancel()
@@ -90,24 +101,31 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": body, "more_body": True})
         self._sent_at = asyncio.get_running_loop().time()
 
-    async def _has_ended(self, pump: asyncio.Task[None], disconnected: asyncio.Task[None]) -> bool:
-        """Return True when the stream has ended, False after `heartbeat_s` without a frame."""
+    async def _comment(
+        self, waiter: Waiter, pump: asyncio.Task[None], disconnected: asyncio.Task[None]
+    ) -> bytes | None:
+        """Return a new place, or a keep-alive after `heartbeat_s` without a frame; None at the end of the stream."""
         clock = asyncio.get_running_loop().time
         while (quiet_s := clock() - self._sent_at) < self._heartbeat_s:
-            done, _ = await asyncio.wait(
-                {pump, disconnected}, timeout=self._heartbeat_s - quiet_s, return_when=asyncio.FIRST_COMPLETED
+            await asyncio.wait(
+                {pump, disconnected, waiter.changed},
+                timeout=self._heartbeat_s - quiet_s,
+                return_when=asyncio.FIRST_COMPLETED,
             )
-            if done:
-                return True
-        return False
+            if pump.done() or disconnected.done():
+                return None
+            if place := waiter.take():
+                return WAITING % place
+        return KEEP_ALIVE
 
     async def _shown(self, record: StoredRecord, resources: ExitStack) -> bytes:
         return await self._finish(record.data, resources) if record.terminal and self._finish else record.data
 
-    async def _pump(self, send: Send, resources: ExitStack) -> None:
+    async def _pump(self, send: Send, waiter: Waiter, resources: ExitStack) -> None:
         try:
             async with aclosing(self._follower.records()) as batches:
                 async for records in batches:
+                    self._queue.begin(waiter)
                     parts = [
                         frames(await self._shown(record, resources), record.log, record.stream) for record in records
                     ]

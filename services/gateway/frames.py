@@ -16,6 +16,8 @@ import structlog
 
 logger = structlog.get_logger(__name__)
 
+WAITING = b": waiting, place %d of %d\n\n"
+"""The comment for a run that has not begun; its place in the queue of its tenant."""
 KEEP_ALIVE = b": keep-alive\n\n"
 RETRY = b"retry: 1000\n\n"
 """Milliseconds after which a browser reconnects."""

@@ -11,6 +11,7 @@ from services.gateway.errors import BadCursor
 from services.gateway.event_stream import RUN_HEADER, EventStream
 from services.gateway.frames import CURSOR, Cursor
 from services.gateway.open_streams import OpenStreams
+from services.gateway.stored_runs.queue import Queue
 from services.gateway.stored_runs.reader import RunReader, StoredRun
 from services.messaging.connection import Bus
 from services.shared.run_follower import RunFollower
@@ -29,11 +30,14 @@ _CURSOR_PAUSE_S = 0.2
 class EventRoutes:
     """Routes of events."""
 
-    def __init__(self, bus: Bus, runs: RunReader, inliner: Inliner, streams: OpenStreams, heartbeat_s: float) -> None:
+    def __init__(
+        self, bus: Bus, runs: RunReader, inliner: Inliner, streams: OpenStreams, queue: Queue, heartbeat_s: float
+    ) -> None:
         self._bus = bus
         self._runs = runs
         self._inliner = inliner
         self._streams = streams
+        self._queue = queue
         self._heartbeat_s = heartbeat_s
 
     def router(self) -> APIRouter:
@@ -46,10 +50,17 @@ class EventRoutes:
         router.get("/v1/runs/{run_id}/events", responses=responses, response_model=None)(self.run_events)
         return router
 
-    def stream(self, tenant: str, run: str, follower: RunFollower, artifacts: Form) -> EventStream:
-        """Return the stream of what a follower of the run gives. `artifacts`: their form in the last event."""
+    def stream(
+        self, tenant: str, run: str, follower: RunFollower, artifacts: Form, request_sequence: int | None
+    ) -> EventStream:
+        """Return the stream of what a follower of the run gives.
+
+        `artifacts`: their form in the last event. `request_sequence`: see `EventStream`.
+        """
         finish = partial(self._inliner.record, tenant) if artifacts == "values" else None
-        return EventStream(follower, self._streams, self._heartbeat_s, tenant, run, finish)
+        return EventStream(
+            follower, self._streams, self._queue, self._heartbeat_s, tenant, run, request_sequence, finish
+        )
 
     async def run_events(
         self,
@@ -77,7 +88,7 @@ class EventRoutes:
         if found.has_ended and cursor.log == found.last_sequence:
             return Response(status_code=204, headers={RUN_HEADER: run_id})
         follower = RunFollower(self._bus, tenant, run_id, log_after=cursor.log, stream_after=cursor.stream)
-        return self.stream(tenant, run_id, follower, artifacts)
+        return self.stream(tenant, run_id, follower, artifacts, found.request_sequence)
 
     async def _has_reached(self, tenant: str, found: StoredRun, cursor: Cursor) -> bool:
         if cursor.log > found.last_sequence:

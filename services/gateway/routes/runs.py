@@ -113,7 +113,7 @@ class RunRoutes:
         accepted = await self._submissions.accept(request, tenant, RunInput, is_followed=is_streamed)
         run, url = accepted.run, f"/v1/runs/{accepted.run}"
         if is_streamed:
-            stream = self._events.stream(tenant, run, accepted.follower, artifacts)
+            stream = self._events.stream(tenant, run, accepted.follower, artifacts, accepted.request_sequence)
             stream.headers["Location"] = url
             return stream
         answer = RunAccepted(run_id=run, url=url, events_url=f"{url}/events")

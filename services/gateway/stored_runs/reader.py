@@ -41,10 +41,14 @@ _Get = Callable[[str, dict[str, Any]], Awaitable[_Stored | None]]
 
 @dataclass(frozen=True, slots=True)
 class StoredRun:
-    """What is stored of a run. `queued`: its request, until a planner has opened the run. The rest is of its log."""
+    """What is stored of a run. `queued`: its request, until a planner has opened the run. The rest is of its log.
+
+    `request_sequence`: of the queued request in REQUESTS, while the run has no log.
+    """
 
     run_id: str
     queued: RunRequested | None
+    request_sequence: int | None = None
     first: Record | None = None
     last: Record | None = None
     first_sequence: int = 0
@@ -168,14 +172,14 @@ class RunReader:
         queued = _parsed(RunRequested, stored[1]) if stored else None
         last = await get(subjects.RUNS, {"last_by_subj": log})
         if last is None:
-            return StoredRun(run, queued) if queued else None
+            return StoredRun(run, queued, stored[0]) if stored and queued else None
         first = await get(subjects.RUNS, {"seq": 1, "next_by_subj": log})
         if first is None:
             return None  # The log was purged between the two reads.
         begin, end = _parsed(Record, first[1]), _parsed(Record, last[1])
         if begin is None or end is None:
             return await self._search(run, queued, log)
-        return StoredRun(run, queued, begin, end, first[0], last[0])
+        return StoredRun(run, queued, None, begin, end, first[0], last[0])
 
     async def _search(self, run: str, queued: RunRequested | None, log: str) -> StoredRun | None:
         """Find the first and the last valid record of a log with invalid ones; a terminal record is the last."""
@@ -188,7 +192,7 @@ class RunReader:
         if not found:
             return StoredRun(run, queued) if queued else None
         (first_sequence, first), (last_sequence, last) = found[0], found[-1]
-        return StoredRun(run, queued, first, last, first_sequence, last_sequence)
+        return StoredRun(run, queued, None, first, last, first_sequence, last_sequence)
 
     async def _direct_get(self, stream: str, query: dict[str, Any]) -> Msg:
         return await self._bus.request(subjects.direct_get(stream), orjson.dumps(query), _READ_TIMEOUT_S)

@@ -22,7 +22,7 @@ from services.messaging.connection import Bus
 from services.messaging.tenants.turns import Turns
 from services.shared.run_follower import RunFollower
 
-from .idempotency import idempotency_key, is_stored
+from .idempotency import already_stored, idempotency_key
 from .images import InputImages
 from .models import ModelProfiles
 from .quota import RunQuota
@@ -39,10 +39,14 @@ _TRACEPARENT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """An accepted run, and its follower, which the caller stops."""
+    """An accepted run, and its follower, which the caller stops.
+
+    `request_sequence`: of the run's request in REQUESTS; None: unknown, or the run has begun.
+    """
 
     run: str
     follower: RunFollower
+    request_sequence: int | None
 
 
 class Submissions:
@@ -88,9 +92,9 @@ class Submissions:
             digests = await asyncio.to_thread(image_digests, run_input.images) if run_input.images else []
             requested = run_request(tenant, run, run_input, trace_id(request), digests)
             data = encoded(requested)
-            accepted = Accepted(run, RunFollower(self._bus, tenant, run))
-            if key and await is_stored(self._runs, requested):
-                return accepted
+            follower = RunFollower(self._bus, tenant, run)
+            if key and (known := await already_stored(self._runs, requested)) is not None:
+                return Accepted(run, follower, known.request_sequence)
             await self._models.check_name(run_input.model)
             async with self._quota.admitted(tenant):
                 if run_input.images:
@@ -101,20 +105,20 @@ class Submissions:
                     )
                     data = encoded(requested.model_copy(update={"images": images}))
                 if is_followed:
-                    await accepted.follower.start(is_new=True)
+                    await follower.start(is_new=True)
                 try:
-                    await self._store(requested, data, accepted.follower)
+                    request_sequence = await self._store(requested, data, follower)
                 except BaseException:
-                    await accepted.follower.stop()
+                    await follower.stop()
                     raise
         logger.info("run_accepted", run_id=run, tenant=tenant)
-        return accepted
+        return Accepted(run, follower, request_sequence)
 
     async def _stored_images(self, tenant: str, run: str, run_input: RunInput) -> list[ImageRef]:
         await self._models.check_vision(run_input.model, run_input.agent, run_input.vision)
         return await self._images.store(tenant, run, run_input)
 
-    async def _store(self, requested: RunRequested, data: bytes, follower: RunFollower) -> None:
+    async def _store(self, requested: RunRequested, data: bytes, follower: RunFollower) -> int | None:
         tenant, run = requested.tenant, requested.run_id
         await self._turns.take(tenant, is_new=True)
         try:
@@ -123,7 +127,9 @@ class Submissions:
             self._turns.give_back(tenant)
         if stored.is_repeated:
             follower.read_back()
-            await is_stored(self._runs, requested)
+            known = await already_stored(self._runs, requested)
+            return known.request_sequence if known is not None else None
+        return stored.sequence
 
 
 def trace_id(request: Request) -> str | None:

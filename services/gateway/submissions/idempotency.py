@@ -10,7 +10,7 @@ from fastapi import Request
 
 from contracts.runs import RunRequested
 from services.gateway.errors import IdempotencyConflict, InvalidInput
-from services.gateway.stored_runs.reader import RunReader
+from services.gateway.stored_runs.reader import RunReader, StoredRun
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}", re.ASCII)
 
@@ -25,14 +25,14 @@ def idempotency_key(request: Request) -> str | None:
     return values[0]
 
 
-async def is_stored(runs: RunReader, request: RunRequested) -> bool:
-    """Return whether this request is stored already. Raises IdempotencyConflict for one with another body."""
+async def already_stored(runs: RunReader, request: RunRequested) -> StoredRun | None:
+    """Return the run if its request is stored already. Raises IdempotencyConflict for one with another body."""
     found = await runs.find(request.tenant, request.run_id)
     if found is None:
         if await runs.is_deleted(request.tenant, request.run_id):
             raise IdempotencyConflict("The run of this Idempotency-Key was deleted; ask with another one.")
-        return False
+        return None
     stored = found.request()
     if stored is not None and stored.body_sha256 != request.body_sha256:
         raise IdempotencyConflict
-    return True
+    return found

@@ -1,18 +1,18 @@
 """Limit the open runs of a tenant, so that one tenant cannot fill the queue of new runs.
 
 An accepted run waits in REQUESTS until a planner has opened it, and an open run has a timer until it has ended. So the
-subjects of these messages are the open runs. The server lists them at most once in `MAX_COUNT_AGE_S` per tenant; runs
-that this gateway accepts meanwhile are added. Several gateways together may admit a few more.
+runs of these messages are the open ones. The server lists them at most once in `MAX_COUNT_AGE_S` per tenant; runs that
+this gateway accepts meanwhile are added. Several gateways together may admit a few more.
 """
 
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from contracts import names, subjects
 from services.gateway.errors import TooManyRuns, TryAgain
+from services.gateway.stored_runs.queue import open_runs
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
 
@@ -62,14 +62,8 @@ class RunQuota:
             count.unwritten -= 1
 
     async def _open_runs(self, tenant: str) -> int:
-        found: set[str] = set()
-        sources = ((subjects.REQUESTS, subjects.requests_of(tenant)), (subjects.TIMERS, subjects.timers_of_all(tenant)))
-        for stream, pattern in sources:
-            try:
-                state = (await self._bus.api(f"STREAM.INFO.{stream}", {"subjects_filter": pattern}))["state"]
-            except BusError as error:
-                raise TryAgain("The message bus does not answer.") from error
-            for subject in state.get("subjects") or ():
-                with suppress(names.InvalidName):  # Not ours: no planner opens a run for it.
-                    found.add(subjects.parse(subject).run)
-        return len(found)
+        try:
+            found = await open_runs(self._bus, tenant)
+        except BusError as error:
+            raise TryAgain("The message bus does not answer.") from error
+        return len(found.requested | found.timed)
