@@ -271,6 +271,11 @@ OF_TOOLS = (
         (_model(tools.CallQuestion),), (TOOL_RUNNER, PLANNER), (TOOL,),
     ),
     Channel(
+        "tool_rejected", "tool.{tool}.rejected",
+        "All instances get it; the one whose result was not accepted logs why.",
+        ("tool_rejected",), (_model(tools.ResultRejected),), (TOOL_RUNNER,), (TOOL,),
+    ),
+    Channel(
         "discovery", "$SRV.INFO", "Which services exist; tools answer with their specifications.", (),
         (EMPTY,), (TOOL_RUNNER,), (TOOL, *SERVICES), replies=(MICRO,),
     ),

@@ -155,6 +155,11 @@ def tool_cancel(name: str) -> str:
     return f"tool.{checked_tool(name)}.cancel"
 
 
+def tool_rejected(name: str) -> str:
+    """Where it is said that a result was not accepted, to all instances of the tool."""
+    return f"tool.{checked_tool(name)}.rejected"
+
+
 RUNNER_ANNOUNCEMENTS = "direct.here"
 """Where instances of tool_runner say that they take direct calls."""
 

@@ -114,6 +114,17 @@ class CallQuestion(Message):
     idempotency_key: str
 
 
+class ResultRejected(Message):
+    """A message on `tool.<name>.rejected`, to all instances: a result was not accepted, and its call has failed.
+
+    It is for the author of the tool. The instance that sent the result logs it; nobody replies.
+    """
+
+    idempotency_key: str
+    code: str = Field(description="`invalid_result` or `result_too_large`")
+    reason: str = Field(description="what is wrong with the result; it does not quote it")
+
+
 class Heartbeat(Message):
     """A sign that the call is in progress.
 

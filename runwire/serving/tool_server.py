@@ -7,8 +7,8 @@ for `timeout_s` the call fails.
 Rule 3: a call that is no longer wanted is not started. A process that was stopped finds old requests in its socket when
 it resumes; those that a later cancel names, or that came over a connection now lost, are dropped (`stall`).
 Rule 4: the function runs once per idempotency key; a repeated request joins the call (`calls`).
-Rule 5: no permissions are needed beyond `tool.<name>`, its `.status` and `.cancel`, `$SRV` and replies: no requests are
-sent from here.
+Rule 5: no permissions are needed beyond `tool.<name>`, its `.status`, `.cancel` and `.rejected`, `$SRV` and replies: no
+requests are sent from here.
 """
 
 import asyncio
@@ -70,6 +70,7 @@ class ToolServer:
         self._control = [
             await self._client.subscribe(subjects.tool_status(name), cb=self._on_status),
             await self._client.subscribe(subjects.tool_cancel(name), cb=self._on_cancel),
+            await self._client.subscribe(subjects.tool_rejected(name), cb=self._on_rejected),
         ]
         self._requests = await self._client.subscribe(subjects.tool(name), queue=name, cb=self._on_request)
         await self._announcement.start()
@@ -159,18 +160,29 @@ class ToolServer:
         else:
             self._cancelled_keys.clear()
 
+    async def _on_rejected(self, message: Msg) -> None:
+        with contextlib.suppress(ValidationError):
+            rejected = wire.ResultRejected.model_validate_json(message.data)
+            if self._calls.find(rejected.idempotency_key) is not None:
+                self._log_failure(rejected.idempotency_key, f"{rejected.code}: {rejected.reason}")
+
+    def _log_failure(self, key: str, reason: str) -> None:
+        logger.error("%s: call %s failed: %s", self._tool.name, key, reason)
+
     async def _run(self, call: Call) -> None:
         began, error = time.perf_counter_ns(), None
         try:
             replies = result_replies(await self._result(call), self._client.max_payload)
         except ToolError as failure:
             error = failure.reason
+            if failure.code == "invalid_result":
+                self._log_failure(call.request.idempotency_key, error)
             replies = failure_replies(error[:_MAX_REASON_CHARACTERS], failure.code, retryable=failure.retryable)
         except ValidationError as failure:
             # Its own text shows values, of fields that may be for people only.
             error = f"{failure.title}: {describe(failure)}"
             where = "".join(traceback.format_tb(failure.__traceback__))
-            logger.error("%s: call %s failed: %s\n%s", self._tool.name, call.request.idempotency_key, error, where)  # noqa: TRY400, the same
+            self._log_failure(call.request.idempotency_key, f"{error}\n{where}")
             replies = failure_replies(error[:_MAX_REASON_CHARACTERS], "tool_error")
         except Exception as failure:
             error = f"{type(failure).__name__}: {failure}"

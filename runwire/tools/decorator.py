@@ -28,6 +28,16 @@ SideEffects = Literal["none", "read", "write", "external"]
 
 HEARTBEAT_INTERVAL_S = 0.5
 """How often a process that serves tools sends a heartbeat for each call."""
+_ALLOWED = {
+    "desc": "a text",
+    "tags": "a list of texts",
+    "idempotent": "True or False",
+    "side_effects": "'none', 'read', 'write' or 'external'",
+    "timeout_s": "a number of seconds above 0 and at most 86400",
+    "concurrency": "a whole number from 1 to 10000",
+    "requires_approval": "True or False",
+}
+"""Flag -> the values that it may have."""
 _BYTES_ERROR = "invalid utf-8"
 """What pydantic's error says when bytes come where the type allows anything."""
 
@@ -165,19 +175,31 @@ def tool(
 
     def decorate(function: Callable[..., Any]) -> Tool[..., Any]:
         signature = Signature(function)
-        spec = wire.ToolSpec(
-            name=names.checked_tool(name or getattr(function, "__name__", "")),
-            description=desc if desc is not None else inspect.getdoc(function) or "",
-            input_schema=signature.input_schema,
-            output_schema=signature.output_schema,
-            idempotent=idempotent,
-            side_effects=side_effects,
-            timeout_s=timeout_s,
-            heartbeat_s=HEARTBEAT_INTERVAL_S,
-            concurrency=concurrency,
-            tags=tags or [],
-            requires_approval=requires_approval,
-        )
+        tool_name = names.checked_tool(name or getattr(function, "__name__", ""))
+        try:
+            spec = wire.ToolSpec(
+                name=tool_name,
+                description=desc if desc is not None else inspect.getdoc(function) or "",
+                input_schema=signature.input_schema,
+                output_schema=signature.output_schema,
+                idempotent=idempotent,
+                side_effects=side_effects,
+                timeout_s=timeout_s,
+                heartbeat_s=HEARTBEAT_INTERVAL_S,
+                concurrency=concurrency,
+                tags=tags or [],
+                requires_approval=requires_approval,
+            )
+        except ValidationError as error:
+            raise ValueError(_wrong_flag(tool_name, error)) from None
         return Tool(function, spec, version, signature)
 
     return decorate if function is None else decorate(function)
+
+
+def _wrong_flag(tool_name: str, error: ValidationError) -> str:
+    """Say which flag has a value that is not allowed, and what is allowed."""
+    fault = error.errors(include_url=False)[0]
+    flag = str(fault["loc"][0])
+    flag = "desc" if flag == "description" else flag
+    return f"tool {tool_name}: {flag}={fault['input']!r} is not allowed; it must be {_ALLOWED[flag]}"

@@ -26,7 +26,15 @@ from .artifacts.store_access import StoreAccess
 from .calls import history
 from .calls.progress import CallProgress
 from .calls.run_watch import RunWatch, RunWatches
-from .errors import AlreadySettled, ApprovalUnavailable, CallFailed, RunEnded, UnknownTool
+from .errors import (
+    AlreadySettled,
+    ApprovalUnavailable,
+    CallFailed,
+    InvalidResult,
+    ResultTooLarge,
+    RunEnded,
+    UnknownTool,
+)
 from .limits.concurrency import Concurrency
 from .limits.runners import Runners
 from .outcomes import OutcomeBuilder, check_arguments, elapsed_ms, failed, in_thread_if_large, succeeded
@@ -150,6 +158,8 @@ class CallExecutor:
                 return await self._outcomes.build(call, spec, result, progress, artifacts, started.at)
             except CallFailed as failure:
                 fault = failure.fault()
+                if isinstance(failure, InvalidResult | ResultTooLarge):
+                    await self._tools.reject(call, fault)
                 logger.info("call_failed", code=fault.code, seconds=round(time.monotonic() - checked_at, 3))
                 return failed(call.call_id, call.tool, fault, elapsed_ms(started.at), progress.warnings())
 

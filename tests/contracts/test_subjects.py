@@ -25,6 +25,7 @@ BUILDERS = {
     "tool": subjects.tool,
     "tool_status": subjects.tool_status,
     "tool_cancel": subjects.tool_cancel,
+    "tool_rejected": subjects.tool_rejected,
     "timer": lambda name: subjects.timer("default", RUN, name),
     "due": lambda name: subjects.due("default", RUN, name),
     "dead": subjects.dead,

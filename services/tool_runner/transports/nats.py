@@ -15,7 +15,8 @@ import structlog
 from nats.aio.msg import Msg
 
 from contracts import subjects
-from contracts.tools import CallQuestion, CallRequested, ToolCall, ToolSpec
+from contracts.faults import Fault
+from contracts.tools import CallQuestion, CallRequested, ResultRejected, ToolCall, ToolSpec
 from services.messaging.connection import Bus
 from services.tool_runner.calls import commands, events, history
 from services.tool_runner.calls.commands import Action, Ending
@@ -98,6 +99,11 @@ class NatsTools:
         self._open[queue].append(key)
         return await self.bus.send(subject, data, reply=self._inbox + key)
 
+    async def reject(self, call: CallRequested, fault: Fault) -> None:
+        """Say to the author of the tool why the result of a call is not accepted."""
+        rejected = ResultRejected(idempotency_key=_idempotency_key(call), code=fault.code, reason=fault.reason)
+        await self.bus.send(subjects.tool_rejected(call.tool), rejected.model_dump_json().encode())
+
     async def _on_message(self, message: Msg) -> None:
         found = self._requests.get(message.subject[len(self._inbox) :])
         if found is not None:
@@ -120,7 +126,7 @@ class CallDriver:
         call, spec, settings = prepared.call, prepared.spec, tools.settings
         self._tools, self._bus, self._queue = tools, tools.bus, queue
         self._prepared, self._call, self._progress = prepared, call, progress
-        self._idempotency_key = f"{call.run_id}.{call.call_id}"
+        self._idempotency_key = _idempotency_key(call)
         self._question = CallQuestion(idempotency_key=self._idempotency_key).model_dump_json().encode()
         self._deadline_unix_s = time.time() + settings.max_call_s
         if call.deadline_at is not None:
@@ -246,3 +252,7 @@ class CallDriver:
             context=call.context,
         )
         return request.model_dump_json().encode()
+
+
+def _idempotency_key(call: CallRequested) -> str:
+    return f"{call.run_id}.{call.call_id}"

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import re
 import warnings
 from collections.abc import Awaitable
 from datetime import UTC, datetime
@@ -230,8 +231,30 @@ def test_flags_are_checked() -> None:
     """A misspelt one is an error, not a silent default."""
     with pytest.raises(TypeError, match="idempotant"):
         tool(idempotant=True)  # type: ignore[call-overload]  # that is the mistake
-    with pytest.raises(ValueError, match="timeout_s"):
-        tool(name="x", timeout_s=0)(lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        ({"timeout_s": 0}, "timeout_s=0 is not allowed; it must be a number of seconds above 0 and at most 86400"),
+        ({"timeout_s": "soon"}, "timeout_s='soon' is not allowed; it must be a number of seconds"),
+        ({"concurrency": 0}, "concurrency=0 is not allowed; it must be a whole number from 1 to 10000"),
+        (
+            {"side_effects": "some"},
+            "side_effects='some' is not allowed; it must be 'none', 'read', 'write' or 'external'",
+        ),
+        ({"tags": "math"}, "tags='math' is not allowed; it must be a list of texts"),
+        ({"tags": [1]}, "tags=1 is not allowed; it must be a list of texts"),
+        ({"idempotent": "perhaps"}, "idempotent='perhaps' is not allowed; it must be True or False"),
+        ({"requires_approval": 3}, "requires_approval=3 is not allowed; it must be True or False"),
+        ({"desc": 3}, "desc=3 is not allowed; it must be a text"),
+    ],
+)
+def test_a_wrong_flag_is_named_with_what_is_allowed(flags: dict[str, Any], text: str) -> None:
+    """In one sentence."""
+    with pytest.raises(ValueError, match=f"^tool x: {re.escape(text)}") as refused:
+        tool(name="x", **flags)(lambda: None)
+    assert "\n" not in str(refused.value)
 
 
 def test_a_piece_is_checked_where_it_is_emitted() -> None:

@@ -3,8 +3,10 @@
 import asyncio
 import time
 
+import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from pydantic import BaseModel
 
 from contracts import subjects
 from contracts.tools import ToolCall, ToolSpec
@@ -98,3 +100,37 @@ async def test_a_call_waits_until_its_tool_is_free(
 
     assert (await planner.outcome(run)).observation == 2
     assert running == ["other", f"{run}.1-0"]
+
+
+async def test_the_author_of_a_tool_reads_why_a_result_was_not_accepted(
+    planner: Planner, start_runner: Start, serve_tools: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the tool's own log, whether the SDK found it or the tool runner. No value of the result is there."""
+
+    class Plot(BaseModel):
+        points: int
+
+    @tool
+    async def plotted() -> Plot:
+        plot = Plot(points=1)
+        plot.points = "canary"  # type: ignore[assignment]  # Only the tool runner sees this mistake.
+        return plot
+
+    @tool
+    async def counted() -> int:
+        return "canary"  # type: ignore[return-value]  # that is the mistake
+
+    serve_tools(plotted, counted)
+    await start_runner()
+
+    for name in ("plotted", "counted"):
+        failed = await planner.call(name, {})
+        assert failed.failure is not None
+        assert failed.failure.code == "invalid_result"
+
+    def logged() -> list[str]:
+        return [text for record in caplog.records if "failed:" in (text := record.getMessage())]
+
+    await wait_until(lambda: len(logged()) == 2, what="both failures are in the log")
+    assert "does not fit its own output schema" in next(text for text in logged() if text.startswith("plotted"))
+    assert "canary" not in caplog.text
