@@ -21,7 +21,7 @@ class AlreadySettled(Exception):
 
 
 class Declined(Exception):
-    """No instance of the tool has begun the call, and `PreparedCall.may_decline` says not to wait for one."""
+    """No instance of the tool has begun a direct call, and it does not wait for one."""
 
 
 class CallFailed(Exception):

@@ -30,6 +30,7 @@ from .errors import (
     AlreadySettled,
     ApprovalUnavailable,
     CallFailed,
+    Declined,
     InvalidResult,
     ResultTooLarge,
     RunEnded,
@@ -45,10 +46,6 @@ logger = structlog.get_logger(__name__)
 
 _RECONNECT_WINDOW_S = 10.0
 """After a reconnect, how long a first delivery may be a redelivery of a server that has lost its counts."""
-
-
-class Declined(Exception):
-    """A direct call may not be made: it has no place among the calls of its tool."""
 
 
 class Start(NamedTuple):
@@ -109,7 +106,7 @@ class CallExecutor:
         return await self._outcome(call, progress, started, began, begin)
 
     async def direct_outcome(self, call: CallRequested) -> bytes | None:
-        """Return the encoded outcome of a direct call, or None, and the tool is not called: it has no free place.
+        """Return the encoded outcome of a direct call, or None if no instance of the tool has begun it.
 
         Its planner has recorded it in the log of a run that went on, so nothing is read here. Raises RunEnded.
         """
@@ -149,7 +146,7 @@ class CallExecutor:
                     return await self._read_artifact(access, started)
                 started = await begin(spec, watch)
                 try:
-                    prepared = PreparedCall(call, spec, args, started.may_have_begun, checked_at)
+                    prepared = PreparedCall(call, spec, args, started.may_have_begun, checked_at, may_decline=direct)
                     result = await self._tools.call(prepared, progress, watch)
                 finally:
                     self._concurrency.give_back(call.tool, direct=direct)

@@ -147,6 +147,21 @@ async def test_a_call_that_comes_too_late_is_declined(direct: Direct, runner: Bu
     assert not ledger.lines("began")
 
 
+async def test_a_call_that_no_instance_of_its_tool_begins_is_declined(
+    direct: Direct, runner: Bus, ledger: Ledger
+) -> None:
+    """At once: it waits for one in CALLS, where it takes no slot of its planner."""
+    assert runner.is_connected
+    process = ledger.start()
+    call = await direct.message(f"unsafe_{ledger.suffix}", 0, await direct.planner.open_run())
+    process.kill()
+    await asyncio.to_thread(process.wait)
+    assert kind(await direct.call(call)) == "declined"
+    ledger.start()
+    await direct.planner.request(call.tool, call.args, run=call.run_id, call_id="1-1")
+    assert (await direct.planner.outcome(call.run_id, "1-1")).status == "succeeded"
+
+
 async def test_the_limit_of_a_tool_holds_over_both_paths(
     direct: Direct, runner: Bus, serve_tools: Serve, planner: Planner
 ) -> None:
