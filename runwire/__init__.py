@@ -6,10 +6,10 @@
 from typing import TYPE_CHECKING
 
 from runwire.errors import RunwireError, ToolError
-from runwire.tools import Tool, ToolContext, tool
 
 if TYPE_CHECKING:
     from runwire.client import Client
+    from runwire.tools import Tool, ToolContext, tool
 
 __all__ = ["Client", "RunwireError", "Tool", "ToolContext", "ToolError", "tool"]
 
@@ -17,9 +17,13 @@ __all__ = ["Client", "RunwireError", "Tool", "ToolContext", "ToolError", "tool"]
 if not TYPE_CHECKING:  # With `__getattr__` in sight a type checker would accept any name.
 
     def __getattr__(name: str) -> object:
-        """Load the client when it is first used: a tool needs no HTTP library."""
+        """Load each name when it is first used: a tool needs no HTTP library, the launcher no pydantic."""
         if name == "Client":
             from runwire.client import Client  # noqa: PLC0415, see above
 
             return Client
+        if name in __all__:
+            from runwire import tools  # noqa: PLC0415, see above
+
+            return getattr(tools, name)
         raise AttributeError(f"module 'runwire' has no attribute {name!r}")

@@ -6,15 +6,17 @@ import sys
 from collections.abc import Coroutine
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
-from runwire.client import Client
 from runwire.errors import RunwireError, Unreachable
 from runwire.local import launch
+
+if TYPE_CHECKING:
+    from runwire import Client
 
 EXIT_FAILED, EXIT_ERROR, EXIT_INCOMPLETE, EXIT_CANCELLED, EXIT_UNREACHABLE, EXIT_INTERRUPTED = 1, 3, 4, 5, 6, 130
 _PATIENCE_S = 10.0
@@ -51,8 +53,10 @@ def gateway_url(url: str | None) -> str:
     return url or launch.remembered(launch.data_dir()).get("url") or _DEFAULT_URL
 
 
-def client_of(url: str | None, api_key: str | None) -> Client:
+def client_of(url: str | None, api_key: str | None) -> "Client":
     """A client of the gateway."""
+    from runwire import Client  # noqa: PLC0415, `up` and `serve` need no HTTP library
+
     return Client(gateway_url(url), api_key, patience_s=_PATIENCE_S)
 
 

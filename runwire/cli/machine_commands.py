@@ -12,7 +12,6 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from runwire.cli.checks import examine
 from runwire.cli.common import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -110,6 +109,7 @@ def env() -> None:
 
 def doctor(url: Url = None, api_key: Key = None, output: Format = Output.text) -> None:
     """Check this machine, the gateway, NATS, the model and the tools; say how to fix what is wrong."""
+    from runwire.cli.checks import examine  # noqa: PLC0415, `up` needs no HTTP library
 
     async def work() -> int:
         checks = await examine(gateway_url(url), api_key, os.environ)

@@ -6,7 +6,7 @@ import os
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 from rich.console import Console
@@ -25,8 +25,9 @@ from runwire.cli.common import (
     program,
 )
 from runwire.cli.rendering import Screen
-from runwire.client import Client
-from runwire.client.images import image_inputs
+
+if TYPE_CHECKING:
+    from runwire import Client
 
 
 class Vision(StrEnum):
@@ -62,6 +63,8 @@ def run(
     deadline_s: Annotated[float | None, typer.Option(min=0.001)] = None,
 ) -> None:
     """Ask a question and show how it is answered."""
+    from runwire.client.images import image_inputs  # noqa: PLC0415, see `client_of`
+
     try:
         images = image_inputs(image or ())
     except (OSError, ValueError) as error:
@@ -95,7 +98,7 @@ def tail(run_id: str, url: Url = None, api_key: Key = None, output: Format = Out
     finish(work())
 
 
-async def show(client: Client, run_id: str, output: Output) -> int:
+async def show(client: "Client", run_id: str, output: Output) -> int:
     """Show a run to its end and return the exit code."""
     try:
         end = await _show_events(client, run_id, output)
@@ -119,7 +122,7 @@ async def show(client: Client, run_id: str, output: Output) -> int:
     return _exit_code(end)
 
 
-async def _show_events(client: Client, run_id: str, output: Output) -> dict[str, Any]:
+async def _show_events(client: "Client", run_id: str, output: Output) -> dict[str, Any]:
     """Show a run's events and return the last."""
     screen = Screen(Console())
     end: dict[str, Any] = {}

@@ -3,7 +3,7 @@
 Knows subjects and streams, not runs or tools.
 """
 
-from services.runtime.optional_imports import import_without
+from services.runtime import import_without
 
 import_without("nats", "aiohttp")
 """nats-py would speak over WebSockets with aiohttp, which no service does: 90 ms and 8 MB."""

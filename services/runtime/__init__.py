@@ -5,7 +5,9 @@ Every service imports this package first, so what makes all later imports cheape
 
 import gc
 
-from services.runtime.optional_imports import import_without
+from runwire.optional_imports import import_without
+
+__all__ = ["import_without"]
 
 gc.set_threshold(20_000, 20, 50)
 """While modules are imported, Python's default of 700 takes an eighth of the time. `gc_tuning` says more."""

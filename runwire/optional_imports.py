@@ -1,6 +1,6 @@
 """Import a library without another one that it uses only where that is installed.
 
-A checkout has every library of every service installed, so a service would load what no service uses.
+A checkout has every library of every service installed, so each process would load what only another one uses.
 """
 
 import importlib

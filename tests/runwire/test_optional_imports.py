@@ -7,7 +7,7 @@ import zipfile
 
 import pytest
 
-from services.runtime.optional_imports import import_without
+from runwire.optional_imports import import_without
 
 SERVICES = ("planner", "tool_runner", "artifact_store", "gateway")
 UNWANTED = ("PIL", "httpx", "litellm", "numpy", "openai", "rich", "tiktoken", "typer")
