@@ -56,8 +56,13 @@ def by_process(title: str, costs: list[dict[str, float]]) -> Table:
 
 
 @asynccontextmanager
-async def started(peers: Mapping[str, Peer] = MappingProxyType({})) -> AsyncIterator[Testbed]:
-    """Start everything, and end it afterwards. Raises RuntimeError with the log of what does not become ready."""
+async def started(
+    peers: Mapping[str, Peer] = MappingProxyType({}), up_options: tuple[str, ...] = ()
+) -> AsyncIterator[Testbed]:
+    """Start everything, and end it afterwards. Raises RuntimeError with the log of what does not become ready.
+
+    `up_options` are further arguments of `runwire up`.
+    """
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="runwire-bench-")))
         model, bare = free_port(), free_port()
@@ -79,7 +84,7 @@ async def started(peers: Mapping[str, Peer] = MappingProxyType({})) -> AsyncIter
 
         run("benchmarks.product.model_server", str(model))
         loop = run("benchmarks.product.bare_loop", str(bare), model_url)
-        launcher = run("runwire", "up", "--port", "0", "--tools", str(_TOOLS))
+        launcher = run("runwire", "up", "--port", "0", "--tools", str(_TOOLS), *up_options)
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_S)
         timeout = aiohttp.ClientTimeout(total=None, sock_read=120)
         session = aiohttp.ClientSession(connector=connector, timeout=timeout, read_bufsize=1 << 20)

@@ -44,7 +44,7 @@ class Check:
 
 async def examine(url: str, api_key: str | None, env: Mapping[str, str]) -> list[Check]:
     """Check this machine and the gateway. Never raises for what it finds."""
-    local = [_python(), await asyncio.to_thread(_nats_server), _data(), _model(env), *_settings(env)]
+    local = [_python(), await asyncio.to_thread(_nats_server), _data(), *_durability(), _model(env), *_settings(env)]
     return [*local, *await _gateway(url, api_key)]
 
 
@@ -75,6 +75,18 @@ def _data() -> Check:
             "data", "warning", f"{folder}: {free >> 20} MiB free", "runs are kept 30 days; see RUNWIRE_RETENTION_DAYS"
         )
     return Check("data", "ok", f"{folder}: {free >> 30} GiB free")
+
+
+def _durability() -> list[Check]:
+    """What a power cut would cost what `runwire up` runs from the data folder now."""
+    match launch.remembered(launch.data_dir()).get("sync"):
+        case None:
+            return []
+        case "always":
+            return [Check("durability", "ok", "sync always: every acknowledged write survives a power cut")]
+        case interval:
+            lost = f"sync {interval}: a power cut may lose what was written in that time"
+            return [Check("durability", "ok", lost, "`runwire up --sync always` loses nothing, and is slower")]
 
 
 def _model(env: Mapping[str, str]) -> Check:

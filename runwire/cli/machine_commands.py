@@ -5,6 +5,7 @@ import json
 import os
 import shlex
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -34,6 +35,13 @@ DEMO_QUESTION = "Which region grew most in sales.csv? Draw a chart."
 _MARKS = {"ok": "[green]✓[/green]", "warning": "[yellow]![/yellow]", "failed": "[red]✗[/red]"}
 
 
+class Sync(StrEnum):
+    """When the embedded NATS server syncs its files to the disk."""
+
+    always = "always"
+    every_second = "1s"
+
+
 def up(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Of the gateway on loopback; 0: any free one.")] = 8080,
     tools: Annotated[
@@ -43,7 +51,16 @@ def up(
         ),
     ] = None,
     no_tools: Annotated[bool, typer.Option("--no-tools", help="Serve no tools.")] = False,
-    copies: Annotated[int, typer.Option(min=1, max=16, help="Planners and tool runners to start, each.")] = 1,
+    planners: Annotated[int, typer.Option(min=1, max=16, help="Planner processes to start.")] = 1,
+    tool_runners: Annotated[int, typer.Option(min=1, max=16, help="Tool runner processes to start.")] = 1,
+    sync: Annotated[
+        Sync,
+        typer.Option(
+            envvar="RUNWIRE_SYNC",
+            help="When NATS syncs to the disk. always: every acknowledged write survives a power cut; "
+            "1s: faster, and a power cut may lose the last second.",
+        ),
+    ] = Sync.always,
     demo: Annotated[bool, typer.Option("--demo", help="Run one question and show its events.")] = False,
     once: Annotated[bool, typer.Option("--once", help="Stop after the demo's answer.")] = False,
 ) -> None:
@@ -52,7 +69,7 @@ def up(
     async def work() -> int:
         examples = launch.example_tools()  # refuses what is no checkout, whatever is served
         files = [] if no_tools else tools or examples
-        plan = launch.Plan(data=launch.data_dir(), port=port, tools=files, copies=copies)
+        plan = launch.Plan(launch.data_dir(), port, files, planners, tool_runners, sync.value)
         return await _up(plan, demo=demo or once, once=once)
 
     finish(work())
@@ -68,7 +85,10 @@ async def _up(plan: launch.Plan, *, demo: bool, once: bool) -> int:
     )
     async with launch.running(plan, lambda text: _warn(console, text), stop) as endpoints:
         url, nats_url = endpoints["url"], endpoints["nats_url"]
-        print_line(console, f"gateway [bold]{url}[/bold] · NATS {nats_url} · data {escape(str(plan.data))}")
+        print_line(
+            console,
+            f"gateway [bold]{url}[/bold] · NATS {nats_url}, sync {plan.sync} · data {escape(str(plan.data))}",
+        )
         code = await _demo(console, url, stop) if demo else 0
         if not once:
             example = f'{escape(program())} run "What is 17*23?"'

@@ -27,7 +27,7 @@ def data_dir() -> Path:
 
 
 def remembered(data: Path) -> dict[str, Any]:
-    """What runs from this folder now: `nats_url`, `url`, `nats_port`; empty if nothing does."""
+    """What runs from this folder now: `nats_url`, `url`, `nats_port`, `sync`; empty if nothing does."""
     try:
         with (data / _ENDPOINTS).open(encoding="utf-8") as opened:
             found = {} if _is_left_over(opened) else json.load(opened)

@@ -28,6 +28,10 @@ from runwire.local.supervisor import CannotLaunch, Child, Supervisor
 __all__ = ["CannotLaunch", "Plan", "Stopped", "data_dir", "find_nats_server", "remembered", "running"]
 
 
+_TOOLS_NOT_LOADED = 1
+"""How `runwire serve` ends when a file cannot be served. Everything else it waits for."""
+
+
 @contextlib.contextmanager
 def locked(data: Path) -> Any:
     """Lock the data folder. Raises CannotLaunch when it cannot be written, or another launcher has locked it."""
@@ -80,13 +84,15 @@ def is_ready(port: int) -> bool:
 class Plan:
     """What to start.
 
-    `tools` are files for `runwire serve`; `copies` is the number of planner processes, and of tool_runner processes.
+    `tools` are files for `runwire serve`. `planners` and `tool_runners` count processes. `sync` is JetStream's
+    `sync_interval`: "always", or a time such as "1s".
     """
 
     data: Path
     port: int
     tools: list[Path]
-    copies: int = 1
+    planners: int = 1
+    tool_runners: int = 1
     sync: str = "always"
 
 
@@ -98,23 +104,33 @@ class Stopped(Exception):
 async def running(plan: Plan, report: Callable[[str], None], stop: asyncio.Event) -> AsyncIterator[dict[str, Any]]:
     """Start everything; yields the endpoints (`url`, `nats_url`) once all is ready, and stops everything at the end.
 
-    Raises CannotLaunch; Stopped when `stop` is set before everything is ready.
+    A process whose configuration turns out to be wrong later sets `stop`. Raises CannotLaunch, also at the end for such
+    a process; Stopped when `stop` is set before everything is ready.
     """
     with locked(plan.data):
         withdraw(plan.data)  # left behind by a launcher that was killed
         supervisor = Supervisor(plan.data, report)
         starting, stopped = asyncio.create_task(_start_all(plan, supervisor)), asyncio.create_task(stop.wait())
+        refused = asyncio.create_task(supervisor.refused())
+        refused.add_done_callback(lambda _ended: stop.set())
         try:
-            await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({starting, stopped, refused}, return_when=asyncio.FIRST_COMPLETED)
+            _raise_if(refused)
             if not starting.done():
                 raise Stopped
             with published(plan.data, starting.result()):
                 yield starting.result()
+            _raise_if(refused)
         finally:
-            for task in (starting, stopped):
+            for task in (starting, stopped, refused):
                 task.cancel()
-            await asyncio.gather(starting, stopped, return_exceptions=True)
+            await asyncio.gather(starting, stopped, refused, return_exceptions=True)
             await supervisor.stop()
+
+
+def _raise_if(refused: asyncio.Task[str]) -> None:
+    if refused.done():
+        raise CannotLaunch(refused.result())
 
 
 async def _start_all(plan: Plan, supervisor: Supervisor) -> dict[str, Any]:
@@ -129,7 +145,8 @@ async def _start_all(plan: Plan, supervisor: Supervisor) -> dict[str, Any]:
     )
     env = {**embedded_nats.client_environment(nats_port, login), "RUNWIRE_PORT": str(port), "PYTHONUNBUFFERED": "1"}
     store = await _start_s3(plan.data, supervisor)
-    workers = [(service, f"{service}-{n}") for service in ("planner", "tool_runner") for n in range(1, plan.copies + 1)]
+    counts = {"planner": plan.planners, "tool_runner": plan.tool_runners}
+    workers = [(service, f"{service}-{n}") for service, count in counts.items() for n in range(1, count + 1)]
     gateway = {**environments.of_service("gateway", os.environ), **env, "RUNWIRE_HOST": "127.0.0.1"}
     tools = {**environments.of_tools(os.environ), **env}
     await asyncio.gather(
@@ -137,11 +154,20 @@ async def _start_all(plan: Plan, supervisor: Supervisor) -> dict[str, Any]:
         supervisor.start(_service("artifact_store", "artifact_store", {**env, **store})),
         supervisor.start(Child("gateway", _module("services.gateway"), gateway, lambda: is_ready(port), port)),
         *(
-            supervisor.start(Child(f"tools-{path.stem}", _module("runwire", "serve", str(path)), tools))
+            supervisor.start(
+                Child(
+                    f"tools-{path.stem}", _module("runwire", "serve", str(path)), tools, refusal_code=_TOOLS_NOT_LOADED
+                )
+            )
             for path in plan.tools
         ),
     )
-    return {"url": f"http://127.0.0.1:{port}", "nats_url": embedded_nats.url_of(nats_port), "nats_port": nats_port}
+    return {
+        "url": f"http://127.0.0.1:{port}",
+        "nats_url": embedded_nats.url_of(nats_port),
+        "nats_port": nats_port,
+        "sync": plan.sync,
+    }
 
 
 async def _start_s3(data: Path, supervisor: Supervisor) -> dict[str, str]:

@@ -4,6 +4,7 @@ Rule 1: a process that exits is restarted, at once the first times and then afte
 Its first, second, fourth and eighth exit, and so on, are reported with the last line that it wrote.
 Rule 2: a process that exits several times before it was ever ready will not become ready: waiting for it raises an
 error with the reason.
+Rule 3: a process whose first start ends because of its configuration is not restarted. `refused` names the reason.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from contracts.health import EXIT_WRONG_SETTINGS
 from runwire.local.liveness import LivenessCheck, lasting_fault, service_check
 
 _IMMEDIATE_RESTARTS = 3
@@ -47,7 +49,8 @@ class Child:
     """One process to keep running, with `env` as its whole environment.
 
     `ready` is polled until the process is ready; None: it is ready at once. `health_port` is where a service answers
-    `/livez`. `liveness` makes another check, anew for each start.
+    `/livez`. `liveness` makes another check, anew for each start. `refusal_code`: the exit code that means that its
+    configuration is wrong.
     """
 
     name: str
@@ -56,6 +59,7 @@ class Child:
     ready: Callable[[], bool] | None = None
     health_port: int | None = None
     liveness: Callable[[], LivenessCheck] | None = None
+    refusal_code: int = EXIT_WRONG_SETTINGS
     process: asyncio.subprocess.Process | None = None
     restarts: int = 0
     log_start: int = 0
@@ -70,6 +74,11 @@ class Supervisor:
         self._children: list[Child] = []
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._stopping = False
+        self._refused: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def refused(self) -> str:
+        """Wait for a process whose configuration is wrong. Returns which it is and what is wrong."""
+        return await asyncio.shield(self._refused)
 
     async def start(self, child: Child) -> None:
         """Start a child and wait until it is ready.
@@ -102,6 +111,10 @@ class Supervisor:
                 child.process = await _spawn(child, log)
             code = await self._exit_code(child, child.process)
             if self._stopping:
+                return
+            if code == child.refusal_code and not child.restarts:
+                if not self._refused.done():
+                    self._refused.set_result(f"{child.name} cannot start{self._last_line(child)}")
                 return
             exits = 1 if time.monotonic() - started_at > _STABLE_S else exits + 1
             child.restarts += 1

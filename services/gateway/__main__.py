@@ -1,10 +1,8 @@
 """Run the gateway: `python -m services.gateway`."""
 
-import sys
-
 from services.runtime.http_server import run_with_http
 from services.runtime.logs import configure_logging
-from services.runtime.settings import read_settings
+from services.runtime.settings import misconfigured, read_settings
 
 from .app import build_server
 from .errors import StartRefused
@@ -18,7 +16,7 @@ def main() -> None:
     try:
         server = build_server(settings)
     except StartRefused as refusal:
-        sys.exit(str(refusal))
+        raise misconfigured(str(refusal)) from None
     run_with_http(server)
 
 

@@ -1,9 +1,7 @@
 """Run the planner: `python -m services.planner`."""
 
-import sys
-
 from services.messaging.nats_link import run_on_nats
-from services.runtime.settings import read_settings
+from services.runtime.settings import misconfigured, read_settings
 
 from .agents import InvalidAgents, load_agents
 from .app import running
@@ -16,7 +14,7 @@ def main() -> None:
     try:
         agents = load_agents(settings.agents_file)
     except InvalidAgents as error:
-        sys.exit(f"wrong agents file: {error}")
+        raise misconfigured(f"wrong agents file: {error}") from None
     run_on_nats("planner", settings, lambda bus, _health: running(bus, settings, agents))
 
 

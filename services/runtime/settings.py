@@ -1,11 +1,13 @@
 """Settings of every service: environment variables `RUNWIRE_*`, read once at start."""
 
 import re
+import sys
 from typing import Literal, Self, TypeVar
 
 from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
+from contracts.health import EXIT_WRONG_SETTINGS
 from contracts.validation_errors import describe
 
 _FIELD = re.compile(r'field "(\w+)"')
@@ -59,7 +61,10 @@ Settings = TypeVar("Settings", bound=BusSettings)
 
 
 def read_settings(kind: type[Settings]) -> Settings:
-    """Read the settings of a service. Raises SystemExit with a sentence per wrong variable, without any value."""
+    """Read the settings of a service. Raises SystemExit for wrong ones.
+
+    A sentence per variable is on stderr then, without any value.
+    """
     try:
         return kind()
     except ValidationError as error:
@@ -68,7 +73,13 @@ def read_settings(kind: type[Settings]) -> Settings:
         field = _FIELD.search(str(error))
         variable = _variable(field.groups()) if field else "a variable RUNWIRE_*"
         faults = f'{variable}: is not the JSON that is needed here, such as {{"name": …}} ({error.__cause__})'
-    raise SystemExit(f"wrong settings: {faults}")
+    raise misconfigured(f"wrong settings: {faults}")
+
+
+def misconfigured(reason: str) -> SystemExit:
+    """Write the reason to stderr, and return what to raise: its exit code says that another start would end so too."""
+    sys.stderr.write(f"{reason}\n")
+    return SystemExit(EXIT_WRONG_SETTINGS)
 
 
 def _variable(path: tuple[str | int, ...]) -> str:

@@ -1,9 +1,7 @@
 """Run the tool runner: `python -m services.tool_runner`."""
 
-import sys
-
 from services.messaging.nats_link import run_on_nats
-from services.runtime.settings import read_settings
+from services.runtime.settings import misconfigured, read_settings
 
 from .app import running
 from .discovery.file import InvalidToolsFile, read_tools_file
@@ -16,7 +14,7 @@ def main() -> None:
     try:
         declared = read_tools_file(settings.tools_file) if settings.tools_file is not None else []
     except InvalidToolsFile as error:
-        sys.exit(f"wrong tools file: {error}")
+        raise misconfigured(f"wrong tools file: {error}") from None
     run_on_nats("tool_runner", settings, lambda bus, health: running(bus, settings, declared, health))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from contracts.health import EXIT_WRONG_SETTINGS
 from services.artifact_store.settings import ArtifactStoreSettings
 from services.gateway.settings import GatewaySettings
 from services.planner.settings import PlannerSettings
@@ -46,15 +47,22 @@ ROOT = Path(__file__).parents[2]
     ],
 )
 def test_a_wrong_setting_is_named(
-    kind: type[BusSettings], name: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch
+    kind: type[BusSettings],
+    name: str,
+    value: str,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The variable stands in the sentence; what it holds does not."""
     monkeypatch.setenv(name, value)
     with pytest.raises(SystemExit) as ended:
         read_settings(kind)
-    assert str(ended.value).startswith("wrong settings: ")
-    assert said in str(ended.value)
-    assert "secret" not in str(ended.value)
+    assert ended.value.code == EXIT_WRONG_SETTINGS
+    sentence = capsys.readouterr().err
+    assert sentence.startswith("wrong settings: ")
+    assert said in sentence
+    assert "secret" not in sentence
 
 
 @pytest.mark.system
@@ -79,7 +87,7 @@ def test_a_wrong_file_ends_a_service_before_it_looks_for_nats(
     env = {**os.environ, "PYTHONPATH": str(ROOT), variable: str(file)}
     command = [sys.executable, "-P", "-m", f"services.{service}"]
     ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode == 1
+    assert ended.returncode == EXIT_WRONG_SETTINGS
     assert len(ended.stderr.strip().splitlines()) == 1
     assert str(file) in ended.stderr
     assert said in ended.stderr

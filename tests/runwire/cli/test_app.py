@@ -157,7 +157,15 @@ def test_tools_and_doctor(up: Path) -> None:
     tools = json.loads(runwire("tools", "-o", "json", data=up).stdout)
     assert {"calculate", "search_documents", "analyze_table"} <= {tool["name"] for tool in tools}
     checks = json.loads(runwire("doctor", "-o", "json", data=up).stdout)
-    assert {check["name"] for check in checks} == {"python", "nats-server", "data", "model", "gateway", "tools"}
+    assert {check["name"] for check in checks} == {
+        "python",
+        "nats-server",
+        "data",
+        "durability",
+        "model",
+        "gateway",
+        "tools",
+    }
     assert not [check for check in checks if check["status"] == "failed"]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from contracts.health import EXIT_WRONG_SETTINGS
 from runwire.local import supervisor
 from runwire.local.launch import is_ready
 from runwire.local.liveness import service_check
@@ -42,6 +43,19 @@ async def test_a_start_fails_with_the_last_line_of_a_process_that_keeps_exiting(
     await processes.stop()
     assert "ended with code 1: RUNWIRE_X" in reports[0]
     assert "2 times by now" in reports[1]
+
+
+async def test_a_wrong_configuration_ends_the_start_at_once(data: Path) -> None:
+    """Another start would end the same way, so there is none."""
+    reports: list[str] = []
+    processes = Supervisor(data, reports.append)
+    code = f"import sys; sys.stderr.write('wrong settings: RUNWIRE_X: is wrong'); sys.exit({EXIT_WRONG_SETTINGS})"
+    child = _child(code)
+    await processes.start(child)
+    async with asyncio.timeout(30):
+        assert await processes.refused() == "worker cannot start: wrong settings: RUNWIRE_X: is wrong"
+    await processes.stop()
+    assert (child.restarts, reports) == (0, [])
 
 
 async def test_repeated_exits_are_reported_ever_more_rarely(data: Path) -> None:

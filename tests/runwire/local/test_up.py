@@ -311,6 +311,34 @@ def _lives(pid: int) -> bool:
         return False
 
 
+@pytest.mark.parametrize(
+    ("setting", "tool", "said"),
+    [
+        ({"RUNWIRE_LOG_LEVEL": "loud"}, TOOL.format(name="x"), "wrong settings: RUNWIRE_LOG_LEVEL: Input should be"),
+        ({}, "raise ValueError('no such table')", "tools-own cannot start: ValueError: no such table"),
+    ],
+    ids=["setting", "tool"],
+)
+def test_a_wrong_configuration_ends_it_with_the_reason(
+    setting: dict[str, str], tool: str, said: str, tmp_path: Path
+) -> None:
+    """Of a service, or of a file of tools: another start of the process would end the same way."""
+    (tmp_path / "own.py").write_text(tool)
+    with started(tmp_path, "--tools", str(tmp_path / "own.py"), **setting) as up:
+        assert up.process.wait(60) == 1
+        assert said in " ".join(up.said.split())
+        assert "starting it again" not in up.said
+
+
+def test_sync_is_chosen_and_shown(tmp_path: Path) -> None:
+    """In its output, in the file that the doctor reads, and in the server's configuration."""
+    with started(tmp_path, "--no-tools", RUNWIRE_SYNC="1s") as up:
+        ready(up)
+        assert "sync 1s" in up.said
+        assert data_folder.remembered(tmp_path)["sync"] == "1s"
+        assert "sync_interval: 1s" in (tmp_path / "nats.conf").read_text()
+
+
 def test_a_readable_login_is_made_private_again(tmp_path: Path) -> None:
     """A copied folder may have lost its permissions."""
     file = tmp_path / "nats_login.json"

@@ -1,0 +1,31 @@
+"""What a killed nats-server keeps, with each `sync_interval` that `runwire up --sync` offers."""
+
+from pathlib import Path
+
+import pytest
+
+from contracts import subjects
+from contracts.ids import new_id
+from services.messaging.streams.provision import provision
+from tests.support.buses import connected
+from tests.support.nats_server import NatsServer
+
+_WRITES = 200
+
+
+@pytest.mark.parametrize("sync", ["always", "1s"])
+async def test_a_killed_server_keeps_every_acknowledged_write(sync: str, tmp_path: Path) -> None:
+    """SIGKILL right after the last acknowledgement. Only a power cut tells the two apart."""
+    server = NatsServer(tmp_path / "nats", sync=sync)
+    server.start()
+    try:
+        async with connected(server.url) as bus:
+            await provision(bus)
+            sequences = [await bus.publish(subjects.request("default", new_id()), b"{}") for _ in range(_WRITES)]
+            server.kill()
+        server.start()
+        async with connected(server.url) as bus:
+            state = (await bus.api("STREAM.INFO.REQUESTS", {}))["state"]
+        assert (state["messages"], state["last_seq"]) == (_WRITES, sequences[-1])
+    finally:
+        server.kill()
