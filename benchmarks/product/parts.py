@@ -71,7 +71,9 @@ async def _measured(part: str, testbed: Testbed, effort: Effort) -> list[Table]:
             return [await recovery(testbed, effort.few)]
 
 
-async def show(effort: Effort, only: tuple[str, ...], up_options: tuple[str, ...] = (), *, with_peers: bool = False) -> None:
+async def show(
+    effort: Effort, only: tuple[str, ...], up_options: tuple[str, ...] = (), *, with_peers: bool = False
+) -> None:
     """Start everything, with the peers of PEERS_HOME if wanted, and print the tables."""
     async with started(installed() if with_peers else {}, up_options) as testbed:
         async for table in measure(testbed, effort, only):
