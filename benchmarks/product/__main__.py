@@ -1,6 +1,7 @@
 """(h) What users see: `runwire up`, a model over HTTP, a served tool; beside a bare loop in the same run.
 
-Run: python -m benchmarks.product [--quick | --long] [--only steps,rate,tokens,burst,recovery,memory] [--peers] [--sync 1s]
+Run: python -m benchmarks.product [--quick | --long] [--only steps,rate,tokens,burst,recovery,memory] [--peers]
+     [--sync 1s] [--planners 2]
 """
 
 import argparse

@@ -72,7 +72,7 @@ async def _measured(part: str, testbed: Testbed, effort: Effort) -> list[Table]:
 
 
 async def show(
-    effort: Effort, only: tuple[str, ...], up_options: tuple[str, ...] = (), *, with_peers: bool = False
+    effort: Effort, only: tuple[str, ...] = PARTS, up_options: tuple[str, ...] = (), *, with_peers: bool = False
 ) -> None:
     """Start everything, with the peers of PEERS_HOME if wanted, and print the tables."""
     async with started(installed() if with_peers else {}, up_options) as testbed:
