@@ -7,10 +7,10 @@ CODE = $(foreach folder,contracts runwire services tests benchmarks examples,$(i
 UV_VERSION := 0.13.9
 
 .DEFAULT_GOAL := help
-.PHONY: help run test unit coverage check lint format bench chaos schemas models wheel lock clean
+.PHONY: help run test unit coverage check lint format bench chaos schemas models providers wheel lock clean
 
 help: ## List the jobs.
-	@sed -n 's/^\([a-z]*\):.*## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z]*\):.*## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-9s %s\n", $$1, $$2}'
 
 run: $(VENV)/ready ## Start everything here and put one question through; ONCE=1 stops after the answer.
 	$(BIN)/runwire up --demo $(if $(ONCE),--once)
@@ -53,6 +53,9 @@ schemas: $(VENV)/ready ## Write contracts/schemas/ and contracts/asyncapi.json a
 
 models: $(VENV)/ready ## Write the table of models' prices and context sizes again, after an upgrade of LiteLLM.
 	$(BIN)/python -m services.planner.models.model_table
+
+providers: $(VENV)/ready ## Ask the real providers whose keys are set, for the table in docs/models.md; ARGS names more models.
+	$(BIN)/python -m benchmarks.providers $(ARGS)
 
 wheel: $(VENV)/ready ## Build the wheel for users into dist/.
 	$(BIN)/python -m hatchling build --target wheel
