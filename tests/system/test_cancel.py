@@ -80,8 +80,11 @@ async def test_cancel_ends_a_run_that_was_never_opened(system: System, client: C
     """Slow models take all slots of all planners, for new runs and for running ones: a cancel waits for none."""
     planners = len(system.stack.names("planner"))
     busy = [
-        # These hold the slots of the inbox: their answer follows a call.
-        *(Plan(turns=(("often",),), tokens=3000, pace_ms=10, nth=f"busy-inbox-{n}") for n in range(SLOTS * planners)),
+        # These hold the slots of the inbox: their answer follows a call that takes too long to be made directly.
+        *(
+            Plan(turns=(("often",),), tokens=3000, pace_ms=10, call_ms=1500, nth=f"busy-inbox-{n}")
+            for n in range(SLOTS * planners)
+        ),
         # These hold the slots of the requests.
         *(Plan(tokens=3000, pace_ms=10, nth=f"busy-request-{n}") for n in range(SLOTS * planners)),
     ]
