@@ -25,8 +25,9 @@ from services.planner.run.direct import DirectRules
 
 logger = structlog.get_logger(__name__)
 
-START_WITHIN_S = 5.0
-"""After the record of a call, tool_runner may begin it for so long; clocks of machines may differ by about that."""
+START_WITHIN_S = 1.0
+"""After the record of a call, tool_runner may begin it for so long, by its own clock. A planner waits longer than that
+before it sends the call through CALLS: a tool_runner that was stopped meanwhile must not begin it when it goes on."""
 _ANSWER_WITHIN_S = 1.2
 """tool_runner answers within a second."""
 _STATUS_WITHIN_S = 0.5
