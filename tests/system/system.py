@@ -2,15 +2,17 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.support.nats_server import NatsServer
+from tests.support.nats_tap import NatsTap
 from tests.support.stack import Stack
 from tests.system import executions
 from tests.system.checker import Execution
 from tests.system.model import PlannedModel
 
+_TAPPED = ("planner", "tool_runner")
 TOOLS = Path(__file__).parent / "tools.py"
 
 
@@ -22,6 +24,8 @@ class System:
     stack: Stack
     model: PlannedModel
     ledger: Path
+    taps: dict[str, NatsTap] = field(default_factory=dict)
+    """Planner or tool runner -> what it sends to NATS, where that is watched."""
 
     def executions(self, run: str, call: str = "") -> list[Execution]:
         """What the tools have begun for a run, or for one call of it."""
@@ -34,7 +38,12 @@ class System:
 
 @contextmanager
 def planned(
-    folder: Path, *, gateways: int = 1, env: dict[str, str] | None = None, rough: dict[str, list[str]] | None = None
+    folder: Path,
+    *,
+    gateways: int = 1,
+    env: dict[str, str] | None = None,
+    rough: dict[str, list[str]] | None = None,
+    tapped: bool = False,
 ) -> Iterator[System]:
     """Start it, and return once all of it is ready.
 
@@ -43,19 +52,25 @@ def planned(
         gateways: how many.
         env: for every process.
         rough: processes of tests/system/faulty_tools.py: name -> the tools it serves.
+        tapped: whether to watch what planners and tool runners send to NATS.
     """
     nats = NatsServer(folder / "nats")
     book = folder / "ledger"
     nats.start()
     try:
         with PlannedModel() as model:
-            told = {**model.env, executions.LEDGER: str(book), "RUNWIRE_MAX_RESULT_BYTES": str(6 << 20), **(env or {})}
-            stack = Stack(nats.url, folder / "stack", env=told, tools=TOOLS, gateways=gateways)
+            own = {**model.env, executions.LEDGER: str(book), "RUNWIRE_MAX_RESULT_BYTES": str(6 << 20), **(env or {})}
+            stack = Stack(nats.url, folder / "stack", env=own, tools=TOOLS, gateways=gateways)
             for name in stack.names("planner"):
                 stack.parts[name].env["OPENAI_API_KEY"] = name  # So that the model's ledger tells who asked.
             for name, tools in (rough or {}).items():
                 stack.add(name, "-m", "tests.system.faulty_tools", *tools, sign=b"serving ")
+            taps = {name: NatsTap(nats.port) for kind in _TAPPED if tapped for name in stack.names(kind)}
+            for name, tap in taps.items():
+                stack.parts[name].env["RUNWIRE_NATS_URL"] = tap.url
             with stack:
-                yield System(nats, stack, model, book)
+                yield System(nats, stack, model, book, taps)
+            for tap in taps.values():
+                tap.close()
     finally:
         nats.kill()

@@ -1,0 +1,360 @@
+"""A direct call at each of its points: a process dies, is stopped or loses NATS, and nothing is lost or done twice.
+
+Each test strikes at one message: the tap between a process and NATS sees it before the server does.
+"""
+
+import asyncio
+import re
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+import pytest
+
+from contracts import subjects
+from contracts.ids import new_id
+from services.messaging.connection import Bus
+from tests.support.nats_tap import pass_on
+from tests.support.waiting import wait_until
+from tests.system.checker import Execution, RunEvidence, events_of
+from tests.system.client import Client
+from tests.system.model import Plan
+from tests.system.sound import IDEMPOTENT, follow, judged_sound
+from tests.system.system import System, planned
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
+
+_DIRECT_CALL = re.compile(r"direct\.(\w+)\.call")
+_INSTANCE = re.compile(rb'"instance":\s*"(\w+)"')
+Hits = Callable[[str, bytes], bool]
+"""Whether a message is the one, by subject and body."""
+both_kinds = pytest.mark.parametrize("tool", list(IDEMPOTENT))
+
+
+@pytest.fixture(scope="module")
+def tapped_system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    """Two of everything, and a tap on each planner and tool runner."""
+    with planned(tmp_path_factory.mktemp("direct"), tapped=True) as system:
+        yield system
+
+
+@pytest.fixture
+def system(tapped_system: System) -> Iterator[System]:
+    """The tapped system. Its planners are new for each test: they remember slow tools for a while."""
+    with tapped_system.stack.showing_logs():
+        yield tapped_system
+        for tap in tapped_system.taps.values():
+            tap.on_publish = pass_on
+        for name in tapped_system.stack.names("planner"):
+            tapped_system.stack.kill(name)
+        tapped_system.stack.mend()
+
+
+@dataclass
+class Scene:
+    """A system in which each planner makes direct calls, and one run of it."""
+
+    system: System
+    client: Client
+    bus: Bus
+    instances: dict[str, str]
+    """Id of an instance of tool_runner -> its process."""
+    run: RunEvidence = field(default_factory=lambda: RunEvidence(""))
+    plan: Plan = field(default_factory=Plan)
+
+    def strike(self, kind: str, hits: Hits, act: Callable[["Strike"], bool]) -> "Strike":
+        """Strike at the first such message of a planner or tool runner."""
+        return Strike(self.system, kind, hits, act)
+
+    async def begin(self, tool: str, **plan: int) -> None:
+        """Start a run of one call."""
+        self.plan = Plan(turns=((tool,),), nth=new_id(), **plan)
+        self.run = RunEvidence(await self.client.ask(self.plan.query, key=self.plan.nth))
+
+    async def tool_works(self) -> Execution:
+        """Return once the call has begun."""
+        await wait_until(lambda: self.system.executions(self.run.run_id), timeout=20, what="the tool works")
+        return self.system.executions(self.run.run_id)[0]
+
+    async def end(self) -> None:
+        """Follow the run to its answer."""
+        assert (await self.client.follow(self.run.run_id, self.run.seen))["type"] == "done"
+
+    async def check(self, outcome: str, executions: int) -> None:
+        """Every promise holds, the call was announced as direct, ended so, and was begun so often.
+
+        `outcome`: `succeeded`, or the code of a failure.
+        """
+        await judged_sound(self.bus, self.system, self.run)
+        log = [event for _, event in events_of(self.run, "log")]
+        [call] = [call for event in log if event["type"] == "step" for call in event.get("calls") or []]
+        assert call["direct"]
+        outcomes = [event for event in log if event["type"] == "observed"]
+        ends = [(event.get("failure") or {}).get("code") or event["status"] for event in outcomes]
+        assert (ends, len(self.system.executions(self.run.run_id))) == ([outcome], executions)
+
+
+@pytest.fixture
+async def scene(system: System, client: Client, bus: Bus) -> Scene:
+    """The system, once every planner makes direct calls."""
+    found, callers = dict[str, str](), set[str]()
+
+    def note(name: str, subject: str, body: bytes) -> bool:
+        if subject == "direct.here" and (instance := _INSTANCE.search(body)):
+            found[instance[1].decode()] = name
+        elif is_direct_call(subject, body):
+            callers.add(name)
+        return True
+
+    for name, tap in system.taps.items():
+        tap.on_publish = partial(note, name)
+
+    async def is_ready() -> bool:
+        await follow(client, Plan(turns=(("often",), ("once",)), nth=new_id()))
+        return {*callers, *found.values()} == set(system.taps)
+
+    await wait_until(is_ready, timeout=60, what="both planners make direct calls")
+    for tap in system.taps.values():
+        tap.on_publish = pass_on
+    return Scene(system, client, bus, found)
+
+
+class Strike:
+    """Strikes a process at the first message of its kind that `hits`. `act` returns whether the message is sent."""
+
+    def __init__(self, system: System, kind: str, hits: Hits, act: Callable[["Strike"], bool]) -> None:
+        self.system = system
+        self.name = ""
+        """The process that was struck."""
+        self.subject = ""
+        """Of the message."""
+        self.done = threading.Event()
+        self.released = threading.Event()
+        self._lock = threading.Lock()
+        self._hits = hits
+        self._act = act
+        for name in system.stack.names(kind):
+            system.taps[name].on_publish = partial(self._see, name)
+
+    def _see(self, name: str, subject: str, body: bytes) -> bool:
+        with self._lock:
+            if self.name or not self._hits(subject, body):
+                return True
+            self.name, self.subject = name, subject
+        is_sent = self._act(self)
+        self.done.set()
+        return is_sent
+
+    async def struck(self) -> str:
+        """The process, once it was struck."""
+        await wait_until(self.done.is_set, timeout=20, what="the message came that the test strikes at")
+        return self.name
+
+
+def dies(strike: Strike) -> bool:
+    """Kill the process; its message is lost."""
+    strike.system.stack.kill(strike.name)
+    return False
+
+
+def stops(strike: Strike) -> bool:
+    """Stop the process; its message is sent when it goes on."""
+    strike.system.stack.freeze(strike.name)
+    strike.done.set()
+    return strike.released.wait(60)
+
+
+def seen(_: Strike) -> bool:
+    """Only note who sent it."""
+    return True
+
+
+def is_direct_call(subject: str, _body: bytes) -> bool:
+    """The planner's request to an instance of tool_runner."""
+    return _DIRECT_CALL.fullmatch(subject) is not None
+
+
+def is_outcome_record(subject: str, body: bytes) -> bool:
+    """The planner's record of an outcome."""
+    return subject.startswith("emit.") and subject.endswith(".log") and b'"observed"' in body
+
+
+def is_reply(_subject: str, body: bytes) -> bool:
+    """The reply of tool_runner to a direct call."""
+    return b"Runwire-Direct: finished" in body
+
+
+def is_request_to(tool: str) -> Hits:
+    """The request of tool_runner to the tool."""
+    return lambda subject, _: subject == f"tool.{tool}"
+
+
+@both_kinds
+async def test_a_planner_dies_before_it_sends_the_call(tool: str, scene: Scene) -> None:
+    """The step is stored. The other planner learns that no instance has received the call, and sends it."""
+    strike = scene.strike("planner", is_direct_call, dies)
+    await scene.begin(tool)
+    await strike.struck()
+    await scene.end()
+    await scene.check("succeeded", 1)
+
+
+@both_kinds
+async def test_a_planner_dies_while_the_tool_works(tool: str, scene: Scene) -> None:
+    """The other planner learns that the call was received, and gets the outcome of the call in progress."""
+    sent = scene.strike("planner", is_direct_call, seen)
+    await scene.begin(tool, call_ms=500)
+    await scene.tool_works()
+    scene.system.stack.kill(await sent.struck())
+    await scene.end()
+    await scene.check("succeeded", 1)
+
+
+@both_kinds
+async def test_a_planner_dies_before_it_stores_the_outcome(tool: str, scene: Scene) -> None:
+    """It has the reply. The tool runner still has the outcome."""
+    strike = scene.strike("planner", is_outcome_record, dies)
+    await scene.begin(tool)
+    await strike.struck()
+    await scene.end()
+    await scene.check("succeeded", 1)
+
+
+@both_kinds
+async def test_a_planner_dies_after_it_stored_the_outcome(tool: str, scene: Scene) -> None:
+    """The next request to the model is announced in the same record; the other planner makes it again."""
+    await scene.begin(tool, delay_ms=400)
+    await wait_until(lambda: len(scene.system.model.asked(scene.plan)) > 1, what="the model is asked for the answer")
+    scene.system.stack.kill(scene.system.planner_of(scene.system.model.asked(scene.plan)[-1].headers["authorization"]))
+    await scene.end()
+    await scene.check("succeeded", 1)
+
+
+@both_kinds
+async def test_a_tool_dies_at_work(tool: str, scene: Scene) -> None:
+    """Another instance does the call if that is safe."""
+    await scene.begin(tool, call_ms=800)
+    pid = (await scene.tool_works()).pid
+    scene.system.stack.kill(
+        next(name for name in scene.system.stack.names("tools") if scene.system.stack.pid(name) == pid)
+    )
+    await scene.end()
+    await scene.check(*{"once": ("outcome_unknown", 1), "often": ("succeeded", 2)}[tool])
+
+
+@both_kinds
+async def test_a_tool_runner_dies_before_it_calls_the_tool(tool: str, scene: Scene) -> None:
+    """Nobody else knows that it did not. So the outcome of a call that may not be repeated is unknown."""
+    strike = scene.strike("tool_runner", is_request_to(tool), dies)
+    await scene.begin(tool)
+    await strike.struck()
+    await scene.end()
+    await scene.check(*{"once": ("outcome_unknown", 0), "often": ("succeeded", 1)}[tool])
+
+
+@both_kinds
+async def test_a_tool_runner_dies_while_the_tool_works(tool: str, scene: Scene) -> None:
+    """The other one finds the instance of the tool that has the call."""
+    sent = scene.strike("tool_runner", is_request_to(tool), seen)
+    await scene.begin(tool, call_ms=700)
+    await scene.tool_works()
+    scene.system.stack.kill(await sent.struck())
+    await scene.end()
+    await scene.check("succeeded", 1)
+
+
+@both_kinds
+async def test_a_tool_runner_dies_before_it_replies(tool: str, scene: Scene) -> None:
+    """The tool has ended the call. It keeps the outcome for a while, and gives it to the other tool runner."""
+    strike = scene.strike("tool_runner", is_reply, dies)
+    await scene.begin(tool)
+    await strike.struck()
+    await scene.end()
+    await scene.check("succeeded", 1)
+
+
+@both_kinds
+async def test_planner_and_tool_runner_die_while_the_tool_works(tool: str, scene: Scene) -> None:
+    """The others find the instance of the tool that has the call."""
+    sent = scene.strike("planner", is_direct_call, seen)
+    passed_on = scene.strike("tool_runner", is_request_to(tool), seen)
+    await scene.begin(tool, call_ms=700)
+    await scene.tool_works()
+    for name in (await sent.struck(), await passed_on.struck()):
+        scene.system.stack.kill(name)
+    await scene.end()
+    await scene.check("succeeded", 1)
+
+
+@both_kinds
+async def test_nats_dies_while_the_tool_works(tool: str, scene: Scene) -> None:
+    """The reply is lost with its connection; the outcome comes once the server is back."""
+    await scene.begin(tool, call_ms=500)
+    await scene.tool_works()
+    scene.system.nats.kill()
+    await asyncio.to_thread(scene.system.nats.start)
+    await scene.end()
+    await scene.check("succeeded", 1)
+
+
+@both_kinds
+@pytest.mark.parametrize("stopped_s", [3.0, 6.0])
+async def test_a_planner_stopped_before_it_sends_the_call_calls_nothing_when_it_goes_on(
+    tool: str, stopped_s: float, scene: Scene
+) -> None:
+    """The other planner has sent the call by then; its late request is declined."""
+    strike = scene.strike("planner", is_direct_call, stops)
+    await scene.begin(tool)
+    name = await strike.struck()
+    following = asyncio.create_task(scene.end())
+    await asyncio.sleep(stopped_s)
+    scene.system.stack.thaw(name)
+    strike.released.set()
+    await following
+    await follow(scene.client, Plan(turns=((tool,),), nth=new_id()))
+    await scene.check("succeeded", 1)
+
+
+@both_kinds
+@pytest.mark.parametrize("stopped_s", [1.5, 3.0, 4.5])
+async def test_a_tool_runner_stopped_before_it_reads_the_call_calls_nothing_when_it_goes_on(
+    tool: str, stopped_s: float, scene: Scene
+) -> None:
+    """The planner has waited in vain, and another tool runner has ended the call by then."""
+    stopped: list[str] = []
+
+    def stops_the_called(strike: Strike) -> bool:
+        found = _DIRECT_CALL.fullmatch(strike.subject)
+        assert found
+        stopped.append(scene.instances[found[1]])
+        scene.system.stack.freeze(stopped[0])
+        return True
+
+    strike = scene.strike("planner", is_direct_call, stops_the_called)
+    await scene.begin(tool)
+    await strike.struck()
+    following = asyncio.create_task(scene.end())
+    await asyncio.sleep(stopped_s)
+    scene.system.stack.thaw(stopped[0])
+    await following
+    for name in set(scene.system.stack.names("tool_runner")) - set(stopped):
+        scene.system.stack.kill(name)
+    await follow(scene.client, Plan(turns=((tool,),), nth=new_id()))
+    await scene.check(*{"once": ("outcome_unknown", 0), "often": ("succeeded", 1)}[tool])
+
+
+async def test_a_run_is_in_the_index_after_a_second(scene: Scene) -> None:
+    """Its request is still in work; its deadline timer is set, too."""
+    await scene.begin("often", delay_ms=3000)
+    where = (subjects.DEFAULT_TENANT, scene.run.run_id)
+
+    async def is_open() -> bool:
+        listed = scene.run.run_id in {run["run_id"] for run in (await scene.client.get("/v1/runs"))["runs"]}
+        timer = await scene.bus.last_from_leader(subjects.TIMERS, subjects.timer(*where, "deadline"))
+        return listed and timer is not None
+
+    await wait_until(is_open, timeout=10, what="the run is in the index")
+    assert await scene.bus.last_from_leader(subjects.REQUESTS, subjects.request(*where))
+    await scene.end()
+    await scene.check("succeeded", 1)
