@@ -57,7 +57,10 @@ class IdempotencyConflict(RunwireError):
 
 
 class Unreachable(RunwireError):
-    """No gateway answered within the client's `patience_s`. A run that was accepted before continues."""
+    """No gateway answered within the client's `patience_s`, or nobody listens at its address.
+
+    A run that was accepted before continues.
+    """
 
 
 class ToolError(Exception):

@@ -26,6 +26,11 @@ class Screen:
         if handler is not None:
             handler(event)
 
+    def show_comment(self, text: str) -> None:
+        """Print a comment of the gateway that is for people: the run waits."""
+        if text.startswith("waiting"):
+            self._line(f"[dim]{escape(text)}[/dim]")
+
     def _line(self, text: str) -> None:
         self._close()
         self._console.print(text, soft_wrap=True, highlight=False)

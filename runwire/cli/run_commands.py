@@ -126,7 +126,8 @@ async def _show_events(client: "Client", run_id: str, output: Output) -> dict[st
     """Show a run's events and return the last."""
     screen = Screen(Console())
     end: dict[str, Any] = {}
-    async for followed in client.follow(run_id):
+    on_comment = screen.show_comment if output is Output.text else lambda _: None
+    async for followed in client.follow(run_id, on_comment=on_comment):
         event = followed.model_dump(mode="json")
         if output is Output.jsonl:
             sys.stdout.write(json.dumps(event, ensure_ascii=False) + "\n")

@@ -6,7 +6,7 @@ Rule 2: following a run survives gateways that stop, crash or are replaced (`run
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack
 
@@ -17,7 +17,7 @@ from contracts import ids, runs
 from contracts.tools import RefusedTool, ToolSpec
 from runwire.client.images import Image, image_inputs
 from runwire.client.options import RunOptions
-from runwire.client.retries import Retries, checked, retryable
+from runwire.client.retries import Patience, Retries, checked, retryable
 from runwire.client.run_stream import RunStream
 from runwire.errors import RunwireError
 
@@ -31,7 +31,8 @@ class Client:
     """A client of one gateway, with the caller's API key where the gateway needs one.
 
     Use it as `async with Client(...) as client`, or call `aclose`. `patience_s`: for how long a request that may be
-    repeated is tried again. Raises RunwireError, code `bad_url`, for what is no address.
+    repeated is tried again; 5 s at most where nobody listens, until a gateway has answered once. Raises RunwireError,
+    code `bad_url`, for what is no address.
     """
 
     def __init__(self, url: str = "http://127.0.0.1:8080", key: str | None = None, *, patience_s: float = 60.0) -> None:
@@ -41,7 +42,7 @@ class Client:
         self._http = httpx.AsyncClient(
             base_url=url, headers=headers, timeout=httpx.Timeout(30, connect=5), limits=limits
         )
-        self._patience_s = patience_s
+        self._patience = Patience(patience_s, self._http.base_url)
 
     async def __aenter__(self) -> Self:
         """Return the client itself."""
@@ -87,13 +88,19 @@ class Client:
         return runs.RunAccepted.model_validate_json(answer.content).run_id
 
     def follow(
-        self, run_id: str, after: str | None = None, *, artifacts: Literal["values", "refs"] = "values"
+        self,
+        run_id: str,
+        after: str | None = None,
+        *,
+        artifacts: Literal["values", "refs"] = "values",
+        on_comment: Callable[[str], object] = lambda _: None,
     ) -> RunStream:
         """Return the events of a run: `async for event in client.follow(run_id)`; `after` is an earlier `cursor`.
 
         The last event holds JSON artifacts up to 1 MiB as values, or with `artifacts="refs"` as references.
+        `on_comment`: called with what the gateway says beside events, such as `waiting, place 17 of 300`.
         """
-        return RunStream(self._http, run_id, after, self._patience_s, artifacts)
+        return RunStream(self._http, run_id, after, self._patience, artifacts, on_comment)
 
     async def status(self, run_id: str) -> runs.RunStatus:
         """Return the status of a run, with its payload once it has ended. Raises NotFound."""
@@ -151,7 +158,7 @@ class Client:
     async def fetch(self, artifact_id: str) -> AsyncIterator[bytes]:
         """Yield an artifact's bytes in pieces; a download that breaks off is continued. Raises NotFound."""
         path = f"/v1/artifacts/{checked(artifact_id)}"
-        retries = Retries(self._patience_s, self._http.base_url)
+        retries = Retries(self._patience)
         received_bytes, etag = 0, ""
         while True:
             headers = {"Accept-Encoding": "identity"}
@@ -160,6 +167,7 @@ class Client:
             reason: Exception
             try:
                 async with self._http.stream("GET", path, headers=headers) as answer:
+                    retries.note_answer()
                     if answer.status_code == (httpx.codes.PARTIAL_CONTENT if received_bytes else httpx.codes.OK):
                         etag = answer.headers.get("etag", "")
                         async for piece in answer.aiter_bytes():
@@ -175,11 +183,12 @@ class Client:
 
     async def _request(self, method: str, path: str, **request: Any) -> httpx.Response:
         """Send a request that may be repeated, until it is answered. Raises RunwireError."""
-        retries = Retries(self._patience_s, self._http.base_url)
+        retries = Retries(self._patience)
         while True:
             reason: Exception
             try:
                 answer = await self._http.request(method, path, **request)
+                retries.note_answer()
                 if answer.is_success:
                     return answer
                 reason = retryable(answer)

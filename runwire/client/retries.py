@@ -3,6 +3,7 @@
 import asyncio
 import random
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
@@ -12,21 +13,36 @@ from runwire.errors import IdempotencyConflict, NotFound, RunwireError, Unreacha
 
 _RETRYABLE_STATUS = frozenset({408, 429, 502, 503, 504})
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 0.1, 5.0
+_MAX_REFUSED_S = 5.0
+"""How long connections that are refused are tried again, by a client that no gateway has answered yet."""
 _CLASSES: dict[str, type[RunwireError]] = {"not_found": NotFound, "idempotency_conflict": IdempotencyConflict}
+
+
+@dataclass
+class Patience:
+    """How long a client tries again."""
+
+    limit_s: float
+    url: httpx.URL
+    was_answered: bool = False
+    """A gateway has answered this client: if it refuses connections now, it is being restarted."""
 
 
 class Retries:
     """Growing random pauses between attempts, for at most `limit_s` seconds since the first failure."""
 
-    def __init__(self, limit_s: float, url: httpx.URL) -> None:
-        self._limit_s = limit_s
-        self._address = f"{url.scheme}://{url.netloc.decode()}"
+    def __init__(self, patience: Patience) -> None:
+        self._patience = patience
         self.reset()
 
     def reset(self) -> None:
         """An attempt succeeded: the next failure is the first one again."""
         self._attempt = 0
         self._since: float | None = None
+
+    def note_answer(self) -> None:
+        """A gateway has answered, whatever it said."""
+        self._patience.was_answered = True
 
     async def pause(self, reason: Exception | None) -> None:
         """Wait before the next attempt.
@@ -39,12 +55,18 @@ class Retries:
         pause_s = random.uniform(ceiling_s / 2, ceiling_s)  # noqa: S311, a spread, not a secret
         if isinstance(reason, RunwireError) and reason.retry_after:
             pause_s = random.uniform(reason.retry_after, reason.retry_after * 1.5)  # noqa: S311
-        if now + pause_s - self._since > self._limit_s:
+        limit_s = self._patience.limit_s
+        is_refused = isinstance(reason, httpx.ConnectError) and not self._patience.was_answered
+        if is_refused:
+            limit_s = min(limit_s, _MAX_REFUSED_S)
+        if now + pause_s - self._since > limit_s:
             if isinstance(reason, RunwireError):
                 raise reason
-            raise Unreachable(
-                "unreachable", f"no gateway answered at {self._address} for {self._limit_s:g} s: {reason!r}"
-            ) from reason
+            url = self._patience.url
+            what = "nobody listens" if is_refused else "no gateway answered"
+            text = f"{what} at {url.scheme}://{url.netloc.decode()}, tried for {limit_s:g} s: {reason or repr(reason)}"
+            # Without the errors of httpx: their traceback has a hundred lines and says no more.
+            raise Unreachable("unreachable", text) from None
         self._attempt += 1
         await asyncio.sleep(pause_s)
 

@@ -6,14 +6,14 @@ Rule 2: a stream that cannot be resumed within the client's `patience_s` raises;
 
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Literal
 
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
 from contracts import events
-from runwire.client.retries import Retries, checked, error_of, is_retryable
+from runwire.client.retries import Patience, Retries, checked, error_of, is_retryable
 from runwire.client.sse import EventTooLarge, SseDecoder
 from runwire.errors import RunwireError
 
@@ -35,15 +35,17 @@ class RunStream:
         http: httpx.AsyncClient,
         run_id: str,
         after: str | None,
-        patience_s: float,
-        artifacts: Literal["values", "refs"] = "values",
+        patience: Patience,
+        artifacts: Literal["values", "refs"],
+        on_comment: Callable[[str], object],
     ) -> None:
         self.run_id = run_id
         self.cursor = after or ""
         """The id of the last record whose events were all yielded; `follow(run_id, after=cursor)` continues there."""
         self._query = "" if artifacts == "values" else f"?artifacts={artifacts}"
         self._http = http
-        self._retries = Retries(patience_s, http.base_url)
+        self._on_comment = on_comment
+        self._retries = Retries(patience)
         self._ended = False
 
     async def __aiter__(self) -> AsyncIterator[events.RunEvent]:
@@ -70,13 +72,14 @@ class RunStream:
                 await self._retries.pause(reason)
 
     async def _events_of(self, response: httpx.Response) -> AsyncIterator[events.RunEvent]:
+        self._retries.note_answer()
         if response.status_code == httpx.codes.NO_CONTENT:
             self._ended = True
             return
         if not response.is_success:
             await response.aread()
             raise error_of(response)
-        decoder = SseDecoder()
+        decoder = SseDecoder(on_comment=self._on_comment)
         # The events of a record are yielded together: its id comes with the last one, and a stream that breaks before
         # that starts again with the first.
         record: list[events.RunEvent] = []

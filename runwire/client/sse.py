@@ -5,6 +5,7 @@ or CRLF, a byte order mark may come first, an empty line ends an event, and one 
 """
 
 import codecs
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 _MAX_EVENT_CHARACTERS = 16 << 20
@@ -33,12 +34,13 @@ class SseDecoder:
     """Feed it the pieces of one response in order.
 
     `last_id` is the last id so far (a block without data may have one too), `retry_ms` the pause that the server asked
-    for, None until it does.
+    for, None until it does. `on_comment` is called with each comment.
     """
 
     last_id: str = ""
     retry_ms: int | None = None
     limit: int = _MAX_EVENT_CHARACTERS
+    on_comment: Callable[[str], object] = lambda _: None
     _text: codecs.IncrementalDecoder = field(
         default_factory=lambda: codecs.getincrementaldecoder("utf-8")(errors="replace")
     )
@@ -90,7 +92,9 @@ class SseDecoder:
     def _field(self, line: str) -> None:
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
-        if name == "data":
+        if not name:
+            self.on_comment(value)
+        elif name == "data":
             self._data.append(value)
         elif name == "event":
             self._type = value

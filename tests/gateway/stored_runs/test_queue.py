@@ -18,7 +18,7 @@ from contracts.ids import new_id
 from services.gateway.auth import new_key
 from services.gateway.stored_runs.queue import OpenRuns, open_runs
 from services.messaging.connection import Bus
-from tests.support.gateways import ROOT, Served, Writer, connected, serving
+from tests.support.gateways import ROOT, Served, Writer, serving
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
@@ -38,10 +38,9 @@ async def keyed(own_nats_server: NatsServer) -> AsyncIterator[tuple[Served, dict
 
 
 @pytest.fixture
-async def bus(own_nats_server: NatsServer) -> AsyncIterator[Bus]:
-    """A connection beside the gateway's."""
-    async with connected(own_nats_server.url) as made:
-        yield made
+def shared_nats(own_nats_server: NatsServer) -> NatsServer:
+    """The server of one test: no other runs wait."""
+    return own_nats_server
 
 
 class Listener:

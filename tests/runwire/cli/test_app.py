@@ -180,7 +180,7 @@ def test_an_unreachable_gateway_says_what_to_do(tmp_path: Path) -> None:
     """With the address, and how to start one."""
     answer = runwire("tools", "--url", f"http://127.0.0.1:{free_port()}", data=tmp_path)
     assert answer.returncode == 6
-    assert "no gateway answered at http://127.0.0.1:" in answer.stderr
+    assert "nobody listens at http://127.0.0.1:" in answer.stderr
     assert "up`, or give --url" in answer.stderr
 
 

@@ -13,29 +13,15 @@ from contracts.events import Asked, Chunk, Done, RunEvent, ToolProgress, Unknown
 from contracts.ids import new_id
 from contracts.tools import RefusedTool, ToolSpec
 from runwire.cli.checks import examine
-from runwire.client import Client
+from runwire.client import Client, retries
 from runwire.errors import IdempotencyConflict, NotFound, RunwireError, Unreachable
 from services.gateway.auth import new_key
 from services.messaging.connection import Bus
 from tests.support.catalogue import key_subject
-from tests.support.gateways import GatewayProcess, Served, Writer, connected, serving
+from tests.support.gateways import GatewayProcess, Served, Writer, serving
 from tests.support.nats_server import NatsServer
 from tests.support.needs import free_port
 from tests.support.waiting import wait_until
-
-
-@pytest.fixture
-async def bus(own_nats_server: NatsServer) -> AsyncIterator[Bus]:
-    """A connection beside the gateway's."""
-    async with connected(own_nats_server.url) as made:
-        yield made
-
-
-@pytest.fixture
-async def served(own_nats_server: NatsServer) -> AsyncIterator[Served]:
-    """A gateway in this process."""
-    async with serving(own_nats_server.url) as gateway:
-        yield gateway
 
 
 @pytest.fixture
@@ -180,8 +166,47 @@ async def test_an_unreachable_gateway() -> None:
     place = f"http://127.0.0.1:{free_port()}"
     async with Client(place, patience_s=0.3) as client:
         for attempt in (client.start("x"), client.status(new_id()), collected(client, new_id())):
-            with pytest.raises(Unreachable, match=f"no gateway answered at {place} for 0.3 s"):
+            with pytest.raises(Unreachable, match=f"nobody listens at {place}, tried for 0.3 s") as found:
                 await attempt
+            assert found.value.__suppress_context__, "the traceback is short"
+
+
+async def test_a_refused_connection_is_not_retried_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a client that no gateway has answered yet, whatever its patience: the address is wrong."""
+    monkeypatch.setattr(retries, "_MAX_REFUSED_S", 0.3)
+    async with Client(f"http://127.0.0.1:{free_port()}", patience_s=600) as client, asyncio.timeout(20):
+        with pytest.raises(Unreachable, match="nobody listens"):
+            await client.start("x")
+
+
+async def test_a_gateway_that_has_answered_before_is_waited_for(
+    own_nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is being restarted."""
+    monkeypatch.setattr(retries, "_MAX_REFUSED_S", 0.0)
+    async with a_process(own_nats_server.url, tmp_path) as gateway, Client(gateway.url, patience_s=30) as client:
+        await client.start("x")
+        gateway.stop()
+        waiting = asyncio.create_task(client.start("y"))
+        gateway.start()
+        assert await waiting
+
+
+async def test_a_run_that_waits_says_so(client: Client, bus: Bus) -> None:
+    """Beside its events."""
+    run = await client.start("x")
+    comments: list[str] = []
+
+    async def listen() -> list[RunEvent]:
+        return [event async for event in client.follow(run, on_comment=comments.append)]
+
+    listening = asyncio.create_task(listen())
+    await wait_until(lambda: comments, what="it is told")
+    writer = Writer(bus, run=run)
+    await writer.open()
+    await writer.done()
+    await listening
+    assert comments == ["waiting, place 1 of 1"]
 
 
 @pytest.mark.parametrize("url", ["", "nonsense", "127.0.0.1:8080", "ftp://127.0.0.1", "http://", "http://[::"])

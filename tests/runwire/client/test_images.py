@@ -15,7 +15,7 @@ from runwire.client import Client, images
 from runwire.client.images import image_inputs
 from runwire.errors import RunwireError
 from services.messaging.connection import Bus
-from tests.support.gateways import connected, serving
+from tests.support.gateways import serving
 from tests.support.images import FORMATS, data_url, drawn, encoded
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
@@ -71,13 +71,6 @@ def test_what_cannot_be_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         sparse.truncate(1 << 40)
     with pytest.raises(ValueError, match=r"sparse\.png has 1099511627776 bytes"):
         image_inputs([tmp_path / "sparse.png"])
-
-
-@pytest.fixture
-async def bus(own_nats_server: NatsServer) -> AsyncIterator[Bus]:
-    """A connection beside the gateway's."""
-    async with connected(own_nats_server.url) as made:
-        yield made
 
 
 @pytest.fixture
