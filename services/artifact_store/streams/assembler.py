@@ -35,7 +35,6 @@ MAX_STREAMS = 32
 """Streams that are assembled at once. Further requests are refused with a retryable error."""
 _MAX_ASSEMBLING = 4
 _PAGE_ATTEMPTS = 3
-_REPLICA_READS, _REPLICA_PAUSE_S = 20, 0.05
 
 
 class Assembler:
@@ -96,18 +95,16 @@ class Assembler:
     async def _gather(self, request: AssembleStream, buffer: StreamBuffer) -> None:
         """Read the pieces. Raises ArtifactNotFound when one is missing."""
         subject, start = subjects.stream(request.tenant, request.run_id), request.since
-        # A replica may lag behind, a single server never.
-        reads_left = _REPLICA_READS if self._bus.settings.replicas > 1 else 1
         while buffer.count < request.pieces:
             page, more = await self._page(subject, start)
             await asyncio.to_thread(_add, buffer, page, request)
             if page:
                 start = sequence_of(page[-1]) + 1
             if buffer.count < request.pieces and not (page and more):
-                reads_left -= 1
-                if not reads_left:
+                newest = await self._bus.last_from_leader(subjects.RUNS, subject, _PAGE_ATTEMPTS)
+                if newest is None or newest[0] < start:
                     raise _missing(buffer)
-                await asyncio.sleep(_REPLICA_PAUSE_S)
+                await self._bus.retry_pause()  # The replica that answered lags behind.
         if not buffer.is_finished:
             raise ArtifactInvalid("the stream has not been finished")
 

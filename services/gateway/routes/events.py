@@ -1,6 +1,5 @@
 """The events of a run, as a stream of Server-Sent Events."""
 
-import asyncio
 from functools import partial
 from typing import Annotated, Any
 
@@ -23,8 +22,6 @@ EVENT_STREAM: dict[str, Any] = {
     "content": {"text/event-stream": {}},
 }
 EVENT_ID: dict[str, Any] = {"pattern": f"^({CURSOR})?$", "description": "the id of an event of this run"}
-_CURSOR_CHECKS = 5
-_CURSOR_PAUSE_S = 0.2
 
 
 class EventRoutes:
@@ -77,14 +74,11 @@ class EventRoutes:
         self._streams.check(tenant)
         found = await self._runs.get(tenant, run_id)
         cursor = _cursor(last_event_id or after)
-        for _ in range(_CURSOR_CHECKS):
-            if await self._has_reached(tenant, found, cursor):
-                break
+        if not await self._has_reached(tenant, found, cursor):
             # Another gateway has shown more than this replica of the log holds, or the id is invented.
-            await asyncio.sleep(_CURSOR_PAUSE_S)
-            found = await self._runs.get(tenant, run_id)
-        else:
-            raise BadCursor
+            found = await self._runs.current(tenant, run_id)
+            if not await self._has_reached(tenant, found, cursor):
+                raise BadCursor
         if found.has_ended and cursor.log == found.last_sequence:
             return Response(status_code=204, headers={RUN_HEADER: run_id})
         follower = RunFollower(self._bus, tenant, run_id, log_after=cursor.log, stream_after=cursor.stream)

@@ -25,7 +25,7 @@ from contracts.runs import RunRequested, RunStatus
 from services.gateway.errors import NotFound
 from services.messaging.connection import Bus
 from services.messaging.direct_get import sequence_of
-from services.messaging.errors import Unavailable
+from services.messaging.errors import NOT_FOUND, Refused, Unavailable
 from services.shared.run_follower import RunFollower
 from services.shared.run_status import status_of
 
@@ -126,6 +126,12 @@ class RunReader:
             raise NotFound
         return found
 
+    async def current(self, tenant: str, run: str) -> StoredRun:
+        """Return what `get` returns, but as the leaders of the streams have it: a replica may lag behind."""
+        if (found := await self._read(tenant, run, self._from_leader)) is None:
+            raise NotFound
+        return found
+
     async def is_deleted(self, tenant: str, run: str) -> bool:
         """Return whether the run was deleted in the last day. Raises BusError."""
         return bool(await self._deletions.among(tenant, [run]))
@@ -200,7 +206,15 @@ class RunReader:
     async def _subject_at(self, sequence: int) -> str | None:
         """Return the subject of a stored message; None when there is none with this sequence."""
         answer = await self._direct_get(subjects.RUNS, {"seq": sequence})
-        return (answer.headers or {}).get("Nats-Subject")
+        if (subject := (answer.headers or {}).get("Nats-Subject")) is not None:
+            return subject
+        try:  # A replica may lag behind.
+            asked = await self._bus.api(f"STREAM.MSG.GET.{subjects.RUNS}", {"seq": sequence}, _READ_TIMEOUT_S)
+        except Refused as error:
+            if error.code in NOT_FOUND:
+                return None
+            raise
+        return str(asked["message"]["subject"])
 
     async def _from_replica(self, stream: str, query: dict[str, Any]) -> _Stored | None:
         answer = await self._direct_get(stream, query)

@@ -7,8 +7,9 @@ stream may call the tool. It reads the stream back after writing, because a proc
 its old state.
 """
 
-import asyncio
+from collections.abc import Iterable
 
+from nats.aio.msg import Msg
 from pydantic import ValidationError
 
 from contracts import subjects
@@ -21,8 +22,6 @@ from services.tool_runner.calls.run_watch import is_terminal
 from services.tool_runner.errors import AlreadySettled, RunEnded
 
 _MAX_CLOCK_SKEW_NS = 5_000_000_000
-_MAX_REPLICA_READS = 20
-_RETRY_S = 0.05
 
 
 async def run_ended(bus: Bus, call: CallRequested) -> bool:
@@ -88,12 +87,14 @@ async def claim(bus: Bus, delivery: Delivery, call: CallRequested) -> int | None
     reader = await bus.reader(subjects.RUNS)
     # Streams of a cluster may have different leaders, each with its own clock.
     since = delivery.stored_ns - (_MAX_CLOCK_SKEW_NS if bus.settings.replicas > 1 else 0)
-    for _ in range(_MAX_REPLICA_READS):
-        # A call that was requested again may be older than this message.
-        for message in await (reader.messages(subject) if call.again else reader.since(subject, since)):
-            if (message.headers or {}).get(EVENTS_HEADER) == start.types() and (
-                found := _start(message.data, call.call_id)
-            ):
-                return None if found.id == start.id else found.at
-        await asyncio.sleep(_RETRY_S)  # The replica lags behind.
-    return start.at
+    # A call that was requested again may be older than this message.
+    stored = await (reader.messages(subject) if call.again else reader.since(subject, since))
+    first = _first_start(stored, start.types(), call.call_id)
+    if first is None:  # The replica that answered lags behind.
+        first = _first_start(await reader.current(subject), start.types(), call.call_id)
+    return None if first is not None and first.id == start.id else (first or start).at
+
+
+def _first_start(stored: Iterable[Msg], types: str, call_id: str) -> Record | None:
+    starts = (each.data for each in stored if (each.headers or {}).get(EVENTS_HEADER) == types)
+    return next((found for data in starts if (found := _start(data, call_id))), None)
