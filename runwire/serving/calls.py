@@ -107,7 +107,7 @@ class Call:
             self._waiting.clear()
 
     def cancel(self, reason: ToolError) -> None:
-        """End the call with this failure; interrupt the function, or let it see that its result is no longer wanted."""
+        """End the call with this failure. A coroutine is interrupted; a plain function may check `cancelled`."""
         if self.end_replies is None:
             self.cancelled = True
             if self.interrupt is not None:

@@ -14,6 +14,7 @@ from contracts.inbox import CallFinished
 from contracts.tools import CallRequested
 from runwire import tool
 from services.messaging.connection import Bus
+from services.messaging.errors import BusError, NoResponders
 from tests.support.waiting import wait_until
 
 from .conftest import Ledger, Planner, Serve, Start
@@ -155,7 +156,15 @@ async def test_a_call_that_no_instance_of_its_tool_begins_is_declined(
     process = ledger.start()
     call = await direct.message(f"unsafe_{ledger.suffix}", 0, await direct.planner.open_run())
     process.kill()
-    await asyncio.to_thread(process.wait)
+
+    async def is_gone() -> bool:
+        try:
+            await direct.planner.bus.request(subjects.micro_service("PING", call.tool), wait_s=0.1)
+        except BusError as error:
+            return isinstance(error, NoResponders)
+        return False
+
+    await wait_until(is_gone, what="NATS has noticed that the tool is gone")
     assert kind(await direct.call(call)) == "declined"
     ledger.start()
     await direct.planner.request(call.tool, call.args, run=call.run_id, call_id="1-1")

@@ -18,7 +18,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class QueryStatus:
-    """Ask all instances whether one holds the call. An instance that does continues to reply, to this request."""
+    """Ask all instances whether one works on the call. An instance that does continues to reply, to this request."""
 
     request: int
 

@@ -1,17 +1,18 @@
 """One call of a tool, as a state machine: an event and the time in, commands out. No I/O, no clock, no transport.
 
 Rule 1: a request that may have reached the tool is repeated only if the tool is idempotent. Before the repetition all
-instances are asked who holds the call; an instance that holds it continues.
+instances are asked which of them works on the call; if one does, it continues.
 Rule 2: silence and "no responders" count only while NATS is connected, and not shortly after a reconnect: tools
-reconnect too, and replies sent meanwhile are lost. So after a reconnect the instances are first asked who holds the
-call.
+reconnect too, and replies sent meanwhile are lost. So after a reconnect the instances are first asked which of them
+works on the call.
 Rule 3: before each request the status of the call is checked again when the last check is older than a second, because
 this process may have been suspended.
 Rule 4: a tool that announces its heartbeat interval is missed after three of them; of any other tool `timeout_s` is the
-longest silence. A tool that has not replied yet is asked early whether it holds the call: where instances answer that
-question and none holds it, the call is lost.
-Rule 5: after one missed heartbeat NATS is asked whether the instance is still connected. A process that was killed is
-not, and its call is lost if no instance holds it soon after; one that lacks CPU is, and keeps its time.
+longest silence. A tool that has not replied yet is asked early whether it works on the call: where instances receive
+that question and none replies, the call is lost.
+Rule 5: after a missed heartbeat NATS is asked whether the instance is still connected. If it is not, its process was
+probably killed: the call is lost unless an instance replies within `_RECONNECT_S`. A process that only lacks CPU stays
+connected, so rule 4 decides.
 Rule 6: a call ends once. An event that is not legal in the current phase (`TRANSITIONS`) changes nothing.
 
 All times are seconds of one monotonic clock.
@@ -37,11 +38,11 @@ from .events import Event
 from .state import TRANSITIONS, CallRules, CallState, SearchReason
 
 _STATUS_WAIT_S = 0.3
-"""How long instances have to answer that they hold a call."""
+"""How long instances have to answer that they work on a call."""
 _SLOW_STATUS_WAIT_S = 1.0
 """The same wait for an instance that sent a heartbeat a moment ago: it may lack CPU and not be dead."""
 _RECONNECT_S = 0.6
-"""How long an instance that is not connected has to come back and to answer: the first attempt is made at once."""
+"""How long an instance that is not connected has to reconnect and answer. The SDK tries to reconnect at once."""
 _LATE_HEARTBEATS, _LATE_HEARTBEAT_SLACK_S = 1.2, 0.05
 """Intervals, and seconds, of silence after which NATS is asked whether the instance is connected."""
 _MAX_CHECK_AGE_S = 1.0
@@ -51,7 +52,7 @@ _FIRST_BUSY_PAUSE_S = 0.02
 _MAX_MISSED_HEARTBEATS = 3
 _HEARTBEAT_SLACK_S = 1.0
 _FIRST_QUERY_S = 2.5
-"""Silence after which a tool without a heartbeat interval is asked whether it holds the call."""
+"""Silence after which a tool without a heartbeat interval is asked whether it works on the call."""
 _MIN_START_S = 10.0
 """Seconds that a tool has at least to start a call, since clocks of machines differ."""
 
@@ -160,7 +161,7 @@ class CallMachine:
         return [commands.Send(state.requests, start_by, repeats)]
 
     def _repeat(self, now: float) -> list[Command]:
-        """Send the call again if that is safe. The tool was called, and no instance holds the call any more."""
+        """Send the call again if that is safe. The tool was called, and no instance works on the call any more."""
         state, tool = self.state, self.rules.tool
         if not self.rules.idempotent:
             return self._fail(OutcomeUnknown(tool))
@@ -189,7 +190,7 @@ class CallMachine:
     def _on_no_responders(self, request: int, now: float) -> list[Command]:
         state = self.state
         if state.phase == "searching" and request == state.query:
-            return self._on_not_held(now, nobody_subscribes=True) if self._has_searched(now) else []
+            return self._on_not_found(now, nobody_subscribes=True) if self._has_searched(now) else []
         if state.phase == "waiting" and request == state.probe:
             return self._search("disconnected", now) if self._is_settled(now) else []
         if state.phase == "waiting" and request == state.query:
@@ -222,7 +223,7 @@ class CallMachine:
         if state.phase == "searching":
             return self._search(state.search_reason, now)
         if state.phase == "waiting":
-            # Replies of the meantime are lost; the instance that holds the call says it again.
+            # Replies of the meantime are lost; the instance that works on the call sends them again.
             return self._query_status()
         return []
 
@@ -247,7 +248,7 @@ class CallMachine:
             case "waiting":
                 return self._probe(now)
             case "searching" if self._has_searched(now):
-                return self._on_not_held(now, nobody_subscribes=False)
+                return self._on_not_found(now, nobody_subscribes=False)
             case "searching":
                 return self._search(state.search_reason, now)
             case _:
@@ -263,7 +264,7 @@ class CallMachine:
         return [commands.PingInstance(state.requests, state.instance)]
 
     def _has_searched(self, now: float) -> bool:
-        """Whether an instance that holds the call would have answered the search."""
+        """Whether an instance that works on the call would have answered the search by now."""
         if self.state.search_reason == "disconnected" and now < self.state.searched_since + _RECONNECT_S:
             return False
         return self._is_settled(now) or now >= self.rules.deadline
@@ -273,7 +274,7 @@ class CallMachine:
         return now - self.state.connected_since > self.rules.settling_s
 
     def _search(self, reason: SearchReason, now: float) -> list[Command]:
-        """Ask all instances who holds the call. Any reply of an instance ends the search."""
+        """Ask all instances which of them works on the call. Any reply of an instance ends the search."""
         state = self.state
         wait_s = _SLOW_STATUS_WAIT_S if reason == "silence" and state.has_heartbeat else _STATUS_WAIT_S
         if state.phase != "searching":
@@ -281,8 +282,8 @@ class CallMachine:
         state.phase, state.search_reason, state.wake_at = "searching", reason, now + wait_s
         return self._query_status()
 
-    def _on_not_held(self, now: float, *, nobody_subscribes: bool) -> list[Command]:
-        """End a search in which no instance said that it holds the call."""
+    def _on_not_found(self, now: float, *, nobody_subscribes: bool) -> list[Command]:
+        """End a search in which no instance has replied."""
         state, rules = self.state, self.rules
         if state.search_reason == "parts_lost":
             return self._lose_parts()
@@ -328,7 +329,7 @@ class CallMachine:
             return self._too_large(len(event.data)) or self._settle(commands.Succeed(event.data))
         if state.parts.get(event.request, (0, 0))[0] == event.parts:
             return self._settle(commands.SucceedInParts(event.request))
-        # Parts were lost: the instance that holds the result sends it again, once.
+        # Parts were lost: the instance that has the result sends it again, once.
         if state.has_searched_parts:
             return self._lose_parts()
         state.has_searched_parts = True

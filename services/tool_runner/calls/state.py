@@ -10,7 +10,7 @@ from .events import Event
 
 Phase = Literal["new", "checking", "pausing", "waiting", "searching", "ended"]
 """`checking`: the status is checked before a request. `pausing`: a request began nothing and is sent again soon.
-`waiting`: an instance may work on the call. `searching`: all instances are asked who holds it."""
+`waiting`: an instance may work on the call. `searching`: all instances are asked which of them does."""
 
 SearchReason = Literal["may_have_begun", "silence", "disconnected", "parts_lost"]
 """`disconnected`: the instance that worked on the call is no longer connected to NATS."""

@@ -19,7 +19,7 @@ class ResultBody:
     def add(self, part: bytes) -> None:
         """Append a part."""
         if self._file is None:
-            self._file = tempfile.SpooledTemporaryFile(max_size=_MAX_MEMORY_BYTES)  # noqa: SIM115, `close` is what its owner calls
+            self._file = tempfile.SpooledTemporaryFile(max_size=_MAX_MEMORY_BYTES)  # noqa: SIM115, see close
         self._file.write(part)
         self.size += len(part)
 
