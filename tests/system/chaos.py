@@ -14,9 +14,10 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from services.messaging.errors import BusError
 from tests.support.waiting import wait_until
 from tests.system import evidence
-from tests.system.checker import Evidence, RunEvidence, judge
+from tests.system.checker import Evidence, Look, RunEvidence, judge
 from tests.system.client import Client
 from tests.system.model import Plan
 from tests.system.system import System
@@ -29,6 +30,9 @@ RUN_LIMIT = 60
 AFTERMATH = 3.5
 DRAIN_LIMIT = 30
 _AT_ONCE = 8
+_LOOKED_AT = 12
+"""Newest runs; those before them have ended."""
+_LOOK_EVERY_S = 0.5
 _STRUCK_WHILE_STARTING = 0.1
 _FREEZES_OF_SERVER = 0.4
 _CANCEL_EVERY = 8
@@ -61,6 +65,7 @@ class Session:
     connections: int = 0
     down: set[str] = field(default_factory=set)
     """Processes that are being struck, until they run again."""
+    looks: list[Look] = field(default_factory=list)
     crashes: list[str] = field(default_factory=list)
     """Processes that ended by themselves, with the ends of their logs."""
 
@@ -157,6 +162,21 @@ async def supervise(session: Session) -> None:
         await asyncio.sleep(0.2)
 
 
+async def watch(session: Session) -> None:
+    """Look at the open runs as others do, for ever."""
+    bus = await evidence.connect(session.system.nats.url)
+    followed: dict[str, RunEvidence] = {}
+    try:
+        while True:
+            for run in session.runs[-_LOOKED_AT:]:
+                with contextlib.suppress(BusError):  # Its server may be down.
+                    look = await evidence.look_at(bus, followed.setdefault(run.run_id, RunEvidence(run.run_id)))
+                    session.looks += [look] if look is not None else []
+            await asyncio.sleep(_LOOK_EVERY_S)
+    finally:
+        await bus.leave()
+
+
 def draw(rng: random.Random, nth: int) -> Plan:
     """Choose what a run does: up to four turns of one call, or of two or three at once, then the answer."""
     turns = tuple(
@@ -214,9 +234,10 @@ async def hold(storm: Storm, system: System) -> Session:
     stack = system.stack
     async with Client(*(stack.url_of(name) for name in stack.names("gateway"))) as client, asyncio.TaskGroup() as tasks:
         tasks.create_task(rage(session))
-        supervisor = tasks.create_task(supervise(session))
+        meanwhile = [tasks.create_task(supervise(session)), tasks.create_task(watch(session))]
         await _feed(session, client)
-        supervisor.cancel()
+        for task in meanwhile:
+            task.cancel()
         session.connections = client.connections
     await asyncio.to_thread(stack.mend)
     await asyncio.sleep(AFTERMATH)
@@ -237,6 +258,7 @@ async def judged(session: Session) -> tuple[Evidence, dict[str, list[str]]]:
         found.hung = [f"{run}: {session.plans[run]}" for run in session.hung]
         found.buried = [f"{subject}: {reason}: {body[:200]!r}" for subject, reason, body in await evidence.dead(bus)]
         found.crashed = session.crashes
+        found.looks, found.blows = session.looks, [at for at, _, _ in session.history]
         return found, judge(found)
     finally:
         await bus.leave()

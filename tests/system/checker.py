@@ -16,6 +16,10 @@ Event = dict[str, Any]
 TERMINAL = frozenset({"done", "error", "cancelled"})
 _CLOCKS_S = 0.05
 """How far two processes' clocks and a write's way may lie apart on one machine, in seconds."""
+_DIRECT_WAIT_S = 0.9
+"""A planner waits at least so long for the reply to a direct call."""
+_AFTERMATH_S = 10.0
+"""So long after a blow a planner may have a reason not to wait for a reply."""
 _ON_ITS_WAY_S = STALL_S + _CLOCKS_S
 """A request that was sent before its run ended may be in the tool's socket; a process that sleeps no longer than this
 does not notice."""
@@ -52,6 +56,19 @@ class RunEvidence:
     records: list[StoredRecord] = field(default_factory=list)
     seen: list[tuple[str, Event]] = field(default_factory=list)
     """(SSE id or "", event), in the order in which the client got them over all its connections."""
+    in_index: str = ""
+    """Its status in the index of runs in the end."""
+    timers: int = 0
+    """How many of its timers are set in the end."""
+
+
+@dataclass
+class Look:
+    """What others found of an open run whose request no planner held any more."""
+
+    run_id: str
+    is_in_index: bool
+    has_timer: bool
 
 
 @dataclass
@@ -70,6 +87,9 @@ class Evidence:
     """Messages that were set aside as poison, though nobody sent any."""
     crashed: list[str] = field(default_factory=list)
     """Processes that ended by themselves."""
+    looks: list[Look] = field(default_factory=list)
+    blows: list[float] | None = None
+    """When processes were struck, Unix seconds; None: not noted."""
 
 
 def events_of(run: RunEvidence, kind: str | None = None) -> Iterator[tuple[StoredRecord, Event]]:
@@ -83,6 +103,14 @@ def events_of(run: RunEvidence, kind: str | None = None) -> Iterator[tuple[Store
 def _end(run: RunEvidence) -> tuple[StoredRecord, Event] | None:
     ends = [(record, event) for record, event in events_of(run, "log") if event["type"] in TERMINAL]
     return ends[0] if ends else None
+
+
+def _planned(run: RunEvidence) -> Iterator[tuple[StoredRecord, Event]]:
+    """Every announcement of a call. A call of a plan that waited is announced again once it may be sent."""
+    for record, event in events_of(run, "log"):
+        if event["type"] in {"step", "called"}:
+            for call in event.get("calls", []):
+                yield record, call
 
 
 def ends_exactly_once(run: RunEvidence) -> Iterator[str]:
@@ -112,12 +140,7 @@ def ends_done(run: RunEvidence) -> Iterator[str]:
 def settles_each_call_once(run: RunEvidence) -> Iterator[str]:
     """No call has two outcomes, and a run that is `done` has one for each call."""
     observed = Counter(event["call_id"] for _, event in events_of(run, "log") if event["type"] == "observed")
-    planned = {
-        call["call_id"]
-        for _, event in events_of(run, "log")
-        if event["type"] in {"step", "called"}
-        for call in event.get("calls", [])
-    }
+    planned = {call["call_id"] for _, call in _planned(run)}
     for call_id, count in observed.items():
         if count > 1:
             yield f"call {call_id} settled {count} times"
@@ -223,6 +246,17 @@ def shows_what_is_stored(run: RunEvidence) -> Iterator[str]:
         yield f"the client got {len(seen)} events of {len(stored)}; they differ from position {at}"
 
 
+def is_closed_for_others(run: RunEvidence) -> Iterator[str]:
+    """Once a run has ended, the index says how, and none of its timers is left."""
+    end = _end(run)
+    if end is None:
+        return
+    if run.in_index != end[1]["type"]:
+        yield f"ended {end[1]['type']}, and the index says {run.in_index or 'nothing'}"
+    if run.timers:
+        yield f"{run.timers} timers left"
+
+
 def _essence(event: Event) -> str:
     parts = (event["type"], *(event.get(k) for k in ("turn", "step", "status", "attempt", "seq", "call_id", "text")))
     return repr(parts)
@@ -239,6 +273,7 @@ RULES: dict[str, Callable[[RunEvidence], Iterator[str]]] = {
         asks_in_order,
         retries_when_the_wait_is_over,
         shows_what_is_stored,
+        is_closed_for_others,
     )
 }
 
@@ -251,12 +286,7 @@ def executes_once(evidence: Evidence) -> Iterator[str]:
     known: set[str] = set()
     for run in evidence.runs:
         end = _end(run)
-        tools = {
-            call["call_id"]: call["tool"]
-            for _, e in events_of(run, "log")
-            if e["type"] in {"step", "called"}
-            for call in e.get("calls", [])
-        }
+        tools = {call["call_id"]: call["tool"] for _, call in _planned(run)}
         settled = {
             event["call_id"]: (record.at, event)
             for record, event in events_of(run, "log")
@@ -279,6 +309,41 @@ def executes_once(evidence: Evidence) -> Iterator[str]:
                 yield f"{key}: begun {late_s:.3f} s after its run had ended"
     for key in sorted(set(ledger) - known):
         yield f"{key}: executed but never planned"
+
+
+def records_starts_for_a_reason(evidence: Evidence) -> Iterator[str]:
+    """A call that may be repeated has a `call_started` only if it was direct, and its reply did not come in time."""
+    for run in evidence.runs:
+        planned = {call["call_id"]: (record, call) for record, call in _planned(run)}
+        for record, event in events_of(run, "stream"):
+            if event["type"] != "call_started":
+                continue
+            key = f"{run.run_id}.{event['call_id']}"
+            announced, call = planned.get(event["call_id"], (record, event))
+            if announced.sequence >= record.sequence:
+                yield f"{key}: started before it was announced"
+            elif evidence.idempotent.get(call["tool"], False):
+                yield from (f"{key}: {complaint}" for complaint in _needless(evidence, announced, call, record))
+
+
+def _needless(evidence: Evidence, announced: StoredRecord, call: Event, started: StoredRecord) -> Iterator[str]:
+    if not call.get("direct"):
+        yield "a start was recorded, though it was not direct and may be repeated"
+    elif (
+        evidence.blows is not None
+        and started.at - announced.at < _DIRECT_WAIT_S
+        and not any(announced.at - _AFTERMATH_S < at < started.at for at in evidence.blows)
+    ):
+        yield f"taken for lost {started.at - announced.at:.3f} s after it was announced, though nothing was struck"
+
+
+def opens_for_others(evidence: Evidence) -> Iterator[str]:
+    """An open run whose request was acknowledged is in the index and has its deadline timer."""
+    for look in evidence.looks:
+        if not look.is_in_index:
+            yield f"{look.run_id}: its request was acknowledged, and it is not in the index"
+        if not look.has_timer:
+            yield f"{look.run_id}: its request was acknowledged, and it has no deadline timer"
 
 
 def leaves_nothing(evidence: Evidence) -> Iterator[str]:
@@ -304,7 +369,16 @@ def crashes_nowhere(evidence: Evidence) -> Iterator[str]:
 
 
 SESSION_RULES: dict[str, Callable[[Evidence], Iterator[str]]] = {
-    rule.__name__: rule for rule in (executes_once, leaves_nothing, hangs_nowhere, buries_nothing, crashes_nowhere)
+    rule.__name__: rule
+    for rule in (
+        executes_once,
+        records_starts_for_a_reason,
+        opens_for_others,
+        leaves_nothing,
+        hangs_nowhere,
+        buries_nothing,
+        crashes_nowhere,
+    )
 }
 
 

@@ -6,13 +6,14 @@ from typing import Any
 import nats
 import orjson
 
-from contracts import subjects
+from contracts import keys, subjects
 from services.messaging.connection import Bus
 from services.messaging.dead_letters import REASON, SUBJECT
 from services.messaging.direct_get import DirectReader
+from services.messaging.kv import Bucket
 from services.runtime.settings import BusSettings
 from tests.system import executions
-from tests.system.checker import Evidence, RunEvidence, StoredRecord
+from tests.system.checker import TERMINAL, Evidence, Look, RunEvidence, StoredRecord, events_of
 
 QUEUES = (subjects.REQUESTS, subjects.INBOX, subjects.CALLS)
 
@@ -80,4 +81,37 @@ async def gather(bus: Bus, runs: list[RunEvidence], ledger_file: Path, idempoten
     """Read the logs of these runs, the ledger and the queues."""
     for run in runs:
         run.records = await records(bus, run.run_id)
+        run.in_index = await _status_in_index(bus, run)
+        run.timers = await _timers(bus, run.run_id)
     return Evidence(runs, executions.read(ledger_file), idempotent, await left(bus))
+
+
+async def look_at(bus: Bus, run: RunEvidence) -> Look | None:
+    """What others find of a run; None while a planner holds its request, and once it has ended. Raises BusError."""
+    where = (subjects.DEFAULT_TENANT, run.run_id)
+    if await bus.get_from_leader(subjects.REQUESTS, {"last_by_subj": subjects.request(*where)}) is not None:
+        return None
+    timer = await bus.get_from_leader(subjects.TIMERS, {"last_by_subj": subjects.timer(*where, "deadline")})
+    # The index before the log: a run that has no entry and goes on after that had none while it was open.
+    run.records = run.records or await records(bus, run.run_id)
+    status = await _status_in_index(bus, run)
+    run.records = await records(bus, run.run_id)
+    events = [event["type"] for _, event in events_of(run, "log")]
+    if not events or TERMINAL & set(events):
+        return None
+    return Look(run.run_id, is_in_index=status != "", has_timer=timer is not None)
+
+
+async def _status_in_index(bus: Bus, run: RunEvidence) -> str:
+    started = next((event for _, event in events_of(run, "log") if event["type"] == "run_started"), None)
+    if started is None:
+        return ""
+    key = keys.run_key(subjects.DEFAULT_TENANT, started["request"]["requested_at"], run.run_id)
+    entry = await Bucket(bus, keys.RUNS_BUCKET).get_from_leader(key)
+    return str(orjson.loads(entry.data)["status"]) if entry.data else ""
+
+
+async def _timers(bus: Bus, run: str) -> int:
+    pattern = subjects.timers_of(subjects.DEFAULT_TENANT, run)
+    answer = await bus.api(f"STREAM.INFO.{subjects.TIMERS}", {"subjects_filter": pattern})
+    return len(answer["state"].get("subjects") or {})

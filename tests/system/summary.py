@@ -32,6 +32,7 @@ def summary(session: Session, found: Evidence, complaints: dict[str, list[str]])
         ("runs", str(len(found.runs))),
         ("seed", str(session.storm.seed)),
         ("event streams opened", str(session.connections)),
+        ("looks at open runs", str(len(found.looks))),
     ]
     rows += [(blow, str(count)) for blow, count in sorted(session.blows.items())]
     rows += [(what, str(count)) for what, count in sorted(_outcomes(found).items())]
@@ -79,8 +80,10 @@ def _outcomes(found: Evidence) -> Counter[str]:
             elif kind == "observed":
                 failure = event.get("failure") or {}
                 counts[f"call {event['status']} {failure.get('code', '')}".strip()] += 1
-            elif kind == "chunk":
-                counts["chunks"] += 1
+            elif kind in {"chunk", "call_started"}:
+                counts[kind] += 1
+            for call in event.get("calls") or []:
+                counts["calls announced as direct" if call.get("direct") else "calls announced for CALLS"] += 1
     return counts
 
 

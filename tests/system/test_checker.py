@@ -6,17 +6,31 @@ from typing import Any
 
 import pytest
 
-from tests.system.checker import RULES, SESSION_RULES, Evidence, Execution, RunEvidence, StoredRecord, judge
+from tests.system.checker import (
+    RULES,
+    SESSION_RULES,
+    Evidence,
+    Execution,
+    Look,
+    RunEvidence,
+    StoredRecord,
+    judge,
+)
 
 RUN = "0192f0c1a2b37c4d8e5f60718293a4b5"
+OTHER = "e" * 32
+DIRECT = {"call_id": "1-1", "tool": "often", "direct": "a" * 32}
 
 
 def _call(n: int) -> dict[str, Any]:
-    return {"call_id": f"1-{n}", "tool": "once" if n == 1 else "often"}
+    return {"call_id": f"1-{n}", "tool": "once" if n == 1 else "often", "direct": "a" * 32 if n == 1 else None}
 
 
 def sound() -> Evidence:
-    """A run with a failed attempt, two calls and an answer in two chunks, and another one that its client cancelled."""
+    """A run with a failed attempt, two calls and an answer in two chunks, and two others.
+
+    Its client cancelled the second one. The third one has a direct call that was taken over.
+    """
     chunk = {"type": "chunk", "action_seq": 2, "done": False}
     log: list[tuple[int, str, list[dict[str, Any]]]] = [
         (1, "log", [{"type": "run_started"}, {"type": "asked", "turn": 1, "attempt": 1}]),
@@ -58,17 +72,50 @@ def sound() -> Evidence:
         cancelled_by_client=True,
         records=[StoredRecord(20, "log", 120.0, [{"type": "cancelled"}])],
         seen=[("", {"type": "cancelled"})],
+        in_index="cancelled",
     )
+    chunk = {"type": "chunk", "action_seq": 2, "attempt": 1, "seq": 0, "text": "5", "done": True}
+    log = [
+        (30, "log", [{"type": "run_started"}, {"type": "asked", "turn": 1, "attempt": 1}]),
+        (31, "log", [{"type": "step", "step": 1, "status": "started", "attempt": 1, "calls": [DIRECT]}]),
+        (33, "stream", [{"type": "call_started", "call_id": "1-1", "tool": "often"}]),
+        (
+            34,
+            "log",
+            [
+                {"type": "observed", "call_id": "1-1", "status": "succeeded"},
+                {"type": "asked", "turn": 2, "attempt": 1},
+            ],
+        ),
+        (
+            35,
+            "log",
+            [
+                {"type": "step", "step": 2, "status": "started", "attempt": 1, "calls": []},
+                chunk,
+                {"type": "done", "reason": "answer_complete", "raw_answer": "5"},
+            ],
+        ),
+    ]
+    taken_over = RunEvidence(
+        OTHER,
+        records=[StoredRecord(sequence, kind, 100.0 + sequence, events) for sequence, kind, events in log],
+        in_index="done",
+    )
+    taken_over.seen = [("", event) for record in taken_over.records for event in record.events]
     executions = [
+        Execution(f"{OTHER}.1-1", 7, 131.1),
         Execution(f"{RUN}.1-1", 7, 102.1),
         Execution(f"{RUN}.1-2", 7, 102.1),
         Execution(f"{RUN}.1-2", 8, 102.5),
     ]
     return Evidence(
-        [RunEvidence(RUN, records=records, seen=seen), stopped],
+        [RunEvidence(RUN, records=records, seen=seen, in_index="done"), stopped, taken_over],
         executions,
         {"once": False, "often": True},
         {"INBOX": 0},
+        looks=[Look(RUN, is_in_index=True, has_timer=True)],
+        blows=[90.0],
     )
 
 
@@ -193,6 +240,58 @@ def _execute_the_unplanned(e: Evidence) -> None:
     e.executions.append(Execution(f"{RUN}.8-8", 9, 102.0))
 
 
+def _lose_the_entry(e: Evidence) -> None:
+    e.runs[0].in_index = ""
+
+
+def _leave_the_entry_open(e: Evidence) -> None:
+    e.runs[1].in_index = "running"
+
+
+def _leave_a_timer(e: Evidence) -> None:
+    e.runs[0].timers = 1
+
+
+def _start_what_was_not_direct(e: Evidence) -> None:
+    e.runs[2].records[1].events[0]["calls"] = [{**DIRECT, "direct": None}]
+
+
+def _start_the_unannounced(e: Evidence) -> None:
+    e.runs[2].records[2].events[0]["call_id"] = "9-9"
+
+
+def _start_before_the_announcement(e: Evidence) -> None:
+    e.runs[2].records[2].sequence = 30
+
+
+def _take_over_too_early(e: Evidence) -> None:
+    e.runs[2].records[2].at = 131.5
+
+
+def _acknowledge_before_the_entry(e: Evidence) -> None:
+    e.looks[0].is_in_index = False
+
+
+def _acknowledge_before_the_timer(e: Evidence) -> None:
+    e.looks[0].has_timer = False
+
+
+def _settle_a_direct_call_twice(e: Evidence) -> None:
+    e.runs[2].records[3].events.append({"type": "observed", "call_id": "1-1", "status": "failed"})
+
+
+def _lose_a_direct_call(e: Evidence) -> None:
+    del e.runs[2].records[3].events[0]
+
+
+def _store_a_direct_call_that_was_made(e: Evidence) -> None:
+    e.executions.append(Execution(f"{RUN}.1-1", 8, 103.9))
+
+
+def _begin_a_direct_call_late(e: Evidence) -> None:
+    e.executions.append(Execution(f"{OTHER}.1-1", 9, 134.2))
+
+
 def _leave_a_message(e: Evidence) -> None:
     e.left["INBOX"] = 1
 
@@ -212,7 +311,13 @@ def _crash(e: Evidence) -> None:
 MUTANTS: dict[str, list[Callable[[Evidence], None]]] = {
     "ends_exactly_once": [_end_twice, _never_end, _write_after_the_end],
     "ends_done": [_cancel_by_nobody, _fail_for_no_reason],
-    "settles_each_call_once": [_settle_twice, _leave_a_call_open, _settle_the_unplanned],
+    "settles_each_call_once": [
+        _settle_twice,
+        _leave_a_call_open,
+        _settle_the_unplanned,
+        _settle_a_direct_call_twice,
+        _lose_a_direct_call,
+    ],
     "streams_the_answer": [
         _lose_a_chunk,
         _repeat_a_chunk,
@@ -230,7 +335,17 @@ MUTANTS: dict[str, list[Callable[[Evidence], None]]] = {
         _invent_a_result,
         _execute_after_the_end,
         _execute_the_unplanned,
+        _store_a_direct_call_that_was_made,
+        _begin_a_direct_call_late,
     ],
+    "records_starts_for_a_reason": [
+        _start_what_was_not_direct,
+        _start_the_unannounced,
+        _start_before_the_announcement,
+        _take_over_too_early,
+    ],
+    "is_closed_for_others": [_lose_the_entry, _leave_the_entry_open, _leave_a_timer],
+    "opens_for_others": [_acknowledge_before_the_entry, _acknowledge_before_the_timer],
     "leaves_nothing": [_leave_a_message],
     "hangs_nowhere": [_hang],
     "buries_nothing": [_bury],

@@ -12,35 +12,14 @@ from contracts import subjects
 from runwire.serving.stall import STALL_S
 from services.messaging.connection import Bus
 from tests.support.waiting import wait_until
-from tests.system.checker import Evidence, RunEvidence, events_of, judge
+from tests.system.checker import RunEvidence, events_of
 from tests.system.client import Client
-from tests.system.evidence import gather, left, records
+from tests.system.evidence import records
 from tests.system.model import Plan
+from tests.system.sound import follow, judged_sound
 from tests.system.system import System
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
-
-IDEMPOTENT = {"often": True, "once": False}
-
-
-async def _run(client: Client, plan: Plan) -> RunEvidence:
-    run = RunEvidence(await client.ask(plan.query, key=plan.nth))
-    await client.follow(run.run_id, run.seen)
-    return run
-
-
-async def _judge(bus: Bus, system: System, *runs: RunEvidence) -> Evidence:
-    """Check every promise on these runs."""
-
-    async def drained() -> bool:
-        return not any((await left(bus)).values())
-
-    await wait_until(drained, what="every message is acknowledged")
-    found = await gather(bus, list(runs), system.ledger, IDEMPOTENT)
-    known = {run.run_id for run in runs}
-    found.executions = [each for each in found.executions if each.key.split(".")[0] in known]
-    assert judge(found) == {}
-    return found
 
 
 def _asks(run: RunEvidence) -> list[tuple[int, int, str]]:
@@ -65,9 +44,9 @@ async def test_a_frozen_planner_is_succeeded_and_stays_silent(system: System, cl
     for other in system.stack.names("planner"):
         if other != frozen:
             system.stack.kill(other)
-    after = await _run(client, Plan(turns=(("often",),), nth="after-freeze-planner"))
+    after = await follow(client, Plan(turns=(("often",),), nth="after-freeze-planner"))
     assert await records(bus, run.run_id) == before
-    found = await _judge(bus, system, run, after)
+    found = await judged_sound(bus, system, run, after)
     assert _asks(found.runs[0]) == [(1, 1, "turn"), (1, 2, "lost")]
 
 
@@ -86,8 +65,8 @@ async def test_a_frozen_tool_runner_is_succeeded_and_repeats_nothing(
     assert (await client.follow(run.run_id, run.seen))["type"] == "done"
     system.stack.thaw(first)
     system.stack.kill(second)
-    after = await _run(client, Plan(turns=((tool,),), nth=f"after-freeze-runner-{tool}"))
-    found = await _judge(bus, system, run, after)
+    after = await follow(client, Plan(turns=((tool,),), nth=f"after-freeze-runner-{tool}"))
+    found = await judged_sound(bus, system, run, after)
     assert [event["status"] for _, event in events_of(found.runs[0], "log") if event["type"] == "observed"] == [
         "succeeded"
     ]
@@ -113,8 +92,8 @@ async def test_a_tool_frozen_at_work_is_asked_no_second_time(
     system.stack.thaw(frozen)
     for other in set(system.stack.names("tools")) - {frozen}:
         system.stack.kill(other)
-    after = await _run(client, Plan(turns=((tool,),), nth=f"after-freeze-tool-{tool}"))
-    found = await _judge(bus, system, run, after)
+    after = await follow(client, Plan(turns=((tool,),), nth=f"after-freeze-tool-{tool}"))
+    found = await judged_sound(bus, system, run, after)
     outcomes = [event for _, event in events_of(found.runs[0], "log") if event["type"] == "observed"]
     assert len(outcomes) == 1
     if outcomes[0]["status"] == "succeeded":
@@ -138,8 +117,8 @@ async def test_a_request_that_a_frozen_tool_never_read_is_not_begun_later(
     await client.follow(run.run_id, run.seen)
     for name in names:
         system.stack.thaw(name)
-    after = [await _run(client, Plan(turns=((tool,),), nth=f"after-unread-{tool}-{n}")) for n in range(3)]
-    await _judge(bus, system, run, *after)
+    after = [await follow(client, Plan(turns=((tool,),), nth=f"after-unread-{tool}-{n}")) for n in range(3)]
+    await judged_sound(bus, system, run, *after)
     assert system.executions(run.run_id) == []
 
 
@@ -166,9 +145,9 @@ async def test_a_call_of_a_run_that_ended_is_not_begun_even_if_its_tool_runner_s
     await asyncio.sleep(STALL_S)  # Time to begin it, before the tool runners could call it off.
     for name in runners:
         system.stack.thaw(name)
-    after = [await _run(client, Plan(turns=((tool,),), nth=f"after-asleep-{tool}-{n}")) for n in range(3)]
+    after = [await follow(client, Plan(turns=((tool,),), nth=f"after-asleep-{tool}-{n}")) for n in range(3)]
     await overheard.unsubscribe()
-    await _judge(bus, system, run, *after)
+    await judged_sound(bus, system, run, *after)
     assert system.executions(run.run_id) == []
 
 
@@ -186,4 +165,4 @@ async def test_a_frozen_gateway_goes_on_where_it_stopped(system: System, client:
     await wait_until(ended, timeout=20, what="the run has ended")
     system.stack.thaw("gateway-1")
     assert (await following)["type"] == "done"
-    await _judge(bus, system, run)
+    await judged_sound(bus, system, run)
