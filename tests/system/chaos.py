@@ -17,10 +17,11 @@ from dataclasses import dataclass, field
 from services.messaging.errors import BusError
 from tests.support.waiting import wait_until
 from tests.system import evidence
-from tests.system.checker import Evidence, Look, RunEvidence, judge
+from tests.system.checker import judge
 from tests.system.client import Client
 from tests.system.model import Plan
 from tests.system.system import System
+from tests.system.traces import Evidence, Look, RunEvidence
 
 ACK_WAIT_S = 2.0
 IDEMPOTENT = {"often": True, "once": False}

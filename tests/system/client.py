@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import httpx
 
-from tests.system.checker import TERMINAL, Event
+from tests.system.traces import TERMINAL, Event
 
 Frame = tuple[str, Event]
 """SSE id (empty but for the last event of a record), event."""

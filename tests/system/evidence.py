@@ -13,7 +13,7 @@ from services.messaging.direct_get import DirectReader
 from services.messaging.kv import Bucket
 from services.runtime.settings import BusSettings
 from tests.system import executions
-from tests.system.checker import TERMINAL, Evidence, Look, RunEvidence, StoredRecord, events_of
+from tests.system.traces import TERMINAL, Evidence, Look, RunEvidence, StoredRecord, events_of
 
 QUEUES = (subjects.REQUESTS, subjects.INBOX, subjects.CALLS)
 

@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 
-from tests.system.checker import Execution
+from tests.system.traces import Execution
 
 LEDGER = "RUNWIRE_TEST_LEDGER"
 STOPPED = "/stopped"

@@ -2,11 +2,12 @@
 
 from services.messaging.connection import Bus
 from tests.support.waiting import wait_until
-from tests.system.checker import Evidence, RunEvidence, judge
+from tests.system.checker import judge
 from tests.system.client import Client
 from tests.system.evidence import gather, left
 from tests.system.model import Plan
 from tests.system.system import System
+from tests.system.traces import Evidence, RunEvidence
 
 IDEMPOTENT = {"often": True, "once": False}
 """Tool -> whether its calls may be repeated."""

@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 
 from tests.system.chaos import RUN_LIMIT, Session
-from tests.system.checker import TERMINAL, Evidence, RunEvidence, events_of
+from tests.system.traces import TERMINAL, Evidence, RunEvidence, events_of
 
 _TOLD = 5
 _AROUND_S = 6

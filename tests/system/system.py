@@ -9,8 +9,8 @@ from tests.support.nats_server import NatsServer
 from tests.support.nats_tap import NatsTap
 from tests.support.stack import Stack
 from tests.system import executions
-from tests.system.checker import Execution
 from tests.system.model import PlannedModel
+from tests.system.traces import Execution
 
 _TAPPED = ("planner", "tool_runner")
 TOOLS = Path(__file__).parent / "tools.py"

@@ -8,13 +8,13 @@ import pytest
 
 from services.messaging.connection import Bus
 from tests.support.waiting import wait_until
-from tests.system.checker import Event
 from tests.system.client import Client, Frame
 from tests.system.conftest import SLOTS
 from tests.system.evidence import records
 from tests.system.executions import STOPPED
 from tests.system.model import Plan
 from tests.system.system import System
+from tests.system.traces import Event
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 

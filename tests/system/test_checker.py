@@ -6,16 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.system.checker import (
-    RULES,
-    SESSION_RULES,
-    Evidence,
-    Execution,
-    Look,
-    RunEvidence,
-    StoredRecord,
-    judge,
-)
+from tests.system.checker import RULES, judge
+from tests.system.session_rules import SESSION_RULES
+from tests.system.traces import Evidence, Execution, Look, RunEvidence, StoredRecord
 
 RUN = "0192f0c1a2b37c4d8e5f60718293a4b5"
 OTHER = "e" * 32

@@ -17,11 +17,11 @@ from contracts.ids import new_id
 from services.messaging.connection import Bus
 from tests.support.nats_tap import pass_on
 from tests.support.waiting import wait_until
-from tests.system.checker import Execution, RunEvidence, events_of
 from tests.system.client import Client
 from tests.system.model import Plan
 from tests.system.sound import IDEMPOTENT, follow, judged_sound
 from tests.system.system import System, planned
+from tests.system.traces import Execution, RunEvidence, events_of
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 

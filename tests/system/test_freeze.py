@@ -12,12 +12,12 @@ from contracts import subjects
 from runwire.serving.stall import STALL_S
 from services.messaging.connection import Bus
 from tests.support.waiting import wait_until
-from tests.system.checker import RunEvidence, events_of
 from tests.system.client import Client
 from tests.system.evidence import records
 from tests.system.model import Plan
 from tests.system.sound import follow, judged_sound
 from tests.system.system import System
+from tests.system.traces import RunEvidence, events_of
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 

@@ -5,10 +5,11 @@ import pytest
 from services.messaging.connection import Bus
 from tests.support.model_server import Say, answer
 from tests.support.waiting import wait_until
-from tests.system.checker import RunEvidence, StoredRecord, retries_when_the_wait_is_over
+from tests.system.checker import retries_when_the_wait_is_over
 from tests.system.client import Client
 from tests.system.evidence import records
 from tests.system.system import System
+from tests.system.traces import RunEvidence, StoredRecord
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 

@@ -1,0 +1,121 @@
+"""Promises that a whole session is judged by: what tools have done, and what is left of the work."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+
+from runwire.serving.stall import STALL_S
+from tests.system.traces import Event, Evidence, Execution, StoredRecord, end_of, events_of, planned_calls
+
+_CLOCKS_S = 0.05
+"""How far two processes' clocks and a write's way may lie apart on one machine, in seconds."""
+_DIRECT_WAIT_S = 0.9
+"""A planner waits at least so long for the reply to a direct call."""
+_AFTERMATH_S = 10.0
+"""So long after a blow a planner may have a reason not to wait for a reply."""
+_ON_ITS_WAY_S = STALL_S + _CLOCKS_S
+"""A request that was sent before its run ended may be in the tool's socket; a process that sleeps no longer than this
+does not notice."""
+
+
+def executes_once(evidence: Evidence) -> Iterator[str]:
+    """A side effect happens once; an idempotent call does not start again after its outcome or after its run's end."""
+    ledger: dict[str, list[Execution]] = defaultdict(list)
+    for execution in sorted(evidence.executions, key=lambda e: e.at):
+        ledger[execution.key].append(execution)
+    known: set[str] = set()
+    for run in evidence.runs:
+        end = end_of(run)
+        tools = {call["call_id"]: call["tool"] for _, call in planned_calls(run)}
+        settled = {
+            event["call_id"]: (record.at, event)
+            for record, event in events_of(run, "log")
+            if event["type"] == "observed"
+        }
+        for call_id, tool in tools.items():
+            key = f"{run.run_id}.{call_id}"
+            known.add(key)
+            begun = ledger.get(key, [])
+            if len(begun) > 1 and not evidence.idempotent.get(tool, False):
+                yield f"{key}: side effect done {len(begun)} times by {[e.pid for e in begun]}"
+            if call_id in settled:
+                at, event = settled[call_id]
+                late = [e for e in begun if e.at > at + _CLOCKS_S]
+                if late:
+                    yield f"{key}: begun {late[0].at - at:.3f} s after it was settled"
+                if event["status"] == "succeeded" and not begun:
+                    yield f"{key}: succeeded without having been executed"
+            if end is not None and begun and (late_s := begun[-1].at - end[0].at) > _ON_ITS_WAY_S:
+                yield f"{key}: begun {late_s:.3f} s after its run had ended"
+    for key in sorted(set(ledger) - known):
+        yield f"{key}: executed but never planned"
+
+
+def records_starts_for_a_reason(evidence: Evidence) -> Iterator[str]:
+    """A call that may be repeated has a `call_started` only if it was direct, and its reply did not come in time."""
+    for run in evidence.runs:
+        planned = {call["call_id"]: (record, call) for record, call in planned_calls(run)}
+        for record, event in events_of(run, "stream"):
+            if event["type"] != "call_started":
+                continue
+            key = f"{run.run_id}.{event['call_id']}"
+            announced, call = planned.get(event["call_id"], (record, event))
+            if announced.sequence >= record.sequence:
+                yield f"{key}: started before it was announced"
+            elif evidence.idempotent.get(call["tool"], False):
+                yield from (f"{key}: {complaint}" for complaint in _needless(evidence, announced, call, record))
+
+
+def _needless(evidence: Evidence, announced: StoredRecord, call: Event, started: StoredRecord) -> Iterator[str]:
+    if not call.get("direct"):
+        yield "a start was recorded, though it was not direct and may be repeated"
+    elif (
+        evidence.blows is not None
+        and started.at - announced.at < _DIRECT_WAIT_S
+        and not any(announced.at - _AFTERMATH_S < at < started.at for at in evidence.blows)
+    ):
+        yield f"taken for lost {started.at - announced.at:.3f} s after it was announced, though nothing was struck"
+
+
+def opens_for_others(evidence: Evidence) -> Iterator[str]:
+    """An open run whose request was acknowledged is in the index and has its deadline timer."""
+    for look in evidence.looks:
+        if not look.is_in_index:
+            yield f"{look.run_id}: its request was acknowledged, and it is not in the index"
+        if not look.has_timer:
+            yield f"{look.run_id}: its request was acknowledged, and it has no deadline timer"
+
+
+def leaves_nothing(evidence: Evidence) -> Iterator[str]:
+    """The work queues are empty in the end."""
+    for queue, count in evidence.left.items():
+        if count:
+            yield f"{count} messages left in {queue}"
+
+
+def hangs_nowhere(evidence: Evidence) -> Iterator[str]:
+    """Every client sees the end of its run in time."""
+    yield from evidence.hung
+
+
+def buries_nothing(evidence: Evidence) -> Iterator[str]:
+    """What services say to each other is understood, also when it is said in the middle of a crash."""
+    yield from evidence.buried
+
+
+def crashes_nowhere(evidence: Evidence) -> Iterator[str]:
+    """No process ends but those that are ended."""
+    yield from evidence.crashed
+
+
+SESSION_RULES: dict[str, Callable[[Evidence], Iterator[str]]] = {
+    rule.__name__: rule
+    for rule in (
+        executes_once,
+        records_starts_for_a_reason,
+        opens_for_others,
+        leaves_nothing,
+        hangs_nowhere,
+        buries_nothing,
+        crashes_nowhere,
+    )
+}

@@ -1,0 +1,98 @@
+"""What a session leaves behind: the logs, the tools' ledgers, the clients' records, and looks at runs meanwhile."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+Event = dict[str, Any]
+
+TERMINAL = frozenset({"done", "error", "cancelled"})
+
+
+@dataclass
+class StoredRecord:
+    """One record: where it is stored, and what it says."""
+
+    sequence: int
+    kind: str
+    at: float
+    """The writer's clock, Unix seconds."""
+    events: list[Event]
+
+
+@dataclass
+class Execution:
+    """One line of a tool's ledger: it began this call."""
+
+    key: str
+    pid: int
+    at: float
+
+
+@dataclass
+class RunEvidence:
+    """One run as it was asked for, stored, and seen by its client."""
+
+    run_id: str
+    cancelled_by_client: bool = False
+    may_fail: bool = False
+    """Something else stood in the way of `done`, on purpose."""
+    records: list[StoredRecord] = field(default_factory=list)
+    seen: list[tuple[str, Event]] = field(default_factory=list)
+    """(SSE id or "", event), in the order in which the client got them over all its connections."""
+    in_index: str = ""
+    """Its status in the index of runs in the end."""
+    timers: int = 0
+    """How many of its timers are set in the end."""
+
+
+@dataclass
+class Look:
+    """What others found of an open run whose request no planner held any more."""
+
+    run_id: str
+    is_in_index: bool
+    has_timer: bool
+
+
+@dataclass
+class Evidence:
+    """A whole session."""
+
+    runs: list[RunEvidence]
+    executions: list[Execution] = field(default_factory=list)
+    idempotent: dict[str, bool] = field(default_factory=dict)
+    """Tool -> whether its calls may be repeated while they are not settled."""
+    left: dict[str, int] = field(default_factory=dict)
+    """Messages left in the work queues."""
+    hung: list[str] = field(default_factory=list)
+    """Runs whose clients waited in vain for the end."""
+    buried: list[str] = field(default_factory=list)
+    """Messages that were set aside as poison, though nobody sent any."""
+    crashed: list[str] = field(default_factory=list)
+    """Processes that ended by themselves."""
+    looks: list[Look] = field(default_factory=list)
+    blows: list[float] | None = None
+    """When processes were struck, Unix seconds; None: not noted."""
+
+
+def events_of(run: RunEvidence, kind: str | None = None) -> Iterator[tuple[StoredRecord, Event]]:
+    """Every event with its record, in the order of storage."""
+    for record in sorted(run.records, key=lambda r: r.sequence):
+        if kind is None or record.kind == kind:
+            for event in record.events:
+                yield record, event
+
+
+def end_of(run: RunEvidence) -> tuple[StoredRecord, Event] | None:
+    """The terminal event of a run."""
+    ends = [(record, event) for record, event in events_of(run, "log") if event["type"] in TERMINAL]
+    return ends[0] if ends else None
+
+
+def planned_calls(run: RunEvidence) -> Iterator[tuple[StoredRecord, Event]]:
+    """Every announcement of a call. A call of a plan that waited is announced again once it may be sent."""
+    for record, event in events_of(run, "log"):
+        if event["type"] in {"step", "called"}:
+            for call in event.get("calls", []):
+                yield record, call
