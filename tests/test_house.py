@@ -13,6 +13,7 @@ from tests.support.checkout import ROOT, imported, python_files
 
 #: Lines of a file. What is longer is split by meaning.
 FILE_LIMIT = 400
+LINE_LIMIT = 120
 MAX_TOP_MODULES = 9
 
 #: Lines of a function, without its docstring and without the functions inside it.
@@ -43,6 +44,17 @@ IMPURE = {"asyncio", "datetime", "nats", "os", "random", "secrets", "socket", "s
 def test_files_stay_short() -> None:
     """A reader holds one file in the head."""
     long = {str(path): lines for path, text in python_files() if (lines := text.count("\n")) > FILE_LIMIT}
+    assert not long
+
+
+def test_lines_stay_short() -> None:
+    """The formatter leaves long strings and comments alone; the reason of a `noqa` has a line of its own above it."""
+    long = [
+        f"{path}:{number}"
+        for path, text in python_files()
+        for number, line in enumerate(text.split("\n"), 1)
+        if len(line) > LINE_LIMIT
+    ]
     assert not long
 
 

@@ -155,8 +155,10 @@ class Bus:
         for renew in list(self.on_reconnect):
             try:
                 await renew()
-            except Exception as error:  # noqa: BLE001, the other callbacks must run, and nats-py would stop reconnecting
-                logger.error("renewal_failed", error=type(error).__name__, places=code_locations(error))  # noqa: TRY400, its text may show data
+            # The other callbacks must run, and nats-py would stop reconnecting.
+            except Exception as error:  # noqa: BLE001
+                # No traceback: it may show data.
+                logger.error("renewal_failed", error=type(error).__name__, places=code_locations(error))  # noqa: TRY400
 
     async def _failed(self, error: Exception) -> None:
         if self._leaving not in (None, asyncio.current_task()):
