@@ -20,6 +20,7 @@ from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery
 from services.messaging.tenants.turns import Turn, Turns
 from services.planner.effects.call_places import CallPlaces
+from services.planner.effects.chunk_publisher import ChunkWriter
 from services.planner.effects.direct_calls import DirectCalls
 from services.planner.effects.executor import Effects
 from services.planner.effects.model_requests import ModelRequests
@@ -60,7 +61,7 @@ class Planner:
         self._model_requests = model_requests
         self._rules = rules
         self._logs = RunLogs(bus, cached_runs=cached_runs)
-        self._chunk_ttl_s = chunk_ttl_s
+        self._chunks = ChunkWriter(bus, chunk_ttl_s)
         self._turns = Turns()
         self._places = CallPlaces(bus)
         self._direct_calls = direct_calls
@@ -106,7 +107,7 @@ class Planner:
             self._logs,
             self._model_requests,
             self._rules,
-            self._chunk_ttl_s,
+            self._chunks,
             where,
             incoming,
             turn,

@@ -21,7 +21,7 @@ from services.messaging.connection import Bus
 from services.messaging.tenants.turns import Turn
 from services.planner.effects import run_index, timers
 from services.planner.effects.call_places import CallPlaces
-from services.planner.effects.chunk_publisher import ChunkPublisher
+from services.planner.effects.chunk_publisher import ChunkPublisher, ChunkWriter
 from services.planner.effects.direct_calls import DirectCalls
 from services.planner.effects.dispatch import Dispatcher
 from services.planner.effects.model_call import ask, say
@@ -70,7 +70,7 @@ class Effects:
         logs: RunLogs,
         model_requests: ModelRequests,
         rules: Rules,
-        chunk_ttl_s: int,
+        chunks: ChunkWriter,
         where: Address,
         incoming: Incoming,
         turn: Turn,
@@ -81,7 +81,7 @@ class Effects:
         self._logs = logs
         self._model_requests = model_requests
         self._rules = rules
-        self._chunk_ttl_s = chunk_ttl_s
+        self._chunks = chunks
         self._where = where
         self._owner = incoming.owner
         self._message = incoming.message
@@ -226,9 +226,7 @@ class Effects:
             run = await self._logs.load(self._where, fresh=True)  # It may have been topped up.
 
     def _publisher(self, run: Run, asked: Asked) -> ChunkPublisher:
-        return ChunkPublisher(
-            self._bus, self._where, asked, run.seq, self._logs.tail(self._where, asked.holder), self._chunk_ttl_s
-        )
+        return ChunkPublisher(self._chunks, self._where, asked, run.seq, self._logs.tail(self._where, asked.holder))
 
     async def _wake(self) -> None:
         where = self._where

@@ -1,0 +1,48 @@
+"""A planner that kills itself when it stores a certain record: `python -m tests.planner.dying_planner`.
+
+Arguments: the address of NATS, that of the model server, a text in the record, and the moment. `before`: the record is
+not sent. `stored`: it is stored, and nothing was heard of that. `known`: its acknowledgement has been handled.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from types import SimpleNamespace
+from typing import Any, cast
+
+from services.messaging.connection import Bus
+from tests.support.model_server import ModelServer
+from tests.support.run_services import planning
+
+
+def kill_itself() -> None:
+    """End this process without any cleaning up."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def main(url: str, model_url: str, text: bytes, moment: str) -> None:
+    """Plan until the record comes."""
+    publish = Bus.publish_acknowledged
+
+    async def publish_and_die(bus: Bus, subject: str, data: bytes, *more: Any, **options: Any) -> Any:
+        if text not in data or not subject.startswith("emit."):
+            return await publish(bus, subject, data, *more, **options)
+        if moment == "before":
+            kill_itself()
+        writing = asyncio.ensure_future(publish(bus, subject, data, *more, **options))
+        if moment == "stored":
+            await asyncio.sleep(0)
+            await bus.nc.flush()  # The server has processed the message.
+            kill_itself()
+        await writing
+        kill_itself()
+        raise AssertionError
+
+    Bus.publish_acknowledged = publish_and_die  # type: ignore[method-assign, assignment]
+    async with planning(url, cast("ModelServer", SimpleNamespace(url=model_url))):
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3].encode(), sys.argv[4]))

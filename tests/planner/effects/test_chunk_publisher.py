@@ -1,0 +1,166 @@
+"""Chunks over a real NATS server: as bytes, under lag, at the end of a reply, and in a process that lost its call."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from contracts import subjects
+from contracts.events import Asked, Chunk, Thinking
+from contracts.ids import new_id
+from contracts.records import Record
+from services.messaging.connection import Bus
+from services.messaging.streams.provision import provision
+from services.planner.effects.chunk_publisher import MAX_HELD_CHARACTERS, ChunkPublisher, ChunkWriter
+from services.planner.effects.ownership_watch import Address
+from tests.support.buses import connected
+from tests.support.nats_server import NatsServer
+
+ASKED = Asked(turn=2, attempt=3, by="REQUESTS:1", holder="h")
+
+
+@pytest.fixture
+async def bus(nats_server: NatsServer) -> AsyncIterator[Bus]:
+    """The planner's connection."""
+    async with connected(nats_server.url, "planner") as found:
+        await provision(found)
+        yield found
+
+
+class Reply:
+    """One reply that is streamed, and what is stored of it."""
+
+    def __init__(self, bus: Bus, writer: ChunkWriter | None = None, tail: int | None = 0) -> None:
+        self.bus = bus
+        self.where = Address("default", new_id())
+
+        async def newest() -> int | None:
+            return tail
+
+        self.publisher = ChunkPublisher(writer or ChunkWriter(bus, 3600), self.where, ASKED, 0, newest)
+
+    async def stored(self) -> list[tuple[int, bytes]]:
+        """Sequence and body of every chunk."""
+        return await (await self.bus.reader(subjects.RUNS)).read(subjects.stream(*self.where), 1)
+
+    async def events(self) -> list[Chunk | Thinking]:
+        """The stored chunks."""
+        records = [Record.model_validate_json(data) for _, data in await self.stored()]
+        return [event for record in records for event in record.events if isinstance(event, Chunk | Thinking)]
+
+
+@contextlib.contextmanager
+def busy(block_s: float) -> Iterator[None]:
+    """Keep the event loop busy: nothing else runs for `block_s` at a time."""
+    loop = asyncio.get_running_loop()
+    on = True
+
+    def block() -> None:
+        until = time.monotonic() + block_s
+        while time.monotonic() < until:
+            pass
+        if on:
+            loop.call_soon(block)
+
+    loop.call_soon(block)
+    try:
+        yield
+    finally:
+        on = False
+
+
+@pytest.mark.parametrize(
+    "text", ["", "plain", 'quo"te\\ and / slash', "\n\r\t\x00\x1f\x7f\u2028", "é€😀", "x" * 200_000]
+)
+@pytest.mark.parametrize("channel", ["answer", "thinking"])
+async def test_a_record_has_the_bytes_of_its_model(bus: Bus, text: str, channel: str) -> None:
+    """It is built without the model, for speed."""
+    reply = Reply(bus)
+    reply.publisher.say(channel, text, done=True)  # type: ignore[arg-type]
+    await reply.publisher.drained()
+    stored = await reply.stored()
+    assert [Record.model_validate_json(data).model_dump_json().encode() for _, data in stored] == [
+        data for _, data in stored
+    ]
+    assert "".join(event.text for event in await reply.events()) == text
+    assert {event.type for event in await reply.events()} == {"chunk" if channel == "answer" else "thinking"}
+
+
+async def test_a_quiet_reply_is_stored_token_by_token(bus: Bus) -> None:
+    """Each token leaves at once; what is said in one step of the event loop is one chunk."""
+    reply = Reply(bus)
+    for number in range(5):
+        reply.publisher.say("answer", f"{number}")
+        reply.publisher.say("answer", ",")
+        await reply.publisher.drained()
+    assert [event.text for event in await reply.events()] == ["0,", "1,", "2,", "3,", "4,"]
+    assert [event.seq for event in await reply.events()] == list(range(5))
+    assert reply.publisher.stream_seq == (await reply.stored())[-1][0]
+
+
+async def test_chunks_grow_in_a_process_that_lags(bus: Bus) -> None:
+    """Nothing is lost or changed, and the first token of another reply goes before all that waits."""
+    writer = ChunkWriter(bus, 3600)
+    with busy(0.01):
+        slow = Reply(bus, writer)
+        for number in range(150):
+            slow.publisher.say("answer", f"{number},")
+            await asyncio.sleep(0.002)
+        await slow.publisher.drained()
+        first = Reply(bus, writer)
+        first.publisher.say("answer", "at once")
+        await first.publisher.drained()
+    events = await slow.events()
+    assert "".join(event.text for event in events) == "".join(f"{number}," for number in range(150))
+    assert [event.seq for event in events] == list(range(len(events)))
+    assert events[0].text == "0,"
+    assert len(events) < 75
+    assert [event.text for event in await first.events()] == ["at once"]
+
+
+async def test_the_end_of_a_reply_is_held_for_its_decision(bus: Bus) -> None:
+    """What is stored and what is held are the text, in order and once, and the numbers go on."""
+    reply = Reply(bus)
+    reply.publisher.say("answer", "one ")
+    await asyncio.sleep(0)  # The first write is on its way.
+    reply.publisher.say("answer", "two ")
+    reply.publisher.hold()
+    reply.publisher.say("answer", "three", done=True)
+    await reply.publisher.drained()
+    assert reply.publisher.is_brief
+    held = reply.publisher.last_words()
+    assert [(event.seq, event.text) for event in await reply.events()] == [(0, "one ")]
+    assert [(event.seq, event.text, event.done) for event in held] == [(1, "two three", True)]
+    assert reply.publisher.last_words() == ()
+
+
+async def test_a_long_end_is_stored_as_chunks(bus: Bus) -> None:
+    """The record of the decision has no room for it; the pace of others does not hold it back."""
+    reply = Reply(bus)
+    reply.publisher.hold()
+    reply.publisher.say("answer", "x" * (MAX_HELD_CHARACTERS + 1), done=True)
+    assert not reply.publisher.is_brief
+    reply.publisher.release()
+    await reply.publisher.drained()
+    assert reply.publisher.last_words() == ()
+    assert [(len(event.text), event.done) for event in await reply.events()] == [(MAX_HELD_CHARACTERS + 1, True)]
+
+
+async def test_a_superseded_reply_stores_nothing(bus: Bus) -> None:
+    """Another record on the log refuses the write, and the text of other replies goes on."""
+    writer = ChunkWriter(bus, 3600)
+    reply = Reply(bus, writer, tail=None)
+    await bus.publish(subjects.log(*reply.where), b"{}")
+    stopped = asyncio.Event()
+    reply.publisher.on_stop = stopped.set
+    reply.publisher.say("answer", "late")
+    await stopped.wait()
+    await reply.publisher.drained()
+    assert reply.publisher.superseded
+    assert await reply.events() == []
+    other = Reply(bus, writer)
+    other.publisher.say("answer", "there")
+    await other.publisher.drained()
+    assert len(await other.events()) == 1

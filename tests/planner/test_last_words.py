@@ -1,0 +1,106 @@
+"""The last words of an answer, stored with its end: every character once, whenever the planner is killed."""
+
+import asyncio
+import json
+import signal
+import sys
+
+import pytest
+
+from contracts import subjects
+from contracts.events import Chunk
+from contracts.records import Record
+from services.messaging.streams.provision import provision
+from tests.planner.conftest import Plan
+from tests.support.buses import connected
+from tests.support.model_server import ModelServer, Say, answer, words
+from tests.support.nats_server import NatsServer
+from tests.support.run_services import Planning, Story, planning
+
+TEXT = words(40)
+SLOWLY = Say(text=answer(TEXT).text, piece=20, pause_s=0.002)
+AT_ONCE = Say(text=answer(TEXT).text, piece=10_000)
+
+
+async def log_of(planner: Planning, run: str) -> list[Record]:
+    """The records of a run's log."""
+    stored = await (await planner.bus.reader(subjects.RUNS)).read(subjects.log("default", run), 1)
+    return [Record.model_validate_json(data) for _, data in stored]
+
+
+async def stream_of(planner: Planning, run: str) -> list[int]:
+    """The sequences of a run's stream."""
+    stored = await (await planner.bus.reader(subjects.RUNS)).read(subjects.stream("default", run), 1)
+    return [sequence for sequence, _ in stored]
+
+
+async def check(planner: Planning, story: Story) -> None:
+    """One end, whose answer the newest chunks are; who reads the log alone gets the last words too."""
+    records = await log_of(planner, story.run)
+    assert [event.type for record in records for event in record.events].count("done") == 1
+    assert story.end.raw_answer == story.shown() == TEXT
+    last = records[-1].events[0]
+    assert isinstance(last, Chunk)
+    assert last.done
+    assert story.chunks()[-1] == last
+    stream = await stream_of(planner, story.run)
+    assert story.end.last_stream_seq in {None, max(stream, default=0)}
+
+
+@pytest.mark.parametrize("reply", [SLOWLY, AT_ONCE], ids=["slowly", "at once"])
+async def test_the_last_words_are_in_the_record_of_the_end(plan: Plan, provider: ModelServer, reply: Say) -> None:
+    """The stream holds one record less; a reply that comes at once needs none."""
+    planner = await plan()
+    provider.say(reply)
+    story = await planner.tell()
+    await check(planner, story)
+    stream = await stream_of(planner, story.run)
+    assert len(stream) == len(story.chunks()) - 1
+    assert story.end.last_stream_seq == max(stream, default=0)
+    assert (await log_of(planner, story.run))[-1].types() == "chunk,step,step,done"
+
+
+async def test_an_answer_that_is_judged_is_shown_first(plan: Plan, provider: ModelServer) -> None:
+    """The critique takes seconds, so no part of the answer waits for it."""
+    judged = {"answerer": {"reflection": {"threshold": 0.5}}}
+    planner = await plan(agents=judged)
+    provider.say(AT_ONCE, Say(text=json.dumps({"score": 0.9, "feedback": ""})))
+    story = await planner.tell(agent="answerer")
+    assert story.shown() == story.end.raw_answer == TEXT
+    assert (await log_of(planner, story.run))[-1].types() == "step,step,done"
+    assert story.end.last_stream_seq == max(await stream_of(planner, story.run))
+
+
+@pytest.mark.parametrize("moment", ["before", "stored", "known"])
+@pytest.mark.parametrize(
+    ("reply", "what"),
+    [(SLOWLY, '"seq":1,'), (SLOWLY, '"type":"done"'), (AT_ONCE, '"type":"done"')],
+    ids=["a chunk", "the end", "the end with the whole answer"],
+)
+async def test_a_killed_planner_shows_every_character_once(
+    own_nats_server: NatsServer, provider: ModelServer, reply: Say, what: str, moment: str
+) -> None:
+    """Before the record is sent, when it is stored, and when that is known. A listener follows from the beginning."""
+    url = own_nats_server.url
+    provider.reset()
+    provider.say(reply)
+    async with connected(url, "client") as bus:
+        await provision(bus)
+        listener = Planning(bus, None, None, None)  # type: ignore[arg-type]
+        dying = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.planner.dying_planner", url, provider.url, what, moment)
+        )
+        run = await listener.ask()
+        following = asyncio.create_task(listener.ended(run, 60))
+        try:
+            async with asyncio.timeout(60):
+                assert await dying.wait() == -signal.SIGKILL
+        finally:
+            if dying.returncode is None:
+                dying.kill()
+        async with planning(url, provider) as planner:
+            story = await following
+            await check(planner, story)
+    was_stored = what == '"type":"done"' and moment != "before"
+    assert len(provider.ledger) == (1 if was_stored else 2)
+    assert max(chunk.attempt for chunk in story.chunks()) == (1 if was_stored else 2)
