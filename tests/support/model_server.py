@@ -91,6 +91,8 @@ class Seen:
     path: str
     body: dict[str, Any]
     headers: dict[str, str]
+    port: int = 0
+    """Of the client: requests over one connection have the same."""
     sent: int = 0
     ended: str | None = None
     at: float = field(default_factory=time.monotonic)
@@ -178,7 +180,7 @@ class App:
             await _respond(send, 200, json.dumps(self._administer(path, body)))
             return
         headers = {name.decode(): value.decode() for name, value in scope["headers"]}
-        seen = Seen(len(self._script.ledger), path, body, headers)
+        seen = Seen(len(self._script.ledger), path, body, headers, (scope.get("client") or ("", 0))[1])
         speaking = asyncio.create_task(self._speak(seen, self._script.reply_to(seen), send))
         leaving = asyncio.create_task(_gone(receive))
         await asyncio.wait({speaking, leaving}, return_when=asyncio.FIRST_COMPLETED)

@@ -22,6 +22,8 @@ from services.planner.models.errors import ModelFailed
 IDENTITY = "identity"
 MAX_ERROR_BYTES = 4096
 """Longest error that is passed on, and longest line that becomes one."""
+MAX_REST_BYTES = 1024
+"""Bytes that are ignored behind the end of a reply. If a server sends more, the connection is closed."""
 BYTES_PER_PIECE = 1 << 16
 MIN_PIECE_BYTES, MIN_LINE_BYTES = 64, 32
 """What a piece (such as an HTTP chunk) and a line at least count towards the limit of a reply."""

@@ -15,7 +15,7 @@ second one fails, and `run.failures` decides.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
@@ -23,7 +23,8 @@ import httpx
 from httpcore._async.http11 import AsyncHTTP11Connection
 
 from services.planner.models import errors, litellm_errors
-from services.planner.models.byte_limits import IDENTITY, Bounded, ErrorBody, Limits, TooMuch
+from services.planner.models.byte_limits import IDENTITY, MAX_REST_BYTES, Bounded, ErrorBody, Limits, TooMuch
+from services.planner.models.timeouts import REST_TIMEOUT_S
 
 T = TypeVar("T")
 _FIRST_ERROR_STATUS = 400
@@ -51,12 +52,19 @@ class Exchange:
         self.page = "", b""
         self._sent: set[tuple[str, str]] = set()
         self._refusal: _Refused | None = None
-        self._open: list[httpx.AsyncByteStream] = []
+        self._open: list[_Reply] = []
 
-    def opened(self, reply: httpx.AsyncByteStream) -> httpx.AsyncByteStream:
+    def opened(self, reply: "_Reply") -> "_Reply":
         """Register a reply, to close it at the end: LiteLLM leaves broken streams to the garbage collector."""
         self._open.append(reply)
         return reply
+
+    async def read_rest(self) -> None:
+        """Read what is left of a reply that has ended, so that its connection can be used again."""
+        with suppress(TimeoutError, httpx.HTTPError):
+            async with asyncio.timeout(REST_TIMEOUT_S):
+                for reply in self._open:
+                    await reply.read_rest()
 
     async def aclose(self) -> None:
         """Close what is still open."""
@@ -147,11 +155,25 @@ class _BoundedReply:
 class _Reply(_BoundedReply, httpx.AsyncByteStream):
     """For asynchronous clients."""
 
+    def __init__(self, exchange: Exchange, response: httpx.Response, request: httpx.Request) -> None:
+        super().__init__(exchange, response, request)
+        self._received = aiter(self._inner)
+        self._has_ended = False
+
+    async def read_rest(self) -> None:
+        """Read to the end, unless that is far away."""
+        count = 0
+        async for data in self._received:
+            count += len(data)
+            if count > MAX_REST_BYTES:
+                return
+
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
-            async for data in self._inner:
+            async for data in self._received:
                 for part in _together(self._bounded.feed(data)):
                     if part:
+                        self._has_ended = part.rstrip().endswith(b"[DONE]")
                         yield self._exchange.passed_on(part)
                     await asyncio.sleep(0)
                 await asyncio.sleep(0)  # Reading HTTP chunks that have already arrived does not yield to other tasks.
@@ -160,6 +182,8 @@ class _Reply(_BoundedReply, httpx.AsyncByteStream):
         yield self._exchange.passed_on(self._bounded.end())
 
     async def aclose(self) -> None:
+        if self._has_ended:  # OpenAI's library closes the reply here, before the end of its body.
+            await self._exchange.read_rest()
         await self._inner.aclose()
 
 

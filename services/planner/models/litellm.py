@@ -124,6 +124,7 @@ class LiteLLMModel:
                     yield Delta(text, reasoning, call)
                 if gathered.ended and wire.usage_of(upstream, gathered) is not None:
                     break  # at the end of a stream LiteLLM assembles the reply twice, which costs as much as the stream
+            await exchange.read_rest()
         except ModelFailed as error:
             failure = error
         except Exception as error:  # noqa: BLE001, LiteLLM's errors have no common base

@@ -11,30 +11,37 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
+from io import BytesIO
 
 import aiohttp
 import orjson
 
 from services.planner.conversation.encoding import encoded
 from services.planner.models import errors, wire
-from services.planner.models.byte_limits import IDENTITY, Limits, TooMuch, Unpacker, WholeLines, too_long
+from services.planner.models.byte_limits import (
+    IDENTITY,
+    MAX_REST_BYTES,
+    Limits,
+    TooMuch,
+    Unpacker,
+    WholeLines,
+    too_long,
+)
 from services.planner.models.errors import ModelFailed
 from services.planner.models.http_session import open_session, proxy_of
 from services.planner.models.model_table import cost_usd, known_model
 from services.planner.models.openai_errors import error_in, failure_of
 from services.planner.models.openai_reply import ReplyReader
 from services.planner.models.providers import Endpoint, Endpoints, provider_of
-from services.planner.models.timeouts import ReplyTimeouts
+from services.planner.models.timeouts import REST_TIMEOUT_S, ReplyTimeouts
 from services.planner.models.types import Delta, ModelRequest, Reply
 
-CLOSING_S = 0.2
-"""Wait for the end of the body after `[DONE]`: only a connection whose reply was read to its end can be reused."""
-IGNORED_BYTES = 1024
-"""Bytes after `[DONE]` that are ignored. If a server sends more, the connection is closed."""
 _FIRST_REDIRECT_STATUS, _FIRST_ERROR_STATUS = 300, 400
 
 
 MAX_KNOWN_SERVERS = 256
+MAX_BYTES_AT_ONCE = 1 << 18
+"""A longer body is sent in pieces, so that the event loop is free in between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +107,10 @@ class OpenAICompatibleModel:
     async def _post(self, server: _Server, request: ModelRequest) -> aiohttp.ClientResponse:
         if self._session is None:
             self._session = open_session()
+        body = body_of(request, server.endpoint.model)
         return await self._session.post(
             server.endpoint.url,
-            data=body_of(request, server.endpoint.model),
+            data=body if len(body) <= MAX_BYTES_AT_ONCE else BytesIO(body),
             headers=server.headers,
             allow_redirects=False,
             proxy=server.proxy,
@@ -164,8 +172,10 @@ def body_of(request: ModelRequest, model: str) -> bytes:
         _output_limit(request.model, reasoning=known is not None and known.reasoning): request.max_tokens,
     }
     head = orjson.dumps({name: value for name, value in fields.items() if value is not None})
-    messages = b",".join(map(encoded, wire.pieces_for(request.model, request.messages)))
-    return b'%b,"messages":[%b]}' % (head.removesuffix(b"}"), messages)
+    messages = [*map(encoded, wire.pieces_for(request.model, request.messages))]
+    messages[0] = b'"messages":[' + messages[0]
+    messages[-1] += b"]}"
+    return b",".join([head.removesuffix(b"}"), *messages])  # A history of megabytes is copied once.
 
 
 def _output_limit(model: str, *, reasoning: bool) -> str:
@@ -193,9 +203,9 @@ def _kind(delta: Delta) -> str:
 
 async def _read_to_the_end(response: aiohttp.ClientResponse) -> None:
     with suppress(TimeoutError, aiohttp.ClientError):
-        async with asyncio.timeout(CLOSING_S):
+        async with asyncio.timeout(REST_TIMEOUT_S):
             while not response.content.at_eof():
-                if len(await response.content.readany()) > IGNORED_BYTES:
+                if len(await response.content.readany()) > MAX_REST_BYTES:
                     return
 
 

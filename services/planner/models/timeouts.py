@@ -8,6 +8,8 @@ from services.planner.models.errors import ModelFailed
 from services.planner.models.types import ModelRequest
 
 T = TypeVar("T")
+REST_TIMEOUT_S = 0.2
+"""Wait for the rest of a reply that has ended: only a connection whose reply was read to its end can be used again."""
 
 
 class ReplyTimeouts:

@@ -1,11 +1,10 @@
 """Models that are asked directly, over raw sockets: whose reply is read, how lines end, which credentials are sent."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
-import orjson
 import pytest
 
 from services.planner.conversation.encoding import Messages
@@ -13,70 +12,9 @@ from services.planner.models.http_session import proxy_of
 from services.planner.models.openai_compatible import OpenAICompatibleModel
 from services.planner.models.providers import Endpoints, ModelServer
 from services.planner.models.types import ModelRequest, Reply
+from tests.support.raw_model_server import DONE, raw_server, response, says
 
 NAME = "local/model"
-DONE = b"data: [DONE]\n\n"
-
-
-def says(text: str) -> bytes:
-    """A chunk of a stream."""
-    return b"data: " + orjson.dumps({"choices": [{"delta": {"content": text}}]}) + b"\n\n"
-
-
-def response(*pieces: bytes) -> bytes:
-    """A whole response, each piece in a chunk of its own."""
-    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-    return head + b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
-
-
-class RawServer:
-    """Answers the n-th request with `answer(n)`; what it returns beyond the first response is sent a moment later."""
-
-    def __init__(self, answer: Callable[[int], list[bytes]]) -> None:
-        self.heads: list[bytes] = []
-        self.url = ""
-        self.sent_late = asyncio.Event()
-        self._answer = answer
-        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection."""
-        task = asyncio.current_task()
-        assert task is not None
-        self._connections[task] = writer
-        with suppress(asyncio.IncompleteReadError, ConnectionError):
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
-                await reader.readexactly(int(length.partition(b":")[2]))
-                self.heads.append(head)
-                first, *late = self._answer(len(self.heads))
-                writer.write(first)
-                await writer.drain()
-                if late:
-                    await asyncio.sleep(0.05)
-                    writer.write(b"".join(late))
-                    await writer.drain()
-                    self.sent_late.set()
-
-    async def close(self) -> None:
-        """End all connections."""
-        for writer in self._connections.values():
-            writer.close()
-        await asyncio.gather(*self._connections, *(writer.wait_closed() for writer in self._connections.values()))
-
-
-@asynccontextmanager
-async def raw_server(answer: Callable[[int], list[bytes]]) -> AsyncIterator[RawServer]:
-    """A server on a free port."""
-    raw = RawServer(answer)
-    server = await asyncio.start_server(raw.serve, "127.0.0.1", 0)
-    raw.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-    try:
-        yield raw
-    finally:
-        server.close()
-        await raw.close()
 
 
 @asynccontextmanager
@@ -141,13 +79,9 @@ async def test_credentials_of_netrc_are_not_sent(tmp_path: Path, monkeypatch: py
     assert b"authorization: bearer sk-key\r\n" in with_key
 
 
-async def test_a_proxy_gets_its_own_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that stand in its address, and the request for another host."""
-    async with raw_server(lambda _: [response(says("through a proxy"), DONE)]) as proxy:
-        monkeypatch.setenv("http_proxy", proxy.url.replace("://", "://user:word@").removesuffix("/v1"))
-        monkeypatch.setenv("no_proxy", "inside.example")
-        async with model_at("http://models.example/v1") as model:
-            assert await text_of(model) == "through a proxy"
-    assert proxy.heads[0].startswith(b"POST http://models.example/v1/chat/completions ")
-    assert b"Proxy-Authorization: Basic dXNlcjp3b3Jk\r\n" in proxy.heads[0]
+def test_no_proxy_is_asked_for_a_host_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As NO_PROXY says."""
+    monkeypatch.setenv("http_proxy", "http://user:word@proxy.example")
+    monkeypatch.setenv("no_proxy", "inside.example")
+    assert proxy_of("http://models.example/v1") == "http://user:word@proxy.example"
     assert proxy_of("http://inside.example/v1") is None

@@ -5,12 +5,10 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from services.planner.conversation.encoding import Messages
-from services.planner.models.byte_limits import Limits
 from services.planner.models.errors import ModelFailed
-from services.planner.models.openai_compatible import OpenAICompatibleModel
-from services.planner.models.providers import Endpoints
 from services.planner.models.response_format import WithoutRefusedFormats
 from services.planner.models.types import Model, ModelRequest
+from tests.support.model_paths import PATHS, models_on
 from tests.support.model_server import ModelServer, Say
 
 REQUEST = ModelRequest(
@@ -27,13 +25,13 @@ def server() -> Iterator[ModelServer]:
         yield running
 
 
-@pytest.fixture
-async def model(server: ModelServer) -> AsyncIterator[Model]:
+@pytest.fixture(params=PATHS)
+async def model(request: pytest.FixtureRequest, server: ModelServer) -> AsyncIterator[Model]:
     """A model behind the scripted provider."""
     server.reset()
-    direct = OpenAICompatibleModel(Endpoints(environment={}, api_base=server.url), Limits())
-    yield WithoutRefusedFormats(direct)
-    await direct.aclose()
+    models = models_on(request.param, server.url)
+    yield WithoutRefusedFormats(models)
+    await models.aclose()
 
 
 async def outcome(model: Model) -> str:
