@@ -18,7 +18,7 @@ from contracts.runs import RunRequested
 from services.messaging import dead_letters
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery
-from services.messaging.tenants.turns import Turn, Turns
+from services.messaging.tenants.time_slices import TimeSlice, TimeSlices
 from services.planner.effects.call_places import CallPlaces
 from services.planner.effects.chunk_publisher import ChunkWriter
 from services.planner.effects.direct_calls import DirectCalls
@@ -62,7 +62,7 @@ class Planner:
         self._rules = rules
         self._logs = RunLogs(bus, cached_runs=cached_runs)
         self._chunks = ChunkWriter(bus, chunk_ttl_s)
-        self._turns = Turns()
+        self._time_slices = TimeSlices()
         self._places = CallPlaces(bus)
         self._direct_calls = direct_calls
 
@@ -77,20 +77,20 @@ class Planner:
         except InvalidName as error:
             await dead_letters.dead_letter(self._bus, delivery, str(error))
             return True
-        turn = Turn(self._turns, where.tenant, is_new=delivery.stream == subjects.REQUESTS)
-        await turn.take()
+        time_slice = TimeSlice(self._time_slices, where.tenant, is_new=delivery.stream == subjects.REQUESTS)
+        await time_slice.take()
         try:
-            return await self._begin(delivery, where, turn)
+            return await self._begin(delivery, where, time_slice)
         finally:
-            turn.end()
+            time_slice.end()
 
-    async def _begin(self, delivery: Delivery, where: Address, turn: Turn) -> bool:
+    async def _begin(self, delivery: Delivery, where: Address, time_slice: TimeSlice) -> bool:
         # Counted before parsing, since parsing may be what crashes the process.
         if await dead_letters.count_start(self._bus, delivery) > self._bus.settings.max_deliveries:
             await dead_letters.dead_letter(
                 self._bus, delivery, "its handling was begun too often and never came to an end"
             )
-            return await self._handle(where, Incoming(delivery.owner, new_id(), Poisoned()), turn, is_first=False)
+            return await self._handle(where, Incoming(delivery.owner, new_id(), Poisoned()), time_slice, is_first=False)
         try:
             message = _parsed(delivery, where)
         except (ValidationError, InvalidName) as error:
@@ -98,9 +98,9 @@ class Planner:
             return True
         with structlog.contextvars.bound_contextvars(run_id=where.run):
             incoming = Incoming(delivery.owner, new_id(), message)
-            return await self._handle(where, incoming, turn, is_first=delivery.number == 1)
+            return await self._handle(where, incoming, time_slice, is_first=delivery.number == 1)
 
-    async def _handle(self, where: Address, incoming: Incoming, turn: Turn, *, is_first: bool) -> bool:
+    async def _handle(self, where: Address, incoming: Incoming, time_slice: TimeSlice, *, is_first: bool) -> bool:
         """Handle a message. `is_first`: it was not delivered before."""
         effects = Effects(
             self._bus,
@@ -110,7 +110,7 @@ class Planner:
             self._chunks,
             where,
             incoming,
-            turn,
+            time_slice,
             self._places,
             self._direct_calls,
         )
@@ -122,7 +122,7 @@ class Planner:
         progress, fresh, is_current = Progress(unix_ms()), not is_first, False
         async with self._logs.lock(where) as lock:
             while True:
-                await turn.take()
+                await time_slice.take()
                 async with lock:
                     run = await self._logs.load(where, fresh=fresh)
                     is_current = is_current or fresh

@@ -19,7 +19,7 @@ from contracts.runs import RunInput, RunRequested
 from services.gateway.open_streams import OpenStreams
 from services.gateway.stored_runs.reader import RunReader
 from services.messaging.connection import Bus
-from services.messaging.tenants.turns import Turns
+from services.messaging.tenants.time_slices import TimeSlices
 from services.shared.run_follower import RunFollower
 
 from .idempotency import already_stored, idempotency_key
@@ -71,8 +71,8 @@ class Submissions:
         self._images = images
         self._writer = writer
         self._streams = streams
-        self._turns = Turns()
-        """Turns of tenants at writing requests: a stream stores one message after another, as fast as the disk
+        self._time_slices = TimeSlices()
+        """Time slices of tenants at writing requests: a stream stores one message after another, as fast as the disk
         allows."""
 
     async def accept(
@@ -120,11 +120,11 @@ class Submissions:
 
     async def _store(self, requested: RunRequested, data: bytes, follower: RunFollower) -> int | None:
         tenant, run = requested.tenant, requested.run_id
-        await self._turns.take(tenant, is_new=True)
+        await self._time_slices.take(tenant, is_new=True)
         try:
             stored = await self._writer.store(subjects.request(tenant, run), data, run)
         finally:
-            self._turns.give_back(tenant)
+            self._time_slices.give_back(tenant)
         if stored.is_repeated:
             follower.read_back()
             known = await already_stored(self._runs, requested)

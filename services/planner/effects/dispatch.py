@@ -12,7 +12,7 @@ from contracts.inbox import CallFinished
 from contracts.records import EVENTS_HEADER, Record
 from contracts.tools import CallQuestion, CallRequested
 from services.messaging.connection import Bus
-from services.messaging.tenants.turns import Turn
+from services.messaging.tenants.time_slices import TimeSlice
 from services.planner.effects.call_places import CallPlaces
 from services.planner.effects.direct_calls import START_WITHIN_S, DirectCalls
 from services.planner.effects.model_requests import ModelRequests
@@ -50,7 +50,7 @@ class Dispatcher:
         places: CallPlaces,
         direct_calls: DirectCalls,
         where: Address,
-        turn: Turn,
+        time_slice: TimeSlice,
     ) -> None:
         self._bus = bus
         self._logs = logs
@@ -58,7 +58,7 @@ class Dispatcher:
         self._places = places
         self._direct_calls = direct_calls
         self._where = where
-        self._turn = turn
+        self._time_slice = time_slice
 
     async def dispatch(self, run: Run, progress: Progress, command: Dispatch) -> tuple[Progress, bool]:
         """Send calls, and wait for those that are made directly.
@@ -89,7 +89,7 @@ class Dispatcher:
         concurrency = await self._model_requests.concurrency(run, planned.tool)
         has_place = self._places.take(where.tenant, planned.tool, concurrency)
         if not has_place:
-            self._turn.end()
+            self._time_slice.end()
             if not await self._places.wait(where.tenant, planned.tool, PLACE_WAIT_S):
                 return _Sent(planned.call_id, is_sent=False, is_current=False)
             if await self._has_ended():
@@ -110,7 +110,7 @@ class Dispatcher:
         message = await self._message(run, planned, start_by=start_by)
         if message is None:
             return _Sent(planned.call_id)
-        self._turn.end()
+        self._time_slice.end()
         outcome = await self._direct_calls.call(instance, message)
         if isinstance(outcome, CallFinished):
             self._places.give_back(self._where.tenant, planned.tool)

@@ -18,7 +18,7 @@ from contracts.inbox import CallFinished, RunResumed
 from contracts.runs import RunRequested
 from contracts.tools import ToolSpec
 from services.messaging.connection import Bus
-from services.messaging.tenants.turns import Turn
+from services.messaging.tenants.time_slices import TimeSlice
 from services.planner.effects import run_index, timers
 from services.planner.effects.call_places import CallPlaces
 from services.planner.effects.chunk_publisher import ChunkPublisher, ChunkWriter
@@ -73,7 +73,7 @@ class Effects:
         chunks: ChunkWriter,
         where: Address,
         incoming: Incoming,
-        turn: Turn,
+        time_slice: TimeSlice,
         places: CallPlaces,
         direct_calls: DirectCalls,
     ) -> None:
@@ -85,8 +85,8 @@ class Effects:
         self._where = where
         self._owner = incoming.owner
         self._message = incoming.message
-        self._turn = turn
-        self._dispatcher = Dispatcher(bus, logs, model_requests, places, direct_calls, where, turn)
+        self._time_slice = time_slice
+        self._dispatcher = Dispatcher(bus, logs, model_requests, places, direct_calls, where, time_slice)
         self._opening: Opening | None = None
 
     async def carry_out(  # noqa: C901, PLR0912, one case for each command
@@ -102,7 +102,7 @@ class Effects:
             case Dispatch():
                 return await self._dispatcher.dispatch(run, progress, command)
             case Wait(until):
-                self._turn.end()
+                self._time_slice.end()
                 await asyncio.sleep(max(0.0, (until - unix_ms()) / 1000))
                 return replace(progress, now=unix_ms()), True
             case Resolve():
@@ -149,7 +149,7 @@ class Effects:
         self, run: Run, progress: Progress, command: Ask | Say | AskEffort | AskCritique
     ) -> tuple[Progress, bool]:
         """Call a model. The log is read again when another handling superseded the call."""
-        self._turn.end_soon()
+        self._time_slice.end_soon()
         answered = await self._answered(run, progress, command)
         return replace(answered or progress, now=unix_ms()), answered is None
 
@@ -219,7 +219,7 @@ class Effects:
         while run.deadline_at is not None:
             left_ms = run.deadline_at - unix_ms()
             if left_ms <= 0:
-                await self._turn.take()  # Runs that one tenant requested together reach their deadlines together.
+                await self._time_slice.take()  # Runs that one tenant requested together reach their deadlines together.
                 publisher.abandon()
                 return
             await asyncio.sleep(left_ms / 1000)
@@ -240,7 +240,7 @@ class Effects:
         if not isinstance(request, RunRequested):
             return progress
         if self._model_requests.lacks_tools(request):
-            self._turn.end_soon()
+            self._time_slice.end_soon()
             await self._model_requests.await_tools(request)
             progress = replace(progress, now=unix_ms())
         return replace(progress, opening=self._model_requests.open(request))

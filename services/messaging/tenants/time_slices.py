@@ -1,12 +1,12 @@
-"""Fair turns per tenant at a process's scarce resource, above all its CPU.
+"""Fair time slices per tenant at a process's scarce resource, above all its CPU.
 
 Work that waits, for example for a model, costs almost nothing, and a process holds thousands of such items. But a
 thousand requests of one tenant that start at once delay everybody else. So only a few items run at a time, and one per
 tenant while several tenants have work. Waiting items queue per tenant. The queues take turns, and within a queue
 started items go before new ones.
 
-While other tenants have work, a tenant whose queue does not empty pauses after each turn for as long as the turn took.
-It uses half of the capacity, and the others find the other half free at once.
+While other tenants have work, a tenant whose queue does not empty pauses after each time slice, for as long as that
+took. It uses half of the capacity, and the others find the other half free at once.
 """
 
 import asyncio
@@ -14,20 +14,20 @@ import time
 from collections import Counter, OrderedDict, deque
 from dataclasses import dataclass, field
 
-_MAX_TURNS = 16
-"""Enough turns at once to use the CPU while some wait for NATS."""
+_MAX_TIME_SLICES = 16
+"""Enough time slices at once to use the CPU while some wait for NATS."""
 _SHARING_WINDOW_S = 10.0
 """Tenants that had work within this many seconds share."""
-_MAX_TURN_S = 0.25
+_MAX_TIME_SLICE_S = 0.25
 _MODEL_REQUEST_S = 0.05
 """Time for sending a request to a model, which takes some milliseconds of CPU."""
 _TIMER_PARTS = 5
-"""A turn is timed in this many parts. If the event loop is late, each part is late, and the turn lasts longer."""
+"""A time slice is timed in this many parts. If the event loop is late, each part is late, and the slice is longer."""
 
 
 @dataclass(slots=True)
 class _Queue:
-    """The waiting work of one tenant: items that had a turn before, and new ones."""
+    """The waiting work of one tenant: items that had a time slice before, and new ones."""
 
     started: deque[asyncio.Future[None]] = field(default_factory=deque)
     new: deque[asyncio.Future[None]] = field(default_factory=deque)
@@ -41,10 +41,10 @@ class _Queue:
         return None
 
 
-class Turns:
-    """Gives turns to tenants one after another. `capacity`: turns at once."""
+class TimeSlices:
+    """Gives time slices to tenants one after another. `capacity`: time slices at once."""
 
-    def __init__(self, capacity: int = _MAX_TURNS) -> None:
+    def __init__(self, capacity: int = _MAX_TIME_SLICES) -> None:
         self._capacity = self._free = capacity
         self._held: Counter[str] = Counter()
         self._queues: OrderedDict[str, _Queue] = OrderedDict()
@@ -54,7 +54,7 @@ class Turns:
         self._resting: set[str] = set()
 
     async def take(self, tenant: str, *, is_new: bool) -> None:
-        """Return when it is the tenant's turn. `is_new`: the item queues behind started ones."""
+        """Return when the tenant has a time slice. `is_new`: the item queues behind started ones."""
         self._note_work(tenant)
         if tenant not in self._queues and self._may_start(tenant):
             self._start(tenant)
@@ -70,7 +70,7 @@ class Turns:
             raise
 
     def give_back(self, tenant: str) -> None:
-        """End a turn, and start waiting items that may start now."""
+        """End a time slice, and start waiting items that may start now."""
         self._free += 1
         self._held[tenant] -= 1
         if not self._held[tenant]:
@@ -78,7 +78,7 @@ class Turns:
             took_s = time.monotonic() - self._started_at.pop(tenant)
             if len(self._active) > 1 and tenant in self._queues:
                 self._resting.add(tenant)
-                asyncio.get_running_loop().call_later(min(took_s, _MAX_TURN_S), self._end_rest, tenant)
+                asyncio.get_running_loop().call_later(min(took_s, _MAX_TIME_SLICE_S), self._end_rest, tenant)
         self._start_waiting()
 
     def _end_rest(self, tenant: str) -> None:
@@ -114,38 +114,38 @@ class Turns:
             self._active.popitem(last=False)
 
 
-class Turn:
-    """The turn of one item of work, which can take it, end it and take it again.
+class TimeSlice:
+    """The time slice of one item of work, which can take it, end it and take it again.
 
-    It ends by itself after `_MAX_TURN_S`: work that takes so long waits for something other than the CPU.
+    It ends by itself after `_MAX_TIME_SLICE_S`: work that takes so long waits for something other than the CPU.
     """
 
-    def __init__(self, turns: Turns, tenant: str, *, is_new: bool) -> None:
-        self._turns = turns
+    def __init__(self, time_slices: TimeSlices, tenant: str, *, is_new: bool) -> None:
+        self._time_slices = time_slices
         self._tenant = tenant
         self._is_new = is_new
         self._ending: asyncio.TimerHandle | None = None
         self._taking = asyncio.Lock()
 
     async def take(self) -> None:
-        """Return when it is this item's turn; at once if it still has it."""
+        """Return when this item has its time slice; at once if it still has it."""
         async with self._taking:
             if self._ending is None:
-                await self._turns.take(self._tenant, is_new=self._is_new)
+                await self._time_slices.take(self._tenant, is_new=self._is_new)
                 self._is_new = False
-                self._end_in(_MAX_TURN_S)
+                self._end_in(_MAX_TIME_SLICE_S)
 
     def end_soon(self) -> None:
-        """End the turn once there was time to send a request to a model."""
+        """End the time slice once there was time to send a request to a model."""
         if self._ending is not None:
             self._end_in(_MODEL_REQUEST_S)
 
     def end(self) -> None:
-        """End the turn, if it has not ended."""
+        """End the time slice, if it has not ended."""
         if self._ending is not None:
             self._ending.cancel()
             self._ending = None
-            self._turns.give_back(self._tenant)
+            self._time_slices.give_back(self._tenant)
 
     def _end_in(self, seconds: float, parts: int = _TIMER_PARTS) -> None:
         if self._ending is not None:

@@ -1,20 +1,20 @@
-"""Tenants take turns: however much work one has, the next turn is another's."""
+"""Tenants share: however much work one has, the next time slice is another's."""
 
 import asyncio
 
 import pytest
 
-from services.messaging.tenants.turns import Turn, Turns
+from services.messaging.tenants.time_slices import TimeSlice, TimeSlices
 from tests.support.waiting import wait_until
 
 
 async def _queue(
-    turns: Turns, tenant: str, count: int, order: list[str], *, is_new: bool = True
+    time_slices: TimeSlices, tenant: str, count: int, order: list[str], *, is_new: bool = True
 ) -> list[asyncio.Task[None]]:
-    """Have `count` pieces of work wait for their turns; `order` says which began."""
+    """Have `count` pieces of work wait for their time slices; `order` says which began."""
 
     async def work() -> None:
-        await turns.take(tenant, is_new=is_new)
+        await time_slices.take(tenant, is_new=is_new)
         order.append(tenant)
 
     tasks = [asyncio.create_task(work()) for _ in range(count)]
@@ -25,11 +25,11 @@ async def _queue(
 async def test_one_tenant_alone_has_all_places() -> None:
     """And no more."""
     order: list[str] = []
-    turns = Turns(4)
-    tasks = await _queue(turns, "a", 10, order)
+    time_slices = TimeSlices(4)
+    tasks = await _queue(time_slices, "a", 10, order)
     assert len(order) == 4
     for begun in range(5, 11):
-        turns.give_back("a")
+        time_slices.give_back("a")
         await wait_until(lambda begun=begun: len(order) == begun, what="the next one begins")  # type: ignore[misc]
     await asyncio.gather(*tasks)
 
@@ -37,18 +37,18 @@ async def test_one_tenant_alone_has_all_places() -> None:
 async def test_a_newcomer_has_its_turn_before_those_that_wait() -> None:
     """From then on the one that fills the place has one turn at a time."""
     order: list[str] = []
-    turns = Turns(4)
-    crowd = await _queue(turns, "a", 100, order)
-    await _queue(turns, "b", 1, order)
-    turns.give_back("a")
+    time_slices = TimeSlices(4)
+    crowd = await _queue(time_slices, "a", 100, order)
+    await _queue(time_slices, "b", 1, order)
+    time_slices.give_back("a")
     await wait_until(lambda: "b" in order, what="b begins")
     assert order == ["a"] * 4 + ["b"]
     for _ in range(3):
-        turns.give_back("a")
+        time_slices.give_back("a")
     await wait_until(lambda: len(order) == 6, what="a goes on")
-    await _queue(turns, "b", 1, order)
+    await _queue(time_slices, "b", 1, order)
     assert order[5:] == ["a"]
-    turns.give_back("b")
+    time_slices.give_back("b")
     await wait_until(lambda: order[5:] == ["a", "b"], what="b has its turn, although 95 of a wait")
     for task in crowd:
         task.cancel()
@@ -57,43 +57,43 @@ async def test_a_newcomer_has_its_turn_before_those_that_wait() -> None:
 async def test_what_has_begun_goes_before_what_is_new() -> None:
     """Within the line of a tenant."""
     order: list[str] = []
-    turns = Turns(1)
-    await turns.take("a", is_new=True)
+    time_slices = TimeSlices(1)
+    await time_slices.take("a", is_new=True)
 
     async def work(name: str, *, is_new: bool) -> None:
-        await turns.take("a", is_new=is_new)
+        await time_slices.take("a", is_new=is_new)
         order.append(name)
-        turns.give_back("a")
+        time_slices.give_back("a")
 
     waiting = [asyncio.create_task(work("new", is_new=True)), asyncio.create_task(work("begun", is_new=False))]
     await asyncio.sleep(0)
-    turns.give_back("a")
+    time_slices.give_back("a")
     await asyncio.gather(*waiting)
     assert order == ["begun", "new"]
 
 
 async def test_work_that_is_cancelled_while_it_waits_loses_nobody_a_turn() -> None:
     """Also when its turn has just come."""
-    turns = Turns(1)
+    time_slices = TimeSlices(1)
     for wait in (False, True):
-        await turns.take("a", is_new=True)
-        waiting = asyncio.create_task(turns.take("a", is_new=True))
+        await time_slices.take("a", is_new=True)
+        waiting = asyncio.create_task(time_slices.take("a", is_new=True))
         await asyncio.sleep(0)
         if wait:
-            turns.give_back("a")
+            time_slices.give_back("a")
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
         if not wait:
-            turns.give_back("a")
+            time_slices.give_back("a")
     async with asyncio.timeout(5):
-        await turns.take("a", is_new=True)
+        await time_slices.take("a", is_new=True)
 
 
 async def test_a_turn_ends_by_itself_and_can_be_taken_again() -> None:
-    """What takes long waits for something else; others have their turns meanwhile."""
-    turns = Turns(1)
-    long, short = Turn(turns, "a", is_new=True), Turn(turns, "a", is_new=True)
+    """What takes long waits for something else; others have their time slices meanwhile."""
+    time_slices = TimeSlices(1)
+    long, short = TimeSlice(time_slices, "a", is_new=True), TimeSlice(time_slices, "a", is_new=True)
     await long.take()
     await long.take()
     async with asyncio.timeout(5):
@@ -104,18 +104,18 @@ async def test_a_turn_ends_by_itself_and_can_be_taken_again() -> None:
     long.end()
     long.end()
     short.end()
-    await turns.take("a", is_new=True)
+    await time_slices.take("a", is_new=True)
 
 
 async def test_a_tenant_whose_line_does_not_end_rests_while_others_have_work() -> None:
     """So another finds the place free; alone it does not rest."""
-    turns, order = Turns(4), list[str]()
-    await turns.take("b", is_new=True)
-    turns.give_back("b")
-    crowd = await _queue(turns, "a", 3, order)
+    time_slices, order = TimeSlices(4), list[str]()
+    await time_slices.take("b", is_new=True)
+    time_slices.give_back("b")
+    crowd = await _queue(time_slices, "a", 3, order)
     assert order == ["a"]
     await asyncio.sleep(0.05)
-    turns.give_back("a")
+    time_slices.give_back("a")
     await asyncio.sleep(0)
     assert order == ["a"]
     await wait_until(lambda: len(order) == 2, what="the next one begins after a rest")
