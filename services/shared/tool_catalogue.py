@@ -39,6 +39,7 @@ class Catalogue:
         self._bucket = Bucket(bus, keys.CATALOGUE_BUCKET)
         self.version = 0
         """Grows with every change of `live()`."""
+        self._next_version = asyncio.Event()
         self._live: dict[str, ToolSpec] = {}
         self._raw: dict[str, bytes] = {}
         self._pinned: dict[str, ToolSpec] = {}
@@ -65,6 +66,10 @@ class Catalogue:
     def live(self) -> dict[str, ToolSpec]:
         """Return the present tools by name."""
         return dict(self._live)
+
+    async def change(self) -> None:
+        """Return after the next change of `live()`."""
+        await self._next_version.wait()
 
     async def spec(self, digest: str) -> ToolSpec | None:
         """Return the specification that a run has pinned, or None if it was never announced.
@@ -118,6 +123,8 @@ class Catalogue:
         self._raw = raw
         self._live = {spec.name: spec for spec in specs.values() if spec is not None}
         self.version += 1
+        reached, self._next_version = self._next_version, asyncio.Event()
+        reached.set()
         logger.debug("catalogue_changed", tools=sorted(self._live), version=self.version)
 
 

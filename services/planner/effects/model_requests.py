@@ -1,9 +1,8 @@
 """Prepares model calls: the run's agent, its pinned tool specifications, its strategy, the model."""
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 
 import structlog
@@ -32,7 +31,6 @@ logger = structlog.get_logger(__name__)
 
 ABSENT_TOOLS_WAIT_S = 5.0
 """A run waits this long for unavailable tools that its agent names."""
-CATALOGUE_CHECK_S = 0.05
 JUDGEMENT_TIMEOUT_S = 30.0
 """Limit of a triage or a critique. A run whose triage or critique takes longer goes on without it."""
 
@@ -74,10 +72,10 @@ class ModelRequests:
 
     async def await_tools(self, request: RunRequested) -> None:
         """Wait until the agent's tools are available, at most some seconds: they may be starting."""
-        until = time.monotonic() + ABSENT_TOOLS_WAIT_S
-        # No event: the catalogue announces no single change.
-        while self.lacks_tools(request) and time.monotonic() < until:  # noqa: ASYNC110
-            await asyncio.sleep(CATALOGUE_CHECK_S)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ABSENT_TOOLS_WAIT_S):
+                while self.lacks_tools(request):
+                    await self._catalogue.change()
 
     def strategy(self, started: RunStarted | None) -> Strategy:
         """Return the strategy of a run; the default one for a run that is not open, or was refused."""
