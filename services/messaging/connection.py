@@ -48,7 +48,7 @@ logger = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 _RECONNECT_S = 0.1
-_RECONNECT_MAX_S = 2.0
+_RECONNECT_MAX_S = 0.5
 _FIRST_RETRY_S, _MAX_RETRY_S = 0.1, 1.0
 _MAX_CATCH_UPS = 4
 
