@@ -7,7 +7,6 @@ from functools import partial
 from urllib.parse import urlsplit
 
 import nats
-import nats.micro
 import structlog
 from nats.micro.service import Service, ServiceConfig
 
@@ -56,7 +55,9 @@ class NatsLink:
         config = ServiceConfig(
             name=f"runwire-{self.name}", version=VERSION, description=f"Runwire {self.name}", metadata=about
         )
-        self._micro = await nats.micro.add_service(self.bus.nc, config)
+        self._micro = Service(self.bus.nc, config)
+        with suppress(*NATS_ERRORS):  # What it subscribes to while NATS is unavailable holds from the reconnect on.
+            await self._micro.start()
 
     async def withdraw(self) -> None:
         """Withdraw the announcement, if NATS is still reachable."""

@@ -29,14 +29,18 @@ async def provision(bus: Bus) -> None:
 
 
 async def ensure_consumer(bus: Bus, stream: str, config: dict[str, Any]) -> None:
-    """Create or update one durable consumer. Raises Misconfigured."""
+    """Create or update one durable consumer. Raises Misconfigured.
+
+    Its limit of messages in progress can always be changed, and another process may have set another one since.
+    """
     body = {"stream_name": stream, "config": config}
     subject = f"CONSUMER.CREATE.{stream}.{config['name']}.{config['filter_subject']}"
     try:
         answer = await bus.until_answered(lambda: bus.api(subject, body))
     except Refused as error:
         raise Misconfigured(f"consumer {config['name']} on {stream}: {error.text}") from error
-    _compare(f"consumer {config['name']} on {stream}", config, answer["config"])
+    fixed = {key: value for key, value in config.items() if key != "max_ack_pending"}
+    _compare(f"consumer {config['name']} on {stream}", fixed, answer["config"])
 
 
 async def _ensure_stream(bus: Bus, name: str, config: dict[str, Any]) -> None:

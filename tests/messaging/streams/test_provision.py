@@ -1,5 +1,7 @@
 """Streams are created, their settings are checked, and corrected where that can be done in place."""
 
+import asyncio
+
 import pytest
 
 from contracts import subjects
@@ -45,6 +47,16 @@ async def test_overlapping_consumers_are_refused_by_name(bus: Bus) -> None:
     """A work queue allows one consumer per filter: a second one raises an error."""
     with pytest.raises(Misconfigured, match="another"):
         await ensure_consumer(bus, subjects.INBOX, consumer("another", subjects.ALL_INBOX, 1))
+
+
+async def test_processes_may_set_different_limits_at_once(bus: Bus) -> None:
+    """The last one holds. Each of them would find the other's, and none of them fails."""
+    name, subject = subjects.calls_consumer("shared"), subjects.calls_of("shared")
+    await asyncio.gather(
+        *(ensure_consumer(bus, subjects.CALLS, consumer(name, subject, 2, limit)) for limit in [48, 64] * 50)
+    )
+    found = (await bus.api(f"CONSUMER.INFO.{subjects.CALLS}.{name}", {}))["config"]
+    assert found["max_ack_pending"] in {48, 64}
 
 
 async def test_a_full_request_queue_refuses(bus: Bus) -> None:
