@@ -145,11 +145,12 @@ def shows_what_is_stored(run: RunEvidence) -> Iterator[str]:
 
 
 def is_closed_for_others(run: RunEvidence) -> Iterator[str]:
-    """Once a run has ended, the index says how, and none of its timers is left."""
+    """Once a run has ended, the index says how, and none of its timers is left. One that never began has no entry."""
     end = end_of(run)
     if end is None:
         return
-    if run.in_index != end[1]["type"]:
+    has_begun = any(event["type"] == "run_started" for _, event in events_of(run, "log"))
+    if has_begun and run.in_index != end[1]["type"]:
         yield f"ended {end[1]['type']}, and the index says {run.in_index or 'nothing'}"
     if run.timers:
         yield f"{run.timers} timers left"

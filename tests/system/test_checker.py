@@ -63,8 +63,8 @@ def sound() -> Evidence:
     stopped = RunEvidence(
         "f" * 32,
         cancelled_by_client=True,
-        records=[StoredRecord(20, "log", 120.0, [{"type": "cancelled"}])],
-        seen=[("", {"type": "cancelled"})],
+        records=[StoredRecord(20, "log", 120.0, [{"type": "run_started"}, {"type": "cancelled"}])],
+        seen=[("", {"type": "run_started"}), ("", {"type": "cancelled"})],
         in_index="cancelled",
     )
     chunk = {"type": "chunk", "action_seq": 2, "attempt": 1, "seq": 0, "text": "5", "done": True}
