@@ -114,7 +114,7 @@ class Bus:
     def attach(self, client: Client) -> "Bus":
         """Use this client from now on."""
         headers.use_fast_parser(client)
-        payloads.send_large_uncopied(client)
+        payloads.use_fast_sender(client)
         self._nc = client
         self._on_connection()
         return self

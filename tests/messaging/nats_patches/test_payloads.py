@@ -38,7 +38,7 @@ async def test_the_same_bytes_are_written(
 ) -> None:
     """Whatever the headers."""
     theirs, ours = await nats.connect(nats_server.url), await nats.connect(nats_server.url)
-    payloads.send_large_uncopied(ours)
+    payloads.use_fast_sender(ours)
     payload = secrets.token_bytes(size)
     written = [await commands(client, monkeypatch, payload=payload, headers=headers) for client in (theirs, ours)]
     assert written[0] == written[1]
@@ -50,7 +50,7 @@ async def test_the_same_bytes_are_written(
 async def test_heavy_and_light_messages_arrive_in_order(nats_server: NatsServer) -> None:
     """Through a real server, many at once; what the server or the library refuses is refused as ever."""
     client = await nats.connect(nats_server.url)
-    payloads.send_large_uncopied(client)
+    payloads.use_fast_sender(client)
     subscription = await client.subscribe("test.payloads")
     sent = [secrets.token_bytes(LARGE_PAYLOAD_BYTES if number % 2 else 10) for number in range(40)]
     await asyncio.gather(
