@@ -1,7 +1,8 @@
 """Request and reply, over one subscription for all requests of a connection.
 
 It does what nats-py's `request` does in four fifths of the time, and each durable write and each read is such a
-request: a number instead of a random token per request, no task per time-out, no second check of the subject.
+request: a number instead of a random token per request, no task per time-out, no second check of the subject, no queue
+for replies.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from services.messaging.errors import NATS_ERRORS, NoResponders, translated
+from services.messaging.nats_patches import inboxes
 
 
 class RequestReply:
@@ -25,7 +27,7 @@ class RequestReply:
 
     async def start(self) -> "RequestReply":
         """Subscribe to replies. Later requests on this connection reach the server after the subscription."""
-        await self._client.subscribe(f"{self._inbox}*", cb=self._on_message)
+        await inboxes.subscribe(self._client, f"{self._inbox}*", self._on_message)
         return self
 
     async def request(self, subject: str, data: bytes, wait_s: float, headers: dict[str, str] | None = None) -> Msg:
@@ -56,7 +58,7 @@ class RequestReply:
         for answer in self._waiting.values():
             expire(answer)
 
-    async def _on_message(self, message: Msg) -> None:
+    def _on_message(self, message: Msg) -> None:
         waiting = self._waiting.get(message.subject[len(self._inbox) :])
         if waiting is not None and not waiting.done():
             waiting.set_result(message)
