@@ -14,13 +14,14 @@ Rule 5: streams are counted (`open_streams`), and a client that does not read is
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, aclosing
+from dataclasses import replace
 
 import structlog
 from fastapi import Response
 
 from services.messaging.errors import BusError
 from services.runtime.http_server import Receive, Scope, Send
-from services.shared.run_follower import RunFollower, StoredRecord
+from services.shared.run_follower import RunFollower
 
 from .errors import Problem
 from .frames import KEEP_ALIVE, RETRY, WAITING, frames
@@ -118,18 +119,15 @@ class EventStream(Response):
                 return WAITING % place
         return KEEP_ALIVE
 
-    async def _shown(self, record: StoredRecord, resources: ExitStack) -> bytes:
-        return await self._finish(record.data, resources) if record.terminal and self._finish else record.data
-
     async def _pump(self, send: Send, waiter: Waiter, resources: ExitStack) -> None:
         try:
             async with aclosing(self._follower.records()) as batches:
                 async for records in batches:
                     self._queue.begin(waiter)
-                    parts = [
-                        frames(await self._shown(record, resources), record.log, record.stream) for record in records
-                    ]
-                    if body := b"".join(parts):
+                    if records[-1].terminal and self._finish:
+                        last = records[-1]
+                        records[-1] = replace(last, data=await self._finish(last.data, resources))
+                    if body := b"".join([frames(record.data, record.log, record.stream) for record in records]):
                         await self._send(send, body)
         except (BusError, OSError) as error:
             # The client comes back with the last id that it received.

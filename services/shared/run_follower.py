@@ -50,6 +50,7 @@ class StoredRecord:
 
 
 _Found = tuple[int, Kind, bytes, bool]
+"""A record that is not passed on yet: sequence, kind, data, terminal."""
 
 
 class RunFollower:
@@ -63,11 +64,14 @@ class RunFollower:
         self._subscription: Subscription | None = None
         self._buffer: deque[Msg] = deque()
         self._buffered_bytes = 0
-        self._arrived = asyncio.Event()
+        self._waiting: asyncio.Future[None] | None = None
+        """Done when there is something to do."""
         self._stale = True
         """Messages may have been missed: read back both tails first."""
         self._ended = False
-        self._pause_s = _FIRST_CHECK_S
+        self._check: asyncio.TimerHandle | None = None
+        self._pause_s = 0.0
+        self._received_at = 0.0
 
     async def start(self, *, is_new: bool = False) -> None:
         """Subscribe, unless that was done. Raises Unavailable.
@@ -79,17 +83,20 @@ class RunFollower:
             self._subscription = await self._bus.subscribe(self._live, self._on_message)
             self._bus.on_reconnect.append(self._on_reconnect)
             self._stale = not is_new
+            self._check_in(_FIRST_CHECK_S)
 
     def read_back(self) -> None:
         """Read both tails back before anything else: messages may have been missed."""
         self._stale = True
-        self._arrived.set()
+        self._wake()
 
     async def stop(self) -> None:
         """Unsubscribe, if that was not done."""
         if self._subscription is not None:
             subscription, self._subscription = self._subscription, None
             self._bus.on_reconnect.remove(self._on_reconnect)
+            if self._check is not None:
+                self._check.cancel()
             await subscription.stop()
 
     async def records(self) -> AsyncGenerator[list[StoredRecord], None]:
@@ -101,7 +108,8 @@ class RunFollower:
         try:
             while not self._ended:
                 if found := await self._next():
-                    self._pause_s = _FIRST_CHECK_S
+                    if self._pause_s > _FIRST_CHECK_S:
+                        self._check_in(_FIRST_CHECK_S)
                     yield found
         finally:
             await self.stop()
@@ -110,53 +118,67 @@ class RunFollower:
         if len(self._buffer) >= _MAX_BUFFERED_MESSAGES or self._buffered_bytes >= _MAX_BUFFERED_BYTES:
             self.read_back()
         else:
+            self._received_at = asyncio.get_running_loop().time()
             self._buffered_bytes += len(message.data)
             self._buffer.append(message)
-            self._arrived.set()
+            self._wake()
 
     async def _on_reconnect(self) -> None:
         self.read_back()
 
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    def _check_in(self, pause_s: float, left_s: float | None = None) -> None:
+        """Read both tails back after `pause_s` without a record. One timer serves many waits."""
+        if self._check is not None:
+            self._check.cancel()
+        self._pause_s = pause_s
+        self._check = asyncio.get_running_loop().call_later(left_s or pause_s, self._on_check)
+
+    def _on_check(self) -> None:
+        left_s = self._received_at + self._pause_s - asyncio.get_running_loop().time()
+        if left_s > 0:
+            self._check_in(self._pause_s, left_s)
+        else:
+            self._check_in(min(2 * self._pause_s, _MAX_CHECK_S))
+            self.read_back()
+
     async def _next(self) -> list[StoredRecord]:
         """Return the next records in order; none when there is something to read back, or nothing is new."""
         if not self._stale and not self._buffer:
-            self._arrived.clear()
-            try:
-                async with asyncio.timeout(self._pause_s):
-                    await self._arrived.wait()
-            except TimeoutError:
-                self._stale = True
-                self._pause_s = min(2 * self._pause_s, _MAX_CHECK_S)
+            self._waiting = asyncio.get_running_loop().create_future()
+            await self._waiting
         if self._stale:
             self._stale = False
             return await self._catch_up()
-        found: dict[int, _Found] = {}
-        self._stale = self._merge(found)
-        return self._pass(await self._with_whole_stream(found))
+        found = self._arrived(self._at)
+        return self._pass(await self._with_whole_stream(found) if found and found[-1][3] else found)
 
     async def _catch_up(self) -> list[StoredRecord]:
         """Read back both subjects and merge them with buffered live records.
 
         Of a long backlog it returns one page: as far as both subjects are known.
         """
-        found: dict[int, _Found] = {}
+        found: list[_Found] = []
         known_to: list[int] = []
         for kind, (part, is_whole) in zip(
             _KINDS, await asyncio.gather(*(self._page(kind) for kind in _KINDS)), strict=True
         ):
-            found |= part
+            found += part
             if not is_whole:
                 known_to.append(self._newest(part, kind))
         if known_to:
             self._stale = True
-            return self._pass({sequence: found[sequence] for sequence in found if sequence <= min(known_to)})
+            return self._pass([each for each in found if each[0] <= min(known_to)])
         # What was stored before the slower of the two reads has arrived live by now; without it the merge could be out
         # of order.
         await self._bus.barrier()
-        self._stale = self._merge(found) or self._stale
+        found += self._arrived({kind: self._newest(found, kind) for kind in _KINDS})
         return self._pass(await self._with_whole_stream(found))
 
-    async def _page(self, kind: Kind) -> tuple[dict[int, _Found], bool]:
+    async def _page(self, kind: Kind) -> tuple[list[_Found], bool]:
         """Return the records after the cursor of a subject, and whether these are all.
 
         Retries until the server answers.
@@ -170,43 +192,42 @@ class RunFollower:
         page, left = await self._bus.until_answered(read)
         return _found(kind, page), not (page and left)
 
-    async def _with_whole_stream(self, found: dict[int, _Found]) -> dict[int, _Found]:
+    async def _with_whole_stream(self, found: list[_Found]) -> list[_Found]:
         """Add what was stored in the stream before a terminal record and has not arrived."""
-        end = next((data for _, _, data, terminal in found.values() if terminal), None)
+        end = next((data for _, _, data, terminal in found if terminal), None)
         if end is None:
             return found
         newest, last = self._newest(found, "stream"), _last_in_stream(end)
         if last is not None and newest >= last:
             return found
         reader = await self._bus.reader(subjects.RUNS)
-        return found | _found("stream", await reader.messages(self._subject["stream"], newest + 1))
+        return found + _found("stream", await reader.messages(self._subject["stream"], newest + 1))
 
-    def _newest(self, found: dict[int, _Found], kind: Kind) -> int:
-        return max((each[0] for each in found.values() if each[1] == kind), default=self._at[kind])
+    def _newest(self, found: list[_Found], kind: Kind) -> int:
+        return max((each[0] for each in found if each[1] == kind), default=self._at[kind])
 
-    def _merge(self, found: dict[int, _Found]) -> bool:
-        """Add buffered live records up to the first gap.
-
-        Return whether there is one: later records wait until it was read back.
-        """
-        last = {kind: self._newest(found, kind) for kind in _KINDS}
+    def _arrived(self, after: dict[Kind, int]) -> list[_Found]:
+        """Take the buffered live records up to the first gap. Later ones wait until it was read back."""
+        found: list[_Found] = []
+        last = after.copy()
         while self._buffer:
             message = self._buffer[0]
             headers = message.headers or {}
             kind: Kind = "log" if message.subject.endswith(".log") else "stream"
             sequence, previous = _sequences(headers)
             if last[kind] < previous < sequence:
-                return True
+                self._stale = True
+                break
             self._buffer.popleft()
             self._buffered_bytes -= len(message.data)
             if sequence > last[kind]:
-                found[sequence] = (sequence, kind, message.data, _is_terminal(headers))
+                found.append((sequence, kind, message.data, _is_terminal(headers)))
                 last[kind] = sequence
-        return False
+        return found
 
-    def _pass(self, found: dict[int, _Found]) -> list[StoredRecord]:
+    def _pass(self, found: list[_Found]) -> list[StoredRecord]:
         passed = []
-        for sequence, kind, data, terminal in (found[sequence] for sequence in sorted(found)):
+        for sequence, kind, data, terminal in sorted(found):
             if self._ended or sequence <= self._at[kind]:
                 continue
             self._at[kind] = sequence
@@ -215,10 +236,8 @@ class RunFollower:
         return passed
 
 
-def _found(kind: Kind, messages: list[Msg]) -> dict[int, _Found]:
-    return {
-        sequence_of(each): (sequence_of(each), kind, each.data, _is_terminal(each.headers or {})) for each in messages
-    }
+def _found(kind: Kind, messages: list[Msg]) -> list[_Found]:
+    return [(sequence_of(each), kind, each.data, _is_terminal(each.headers or {})) for each in messages]
 
 
 def _sequences(headers: dict[str, str]) -> tuple[int, int]:

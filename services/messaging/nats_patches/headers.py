@@ -8,6 +8,9 @@ longer has the function that is replaced.
 from nats.aio.client import Client
 
 _BLANK = " \t\n\r\x0b\x0c"
+_MAX_CHECKED = 100
+_checked: set[str] = set()
+"""Names that were checked before: nearly all headers have one of these."""
 
 
 def parse(raw: bytes) -> dict[str, str]:
@@ -15,9 +18,14 @@ def parse(raw: bytes) -> dict[str, str]:
     found: dict[str, str] = {}
     for line in raw.decode("utf-8", "replace").split("\r\n"):
         name, colon, value = line.partition(":")
+        if name in _checked:
+            found[name] = value.strip(_BLANK)
+            continue
         key = name.strip(_BLANK)
         if colon and key.isascii() and key.split() == [key]:
             found[key] = value.strip(_BLANK)
+            if key == name and len(_checked) < _MAX_CHECKED:
+                _checked.add(name)
     return found
 
 
