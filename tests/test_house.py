@@ -26,6 +26,7 @@ CODE = ("contracts", "runwire", "services")
 PURE = (
     "services/planner/run/*.py",
     "services/planner/conversation/compaction.py",
+    "services/planner/conversation/encoding.py",
     "services/planner/conversation/images.py",
     "services/planner/conversation/json_actions.py",
     "services/planner/conversation/native.py",

@@ -145,6 +145,18 @@ async def test_an_image_arrives(server: ModelServer, model: Model) -> None:
     assert source == {"type": "base64", "media_type": "image/png", "data": data}
 
 
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+async def test_reasoning_is_read_by_either_name(server: ModelServer, model: Model, field: str) -> None:
+    """VLLM and DeepSeek use the one, OpenRouter, Groq and Ollama the other."""
+    chunks = [{"choices": [{"index": 0, "delta": {name: "so"}}]} for name in (field, "content")]
+    server.reset()
+    server.say(Say(blob=b"".join(b"data: " + orjson.dumps(chunk) + b"\n\n" for chunk in chunks) + DONE))
+    pieces = [piece async for piece in model.stream(ModelRequest(model=MODEL, messages=Messages.of([QUESTION])))]
+    reply = pieces[-1]
+    assert isinstance(reply, Reply)
+    assert (reply.reasoning, reply.text) == ("so", "so")
+
+
 @pytest.mark.parametrize("code", [429, "rate_limit_exceeded"])
 async def test_an_error_inside_a_stream_is_a_failure(server: ModelServer, model: Model, code: object) -> None:
     """Some servers begin a stream with 200, and send their error as an event."""

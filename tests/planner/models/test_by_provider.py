@@ -10,6 +10,7 @@ from services.planner.models.by_provider import ByProvider
 from services.planner.models.byte_limits import Limits
 from services.planner.models.errors import ModelFailed
 from services.planner.models.providers import Endpoints
+from services.planner.models.providers import ModelServer as Address
 from services.planner.models.types import ModelRequest, Reply
 from tests.support.model_server import ModelServer, Say
 
@@ -19,6 +20,7 @@ import services.planner.__main__
 from services.planner.models.by_provider import ByProvider
 from services.planner.models.byte_limits import Limits
 from services.planner.models.providers import Endpoints
+from services.planner.models.providers import ModelServer as Address
 models = ByProvider(Endpoints(environment={}), Limits())
 asyncio.run(models.warm(["openai/gpt-5.4-mini", "builtin/rehearsal", "ollama/llama3"]))
 assert "litellm" not in sys.modules
@@ -46,6 +48,22 @@ async def test_the_name_decides(monkeypatch: pytest.MonkeyPatch) -> None:
         assert server.ledger[-1].path == "/v1/messages"
         with pytest.raises(ModelFailed, match="there is no model builtin/other"):
             await said(models, "builtin/other")
+        await models.aclose()
+
+
+async def test_each_of_two_local_servers_gets_its_own_key() -> None:
+    """So that one can be the fallback of the other."""
+    with ModelServer() as first, ModelServer() as second:
+        first.say(Say(text="first"))
+        second.say(Say(text="second"))
+        addresses = {
+            "openai/large": Address(api_base=first.url, api_key_env="LARGE_KEY"),
+            "openai/small": Address(api_base=second.url),
+        }
+        models = ByProvider(Endpoints(environment={"LARGE_KEY": "l"}, servers=addresses), Limits())
+        assert [await said(models, name) for name in addresses] == ["first", "second"]
+        assert first.ledger[0].headers["authorization"] == "Bearer l"
+        assert "authorization" not in second.ledger[0].headers
         await models.aclose()
 
 

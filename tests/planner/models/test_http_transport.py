@@ -130,9 +130,14 @@ async def test_what_an_error_is_stays_known(server: ModelServer, model: Model, *
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
-async def test_a_packed_reply_is_unpacked_within_the_bounds(server: ModelServer, model: Model, name: str) -> None:
-    """A compressed reply of 300 MB in some 300 KB ends after 8 MB."""
-    server.say(Say(blob=gzip.compress(event({"content": "z" * 1_000_000}) * 300), headers={"content-encoding": "gzip"}))
+@pytest.mark.parametrize("packed", [False, True])
+async def test_a_reply_has_an_end(server: ModelServer, model: Model, name: str, *, packed: bool) -> None:
+    """After 8 MB, also one of 300 MB that is compressed to some 300 KB."""
+    line = event({"content": "z" * 1_000_000})
+    if packed:
+        server.say(Say(blob=gzip.compress(line * 300), headers={"content-encoding": "gzip"}))
+    else:
+        server.say(Say(blob=line, blobs=300))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     failed = await failure(model, name)
     assert "sent more than 8,388,608 bytes" in failed.fault.reason
