@@ -14,24 +14,24 @@ from .base import Message
 DIRECT_HEADER = "Runwire-Direct"
 DirectReply = Literal["finished", "declined", "unfinished"]
 """`finished`: the body is the CallFinished. `declined`: the tool was not called for this request and will not be; send
-the call to CALLS. `unfinished`: the tool was or may have been called; what follows must ask for the call first."""
+the call to CALLS. `unfinished`: the tool may have been called; send the call to CALLS as one that may have begun."""
 
 
 class RunnerAnnouncement(Message):
     """An instance of tool_runner takes direct calls. Repeated every second."""
 
     instance: str
-    leaving: bool = Field(default=False, description="it takes no more of them")
+    leaving: bool = Field(default=False, description="it takes none: it is starting or stopping")
 
 
 class ReceivedQuestion(Message):
-    """Whether an instance of tool_runner has received a direct call. If not, it refuses the call from then on."""
+    """Whether an instance of tool_runner has received a direct call. If not, it declines the call from then on."""
 
     idempotency_key: str
-    age_s: float = Field(description="seconds since the call was recorded; an instance remembers calls for two minutes")
+    age_s: float = Field(description="seconds since the record that announces the call")
 
 
 class ReceivedAnswer(Message):
-    """The answer: false only if the call certainly was not received, and will be refused."""
+    """The answer: false only if the call was certainly not received. It will be declined if it comes."""
 
     received: bool

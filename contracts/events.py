@@ -165,8 +165,8 @@ class Stopping(Message):
 
 
 _LAST_STREAM_SEQ_TEXT = (
-    "sequence of the newest record on the run's stream, for listeners who followed it and want to know that they have "
-    "all of it; 0: there is none; null: not known, so read the stream's end"
+    "sequence of the newest record on the run's stream: a listener that has followed the stream up to it has all of "
+    "it; 0: there is none; null: not known, so read the stream's end"
 )
 LastStreamSeq = Annotated[int | None, Field(description=_LAST_STREAM_SEQ_TEXT)]
 

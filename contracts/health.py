@@ -1,4 +1,4 @@
-"""Problems in `/readyz`, and the exit code, that a supervisor acts on."""
+"""What a supervisor acts on: a problem in `/readyz`, and an exit code."""
 
 NOT_STORED = "NATS does not store"
 """The beginning of the problem if writes to NATS fail although the service is connected. Restart NATS once its disk has

@@ -37,9 +37,9 @@ class Thinking(Message):
 
 
 class CallStarted(Message):
-    """A tool that is not idempotent is about to be called, or was called directly without a reply in time.
+    """A tool that is not idempotent is about to be called, or a direct call may have begun and has no outcome yet.
 
-    If it never replies, the outcome of the call is unknown.
+    If the tool never replies, the outcome of the call is unknown.
     """
 
     type: Literal["call_started"] = "call_started"

@@ -117,7 +117,7 @@ class CallQuestion(Message):
 class ResultRejected(Message):
     """A message on `tool.<name>.rejected`, to all instances: a result was not accepted, and its call has failed.
 
-    It is for the author of the tool. The instance that sent the result logs it; nobody replies.
+    The instance that sent the result writes it to its log, for the author of the tool. Nobody replies.
     """
 
     idempotency_key: str
@@ -135,8 +135,8 @@ class Heartbeat(Message):
     instance: str | None = Field(
         default=None,
         pattern=r"^[A-Za-z0-9_-]{1,64}$",
-        description="id of the NATS micro service that sends this and answers `$SRV.PING.<name>.<id>`: when a heartbeat"
-        " is missed, NATS is asked whether it is still connected",
+        description="id of the NATS micro service that sends this and answers `$SRV.PING.<name>.<id>`; after a missed"
+        " heartbeat the ping shows whether it is still connected",
     )
 
 
