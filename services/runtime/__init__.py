@@ -1,6 +1,6 @@
 """A process: its settings, logs, health over HTTP, and its life from start to stop. Knows no runs or tools.
 
-Every service imports this package first, so what makes all later imports cheaper stands here.
+Every service imports this package first. So two measures are here that make all later imports cheaper.
 """
 
 import gc
@@ -9,7 +9,7 @@ from runwire.optional_imports import import_without
 
 __all__ = ["import_without"]
 
+# With Python's default of 700 objects, garbage collection takes an eighth of the time of imports (see `gc_tuning`).
 gc.set_threshold(20_000, 20, 50)
-"""While modules are imported, Python's default of 700 takes an eighth of the time. `gc_tuning` says more."""
+# rich colours tracebacks: 25 ms and 3 MB in every service of a checkout. The container images do not have it.
 import_without("structlog", "rich")
-"""rich colours tracebacks: 25 ms and 3 MB in every service of a checkout; the images do not have it."""

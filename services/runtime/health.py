@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from http import HTTPStatus
 
 import orjson
 import structlog
@@ -60,7 +61,7 @@ class Health:
 
 
 async def serve_health(health: Health, host: str, port: int) -> asyncio.Server:
-    """Serve both for a service without other routes, and log the address. Port 0: any free one.
+    """Serve `/livez` and `/readyz` for a service without other routes, and log the address. Port 0: any free one.
 
     A connection carries one request.
     """
@@ -71,7 +72,7 @@ async def serve_health(health: Health, host: str, port: int) -> asyncio.Server:
                 writer.write(_response(health, await reader.readuntil(b"\r\n\r\n")))
                 await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # What sends no request gets no answer.
+            pass  # A client that sends no request gets no answer.
         finally:
             writer.close()
 
@@ -87,7 +88,7 @@ def _response(health: Health, head: bytes) -> bytes:
     status, body = found or (404, {"status": "not found"})
     content = orjson.dumps(body)
     lines = [
-        f"HTTP/1.1 {status} {'OK' if status == 200 else 'Error'}",  # noqa: PLR2004, HTTP's word for success
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
         "content-type: application/json",
         f"content-length: {len(content)}",
         "cache-control: no-store",

@@ -61,9 +61,9 @@ Settings = TypeVar("Settings", bound=BusSettings)
 
 
 def read_settings(kind: type[Settings]) -> Settings:
-    """Read the settings of a service. Raises SystemExit for wrong ones.
+    """Read the settings of a service.
 
-    A sentence per variable is on stderr then, without any value.
+    Raises SystemExit for wrong ones, after a sentence for each on stderr that shows no value.
     """
     try:
         return kind()
@@ -77,7 +77,7 @@ def read_settings(kind: type[Settings]) -> Settings:
 
 
 def misconfigured(reason: str) -> SystemExit:
-    """Write the reason to stderr, and return what to raise: its exit code says that another start would end so too."""
+    """Write the reason to stderr. Return the exception to raise: its exit code says that a restart does not help."""
     sys.stderr.write(f"{reason}\n")
     return SystemExit(EXIT_WRONG_SETTINGS)
 
