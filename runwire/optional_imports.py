@@ -1,6 +1,6 @@
-"""Import a library without another one that it uses only where that is installed.
+"""Import a library without another library, which it uses if that is installed.
 
-A checkout has every library of every service installed, so each process would load what only another one uses.
+A checkout has the libraries of all services, so each process would load some that only another one needs.
 """
 
 import importlib

@@ -78,7 +78,7 @@ def _data() -> Check:
 
 
 def _durability() -> list[Check]:
-    """What a power cut would cost what `runwire up` runs from the data folder now."""
+    """Say what a power cut would cost the system that `runwire up` runs from the data folder."""
     match launch.remembered(launch.data_dir()).get("sync"):
         case None:
             return []

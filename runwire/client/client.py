@@ -31,8 +31,8 @@ class Client:
     """A client of one gateway, with the caller's API key where the gateway needs one.
 
     Use it as `async with Client(...) as client`, or call `aclose`. `patience_s`: for how long a request that may be
-    repeated is tried again; 5 s at most where nobody listens, until a gateway has answered once. Raises RunwireError,
-    code `bad_url`, for what is no address.
+    repeated is tried again. It is 5 s at most while nobody listens at the address and no gateway has answered this
+    client. Raises RunwireError, code `bad_url`, for what is no address.
     """
 
     def __init__(self, url: str = "http://127.0.0.1:8080", key: str | None = None, *, patience_s: float = 60.0) -> None:

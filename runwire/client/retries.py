@@ -20,12 +20,12 @@ _CLASSES: dict[str, type[RunwireError]] = {"not_found": NotFound, "idempotency_c
 
 @dataclass
 class Patience:
-    """How long a client tries again."""
+    """How long a client repeats a request that fails."""
 
     limit_s: float
     url: httpx.URL
     was_answered: bool = False
-    """A gateway has answered this client: if it refuses connections now, it is being restarted."""
+    """Whether a gateway has answered this client. If connections are refused after that, it is being restarted."""
 
 
 class Retries:
@@ -41,7 +41,7 @@ class Retries:
         self._since: float | None = None
 
     def note_answer(self) -> None:
-        """A gateway has answered, whatever it said."""
+        """Note that a gateway has answered, with success or an error."""
         self._patience.was_answered = True
 
     async def pause(self, reason: Exception | None) -> None:

@@ -28,8 +28,8 @@ from runwire.local.supervisor import CannotLaunch, Child, Supervisor
 __all__ = ["CannotLaunch", "Plan", "Stopped", "data_dir", "find_nats_server", "remembered", "running"]
 
 
-_TOOLS_NOT_LOADED = 1
-"""How `runwire serve` ends when a file cannot be served. Everything else it waits for."""
+_TOOLS_REFUSED_EXIT_CODE = 1
+"""`runwire serve` ends with it when a file cannot be served. It waits for everything else."""
 
 
 @contextlib.contextmanager
@@ -104,8 +104,8 @@ class Stopped(Exception):
 async def running(plan: Plan, report: Callable[[str], None], stop: asyncio.Event) -> AsyncIterator[dict[str, Any]]:
     """Start everything; yields the endpoints (`url`, `nats_url`) once all is ready, and stops everything at the end.
 
-    A process whose configuration turns out to be wrong later sets `stop`. Raises CannotLaunch, also at the end for such
-    a process; Stopped when `stop` is set before everything is ready.
+    Raises CannotLaunch; Stopped when `stop` is set before everything is ready. A process may find later that its
+    configuration is wrong: that sets `stop`, and CannotLaunch is raised at the end.
     """
     with locked(plan.data):
         withdraw(plan.data)  # left behind by a launcher that was killed
@@ -156,7 +156,10 @@ async def _start_all(plan: Plan, supervisor: Supervisor) -> dict[str, Any]:
         *(
             supervisor.start(
                 Child(
-                    f"tools-{path.stem}", _module("runwire", "serve", str(path)), tools, refusal_code=_TOOLS_NOT_LOADED
+                    f"tools-{path.stem}",
+                    _module("runwire", "serve", str(path)),
+                    tools,
+                    refusal_code=_TOOLS_REFUSED_EXIT_CODE,
                 )
             )
             for path in plan.tools
