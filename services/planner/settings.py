@@ -90,8 +90,7 @@ class PlannerSettings(BusSettings):
     planner_control_slots: int = Field(default=256, ge=1)
     direct_calls: bool = Field(
         default=True,
-        description="short calls of tools are made without the stored queue; false while planners of a version run "
-        "that does not know them",
+        description="call tools directly where possible; false while planners run that do not know direct calls",
     )
     planner_cached_runs: int = Field(default=2000, ge=1)
     chunk_ttl_s: int = Field(default=3600, ge=600, description="token chunks expire; the answer stays in the log")
