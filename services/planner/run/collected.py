@@ -19,10 +19,10 @@ MAX_NAMES_LISTED = 5
 
 @dataclass(slots=True)
 class Collected:
-    """The outcomes of all calls, without their observations."""
+    """The outcomes of all calls that have artifacts or sources, without their observations."""
 
     _outcomes: dict[str, Observed | None] = field(default_factory=dict)
-    """By call id, in order; None while a call is open."""
+    """By call id, in order; None while a call is open, and for one without artifacts and sources."""
     readable: set[str] = field(default_factory=set)
     """Ids of artifacts that hold a truncated observation in full: the model may read them."""
 
@@ -35,7 +35,8 @@ class Collected:
         """Add the outcome of a call."""
         if (artifact_id := readable_in(observed.observation, observed.artifacts)) is not None:
             self.readable.add(artifact_id)
-        self._outcomes[observed.call_id] = observed.model_copy(update={"observation": None})
+        has_more = bool(observed.artifacts or observed.sources)
+        self._outcomes[observed.call_id] = observed.model_copy(update={"observation": None}) if has_more else None
 
     def copy(self) -> "Collected":
         """Return an independent copy."""
