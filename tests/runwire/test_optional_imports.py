@@ -22,24 +22,35 @@ ONLY = {
 """Imported by these services and no other."""
 MAX_MODULES = {"planner": 720, "tool_runner": 540, "artifact_store": 850, "gateway": 740}
 """A tenth more than today. A library that brings many modules is a decision: raise the number with it."""
-LIST = "import json, sys, services.{}.__main__; print(json.dumps(sorted(sys.modules)))"
 
 
-def imported(service: str) -> set[str]:
-    """The modules that a service has imported before it connects."""
-    found = subprocess.run(
-        [sys.executable, "-P", "-c", LIST.format(service)], capture_output=True, text=True, check=True, timeout=60
-    )
+def imported(module: str) -> set[str]:
+    """The modules that this one brings with it: those of a service before it connects."""
+    code = f"import json, sys, {module}; print(json.dumps(sorted(sys.modules)))"
+    found = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True, timeout=60)
     return set(json.loads(found.stdout))
 
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_a_service_starts_without_what_it_does_not_need(service: str) -> None:
     """By names, and by their number: a time would depend on the machine."""
-    modules = imported(service)
+    modules = imported(f"services.{service}.__main__")
     libraries = {name.partition(".")[0] for name in modules}
     assert not libraries & {*UNWANTED, *(name for name, users in ONLY.items() if service not in users)}
     assert len(modules) <= MAX_MODULES[service]
+
+
+@pytest.mark.parametrize(
+    ("module", "unwanted"),
+    [
+        ("runwire.cli.app", {"aiohttp", "httpx", "nats", "pydantic"}),
+        ("runwire.serving", {"httpx", "rich", "typer"}),
+        ("runwire", {"httpx", "nats", "pydantic"}),
+    ],
+)
+def test_the_launcher_and_tools_import_no_library_of_another_command(module: str, unwanted: set[str]) -> None:
+    """`runwire up` runs as long as the system does, and each served tool is a process."""
+    assert not {name.partition(".")[0] for name in imported(module)} & unwanted
 
 
 def test_a_library_is_imported_as_if_another_were_missing(monkeypatch: pytest.MonkeyPatch) -> None:
