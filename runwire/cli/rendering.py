@@ -18,6 +18,8 @@ class Screen:
         self._thinking = thinking
         self._open_channel: str | None = None
         self._attempt: tuple[int, int] | None = None
+        self._lacks_beginning = False
+        """The first chunks of the answer have expired."""
         self._piece_counts: dict[str, int] = {}
 
     def show(self, event: dict[str, Any]) -> None:
@@ -63,8 +65,10 @@ class Screen:
             and self._open_channel == "answer"
         ):
             self._line("[yellow]… begun again[/yellow]")
+        if attempt != self._attempt:
+            self._lacks_beginning = event.get("seq", 0) > 0
         self._attempt = attempt
-        if event.get("text"):
+        if event.get("text") and not self._lacks_beginning:
             self._write("answer", event["text"], "bold")
 
     def _on_step(self, event: dict[str, Any]) -> None:
@@ -102,6 +106,8 @@ class Screen:
         self._line(f"[yellow]  reply repaired: {escape(_short(event.get('reason', '')))}[/yellow]")
 
     def _on_done(self, event: dict[str, Any]) -> None:
+        if self._lacks_beginning:
+            self._write("answer", event["raw_answer"], "bold")
         self._close()
         for warning in event.get("warnings") or []:
             self._line(f"[yellow]! {escape(warning)}[/yellow]")

@@ -95,6 +95,18 @@ def stores_nothing_of_the_dead(run: RunEvidence) -> Iterator[str]:
                 yield f"a chunk of attempt {event['attempt']} stored after attempt {announced} was announced"
 
 
+def names_the_last_chunk(run: RunEvidence) -> Iterator[str]:
+    """`last_stream_seq` of an end is that of a record on the stream, and no chunk is newer; 0: there is no chunk."""
+    end = end_of(run)
+    named = end[1].get("last_stream_seq") if end is not None else None
+    if named is None:
+        return
+    stream = list(events_of(run, "stream"))
+    newest = max((record.sequence for record, event in stream if event["type"] in {"chunk", "thinking"}), default=0)
+    if named < newest or named not in {0, *(record.sequence for record, _ in stream)}:
+        yield f"the end names {named} as the stream's last sequence; its newest chunk has {newest}"
+
+
 def asks_in_order(run: RunEvidence) -> Iterator[str]:
     """Attempts of a turn count up by one, turns too, and a decision is that of the newest attempt."""
     turn, attempt = 0, 0
@@ -169,6 +181,7 @@ RULES: dict[str, Callable[[RunEvidence], Iterator[str]]] = {
         settles_each_call_once,
         streams_the_answer,
         stores_nothing_of_the_dead,
+        names_the_last_chunk,
         asks_in_order,
         retries_when_the_wait_is_over,
         shows_what_is_stored,

@@ -22,7 +22,8 @@ def _call(n: int) -> dict[str, Any]:
 def sound() -> Evidence:
     """A run with a failed attempt, two calls and an answer in two chunks, and two others.
 
-    Its client cancelled the second one. The third one has a direct call that was taken over.
+    Its client cancelled the second one. The third one has a direct call that was taken over, and an answer that is
+    stored with its end.
     """
     chunk = {"type": "chunk", "action_seq": 2, "done": False}
     log: list[tuple[int, str, list[dict[str, Any]]]] = [
@@ -54,7 +55,7 @@ def sound() -> Evidence:
             "log",
             [
                 {"type": "step", "step": 2, "status": "started", "attempt": 2, "calls": []},
-                {"type": "done", "reason": "answer_complete", "raw_answer": "42"},
+                {"type": "done", "reason": "answer_complete", "raw_answer": "42", "last_stream_seq": 8},
             ],
         ),
     ]
@@ -84,8 +85,8 @@ def sound() -> Evidence:
             35,
             "log",
             [
-                {"type": "step", "step": 2, "status": "started", "attempt": 1, "calls": []},
                 chunk,
+                {"type": "step", "step": 2, "status": "started", "attempt": 1, "calls": []},
                 {"type": "done", "reason": "answer_complete", "raw_answer": "5"},
             ],
         ),
@@ -166,6 +167,18 @@ def _force_an_end_that_is_not_shown(e: Evidence) -> None:
 
 def _leave_the_stream_open(e: Evidence) -> None:
     _events(e, 8)[0]["done"] = False
+
+
+def _lose_the_last_words(e: Evidence) -> None:
+    del e.runs[2].records[-1].events[0]
+
+
+def _name_an_older_chunk(e: Evidence) -> None:
+    _events(e, 9)[-1]["last_stream_seq"] = 7
+
+
+def _name_what_is_not_stored(e: Evidence) -> None:
+    _events(e, 9)[-1]["last_stream_seq"] = 10
 
 
 def _store_a_dead_chunk(e: Evidence) -> None:
@@ -313,12 +326,14 @@ MUTANTS: dict[str, list[Callable[[Evidence], None]]] = {
     ],
     "streams_the_answer": [
         _lose_a_chunk,
+        _lose_the_last_words,
         _repeat_a_chunk,
         _alter_the_answer,
         _leave_the_stream_open,
         _force_an_end_that_is_not_shown,
     ],
     "stores_nothing_of_the_dead": [_store_a_dead_chunk, _store_a_late_chunk],
+    "names_the_last_chunk": [_name_an_older_chunk, _name_what_is_not_stored],
     "asks_in_order": [_skip_an_attempt, _decide_by_the_dead],
     "retries_when_the_wait_is_over": [_retry_too_early, _retry_another_model, _fail_unasked],
     "shows_what_is_stored": [_hide_an_event, _show_an_event_twice, _show_out_of_order],

@@ -1,0 +1,36 @@
+"""What a terminal shows of a run."""
+
+import io
+from typing import Any
+
+from rich.console import Console
+
+from runwire.cli.rendering import Screen
+
+
+def shown(*events: dict[str, Any]) -> str:
+    """The text of a terminal after these events."""
+    out = io.StringIO()
+    screen = Screen(Console(file=out, width=200))
+    for event in events:
+        screen.show(event)
+    return out.getvalue()
+
+
+def chunk(seq: int, text: str) -> dict[str, Any]:
+    """A chunk of the answer."""
+    return {"type": "chunk", "seq": seq, "text": text, "action_seq": 1, "attempt": 1}
+
+
+DONE = {"type": "done", "reason": "answer_complete", "raw_answer": "one two three"}
+
+
+def test_an_answer_is_shown_once() -> None:
+    """As it came in chunks; the end does not repeat it."""
+    assert shown(chunk(0, "one "), chunk(1, "two three"), DONE).count("one two three") == 1
+
+
+def test_an_answer_whose_first_chunks_have_expired_is_shown_from_the_end() -> None:
+    """The last chunk stays in the log, and would be a part without a beginning."""
+    text = shown(chunk(4, "three"), DONE)
+    assert text.count("three") == text.count("one two three") == 1
