@@ -46,6 +46,8 @@ _RECONNECT_S = 0.6
 _LATE_HEARTBEATS, _LATE_HEARTBEAT_SLACK_S = 1.2, 0.05
 """Intervals, and seconds, of silence after which NATS is asked whether the instance is connected."""
 _MAX_CHECK_AGE_S = 1.0
+_ALONE_S = 1.0
+"""For so long no other tool runner calls the tool for the same call; a planner gives up a direct call after this."""
 _PAUSE_S, _MAX_PAUSE_S = 0.1, 0.5
 _FIRST_BUSY_PAUSE_S = 0.02
 """The pause after an instance was too busy, doubled each time: another instance may be free."""
@@ -139,6 +141,7 @@ class CallMachine:
         if isinstance(event, events.AlreadySettled):
             return [self._end(commands.Abandon(run_ended=False))]
         self.state.checked_at = event.checked_at
+        self.state.began_at = min(self.state.began_at, now)
         if isinstance(event, events.Started) and event.may_have_begun:
             self.state.may_be_unread = True
             return self._search("may_have_begun", now)
@@ -286,7 +289,7 @@ class CallMachine:
         """End a search in which no instance has replied."""
         state, rules = self.state, self.rules
         if state.search_reason == "parts_lost":
-            return self._lose_parts()
+            return self._lose_parts(now)
         if state.search_reason == "may_have_begun" or not nobody_subscribes or state.heartbeat_s is not None:
             return self._repeat(now)
         # No instance subscribes to the query, so `timeout_s` is the longest silence.
@@ -315,40 +318,41 @@ class CallMachine:
             case events.Part(request, data):
                 count, size = state.parts.get(request, (0, 0))
                 state.parts[request] = (count + 1, size + len(data))
-                return self._too_large(size + len(data)) or [commands.KeepPart(request, data)]
+                return self._too_large(size + len(data), now) or [commands.KeepPart(request, data)]
             case events.Result():
                 return self._on_result(event, now)
             case events.Failure(failure):
-                return self._settle(commands.Fail(ToolReported(failure)))
+                return self._settle(commands.Fail(ToolReported(failure)), now)
             case _:
                 assert_never(event)
 
     def _on_result(self, event: events.Result, now: float) -> list[Command]:
         state = self.state
         if event.parts is None:
-            return self._too_large(len(event.data)) or self._settle(commands.Succeed(event.data))
+            return self._too_large(len(event.data), now) or self._settle(commands.Succeed(event.data), now)
         if state.parts.get(event.request, (0, 0))[0] == event.parts:
-            return self._settle(commands.SucceedInParts(event.request))
+            return self._settle(commands.SucceedInParts(event.request), now)
         # Parts were lost: the instance that has the result sends it again, once.
         if state.has_searched_parts:
-            return self._lose_parts()
+            return self._lose_parts(now)
         state.has_searched_parts = True
         return self._search("parts_lost", now)
 
-    def _lose_parts(self) -> list[Command]:
+    def _lose_parts(self, now: float) -> list[Command]:
         return self._settle(
-            commands.Fail(InvalidResult(f"parts of the result of {self.rules.tool} were lost on the way"))
+            commands.Fail(InvalidResult(f"parts of the result of {self.rules.tool} were lost on the way")), now
         )
 
-    def _too_large(self, size: int) -> list[Command]:
+    def _too_large(self, size: int, now: float) -> list[Command]:
         if size <= self.rules.max_result_bytes:
             return []
         limit = f"above {self.rules.max_result_bytes} bytes; ask for less, or for a part of it"
-        return self._settle(commands.Fail(ResultTooLarge(f"the result of {self.rules.tool} is {limit}")))
+        return self._settle(commands.Fail(ResultTooLarge(f"the result of {self.rules.tool} is {limit}")), now)
 
-    def _settle(self, ending: commands.Ending) -> list[Command]:
+    def _settle(self, ending: commands.Ending, now: float) -> list[Command]:
         """End a call that the tool has ended. Only requests that an instance may still read are cancelled."""
-        return [*([commands.Cancel()] if self.state.may_be_unread else []), self._end(ending)]
+        may_be_unread = self.state.may_be_unread or now - self.state.began_at > _ALONE_S
+        return [*([commands.Cancel()] if may_be_unread else []), self._end(ending)]
 
     def _fail(self, failure: CallFailed) -> list[Command]:
         """End a call that an instance may still work on."""

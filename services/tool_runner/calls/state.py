@@ -86,6 +86,7 @@ class CallState:
     heartbeat_s: float | None
     """The tool's heartbeat interval, announced by its specification or by an instance."""
     phase: Phase = "new"
+    began_at: float = math.inf
     checked_at: float = -math.inf
     last_event_at: float = -math.inf
     wake_at: float = math.inf

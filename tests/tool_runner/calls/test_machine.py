@@ -22,6 +22,12 @@ def test_a_call_is_sent_and_its_result_ends_it() -> None:
     assert call.phase == "ended"
 
 
+def test_the_result_of_a_longer_call_cancels_what_another_tool_runner_may_have_sent() -> None:
+    """It may have sent the call to an instance that is stopped, while this process or the planner did not answer."""
+    call = Call().start()
+    assert call.at(1.5, events.Result(1, b"42")) == [CANCEL, commands.Succeed(b"42")]
+
+
 def test_an_old_check_is_repeated_before_the_call_is_sent() -> None:
     """Until one is younger than a second."""
     call = Call()
