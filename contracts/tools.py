@@ -192,7 +192,9 @@ class CallRequested(Message):
     deadline_at: int | None = Field(default=None, description="the run's deadline, Unix ms")
     again: bool = Field(default=False, description="it may have been sent before: check whether it has an outcome")
     start_by: int | None = Field(
-        default=None, description="of a direct call: Unix time in ms after which tool_runner declines it"
+        default=None,
+        description="Unix time in ms after which others may have sent it: a direct call is declined then, and one that "
+        "CALLS stores then is handled as `again`",
     )
     readable: bool = Field(
         default=False,

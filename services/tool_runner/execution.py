@@ -83,6 +83,8 @@ class CallExecutor:
         began = time.monotonic()
         if await history.run_ended(self._bus, call):
             raise RunEnded
+        if call.start_by is not None and delivery.stored_ns > call.start_by * 1_000_000:
+            call = call.model_copy(update={"again": True})  # As from a planner that was stopped before it sent it.
         is_repeated = delivery.number > 1 or call.again
         # The delivery count is an estimate: a server crash may reset it.
         is_doubtful = is_repeated or began - self._reconnected_at < _RECONNECT_WINDOW_S or self._has_waited(delivery)

@@ -75,6 +75,15 @@ def kind(reply: Msg) -> str:
     return (reply.headers or {})[DIRECT_HEADER]
 
 
+async def is_served(bus: Bus, tool_name: str, *, wanted: bool = True) -> bool:
+    """Whether a tool has an instance; `wanted=False`: whether it has none."""
+    try:
+        await bus.request(subjects.micro_service("PING", tool_name), wait_s=0.5)
+    except BusError as error:
+        return isinstance(error, NoResponders) and not wanted
+    return wanted
+
+
 @pytest.fixture
 async def direct(planner: Planner) -> AsyncIterator[Direct]:
     """Hears which instances there are."""
@@ -156,15 +165,9 @@ async def test_a_call_that_no_instance_of_its_tool_begins_is_declined(
     process = ledger.start()
     call = await direct.message(f"unsafe_{ledger.suffix}", 0, await direct.planner.open_run())
     process.kill()
-
-    async def is_gone() -> bool:
-        try:
-            await direct.planner.bus.request(subjects.micro_service("PING", call.tool), wait_s=0.1)
-        except BusError as error:
-            return isinstance(error, NoResponders)
-        return False
-
-    await wait_until(is_gone, what="NATS has noticed that the tool is gone")
+    await wait_until(
+        lambda: is_served(direct.planner.bus, call.tool, wanted=False), what="NATS has noticed that it is gone"
+    )
     assert kind(await direct.call(call)) == "declined"
     ledger.start()
     await direct.planner.request(call.tool, call.args, run=call.run_id, call_id="1-1")
@@ -204,6 +207,32 @@ async def test_the_limit_of_a_tool_holds_over_both_paths(
     go_on.set()
     await planner.outcome(second)
     assert most == 1
+
+
+async def test_a_call_that_calls_stores_late_may_be_there_twice(direct: Direct, runner: Bus, ledger: Ledger) -> None:
+    """As from a planner that was stopped before it sent it, so long that CALLS has forgotten the message's id.
+
+    The instance of the tool that knows the call is gone.
+    """
+    assert runner.is_connected
+    process = ledger.start()
+    run = await direct.planner.open_run()
+    call = await direct.message(f"safe_{ledger.suffix}", 0, run, start_by=unix_ms() - 1)
+    await direct.planner.request(call.tool, call.args, run=run, call_id="1-1")
+    await direct.planner.outcome(run, "1-1")
+    process.kill()
+    await wait_until(
+        lambda: is_served(direct.planner.bus, call.tool, wanted=False), what="NATS has noticed that it is gone"
+    )
+    ledger.start()
+    await wait_until(lambda: is_served(direct.planner.bus, call.tool), what="there is another one")
+    await direct.planner.bus.publish(subjects.call("default", run, call.tool), call.model_dump_json().encode())
+
+    async def is_done() -> bool:
+        return await direct.planner.open_calls(call.tool) == 0
+
+    await wait_until(is_done, what="the second message is handled")
+    assert len(ledger.lines("began")) == 1
 
 
 async def test_a_run_that_ends_ends_its_direct_call(direct: Direct, runner: Bus, ledger: Ledger) -> None:

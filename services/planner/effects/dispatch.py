@@ -26,6 +26,8 @@ PLACE_WAIT_S = 10.0
 """After this wait for a free place, a call is checked again: its run may have ended."""
 FRESH_FOR_S = 1.0
 """A call that was announced longer ago may have been sent by another handling meanwhile."""
+_STORE_WITHIN_S = 60.0
+"""A call that CALLS stores later may be there for the second time: it knows the ids of messages for two minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +97,13 @@ class Dispatcher:
             if await self._has_ended():
                 self._places.give_back(where.tenant, planned.tool)
                 return _Sent(planned.call_id, is_sent=False, is_current=False)
+        if planned.call_id not in run.open:
+            self._places.give_back(where.tenant, planned.tool)
+            return _Sent(planned.call_id, is_sent=False, is_current=False)
+        age_s = (unix_ms() - run.announced_at[planned.call_id]) / 1000
         if planned.direct is not None and again:
-            await self._recover(run, planned, planned.direct)
-        elif planned.direct is not None and has_place:
+            await self._recover(run, planned, planned.direct, age_s)
+        elif planned.direct is not None and has_place and 0 <= age_s <= START_WITHIN_S:
             return await self._call(run, planned, planned.direct)
         else:
             await self._store(run, planned, again=again or not has_place)
@@ -105,9 +111,8 @@ class Dispatcher:
 
     async def _call(self, run: Run, planned: PlannedCall, instance: str) -> _Sent:
         """Call directly; a call that does not end soon goes through CALLS."""
-        announced_at = time.monotonic()
-        start_by = run.announced_at[planned.call_id] + int(START_WITHIN_S * 1000)
-        message = await self._message(run, planned, start_by=start_by)
+        began = time.monotonic()
+        message = await self._message(run, planned, start_within_s=START_WITHIN_S)
         if message is None:
             return _Sent(planned.call_id)
         self._time_slice.end()
@@ -117,7 +122,7 @@ class Dispatcher:
             if run.started is not None:
                 outcome = await self._model_requests.redacted(run.started, outcome)
             return _Sent(planned.call_id, outcome=outcome)
-        is_fresh = time.monotonic() - announced_at < FRESH_FOR_S
+        is_fresh = time.monotonic() - began < FRESH_FOR_S
         if not is_fresh and await self._has_ended():
             self._places.give_back(self._where.tenant, planned.tool)
             return _Sent(planned.call_id, is_sent=False, is_current=False)
@@ -126,9 +131,8 @@ class Dispatcher:
         await self._store(run, planned, again=outcome == "unfinished" or not is_fresh)
         return _Sent(planned.call_id, is_current=is_fresh)
 
-    async def _recover(self, run: Run, planned: PlannedCall, instance: str) -> None:
+    async def _recover(self, run: Run, planned: PlannedCall, instance: str, age_s: float) -> None:
         """Send a direct call that an earlier handling announced. That handling may have made it."""
-        age_s = (unix_ms() - run.announced_at[planned.call_id]) / 1000
         if await self._direct_calls.was_received(instance, self._idempotency_key(planned), age_s):
             await self._record_start(planned)
         await self._store(run, planned, again=True)
@@ -144,7 +148,7 @@ class Dispatcher:
         )
 
     async def _store(self, run: Run, planned: PlannedCall, *, again: bool) -> None:
-        message = await self._message(run, planned, again=again)
+        message = await self._message(run, planned, again=again, start_within_s=_STORE_WITHIN_S)
         if message is not None:
             subject = subjects.call(self._where.tenant, self._where.run, planned.tool)
             await self._bus.publish_surely(subject, message.model_dump_json().encode(), self._idempotency_key(planned))
@@ -154,7 +158,7 @@ class Dispatcher:
             return (await self._logs.load(self._where, fresh=True)).terminal is not None
 
     async def _message(
-        self, run: Run, planned: PlannedCall, *, again: bool = False, start_by: int | None = None
+        self, run: Run, planned: PlannedCall, *, start_within_s: float, again: bool = False
     ) -> CallRequested | None:
         """Return the message of a call; None: it has an outcome meanwhile."""
         call, started, step = run.open.get(planned.call_id), run.started, run.step
@@ -171,7 +175,7 @@ class Dispatcher:
             step=step.step,
             deadline_at=run.deadline_at,
             again=again,
-            start_by=start_by,
+            start_by=run.announced_at[call.call_id] + int(start_within_s * 1000),
             readable=call.tool == READ_ARTIFACT and call.args.get("artifact_id") in run.collected.readable,
             session_id=request.session_id,
             trace_id=request.trace_id,

@@ -8,11 +8,12 @@ import pytest
 
 from contracts import subjects
 from contracts.events import Observed, RunEvent, Step
+from contracts.ids import unix_ms
 from contracts.inbox import CancelRequested
 from contracts.records import Record
 from contracts.tools import ToolSpec
 from services.messaging.connection import Bus
-from services.planner.effects import direct_calls
+from services.planner.effects import direct_calls, dispatch
 from tests.planner.conftest import TOOLS, Plan
 from tests.support.model_server import ModelServer, action, answer
 from tests.support.run_services import Handler, Planning, Story
@@ -129,6 +130,21 @@ async def test_an_instance_that_is_gone_costs_nothing(
     story = await planning.tell()
     assert story.end.raw_answer == "whole"
     assert instances(story) == {gone}
+    assert not story.of("call_started")
+
+
+async def test_a_call_is_not_made_directly_a_second_after_its_record(
+    plan: Plan, provider: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planner was stopped between the two; by then another one may have sent it."""
+    monkeypatch.setattr(dispatch, "unix_ms", lambda: unix_ms() + 5000)
+    provider.say(LOOK, FINAL)
+    planning = await directly(plan)
+    before = await stored_calls(planning.bus)
+    story = await planning.tell()
+    assert story.end.raw_answer == "whole"
+    assert None not in instances(story)
+    assert await stored_calls(planning.bus) == before + 1
     assert not story.of("call_started")
 
 
