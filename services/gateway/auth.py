@@ -16,6 +16,7 @@ import re
 import secrets
 import sys
 from collections.abc import Mapping
+from functools import lru_cache
 
 from fastapi import Request
 
@@ -41,6 +42,7 @@ def _digest(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
+@lru_cache(maxsize=16)
 def is_loopback(host: str) -> bool:
     """Return whether only this machine can reach `host`: `localhost`, an address of 127.0.0.0/8, or ::1."""
     if host.lower() == "localhost":

@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from contracts.health import EXIT_WRONG_SETTINGS
 from services.gateway.auth import OPEN_PATHS, Guard, build_guard, is_loopback, new_key
 from services.gateway.errors import Forbidden, KeyMissing, StartRefused
 from services.gateway.settings import GatewaySettings
@@ -240,7 +241,7 @@ def test_which_hosts_are_loopback(host: str, loopback: bool) -> None:  # noqa: F
 
 
 def test_the_process_refuses_with_one_sentence() -> None:
-    """No traceback, exit code 1."""
+    """No traceback, and the exit code that says that a restart does not help."""
     environment = {"PYTHONPATH": str(ROOT), "RUNWIRE_HOST": "0.0.0.0", "PATH": ""}
     result = subprocess.run(
         [sys.executable, "-P", "-m", "services.gateway"],
@@ -251,7 +252,7 @@ def test_the_process_refuses_with_one_sentence() -> None:
         check=False,
         timeout=30,
     )
-    assert result.returncode == 1
+    assert result.returncode == EXIT_WRONG_SETTINGS
     assert result.stderr.startswith("RUNWIRE_HOST is 0.0.0.0")
     assert result.stderr.count("\n") == 1
 
