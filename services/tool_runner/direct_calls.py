@@ -1,11 +1,11 @@
 """Direct calls: a planner calls this instance by a request, without the stored queue CALLS (contracts/direct.py).
 
-Rule 1: the planner has recorded the call before, and names this instance there. So nothing is read or written before
-the tool is called.
-Rule 2: this instance remembers which calls it has received, for two minutes. A planner that takes a run over asks for
-them; a call that was not received is refused from then on, so the answer stays true.
-Rule 3: a call that takes longer than a second goes on here, and is answered as `unfinished`. It comes back through
-CALLS, and its outcome is that of the call in progress.
+Rule 1: the planner has recorded the call, with the name of this instance, before it sends the request. So nothing is
+read or written here before the tool is called.
+Rule 2: this instance remembers for two minutes which calls it has received. A planner that takes a run over asks
+whether its call is among them. A call that is not is declined from then on, so the answer stays true.
+Rule 3: after a second the reply is `unfinished`, and the call goes on here. The planner then sends it through CALLS;
+if it comes to this instance, its outcome is that of the call in progress.
 Rule 4: a tool's `concurrency` holds over both paths (`limits.runners`).
 """
 
@@ -35,10 +35,10 @@ logger = structlog.get_logger(__name__)
 _ANSWER_WITHIN_S = 1.0
 _REMEMBERED_S = 120.0
 _MAX_AGE_S = 60.0
-"""What is asked about older calls is answered with "received": what was known may be forgotten."""
+"""Of an older call the answer is always that it was received: this instance may have forgotten it."""
 _MAX_OUTCOMES_BYTES = 32 << 20
-_FORGOTTEN_AT_ONCE = 4
-"""Calls that are looked at with each new one: more than come in."""
+_CHECKED_WITH_EACH_CALL = 4
+"""So many of the oldest calls may be forgotten when a call comes. One would not be enough after a busy time."""
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class _Received:
     is_refused: bool = False
     """The tool was not called for it, and will not be."""
     task: asyncio.Task[bytes | None] | None = None
-    """Gives its outcome, None where it was declined. No task: the outcome is forgotten."""
+    """Returns the outcome, or None if the call was declined. No task: there is no outcome, or it was forgotten."""
 
 
 class DirectCalls:
@@ -61,7 +61,7 @@ class DirectCalls:
         self._instance = instance
         self._received: OrderedDict[str, _Received] = OrderedDict()
         self._outcomes: OrderedDict[str, int] = OrderedDict()
-        """Calls whose outcome is kept, and its size in bytes."""
+        """Call whose outcome is kept -> size of the outcome in bytes."""
         self._outcomes_bytes = 0
         self._answering: set[asyncio.Task[None]] = set()
         self._subscriptions: list[Subscription] = []
@@ -155,7 +155,7 @@ class DirectCalls:
 
     def _remember(self, key: str, received: _Received) -> None:
         self._received[key] = received
-        for oldest, known in list(islice(self._received.items(), _FORGOTTEN_AT_ONCE)):
+        for oldest, known in list(islice(self._received.items(), _CHECKED_WITH_EACH_CALL)):
             if known.at >= received.at - _REMEMBERED_S:
                 return
             if known.task is not None and not known.task.done():

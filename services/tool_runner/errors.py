@@ -21,7 +21,7 @@ class AlreadySettled(Exception):
 
 
 class Declined(Exception):
-    """No instance of the tool has begun a direct call, and it does not wait for one."""
+    """A direct call was not begun, since no instance of the tool could begin it at once."""
 
 
 class CallFailed(Exception):

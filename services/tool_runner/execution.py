@@ -137,7 +137,10 @@ class CallExecutor:
         *,
         direct: bool = False,
     ) -> bytes:
-        """Call the tool and build the outcome. `begin` takes a place among its calls, just before it is called."""
+        """Call the tool and build the outcome.
+
+        `begin`: takes a place among the tool's calls, just before it is called. Returns when the call first started.
+        """
         with self._run_watches.watch(call.tenant, call.run_id) as watch:
             access = StoreAccess(self._bus, call, watch)
             try:

@@ -19,6 +19,8 @@ from tests.support.waiting import wait_until
 
 from .conftest import Ledger, Planner, Serve, Start
 
+pytestmark = pytest.mark.usefixtures("runner")
+
 
 class Direct:
     """Makes direct calls as the planner does."""
@@ -86,7 +88,7 @@ async def is_served(bus: Bus, tool_name: str, *, wanted: bool = True) -> bool:
 
 @pytest.fixture
 async def direct(planner: Planner) -> AsyncIterator[Direct]:
-    """Hears which instances there are."""
+    """Calls the instances that announce themselves."""
     instances: set[str] = set()
 
     async def on_announcement(message: Msg) -> None:
@@ -106,9 +108,8 @@ async def runner(start_runner: Start, direct: Direct) -> Bus:
     return bus
 
 
-async def test_a_short_call_is_answered_at_once(direct: Direct, runner: Bus, ledger: Ledger) -> None:
+async def test_a_short_call_is_answered_at_once(direct: Direct, ledger: Ledger) -> None:
     """Nothing is stored for it; a planner that takes the run over is told that it was received."""
-    assert runner.is_connected
     ledger.start()
     call = await direct.message(f"unsafe_{ledger.suffix}", 0, await direct.planner.open_run())
     reply = await direct.call(call)
@@ -122,9 +123,8 @@ async def test_a_short_call_is_answered_at_once(direct: Direct, runner: Bus, led
     assert len(ledger.lines("began")) == 1
 
 
-async def test_a_long_call_goes_on_and_comes_back_through_calls(direct: Direct, runner: Bus, ledger: Ledger) -> None:
+async def test_a_long_call_goes_on_and_comes_back_through_calls(direct: Direct, ledger: Ledger) -> None:
     """It is not made a second time, although its tool is not idempotent."""
-    assert runner.is_connected
     ledger.start()
     call = await direct.message(f"unsafe_{ledger.suffix}", 1.5, await direct.planner.open_run())
     assert kind(await direct.call(call)) == "unfinished"
@@ -133,11 +133,8 @@ async def test_a_long_call_goes_on_and_comes_back_through_calls(direct: Direct, 
     assert len(ledger.lines("began")) == 1
 
 
-async def test_a_call_that_was_not_received_is_refused_from_then_on(
-    direct: Direct, runner: Bus, ledger: Ledger
-) -> None:
+async def test_a_call_that_was_not_received_is_refused_from_then_on(direct: Direct, ledger: Ledger) -> None:
     """So the answer stays true, however late the call comes. What is asked too late counts as received."""
-    assert runner.is_connected
     ledger.start()
     call = await direct.message(f"unsafe_{ledger.suffix}", 0, await direct.planner.open_run())
     assert not await direct.was_received(f"{call.run_id}.1-1")
@@ -147,9 +144,8 @@ async def test_a_call_that_was_not_received_is_refused_from_then_on(
     assert not ledger.lines("began")
 
 
-async def test_a_call_that_comes_too_late_is_declined(direct: Direct, runner: Bus, ledger: Ledger) -> None:
+async def test_a_call_that_comes_too_late_is_declined(direct: Direct, ledger: Ledger) -> None:
     """Its planner has given up by then."""
-    assert runner.is_connected
     ledger.start()
     run = await direct.planner.open_run()
     call = await direct.message(f"unsafe_{ledger.suffix}", 0, run, start_by=unix_ms() - 1)
@@ -157,11 +153,8 @@ async def test_a_call_that_comes_too_late_is_declined(direct: Direct, runner: Bu
     assert not ledger.lines("began")
 
 
-async def test_a_call_that_no_instance_of_its_tool_begins_is_declined(
-    direct: Direct, runner: Bus, ledger: Ledger
-) -> None:
+async def test_a_call_that_no_instance_of_its_tool_begins_is_declined(direct: Direct, ledger: Ledger) -> None:
     """At once: it waits for one in CALLS, where it takes no slot of its planner."""
-    assert runner.is_connected
     process = ledger.start()
     call = await direct.message(f"unsafe_{ledger.suffix}", 0, await direct.planner.open_run())
     process.kill()
@@ -174,11 +167,8 @@ async def test_a_call_that_no_instance_of_its_tool_begins_is_declined(
     assert (await direct.planner.outcome(call.run_id, "1-1")).status == "succeeded"
 
 
-async def test_the_limit_of_a_tool_holds_over_both_paths(
-    direct: Direct, runner: Bus, serve_tools: Serve, planner: Planner
-) -> None:
+async def test_the_limit_of_a_tool_holds_over_both_paths(direct: Direct, serve_tools: Serve, planner: Planner) -> None:
     """A direct call is declined while a stored one runs; a stored one waits for a direct one."""
-    assert runner.is_connected
     running = most = 0
     go_on = threading.Event()
 
@@ -209,12 +199,11 @@ async def test_the_limit_of_a_tool_holds_over_both_paths(
     assert most == 1
 
 
-async def test_a_call_that_calls_stores_late_may_be_there_twice(direct: Direct, runner: Bus, ledger: Ledger) -> None:
+async def test_a_call_that_calls_stores_late_may_be_there_twice(direct: Direct, ledger: Ledger) -> None:
     """As from a planner that was stopped before it sent it, so long that CALLS has forgotten the message's id.
 
     The instance of the tool that knows the call is gone.
     """
-    assert runner.is_connected
     process = ledger.start()
     run = await direct.planner.open_run()
     call = await direct.message(f"safe_{ledger.suffix}", 0, run, start_by=unix_ms() - 1)
@@ -235,9 +224,8 @@ async def test_a_call_that_calls_stores_late_may_be_there_twice(direct: Direct, 
     assert len(ledger.lines("began")) == 1
 
 
-async def test_a_run_that_ends_ends_its_direct_call(direct: Direct, runner: Bus, ledger: Ledger) -> None:
+async def test_a_run_that_ends_ends_its_direct_call(direct: Direct, ledger: Ledger) -> None:
     """As with a stored call: the tool is cancelled."""
-    assert runner.is_connected
     ledger.start()
     run = await direct.planner.open_run()
     reply = asyncio.create_task(direct.call(await direct.message(f"safe_{ledger.suffix}", 30, run)))

@@ -1,10 +1,10 @@
 """Calls tools through an instance of tool_runner by a request, without the stored queue CALLS (contracts/direct.py).
 
-Rule 1: the record that announces a call names the instance before the call is made, and is its intent.
-Rule 2: the planner waits a second at most, and holds its message meanwhile. A call that takes longer goes on, and its
-outcome comes through CALLS and INBOX.
-Rule 3: a tool that was too slow is called through CALLS at once for a while, as is every tool while half of the
-planner's slots wait, no instance has announced itself lately, or the planner stops.
+Rule 1: the record that announces a call names the instance. It is stored before the call is made, and is its intent.
+Rule 2: the planner keeps its message while it waits for the reply, 1.2 s at most. A call that takes longer goes on, and
+is sent through CALLS; its outcome comes through INBOX.
+Rule 3: a tool whose call took longer is called through CALLS for 30 s. So is every tool while half of the planner's
+slots wait for direct calls, while no instance has announced itself lately, and while the planner stops.
 """
 
 import random
@@ -26,8 +26,8 @@ from services.planner.run.direct import DirectRules
 logger = structlog.get_logger(__name__)
 
 START_WITHIN_S = 1.0
-"""After the record of a call, tool_runner may begin it for so long, by its own clock. A planner waits longer than that
-before it sends the call through CALLS: a tool_runner that was stopped meanwhile must not begin it when it goes on."""
+"""tool_runner may begin a call until so long after its record, by its own clock. A planner waits longer before it sends
+the call through CALLS: a tool_runner that was stopped meanwhile must not begin it when it goes on."""
 _ANSWER_WITHIN_S = 1.2
 """tool_runner answers within a second."""
 _STATUS_WITHIN_S = 0.5
@@ -41,7 +41,7 @@ class DirectCalls:
     """The instances of tool_runner that take direct calls, and the tools that are called directly."""
 
     def __init__(self, bus: Bus, *, enabled: bool, max_waiting: int) -> None:
-        """`max_waiting`: calls that may wait at once; above that no further call is made directly."""
+        """`max_waiting`: how many direct calls may wait for their replies at once."""
         self._bus = bus
         self._enabled = enabled
         self._max_waiting = max_waiting
@@ -76,7 +76,7 @@ class DirectCalls:
         return DirectRules(random.choice(live), frozenset(self._slow))  # noqa: S311, a spread, not a secret
 
     async def call(self, instance: str, call: CallRequested) -> CallFinished | Literal["declined", "unfinished"]:
-        """Return the outcome of a call, or that it was certainly not begun, or that it may have begun."""
+        """Return the outcome of a call. `declined`: it certainly was not begun; `unfinished`: it may have begun."""
         self._waiting += 1
         try:
             reply = await self._bus.request(
@@ -102,7 +102,10 @@ class DirectCalls:
                 return "unfinished"
 
     async def was_received(self, instance: str, idempotency_key: str, age_s: float) -> bool:
-        """Whether an instance may have received a call that another handling announced. If not, it never begins it."""
+        """Whether an instance may have received a call that another handling announced. If not, it will never begin it.
+
+        An instance that does not answer may have received it.
+        """
         question = ReceivedQuestion(idempotency_key=idempotency_key, age_s=age_s)
         try:
             reply = await self._bus.request(

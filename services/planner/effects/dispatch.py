@@ -25,9 +25,9 @@ from services.shared.builtin_tools import READ_ARTIFACT, READ_ARTIFACT_DIGEST
 PLACE_WAIT_S = 10.0
 """After this wait for a free place, a call is checked again: its run may have ended."""
 FRESH_FOR_S = 1.0
-"""A call that was announced longer ago may have been sent by another handling meanwhile."""
+"""After a direct request that took longer, another handling may have sent the call or ended the run."""
 _STORE_WITHIN_S = 60.0
-"""A call that CALLS stores later may be there for the second time: it knows the ids of messages for two minutes."""
+"""CALLS knows the ids of its messages for two minutes. A call that is stored later than this may be in it twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class _Sent:
     is_sent: bool = True
     outcome: CallFinished | None = None
     is_current: bool = True
-    """The run cannot have moved on meanwhile."""
+    """There was no wait in which the run may have moved on."""
 
 
 class Dispatcher:
@@ -110,7 +110,7 @@ class Dispatcher:
         return _Sent(planned.call_id, is_current=has_place)
 
     async def _call(self, run: Run, planned: PlannedCall, instance: str) -> _Sent:
-        """Call directly; a call that does not end soon goes through CALLS."""
+        """Make a direct call. If it is declined or unfinished, send it through CALLS."""
         began = time.monotonic()
         message = await self._message(run, planned, start_within_s=START_WITHIN_S)
         if message is None:
@@ -132,7 +132,7 @@ class Dispatcher:
         return _Sent(planned.call_id, is_current=is_fresh)
 
     async def _recover(self, run: Run, planned: PlannedCall, instance: str, age_s: float) -> None:
-        """Send a direct call that an earlier handling announced. That handling may have made it."""
+        """Send a direct call of an earlier handling, which may have made it, through CALLS."""
         if await self._direct_calls.was_received(instance, self._idempotency_key(planned), age_s):
             await self._record_start(planned)
         await self._store(run, planned, again=True)
@@ -160,7 +160,7 @@ class Dispatcher:
     async def _message(
         self, run: Run, planned: PlannedCall, *, start_within_s: float, again: bool = False
     ) -> CallRequested | None:
-        """Return the message of a call; None: it has an outcome meanwhile."""
+        """Return the message of a call; None if the call has an outcome by now."""
         call, started, step = run.open.get(planned.call_id), run.started, run.step
         if call is None or started is None or step is None:
             return None

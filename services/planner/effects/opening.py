@@ -1,7 +1,7 @@
-"""Opens a requested run for others: its entry in the index, and its deadline timer.
+"""Writes the index entry of a requested run and its deadline timer, once the run is a second old.
 
-Both are written once the run has lived for a second, since most of the runs that end sooner need neither: their request
-is not acknowledged before, and a redelivery would do it.
+A run that ends sooner needs neither. Until both are written its request is not acknowledged, so a redelivery would
+write them.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ OPEN_AFTER_S = 1.0
 
 
 class Opening:
-    """The opening of one run, by one handling of its request. `started_at`: when the run began, Unix ms."""
+    """Both writes, by one handling of the run's request. `started_at`: when the run began, Unix ms."""
 
     def __init__(self, bus: Bus, logs: RunLogs, where: Address, started_at: int) -> None:
         self._bus = bus
@@ -29,12 +29,12 @@ class Opening:
         self._opening = asyncio.create_task(self._open_in(min(OPEN_AFTER_S, delay_s)))
 
     async def now(self) -> None:
-        """Open the run now, if that has not been done."""
+        """Write both now, unless that was done."""
         self._is_due.set()
         await self._opening
 
     async def end(self) -> bool:
-        """Wait for an opening that has begun, and drop one that has not. Return whether it had begun."""
+        """Wait for the writes if they have begun, and do not begin them otherwise. Return whether they had begun."""
         if not self._has_begun:
             self._opening.cancel()
         await asyncio.wait({self._opening})

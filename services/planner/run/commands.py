@@ -184,7 +184,7 @@ class KeepContext:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Set the run's deadline timer and write its index entry, unless that has been done since it began."""
+    """Set the run's deadline timer and write its index entry, unless this handling has done so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,5 +284,5 @@ Effect = (
 )
 """What the executor carries out."""
 DECIDES_NOTHING = (Resolve, KeepContext, Redact, LoadSpecs)
-"""Effects that are right whatever the log holds by now: what follows is appended, and the log may refuse that."""
+"""Effects that may be carried out for an outdated run: an append follows, which the log then refuses."""
 Command = Append | Effect | Ack | Abandon

@@ -17,7 +17,7 @@ class DirectRules:
     """Tools that are not called directly."""
 
     def marked(self, run: Run, events: Sequence[Event]) -> list[Event]:
-        """Return the events of a record with its direct calls marked. Calls that wait for a place are not."""
+        """Return the events of a record with its direct calls marked. Calls beyond `max_parallel` are marked later."""
         return [self._marked(run, event) for event in events]
 
     def _marked(self, run: Run, event: Event) -> Event:

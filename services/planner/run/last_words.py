@@ -1,8 +1,8 @@
-"""Completes a record with the last words of a model's reply, and its end with the stream's last sequence. Pure.
+"""Completes a record: the last words of a model's reply come first, and a terminal event names the stream's end. Pure.
 
 Rule 1: the last words stand before the facts that follow from them, so sequence order is reading order.
-Rule 2: only the handling that owns the model call appends them. When another record comes first, the same words are
-appended with the next one, or with none, if the call is superseded.
+Rule 2: only the handling that owns the model call appends them. If another record is stored first, the handling appends
+them with its next record; if its call is superseded, with none.
 """
 
 from contracts.events import Terminal
@@ -25,8 +25,8 @@ def completed(run: Run, handling: Handling, events: list[Event]) -> list[Event]:
 def _last_stream_seq(run: Run, stored: int | None, decision: Decision | None) -> int | None:
     """Return the sequence of the newest record on the run's stream; 0: there is none; None: not known.
 
-    `stored`: that of the newest record of this turn, or of its newest attempt where there is a decision. Tools wrote
-    theirs before the turn began.
+    `stored`: the newest sequence of this turn, or of its newest attempt where there is a decision. Records of tools are
+    older than the turn.
     """
     if stored:
         return stored

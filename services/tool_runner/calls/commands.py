@@ -100,7 +100,7 @@ class Abandon:
 
 @dataclass(frozen=True, slots=True)
 class Decline:
-    """The call is over: no instance has begun it, and this caller does not wait until one may."""
+    """The call is over: no instance has begun it, and its caller does not wait (`CallRules.may_decline`)."""
 
 
 Ending = Succeed | SucceedInParts | Fail | Abandon | Decline

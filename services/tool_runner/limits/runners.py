@@ -1,8 +1,7 @@
-"""Announces this instance of tool_runner to planners and to other instances, and knows how many there are.
+"""Announces this instance of tool_runner, counts the others, and divides the `concurrency` of tools among them.
 
-Rule: the limit of a tool's calls at once is divided by what is known here. With one instance, stored and direct calls
-share it, since that instance makes all of them. With several, a quarter is kept for direct calls and divided among the
-instances; the rest is the limit of the consumer of stored calls.
+A single instance makes all calls, so stored and direct calls share the whole limit. With several instances, a quarter
+of the limit is for direct calls and is divided among the instances. The rest limits the consumer of stored calls.
 """
 
 import asyncio
@@ -36,7 +35,7 @@ class Runners:
         self._announcing: asyncio.Task[None] | None = None
 
     async def start(self) -> "Runners":
-        """Announce this instance, from a second from now on as one that takes calls."""
+        """Announce this instance every second. After the first second it takes direct calls."""
         self._subscription = await self._bus.subscribe(subjects.RUNNER_ANNOUNCEMENTS, self._on_announcement)
         self._announcing = self._bus.tasks.keep("runner_announcements", self._announce_for_ever())
         return self
@@ -56,20 +55,21 @@ class Runners:
         return 1 + len(self._others)
 
     def stored_limit(self, spec: ToolSpec) -> int:
-        """How many stored calls of a tool all instances make at once."""
+        """How many stored calls of a tool all instances together make at once."""
         return spec.concurrency if self.count == 1 else spec.concurrency - spec.concurrency // 4
 
     def direct_limit(self, spec: ToolSpec) -> int:
         """How many direct calls of a tool this instance makes at once.
 
-        With several instances a call may go on in another one, which finds it only where the tool answers `status`.
+        With several instances, an unfinished call may be continued by another one. That one finds it only if the tool
+        answers `status`, as tools with a heartbeat interval do.
         """
         if (count := self.count) == 1:
             return spec.concurrency
         return 0 if spec.heartbeat_s is None else spec.concurrency // 4 // count
 
     async def _announce_for_ever(self) -> None:
-        # Other instances know of this one before it takes calls.
+        # Other instances count this one before it takes calls.
         await self._announce(leaving=True)
         while True:
             await asyncio.sleep(_ANNOUNCE_EVERY_S)

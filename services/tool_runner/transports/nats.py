@@ -49,7 +49,7 @@ class PreparedCall:
     checked_at: float
     """When it was last checked that the call needs an outcome, by the monotonic clock."""
     may_decline: bool = False
-    """Raise Declined, and do not wait, when no instance can begin the call at once."""
+    """If no instance can begin the call at once, raise Declined and do not wait."""
 
 
 class NatsTools:
@@ -100,7 +100,7 @@ class NatsTools:
         return await self.bus.send(subject, data, reply=self._inbox + key)
 
     async def reject(self, call: CallRequested, fault: Fault) -> None:
-        """Say to the author of the tool why the result of a call is not accepted."""
+        """Report to the tool's instances why the result of a call is not accepted. The one that sent it logs it."""
         rejected = ResultRejected(idempotency_key=_idempotency_key(call), code=fault.code, reason=fault.reason)
         await self.bus.send(subjects.tool_rejected(call.tool), rejected.model_dump_json().encode())
 
