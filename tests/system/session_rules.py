@@ -53,10 +53,11 @@ def executes_once(evidence: Evidence) -> Iterator[str]:
 def records_starts_for_a_reason(evidence: Evidence) -> Iterator[str]:
     """A call that may be repeated has a `call_started` only if it was direct, and its reply did not come in time."""
     for run in evidence.runs:
+        end = end_of(run)
         planned = {call["call_id"]: (record, call) for record, call in planned_calls(run)}
         for record, event in events_of(run, "stream"):
-            if event["type"] != "call_started":
-                continue
+            if event["type"] != "call_started" or (end is not None and end[0].sequence < record.sequence):
+                continue  # Once the run has ended, nobody waits for the reply.
             key = f"{run.run_id}.{event['call_id']}"
             announced, call = planned.get(event["call_id"], (record, event))
             if announced.sequence >= record.sequence:

@@ -123,7 +123,7 @@ class Dispatcher:
                 outcome = await self._model_requests.redacted(run.started, outcome)
             return _Sent(planned.call_id, outcome=outcome)
         is_fresh = time.monotonic() - began < FRESH_FOR_S
-        if not is_fresh and await self._has_ended():
+        if (outcome == "unfinished" or not is_fresh) and await self._has_ended():
             self._places.give_back(self._where.tenant, planned.tool)
             return _Sent(planned.call_id, is_sent=False, is_current=False)
         if outcome == "unfinished":
