@@ -193,8 +193,8 @@ class CallRequested(Message):
     again: bool = Field(default=False, description="it may have been sent before: check whether it has an outcome")
     start_by: int | None = Field(
         default=None,
-        description="Unix time in ms after which others may have sent it: a direct call is declined then, and one that "
-        "CALLS stores then is handled as `again`",
+        description="Unix time in ms after which another handling may have sent the call. tool_runner declines a "
+        "direct call that comes later, and treats one that CALLS stored later as `again`",
     )
     readable: bool = Field(
         default=False,

@@ -96,7 +96,7 @@ class HttpConnection(HttpToolsProtocol):
         self._unread_bytes = 0
         self._phase: Literal["idle", "head", "body"] = "idle"
         """What of a request is arriving. idle: the last one is complete, if there was one."""
-        self._is_deaf = False
+        self._ignores_input = False
         """Nothing more is read: the connection closes after the response that is being sent."""
         self._waiting = b""
         self._head_bytes = self._chunks = self._body_bytes = self._framed_bytes = 0
@@ -120,13 +120,13 @@ class HttpConnection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Parse what has arrived: a head in small parts, to measure it."""
         self._unset_keepalive_if_required()
-        if self._is_answering and self._phase == "idle" and not self._is_deaf:
+        if self._is_answering and self._phase == "idle" and not self._ignores_input:
             self._waiting += data
             if len(self._waiting) > _MAX_WAITING_BYTES:
                 self._stop_reading()
             return
         try:
-            while data and not self._is_deaf:
+            while data and not self._ignores_input:
                 size = len(data) if self._phase == "body" else _READ_BYTES
                 self._parse(data[:size])
                 data = data[size:]
@@ -153,10 +153,10 @@ class HttpConnection(HttpToolsProtocol):
         if self._phase != "body" and self._head_bytes > _MAX_HEAD_BYTES:
             self._end(BadRequest())
         elif self._framed_bytes > _MAX_FRAMING_BYTES + 2 * self._body_bytes:
-            self._end(BadRequest("A body has more content than chunk extensions and trailers."))
+            self._end(BadRequest("The chunk extensions and trailers of a body are not larger than its content."))
 
     def _stop_reading(self) -> None:
-        self._is_deaf, self._waiting, self.cycle.keep_alive = True, b"", False
+        self._ignores_input, self._waiting, self.cycle.keep_alive = True, b"", False
 
     def _parse_without_upgrade(self, rest: bytes) -> None:
         """Parse a head again, without its request for another protocol, for which llhttp skips the body."""
@@ -227,7 +227,7 @@ class HttpConnection(HttpToolsProtocol):
 
         A client that does not read the rest cannot keep the connection open.
         """
-        self._is_deaf = True
+        self._ignores_input = True
         if problem is not None and not (self._is_answering and self.cycle.response_started):
             answer = problem.response()
             headers = (b"%b: %b\r\n" % header for header in (*answer.raw_headers, (b"connection", b"close")))

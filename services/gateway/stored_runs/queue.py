@@ -1,9 +1,9 @@
 """Runs that wait for a planner: which they are, and the place of each in its tenant's queue.
 
-An accepted run waits in REQUESTS until a planner acknowledges its request, and a run that has begun has a timer within
-a second of that. So the runs of the one stream without those of the other one wait.
+The request of an accepted run stays in REQUESTS until a planner acknowledges it. A run that has begun has a timer in
+TIMERS about a second later. So a run with a request and without a timer waits.
 
-Rule 1: the server is asked once a second and tenant, however many clients wait.
+Rule 1: the server is asked once a second for each tenant, however many clients wait.
 Rule 2: a place counts runs of the same tenant only: planners share their slots among tenants. Runs are ordered by the
 sequence of their request. Of a run that another gateway has accepted only a lower bound is known, so a place may be too
 high at first, and is never too low.
@@ -26,7 +26,7 @@ _MIN_WAIT_S = 0.5
 """A run that begins sooner does not wait."""
 _INTERVAL_S = 1.0
 _BEGUN_KEPT_S = 5.0
-"""For so long a run is known to have begun, by its first record, although its timer may not be stored yet."""
+"""A run whose first record was received here does not wait, although it has no timer for about a second."""
 
 
 class OpenRuns(NamedTuple):
@@ -78,7 +78,7 @@ class Waiter:
     changed: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def move(self, place: Place) -> None:
-        """Note the place."""
+        """Set the run's place."""
         if place != self.place:
             self.place = place
             if not self.changed.done():
@@ -101,7 +101,8 @@ class Queue:
         self._begun: dict[str, float] = {}
         """Run -> when a client of this process received its first record."""
         self._seen: dict[str, tuple[int, dict[str, int]]] = {}
-        """Tenant -> the last sequence of REQUESTS a second ago, and lowest possible sequences of waiting requests."""
+        """Tenant -> the last sequence of REQUESTS a second ago, and the lowest possible sequence of each waiting run's
+        request."""
 
     @contextmanager
     def entered(self, tenant: str, run: str, sequence: int | None) -> Iterator[Waiter]:
@@ -118,13 +119,13 @@ class Queue:
             self._waiters.discard(waiter)
 
     def begin(self, waiter: Waiter) -> None:
-        """The run has begun: it has no place any more."""
+        """Note that a run has begun. It has no place from then on."""
         if waiter in self._waiters:
             self._waiters.discard(waiter)
             self._begun[waiter.run] = time.monotonic()
 
     async def keep_places(self) -> None:
-        """Tell waiters their places, until cancelled."""
+        """Update the places of all waiters once a second, until cancelled."""
         while True:
             await asyncio.sleep(_INTERVAL_S)
             now = time.monotonic()

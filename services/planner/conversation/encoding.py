@@ -1,7 +1,7 @@
 """The messages of model requests, each encoded as JSON once. Pure.
 
-Rule 1: a message of a history is encoded when a message of another role follows it, and only then. A request is put
-together from these bytes, so no code of ours walks through the conversation for it.
+Rule 1: a message of a history is encoded once, when a message of another role follows it. A request is put together
+from these bytes, so its cost hardly grows with the conversation.
 Rule 2: consecutive texts of one role are merged, since some chat templates require alternating turns. Calls and their
 results stay separate.
 Rule 3: a message with images stays an object, since images are loaded for each request. The vision policy of a run
@@ -47,7 +47,7 @@ class Messages:
 
 
 class EncodedHistory:
-    """The messages of a run's history. Beside bytes it holds its newest messages, those of one role, as objects.
+    """The messages of a run's history, as bytes. The newest ones, all of one role, are still objects.
 
     Attributes:
         messages: how many were added.

@@ -2,8 +2,8 @@
 
 Rule 1: messages that were rendered once never change, except in a compaction. So the request of each model call begins
 with the messages of the call before, byte for byte, and the provider's cache hits.
-Rule 2: what is rendered of a history is kept as long as the history, so only new items are rendered. They are dropped
-then: their text takes a fifth of the memory. A run that is folded again is rendered again, to the same bytes.
+Rule 2: the messages of a history are kept as long as the history, so only new items are rendered. A rendered item is
+dropped, since its text takes a fifth of the memory. A run that is folded again is rendered again, to the same bytes.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -91,7 +91,7 @@ class _Rendered:
 
 
 class Renderer:
-    """Renders the conversations of runs. `keeps_items`: whether the items of a run are needed beside their text."""
+    """Renders the conversations of runs. `keeps_items`: whether the rendered items of a run are kept, too."""
 
     def __init__(self, keeps_items: Callable[[Run], bool] = lambda _: True) -> None:
         self._keeps_items = keeps_items

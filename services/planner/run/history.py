@@ -75,14 +75,14 @@ class History:
 
     items: list[Item] = field(default_factory=list)
     dropped: int = 0
-    """Items before these, which were dropped once they were rendered."""
+    """How many older items were dropped, once they were rendered."""
 
     def add(self, item: Item) -> None:
         """Add the newest item."""
         self.items.append(item)
 
     def drop(self) -> None:
-        """Drop all items: what was rendered of them has taken their place, in a fifth of the memory."""
+        """Drop all items. They were rendered, and their text takes a fifth of the memory."""
         self.dropped += len(self.items)
         self.items.clear()
 

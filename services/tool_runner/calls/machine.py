@@ -47,7 +47,7 @@ _LATE_HEARTBEATS, _LATE_HEARTBEAT_SLACK_S = 1.2, 0.05
 """Intervals, and seconds, of silence after which NATS is asked whether the instance is connected."""
 _MAX_CHECK_AGE_S = 1.0
 _ALONE_S = 1.0
-"""For so long no other tool runner calls the tool for the same call; a planner gives up a direct call after this."""
+"""No other tool runner gets the call so soon after its begin: a planner waits longer for the reply to a direct call."""
 _PAUSE_S, _MAX_PAUSE_S = 0.1, 0.5
 _FIRST_BUSY_PAUSE_S = 0.02
 """The pause after an instance was too busy, doubled each time: another instance may be free."""
@@ -182,8 +182,8 @@ class CallMachine:
             return self._pause(_PAUSE_S, now)
         state.absent_since = None
         if event.is_busy:
-            state.times_declined += 1
-            return self._pause(min(_MAX_PAUSE_S, _FIRST_BUSY_PAUSE_S * 2 ** min(state.times_declined, 10)), now)
+            state.times_busy += 1
+            return self._pause(min(_MAX_PAUSE_S, _FIRST_BUSY_PAUSE_S * 2 ** min(state.times_busy, 10)), now)
         state.times_late += 1
         if state.times_late >= self.rules.max_attempts:
             late = f"{self.rules.tool} received this call {state.times_late} times too late to start it"
@@ -303,7 +303,7 @@ class CallMachine:
         state = self.state
         state.phase, state.last_event_at, state.query_at = "waiting", now, math.inf
         state.unreceived = state.absent_since = None
-        state.times_declined, state.probe = 0, None
+        state.times_busy, state.probe = 0, None
         match event:
             case events.Heartbeat(every_s, instance):
                 state.instance = instance or state.instance

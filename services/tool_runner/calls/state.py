@@ -116,7 +116,7 @@ class CallState:
     """The instance that works on the call has sent its interval."""
     no_status: bool = False
     """Nobody subscribes to the status queries of the tool."""
-    times_declined: int = 0
+    times_busy: int = 0
     """How often in a row an instance was too busy for the call."""
     times_late: int = 0
     """How often an instance received the call too late to start it."""

@@ -280,7 +280,7 @@ def test_a_tool_that_is_no_longer_busy_ends_the_call() -> None:
     call.receive(events.Declined(1, is_busy=True))
     assert call.wait() == [commands.Send(2, start_by=10.04)]
     assert call.receive(events.Heartbeat(0.5)) == [commands.RememberHeartbeat(0.5)]
-    assert call.machine.state.times_declined == 0
+    assert call.machine.state.times_busy == 0
     assert call.receive(events.Result(2, b"1")) == [commands.Succeed(b"1")]
 
 
