@@ -153,7 +153,7 @@ def _open(handling: Handling, request: RunRequested, rules: Rules) -> Command:
 
 
 def _settle(run: Run, handling: Handling, ended: Sequence[CallFinished], rules: Rules) -> Command:
-    """Record the outcomes of calls that have ended, and what follows from them."""
+    """Record the outcomes of calls that have ended, as many as a record has room for, and what follows from them."""
     if _lacks_specs(run, handling.progress):
         return LoadSpecs()
     observed = [
@@ -161,7 +161,7 @@ def _settle(run: Run, handling: Handling, ended: Sequence[CallFinished], rules: 
         for outcome in ended
         if outcome.call_id in run.open
     ]
-    return Append(outcomes.settle(run, handling, observed, rules))
+    return Append(outcomes.settle(run, handling, outcomes.first_that_fit(observed), rules))
 
 
 def _lacks_specs(run: Run, progress: Progress) -> bool:

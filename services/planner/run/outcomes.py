@@ -4,8 +4,10 @@ That is the next call, the join, the next model call or the end of the run.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 from contracts.events import Called, Compacted, Observed, PlannedCall, Step, StepStatus
+from contracts.limits import MAX_OUTCOME_BYTES
 from services.planner.models.model_table import known_model
 from services.planner.run import budgets
 from services.planner.run.approvals import refusals
@@ -32,6 +34,14 @@ def settle(run: Run, handling: Handling, observed: Sequence[Observed], rules: Ru
     if len(run.open) > len(observed) or step is None:
         return [*observed]
     return [*observed, *conclude(run, handling, step, rules, observed)]
+
+
+def first_that_fit(observed: Sequence[Observed]) -> Sequence[Observed]:
+    """Return the first of several outcomes, one at least, that are no longer together than one may be."""
+    if len(observed) == 1:
+        return observed
+    sizes = accumulate(len(each.model_dump_json().encode()) for each in observed)
+    return observed[: max(1, sum(size <= MAX_OUTCOME_BYTES for size in sizes))]
 
 
 def _too_late(run: Run, handling: Handling, observed: Sequence[Observed]) -> Event | None:

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 from contracts.actions import Join
 from contracts.events import Called, Observed, PlannedCall
+from contracts.limits import MAX_RECORD_BYTES
+from contracts.records import Record
 from contracts.tools import ToolSpec
 from services.planner.run.commands import Append, Ask, Close, Dispatch, Open
 from services.planner.run.direct import DirectRules
@@ -62,6 +64,19 @@ def test_outcomes_that_came_together_are_one_record() -> None:
     moves = world.play(handling, final("42"))
     assert [type(move) for move in moves[:2]] == [Ask, Close]
     assert not any(isinstance(move, Open) for move in moves)
+
+
+def test_outcomes_that_are_too_long_for_one_record_are_several() -> None:
+    """None of them is shortened for it."""
+    world = directly()
+    handling = world.handling("REQUESTS:1", started=started())
+    world.play(handling, replace(calls(), calls=(("work", {}),) * 8))
+    again = world.handling("INBOX:1", "resumed")
+    again.outcomes = tuple(finished(f"1-{n}", artifacts={"chart": "x" * 128_000}) for n in range(1, 9))
+    world.play(again)
+    records = [[event for event in events if isinstance(event, Observed)] for events in world.written]
+    assert [len(observed) for observed in records if observed] == [4, 4]
+    assert all(len(Record(events=[*events]).model_dump_json()) <= MAX_RECORD_BYTES for events in world.written)
 
 
 def test_outcomes_start_as_many_waiting_calls() -> None:
