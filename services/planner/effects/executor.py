@@ -263,7 +263,9 @@ class Effects:
 
     async def _close(self, run: Run, progress: Progress) -> None:
         await self._dispatcher.call_off(run)
-        has_timers = self._opening is None or await self._opening.end() or bool(progress.timers)
+        is_opened = self._opening is not None and await self._opening.end()
+        # Another handling may have set timers of a run that it began or topped up.
+        has_timers = is_opened or not progress.began or bool(progress.timers or run.topped_up_by)
         if run.started is not None:
             await run_index.close(self._bus, run, run.started, has_timers=has_timers)
         elif self._given_context():

@@ -45,7 +45,10 @@ class Opening:
             async with asyncio.timeout(seconds):
                 await self._is_due.wait()
         self._has_begun = True
-        # Another planner may have set a later deadline meanwhile, and its timer.
         run = await self._logs.load(self._where, fresh=True)
-        if run.started is not None and run.terminal is None:
+        while run.started is not None and run.terminal is None:
+            deadline_at = run.deadline_at
             await run_index.enter(self._bus, run, run.started)
+            run = await self._logs.load(self._where, fresh=True)
+            if run.deadline_at == deadline_at:
+                return  # Else this may have replaced the timer of a top-up.

@@ -58,6 +58,8 @@ class Progress:
     """Unix ms: the time that this handling acts on. Updated after each slow effect."""
     opening: Opening | None = None
     context_kept: bool = False
+    began: bool = False
+    """This handling began the run."""
     opened: bool = False
     closed: bool = False
     outcome: CallFinished | None = None
@@ -90,6 +92,8 @@ class Progress:
         new = self
         for event in events:
             match event:
+                case RunStarted():
+                    new = replace(new, began=True)
                 case Asked():
                     restated = new.decision if isinstance(new.decision, Final) and new.decision.restate else None
                     new = replace(new, answer_to_restate=restated, asked=True, decision=None, critique=None)

@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 
 from contracts import subjects
-from contracts.events import Observed, RunEvent, Step
-from contracts.ids import unix_ms
+from contracts.events import Asked, Observed, RunEvent, RunStarted, Step
+from contracts.ids import new_id, unix_ms
 from contracts.inbox import CancelRequested
-from contracts.records import Record
+from contracts.records import EVENTS_HEADER, Record
+from contracts.runs import RunLimits, RunRequested
 from contracts.tools import ToolSpec
 from services.messaging.connection import Bus
-from services.planner.effects import direct_calls, dispatch
+from services.planner.effects import direct_calls, dispatch, run_index
+from services.planner.run.state import Run
 from tests.planner.conftest import TOOLS, Plan
 from tests.support.model_server import ModelServer, action, answer
 from tests.support.run_services import Handler, Planning, Story
@@ -192,3 +194,45 @@ async def test_an_entry_in_the_index_is_written_after_a_second_or_at_the_end(pla
 
     await wait_until(is_open, what="the entry and the timer of the long run are written")
     assert (await planning.ended(run)).end.type == "done"
+
+
+async def is_left_without_timers(bus: Bus, run: str) -> None:
+    """Return once a run that has ended is closed; it has no timer then."""
+    request, timers = subjects.request("default", run), subjects.timers_of("default", run)
+
+    async def is_closed() -> bool:
+        return await bus.last_from_leader(subjects.REQUESTS, request) is None
+
+    await wait_until(is_closed, what="the request is acknowledged")
+    state = (await bus.api(f"STREAM.INFO.{subjects.TIMERS}", {"subjects_filter": timers}))["state"]
+    assert not state.get("subjects")
+
+
+async def test_the_timer_of_a_top_up_in_the_first_second_ends_with_the_run(plan: Plan, provider: ModelServer) -> None:
+    """The handling that ends the run has set none itself."""
+    provider.say(replace(FINAL, delay_s=0.7))
+    planning = await directly(plan)
+    run = await planning.ask()
+    await planning.until(run, lambda event: event.type == "asked")
+    await planning.top_up(run, deadline_s=3600)
+    assert (await planning.ended(run)).end.type == "done"
+    await is_left_without_timers(planning.bus, run)
+
+
+async def test_a_handling_that_only_ends_a_run_removes_the_timer_of_an_earlier_one(plan: Plan) -> None:
+    """Planners whose clocks were ahead have died in each attempt to ask the model."""
+    planning = await directly(plan)
+    bus, now, run = planning.bus, unix_ms(), new_id()
+    request = RunRequested(run_id=run, tenant="default", requested_at=now, trace_id=new_id(), query="?")
+    owner = f"REQUESTS:{int((await bus.api(f'STREAM.INFO.{subjects.REQUESTS}', {}))['state']['last_seq']) + 1}"
+    opening = RunStarted(run_id=run, tenant="default", request=request, limits=RunLimits())
+    asked = [
+        Asked(turn=1, attempt=attempt, by=owner, holder="dead", cause="turn" if attempt == 1 else "lost")
+        for attempt in range(1, 7)
+    ]
+    record = Record(at=now + 10_000, events=[opening, *asked])
+    await bus.publish(subjects.log("default", run), record.model_dump_json().encode(), {EVENTS_HEADER: record.types()})
+    await run_index.enter(bus, Run(started=opening), opening)
+    await bus.publish(subjects.request("default", run), request.model_dump_json().encode())
+    assert (await planning.ended(run)).end.code == "too_many_attempts"
+    await is_left_without_timers(bus, run)
