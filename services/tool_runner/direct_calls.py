@@ -37,6 +37,8 @@ _REMEMBERED_S = 120.0
 _MAX_AGE_S = 60.0
 """Of an older call the answer is always that it was received: this instance may have forgotten it."""
 _MAX_OUTCOMES_BYTES = 32 << 20
+_LEAVING_S = 0.2
+"""How long calls are declined by an instance that stops: planners learn of it by then."""
 _CHECKED_WITH_EACH_CALL = 4
 """So many of the oldest calls may be forgotten when a call comes. One would not be enough after a busy time."""
 
@@ -46,10 +48,15 @@ class _Received:
     """What is known of a call."""
 
     at: float
+    """When it was received, or when it ended."""
     is_refused: bool = False
     """The tool was not called for it, and will not be."""
     task: asyncio.Task[bytes | None] | None = None
     """Returns the outcome, or None if the call was declined. No task: there is no outcome, or it was forgotten."""
+
+    def is_outdated(self, now: float) -> bool:
+        """Whether the call can be another one by now, of a run that was purged and requested again under its id."""
+        return self.at < now - _REMEMBERED_S and (self.task is None or self.task.done())
 
 
 class DirectCalls:
@@ -65,6 +72,7 @@ class DirectCalls:
         self._outcomes_bytes = 0
         self._answering: set[asyncio.Task[None]] = set()
         self._subscriptions: list[Subscription] = []
+        self._is_leaving = False
 
     async def start(self) -> "DirectCalls":
         """Take direct calls."""
@@ -76,7 +84,9 @@ class DirectCalls:
         return self
 
     async def stop(self) -> None:
-        """Take no more calls, and answer those that were received."""
+        """Decline calls from now on, and answer those that were received."""
+        self._is_leaving = True
+        await asyncio.sleep(_LEAVING_S)
         for subscription in self._subscriptions:
             await subscription.stop()
         if self._answering:
@@ -87,7 +97,7 @@ class DirectCalls:
 
         Raises RunEnded or AlreadySettled.
         """
-        received = self._received.get(_key(call))
+        received = self._received.get(_key(call)) if call.again else None
         return None if received is None or received.task is None else await asyncio.shield(received.task)
 
     async def _on_call(self, message: Msg) -> None:
@@ -102,7 +112,8 @@ class DirectCalls:
             await self._reply(message, "declined")  # Where it is parsed next, handlings are counted.
             return
         key = _key(call)
-        if key in self._received or call.start_by is None or unix_ms() > call.start_by:
+        is_late = call.start_by is None or unix_ms() > call.start_by
+        if self._is_leaving or is_late or self._knows(key):
             await self._reply(message, "declined")
             return
         with structlog.contextvars.bound_contextvars(run_id=call.run_id, call_id=call.call_id, tool=call.tool):
@@ -144,6 +155,8 @@ class DirectCalls:
                 logger.error("direct_call_failed", error=type(error).__name__, places=code_locations(error))
                 received.task = None
             return
+        received.at = time.monotonic()
+        self._received.move_to_end(key)
         outcome = task.result()
         received.is_refused = outcome is None
         self._outcomes[key] = len(outcome or b"")
@@ -158,12 +171,21 @@ class DirectCalls:
         for oldest, known in list(islice(self._received.items(), _CHECKED_WITH_EACH_CALL)):
             if known.at >= received.at - _REMEMBERED_S:
                 return
-            if known.task is not None and not known.task.done():
+            if not known.is_outdated(received.at):
                 known.at = received.at
                 self._received.move_to_end(oldest)
                 continue
-            del self._received[oldest]
-            self._forget_outcome(oldest)
+            self._forget(oldest)
+
+    def _knows(self, key: str) -> bool:
+        received = self._received.get(key)
+        if received is not None and received.is_outdated(time.monotonic()):
+            self._forget(key)
+        return key in self._received
+
+    def _forget(self, key: str) -> None:
+        del self._received[key]
+        self._forget_outcome(key)
 
     def _forget_outcome(self, key: str) -> None:
         self._outcomes_bytes -= self._outcomes.pop(key, 0)

@@ -9,12 +9,17 @@ from nats.aio.msg import Msg
 
 from contracts import subjects
 from contracts.direct import DIRECT_HEADER, ReceivedAnswer, ReceivedQuestion, RunnerAnnouncement
-from contracts.ids import unix_ms
+from contracts.ids import new_id, unix_ms
 from contracts.inbox import CallFinished
 from contracts.tools import CallRequested
 from runwire import tool
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError, NoResponders
+from services.tool_runner import direct_calls
+from services.tool_runner.app import running
+from services.tool_runner.settings import ToolRunnerSettings
+from tests.support.buses import connected
+from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
 from .conftest import Ledger, Planner, Serve, Start
@@ -222,6 +227,38 @@ async def test_a_call_that_calls_stores_late_may_be_there_twice(direct: Direct, 
 
     await wait_until(is_done, what="the second message is handled")
     assert len(ledger.lines("began")) == 1
+
+
+async def test_a_run_that_comes_back_under_its_id_gets_outcomes_of_its_own(
+    direct: Direct, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was purged and requested again; nothing else has been called meanwhile."""
+    ledger.start()
+    call = await direct.message(f"unsafe_{ledger.suffix}", 0, await direct.planner.open_run())
+    assert kind(await direct.call(call)) == "finished"
+    monkeypatch.setattr(direct_calls, "_REMEMBERED_S", 0)
+    assert kind(await direct.call(call)) == "finished"
+
+
+async def test_an_instance_that_stops_declines_what_planners_still_send(direct: Direct, server: NatsServer) -> None:
+    """They have not read yet that it leaves. Such a call has certainly not begun."""
+    bus, settings = direct.planner.bus, ToolRunnerSettings(nats_url=server.url, graceful_timeout_s=0.1)
+    others = {*direct.instances}
+    call = {"call_id": "1-1", "run_id": new_id(), "tenant": "default", "tool": "x", "args": {}, "spec": "", "step": 1}
+    body = CallRequested.model_validate({**call, "start_by": unix_ms() + 60_000}).model_dump_json().encode()
+    async with connected(server.url, "tool_runner", settings) as own:
+        async with running(own, settings, []):
+            await wait_until(lambda: direct.instances > others, what="the instance takes direct calls")
+            [instance] = direct.instances - others
+            replies: list[asyncio.Task[Msg]] = []
+
+            async def on_announcement(message: Msg) -> None:
+                if RunnerAnnouncement.model_validate_json(message.data).leaving:
+                    replies.append(asyncio.create_task(bus.request(subjects.direct_call(instance), body)))
+
+            await bus.subscribe(subjects.RUNNER_ANNOUNCEMENTS, on_announcement)
+            await bus.barrier()
+        assert kind(await replies[-1]) == "declined"
 
 
 async def test_a_run_that_ends_ends_its_direct_call(direct: Direct, ledger: Ledger) -> None:
