@@ -56,7 +56,7 @@ class NatsLink:
             name=f"runwire-{self.name}", version=VERSION, description=f"Runwire {self.name}", metadata=about
         )
         self._micro = Service(self.bus.nc, config)
-        with suppress(*NATS_ERRORS):  # What it subscribes to while NATS is unavailable holds from the reconnect on.
+        with suppress(*NATS_ERRORS):  # If NATS is unavailable now, the subscriptions begin with the reconnect.
             await self._micro.start()
 
     async def withdraw(self) -> None:

@@ -119,7 +119,7 @@ async def test_the_dead_are_kept_with_the_reason(bus: Bus) -> None:
     subject = subjects.inbox("default", RUN, "x")
     await bus.publish(subject, b"\xff\x00 nonsense")
     puller = await PullConsumer(bus, "INBOX", PLANNER_INBOX, handle, 1).start()
-    await wait_until(lambda: _is(left(bus), 0), what="the message to be buried")
+    await wait_until(lambda: _is(left(bus), 0), what="the message to be dead-lettered")
     kept = await bus.last("DEAD", subjects.dead("INBOX"))
     assert kept is not None
     assert kept.data == b"\xff\x00 nonsense"

@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import IO
 
 _END_LIMIT_S = 5
-_END_LIMIT_S = 5
 OnPublish = Callable[[str, bytes], bool]
 """Subject and body (headers included) of a message. It is passed on if this returns True, once this returns; else it
 is lost, and the connection with it."""

@@ -21,7 +21,7 @@ from tests.system.checker import judge
 from tests.system.client import Client
 from tests.system.model import Plan
 from tests.system.system import System
-from tests.system.traces import Evidence, Look, RunEvidence
+from tests.system.traces import Evidence, OpenRun, RunEvidence
 
 ACK_WAIT_S = 2.0
 IDEMPOTENT = {"often": True, "once": False}
@@ -31,9 +31,9 @@ RUN_LIMIT = 60
 AFTERMATH = 3.5
 DRAIN_LIMIT = 30
 _AT_ONCE = 8
-_LOOKED_AT = 12
+_CHECKED_RUNS = 12
 """Newest runs; those before them have ended."""
-_LOOK_EVERY_S = 0.5
+_CHECK_EVERY_S = 0.5
 _STRUCK_WHILE_STARTING = 0.1
 _FREEZES_OF_SERVER = 0.4
 _CANCEL_EVERY = 8
@@ -66,7 +66,7 @@ class Session:
     connections: int = 0
     down: set[str] = field(default_factory=set)
     """Processes that are being struck, until they run again."""
-    looks: list[Look] = field(default_factory=list)
+    open_runs: list[OpenRun] = field(default_factory=list)
     crashes: list[str] = field(default_factory=list)
     """Processes that ended by themselves, with the ends of their logs."""
 
@@ -164,16 +164,16 @@ async def supervise(session: Session) -> None:
 
 
 async def watch(session: Session) -> None:
-    """Look at the open runs as others do, for ever."""
+    """Note what others find of the open runs, for ever."""
     bus = await evidence.connect(session.system.nats.url)
     followed: dict[str, RunEvidence] = {}
     try:
         while True:
-            for run in session.runs[-_LOOKED_AT:]:
+            for run in session.runs[-_CHECKED_RUNS:]:
                 with contextlib.suppress(BusError):  # Its server may be down.
-                    look = await evidence.look_at(bus, followed.setdefault(run.run_id, RunEvidence(run.run_id)))
-                    session.looks += [look] if look is not None else []
-            await asyncio.sleep(_LOOK_EVERY_S)
+                    found = await evidence.open_run_of(bus, followed.setdefault(run.run_id, RunEvidence(run.run_id)))
+                    session.open_runs += [found] if found is not None else []
+            await asyncio.sleep(_CHECK_EVERY_S)
     finally:
         await bus.leave()
 
@@ -257,9 +257,11 @@ async def judged(session: Session) -> tuple[Evidence, dict[str, list[str]]]:
             await wait_until(drained, timeout=DRAIN_LIMIT, what="the queues are empty")
         found = await evidence.gather(bus, session.runs, session.system.ledger, IDEMPOTENT)
         found.hung = [f"{run}: {session.plans[run]}" for run in session.hung]
-        found.buried = [f"{subject}: {reason}: {body[:200]!r}" for subject, reason, body in await evidence.dead(bus)]
+        found.dead_letters = [
+            f"{subject}: {reason}: {body[:200]!r}" for subject, reason, body in await evidence.dead(bus)
+        ]
         found.crashed = session.crashes
-        found.looks, found.blows = session.looks, [at for at, _, _ in session.history]
+        found.open_runs, found.blows = session.open_runs, [at for at, _, _ in session.history]
         return found, judge(found)
     finally:
         await bus.leave()

@@ -13,7 +13,7 @@ from services.messaging.direct_get import DirectReader
 from services.messaging.kv import Bucket
 from services.runtime.settings import BusSettings
 from tests.system import executions
-from tests.system.traces import TERMINAL, Evidence, Look, RunEvidence, StoredRecord, events_of
+from tests.system.traces import TERMINAL, Evidence, OpenRun, RunEvidence, StoredRecord, events_of
 
 QUEUES = (subjects.REQUESTS, subjects.INBOX, subjects.CALLS)
 
@@ -66,7 +66,7 @@ async def consumers(bus: Bus) -> list[str]:
 
 
 async def dead(bus: Bus) -> list[tuple[str, str, bytes]]:
-    """What was buried: its subject, the reason, its body."""
+    """What was dead-lettered: its subject, the reason, its body."""
     reader = await bus.reader(subjects.DEAD)
     info = await bus.api(f"STREAM.INFO.{subjects.DEAD}", {"subjects_filter": subjects.ALL_DEAD})
     found = []
@@ -86,8 +86,8 @@ async def gather(bus: Bus, runs: list[RunEvidence], ledger_file: Path, idempoten
     return Evidence(runs, executions.read(ledger_file), idempotent, await left(bus))
 
 
-async def look_at(bus: Bus, run: RunEvidence) -> Look | None:
-    """What others find of a run; None while a planner holds its request, and once it has ended. Raises BusError."""
+async def open_run_of(bus: Bus, run: RunEvidence) -> OpenRun | None:
+    """What others find of a run; None until its request is acknowledged, and once it has ended. Raises BusError."""
     where = (subjects.DEFAULT_TENANT, run.run_id)
     if await bus.get_from_leader(subjects.REQUESTS, {"last_by_subj": subjects.request(*where)}) is not None:
         return None
@@ -99,7 +99,7 @@ async def look_at(bus: Bus, run: RunEvidence) -> Look | None:
     events = [event["type"] for _, event in events_of(run, "log")]
     if not events or TERMINAL & set(events):
         return None
-    return Look(run.run_id, is_in_index=status != "", has_timer=timer is not None)
+    return OpenRun(run.run_id, is_in_index=status != "", has_timer=timer is not None)
 
 
 async def _status_in_index(bus: Bus, run: RunEvidence) -> str:

@@ -79,11 +79,11 @@ def _needless(evidence: Evidence, announced: StoredRecord, call: Event, started:
 
 def opens_for_others(evidence: Evidence) -> Iterator[str]:
     """An open run whose request was acknowledged is in the index and has its deadline timer."""
-    for look in evidence.looks:
-        if not look.is_in_index:
-            yield f"{look.run_id}: its request was acknowledged, and it is not in the index"
-        if not look.has_timer:
-            yield f"{look.run_id}: its request was acknowledged, and it has no deadline timer"
+    for run in evidence.open_runs:
+        if not run.is_in_index:
+            yield f"{run.run_id}: its request was acknowledged, and it is not in the index"
+        if not run.has_timer:
+            yield f"{run.run_id}: its request was acknowledged, and it has no deadline timer"
 
 
 def leaves_nothing(evidence: Evidence) -> Iterator[str]:
@@ -98,9 +98,9 @@ def hangs_nowhere(evidence: Evidence) -> Iterator[str]:
     yield from evidence.hung
 
 
-def buries_nothing(evidence: Evidence) -> Iterator[str]:
+def dead_letters_nothing(evidence: Evidence) -> Iterator[str]:
     """What services say to each other is understood, also when it is said in the middle of a crash."""
-    yield from evidence.buried
+    yield from evidence.dead_letters
 
 
 def crashes_nowhere(evidence: Evidence) -> Iterator[str]:
@@ -116,7 +116,7 @@ SESSION_RULES: dict[str, Callable[[Evidence], Iterator[str]]] = {
         opens_for_others,
         leaves_nothing,
         hangs_nowhere,
-        buries_nothing,
+        dead_letters_nothing,
         crashes_nowhere,
     )
 }

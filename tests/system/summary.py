@@ -32,7 +32,7 @@ def summary(session: Session, found: Evidence, complaints: dict[str, list[str]])
         ("runs", str(len(found.runs))),
         ("seed", str(session.storm.seed)),
         ("event streams opened", str(session.connections)),
-        ("looks at open runs", str(len(found.looks))),
+        ("open runs checked", str(len(found.open_runs))),
     ]
     rows += [(blow, str(count)) for blow, count in sorted(session.blows.items())]
     rows += [(what, str(count)) for what, count in sorted(_outcomes(found).items())]

@@ -8,7 +8,7 @@ import pytest
 
 from tests.system.checker import RULES, judge
 from tests.system.session_rules import SESSION_RULES
-from tests.system.traces import Evidence, Execution, Look, RunEvidence, StoredRecord
+from tests.system.traces import Evidence, Execution, OpenRun, RunEvidence, StoredRecord
 
 RUN = "0192f0c1a2b37c4d8e5f60718293a4b5"
 OTHER = "e" * 32
@@ -108,7 +108,7 @@ def sound() -> Evidence:
         executions,
         {"once": False, "often": True},
         {"INBOX": 0},
-        looks=[Look(RUN, is_in_index=True, has_timer=True)],
+        open_runs=[OpenRun(RUN, is_in_index=True, has_timer=True)],
         blows=[90.0],
     )
 
@@ -275,11 +275,11 @@ def _take_over_too_early(e: Evidence) -> None:
 
 
 def _acknowledge_before_the_entry(e: Evidence) -> None:
-    e.looks[0].is_in_index = False
+    e.open_runs[0].is_in_index = False
 
 
 def _acknowledge_before_the_timer(e: Evidence) -> None:
-    e.looks[0].has_timer = False
+    e.open_runs[0].has_timer = False
 
 
 def _settle_a_direct_call_twice(e: Evidence) -> None:
@@ -306,8 +306,8 @@ def _hang(e: Evidence) -> None:
     e.hung.append(RUN)
 
 
-def _bury(e: Evidence) -> None:
-    e.buried.append("inbox: not JSON")
+def _dead_letter(e: Evidence) -> None:
+    e.dead_letters.append("inbox: not JSON")
 
 
 def _crash(e: Evidence) -> None:
@@ -356,7 +356,7 @@ MUTANTS: dict[str, list[Callable[[Evidence], None]]] = {
     "opens_for_others": [_acknowledge_before_the_entry, _acknowledge_before_the_timer],
     "leaves_nothing": [_leave_a_message],
     "hangs_nowhere": [_hang],
-    "buries_nothing": [_bury],
+    "dead_letters_nothing": [_dead_letter],
     "crashes_nowhere": [_crash],
 }
 

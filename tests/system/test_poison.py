@@ -52,13 +52,13 @@ async def _runs_normally(client: Client, name: str) -> None:
     assert (end["type"], end["reason"], end["raw_answer"]) == ("done", "answer_complete", plan.answer)
 
 
-async def _buried(bus: Bus, subject: str, body: bytes) -> str:
+async def _dead_lettered(bus: Bus, subject: str, body: bytes) -> str:
     """Return the reason for which a message was set aside, once it was, whole."""
 
     async def found() -> list[str]:
         return [reason for where, reason, data in await dead(bus) if where == subject and data == body]
 
-    reasons: list[str] = await wait_until(found, timeout=20, what=f"what was sent to {subject} is buried")
+    reasons: list[str] = await wait_until(found, timeout=20, what=f"what was sent to {subject} is dead-lettered")
     assert len(reasons) == 1
     return reasons[0]
 
@@ -97,7 +97,7 @@ async def test_shapeless_messages_are_set_aside(queue: str, client: Client, bus:
     for subject, body in sent.values():
         await bus.publish(subject, body)
     for subject, body in sent.values():
-        assert await _buried(bus, subject, body)
+        assert await _dead_lettered(bus, subject, body)
     await _drained(bus)
     await _runs_normally(client, queue)
 
@@ -117,7 +117,7 @@ async def test_subjects_that_name_no_run_are_set_aside(client: Client, bus: Bus)
     body = CancelRequested().model_dump_json().encode()
     for subject in ("request.Upper.x", "inbox.default.x.y", "control.default.0.y", "call.default.x.often"):
         await bus.publish(subject, body)
-        assert await _buried(bus, subject, body)
+        assert await _dead_lettered(bus, subject, body)
     await _drained(bus)
     await _runs_normally(client, "subjects")
 
@@ -133,7 +133,7 @@ async def test_a_request_for_another_run_than_its_subject_is_set_aside(client: C
             .encode()
         )
         await bus.publish(subjects.request(TENANT, run), request)
-        assert "subject" in await _buried(bus, subjects.request(TENANT, run), request)
+        assert "subject" in await _dead_lettered(bus, subjects.request(TENANT, run), request)
         await _drained(bus)
     assert await records(bus, run) == []
     await _runs_normally(client, "names")
@@ -159,7 +159,7 @@ async def test_a_run_goes_on_over_garbage_in_its_own_records(
     if kind == "log":
         for body in SHAPELESS.values():
             if body:
-                assert await _buried(bus, subject, body)
+                assert await _dead_lettered(bus, subject, body)
     await _runs_normally(client, kind)
 
 
@@ -219,7 +219,7 @@ async def test_garbage_in_answer_to_discovery_is_set_aside(client: Client, bus: 
     await subscription.unsubscribe()
     for name, body in nonsense.items():
         if body:
-            assert await _buried(bus, "$SRV.INFO", body[: 1 << 20]), name
+            assert await _dead_lettered(bus, "$SRV.INFO", body[: 1 << 20]), name
     await _runs_normally(client, "discovery")
 
 

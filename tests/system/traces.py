@@ -1,4 +1,4 @@
-"""What a session leaves behind: the logs, the tools' ledgers, the clients' records, and looks at runs meanwhile."""
+"""What a session leaves: logs, the ledgers of tools, the records of clients, and open runs as others find them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -47,8 +47,8 @@ class RunEvidence:
 
 
 @dataclass
-class Look:
-    """What others found of an open run whose request no planner held any more."""
+class OpenRun:
+    """What others find of an open run whose request is acknowledged."""
 
     run_id: str
     is_in_index: bool
@@ -67,11 +67,11 @@ class Evidence:
     """Messages left in the work queues."""
     hung: list[str] = field(default_factory=list)
     """Runs whose clients waited in vain for the end."""
-    buried: list[str] = field(default_factory=list)
+    dead_letters: list[str] = field(default_factory=list)
     """Messages that were set aside as poison, though nobody sent any."""
     crashed: list[str] = field(default_factory=list)
     """Processes that ended by themselves."""
-    looks: list[Look] = field(default_factory=list)
+    open_runs: list[OpenRun] = field(default_factory=list)
     blows: list[float] | None = None
     """When processes were struck, Unix seconds; None: not noted."""
 

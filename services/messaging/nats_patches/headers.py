@@ -10,7 +10,7 @@ from nats.aio.client import Client
 _BLANK = " \t\n\r\x0b\x0c"
 _MAX_CHECKED = 100
 _checked: set[str] = set()
-"""Names that were checked before: nearly all headers have one of these."""
+"""Names that were checked before. Nearly all headers have one of them."""
 
 
 def parse(raw: bytes) -> dict[str, str]:

@@ -1,9 +1,9 @@
-"""Decides when the chunks of this process may leave, so that under load they grow before they become late. No I/O.
+"""Decides when chunks of this process are written, so that under load they become larger, not later. No I/O.
 
-Rule 1: few writes of chunks are in flight, over all runs. The next one begins when an acknowledgement is handled here,
-so a slow server, many runs and a late event loop all make chunks wait, and their text grows meanwhile. NATS stores
-writes one after another: more of them would only wait there, in front of the records of all runs.
-Rule 2: the runs take turns. The first chunk of a reply goes before those that are not the first of theirs.
+Rule 1: at most 16 chunks of all runs together are being written. The next write begins when an acknowledgement is
+handled, so with a slow server, many runs or a late event loop chunks wait, and their text grows meanwhile. NATS stores
+one write after another: more of them would wait there, in front of other records.
+Rule 2: chunks are written in the order in which they were ready, but first chunks of replies before all others.
 """
 
 from collections import deque
@@ -16,7 +16,7 @@ LOST_AFTER_S = 1.0
 
 
 class ChunkPace:
-    """The chunks of all runs of this process. `clock` gives seconds."""
+    """The chunks of all runs of this process. `clock`: returns seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -26,9 +26,9 @@ class ChunkPace:
         self._others: deque[tuple[object, Callable[[], bool]]] = deque()
 
     def enter(self, write: object, begin: Callable[[], bool], *, is_first: bool) -> None:
-        """Call `begin` once few enough writes are in flight. It returns whether it has begun one.
+        """Call `begin` once few enough writes are in flight. `begin` returns whether it has begun a write.
 
-        `leave` must follow when that one has ended.
+        Call `leave` when that write has ended.
         """
         (self._firsts if is_first else self._others).append((write, begin))
         self._begin_next()

@@ -41,7 +41,7 @@ class ChunkWriter:
         self._ttl = str(ttl_s)
 
     def record_of(self, event: dict[str, Any]) -> tuple[bytes, dict[str, str]]:
-        """Return the record of an event and its headers. The bytes are those of the model, made in a tenth of the time.
+        """Return the record of an event and its headers: the bytes of `Record.model_dump_json`, in a tenth of its time.
 
         A stalled server may read a write and its repetition together. The guard alone would accept both, so the record
         has a message id.
@@ -65,7 +65,7 @@ class ChunkPublisher:
         self._numbers: dict[Channel, int] = {"answer": 0, "thinking": 0}
         self._writing: asyncio.Task[None] | None = None
         self._is_queued = False
-        """It waits for its turn among the writes of this process."""
+        """It waits for `ChunkPace` to begin its next write."""
         self._idle = asyncio.Event()
         self._failure: BaseException | None = None
         self._holding = False

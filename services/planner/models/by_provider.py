@@ -1,6 +1,6 @@
 """Chooses how a model is asked: the demo model, directly with OpenAI's protocol, or through LiteLLM.
 
-What asks LiteLLM is imported when a model needs it: the HTTP client below LiteLLM alone takes 0.1 s and 8 MB.
+The LiteLLM side is imported when a model needs it: its HTTP client alone takes 0.1 s and 8 MB.
 """
 
 from collections.abc import AsyncGenerator, Iterable

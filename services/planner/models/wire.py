@@ -17,7 +17,7 @@ def supports_cache_control(model: str) -> bool:
 
 
 def pieces_for(model: str, messages: Messages) -> list[Piece]:
-    """Return the conversation in the form that this model's provider expects, without a walk through what is encoded.
+    """Return the conversation in the form that this model's provider expects. Encoded messages stay as they are.
 
     Consecutive texts of one role are merged. `cache_control` stays where the provider supports it, with one more at the
     end, so that the next turn finds the whole conversation in the cache. Elsewhere it is removed, and a single text
