@@ -26,6 +26,7 @@ lines = st.one_of(
 
 @given(st.lists(lines, max_size=6))
 @example([b"Nats-Stream: RUNS", b"Nats-Sequence: 1", b""])
+@example([b"Checked: 1", b"Checked"])
 def test_the_same_headers_are_found(block: list[bytes]) -> None:
     """Whatever a peer sends. A header without a name is nobody's, so it may be left out."""
     raw = b"\r\n".join(block) + b"\r\n\r\n"
