@@ -69,11 +69,12 @@ class DirectCalls:
         if not self._enabled or self._waiting >= self._max_waiting or not self._bus.is_connected:
             return None
         now = time.monotonic()
-        live = [instance for instance, at in self._instances.items() if now - at < _MAX_SILENCE_S]
-        if not live:
+        self._instances = {instance: at for instance, at in self._instances.items() if now - at < _MAX_SILENCE_S}
+        if not self._instances:
             return None
         self._slow = {tool: until for tool, until in self._slow.items() if until > now}
-        return DirectRules(random.choice(live), frozenset(self._slow))  # noqa: S311, a spread, not a secret
+        instance = random.choice([*self._instances])  # noqa: S311, a spread, not a secret
+        return DirectRules(instance, frozenset(self._slow))
 
     async def call(self, instance: str, call: CallRequested) -> CallFinished | Literal["declined", "unfinished"]:
         """Return the outcome of a call. `declined`: it certainly was not begun; `unfinished`: it may have begun."""

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from contracts import subjects
+from contracts.direct import RunnerAnnouncement
 from contracts.events import Asked, Observed, RunEvent, RunStarted, Step
 from contracts.ids import new_id, unix_ms
 from contracts.inbox import CancelRequested
@@ -148,6 +149,21 @@ async def test_a_call_is_not_made_directly_a_second_after_its_record(
     assert None not in instances(story)
     assert await stored_calls(planning.bus) == before + 1
     assert not story.of("call_started")
+
+
+async def test_instances_that_are_gone_are_forgotten(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often tool runners crash and are started again."""
+    monkeypatch.setattr(direct_calls, "_MAX_SILENCE_S", 1.5)
+    planning = await directly(plan)
+    [alive] = planning.direct_calls._instances
+    gone = RunnerAnnouncement(instance="f" * 32).model_dump_json().encode()
+    await planning.bus.send(subjects.RUNNER_ANNOUNCEMENTS, gone)
+    await wait_until(lambda: len(planning.direct_calls._instances) == 2, what="the planner knows both")
+
+    def is_forgotten() -> bool:
+        return planning.direct_calls.rules() is not None and [*planning.direct_calls._instances] == [alive]
+
+    await wait_until(is_forgotten, what="the planner knows only the one that announces itself")
 
 
 async def test_a_cancel_reaches_a_direct_call(plan: Plan, provider: ModelServer) -> None:
