@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from services.messaging.connection import Bus
+from tests.support.buses import processed
 from tests.support.model_server import ModelServer
 from tests.support.run_services import planning
 
@@ -33,7 +34,7 @@ async def main(url: str, model_url: str, text: bytes, moment: str) -> None:
         writing = asyncio.ensure_future(publish(bus, subject, data, *more, **options))
         if moment == "stored":
             await asyncio.sleep(0)
-            await bus.nc.flush()  # The server has processed the message.
+            await processed(bus.nc)
             kill_itself()
         await writing
         kill_itself()

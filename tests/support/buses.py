@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 import nats
+from nats.aio.client import Client
 
 from services.messaging.connection import Bus
 from services.runtime.settings import BusSettings
@@ -18,3 +19,12 @@ async def connected(url: str, name: str = "tests", settings: BusSettings | None 
         yield bus
     finally:
         await bus.leave()
+
+
+async def processed(client: Client) -> None:
+    """Return once the server has processed what this client has sent, subscriptions included.
+
+    The first ping of nats-py overtakes what has not been written yet.
+    """
+    await client.flush()
+    await client.flush()

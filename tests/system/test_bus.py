@@ -14,6 +14,7 @@ from nats.aio.msg import Msg
 from pydantic import BaseModel, ValidationError
 
 from contracts.channels import CHANNELS, JSON, Body, Channel
+from tests.support.buses import processed
 from tests.support.images import drawn, encoded
 from tests.support.model_server import ModelServer, Say, action, answer, words
 from tests.support.nats_server import NatsServer
@@ -78,7 +79,7 @@ async def tapped(server: NatsServer) -> AsyncIterator[list[Msg]]:
 
     async with await nats.connect(server.url) as client:
         await client.subscribe(">", cb=hear, pending_msgs_limit=-1, pending_bytes_limit=-1)
-        await client.flush()
+        await processed(client)
         yield heard
 
 

@@ -23,7 +23,7 @@ from services.messaging.errors import BusError
 from services.messaging.pull_consumer import Delivery
 from services.messaging.streams.definitions import consumer
 from services.messaging.streams.provision import ensure_consumer
-from tests.support.buses import connected
+from tests.support.buses import connected, processed
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
@@ -178,7 +178,7 @@ async def test_a_suspended_tool_executes_no_request_of_a_lost_connection(
             process.send_signal(signal.SIGSTOP)
             for key in ("one", "two", "three"):
                 await bus.nc.publish(subject, request(key), reply="nobody.waits")
-            await bus.nc.flush()
+            await processed(bus.nc)
             await asyncio.sleep(0.3)  # the server has written them into the socket of the tool
             own_nats_server.kill()
             own_nats_server.start()

@@ -5,6 +5,7 @@ from nats.aio.msg import Msg
 
 from services.messaging.nats_patches import inboxes
 from services.messaging.request_reply import RequestReply
+from tests.support.buses import processed
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
@@ -25,9 +26,9 @@ async def test_messages_that_came_before_a_reply_are_handled_before_its_waiter(n
         await message.respond(b"")
 
     await asker.subscribe("test.inboxes.live", cb=receive)
-    await asker.flush()
+    await processed(asker)
     await answerer.subscribe("test.inboxes.ask", cb=answer)
-    await answerer.flush()
+    await processed(answerer)
     requests = await RequestReply(asker).start()
     for turn in range(1, 6):
         await requests.request("test.inboxes.ask", b"", 10)
