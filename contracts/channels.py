@@ -145,6 +145,7 @@ TOOL_REPLIES = (
     Body("Declined", tools.Declined, headers=_kinds("declined")),
 )
 DIRECT_REPLIES = (
+    Body("Begun", RAW, "The tool is called next.", BYTES, {direct.DIRECT_HEADER: "begun"}),
     Body("Finished", inbox.CallFinished, "The outcome.", headers={direct.DIRECT_HEADER: "finished"}),
     Body("DeclinedDirectly", RAW, "Not begun; it goes to CALLS.", BYTES, {direct.DIRECT_HEADER: "declined"}),
     Body("Unfinished", RAW, "Begun, and not ended in time.", BYTES, {direct.DIRECT_HEADER: "unfinished"}),

@@ -12,9 +12,10 @@ from pydantic import Field
 from .base import Message
 
 DIRECT_HEADER = "Runwire-Direct"
-DirectReply = Literal["finished", "declined", "unfinished"]
-"""`finished`: the body is the CallFinished. `declined`: the tool was not called for this request and will not be; send
-the call to CALLS. `unfinished`: the tool may have been called; send the call to CALLS as one that may have begun."""
+DirectReply = Literal["begun", "finished", "declined", "unfinished"]
+"""`begun`: the tool is called next, and another reply follows. `finished`: the body is the CallFinished.
+`declined`: the tool was not called for this request and will not be; send the call to CALLS. `unfinished`: the tool was
+called and has not ended in time, or may have been called; send it to CALLS as one that may have begun."""
 
 
 class RunnerAnnouncement(Message):

@@ -37,7 +37,7 @@ from services.messaging.errors import (
     translated,
 )
 from services.messaging.nats_patches import headers, payloads
-from services.messaging.request_reply import RequestReply
+from services.messaging.request_reply import Interim, RequestReply
 from services.messaging.streams.server_clock import ServerClock
 from services.messaging.streams.storage import Storage
 from services.runtime.settings import BusSettings
@@ -181,16 +181,21 @@ class Bus:
             logger.debug("nats_client_error", error=repr(error))
 
     async def request(
-        self, subject: str, data: bytes = b"", wait_s: float = 2.0, headers: dict[str, str] | None = None
+        self,
+        subject: str,
+        data: bytes = b"",
+        wait_s: float = 2.0,
+        headers: dict[str, str] | None = None,
+        interim: Interim | None = None,
     ) -> Msg:
-        """Return the first reply to a message.
+        """Return the first reply to a message that `interim` does not take.
 
         Raises Unavailable without one, and Refused for a message that is too large.
         """
         requests = self._requests
         if requests is None:
             requests = self._requests = await RequestReply(self.nc).start()
-        return await requests.request(subject, data, wait_s, headers)
+        return await requests.request(subject, data, wait_s, headers, interim)
 
     async def publish(
         self, subject: str, data: bytes, headers: dict[str, str] | None = None, wait_s: float = 2.0

@@ -6,6 +6,7 @@ for replies.
 """
 
 import asyncio
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
@@ -14,6 +15,9 @@ from nats.aio.msg import Msg
 
 from services.messaging.errors import NATS_ERRORS, NoResponders, translated
 from services.messaging.nats_patches import inboxes
+
+Interim = Callable[[Msg], bool]
+"""Takes a reply that is not the last one, and returns whether it was one."""
 
 
 class RequestReply:
@@ -24,14 +28,22 @@ class RequestReply:
         self._inbox = client.new_inbox() + "."
         self._numbers = count(1)
         self._waiting: dict[str, asyncio.Future[Msg]] = {}
+        self._interim: dict[str, Interim] = {}
 
     async def start(self) -> "RequestReply":
         """Subscribe to replies. Later requests on this connection reach the server after the subscription."""
         await inboxes.subscribe(self._client, f"{self._inbox}*", self._on_message)
         return self
 
-    async def request(self, subject: str, data: bytes, wait_s: float, headers: dict[str, str] | None = None) -> Msg:
-        """Return the first reply.
+    async def request(
+        self,
+        subject: str,
+        data: bytes,
+        wait_s: float,
+        headers: dict[str, str] | None = None,
+        interim: Interim | None = None,
+    ) -> Msg:
+        """Return the first reply that `interim` does not take.
 
         Raises Unavailable after `wait_s` seconds or when the connection is lost, NoResponders, and Refused for a
         message that is too large.
@@ -40,6 +52,8 @@ class RequestReply:
         key = str(next(self._numbers))
         answer: asyncio.Future[Msg] = loop.create_future()
         self._waiting[key] = answer
+        if interim is not None:
+            self._interim[key] = interim
         timer = loop.call_later(wait_s, expire, answer)
         try:
             await self._client.publish(subject, data, reply=self._inbox + key, headers=headers)
@@ -49,6 +63,7 @@ class RequestReply:
         finally:
             timer.cancel()
             del self._waiting[key]
+            self._interim.pop(key, None)
         if message.headers and not message.data and message.headers.get("Status") == "503":
             raise NoResponders("nobody answers on this subject")
         return message
@@ -59,9 +74,11 @@ class RequestReply:
             expire(answer)
 
     def _on_message(self, message: Msg) -> None:
-        waiting = self._waiting.get(message.subject[len(self._inbox) :])
-        if waiting is not None and not waiting.done():
-            waiting.set_result(message)
+        key = message.subject[len(self._inbox) :]
+        waiting = self._waiting.get(key)
+        if waiting is None or waiting.done() or (key in self._interim and self._interim[key](message)):
+            return
+        waiting.set_result(message)
 
 
 def expire(answer: asyncio.Future[Any]) -> None:

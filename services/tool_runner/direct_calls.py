@@ -117,7 +117,7 @@ class DirectCalls:
             await self._reply(message, "declined")
             return
         with structlog.contextvars.bound_contextvars(run_id=call.run_id, call_id=call.call_id, tool=call.tool):
-            task = asyncio.create_task(self._executor.direct_outcome(call))
+            task = asyncio.create_task(self._executor.direct_outcome(call, partial(self._reply, message, "begun")))
         self._remember(key, _Received(time.monotonic(), task=task))
         task.add_done_callback(partial(self._on_end, key))
         await asyncio.wait({task}, timeout=_ANSWER_WITHIN_S)
@@ -128,8 +128,8 @@ class DirectCalls:
         else:
             await self._reply(message, "finished", outcome)
 
-    async def _reply(self, message: Msg, kind: DirectReply, body: bytes = b"") -> None:
-        await self._bus.send(message.reply, body, {DIRECT_HEADER: kind})
+    async def _reply(self, message: Msg, kind: DirectReply, body: bytes = b"") -> bool:
+        return await self._bus.send(message.reply, body, {DIRECT_HEADER: kind})
 
     async def _on_question(self, message: Msg) -> None:
         try:

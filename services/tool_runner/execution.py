@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import structlog
 
+from contracts.ids import unix_ms
 from contracts.tools import CallRequested, ToolSpec
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery
@@ -107,10 +108,11 @@ class CallExecutor:
         progress = CallProgress(self._bus, call, may_have_published=is_doubtful)
         return await self._outcome(call, progress, started, began, begin)
 
-    async def direct_outcome(self, call: CallRequested) -> bytes | None:
+    async def direct_outcome(self, call: CallRequested, on_begin: Callable[[], Awaitable[bool]]) -> bytes | None:
         """Return the encoded outcome of a direct call, or None if no instance of the tool has begun it.
 
-        Its planner has recorded it in the log of a run that went on, so nothing is read here. Raises RunEnded.
+        Its planner has recorded it in the log of a run that went on, so nothing is read here. `on_begin` is called just
+        before the tool is; if it returns false, the tool is not. Raises RunEnded.
         """
         began = time.monotonic()
         started = Start(may_have_begun=False, at=began)
@@ -118,6 +120,9 @@ class CallExecutor:
         async def begin(spec: ToolSpec, _watch: RunWatch) -> Start:
             direct_limit = self._runners.direct_limit(spec)
             if not self._concurrency.take_directly(call.tool, spec.concurrency, direct_limit):
+                raise Declined
+            if call.start_by is None or unix_ms() > call.start_by or not await on_begin():
+                self._concurrency.give_back(call.tool, direct=True)
                 raise Declined
             return started
 

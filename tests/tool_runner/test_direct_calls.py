@@ -33,6 +33,8 @@ class Direct:
     def __init__(self, planner: Planner, instances: set[str]) -> None:
         self.planner = planner
         self.instances = instances
+        self.has_begun = False
+        """Whether a call was said to begin."""
 
     @property
     def instance(self) -> str:
@@ -58,8 +60,12 @@ class Direct:
     async def call(self, call: CallRequested) -> Msg:
         """Make it and return the reply."""
         return await self.planner.bus.request(
-            subjects.direct_call(self.instance), call.model_dump_json().encode(), wait_s=5
+            subjects.direct_call(self.instance), call.model_dump_json().encode(), wait_s=5, interim=self._is_begun
         )
+
+    def _is_begun(self, reply: Msg) -> bool:
+        self.has_begun = self.has_begun or kind(reply) == "begun"
+        return kind(reply) == "begun"
 
     async def was_received(self, key: str, age_s: float = 0.0) -> bool:
         """Ask whether a call was received."""
@@ -118,7 +124,7 @@ async def test_a_short_call_is_answered_at_once(direct: Direct, ledger: Ledger) 
     ledger.start()
     call = await direct.message(f"unsafe_{ledger.suffix}", 0, await direct.planner.open_run())
     reply = await direct.call(call)
-    assert kind(reply) == "finished"
+    assert (direct.has_begun, kind(reply)) == (True, "finished")
     assert CallFinished.model_validate_json(reply.data).status == "succeeded"
     assert await direct.was_received(f"{call.run_id}.1-1")
     assert [event.type for event in await direct.planner.shown(call.run_id)] == ["artifact_chunk"] * 2
@@ -155,6 +161,7 @@ async def test_a_call_that_comes_too_late_is_declined(direct: Direct, ledger: Le
     run = await direct.planner.open_run()
     call = await direct.message(f"unsafe_{ledger.suffix}", 0, run, start_by=unix_ms() - 1)
     assert kind(await direct.call(call)) == "declined"
+    assert not direct.has_begun
     assert not ledger.lines("began")
 
 

@@ -1,12 +1,15 @@
 """Calls tools through an instance of tool_runner by a request, without the stored queue CALLS (contracts/direct.py).
 
 Rule 1: the record that announces a call names the instance. It is stored before the call is made, and is its intent.
-Rule 2: the planner keeps its message while it waits for the reply, 1.2 s at most. A call that takes longer goes on, and
-is sent through CALLS; its outcome comes through INBOX.
-Rule 3: a tool whose call took longer is called through CALLS for 30 s. So is every tool while half of the planner's
+Rule 2: the planner keeps its message while it waits for the outcome, 1.2 s at most. A call that takes longer goes on,
+and is sent through CALLS; its outcome comes through INBOX.
+Rule 3: an instance says `begun` before it calls the tool, on the same connection. One that has not said so long after
+it had to begin will never begin the call, so nothing is lost with it: the call is sent through CALLS as a new one.
+Rule 4: a tool whose call took longer is called through CALLS for 30 s. So is every tool while half of the planner's
 slots wait for direct calls, while no instance has announced itself lately, and while the planner stops.
 """
 
+import asyncio
 import random
 import time
 from typing import Literal
@@ -30,6 +33,9 @@ START_WITHIN_S = 1.0
 the call through CALLS: a tool_runner that was stopped meanwhile must not begin it when it goes on."""
 _ANSWER_WITHIN_S = 1.2
 """tool_runner answers within a second."""
+_BEGIN_WITHIN_S = 3.0
+"""How long to wait for `begun`: `START_WITHIN_S`, and time for clocks that differ and for a busy tool_runner."""
+_MAX_CATCH_UP_S = 5.0
 _STATUS_WITHIN_S = 0.5
 _MAX_SILENCE_S = 3.5
 """An instance that has not announced itself for so long is not called."""
@@ -79,10 +85,9 @@ class DirectCalls:
     async def call(self, instance: str, call: CallRequested) -> CallFinished | Literal["declined", "unfinished"]:
         """Return the outcome of a call. `declined`: it certainly was not begun; `unfinished`: it may have begun."""
         self._waiting += 1
+        request = _Request(self._bus)
         try:
-            reply = await self._bus.request(
-                subjects.direct_call(instance), call.model_dump_json().encode(), _ANSWER_WITHIN_S
-            )
+            reply = await request.reply(subjects.direct_call(instance), call.model_dump_json().encode())
         except NoResponders:
             self._instances.pop(instance, None)
             return "declined"
@@ -92,8 +97,12 @@ class DirectCalls:
             return "unfinished"
         finally:
             self._waiting -= 1
-        match (reply.headers or {}).get(DIRECT_HEADER):
-            case "finished":
+        if reply is None and not request.has_begun:
+            self._instances.pop(instance, None)  # Until it announces itself again.
+            logger.info("direct_call_not_begun", call_id=call.call_id, tool=call.tool)
+            return "declined"
+        match (reply.headers or {}).get(DIRECT_HEADER) if reply is not None else "unfinished":
+            case "finished" if reply is not None:
                 return CallFinished.model_validate_json(reply.data)
             case "declined":
                 self._slow[call.tool] = time.monotonic() + _DECLINED_FOR_S
@@ -125,3 +134,33 @@ class DirectCalls:
             self._instances.pop(announced.instance, None)
         else:
             self._instances[announced.instance] = time.monotonic()
+
+
+class _Request:
+    """One request for a direct call."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self.has_begun = False
+
+    async def reply(self, subject: str, data: bytes) -> Msg | None:
+        """Return the last reply; None without one in time. Then `has_begun` is certain, if this raises nothing.
+
+        Raises NoResponders, and Unavailable when the connection was lost.
+        """
+        longest_s = _BEGIN_WITHIN_S + _MAX_CATCH_UP_S
+        waiting = asyncio.create_task(self._bus.request(subject, data, longest_s, interim=self._is_begun))
+        try:
+            await asyncio.wait({waiting}, timeout=_ANSWER_WITHIN_S)
+            if not waiting.done() and not self.has_begun:
+                await asyncio.wait({waiting}, timeout=_BEGIN_WITHIN_S - _ANSWER_WITHIN_S)
+                # This process may have been stopped: what arrived meanwhile is handled first.
+                await self._bus.last(subjects.RUNS, "barrier", attempts=1)
+            return waiting.result() if waiting.done() else None
+        finally:
+            waiting.cancel()
+
+    def _is_begun(self, message: Msg) -> bool:
+        is_begun = (message.headers or {}).get(DIRECT_HEADER) == "begun"
+        self.has_begun = self.has_begun or is_begun
+        return is_begun

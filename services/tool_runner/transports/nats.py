@@ -235,6 +235,9 @@ class CallDriver:
 
     def _encoded(self, start_by: float) -> bytes:
         call = self._call
+        start_by_ms = math.floor((time.time() + start_by - time.monotonic()) * 1000)
+        if self._prepared.may_decline and call.start_by is not None:
+            start_by_ms = min(start_by_ms, call.start_by)  # Later its planner sends it through CALLS.
         request = ToolCall(
             call_id=call.call_id,
             run_id=call.run_id,
@@ -243,7 +246,7 @@ class CallDriver:
             args=self._prepared.args,
             idempotency_key=self._idempotency_key,
             deadline_at=math.floor(self._deadline_unix_s * 1000),
-            start_by=math.floor((time.time() + start_by - time.monotonic()) * 1000),
+            start_by=start_by_ms,
             understands_declined=True,
             session_id=call.session_id,
             request_id=call.call_id,

@@ -1,13 +1,15 @@
 """Runs whose tools are called directly: two stored writes a step, and the stored path where a call takes long."""
 
 import asyncio
+import time
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from nats.aio.msg import Msg
 
 from contracts import subjects
-from contracts.direct import RunnerAnnouncement
+from contracts.direct import DIRECT_HEADER, RunnerAnnouncement
 from contracts.events import Asked, Observed, RunEvent, RunStarted, Step
 from contracts.ids import new_id, unix_ms
 from contracts.inbox import CancelRequested
@@ -164,6 +166,29 @@ async def test_instances_that_are_gone_are_forgotten(plan: Plan, monkeypatch: py
         return planning.direct_calls.rules() is not None and [*planning.direct_calls._instances] == [alive]
 
     await wait_until(is_forgotten, what="the planner knows only the one that announces itself")
+
+
+@pytest.mark.parametrize("begins", [False, True])
+async def test_an_instance_that_does_not_answer(
+    plan: Plan, provider: ModelServer, monkeypatch: pytest.MonkeyPatch, *, begins: bool
+) -> None:
+    """Where it has not said that it begins, the call is sent as a new one; else as one that may have begun."""
+    monkeypatch.setattr(direct_calls, "_MAX_SILENCE_S", 1000)
+    provider.say(LOOK, FINAL)
+    planning = await directly(plan)
+    stopped = "e" * 32
+
+    async def take(message: Msg) -> None:
+        if begins:
+            await planning.bus.send(message.reply, headers={DIRECT_HEADER: "begun"})
+
+    await planning.bus.subscribe(subjects.direct_call(stopped), take)
+    planning.direct_calls._instances = {stopped: time.monotonic()}
+    story = await planning.tell()
+    assert story.end.raw_answer == "whole"
+    assert instances(story) == {stopped}
+    assert [event.status for event in story.of("observed")] == ["succeeded"]
+    assert bool(story.of("call_started")) == begins
 
 
 async def test_a_cancel_reaches_a_direct_call(plan: Plan, provider: ModelServer) -> None:
