@@ -321,7 +321,7 @@ async def test_a_planner_stopped_before_it_sends_the_call_calls_nothing_when_it_
 async def test_a_tool_runner_stopped_before_it_reads_the_call_calls_nothing_when_it_goes_on(
     tool: str, stopped_s: float, scene: Scene
 ) -> None:
-    """The planner has waited in vain, and another tool runner has ended the call by then."""
+    """It has not said that it begins: the planner sends the call to another one, which may call the tool."""
     stopped: list[str] = []
 
     def stops_the_called(strike: Strike) -> bool:
@@ -341,7 +341,7 @@ async def test_a_tool_runner_stopped_before_it_reads_the_call_calls_nothing_when
     for name in set(scene.system.stack.names("tool_runner")) - set(stopped):
         scene.system.stack.kill(name)
     await follow(scene.client, Plan(turns=((tool,),), nth=new_id()))
-    await scene.check(*{"once": ("outcome_unknown", 0), "often": ("succeeded", 1)}[tool])
+    await scene.check("succeeded", 1)
 
 
 async def test_a_run_is_in_the_index_after_a_second(scene: Scene) -> None:
