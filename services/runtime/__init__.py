@@ -5,9 +5,9 @@ Every service imports this package first. So two measures are here that make all
 
 import gc
 
-from runwire.optional_imports import import_without
+from runwire.optional_imports import import_without, import_without_part
 
-__all__ = ["import_without"]
+__all__ = ["import_without", "import_without_part"]
 
 # With Python's default of 700 objects, garbage collection takes an eighth of the time of imports (see `gc_tuning`).
 gc.set_threshold(20_000, 20, 50)

@@ -10,17 +10,17 @@ import pytest
 from runwire.optional_imports import import_without
 
 SERVICES = ("planner", "tool_runner", "artifact_store", "gateway")
-UNWANTED = ("PIL", "httpx", "litellm", "numpy", "openai", "rich", "tiktoken", "typer")
+UNWANTED = ("Crypto", "PIL", "argon2", "httpx", "litellm", "numpy", "openai", "rich", "tiktoken", "typer")
 """Imported by no service at its start. A decoder of images has a process of its own."""
 ONLY = {
     "aiohttp": {"planner"},
     "fastapi": {"gateway"},
     "faststream": {"artifact_store"},
     "minio": {"artifact_store"},
-    "uvicorn": {"artifact_store", "gateway"},
+    "uvicorn": {"gateway"},
 }
 """Imported by these services and no other."""
-MAX_MODULES = {"planner": 720, "tool_runner": 540, "artifact_store": 850, "gateway": 740}
+MAX_MODULES = {"planner": 720, "tool_runner": 540, "artifact_store": 830, "gateway": 740}
 """A tenth more than today. A library that brings many modules is a decision: raise the number with it."""
 
 
@@ -61,3 +61,18 @@ def test_a_library_is_imported_as_if_another_were_missing(monkeypatch: pytest.Mo
     assert sys.modules["zipfile"] is zipfile
     import_without("zipapp", "rich")
     assert "zipapp" in sys.modules
+
+
+def test_a_library_is_imported_without_a_part_of_its_own() -> None:
+    """The names of the part are None, and what imports the part later gets it. In a process that ends after it."""
+    code = """
+from runwire.optional_imports import import_without_part
+import_without_part("xml.dom", "domreg", "getDOMImplementation", "registerDOMImplementation")
+import xml.dom
+assert xml.dom.getDOMImplementation is None
+from xml.dom.domreg import getDOMImplementation
+assert getDOMImplementation is not None
+import_without_part("xml.dom", "domreg")
+assert xml.dom.domreg.getDOMImplementation is getDOMImplementation
+"""
+    subprocess.run([sys.executable, "-P", "-c", code], check=True, timeout=60)
