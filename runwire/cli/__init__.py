@@ -1,5 +1,5 @@
 """The command line `runwire`."""
 
-from runwire.cli.app import main
+from runwire.cli.entry_point import main
 
 __all__ = ["main"]

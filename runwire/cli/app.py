@@ -35,8 +35,3 @@ app.command()(tool_commands.tools)
 app.command()(tool_commands.serve)
 app.command()(machine_commands.env)
 app.command()(machine_commands.doctor)
-
-
-def main() -> None:
-    """The entry point of the `runwire` script."""
-    app()

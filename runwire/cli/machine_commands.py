@@ -1,6 +1,5 @@
 """Commands on this machine: start everything, print how to reach it, check it."""
 
-import asyncio
 import json
 import os
 import shlex
@@ -13,25 +12,12 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from runwire.cli.common import (
-    EXIT_FAILED,
-    EXIT_INTERRUPTED,
-    Format,
-    Key,
-    Output,
-    Url,
-    finish,
-    gateway_url,
-    print_error,
-    print_line,
-    program,
-)
-from runwire.cli.run_commands import start_and_show
+from runwire.cli.common import Format, Key, Output, Url, finish, gateway_url, print_line
+from runwire.cli.entry_point import LAUNCH
+from runwire.cli.exit_codes import EXIT_FAILED, print_error, program
 from runwire.cli.setting_names import misspelt
-from runwire.local import launch
-from runwire.local.data_folder import nats_login
+from runwire.local.data_folder import data_dir, nats_login, remembered
 
-DEMO_QUESTION = "Which region grew most in sales.csv? Draw a chart."
 _MARKS = {"ok": "[green]✓[/green]", "warning": "[yellow]![/yellow]", "failed": "[red]✗[/red]"}
 
 
@@ -65,51 +51,25 @@ def up(
     once: Annotated[bool, typer.Option("--once", help="Stop after the demo's answer.")] = False,
 ) -> None:
     """Start everything on this machine and stay in the foreground. Data is kept under RUNWIRE_DATA_DIR (.runwire)."""
+    _warn_of_settings()
+    options = {
+        "port": port,
+        "tools": [] if no_tools else [str(file) for file in tools or ()] or None,
+        "planners": planners,
+        "tool_runners": tool_runners,
+        "sync": sync.value,
+        "demo": demo or once,
+        "once": once,
+    }
+    # Runs as long as the system does, so it starts again without the libraries of the command line.
+    called = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]
+    os.execv(sys.executable, [sys.executable, *called, *LAUNCH, json.dumps(options)])  # noqa: S606, this program
 
-    async def work() -> int:
-        examples = launch.example_tools()  # refuses what is no checkout, whatever is served
-        files = [] if no_tools else tools or examples
-        plan = launch.Plan(launch.data_dir(), port, files, planners, tool_runners, sync.value)
-        return await _up(plan, demo=demo or once, once=once)
 
-    finish(work())
-
-
-async def _up(plan: launch.Plan, *, demo: bool, once: bool) -> int:
+def _warn_of_settings() -> None:
     console = Console()
-    stop = launch.stop_event()
     for warning in misspelt(os.environ):
-        _warn(console, warning)
-    console.print(
-        "[dim]starting nats-server, an S3 server, planner, tool_runner, artifact_store, gateway and tools …[/dim]"
-    )
-    async with launch.running(plan, lambda text: _warn(console, text), stop) as endpoints:
-        url, nats_url = endpoints["url"], endpoints["nats_url"]
-        print_line(
-            console,
-            f"gateway [bold]{url}[/bold] · NATS {nats_url}, sync {plan.sync} · data {escape(str(plan.data))}",
-        )
-        code = await _demo(console, url, stop) if demo else 0
-        if not once:
-            example = f'{escape(program())} run "What is 17*23?"'
-            console.print(f"\n[dim]Ctrl-C stops everything. In another terminal:[/dim] {example}", soft_wrap=True)
-            await stop.wait()
-            code = 0
-        console.print("[dim]stopping …[/dim]")
-    return code
-
-
-async def _demo(console: Console, url: str, stop: asyncio.Event) -> int:
-    """Run the demo's question, unless everything is stopped before."""
-    console.print(f"\n[bold cyan]? {DEMO_QUESTION}[/bold cyan]")
-    running = asyncio.create_task(start_and_show(url, None, DEMO_QUESTION, {}, Output.text))
-    stopped = asyncio.create_task(stop.wait())
-    await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
-    return running.result() if running.done() else EXIT_INTERRUPTED
-
-
-def _warn(console: Console, text: str) -> None:
-    print_line(console, f"[yellow]{escape(text)}[/yellow]")
+        print_line(console, f"[yellow]{escape(warning)}[/yellow]")
 
 
 def env() -> None:
@@ -117,11 +77,11 @@ def env() -> None:
 
     Use it as eval "$(runwire env)". The password is part of the output.
     """
-    url = launch.remembered(launch.data_dir()).get("nats_url")
+    url = remembered(data_dir()).get("nats_url")
     if url is None:
-        print_error(f"nothing runs from {launch.data_dir()}. Start it with `{program()} up`, or set RUNWIRE_DATA_DIR")
+        print_error(f"nothing runs from {data_dir()}. Start it with `{program()} up`, or set RUNWIRE_DATA_DIR")
         raise typer.Exit(EXIT_FAILED)
-    login = nats_login(launch.data_dir(), url)
+    login = nats_login(data_dir(), url)
     for prefix in ("RUNWIRE_NATS", "NATS"):
         for name, value in (("URL", url), *((name.upper(), value) for name, value in login.items())):
             sys.stdout.write(f"export {prefix}_{name}={shlex.quote(value)}\n")

@@ -1,6 +1,5 @@
 """Commands on runs: run, tail, cancel, delete; and fetch, for their artifacts."""
 
-import asyncio
 import json
 import os
 import sys
@@ -12,18 +11,14 @@ import typer
 from rich.console import Console
 
 from runwire.cli.common import (
-    EXIT_CANCELLED,
-    EXIT_ERROR,
-    EXIT_INCOMPLETE,
     Format,
     Key,
     Output,
     Url,
     client_of,
     finish,
-    print_error,
-    program,
 )
+from runwire.cli.exit_codes import EXIT_CANCELLED, EXIT_ERROR, EXIT_INCOMPLETE, print_error, program
 from runwire.cli.rendering import Screen
 
 if TYPE_CHECKING:
@@ -100,9 +95,11 @@ def tail(run_id: str, url: Url = None, api_key: Key = None, output: Format = Out
 
 async def show(client: "Client", run_id: str, output: Output) -> int:
     """Show a run to its end and return the exit code."""
+    from asyncio import CancelledError  # noqa: PLC0415, `up` starts its event loop in another process image
+
     try:
         end = await _show_events(client, run_id, output)
-    except asyncio.CancelledError:
+    except CancelledError:
         sys.stderr.write("\n")
         print_error(f"the run continues: `{program()} tail {run_id}` shows it, `{program()} cancel {run_id}` stops it")
         raise

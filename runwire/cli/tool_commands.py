@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from runwire.cli.common import Format, Key, Output, Url, client_of, finish, print_line
-from runwire.optional_imports import import_without
+from runwire.cli.entry_point import serve_files
 
 
 def tools(url: Url = None, api_key: Key = None, output: Format = Output.text) -> None:
@@ -45,8 +45,4 @@ def serve(
     ] = None,
 ) -> None:
     """Serve the tools of Python files over NATS."""
-    if not (nats_url or "").startswith("ws"):
-        import_without("nats", "aiohttp")  # nats-py needs it for WebSockets alone: 90 ms and 8 MB
-    from runwire import serving  # noqa: PLC0415, the other commands need no NATS client
-
-    serving.main([str(file) for file in files], nats_url)
+    serve_files([str(file) for file in files], nats_url)

@@ -5,8 +5,8 @@ stay apart.
 Rule 2: the login is in two files that only their owner can read, never on a command line.
 """
 
+import os
 import re
-import secrets
 import shutil
 import sysconfig
 from pathlib import Path
@@ -46,7 +46,7 @@ def find_nats_server() -> str:
 
 def login_of(data: Path) -> dict[str, str]:
     """The login of this data folder, created at the first start: `user` and `password`."""
-    return secret(nats_login_file(data), lambda: {"user": "runwire", "password": secrets.token_hex(24)})
+    return secret(nats_login_file(data), lambda: {"user": "runwire", "password": os.urandom(24).hex()})
 
 
 def last_port(data: Path) -> int:

@@ -8,7 +8,6 @@ before the next start.
 """
 
 import os
-import secrets
 import shutil
 import sysconfig
 from collections.abc import Mapping
@@ -35,7 +34,7 @@ def find_rclone() -> str | None:
 
 def keys_of(file: Path) -> Keys:
     """Read the keys of a data folder, or create them, readable by their owner only."""
-    return Keys(**secret(file, lambda: {"access": secrets.token_hex(10), "secret": secrets.token_hex(20)}))
+    return Keys(**secret(file, lambda: {"access": os.urandom(10).hex(), "secret": os.urandom(20).hex()}))
 
 
 def rclone_command(rclone: str, folder: Path, port: int) -> list[str]:
