@@ -7,7 +7,7 @@ from benchmarks.product import processes
 from benchmarks.product.client import Asking
 
 _SETTLE_S = 0.1
-"""After a case: what a run leaves to do once its client has its end belongs to it."""
+"""Pause after a case, so that the work that follows the end of its last run is measured with it."""
 
 
 @dataclass

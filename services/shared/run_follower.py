@@ -31,7 +31,8 @@ from services.messaging.direct_get import sequence_of
 Kind = Literal["log", "stream"]
 _KINDS: tuple[Kind, Kind] = ("log", "stream")
 _FIRST_CHECK_S, _MAX_CHECK_S = 3.0, 12.0
-"""Longest pause between checks. Each costs two reads; a thousand listeners of quiet runs would keep a core busy."""
+"""First and longest pause between checks. A check costs two reads, so many listeners of quiet runs would keep a core
+busy with short pauses."""
 _MAX_BUFFERED_MESSAGES, _MAX_BUFFERED_BYTES = 4096, 1 << 20
 """Live messages that wait for a slow listener; further ones are dropped and read back later."""
 _PAGE_BYTES = 128 << 10
@@ -65,7 +66,7 @@ class RunFollower:
         self._buffer: deque[Msg] = deque()
         self._buffered_bytes = 0
         self._waiting: asyncio.Future[None] | None = None
-        """Done when there is something to do."""
+        """Done when a record has arrived or a check is due."""
         self._stale = True
         """Messages may have been missed: read back both tails first."""
         self._ended = False

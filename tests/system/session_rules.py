@@ -11,7 +11,7 @@ _CLOCKS_S = 0.05
 _DIRECT_WAIT_S = 0.9
 """A planner waits at least so long for the reply to a direct call."""
 _AFTERMATH_S = 10.0
-"""So long after a blow a planner may have a reason not to wait for a reply."""
+"""For so long after a blow a planner may have a reason not to wait for a reply."""
 _ON_ITS_WAY_S = STALL_S + _CLOCKS_S
 """A request that was sent before its run ended may be in the tool's socket; a process that sleeps no longer than this
 does not notice."""
