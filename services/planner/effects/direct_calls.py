@@ -3,8 +3,8 @@
 Rule 1: the record that announces a call names the instance. It is stored before the call is made, and is its intent.
 Rule 2: the planner keeps its message while it waits for the outcome, 1.2 s at most. A call that takes longer goes on,
 and is sent through CALLS; its outcome comes through INBOX.
-Rule 3: an instance says `begun` before it calls the tool, on the same connection. One that has not said so long after
-it had to begin will never begin the call, so nothing is lost with it: the call is sent through CALLS as a new one.
+Rule 3: an instance says `begun` before it calls the tool, on the same connection. If it has not said so within 3 s, it
+was killed or stopped, and will never begin the call. The call is then sent through CALLS as a new one.
 Rule 4: a tool whose call took longer is called through CALLS for 30 s. So is every tool while half of the planner's
 slots wait for direct calls, while no instance has announced itself lately, and while the planner stops.
 """
@@ -36,6 +36,7 @@ _ANSWER_WITHIN_S = 1.2
 _BEGIN_WITHIN_S = 3.0
 """How long to wait for `begun`: `START_WITHIN_S`, and time for clocks that differ and for a busy tool_runner."""
 _MAX_CATCH_UP_S = 5.0
+"""How long to wait for replies that have arrived and are not handled yet."""
 _STATUS_WITHIN_S = 0.5
 _MAX_SILENCE_S = 3.5
 """An instance that has not announced itself for so long is not called."""
@@ -98,7 +99,7 @@ class DirectCalls:
         finally:
             self._waiting -= 1
         if reply is None and not request.has_begun:
-            self._instances.pop(instance, None)  # Until it announces itself again.
+            self._instances.pop(instance, None)  # It is not called until it announces itself again.
             logger.info("direct_call_not_begun", call_id=call.call_id, tool=call.tool)
             return "declined"
         match (reply.headers or {}).get(DIRECT_HEADER) if reply is not None else "unfinished":
@@ -144,9 +145,9 @@ class _Request:
         self.has_begun = False
 
     async def reply(self, subject: str, data: bytes) -> Msg | None:
-        """Return the last reply; None without one in time. Then `has_begun` is certain, if this raises nothing.
+        """Return the last reply, or None if it does not come in time. `has_begun` is right then.
 
-        Raises NoResponders, and Unavailable when the connection was lost.
+        Raises NoResponders; Unavailable when the connection was lost, after which `has_begun` may be wrong.
         """
         longest_s = _BEGIN_WITHIN_S + _MAX_CATCH_UP_S
         waiting = asyncio.create_task(self._bus.request(subject, data, longest_s, interim=self._is_begun))
