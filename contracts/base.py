@@ -13,7 +13,12 @@ class Message(BaseModel):
     """Base of all messages between services."""
 
     model_config = ConfigDict(
-        frozen=True, extra="ignore", populate_by_name=True, ser_json_bytes="base64", val_json_bytes="base64"
+        frozen=True,
+        extra="ignore",
+        populate_by_name=True,
+        ser_json_bytes="base64",
+        val_json_bytes="base64",
+        defer_build=True,  # No process uses all messages: each is built at its first use.
     )
 
 
