@@ -37,8 +37,11 @@ def up(
         ),
     ] = None,
     no_tools: Annotated[bool, typer.Option("--no-tools", help="Serve no tools.")] = False,
-    planners: Annotated[int, typer.Option(min=1, max=16, help="Planner processes to start.")] = 1,
-    tool_runners: Annotated[int, typer.Option(min=1, max=16, help="Tool runner processes to start.")] = 1,
+    copies: Annotated[
+        int, typer.Option(min=1, max=16, help="Processes of the planner and of the tool runner to start.")
+    ] = 1,
+    planners: Annotated[int | None, typer.Option(min=1, max=16, help="The same, of the planner alone.")] = None,
+    tool_runners: Annotated[int | None, typer.Option(min=1, max=16, help="And of the tool runner alone.")] = None,
     sync: Annotated[
         Sync,
         typer.Option(
@@ -55,8 +58,8 @@ def up(
     options = {
         "port": port,
         "tools": [] if no_tools else [str(file) for file in tools or ()] or None,
-        "planners": planners,
-        "tool_runners": tool_runners,
+        "planners": planners or copies,
+        "tool_runners": tool_runners or copies,
         "sync": sync.value,
         "demo": demo or once,
         "once": once,
