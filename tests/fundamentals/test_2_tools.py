@@ -11,8 +11,13 @@ from tests.support.waiting import wait_until
 
 async def test_tools_are_found_with_their_schemas(client: Client) -> None:
     """A process that serves a tool announces it; the catalogue shows it to models and people."""
-    tools = {spec.name: spec for spec in await client.tools()}
-    assert {"calculate", "analyze_table", "take_nap", "post_postcard"} <= set(tools)
+    tools = {}
+
+    async def are_found() -> bool:
+        tools.update({spec.name: spec for spec in await client.tools()})
+        return {"calculate", "analyze_table", "take_nap", "post_postcard"} <= set(tools)
+
+    await wait_until(are_found, what="the tools of all three processes are in the catalogue")
     assert tools["take_nap"].input_schema["properties"]["seconds"]["maximum"] == 60
     assert tools["take_nap"].idempotent
     assert not tools["post_postcard"].idempotent
