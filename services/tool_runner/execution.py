@@ -106,7 +106,7 @@ class CallExecutor:
                 raise
 
         progress = CallProgress(self._bus, call, may_have_published=is_doubtful)
-        return await self._outcome(call, progress, started, began, begin)
+        return await self._outcome(call, progress, started, began, begin, may_be_unread=is_doubtful)
 
     async def direct_outcome(self, call: CallRequested, on_begin: Callable[[], Awaitable[bool]]) -> bytes | None:
         """Return the encoded outcome of a direct call, or None if no instance of the tool has begun it.
@@ -140,6 +140,7 @@ class CallExecutor:
         checked_at: float,
         begin: Callable[[ToolSpec, RunWatch], Awaitable[Start]],
         *,
+        may_be_unread: bool = False,
         direct: bool = False,
     ) -> bytes:
         """Call the tool and build the outcome.
@@ -156,7 +157,9 @@ class CallExecutor:
                     return await self._read_artifact(access, started)
                 started = await begin(spec, watch)
                 try:
-                    prepared = PreparedCall(call, spec, args, started.may_have_begun, checked_at, may_decline=direct)
+                    prepared = PreparedCall(
+                        call, spec, args, started.may_have_begun, checked_at, may_be_unread, may_decline=direct
+                    )
                     result = await self._tools.call(prepared, progress, watch)
                 finally:
                     self._concurrency.give_back(call.tool, direct=direct)

@@ -15,6 +15,8 @@ class Started:
     may_have_begun: bool
     checked_at: float
     """When it was last checked that the call needs an outcome."""
+    may_be_unread: bool = False
+    """Another tool runner may have sent the call to an instance that has not read it yet."""
 
 
 @dataclass(frozen=True, slots=True)

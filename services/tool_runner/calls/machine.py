@@ -142,9 +142,10 @@ class CallMachine:
             return [self._end(commands.Abandon(run_ended=False))]
         self.state.checked_at = event.checked_at
         self.state.began_at = min(self.state.began_at, now)
-        if isinstance(event, events.Started) and event.may_have_begun:
-            self.state.may_be_unread = True
-            return self._search("may_have_begun", now)
+        if isinstance(event, events.Started):
+            self.state.may_be_unread = event.may_be_unread or event.may_have_begun
+            if event.may_have_begun:
+                return self._search("may_have_begun", now)
         return self._send(now)
 
     def _send(self, now: float) -> list[Command]:

@@ -48,6 +48,8 @@ class PreparedCall:
     """Another tool runner may have called the tool for it."""
     checked_at: float
     """When it was last checked that the call needs an outcome, by the monotonic clock."""
+    may_be_unread: bool = False
+    """Another tool runner may have sent it to an instance that has not read it yet."""
     may_decline: bool = False
     """If no instance can begin the call at once, raise Declined and do not wait."""
 
@@ -85,7 +87,7 @@ class NatsTools:
         self._open[queue] = []
         try:
             with watch.on_end(lambda: queue.put(events.RunEnded())):
-                queue.put(events.Started(prepared.may_have_begun, prepared.checked_at))
+                queue.put(events.Started(prepared.may_have_begun, prepared.checked_at, prepared.may_be_unread))
                 return await driver.result()
         finally:
             for key in self._open.pop(queue):

@@ -28,6 +28,13 @@ def test_the_result_of_a_longer_call_cancels_what_another_tool_runner_may_have_s
     assert call.at(1.5, events.Result(1, b"42")) == [CANCEL, commands.Succeed(b"42")]
 
 
+def test_the_result_of_a_call_that_another_tool_runner_may_have_sent_cancels_it() -> None:
+    """Its message waited here while this process was stopped, and was delivered to the other one meanwhile."""
+    call = Call()
+    call.receive(events.Started(may_have_begun=False, checked_at=0.0, may_be_unread=True))
+    assert call.at(0.1, events.Result(1, b"42")) == [CANCEL, commands.Succeed(b"42")]
+
+
 def test_an_old_check_is_repeated_before_the_call_is_sent() -> None:
     """Until one is younger than a second."""
     call = Call()
