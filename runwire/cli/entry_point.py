@@ -3,7 +3,7 @@
 import os
 import sys
 
-from runwire.optional_imports import import_without
+from contracts.optional_imports import import_without
 
 LAUNCH = ("up", "--parsed")
 """Followed by the options of `runwire up` as JSON."""

@@ -7,7 +7,7 @@ import zipfile
 
 import pytest
 
-from runwire.optional_imports import import_without
+from contracts.optional_imports import import_without
 
 SERVICES = ("planner", "tool_runner", "artifact_store", "gateway")
 UNWANTED = ("Crypto", "PIL", "argon2", "httpx", "litellm", "numpy", "openai", "rich", "tiktoken", "typer")
@@ -68,7 +68,7 @@ def test_a_library_is_imported_as_if_another_were_missing(monkeypatch: pytest.Mo
 def test_a_library_is_imported_without_a_part_of_its_own() -> None:
     """The names of the part are None, and what imports the part later gets it. In a process that ends after it."""
     code = """
-from runwire.optional_imports import import_without_part
+from contracts.optional_imports import import_without_part
 import_without_part("xml.dom", "domreg", "getDOMImplementation", "registerDOMImplementation")
 import xml.dom
 assert xml.dom.getDOMImplementation is None
