@@ -33,7 +33,8 @@ async def _up(*, tools: list[str] | None, demo: bool, once: bool, **plan: Any) -
     )
     async with launch.running(launch.Plan(data, tools=files, **plan), _warn, stop) as endpoints:
         url = endpoints["url"]
-        _print(f"gateway {_styled(_BOLD, url)} · NATS {endpoints['nats_url']}, sync {endpoints['sync']} · data {data}")
+        where = f"NATS {endpoints['nats_url']}, sync {endpoints['sync']} · data {data}"
+        _print(f"gateway {_styled(_BOLD, url)} · {where}")
         code = await _demo(url, stop) if demo else 0
         if not once:
             hint = _styled(_DIM, "Ctrl-C stops everything. In another terminal:")

@@ -13,7 +13,7 @@ from .settings import ArtifactStoreSettings
 
 
 def main() -> None:
-    """Run the store until it is told to stop."""
+    """Run the store until SIGTERM or SIGINT."""
     settings = read_settings(ArtifactStoreSettings)
 
     @asynccontextmanager

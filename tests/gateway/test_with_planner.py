@@ -1,8 +1,5 @@
 """The gateway, the client and a real planner with the embedded model: one question, one cancel."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +10,7 @@ from contracts.records import EVENTS_HEADER
 from runwire.client import Client
 from runwire.errors import NotFound
 from services.messaging.connection import Bus
-from tests.support.gateways import ROOT, Served, Writer
+from tests.support.gateways import Served, Writer, planner_process
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
@@ -23,19 +20,8 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
 @pytest.fixture
 def planner(shared_nats: NatsServer, tmp_path: Path) -> Iterator[None]:
     """A planner that may still be starting: requests wait for it."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("RUNWIRE_")}
-    environment |= {"PYTHONPATH": str(ROOT), "RUNWIRE_NATS_URL": shared_nats.url, "RUNWIRE_MODEL": "builtin/rehearsal"}
-    with (tmp_path / "planner.log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "services.planner"], env=environment, cwd=ROOT, stdout=log, stderr=log
-        )
-    yield
-    process.terminate()
-    try:
-        process.wait(15)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    with planner_process(shared_nats.url, tmp_path):
+        yield
 
 
 @pytest.mark.usefixtures("planner")

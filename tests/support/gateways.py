@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -224,3 +224,24 @@ async def disconnect(writer: asyncio.StreamWriter) -> None:
     writer.transport.abort()
     with contextlib.suppress(ConnectionError):
         await writer.wait_closed()
+
+
+@contextlib.contextmanager
+def planner_process(nats_url: str, folder: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """A planner with the demo model, as a process that a test may stop. Its log is in `folder`."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RUNWIRE_")}
+    environment |= {"PYTHONPATH": str(ROOT), "RUNWIRE_NATS_URL": nats_url, "RUNWIRE_MODEL": "builtin/rehearsal"}
+    with (folder / "planner.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "services.planner"], env=environment, cwd=ROOT, stdout=log, stderr=log
+        )
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGCONT)
+        process.terminate()
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

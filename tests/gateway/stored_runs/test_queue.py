@@ -1,11 +1,9 @@
-"""A client whose run waits for a planner is told its place in its tenant's queue, at little cost."""
+"""A client whose run waits for a planner receives its place in its tenant's queue, at little cost."""
 
 import asyncio
 import contextlib
-import os
 import signal
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
@@ -18,7 +16,7 @@ from contracts.ids import new_id
 from services.gateway.auth import new_key
 from services.gateway.stored_runs.queue import OpenRuns, open_runs
 from services.messaging.connection import Bus
-from tests.support.gateways import ROOT, Served, Writer, serving
+from tests.support.gateways import Served, Writer, planner_process, serving
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
@@ -158,24 +156,8 @@ async def test_open_runs_are_listed_by_stream(bus: Bus) -> None:
 @pytest.fixture
 def planner(own_nats_server: NatsServer, tmp_path: Path) -> Iterator["subprocess.Popen[bytes]"]:
     """A planner that a test may stop."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("RUNWIRE_")}
-    environment |= {
-        "PYTHONPATH": str(ROOT),
-        "RUNWIRE_NATS_URL": own_nats_server.url,
-        "RUNWIRE_MODEL": "builtin/rehearsal",
-    }
-    with (tmp_path / "planner.log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "services.planner"], env=environment, cwd=ROOT, stdout=log, stderr=log
-        )
-    yield process
-    process.send_signal(signal.SIGCONT)
-    process.terminate()
-    try:
-        process.wait(15)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    with planner_process(own_nats_server.url, tmp_path) as process:
+        yield process
 
 
 @pytest.mark.system

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -18,13 +18,6 @@ from tests.support.waiting import wait_until
 SECRET = "the launch code is 4711"
 SYSTEM = {"role": "system", "content": [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]}
 CLAUDE = "anthropic/claude-sonnet-4-5"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[ModelServer]:
-    """A provider with scripted replies."""
-    with ModelServer() as running:
-        yield running
 
 
 @pytest.fixture(params=PATHS)

@@ -4,7 +4,7 @@ import asyncio
 import base64
 import ssl
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -25,13 +25,6 @@ MODEL, CLAUDE = "openai/scripted", "anthropic/claude-sonnet-4-5"
 FUNCTION = {"name": "look", "description": "Look.", "parameters": {"type": "object", "properties": {}}}
 CALL = {"id": "c00010001", "type": "function", "function": {"name": "look", "arguments": "{}"}}
 QUESTION = {"role": "user", "content": "?"}
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[ModelServer]:
-    """A provider with scripted replies."""
-    with ModelServer() as running:
-        yield running
 
 
 @pytest.fixture(params=PATHS)

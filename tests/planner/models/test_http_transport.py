@@ -38,13 +38,6 @@ TURNS = {"directly": 60, "through LiteLLM": 300}
 MB = 1 << 20
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[ModelServer]:
-    """A provider with scripted replies."""
-    with ModelServer() as running:
-        yield running
-
-
 @pytest.fixture(params=PATHS)
 async def model(
     request: pytest.FixtureRequest, server: ModelServer, monkeypatch: pytest.MonkeyPatch

@@ -1,6 +1,6 @@
 """`response_format` is left out for models that refuse it."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -16,13 +16,6 @@ REQUEST = ModelRequest(
     messages=Messages.of([{"role": "user", "content": "?"}]),
     response_format={"type": "json_object"},
 )
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[ModelServer]:
-    """A provider that says what a test tells it to."""
-    with ModelServer() as running:
-        yield running
 
 
 @pytest.fixture(params=PATHS)
