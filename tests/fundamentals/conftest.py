@@ -5,6 +5,7 @@ The demo model answers by rules. The agents `scripted` and `native` call a serve
 
 import json
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -16,12 +17,15 @@ from tests.support.model_server import ModelServer
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
 from tests.support.stack import ROOT, Stack
+from tests.support.waiting import wait_until
 
 TOOLS = Path(__file__).parent / "tutorial_tools.py"
 DEMO_TOOLS = ROOT / "examples" / "demo"
 KEYED_GATEWAY = "gateway-2"
 #: The API key of each tenant, and the lines that the gateway is given.
 (ACME_KEY, _ACME), (GLOBEX_KEY, _GLOBEX) = new_key("acme"), new_key("globex")
+OFFERED = {"take_nap", "post_postcard", "count_inhabitants", "add_up_inhabitants", "fetch_minutes"}
+OFFERED |= {"calculate", "analyze_table"}
 AGENTS = {
     "scripted": {"model": "openai/scripted"},
     "native": {"model": "openai/scripted", "action_transport": "tools"},
@@ -76,6 +80,7 @@ async def client(stack: Stack) -> AsyncIterator[Client]:
     """Speaks to the gateway, as the tenant `default`. Every process that a test has ended runs again afterwards."""
     with stack.showing_logs():
         async with Client(stack.url) as client:
+            await wait_until(partial(_are_offered, client), timeout=30, what="the tools are in the catalogue")
             yield client
         stack.mend()
 
@@ -101,3 +106,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "fundamentals" in item.path.parts:
             item.add_marker(pytest.mark.xdist_group("fundamentals"))
+
+
+async def _are_offered(client: Client) -> bool:
+    return {tool.name for tool in await client.tools()} >= OFFERED
