@@ -10,7 +10,8 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from .channels import CHANNELS, PARAMETERS, ROLES, Body, Channel
+from .channel import PARAMETERS, ROLES, Body, Channel
+from .channels import CHANNELS
 from .records import VERSION
 
 _REF = "#/components/schemas/{model}"

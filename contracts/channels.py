@@ -6,26 +6,25 @@ Rule 1: everything that `subjects` and `keys` build is described here, or named 
 Rule 2: this is data: it builds no subject and is imported by no service.
 """
 
-from dataclasses import dataclass, field
-from typing import Any
-
 from pydantic import BaseModel
 
 from . import artifacts, direct, images, inbox, keys, records, runs, subjects, tools
+from .channel import (
+    BYTES,
+    GATEWAY,
+    LISTENER,
+    NATS,
+    PLANNER,
+    RAW,
+    SERVICES,
+    STORE,
+    TOOL,
+    TOOL_RUNNER,
+    Body,
+    Channel,
+)
 from .faults import Fault
 
-PLANNER, TOOL_RUNNER, GATEWAY, STORE = "planner", "tool_runner", "gateway", "artifact_store"
-TOOL, LISTENER, NATS = "tool", "listener", "nats-server"
-SERVICES = (GATEWAY, PLANNER, TOOL_RUNNER, STORE)
-ROLES = {
-    GATEWAY: "answers HTTP and writes the requests of people",
-    PLANNER: "writes the logs of runs and calls models",
-    TOOL_RUNNER: "finds tools and calls them",
-    STORE: "stores artifacts in an S3 server",
-    TOOL: "any program that answers calls, in any language",
-    LISTENER: "any program that watches runs",
-    NATS: "the server itself, as its streams are configured",
-}
 NO_SUBJECTS = frozenset(
     {
         "artifact_of_object",
@@ -50,61 +49,6 @@ NO_SUBJECTS = frozenset(
 )
 """Functions of `subjects` and `keys` that return no subject: the name of a consumer, keys of the S3 bucket, and lists
 of subjects that are described below."""
-
-PARAMETERS = {
-    "artifact": "id of an artifact: 32 lower-case hexadecimal digits",
-    "blob": "SHA-256 of the bytes, and a number where they were stored more than once",
-    "digest": "24 hexadecimal digits that name a ToolSpec",
-    "entry": "Unix time of the request in ms, 12 hexadecimal digits, and the run's id",
-    "instance": "id of an instance of the service: 32 hexadecimal digits",
-    "kept_in": "name of a stream, or KV_ and the name of a bucket",
-    "message": "name of a message of the run, such as a call id: [A-Za-z0-9_-]{1,64}",
-    "model": "name of a model, with =XX for each byte that keys do not take",
-    "run": "id of a run: 32 lower-case hexadecimal digits",
-    "run_or_none": "id of a run, or - for none",
-    "sequence": "sequence of a message in its stream",
-    "service": "name of a NATS micro service",
-    "session": "first 32 hexadecimal digits of the SHA-256 of a session's name, or - for none",
-    "stream": "name of a stream: [A-Z]{1,32}",
-    "tenant": "name of a tenant: [a-z0-9_-]{1,64}",
-    "tool": "name of a tool: [A-Za-z0-9_-]{1,64}",
-    "verb": "PING, INFO or STATS",
-}
-
-JSON, BYTES = "application/json", "application/octet-stream"
-RAW = {"type": "string", "format": "binary"}
-
-
-@dataclass(frozen=True, slots=True)
-class Body:
-    """One kind of message. `schema` is a model of this package, or a JSON Schema where the content is another's."""
-
-    name: str
-    schema: type[BaseModel] | dict[str, Any]
-    summary: str = ""
-    content: str = JSON
-    headers: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Channel:
-    """One family of subjects.
-
-    `built_by` names the functions and constants of `subjects` and `keys` that return it, or a pattern over it.
-    `kept_in`: the stream that stores the messages, or the stream of a bucket. `queue`: with a stream the name of its
-    consumer, else the queue group.
-    """
-
-    name: str
-    address: str
-    meaning: str
-    built_by: tuple[str, ...]
-    bodies: tuple[Body, ...]
-    senders: tuple[str, ...]
-    receivers: tuple[str, ...]
-    kept_in: str = ""
-    queue: str = ""
-    replies: tuple[Body, ...] = ()
 
 
 def _model(kind: type[BaseModel]) -> Body:
@@ -277,11 +221,34 @@ OF_TOOLS = (
         ("tool_rejected",), (_model(tools.ResultRejected),), (TOOL_RUNNER,), (TOOL,),
     ),
     Channel(
-        "discovery", "$SRV.INFO", "Which services exist; tools answer with their specifications.", (),
-        (EMPTY,), (TOOL_RUNNER,), (TOOL, *SERVICES), replies=(MICRO,),
+        "answer", "answer.{tool}.{instance}.{key}",
+        "The reply subject of what tool_runner sends to a tool. Only the tool may publish it.",
+        ("answer", "answers_to", "answers_of", "ALL_ANSWERS"),
+        (*TOOL_REPLIES, MICRO), (TOOL,), (TOOL_RUNNER,),
     ),
     Channel(
-        "micro", "$SRV.{verb}", "A question to all NATS micro services.", (),
+        "discovery", "discover.PING", "Which tools are there? They receive it as `$SRV.PING`.", ("ALL_DISCOVERY",),
+        (EMPTY,), (TOOL_RUNNER,), (TOOL,), replies=(MICRO,),
+    ),
+    Channel(
+        "hello", "hello.{instance}", "The reply subject of `discover.PING`. A name is a hint: any tool may send it.",
+        ("hello", "ALL_HELLOS"),
+        (MICRO,), (TOOL,), (TOOL_RUNNER,),
+    ),
+    Channel(
+        "discovered_tool", "discover.INFO.{tool}",
+        "Its instances reply with the specification on `answer`. They receive it as `$SRV.INFO.<tool>`.",
+        ("discover_info",),
+        (EMPTY,), (TOOL_RUNNER,), (TOOL,), replies=(MICRO,),
+    ),
+    Channel(
+        "discovered_instance", "discover.PING.{tool}.{tool_instance}",
+        "Is the instance that misses its heartbeats still connected? It receives it as `$SRV.PING.<tool>.<id>`.",
+        ("discover_ping",),
+        (EMPTY,), (TOOL_RUNNER,), (TOOL,), replies=(MICRO,),
+    ),
+    Channel(
+        "micro", "$SRV.{verb}", "A question to all NATS micro services.", ("ALL_MICRO",),
         (EMPTY,), (LISTENER,), (TOOL, *SERVICES), replies=(MICRO,),
     ),
     Channel(
@@ -289,9 +256,8 @@ OF_TOOLS = (
         (EMPTY,), (LISTENER,), (TOOL, *SERVICES), replies=(MICRO,),
     ),
     Channel(
-        "micro_instance", "$SRV.{verb}.{service}.{instance}",
-        "The same, to one instance. `PING` to a tool that misses its heartbeats: is it still connected?", (),
-        (EMPTY,), (LISTENER, TOOL_RUNNER), (TOOL, *SERVICES), replies=(MICRO,),
+        "micro_instance", "$SRV.{verb}.{service}.{instance}", "The same, to one instance.", (),
+        (EMPTY,), (LISTENER,), (TOOL, *SERVICES), replies=(MICRO,),
     ),
 )  # fmt: skip
 

@@ -56,6 +56,13 @@ DUE_IN_INBOX = "inbox.{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}"
 """Where INBOX puts what it takes from ALL_DUE."""
 ALL_DEAD = "dead.>"
 ALL_HANDLINGS = "handling.*.*"
+ALL_ANSWERS, ALL_HELLOS, ALL_DISCOVERY = "answer.>", "hello.>", "discover.>"
+"""What tools send to tool runners, and the questions of tool runners that tools receive as ALL_MICRO."""
+ALL_MICRO = "$SRV.>"
+DISCOVER_PING = "discover.PING"
+"""Where tool runners ask which tools there are."""
+REPLIES = "_INBOX."
+"""The beginning of every subject on which a client receives replies, but for the replies of tools (`answer`)."""
 
 ARTIFACT_PUT, ARTIFACT_OPEN, ARTIFACT_GET, ARTIFACT_HEAD = (
     "artifact.put",
@@ -160,6 +167,39 @@ def tool_rejected(name: str) -> str:
     return f"tool.{checked_tool(name)}.rejected"
 
 
+def answer(tool: str, instance: str, key: str) -> str:
+    """Where a tool replies to one request of a tool runner. Only the tool may publish it, so it shows who replied.
+
+    `instance`: an id that the tool runner has chosen. `key`: tells its requests apart.
+    """
+    return f"answer.{checked_tool(tool)}.{checked_id(instance)}.{checked_message(key)}"
+
+
+def answers_to(instance: str) -> str:
+    """All replies of all tools to one instance of tool_runner."""
+    return f"answer.*.{checked_id(instance)}.*"
+
+
+def answers_of(tool: str) -> str:
+    """All replies of a tool, to any tool runner."""
+    return f"answer.{checked_tool(tool)}.>"
+
+
+def hello(instance: str) -> str:
+    """Where tools answer DISCOVER_PING with their names. Every tool may publish it, so it is only a hint."""
+    return f"hello.{checked_id(instance)}"
+
+
+def discover_info(tool: str) -> str:
+    """Where the instances of a tool are asked for its specification. They receive it as `$SRV.INFO.<tool>`."""
+    return f"discover.INFO.{checked_tool(tool)}"
+
+
+def discover_ping(tool: str, tool_instance: str) -> str:
+    """Where one instance of a tool is asked whether it is connected. It receives it as `$SRV.PING.<tool>.<id>`."""
+    return f"discover.PING.{checked_tool(tool)}.{checked_message(tool_instance)}"
+
+
 RUNNER_ANNOUNCEMENTS = "direct.here"
 """Where instances of tool_runner say that they take direct calls."""
 
@@ -241,8 +281,8 @@ def next_messages(stream_name: str, consumer: str) -> str:
 
 
 def replies_to(service: str) -> str:
-    """The first token of the subjects on which a service receives replies; its permissions name it."""
-    return f"_INBOX_{service}"
+    """The first two tokens of the subjects on which a user of NATS receives replies; its permissions name them."""
+    return f"_INBOX.{service}"
 
 
 def micro_service(verb: str, *names: str) -> str:

@@ -15,7 +15,8 @@ from contracts import keys, subjects
 from contracts.__main__ import ASYNCAPI, stale
 from contracts.asyncapi import document
 from contracts.base import Message
-from contracts.channels import CHANNELS, NO_SUBJECTS, SERVICES, Body, Channel
+from contracts.channel import SERVICES, Body, Channel
+from contracts.channels import CHANNELS, NO_SUBJECTS
 from services.artifact_store.handlers import build_router
 from services.messaging.streams.definitions import BUCKETS, STREAMS, bucket
 from tests.examples.conftest import build, built_once
@@ -26,6 +27,7 @@ EXAMPLES = {
     "artifact": RUN,
     "instance": RUN,
     "digest": "0" * 24,
+    "key": "7",
     "message": "call-1",
     "model": "openai/gpt-4o",
     "name": "search",
@@ -36,6 +38,7 @@ EXAMPLES = {
     "stream_name": "INBOX",
     "tenant": "acme",
     "tool": "search",
+    "tool_instance": "VzXLDtTsuyZ0VuQyV6RpKV",
     "where": f"-.{RUN}",
 }
 """A value for each argument of the builders, by its name; where a shared object's name is meant, its digest."""

@@ -28,6 +28,10 @@ BUILDERS = {
     "tool_rejected": subjects.tool_rejected,
     "timer": lambda name: subjects.timer("default", RUN, name),
     "due": lambda name: subjects.due("default", RUN, name),
+    "answer": lambda name: subjects.answer(name, RUN, "1"),
+    "answers_of": subjects.answers_of,
+    "discover_info": subjects.discover_info,
+    "discover_ping": lambda name: subjects.discover_ping("search", name),
     "dead": subjects.dead,
     "tool_key": keys.tool_key,
     "spec_key": keys.spec_key,
@@ -78,8 +82,8 @@ def test_a_subject_has_exactly_its_own_tokens(builder: str, name: str) -> None:
     tokens = built.split(".")
     assert all(tokens)
     assert len(tokens) <= 4
-    assert set(built) <= set(string.ascii_letters + string.digits + "._-*")
-    assert "*" not in name
+    assert set(built) <= set(string.ascii_letters + string.digits + "._-*>")
+    assert not {"*", ">"} & set(name)
     assert literal(name) == built
 
 
