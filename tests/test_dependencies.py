@@ -28,14 +28,14 @@ from tests.support.checkout import ROOT, imported, python_files
         ("services/planner", "planner"),
         ("services/tool_runner", "tool-runner"),
         ("services/artifact_store", "artifact-store"),
-        ("runwire", "cli"),
+        ("runwire", None),
         ("tests", "all"),
         ("benchmarks", "all"),
         ("examples", "all"),
     ],
 )
-def test_what_is_imported_is_declared(folder: str, extra: str) -> None:
-    """A container holds the extra of its service alone: what only another extra installs is missing there."""
+def test_what_is_imported_is_declared(folder: str, extra: str | None) -> None:
+    """A container holds the extra of its service alone, and the wheel without an extra holds the whole SDK."""
     declared = declared_by(extra) | (
         {canonicalize_name(Requirement(line).name) for line in project()["dependency-groups"]["dev"]}
         if extra == "all"
@@ -53,12 +53,11 @@ def test_what_is_imported_is_declared(folder: str, extra: str) -> None:
     assert not undeclared
 
 
-def declared_by(extra: str) -> set[str]:
-    """The distributions that an extra names, those of the extras inside it, and the base."""
-    found = {canonicalize_name(Requirement(line).name) for line in project()["project"]["dependencies"]} | {
-        "pydantic-core"
-    }
-    for line in project()["project"]["optional-dependencies"][extra]:
+def declared_by(extra: str | None) -> set[str]:
+    """The distributions that an extra names, and those of the extras inside it; None or `all`: the base too."""
+    found = {"pydantic-core"}
+    lines = project()["project"]["dependencies"] if extra in {None, "all"} else []
+    for line in [*lines, *(project()["project"]["optional-dependencies"][extra] if extra else [])]:
         requirement = Requirement(line)
         found.add(canonicalize_name(requirement.name))
         if requirement.name == "runwire":
@@ -80,6 +79,14 @@ def pins() -> dict[str, Version]:
         r"^([A-Za-z0-9._-]+)==([^ ;\\]+)", (ROOT / "requirements.lock").read_text(encoding="utf-8"), re.MULTILINE
     )
     return {canonicalize_name(name): Version(version) for name, version in found}
+
+
+def test_every_extra_that_an_image_asks_for_exists() -> None:
+    """Without a name it asks for what the wheel brings."""
+    dockerfile = (ROOT / "infra/docker/Dockerfile").read_text(encoding="utf-8")
+    named = {name for names in re.findall(r"requirements_of\.py([a-z -]*) >", dockerfile) for name in names.split()}
+    assert named
+    assert named <= project()["project"]["optional-dependencies"].keys()
 
 
 def test_the_lock_holds_what_the_project_asks_for() -> None:

@@ -109,6 +109,13 @@ def test_what_points_out_of_the_checkout_would_be_found(text: str) -> None:
     assert ELSEWHERE.search(text)
 
 
+def test_the_sdk_is_installed_by_path() -> None:
+    """There is no release, and the name alone would install whatever somebody has published under it."""
+    bare = re.compile(r"pip install (?:-\S+ )*[\"']?[r]unwire\b(?!-)")
+    assert bare.search("pip install 'runwire" + "[client]'")
+    assert not [f"{path}: {hit[0]!r}" for path, text in texts() for hit in bare.finditer(text)]
+
+
 def test_what_is_pointed_to_is_there() -> None:
     """Every file of docs that a text names exists, and so does its section."""
     lost = []

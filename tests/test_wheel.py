@@ -1,6 +1,7 @@
 """The wheel that users install: its one top-level name is `runwire`, so it collides with no package of theirs."""
 
 import ast
+import os
 import subprocess
 import sys
 import zipfile
@@ -91,6 +92,22 @@ def test_a_tool_needs_pydantic_only(installed: Path, tmp_path: Path) -> None:
     assert result.stdout.strip() == "[]"
 
 
+def test_up_names_what_it_needs(installed: Path, tmp_path: Path) -> None:
+    """The wheel holds no services: one sentence names the clone and compose."""
+    env = {**os.environ, "PYTHONPATH": str(installed), "RUNWIRE_DATA_DIR": str(tmp_path / "data")}
+    up = subprocess.run(
+        [sys.executable, "-P", "-m", "runwire", "up"],
+        env=env,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert (up.returncode, up.stdout, up.stderr.count("\n")) == (1, "", 1), up.stderr
+    assert "clone the repository and call `make run` there, or `docker compose up -d --wait`" in up.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_it_says_which_extras_there_are(installed: Path) -> None:
     """One per service, so that an image holds only what its service needs."""
     (metadata,) = installed.glob("*.dist-info/METADATA")
@@ -99,4 +116,5 @@ def test_it_says_which_extras_there_are(installed: Path) -> None:
         for line in metadata.read_text().splitlines()
         if line.startswith("Provides-Extra: ")
     }
-    assert {"client", "cli", "gateway", "planner", "tool-runner", "artifact-store", "all"} <= extras
+    assert {"gateway", "planner", "tool-runner", "artifact-store", "local", "all"} <= extras
+    assert not extras & {"client", "cli"}, "the wheel brings both without an extra"

@@ -1,6 +1,7 @@
-"""Print what an extra of pyproject.toml needs, one requirement per line: the input of an image's `pip install`.
+"""Print what an image needs, one requirement per line: the input of its `pip install`.
 
-Usage: python requirements_of.py EXTRA [EXTRA …]. Extras that name other extras of this project are followed.
+Usage: python requirements_of.py [EXTRA …]. Without an extra: what the SDK and the command line need. Extras of
+pyproject.toml that name other extras of it are followed.
 """
 
 import re
@@ -10,8 +11,9 @@ from pathlib import Path
 
 
 def requirements_of(names: list[str], project: dict[str, object]) -> list[str]:
-    """Return the requirements of extras, followed into each other, and those of the project itself."""
-    extras, found, waiting, seen = project["optional-dependencies"], set(project["dependencies"]), list(names), set()
+    """Return the requirements of extras, followed into each other; without extras, those of the project itself."""
+    extras, waiting, seen = project["optional-dependencies"], list(names), set()
+    found = set() if names else set(project["dependencies"])
     while waiting:
         name = waiting.pop()
         if name in seen:

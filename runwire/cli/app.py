@@ -15,16 +15,32 @@
 and codes stay stable between versions.
 """
 
+from typing import Annotated
+
 import typer
 
 from runwire.cli import machine_commands, run_commands, tool_commands
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    help="Run LLM agents on your own machines.",
-)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version  # noqa: PLC0415, 10 ms that no other command needs
+
+        typer.echo(f"runwire {version('runwire')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Run LLM agents on your own machines."""
+
+
 app.command()(machine_commands.up)
 app.command()(run_commands.run)
 app.command()(run_commands.tail)

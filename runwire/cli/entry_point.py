@@ -2,32 +2,57 @@
 
 import os
 import sys
+from pathlib import Path
 
 from contracts.optional_imports import import_without
+from runwire.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, print_error
 
 LAUNCH = ("up", "--parsed")
 """Followed by the options of `runwire up` as JSON."""
 
-_EXIT_INTERRUPTED = 130
-
 
 def main() -> None:
-    """The entry point of the `runwire` script."""
-    arguments = sys.argv[1:]
+    """The entry point of the `runwire` script: run the command, and end with one sentence instead of a traceback."""
+    try:
+        sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115, closed by the shell: `>&-`
+        sys.stderr = sys.stderr or sys.stdout
+        try:
+            _run(sys.argv[1:])
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # `runwire runs ls | head -1`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(EXIT_FAILED) from None
+    except KeyboardInterrupt:
+        raise SystemExit(EXIT_INTERRUPTED) from None
+    except Exception as error:
+        if os.environ.get("RUNWIRE_LOG_LEVEL", "").lower() == "debug":
+            raise
+        print_error(_sentence_of(error))
+        raise SystemExit(EXIT_FAILED) from None
+
+
+def _sentence_of(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return (
+        f"an error that no command expects, {type(error).__name__}: {error}. Please report it, with what "
+        "RUNWIRE_LOG_LEVEL=debug prints instead of this line"
+    )
+
+
+def _run(arguments: list[str]) -> None:
     if tuple(arguments[:-1]) == LAUNCH:
         import_without("asyncio", "ssl")  # 3 MB; all it connects to is on this machine, without TLS
         from runwire.cli.launcher import main as launch  # noqa: PLC0415, each process has what it needs
 
         raise SystemExit(launch(arguments[-1]))
     if arguments[:1] == ["serve"] and arguments[1:] and not any(word.startswith("-") for word in arguments):
-        try:
-            serve_files(arguments[1:], os.environ.get("RUNWIRE_NATS_URL"))
-        except KeyboardInterrupt:  # before it waits for signals
-            raise SystemExit(_EXIT_INTERRUPTED) from None
+        serve_files(arguments[1:], os.environ.get("RUNWIRE_NATS_URL"))
         return
     from runwire.cli.app import app  # noqa: PLC0415
 
-    app()
+    app(prog_name="runwire")
 
 
 def serve_files(files: list[str], nats_url: str | None) -> None:

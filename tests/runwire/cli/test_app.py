@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+from runwire.cli import entry_point
 from runwire.cli.common import Output
 from runwire.cli.run_commands import show
 from runwire.client import Client
@@ -167,6 +169,33 @@ def test_tools_and_doctor(up: Path) -> None:
         "tools",
     }
     assert not [check for check in checks if check["status"] == "failed"]
+
+
+def test_version_and_completion(tmp_path: Path) -> None:
+    """The version is that of the package; the printed script completes commands."""
+    assert runwire("--version", data=tmp_path).stdout == f"runwire {version('runwire')}\n"
+    script = runwire("--show-completion", "bash", data=tmp_path).stdout
+    assert "complete -o default -F _runwire_completion runwire" in script
+
+
+def test_an_unexpected_error_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It names the error, and how to see where it comes from."""
+
+    def fail() -> None:
+        raise LookupError("nothing there")
+
+    monkeypatch.setattr(entry_point, "_run", lambda _arguments: fail())
+    with pytest.raises(SystemExit) as ended:
+        entry_point.main()
+    said = capsys.readouterr().err
+    assert (ended.value.code, said.count("\n")) == (1, 1)
+    assert "LookupError: nothing there" in said
+    assert "RUNWIRE_LOG_LEVEL=debug" in said
+    monkeypatch.setenv("RUNWIRE_LOG_LEVEL", "debug")
+    with pytest.raises(LookupError):
+        entry_point.main()
 
 
 def test_an_unreachable_gateway_is_named(tmp_path: Path) -> None:
