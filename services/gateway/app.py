@@ -16,7 +16,8 @@ from services.shared.tool_catalogue import Catalogue
 
 from .artifacts.inlining import Inliner
 from .auth import build_guard
-from .http_connection import connection_class
+from .edge.http_connection import connection_class
+from .edge.origins import Origins
 from .open_streams import OpenStreams
 from .routes import welcome
 from .routes.artifacts import ArtifactRoutes
@@ -131,6 +132,8 @@ def build_server(settings: GatewaySettings) -> HttpServer:
             await cancelled(places)
             await catalogue.stop()
 
-    app = build_app(gateway)
-    protocol = connection_class(settings)
-    return HttpServer(link, health, work, app, host=settings.host, port=settings.port, connections=protocol)
+    app, origins = build_app(gateway), Origins(settings.cors_origins)
+    protocol = connection_class(settings, origins)
+    return HttpServer(
+        link, health, work, app, host=settings.host, port=settings.port, connections=protocol, guard=origins.guard
+    )

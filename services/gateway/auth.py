@@ -2,8 +2,8 @@
 
 Rule 1: keys are 32 random bytes. Only their SHA-256 is stored. A key is compared with every entry, in constant time.
 Rule 2: without keys the gateway listens on loopback only, and every request there belongs to the tenant `default`.
-Rule 3: a web page must not reach a gateway without keys through a browser: the Host must be a loopback name (DNS
-rebinding), and an Origin, if sent, the gateway's own (cross-site requests).
+Rule 3: without keys the Host must be a loopback name. A page whose own name was bound to a loopback address (DNS
+rebinding) would pass `edge/origins`, which refuses other pages.
 Rule 4: a path needs a key unless `OPEN_PATHS` names it, also when its route does not use the tenant.
 
 `python -m services.gateway.auth <tenant>` makes a key.
@@ -68,7 +68,7 @@ class Guard:
     def tenant_of(self, headers: Mapping[str, str]) -> str:
         """Return the tenant. Raises KeyMissing or Forbidden."""
         if not self._keys:
-            _check_local(headers)
+            _check_host(headers.get("host", ""))
             return subjects.DEFAULT_TENANT
         scheme, _, key = headers.get("authorization", "").partition(" ")
         digest_of_key = _digest(key.strip()).encode()
@@ -81,15 +81,11 @@ class Guard:
         return found
 
 
-def _check_local(headers: Mapping[str, str]) -> None:
-    host = headers.get("host", "")
+def _check_host(host: str) -> None:
     if not is_loopback(_without_port(host)):
         raise Forbidden(
             "Without API keys this gateway is reached under a loopback name only, such as 127.0.0.1 or localhost."
         )
-    origin = headers.get("origin")
-    if origin is not None and origin.partition("://")[2] != host:
-        raise Forbidden("Without API keys this gateway takes no requests from other web pages.")
 
 
 def _without_port(host: str) -> str:

@@ -185,7 +185,7 @@ class KeyMissing(Problem):
 
 
 class Forbidden(Problem):
-    """A gateway without keys serves only programs and its own pages on its machine."""
+    """The `Host` or the `Origin` of the request is none that this gateway serves."""
 
     status, code = 403, "forbidden"
 

@@ -8,7 +8,7 @@ Rule 2: a client that disconnects is noticed at once, not at the next event, and
 Rule 3: silence is filled with comments, also while NATS is unavailable, so that a client can tell a slow run from a
 dead connection.
 Rule 4: a client whose run has not begun receives a comment that says so, with its place (`stored_runs/queue`).
-Rule 5: streams are counted (`open_streams`), and a client that does not read is disconnected (`http_connection`).
+Rule 5: streams are counted (`open_streams`), and a client that does not read is disconnected (`edge/http_connection`).
 """
 
 import asyncio

@@ -16,6 +16,9 @@ class GatewaySettings(ImageSettings):
         default=None, description="lines `tenant sha256hex`, as `python -m services.gateway.auth` prints them"
     )
     api_keys: str = Field(default="", description="the same, separated by commas or line breaks")
+    cors_origins: str = Field(
+        default="", description="origins whose web pages may call the gateway, exact, separated by commas"
+    )
     max_body_bytes: int = Field(default=1 << 20, ge=1024, description="of a JSON body; more is 413")
     max_upload_bytes: int = Field(default=1 << 30, ge=1024, description="of an uploaded artifact; more is 413")
     max_images: int = Field(default=8, ge=1, le=64, description="of one question")

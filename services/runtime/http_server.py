@@ -34,11 +34,21 @@ class HttpServer(uvicorn.Server):
     """One listening socket for a service and its HTTP application."""
 
     def __init__(
-        self, link: Link, health: Health, work: Work, http: AsgiApp, *, host: str, port: int, connections: Any = "h11"
+        self,
+        link: Link,
+        health: Health,
+        work: Work,
+        http: AsgiApp,
+        *,
+        host: str,
+        port: int,
+        connections: Any,
+        guard: Callable[[AsgiApp], AsgiApp],
     ) -> None:
         """Compose the service around `work`; nothing connects or listens before `serve`.
 
         `connections`: uvicorn's protocol for a connection, or a factory of one.
+        `guard`: wraps everything that answers, `/livez` and `/readyz` included.
         """
         self._service = Service(link, work, health)
         self._starting: asyncio.Task[None] | None = None
@@ -49,7 +59,7 @@ class HttpServer(uvicorn.Server):
         """Why the work could not start."""
         super().__init__(
             uvicorn.Config(
-                self._answer,
+                guard(self._answer),
                 host=host,
                 port=port,
                 log_level=logging.WARNING,

@@ -133,7 +133,7 @@ async def test_the_same_idempotency_key_of_two_tenants_means_two_runs(keyed: Ser
 
 async def test_with_keys_the_name_of_the_host_does_not_matter(keyed: Served) -> None:
     """A browser that was led astray has no key to show."""
-    headers = {**bearer(ANN), "Host": "agents.example.org", "Origin": "https://app.example.org"}
+    headers = {**bearer(ANN), "Host": "agents.example.org", "Origin": "https://agents.example.org"}
     assert (await keyed.http.get("/v1/runs", headers=headers)).status_code == 200
     assert (await keyed.http.get("/v1/runs", headers={"Authorization": f"bearer  {ANN}"})).status_code == 200
 
@@ -146,7 +146,6 @@ async def test_with_keys_the_name_of_the_host_does_not_matter(keyed: Served) -> 
         ({"host": "localhost"}, True),
         ({"host": "LOCALHOST:1"}, True),
         ({"host": "[::1]:8080"}, True),
-        ({"host": "localhost:8080", "origin": "http://localhost:8080"}, True),
         ({}, False),
         ({"host": ""}, False),
         ({"host": "evil.example"}, False),
@@ -156,29 +155,16 @@ async def test_with_keys_the_name_of_the_host_does_not_matter(keyed: Served) -> 
         ({"host": "0.0.0.0:8080"}, False),
         ({"host": "[::2]"}, False),
         ({"host": "[::1"}, True),
-        ({"host": "localhost:8080", "origin": "http://localhost:3000"}, False),
-        ({"host": "localhost:8080", "origin": "http://127.0.0.1:8080"}, False),
-        ({"host": "localhost:8080", "origin": "https://evil.example"}, False),
-        ({"host": "localhost:8080", "origin": "null"}, False),
-        ({"host": "localhost:8080", "origin": ""}, False),
-        ({"host": "localhost:8080", "origin": "http://["}, False),
     ],
 )
 def test_without_keys_only_this_machine_is_admitted(headers: dict[str, str], admitted: bool) -> None:  # noqa: FBT001
-    """Neither a name that was bound to 127.0.0.1 elsewhere nor another page in the browser."""
+    """Not a name that was bound to 127.0.0.1 elsewhere; `edge/test_origins` has the pages of other origins."""
     guard = Guard([])
     if admitted:
         assert guard.tenant_of(headers) == "default"
     else:
         with pytest.raises(Forbidden):
             guard.tenant_of(headers)
-
-
-async def test_a_page_elsewhere_cannot_start_a_run(served: Served) -> None:
-    """A browser sends such a request without asking first."""
-    headers = {"Origin": "https://evil.example", "Content-Type": "text/plain"}
-    answer = await served.http.post("/v1/runs", content=b'{"query": "x"}', headers=headers)
-    assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
 
 
 def test_a_key_is_stored_as_its_digest_only() -> None:

@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from services.gateway.auth import new_key
+from services.gateway.edge.http_connection import HttpConnection
 from services.gateway.errors import MEDIA_TYPE
-from services.gateway.http_connection import HttpConnection
 from services.messaging.connection import Bus
 from tests.support.gateways import Served, Writer, disconnect, frames_of, serving
 from tests.support.loop_lag import loop_lag

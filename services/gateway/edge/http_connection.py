@@ -11,6 +11,7 @@ short it is, and all chunks that have arrived are parsed without a pause, before
 Rule 5: one request at a time. What arrives before the last request is answered waits, up to 64 KiB. More than that is
 dropped, as is a request that arrives in one piece with the end of another, and the connection is closed after the
 answer. So a client cannot queue requests in this process.
+Rule 6: every answer says for which origin it is meant (`origins`).
 """
 
 import asyncio
@@ -23,8 +24,10 @@ import httptools
 import structlog
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from .errors import BadRequest, Problem, RequestTooSlow
-from .settings import GatewaySettings
+from services.gateway.errors import BadRequest, Problem, RequestTooSlow
+from services.gateway.settings import GatewaySettings
+
+from .origins import Origins
 
 logger = structlog.get_logger(__name__)
 
@@ -88,8 +91,9 @@ class _Timer:
 class HttpConnection(HttpToolsProtocol):
     """uvicorn's protocol with the limits above."""
 
-    def __init__(self, *args: Any, head_s: float, stalled_s: float, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, head_s: float, stalled_s: float, origins: Origins, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._origins = origins
         self._head_s = head_s
         self._head_timer = _Timer(self.loop, head_s, self._on_slow_head)
         self._stall_timer = _Timer(self.loop, stalled_s, self._on_stall)
@@ -190,6 +194,7 @@ class HttpConnection(HttpToolsProtocol):
         _check_head(version, self.headers)
         self._phase = "body"
         super().on_headers_complete()
+        self.cycle.default_headers = [*self.cycle.default_headers, *self._origins.answer_headers(self.headers)]
         if version == "1.0":
             self.cycle.send = MethodType(_send_without_chunks, self.cycle)  # type: ignore[method-assign]
 
@@ -230,8 +235,10 @@ class HttpConnection(HttpToolsProtocol):
         self._ignores_input = True
         if problem is not None and not (self._is_answering and self.cycle.response_started):
             answer = problem.response()
-            headers = (b"%b: %b\r\n" % header for header in (*answer.raw_headers, (b"connection", b"close")))
-            self.transport.write(b"".join((STATUS_LINE[answer.status_code], *headers, b"\r\n", answer.body)))
+            about_origin = self._origins.answer_headers([] if self._phase == "idle" else self.headers)
+            headers = (*answer.raw_headers, *about_origin, (b"connection", b"close"))
+            lines = (b"%b: %b\r\n" % header for header in headers)
+            self.transport.write(b"".join((STATUS_LINE[answer.status_code], *lines, b"\r\n", answer.body)))
         if self.cycle is not None:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
@@ -293,6 +300,6 @@ def _refusal_of(error: httptools.HttpParserError) -> str | None:
     return None
 
 
-def connection_class(settings: GatewaySettings) -> Any:
+def connection_class(settings: GatewaySettings, origins: Origins) -> Any:
     """Return a factory of connections, as uvicorn takes it in place of a class."""
-    return partial(HttpConnection, head_s=settings.request_head_s, stalled_s=settings.stalled_client_s)
+    return partial(HttpConnection, head_s=settings.request_head_s, stalled_s=settings.stalled_client_s, origins=origins)

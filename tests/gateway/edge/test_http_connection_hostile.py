@@ -9,7 +9,7 @@ import pytest
 from contracts import subjects
 from services.gateway.auth import new_key
 from services.messaging.connection import Bus
-from tests.gateway.test_http_connection import HEAD, STALL_S, answer_to
+from tests.gateway.edge.test_http_connection import HEAD, STALL_S, answer_to
 from tests.support.gateways import Served, Writer, disconnect, serving
 from tests.support.loop_lag import loop_lag
 from tests.support.nats_server import NatsServer

@@ -1,0 +1,140 @@
+"""Web pages of other origins: which of them may call the gateway, and what browsers may show them (CORS, Fetch 3.2).
+
+Rule 1: a request with an `Origin` is answered only when that is the gateway's own or in RUNWIRE_CORS_ORIGINS. Any other
+is refused before a key is asked for. Programs send no `Origin`.
+Rule 2: the gateway's own is what the browser calls `same-origin` (`Sec-Fetch-Site`, which no page can set), also behind
+a proxy that changes `Host`. Browsers do not send it to plain HTTP addresses of other machines; there the `Origin` must
+name the `Host`. `X-Forwarded-Host` does not count: any caller can send it.
+Rule 3: a preflight is answered before a key is asked for, since browsers send none with it.
+Rule 4: browsers never add cookies or logins (no `Access-Control-Allow-Credentials`): a page sends its key by itself.
+Rule 5: the headers stand on every answer, also on problems of the connection, so `http_connection` adds them. A
+middleware would miss those, and would be called for each chunk of a stream.
+"""
+
+import re
+from urllib.parse import urlsplit
+
+from fastapi import Response
+
+from services.gateway.errors import Forbidden, StartRefused
+from services.runtime.http_server import AsgiApp, Receive, Scope, Send
+
+RawHeaders = list[tuple[bytes, bytes]]
+
+METHODS = ("DELETE", "GET", "HEAD", "POST")
+REQUEST_HEADERS = (
+    "Accept",
+    "Authorization",
+    "Content-Type",
+    "Idempotency-Key",
+    "If-None-Match",
+    "If-Range",
+    "Last-Event-ID",
+    "Range",
+    "Traceparent",
+)
+"""What the gateway reads of a request, but for what browsers set themselves."""
+EXPOSED_HEADERS = (
+    "Accept-Ranges",
+    "Allow",
+    "Content-Disposition",
+    "Content-Range",
+    "ETag",
+    "Location",
+    "Retry-After",
+    "Runwire-Run",
+    "WWW-Authenticate",
+)
+"""What answers tell a page, but for what every page may read (`Content-Type`, `Content-Length`, `Cache-Control`)."""
+
+_MAX_AGE_S = 7200
+"""For which a browser remembers a preflight; Chromium takes no more."""
+_PREFLIGHT = {
+    "Access-Control-Allow-Methods": ", ".join(METHODS),
+    "Access-Control-Allow-Headers": ", ".join(REQUEST_HEADERS),
+    "Access-Control-Max-Age": str(_MAX_AGE_S),
+}
+_VARY = (b"vary", b"Origin")
+_EXPOSED = (b"access-control-expose-headers", ", ".join(EXPOSED_HEADERS).encode())
+_REFUSAL = "A web page of another origin may call this gateway only if RUNWIRE_CORS_ORIGINS lists its origin."
+
+_ORIGIN = re.compile(r"https?://(?:[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\])(?::[1-9][0-9]{0,4})?", re.ASCII)
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+class Origins:
+    """The origins whose pages may call the gateway."""
+
+    def __init__(self, setting: str) -> None:
+        """`setting`: exact origins, separated by commas. Raises StartRefused for anything else."""
+        self._listed = frozenset(_checked(each).encode() for each in map(str.strip, setting.split(",")) if each)
+
+    def answer_headers(self, request: RawHeaders) -> RawHeaders:
+        """Return what every answer to a request with these headers says about origins."""
+        origin = _only(request, b"origin")
+        if origin not in self._listed:
+            return [_VARY]
+        return [_VARY, (b"access-control-allow-origin", origin), _EXPOSED]
+
+    def guard(self, app: AsgiApp) -> AsgiApp:
+        """Return the application behind these rules: it is not called for preflights, nor for foreign origins."""
+
+        async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+            headers = scope["headers"]
+            names = {name for name, _ in headers}
+            if b"origin" not in names or _is_own(headers):
+                await app(scope, receive, send)
+            elif _only(headers, b"origin") not in self._listed:
+                await Forbidden(_REFUSAL).response()(scope, receive, send)
+            elif scope["method"] == "OPTIONS" and b"access-control-request-method" in names:
+                await Response(status_code=204, headers=_PREFLIGHT)(scope, receive, send)
+            else:
+                await app(scope, receive, send)
+
+        return guarded
+
+
+def _only(headers: RawHeaders, wanted: bytes) -> bytes:
+    """Return the value of a header that stands once, else nothing."""
+    found = [value for name, value in headers if name == wanted]
+    return found[0] if len(found) == 1 else b""
+
+
+def _is_own(headers: RawHeaders) -> bool:
+    if site := _only(headers, b"sec-fetch-site"):
+        return site == b"same-origin"
+    authority = _only(headers, b"origin").partition(b"://")[2]
+    return authority != b"" and authority == _only(headers, b"host").lower()
+
+
+def _checked(value: str) -> str:
+    """Return an origin as browsers send it. Raises StartRefused, with the remedy."""
+    if (sent := _as_sent(value)) == value:
+        return value
+    example = "such as https://app.example.org"
+    if value == "null":
+        fault, remedy = "which any page can have", f"serve the page over HTTP and name its origin, {example}"
+    elif "*" in value:
+        fault, remedy = "which is a pattern", f"name each origin in full, {example}"
+    elif sent is None:
+        fault, remedy = "which is no origin", f"write scheme, host and port, {example} or http://localhost:5173"
+    elif "://" not in value:
+        fault, remedy = "which has no scheme", f"write {sent}, or {sent.replace('https', 'http', 1)}"
+    else:
+        fault, remedy = "which no browser sends", f"write {sent}"
+    shown = value.rpartition("@")[2]  # Before it may stand a password.
+    raise StartRefused(f"RUNWIRE_CORS_ORIGINS names {shown!r}, {fault}: {remedy}.")
+
+
+def _as_sent(value: str) -> str | None:
+    """Return the origin of a URL as browsers send it: lower case, without path and default port. None: it has none."""
+    try:
+        url = urlsplit(value if "://" in value else f"https://{value}")
+        port, host = url.port, url.hostname or ""
+        host = f"[{host}]" if ":" in host else host.encode("idna").decode()
+    except ValueError:
+        return None
+    origin = f"{url.scheme}://{host}"
+    if port is not None and port != _DEFAULT_PORTS.get(url.scheme):
+        origin += f":{port}"
+    return origin if _ORIGIN.fullmatch(origin) else None

@@ -1,0 +1,1 @@
+"""The gateway over real HTTP and a real nats-server."""

@@ -1,0 +1,340 @@
+"""Which web pages may call the gateway, and what their browsers are told."""
+
+import asyncio
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from contracts.health import EXIT_WRONG_SETTINGS
+from services.gateway.auth import new_key
+from services.gateway.edge.origins import EXPOSED_HEADERS, METHODS, REQUEST_HEADERS, Origins
+from services.gateway.errors import StartRefused
+from services.messaging.connection import Bus
+from tests.gateway.edge.test_http_connection import HEAD
+from tests.support.gateways import ROOT, Served, Writer, disconnect, serving, unconnected_routes
+from tests.support.nats_server import NatsServer
+from tests.support.stores import Store
+
+APP, DEV = "https://app.example.org", "http://localhost:5173"
+FOREIGN = "https://evil.example"
+KEY, LINE = new_key("ann")
+BEARER = {"Authorization": f"Bearer {KEY}"}
+PREFLIGHT = {"Origin": APP, "Access-Control-Request-Method": "POST"}
+SAFELISTED = {"cache-control", "content-language", "content-length", "content-type", "expires", "last-modified"}
+"""What a browser shows of any answer (Fetch 3.3.1)."""
+FOR_BROWSERS = {
+    "access-control-allow-origin",
+    "access-control-expose-headers",
+    "connection",
+    "content-encoding",
+    "content-security-policy",
+    "cross-origin-resource-policy",
+    "date",
+    "transfer-encoding",
+    "vary",
+    "x-accel-buffering",
+    "x-content-type-options",
+}
+"""What browsers and proxies obey, and no page needs."""
+
+
+@pytest.fixture
+async def keyed(shared_nats: NatsServer) -> AsyncIterator[Served]:
+    """A gateway with a key and two origins."""
+    async with serving(shared_nats.url, api_keys=LINE, cors_origins=f"{APP}, {DEV}") as served:
+        yield served
+
+
+def vary_of(answer: httpx.Response) -> set[str]:
+    """The request headers on which an answer depends."""
+    return {name.strip() for name in answer.headers.get("vary", "").split(",")}
+
+
+def assert_readable(answer: httpx.Response, origin: str = APP) -> None:
+    """Assert that a page of the origin may read the answer, and that no cache gives it to another's."""
+    assert answer.headers.get_list("access-control-allow-origin") == [origin]
+    assert "access-control-allow-credentials" not in answer.headers
+    assert answer.headers["access-control-expose-headers"] == ", ".join(EXPOSED_HEADERS)
+    assert "Origin" in vary_of(answer)
+
+
+def assert_hidden(answer: httpx.Response) -> None:
+    """Assert that no page may read the answer, and that no cache gives it to one that may read another."""
+    assert not any(name.startswith("access-control-") for name in answer.headers)
+    assert "Origin" in vary_of(answer)
+
+
+@pytest.mark.parametrize("origin", [APP, DEV])
+@pytest.mark.parametrize(
+    ("method", "path", "status", "sent"),
+    [
+        ("GET", "/", 200, {}),
+        ("GET", "/livez", 200, {}),
+        ("GET", "/readyz", 200, {}),
+        ("GET", "/openapi.json", 200, {}),
+        ("GET", "/v1/runs", 200, {}),
+        ("POST", "/v1/runs", 202, {"json": {"query": "why?"}}),
+        ("GET", "/v1/runs", 401, {"headers": {"Authorization": "Bearer rw_unknown"}}),
+        ("POST", "/v1/broken", 500, {}),
+        ("GET", "/v1/nothing", 404, {}),
+        ("GET", f"/v1/runs/{'0' * 32}", 404, {}),
+        ("PUT", "/v1/runs", 405, {}),
+        ("OPTIONS", "/v1/runs", 405, {}),
+        ("POST", "/v1/runs", 413, {"json": {"query": "x" * (2 << 20)}}),
+        ("POST", "/v1/runs", 422, {"json": {"question": "why?"}}),
+        ("POST", "/chat", 422, {"content": b"["}),
+    ],
+)
+async def test_a_listed_origin_reads_every_answer(
+    keyed: Served, origin: str, method: str, path: str, status: int, sent: dict[str, Any]
+) -> None:
+    """Errors too: its page must be able to say what is wrong."""
+    keyed.server._http.add_api_route("/v1/broken", broken, methods=["POST"])  # type: ignore[attr-defined]
+    sent = {**sent, "headers": {**BEARER, "Origin": origin, **sent.get("headers", {})}}
+    answer = await keyed.http.request(method, path, **sent)
+    assert answer.status_code == status
+    assert_readable(answer, origin)
+
+
+def broken() -> None:
+    """A route with a mistake."""
+    raise RuntimeError("a mistake")
+
+
+async def test_a_page_reads_how_long_to_wait(shared_nats: NatsServer, bus: Bus) -> None:
+    """Whether its tenant or the gateway is at a limit."""
+    writer = Writer(bus)
+    await writer.open()
+    events = f"/v1/runs/{writer.run}/events"
+    for limits, status in (({"max_streams_per_tenant": 1}, 429), ({"max_streams": 1}, 503)):
+        async with (
+            serving(shared_nats.url, cors_origins=APP, **limits) as served,
+            served.http.stream("GET", events, headers={"Origin": APP}) as stream,
+        ):
+            assert_readable(stream)
+            assert stream.headers["runwire-run"] == writer.run
+            answer = await served.http.get(events, headers={"Origin": APP})
+            assert (answer.status_code, answer.headers["retry-after"].isdigit()) == (status, True)
+            assert_readable(answer)
+
+
+async def test_an_answer_without_an_origin_depends_on_it(keyed: Served) -> None:
+    """A cache must not give it to a page."""
+    for path in ("/", "/readyz", "/openapi.json", "/v1/runs", "/v1/nothing"):
+        assert_hidden(await keyed.http.get(path, headers=BEARER))
+
+
+@pytest.mark.parametrize("path", ["/", "/readyz", "/openapi.json", "/v1/runs", "/chat", "/v1/nothing"])
+@pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
+async def test_a_foreign_origin_is_refused(keyed: Served, method: str, path: str) -> None:
+    """Before the key is asked for, by a sentence that names the setting."""
+    for origin in (
+        FOREIGN,
+        "null",
+        "",
+        f"{APP}.evil.example",
+        f"{APP}:8443",
+        APP.replace("https", "http"),
+        APP.upper(),
+    ):
+        headers = {"Origin": origin, "Access-Control-Request-Method": "POST"}
+        answer = await keyed.http.request(method, path, headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (403, "forbidden"), origin
+        assert "RUNWIRE_CORS_ORIGINS" in answer.json()["detail"]
+        assert_hidden(answer)
+
+
+async def test_two_origins_are_none(keyed: Served) -> None:
+    """A listed one beside another."""
+    answer = await keyed.http.get("/v1/runs", headers=[("Origin", APP), ("Origin", APP), *BEARER.items()])
+    assert answer.status_code == 403
+    assert_hidden(answer)
+
+
+async def test_a_page_elsewhere_cannot_start_a_run_without_keys(served: Served) -> None:
+    """A browser sends such a request without a preflight."""
+    headers = {"Origin": FOREIGN, "Content-Type": "text/plain"}
+    answer = await served.http.post("/v1/runs", content=b'{"query": "x"}', headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
+    assert "RUNWIRE_CORS_ORIGINS" in answer.json()["detail"]
+    assert_hidden(answer)
+
+
+async def test_a_listed_page_may_call_a_gateway_without_keys(shared_nats: NatsServer) -> None:
+    """A development server on the same machine. The name of the host still has to be a loopback name."""
+    async with serving(shared_nats.url, cors_origins=DEV) as served:
+        assert_readable(await served.http.get("/v1/runs", headers={"Origin": DEV}), DEV)
+        answer = await served.http.get("/v1/runs", headers={"Origin": DEV, "Host": "evil.example"})
+        assert answer.status_code == 403
+        assert "loopback" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_own"),
+    [
+        ({"Host": "localhost:8080", "Origin": "http://localhost:8080"}, True),
+        ({"Host": "LOCALHOST:8080", "Origin": "http://localhost:8080"}, True),
+        ({"Host": "127.0.0.1:8080", "Origin": "https://agents.example.org", "Sec-Fetch-Site": "same-origin"}, True),
+        ({"Host": "localhost:8080", "Origin": "http://localhost:8080", "Sec-Fetch-Site": "cross-site"}, False),
+        ({"Host": "localhost:8080", "Origin": "http://localhost:3000", "Sec-Fetch-Site": "same-site"}, False),
+        ({"Host": "localhost:8080", "Origin": "http://localhost:3000"}, False),
+        ({"Host": "localhost:8080", "Origin": "http://127.0.0.1:8080"}, False),
+        ({"Host": "localhost:8080", "Origin": "localhost:8080"}, False),
+        ({"Host": "localhost:8080", "Origin": "http://["}, False),
+        ({"Host": "localhost:8080", "Origin": FOREIGN, "X-Forwarded-Host": "evil.example"}, False),
+    ],
+)
+async def test_what_the_own_origin_is(served: Served, headers: dict[str, str], is_own: bool) -> None:  # noqa: FBT001
+    """What the browser says, else the host that it has asked. It needs no headers to read the answer."""
+    answer = await served.http.get("/v1/runs", headers=headers)
+    assert answer.status_code == (200 if is_own else 403)
+    assert_hidden(answer)
+
+
+async def test_a_preflight_needs_no_key(keyed: Served) -> None:
+    """Browsers send none with it. Every method and header that the interface has is allowed, for two hours."""
+    answer = await keyed.http.options("/v1/runs", headers=PREFLIGHT)
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert_readable(answer)
+    assert answer.headers["access-control-max-age"] == "7200"
+    allowed = answer.headers["access-control-allow-headers"].split(", ")
+    assert {"Authorization", "Content-Type", "Accept", "Last-Event-ID", "Idempotency-Key"} <= set(allowed)
+    methods = {method for route in unconnected_routes() for method in route.methods or ()}
+    assert set(answer.headers["access-control-allow-methods"].split(", ")) == methods == set(METHODS)
+
+
+@pytest.mark.parametrize("method", ["OPTIONS", "POST"])
+async def test_what_is_no_preflight_needs_a_key(keyed: Served, method: str) -> None:
+    """A preflight is OPTIONS, with an origin and the method that will follow."""
+    headers = {"OPTIONS": {"Origin": APP}, "POST": PREFLIGHT}[method]
+    answer = await keyed.http.request(method, "/chat", headers=headers, json={"query": "why?"})
+    assert answer.status_code == {"OPTIONS": 405, "POST": 401}[method]
+    assert_readable(answer)
+
+
+async def test_an_artifact_is_readable(shared_nats: NatsServer, store: Store) -> None:
+    """Whole, in part, and when the page has it already. Its own `Vary` stays."""
+    assert store.tenant == "default"
+    async with serving(shared_nats.url, cors_origins=DEV) as served:
+        origin = {"Origin": DEV}
+        stored = await served.http.post("/v1/artifacts", content=b"12345678", headers=origin)
+        assert_readable(stored, DEV)
+        url = stored.headers["location"]
+        tag = (await served.http.get(url)).headers["etag"]
+        for extra, status in (({}, 200), ({"Range": "bytes=2-3"}, 206), ({"Range": "bytes=9-"}, 416)):
+            answer = await served.http.get(url, headers={**origin, **extra})
+            assert answer.status_code == status
+            assert_readable(answer, DEV)
+            assert status == 416 or vary_of(answer) == {"Origin", "Accept-Encoding"}
+            assert_nothing_is_forgotten(answer)
+        answer = await served.http.get(url, headers={**origin, "If-None-Match": tag})
+        assert answer.status_code == 304
+        assert_readable(answer, DEV)
+
+
+def assert_nothing_is_forgotten(answer: httpx.Response) -> None:
+    """Assert that a page may read every header that is meant for it."""
+    shown = {name.lower() for name in EXPOSED_HEADERS} | SAFELISTED
+    assert set(answer.headers) <= shown | FOR_BROWSERS
+
+
+async def test_pages_may_read_every_header_of_the_interface(keyed: Served) -> None:
+    """A new header of an answer is exposed, or said to be for browsers alone."""
+    listed = {**BEARER, "Origin": APP}
+    for answer in (
+        await keyed.http.post("/v1/runs", json={"query": "why?"}, headers=listed),
+        await keyed.http.get("/v1/runs", headers=listed),
+        await keyed.http.get("/v1/runs", headers={"Origin": APP}),
+        await keyed.http.put("/v1/runs", headers=listed),
+        await keyed.http.get("/v1/nothing", headers=listed),
+    ):
+        assert_nothing_is_forgotten(answer)
+
+
+def test_pages_may_send_every_header_that_is_read() -> None:
+    """The sources of the gateway name them."""
+    set_by_browsers = {"accept-encoding", "content-length", "host"}
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "services" / "gateway").rglob("*.py")]
+    read = {name for text in sources for name in re.findall(r'headers\.get\(\s*"([\w-]+)"', text)}
+    read |= {"last-event-id", "idempotency-key"}
+    assert read - set_by_browsers <= {name.lower() for name in REQUEST_HEADERS}
+    assert "range" in read
+
+
+async def test_problems_of_a_connection_are_readable(keyed: Served) -> None:
+    """They are written before any route is known."""
+    for sent, is_listed in (
+        (b"Origin: " + APP.encode() + b"\r\nX: " + b"x" * (90 << 10), True),
+        (b"Origin: " + APP.encode() + b"\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", True),
+        (b"Origin: " + FOREIGN.encode() + b"\r\nX: " + b"x" * (90 << 10), False),
+    ):
+        reader, writer = await asyncio.open_connection("127.0.0.1", keyed.server.port)
+        writer.write(b"POST /v1/runs HTTP/1.1\r\n" + HEAD + sent)
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        await disconnect(writer)
+        assert head.startswith("http/1.1 400")
+        assert "\r\nvary: origin\r\n" in head
+        assert (f"\r\naccess-control-allow-origin: {APP}\r\n" in head) == is_listed
+
+
+@pytest.mark.parametrize(
+    ("setting", "remedy"),
+    [
+        ("*", "name each origin in full"),
+        ("https://*.example.org", "name each origin in full"),
+        ("null", "serve the page over HTTP"),
+        (f"{APP}/", f"write {APP}."),
+        (f"{APP}/chat?x=1#y", f"write {APP}."),
+        (f"{APP},{DEV}/", f"write {DEV}."),
+        ("https://App.Example.org", f"write {APP}."),
+        ("HTTPS://app.example.org", f"write {APP}."),
+        ("https://app.example.org:443", f"write {APP}."),
+        ("http://localhost:80", "write http://localhost."),
+        ("https://ann:secret@app.example.org", f"write {APP}."),
+        ("https://bücher.example", "write https://xn--bcher-kva.example."),
+        ("app.example.org", f"write {APP}, or http://app.example.org."),
+        ("localhost:5173", "write https://localhost:5173, or http://localhost:5173."),
+        ("https://", "write scheme, host and port"),
+        ("https://app.example.org:99999", "write scheme, host and port"),
+        ("https://app example", "write scheme, host and port"),
+        (f"{APP} {DEV}", "write scheme, host and port"),
+        (f'["{APP}"]', "write scheme, host and port"),
+        ("ftp://app.example.org", "write scheme, host and port"),
+        ("file:///tmp/page.html", "write scheme, host and port"),
+        ("https://app.example.org\r\nx: y", "write scheme, host and port"),
+    ],
+)
+def test_what_is_no_exact_origin_stops_the_start(setting: str, remedy: str) -> None:
+    """One sentence names the value and the remedy, and no password."""
+    with pytest.raises(StartRefused) as refusal:
+        Origins(setting)
+    sentence = str(refusal.value)
+    assert sentence.startswith("RUNWIRE_CORS_ORIGINS names '")
+    assert remedy in sentence
+    assert "secret" not in sentence
+    assert "\n" not in sentence
+
+
+def test_exact_origins_are_taken() -> None:
+    """With spaces around them, and none at all."""
+    for origin in (APP, DEV, "http://127.0.0.1:3000", "http://[::1]:3000", "https://a_b.example", "http://intranet"):
+        headers = Origins(f" {origin} ,, {APP}").answer_headers([(b"origin", origin.encode())])
+        assert (b"access-control-allow-origin", origin.encode()) in headers
+    assert Origins("").answer_headers([(b"origin", b"")]) == [(b"vary", b"Origin")]
+
+
+def test_the_process_refuses_with_one_sentence() -> None:
+    """No traceback, and the exit code that says that a restart does not help."""
+    environment = {"PYTHONPATH": str(ROOT), "RUNWIRE_CORS_ORIGINS": "*", "PATH": ""}
+    command = [sys.executable, "-P", "-m", "services.gateway"]
+    ran = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False, timeout=30)
+    assert ran.returncode == EXIT_WRONG_SETTINGS
+    assert ran.stderr == (
+        "RUNWIRE_CORS_ORIGINS names '*', which is a pattern: name each origin in full, such as "
+        "https://app.example.org.\n"
+    )
