@@ -5,12 +5,16 @@ serves tools.
 """
 
 __all__ = [
+    "CredentialsUnreadable",
     "IdempotencyConflict",
+    "IdentitiesUnreadable",
     "IncompleteLogin",
     "NotFound",
     "RunwireError",
+    "ServerRefused",
     "ToolError",
     "ToolsNotLoaded",
+    "UnknownIdentity",
     "Unreachable",
     "UnsupportedSignature",
 ]
@@ -86,3 +90,19 @@ class ToolsNotLoaded(ValueError):
 
 class IncompleteLogin(ValueError):
     """A NATS user was given without a password, or a password without a user."""
+
+
+class CredentialsUnreadable(ValueError):
+    """A file with the credential of a user of NATS cannot be used; the text names the file and what is wrong."""
+
+
+class IdentitiesUnreadable(Exception):
+    """The file with the users of NATS cannot be read; the text names it and says what to do."""
+
+
+class UnknownIdentity(Exception):
+    """There is no such user of NATS."""
+
+
+class ServerRefused(Exception):
+    """NATS did not take its new configuration, and goes on with the old one; the text says why."""

@@ -123,7 +123,7 @@ SUBJECT = re.compile(
 
 
 #: Where subjects are built, and the descriptions that tests/contracts/test_asyncapi.py compares with what is built.
-DESCRIBED = tuple(Path("contracts", name) for name in ("subjects.py", "keys.py", "channels.py", "asyncapi.py"))
+DESCRIBED = tuple(Path("contracts", f"{name}.py") for name in ("subjects", "keys", "channels", "asyncapi", "rights"))
 
 
 def test_subjects_are_built_and_parsed_in_one_place() -> None:

@@ -19,7 +19,7 @@ from typing import Annotated
 
 import typer
 
-from runwire.cli import machine_commands, run_commands, tool_commands
+from runwire.cli import credential_commands, machine_commands, run_commands, tool_commands
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -49,5 +49,6 @@ app.command()(run_commands.delete)
 app.command()(run_commands.fetch)
 app.command()(tool_commands.tools)
 app.command()(tool_commands.serve)
+app.add_typer(credential_commands.app, name="credentials")
 app.command()(machine_commands.env)
 app.command()(machine_commands.doctor)

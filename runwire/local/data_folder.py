@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from runwire.private_files import write_private
+
 if sys.platform != "win32":
     import fcntl
 
@@ -76,15 +78,6 @@ def secret(file: Path, make: Callable[[], dict[str, str]]) -> dict[str, str]:
         found = make()
     write_private(file, json.dumps(found))
     return found
-
-
-def write_private(file: Path, text: str) -> None:
-    """Write a file that only its owner can read, also in place of one with other permissions."""
-    fresh = file.with_name(f"{file.name}.new")
-    fresh.unlink(missing_ok=True)
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as opened:
-        opened.write(text)
-    fresh.replace(file)
 
 
 def nats_login_file(data: Path) -> Path:

@@ -11,8 +11,9 @@ import shutil
 import sysconfig
 from pathlib import Path
 
-from runwire.local.data_folder import nats_login_file, secret, write_private
+from runwire.local.data_folder import nats_login_file, secret
 from runwire.local.supervisor import CannotLaunch
+from runwire.private_files import write_private
 
 _CONFIG = """\
 # Written by `runwire up`; changes are overwritten.

@@ -1,11 +1,17 @@
 """A real nats-server on loopback that a test may stop, kill and start again."""
 
+import asyncio
 import json
 import secrets
 import signal
 import socket
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+
+from contracts.rights import RELOADER
+from runwire.credentials.identities import Identities, changed
+from runwire.credentials.reload import reload_accounts
 
 from .needs import free_port, needs_program
 from .waiting import wait_until_blocking
@@ -36,20 +42,27 @@ class NatsServer:
 
     Attributes:
         url: where clients connect, `nats://127.0.0.1:<port>`.
+        passwords: of each user; empty for a server without users.
         port: chosen at the first start.
         store: the folder of JetStream's files; it outlives kill, stop and start.
         log: the server's own log file, all starts in one.
     """
 
-    def __init__(self, folder: Path, *, sync: str = "always", extra: str = "") -> None:
+    def __init__(self, folder: Path, *, sync: str = "always", extra: str = "", identities: bool = False) -> None:
         """Prepare a server that keeps everything in `folder`.
 
         Args:
             folder: made if it is not there.
             sync: JetStream's `sync_interval`: "always", or a duration such as "1s".
             extra: further lines for the configuration, as accounts and users.
+            identities: the accounts and users of a deployment; `folder` holds them.
         """
         folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self.passwords: dict[str, str] = {}
+        if identities:
+            extra += '\ninclude "nats/accounts.conf"\n'
+            self.add_users(lambda _known: None)
         self.store = folder / "jetstream"
         self.log = folder / "nats.log"
         self.port = free_port()
@@ -64,6 +77,18 @@ class NatsServer:
     def url(self) -> str:
         """Where clients connect."""
         return f"nats://127.0.0.1:{self.port}"
+
+    def add_users(self, change: Callable[[Identities], object]) -> None:
+        """Change who exists; a server that runs reads its accounts again. `passwords` has all afterwards."""
+        with changed(self._folder, any_tool=True) as known:
+            change(known)
+        self.passwords = known.passwords
+        if self.running:
+            asyncio.run(reload_accounts(self.url, known.passwords[RELOADER]))
+
+    def login(self, user: str) -> dict[str, str]:
+        """User and password, for `nats.connect`; empty for a server without users."""
+        return {"user": user, "password": self.passwords[user]} if self.passwords else {}
 
     @property
     def pid(self) -> int:

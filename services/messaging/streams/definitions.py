@@ -26,6 +26,7 @@ _QUEUE = {
     "max_msg_size": MAX_MESSAGE_BYTES,
     "duplicate_window": _DEDUP_NS,
     "allow_direct": True,
+    "allow_msg_ttl": True,
 }
 
 STREAMS: tuple[dict[str, Any], ...] = (
@@ -97,6 +98,7 @@ STREAMS: tuple[dict[str, Any], ...] = (
         "max_bytes": 1024 * _MIB_BYTES,
         "duplicate_window": _DEDUP_NS,
         "allow_direct": True,
+        "allow_msg_ttl": True,
         "max_consumers": 16,
     },
     {
@@ -111,6 +113,7 @@ STREAMS: tuple[dict[str, Any], ...] = (
         "max_msgs": 1_000_000,
         "duplicate_window": _DEDUP_NS,
         "allow_direct": True,
+        "allow_msg_ttl": True,
         "max_consumers": 16,
     },
 )

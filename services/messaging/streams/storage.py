@@ -4,8 +4,7 @@ With a full disk nats-server still answers reads, but does not answer writes, an
 failed once accepts nothing before the server is restarted, whatever room there is by then.
 
 Rule 1: a stream is suspected when a write has no answer although NATS is connected, or is rejected for lack of space. A
-probe of our own (`probe.<stream>`, which nobody reads and which is deleted again) decides, at once and then every two
-seconds.
+probe of our own (`probe.<stream>`, which nobody reads and which expires) decides, at once and then every two seconds.
 Rule 2: nothing is probed while all other writes succeed.
 """
 
@@ -18,7 +17,7 @@ import structlog
 
 from contracts import subjects
 from contracts.health import NOT_STORED
-from services.messaging.errors import FULL, NO_ROOM, BusError, Refused, Unavailable
+from services.messaging.errors import FULL, NO_ROOM, Refused, Unavailable
 
 if TYPE_CHECKING:
     from services.messaging.connection import Bus
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 logger = structlog.get_logger(__name__)
 
 _PROBE_WAIT_S, _PROBE_PAUSE_S = 1.0, 1.0
+_EXPIRES = {"Nats-TTL": "1s"}
 _NO_ANSWER = "no answer to a write; is the disk of NATS full?"
 
 
@@ -79,9 +79,8 @@ class Storage:
 
     async def _probe(self, stream: str) -> None:
         subject = subjects.probe(stream)
-        await self._remove(stream, subject)
         try:
-            answer = await self._bus.request(subject, wait_s=_PROBE_WAIT_S)
+            answer = await self._bus.request(subject, wait_s=_PROBE_WAIT_S, headers=_EXPIRES)
         except Unavailable:
             if self._bus.is_connected:
                 self._settle(stream, _NO_ANSWER)
@@ -90,11 +89,6 @@ class Storage:
         # A queue at its own limit still works; its writers get the error.
         full = error.get("err_code") == FULL and "no space" not in error.get("description", "")
         self._settle(stream, None if not error or full else str(error.get("description")))
-        await self._remove(stream, subject)
-
-    async def _remove(self, stream: str, subject: str) -> None:
-        with contextlib.suppress(BusError):
-            await self._bus.api(f"STREAM.PURGE.{stream}", {"filter": subject}, _PROBE_WAIT_S)
 
     def _settle(self, stream: str, problem: str | None) -> None:
         known = self._problems.get(stream)

@@ -1,0 +1,178 @@
+"""Who may publish and receive what on NATS, and in which of its accounts: the whole of it, as patterns of `subjects`.
+
+Rule 1: rights are lists that do not change while a connection lasts. Nobody has `allow_responses`: it takes precedence
+over a denied subject, and lets a caller choose where a service publishes.
+Rule 2: only CORE has JetStream. The server itself answers to any reply subject in the account of a stream, so
+permissions are no boundary there: tools and listeners are in accounts of their own (docs/operations.md#identities).
+Rule 3: a tool may publish below `answer.<its name>.` and nowhere else but on `hello`, so who answers is in the subject.
+Rule 4: a service sends and receives what `channels` says; a test compares.
+
+It imports no model, since `runwire up` reads it in a process that stays small.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from .names import checked_id, checked_tenant, checked_tool
+from .subjects import direct_get, direct_last, jetstream, replies_to
+
+GATEWAY, PLANNER, TOOL_RUNNER, STORE = "gateway", "planner", "tool_runner", "artifact_store"
+PROVISIONER, OPERATOR, TOOLS_OPERATOR, RELOADER = "provisioner", "operator", "tools_operator", "reloader"
+LOCAL_TOOLS = "local"
+"""The user who may serve tools of any name, where everything runs as one person."""
+Account = Literal["CORE", "TOOLS", "LISTENERS", "SYS"]
+
+_UPLOADS = ("artifact.put", "artifact.open", "artifact.chunk.*", "artifact.get", "artifact.head", "artifact.delete")
+_SENT: dict[str, tuple[str, ...]] = {
+    GATEWAY: ("request.*.*", "control.*.*.*", *_UPLOADS, "artifact.list", "$KV.runs.deleted.*.*"),
+    PLANNER: (
+        *("emit.*.*.log", "emit.*.*.stream", "context.*.*"),
+        *("call.*.*.*", "direct.*.call", "direct.*.status", "tool.*.cancel"),
+        *("inbox.*.*.*", "control.*.*.*", "timer.*.*.*"),
+        *("dead.*", "handling.*.*", "$KV.runs.>", "$KV.catalogue.model.*"),
+        *(*_UPLOADS, "artifact.list"),
+    ),
+    TOOL_RUNNER: (
+        *("tool.*", "tool.*.status", "tool.*.cancel", "tool.*.rejected", "direct.here"),
+        *("discover.PING", "discover.INFO.*", "discover.PING.*.*"),
+        *("inbox.*.*.*", "emit.*.*.stream", "dead.*", "handling.*.*"),
+        *("$KV.catalogue.tool.*", "$KV.catalogue.spec.*", "$KV.catalogue.refused.*"),
+        *(*_UPLOADS, "artifact.assemble"),
+    ),
+    STORE: ("$KV.artifacts.>",),
+}
+_RECEIVED: dict[str, tuple[str, ...]] = {
+    GATEWAY: ("run.*.*.*", "$KV.catalogue.tool.*"),
+    PLANNER: ("run.*.*.log", "direct.here", "$KV.catalogue.tool.*"),
+    TOOL_RUNNER: (
+        *("answer.*.*.*", "hello.*", "direct.*.call", "direct.*.status", "direct.here"),
+        *("run.*.*.log", "$KV.catalogue.tool.*"),
+    ),
+    STORE: (
+        *(f"artifact.{verb} artifact_store" for verb in ("put", "open", "get", "head", "list", "delete", "presign")),
+        *("artifact.assemble artifact_store", "artifact.chunk.*"),
+    ),
+}
+"""Service -> what it subscribes to; what is stored in a stream is read instead. `<subject> <queue group>`."""
+_ANSWERED = {TOOL_RUNNER: (PLANNER,), STORE: (GATEWAY, PLANNER, TOOL_RUNNER)}
+"""Service -> the services whose requests it answers."""
+_READ: dict[str, tuple[str, ...]] = {
+    GATEWAY: ("REQUESTS", "RUNS", "KV_runs", "KV_catalogue"),
+    PLANNER: ("REQUESTS", "INBOX", "RUNS", "HANDLINGS", "KV_runs", "KV_catalogue"),
+    TOOL_RUNNER: ("INBOX", "RUNS", "CALLS", "HANDLINGS", "KV_catalogue"),
+    STORE: ("REQUESTS", "RUNS", "KV_artifacts"),
+}
+"""Service -> the streams that it reads, each as a whole: a batched read names its subject in the body."""
+_CONSUMED: dict[str, tuple[str, ...]] = {
+    PLANNER: ("REQUESTS.planner", "INBOX.planner", "INBOX.planner_control"),
+    TOOL_RUNNER: ("CALLS.*",),
+}
+_MANAGED: dict[str, tuple[str, ...]] = {
+    PLANNER: (
+        *(f"STREAM.PURGE.{stream}" for stream in ("REQUESTS", "INBOX", "RUNS", "CALLS", "TIMERS", "KV_runs")),
+        *("STREAM.MSG.DELETE.REQUESTS", "STREAM.MSG.DELETE.INBOX"),
+    ),
+    TOOL_RUNNER: (
+        *("CONSUMER.CREATE.CALLS.*.call.>", "CONSUMER.NAMES.CALLS", "CONSUMER.DELETE.CALLS.*"),
+        "STREAM.PURGE.KV_catalogue",
+    ),
+}
+"""Service -> other requests to JetStream."""
+_STREAMS = (
+    "REQUESTS",
+    "TIMERS",
+    "INBOX",
+    "RUNS",
+    "CALLS",
+    "DEAD",
+    "HANDLINGS",
+    "KV_artifacts",
+    "KV_catalogue",
+    "KV_runs",
+)
+_PROVISIONED_CONSUMERS = (
+    "REQUESTS.planner.request.*.*",
+    "INBOX.planner.inbox.*.*.*",
+    "INBOX.planner_control.control.*.*.*",
+)
+_MICRO_VERBS = ("PING", "INFO", "STATS")
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What one user may do in its account. A subscription may name its queue group: `<subject> <group>`."""
+
+    account: Account
+    publish: tuple[str, ...]
+    subscribe: tuple[str, ...]
+
+
+def of_platform() -> dict[str, Rights]:
+    """The rights of every user that each deployment has: services, provisioner, operators and reloader."""
+    provisioned = (f"STREAM.{verb}.{stream}" for verb in ("INFO", "CREATE", "UPDATE") for stream in _STREAMS)
+    consumers = (f"CONSUMER.CREATE.{consumer}" for consumer in _PROVISIONED_CONSUMERS)
+    return {
+        **{service: _of_service(service) for service in _SENT},
+        PROVISIONER: Rights("CORE", tuple(map(jetstream, (*provisioned, *consumers))), (_inbox(PROVISIONER),)),
+        OPERATOR: Rights("CORE", (">",), (">",)),
+        TOOLS_OPERATOR: Rights("TOOLS", ("$SRV.>",), (_inbox(TOOLS_OPERATOR),)),
+        RELOADER: Rights("SYS", ("$SYS.REQ.SERVER.*.RELOAD",), (_inbox(RELOADER),)),
+    }
+
+
+def of_tool(*names: str) -> Rights:
+    """The rights of a process that serves these tools: it receives their calls, and answers under their names.
+
+    Raises InvalidName.
+    """
+    publish, subscribe = ["hello.*", _inbox(TOOLS_OPERATOR)], _micro()
+    for name in map(checked_tool, names):
+        publish.append(f"answer.{name}.>")
+        subscribe += [f"tool.{name} {name}", *(f"tool.{name}.{verb}" for verb in ("status", "cancel", "rejected"))]
+        subscribe += _micro_of(name)
+    return Rights("TOOLS", tuple(publish), tuple(subscribe))
+
+
+def of_local_tools() -> Rights:
+    """The rights of a process that may serve tools of any name."""
+    calls = ("tool.*", *(f"tool.*.{verb}" for verb in ("status", "cancel", "rejected")))
+    publish = ("hello.*", _inbox(TOOLS_OPERATOR), "answer.*.>")
+    return Rights("TOOLS", publish, (*_micro(), *calls, *_micro_of("*")))
+
+
+def of_listener(user: str, tenant: str, run: str | None = None) -> Rights:
+    """The rights of a user who receives the live records of a tenant's runs, or of one run.
+
+    It may also read the last record of an exact log: how the run stands, or how it ended. History with cursors is the
+    gateway's. Raises InvalidName.
+    """
+    runs = f"{checked_tenant(tenant)}.{checked_id(run) if run else '*'}"
+    # `run.<tenant>.*.*` would also allow `run.<tenant>.>`, which receives the same.
+    return Rights("LISTENERS", (direct_last("RUNS", f"emit.{runs}.log"),), (f"run.{runs}.*", _inbox(user)))
+
+
+def _of_service(service: str) -> Rights:
+    publish = [*_SENT[service], *map(_inbox, (*_ANSWERED.get(service, ()), OPERATOR))]
+    publish += [jetstream("STREAM.INFO.*"), "probe.*"]
+    for stream in _READ[service]:
+        publish += [direct_get(stream), f"{direct_get(stream)}.>", jetstream(f"STREAM.MSG.GET.{stream}")]
+    for consumer in _CONSUMED.get(service, ()):
+        publish += [jetstream(f"CONSUMER.{verb}.{consumer}") for verb in ("MSG.NEXT", "INFO")]
+        publish += [f"$JS.ACK.{consumer}.>"]
+    publish += map(jetstream, _MANAGED.get(service, ()))
+    subscribe = [_inbox(service), *_micro(), *_micro_of(f"runwire-{service}"), *_RECEIVED[service]]
+    return Rights("CORE", tuple(publish), tuple(subscribe))
+
+
+def _micro() -> list[str]:
+    """Where all NATS micro services are asked."""
+    return [f"$SRV.{verb}" for verb in _MICRO_VERBS]
+
+
+def _micro_of(name: str) -> list[str]:
+    """Where the NATS micro services of a name, and each of its instances, are asked."""
+    return [f"$SRV.{verb}.{name}{tail}" for verb in _MICRO_VERBS for tail in ("", ".*")]
+
+
+def _inbox(user: str) -> str:
+    return f"{replies_to(user)}.>"

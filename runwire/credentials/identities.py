@@ -1,0 +1,126 @@
+"""The users of one deployment on NATS: their passwords, and for tools and listeners what they are for.
+
+Rule 1: everything is in `identities.json`, which only its owner can read. `nats/accounts.conf` beside it is made from
+it and from `contracts.rights`, and is what nats-server reads.
+Rule 2: both files are replaced as a whole, under a lock, so that two commands at a time lose nothing.
+Rule 3: the same names give the same user and password until it is revoked.
+"""
+
+import contextlib
+import json
+import secrets
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from contracts import rights
+from contracts.names import checked_id, checked_tenant, checked_tool
+from contracts.rights import LOCAL_TOOLS, Rights
+from runwire.credentials.accounts import accounts_block
+from runwire.errors import IdentitiesUnreadable, UnknownIdentity
+from runwire.private_files import write_private
+
+if sys.platform != "win32":
+    import fcntl
+
+_PASSWORD_BYTES = 32
+
+
+@dataclass
+class Identities:
+    """Who exists.
+
+    `tools`: user -> the names of its tools; `["*"]`: any. `listeners`: user -> tenant and run, or None for all runs.
+    """
+
+    passwords: dict[str, str] = field(default_factory=dict)
+    tools: dict[str, list[str]] = field(default_factory=dict)
+    listeners: dict[str, tuple[str, str | None]] = field(default_factory=dict)
+
+    def rights(self) -> dict[str, Rights]:
+        """The rights of every user."""
+        tools = {
+            user: rights.of_local_tools() if names == ["*"] else rights.of_tool(*names)
+            for user, names in self.tools.items()
+        }
+        listeners = {user: rights.of_listener(user, *where) for user, where in self.listeners.items()}
+        return {**rights.of_platform(), **tools, **listeners}
+
+    def add_tools(self, *names: str) -> str:
+        """Return the user for the tools of these names. Raises InvalidName."""
+        names = tuple(dict.fromkeys(map(checked_tool, names)))
+        user = f"tool_{names[0]}" if len(names) == 1 else f"tools_{'.'.join(names)}"
+        self.tools[user] = list(names)
+        self._complete()
+        return user
+
+    def add_listener(self, tenant: str, run: str | None = None) -> str:
+        """Return the user who receives what happens to a tenant's runs, or to one. Raises InvalidName."""
+        user = (
+            f"listener_{checked_tenant(tenant)}" if run is None else f"run_{checked_tenant(tenant)}_{checked_id(run)}"
+        )
+        self.listeners[user] = (tenant, run)
+        self._complete()
+        return user
+
+    def revoke(self, user: str) -> str:
+        """Remove a user of a tool or a listener, and return it. Raises UnknownIdentity."""
+        if self.tools.pop(user, None) is None and self.listeners.pop(user, None) is None:
+            raise UnknownIdentity(
+                f"no tool or listener has the credential {user!r}; `runwire credentials ls` lists them"
+            )
+        self.passwords.pop(user, None)
+        return user
+
+    def _complete(self) -> None:
+        for user in self.rights():
+            self.passwords.setdefault(user, secrets.token_urlsafe(_PASSWORD_BYTES))
+
+
+@contextlib.contextmanager
+def changed(folder: Path, *, any_tool: bool = False) -> Iterator[Identities]:
+    """Read the identities of a folder, or make the first ones; write both files when the context ends without an error.
+
+    `any_tool`: there is a user who may serve tools of any name, for a machine where everything runs as one person.
+    Raises IdentitiesUnreadable.
+    """
+    (folder / "nats").mkdir(parents=True, exist_ok=True)
+    with (folder / "identities.lock").open("w") as lock:
+        if sys.platform != "win32":
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        known = read(folder)
+        if any_tool:
+            known.tools.setdefault(LOCAL_TOOLS, ["*"])
+        known._complete()  # noqa: SLF001, of this module
+        yield known
+        known._complete()  # noqa: SLF001
+        write_private(identities_file(folder), json.dumps(asdict(known), indent=1))
+        write_private(accounts_file(folder), accounts_block(known.rights(), known.passwords))
+
+
+def read(folder: Path) -> Identities:
+    """The identities of a folder; none without the file. Raises IdentitiesUnreadable."""
+    file = identities_file(folder)
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        listeners = {user: (str(tenant), run) for user, (tenant, run) in found["listeners"].items()}
+        return Identities(
+            dict(found["passwords"]), {user: list(names) for user, names in found["tools"].items()}, listeners
+        )
+    except FileNotFoundError:
+        return Identities()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise IdentitiesUnreadable(
+            f"{file} cannot be read ({type(error).__name__}); restore it, or remove it and make every credential anew"
+        ) from error
+
+
+def identities_file(folder: Path) -> Path:
+    """Users and passwords."""
+    return folder / "identities.json"
+
+
+def accounts_file(folder: Path) -> Path:
+    """What nats-server includes."""
+    return folder / "nats" / "accounts.conf"

@@ -1,0 +1,103 @@
+"""The file with the users of NATS, and what nats-server is told of them."""
+
+import json
+import stat
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from contracts.names import InvalidName
+from runwire.credentials.identities import accounts_file, changed, identities_file, read
+from runwire.errors import IdentitiesUnreadable, UnknownIdentity
+from tests.support.needs import needs_program
+
+RUN = "0" * 32
+
+
+def test_the_same_names_give_the_same_credential(tmp_path: Path) -> None:
+    """A second process, or a second start, finds what the first has made."""
+    with changed(tmp_path) as known:
+        user = known.add_tools("weather")
+        password = known.passwords[user]
+    with changed(tmp_path) as known:
+        assert known.add_tools("weather") == user == "tool_weather"
+        assert known.add_tools("sun", "moon", "sun") == "tools_sun.moon"
+        assert known.add_listener("acme") == "listener_acme"
+        assert known.add_listener("acme", RUN) == f"run_acme_{RUN}"
+    assert read(tmp_path).passwords[user] == password
+    assert len(set(read(tmp_path).passwords.values())) == len(read(tmp_path).passwords)
+    assert min(map(len, read(tmp_path).passwords.values())) >= 43
+
+
+def test_a_revoked_credential_is_another_one_when_it_is_made_again(tmp_path: Path) -> None:
+    """Its password is never given out again. Users of the platform cannot be revoked."""
+    with changed(tmp_path) as known:
+        user = known.add_tools("weather")
+        before = known.passwords[user]
+    with changed(tmp_path) as known:
+        known.revoke(user)
+    assert user not in accounts_file(tmp_path).read_text()
+    with changed(tmp_path) as known:
+        assert known.add_tools("weather") == user
+        assert known.passwords[user] != before
+        with pytest.raises(UnknownIdentity):
+            known.revoke("planner")
+
+
+def test_only_the_owner_can_read_the_files(tmp_path: Path) -> None:
+    """Both hold passwords."""
+    with changed(tmp_path):
+        pass
+    for file in (identities_file(tmp_path), accounts_file(tmp_path)):
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_a_name_that_is_no_name_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    """A wildcard in a name would be a right to everything."""
+    with changed(tmp_path):
+        pass
+    before = accounts_file(tmp_path).read_text()
+    for bad in ("*", ">", "a.b", "a b", "", 'x"', "local.>", "x" * 65):
+        with pytest.raises(InvalidName), changed(tmp_path) as known:
+            known.add_tools(bad)
+        with pytest.raises(InvalidName), changed(tmp_path) as known:
+            known.add_listener(bad)
+    with pytest.raises(InvalidName), changed(tmp_path) as known:
+        known.add_listener("acme", "*")
+    assert accounts_file(tmp_path).read_text() == before
+
+
+def test_a_file_that_is_damaged_stops_and_is_not_overwritten(tmp_path: Path) -> None:
+    """Else every credential that was given out would be void."""
+    for text in ("", "[]", '{"passwords": {}}', '{"passwords": [], "tools": 1, "listeners": {}}'):
+        identities_file(tmp_path).write_text(text)
+        with pytest.raises(IdentitiesUnreadable, match=r"identities\.json"), changed(tmp_path):
+            pass
+        assert identities_file(tmp_path).read_text() == text
+
+
+def test_many_at_once_lose_nothing(tmp_path: Path) -> None:
+    """The files are changed under a lock."""
+
+    def add(number: int) -> None:
+        with changed(tmp_path) as known:
+            known.add_tools(f"tool{number}")
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(add, range(24)))
+    assert len(read(tmp_path).tools) == 24
+
+
+def test_the_server_takes_the_accounts(tmp_path: Path) -> None:
+    """nats-server itself checks the file."""
+    with changed(tmp_path, any_tool=True) as known:
+        known.add_tools("weather")
+        known.add_listener("acme", RUN)
+    configuration = tmp_path / "nats.conf"
+    store = json.dumps(str(tmp_path / "store"))
+    configuration.write_text(f'server_name: "x"\njetstream {{ store_dir: {store} }}\ninclude "nats/accounts.conf"\n')
+    command = [str(needs_program("nats-server")), "-t", "-c", str(configuration)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
