@@ -169,6 +169,13 @@ class RunDeletion(Message):
     )
 
 
+class AgentModels(Message):
+    """An agent, with the models that answer its runs if a request names none."""
+
+    name: str
+    models: list[str]
+
+
 class RunAccepted(Message):
     """The response to `POST /v1/runs`: the run is stored and will end."""
 

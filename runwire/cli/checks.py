@@ -7,45 +7,27 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
 
 import httpx
 
 from contracts import health
+from runwire.cli.check import Check
+from runwire.cli.model_check import model_of_next_start, planners_model
 from runwire.cli.setting_names import misspelt
 from runwire.client import Client
-from runwire.errors import RunwireError
+from runwire.errors import NotFound, RunwireError
 from runwire.local import launch
 
 _LOW_DISK_BYTES = 2 << 30
 _FULL_DISK_BYTES = 16 << 20
-_OLLAMA_PORT = 11434
+_PATIENCE_S = 5.0
 _FREE_DISK_SPACE = "free disk space; `runwire up` then restarts NATS by itself, docs/operations.md says what else does"
-_PROVIDER_KEYS = (
-    "OPENAI_API_KEY",
-    "ANTHROPIC_API_KEY",
-    "GEMINI_API_KEY",
-    "MISTRAL_API_KEY",
-    "GROQ_API_KEY",
-    "OPENROUTER_API_KEY",
-)
-
-
-@dataclass(frozen=True)
-class Check:
-    """One finding."""
-
-    name: str
-    status: Literal["ok", "warning", "failed"]
-    finding: str
-    mend: str = ""
 
 
 async def examine(url: str, api_key: str | None, env: Mapping[str, str]) -> list[Check]:
     """Check this machine and the gateway. Never raises for what it finds."""
-    local = [_python(), await asyncio.to_thread(_nats_server), _data(), *_durability(), _model(env), *_settings(env)]
-    return [*local, *await _gateway(url, api_key)]
+    local = [_python(), await asyncio.to_thread(_nats_server), _data(), *_durability(), *_settings(env)]
+    return [*local, *await _gateway(url, api_key, env)]
 
 
 def _python() -> Check:
@@ -89,22 +71,6 @@ def _durability() -> list[Check]:
             return [Check("durability", "ok", lost, "`runwire up --sync always` loses nothing, and is slower")]
 
 
-def _model(env: Mapping[str, str]) -> Check:
-    if env.get("RUNWIRE_MODEL"):
-        return Check("model", "ok", f"RUNWIRE_MODEL={env['RUNWIRE_MODEL']}")
-    found = [name for name in _PROVIDER_KEYS if env.get(name)]
-    if found:
-        return Check("model", "ok", f"found {', '.join(found)}")
-    if launch.listens(_OLLAMA_PORT):
-        return Check("model", "ok", f"a local Ollama answers on port {_OLLAMA_PORT}")
-    return Check(
-        "model",
-        "warning",
-        "none configured; the demo model builtin/rehearsal answers",
-        "set RUNWIRE_MODEL, or a provider's key, then call `runwire up`",
-    )
-
-
 def _settings(env: Mapping[str, str]) -> list[Check]:
     return [
         Check("settings", "warning", warning, "correct its name; docs/operations.md names the settings")
@@ -112,34 +78,25 @@ def _settings(env: Mapping[str, str]) -> list[Check]:
     ]
 
 
-async def _gateway(url: str, api_key: str | None) -> list[Check]:
+async def _gateway(url: str, api_key: str | None, env: Mapping[str, str]) -> list[Check]:
     try:
         async with httpx.AsyncClient(base_url=url, timeout=5) as http:
             ready = await http.get("/readyz")
-    except httpx.HTTPError as error:
-        return [
-            Check(
-                "gateway",
-                "failed",
-                f"{url} does not answer ({type(error).__name__})",
-                "start it with `runwire up`, or give --url",
-            )
-        ]
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        finding = f"{url} does not answer ({type(error).__name__})"
+        return [model_of_next_start(env), Check("gateway", "failed", finding, "start it: runwire up; or give --url")]
     if ready.status_code != httpx.codes.OK:
-        problems = (
-            "; ".join(ready.json().get("problems", []))
-            if "json" in ready.headers.get("content-type", "")
-            else ready.text[:200]
-        )
+        problems = _problems(ready)
         mend = _FREE_DISK_SPACE if health.NOT_STORED in problems else "see the logs under the data folder"
         return [Check("gateway", "failed", f"{url} is not ready: {problems}", mend)]
     checks = [Check("gateway", "ok", f"{url} is ready")]
     try:
-        async with Client(url, api_key) as client:
+        async with Client(url, api_key, patience_s=_PATIENCE_S) as client:
+            checks.append(await _model(client))
             names = [spec.name for spec in await client.tools()]
             refused = await client.refused_tools()
     except RunwireError as error:
-        return [*checks, Check("tools", "failed", str(error), "give --api-key" if error.status in {401, 403} else "")]
+        return [*checks, Check("gateway", "failed", str(error), "give --api-key" if error.status in {401, 403} else "")]
     checks += [
         Check("tools", "warning", f"{tool.name} is refused: {tool.reason}", "correct its specification")
         for tool in refused
@@ -147,3 +104,18 @@ async def _gateway(url: str, api_key: str | None) -> list[Check]:
     if not names:
         return [*checks, Check("tools", "warning", "none are served", "serve some: runwire serve my_tools.py")]
     return [*checks, Check("tools", "ok", ", ".join(names))]
+
+
+async def _model(client: Client) -> Check:
+    try:
+        return planners_model(await client.agents())
+    except NotFound:
+        return Check("model", "warning", "the gateway does not say which, it is of an earlier version")
+
+
+def _problems(ready: httpx.Response) -> str:
+    """What a gateway that is not ready says, or the beginning of another program's answer."""
+    try:
+        return "; ".join(ready.json()["problems"])
+    except (ValueError, KeyError, TypeError):
+        return f"HTTP status {ready.status_code}, {ready.text[:200]}"

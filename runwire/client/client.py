@@ -8,12 +8,13 @@ Rule 2: following a run survives gateways that stop, crash or are replaced (`run
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
-from typing import Any, Literal, Self, Unpack
+from typing import Any, Literal, Self, TypeVar, Unpack
 
 import httpx
-from pydantic import TypeAdapter
+from pydantic import BaseModel, ValidationError
 
 from contracts import ids, runs
+from contracts.artifacts import ArtifactRef, StoredArtifact
 from contracts.tools import RefusedTool, ToolSpec
 from runwire.client.images import Image, image_inputs
 from runwire.client.options import RunOptions
@@ -21,10 +22,28 @@ from runwire.client.retries import Patience, Retries, checked, retryable
 from runwire.client.run_stream import RunStream
 from runwire.errors import RunwireError
 
-_SPECS = TypeAdapter(list[ToolSpec])
-_REFUSED = TypeAdapter(list[RefusedTool])
+T = TypeVar("T", bound=BaseModel)
 _IMAGES_TIMEOUT_S = 120.0
 """A gateway checks every image before it answers."""
+
+
+class _RunPage(BaseModel):
+    runs: list[runs.RunStatus]
+    next_cursor: str | None = None
+
+
+class _ArtifactPage(BaseModel):
+    artifacts: list[StoredArtifact]
+    next_cursor: str | None = None
+
+
+class _Tools(BaseModel):
+    tools: list[ToolSpec]
+    refused: list[RefusedTool] = []
+
+
+class _Agents(BaseModel):
+    agents: list[runs.AgentModels]
 
 
 class Client:
@@ -84,8 +103,7 @@ class Client:
         request: dict[str, Any] = {"headers": {"Idempotency-Key": idempotency_key or ids.new_id()}}
         if shown := await asyncio.to_thread(image_inputs, images):
             body["images"], request["timeout"] = shown, httpx.Timeout(_IMAGES_TIMEOUT_S, connect=5)
-        answer = await self._request("POST", "/v1/runs", json=body, **request)
-        return runs.RunAccepted.model_validate_json(answer.content).run_id
+        return (await self._ask(runs.RunAccepted, "POST", "/v1/runs", json=body, **request)).run_id
 
     def follow(
         self,
@@ -102,10 +120,10 @@ class Client:
         """
         return RunStream(self._http, run_id, after, self._patience, artifacts, on_comment)
 
-    async def status(self, run_id: str) -> runs.RunStatus:
-        """Return the status of a run, with its payload once it has ended. Raises NotFound."""
-        answer = await self._request("GET", f"/v1/runs/{checked(run_id)}")
-        return runs.RunStatus.model_validate_json(answer.content)
+    async def status(self, run_id: str, *, artifacts: Literal["values", "refs"] = "values") -> runs.RunStatus:
+        """Return the status of a run, and once it has ended its payload, as `follow` describes it. Raises NotFound."""
+        path, params = f"/v1/runs/{checked(run_id)}", {"artifacts": artifacts}
+        return await self._ask(runs.RunStatus, "GET", path, params=params)
 
     async def result(self, run_id: str) -> runs.RunStatus:
         """Wait for the end of a run and return its status, with the payload, however it ended. Raises NotFound."""
@@ -126,8 +144,8 @@ class Client:
 
     async def cancel(self, run_id: str, reason: str = "") -> runs.RunStatus:
         """Cancel a run and return its status before that; one that has ended stays as it is. Raises NotFound."""
-        answer = await self._request("POST", f"/v1/runs/{checked(run_id)}/cancel", json={"reason": reason})
-        return runs.RunStatus.model_validate_json(answer.content)
+        path = f"/v1/runs/{checked(run_id)}/cancel"
+        return await self._ask(runs.RunStatus, "POST", path, json={"reason": reason})
 
     async def delete(self, run_id: str) -> None:
         """Delete a run with its events, artifacts and images; one that is still running is cancelled first.
@@ -140,20 +158,38 @@ class Client:
         """Yield the caller's runs, newest first, without payloads."""
         params: dict[str, str | int] = {"limit": 100} | ({"status": status} if status else {})
         while True:
-            page = (await self._request("GET", "/v1/runs", params=params)).json()
-            for run in page["runs"]:
-                yield runs.RunStatus.model_validate(run)
-            if not (cursor := page.get("next_cursor")):
+            page = await self._ask(_RunPage, "GET", "/v1/runs", params=params)
+            for run in page.runs:
+                yield run
+            if not page.next_cursor:
                 return
-            params["cursor"] = cursor
+            params["cursor"] = page.next_cursor
+
+    async def agents(self) -> list[runs.AgentModels]:
+        """List the agents that a run may name, each with the models that answer its runs."""
+        return (await self._ask(_Agents, "GET", "/v1/agents")).agents
 
     async def refused_tools(self) -> list[RefusedTool]:
         """List the tools that announce themselves and cannot be used, each with the reason."""
-        return _REFUSED.validate_python((await self._request("GET", "/v1/tools")).json().get("refused", []))
+        return (await self._ask(_Tools, "GET", "/v1/tools")).refused
 
     async def tools(self) -> list[ToolSpec]:
         """List the tools that are available now."""
-        return _SPECS.validate_python((await self._request("GET", "/v1/tools")).json()["tools"])
+        return (await self._ask(_Tools, "GET", "/v1/tools")).tools
+
+    async def artifacts(self, run_id: str) -> AsyncIterator[ArtifactRef]:
+        """Yield the references of what a run's tools have stored and of the images that it was shown, oldest first.
+
+        Raises NotFound.
+        """
+        path, params = f"/v1/runs/{checked(run_id)}/artifacts", {"limit": "500"}
+        while True:
+            page = await self._ask(_ArtifactPage, "GET", path, params=params)
+            for stored in page.artifacts:
+                yield stored.ref
+            if not page.next_cursor:
+                return
+            params["cursor"] = page.next_cursor
 
     async def fetch(self, artifact_id: str) -> AsyncIterator[bytes]:
         """Yield an artifact's bytes in pieces; a download that breaks off is continued. Raises NotFound."""
@@ -180,6 +216,16 @@ class Client:
             except httpx.TransportError as error:
                 reason = error
             await retries.pause(reason)
+
+    async def _ask(self, kind: type[T], method: str, path: str, **request: Any) -> T:
+        """Send a request that may be repeated, and return its answer. Raises RunwireError."""
+        answer = await self._request(method, path, **request)
+        try:
+            return kind.model_validate_json(answer.content)
+        except ValidationError:
+            url, status = self._http.base_url, answer.status_code
+            text = f"{url} answers {method} {path} with {status}, and not as a Runwire gateway of this version does"
+            raise RunwireError("not_a_gateway", text, status=status) from None
 
     async def _request(self, method: str, path: str, **request: Any) -> httpx.Response:
         """Send a request that may be repeated, until it is answered. Raises RunwireError."""

@@ -20,6 +20,7 @@ from .edge.http_connection import connection_class
 from .edge.origins import Origins
 from .open_streams import OpenStreams
 from .routes import welcome
+from .routes.agents import AgentRoutes
 from .routes.artifacts import ArtifactRoutes
 from .routes.chat import ChatRoutes
 from .routes.error_handlers import add_error_handlers
@@ -62,11 +63,12 @@ class Gateway:
         self.control = RunControl(self.writer)
         self.run_inputs = RunInputReader(settings)
         self.images = InputImages(self.artifacts, settings)
+        self.models = ModelProfiles(bus)
         self.submissions = Submissions(
             bus,
             self.run_inputs,
             self.runs,
-            ModelProfiles(bus),
+            self.models,
             RunQuota(bus, settings.max_open_runs),
             self.images,
             self.writer,
@@ -90,8 +92,8 @@ class Gateway:
         )
         artifacts = ArtifactRoutes(self.artifacts, self.runs, self.deletions, settings.max_upload_bytes)
         chat = ChatRoutes(self.submissions, self.runs, inliner, self.streams)
-        tools = ToolRoutes(self.bus, self.tools)
-        return [each.router() for each in (runs, events, chat, tools, artifacts)] + [welcome.router]
+        tools, agents = ToolRoutes(self.bus, self.tools), AgentRoutes(self.models)
+        return [each.router() for each in (runs, events, chat, tools, agents, artifacts)] + [welcome.router]
 
 
 def build_app(gateway: Gateway) -> FastAPI:

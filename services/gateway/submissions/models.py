@@ -8,10 +8,13 @@ from contracts import keys
 from contracts.images import ModelProfile, VisionMode
 from services.gateway.errors import InvalidInput, VisionUnsupported
 from services.messaging.connection import Bus
+from services.messaging.kv import Entry
 from services.shared.tool_catalogue import read_entries
 
 _ANY_NAME = "*"
 _MAX_NAMES_IN_ERROR = 50
+_SAME_ROUND_S = 5.0
+"""A planner describes all its models together. An older description comes from a planner that has ended."""
 
 
 class ModelProfiles:
@@ -30,6 +33,21 @@ class ModelProfiles:
         known = ", ".join(names[:_MAX_NAMES_IN_ERROR]) + (", …" if len(names) > _MAX_NAMES_IN_ERROR else "")
         raise InvalidInput("model", f"Requests may name: {known}. RUNWIRE_MODELS of the planner adds others.")
 
+    async def of_agents(self) -> dict[str, list[str]]:
+        """Return the models that answer an agent's runs if a request names none, by agent. Raises Unavailable."""
+        described = [(entry.expires_at, profile) for entry, profile in await self._entries()]
+        newest: dict[str, float] = {}
+        for expires_at, profile in described:
+            newest |= {agent: max(expires_at, newest.get(agent, 0.0)) for agent in profile.agents}
+        return {
+            agent: sorted(
+                profile.model
+                for expires_at, profile in described
+                if agent in profile.agents and expires_at >= newest_at - _SAME_ROUND_S
+            )
+            for agent, newest_at in sorted(newest.items())
+        }
+
     async def check_vision(self, model: str | None, agent: str, mode: VisionMode | None) -> None:
         """Raise VisionUnsupported when no model that would answer takes images, and Unavailable without NATS."""
         candidates = [
@@ -39,9 +57,12 @@ class ModelProfiles:
             raise VisionUnsupported(sorted(profile.model for profile in candidates))
 
     async def _read(self) -> list[ModelProfile]:
+        return [profile for _, profile in await self._entries()]
+
+    async def _entries(self) -> list[tuple[Entry, ModelProfile]]:
         entries, _ = await read_entries(self._bus, keys.ALL_MODELS)
         # A description of another version says nothing.
-        return [profile for entry in entries.values() if (profile := entry.parsed(ModelProfile)) is not None]
+        return [(entry, profile) for entry in entries.values() if (profile := entry.parsed(ModelProfile)) is not None]
 
 
 def _refuses_images(profile: ModelProfile, agent: str, mode: VisionMode | None) -> bool:

@@ -10,10 +10,19 @@ from tests.support.catalogue import key_subject
 from tests.support.gateways import Served
 
 
-async def profile(bus: Bus, model: str) -> None:
+async def profile(bus: Bus, model: str, *agents: str, ttl: str = "60") -> None:
     """What a planner says of a model."""
-    said = ModelProfile(model=model, images="seen")
-    await bus.publish(key_subject(keys.model_key(model)), said.model_dump_json().encode(), {"Nats-TTL": "60s"})
+    said = ModelProfile(model=model, images="seen", agents=list(agents))
+    await bus.publish(key_subject(keys.model_key(model)), said.model_dump_json().encode(), {"Nats-TTL": ttl})
+
+
+async def test_agents_are_listed_with_their_models(served: Served, bus: Bus) -> None:
+    """Those of the planner that described its models last, not of one that was replaced a moment ago."""
+    await profile(bus, "openai/before", "writer", ttl="45")
+    await profile(bus, "openai/large", "writer")
+    await profile(bus, "openai/small", "writer", "reader")
+    agents = {agent["name"]: agent["models"] for agent in (await served.http.get("/v1/agents")).json()["agents"]}
+    assert agents == {"reader": ["openai/small"], "writer": ["openai/large", "openai/small"]}
 
 
 @pytest.mark.parametrize("path", ["/v1/runs", "/chat"])

@@ -169,6 +169,8 @@ def test_tools_and_doctor(up: Path) -> None:
         "tools",
     }
     assert not [check for check in checks if check["status"] == "failed"]
+    (model,) = [check["finding"] for check in checks if check["name"] == "model"]
+    assert model.startswith("builtin/rehearsal (the planner's)")
 
 
 def test_version_and_completion(tmp_path: Path) -> None:

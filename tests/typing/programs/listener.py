@@ -3,9 +3,21 @@
 from typing import assert_type
 
 from runwire import Client, RunwireError
-from runwire.client import RefusedTool, RunStatus, ToolSpec
+from runwire.client import AgentModels, RefusedTool, RunStatus, ToolSpec
 from runwire.errors import IdempotencyConflict, NotFound, Unreachable
-from runwire.events import TERMINAL, Chunk, Done, Error, Fault, FinalPayload, RunEvent, Source, UnknownEvent, Usage
+from runwire.events import (
+    TERMINAL,
+    ArtifactRef,
+    Chunk,
+    Done,
+    Error,
+    Fault,
+    FinalPayload,
+    RunEvent,
+    Source,
+    UnknownEvent,
+    Usage,
+)
 
 
 async def follow(client: Client) -> str:
@@ -48,6 +60,9 @@ async def inspect(client: Client, run_id: str) -> FinalPayload | None:
     assert_type(await client.cancel(run_id), RunStatus)
     assert_type(await client.tools(), list[ToolSpec])
     assert_type(await client.refused_tools(), list[RefusedTool])
+    assert_type(await client.agents(), list[AgentModels])
+    async for stored in client.artifacts(run_id):
+        assert_type(stored, ArtifactRef)
     async for listed in client.list_runs(status="done"):
         assert_type(listed, RunStatus)
     async for piece in client.fetch("0" * 32):
