@@ -290,6 +290,11 @@ def micro_service(verb: str, *names: str) -> str:
     return ".".join(("$SRV", verb, *names))
 
 
+def siblings(subject: str) -> str:
+    """The pattern of all subjects that differ in the last part at most."""
+    return f"{subject.rpartition('.')[0]}.*"
+
+
 @dataclass(frozen=True, slots=True)
 class Delivered:
     """What the reply subject of a delivered message says. `stored_ns`: Unix ns by the clock of the server."""

@@ -5,14 +5,15 @@ serves tools.
 """
 
 __all__ = [
-    "CredentialsUnreadable",
     "IdempotencyConflict",
     "IdentitiesUnreadable",
     "IncompleteLogin",
+    "InvalidCredential",
     "NotFound",
     "RunwireError",
     "ServerRefused",
     "ToolError",
+    "ToolsNotAllowed",
     "ToolsNotLoaded",
     "UnknownIdentity",
     "Unreachable",
@@ -88,12 +89,12 @@ class ToolsNotLoaded(ValueError):
     """The tools of a file cannot be served; the text says why."""
 
 
-class IncompleteLogin(ValueError):
+class InvalidCredential(ValueError):
+    """A credential file, a URL of NATS or a certificate authority cannot be used; the text says why."""
+
+
+class IncompleteLogin(InvalidCredential):
     """A NATS user was given without a password, or a password without a user."""
-
-
-class CredentialsUnreadable(ValueError):
-    """A file with the credential of a user of NATS cannot be used; the text names the file and what is wrong."""
 
 
 class IdentitiesUnreadable(Exception):
@@ -106,3 +107,7 @@ class UnknownIdentity(Exception):
 
 class ServerRefused(Exception):
     """NATS did not take its new configuration, and goes on with the old one; the text says why."""
+
+
+class ToolsNotAllowed(Exception):
+    """NATS allows none of the tools to this user; the text says which command gives a credential."""

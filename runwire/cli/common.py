@@ -1,8 +1,11 @@
 """What the commands share: options, messages, and the client of the gateway."""
 
+import json
+import os
+import sys
 from collections.abc import Coroutine
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -57,6 +60,12 @@ def client_of(url: str | None, api_key: str | None) -> "Client":
 def finish(work: Coroutine[Any, Any, int]) -> None:
     """Run a command to its exit code."""
     raise typer.Exit(exit_code(work))
+
+
+def restart(command: tuple[str, ...], options: dict[str, Any]) -> NoReturn:
+    """Replace this process by one without the libraries of the command line: it will run for long."""
+    called = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]
+    os.execv(sys.executable, [sys.executable, *called, *command, json.dumps(options)])  # noqa: S606, this program
 
 
 def print_line(console: Console, markup: str) -> None:

@@ -1,14 +1,19 @@
 """What runs for long is started without the libraries of the command line: the launcher, and tools that are served."""
 
+import json
 import os
 import sys
 from pathlib import Path
 
 from contracts.optional_imports import import_without
 from runwire.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, print_error
+from runwire.credentials.lookup import find_login
+from runwire.errors import InvalidCredential
 
 LAUNCH = ("up", "--parsed")
 """Followed by the options of `runwire up` as JSON."""
+SERVE = ("serve", "--parsed")
+"""Followed by the arguments of `serve_files` as JSON."""
 
 
 def main() -> None:
@@ -47,18 +52,26 @@ def _run(arguments: list[str]) -> None:
         from runwire.cli.launcher import main as launch  # noqa: PLC0415, each process has what it needs
 
         raise SystemExit(launch(arguments[-1]))
-    if arguments[:1] == ["serve"] and arguments[1:] and not any(word.startswith("-") for word in arguments):
-        serve_files(arguments[1:], os.environ.get("RUNWIRE_NATS_URL"))
+    is_parsed = tuple(arguments[:-1]) == SERVE
+    if is_parsed or (arguments[:1] == ["serve"] and arguments[1:] and not any(one[:1] == "-" for one in arguments)):
+        serve_files(**json.loads(arguments[-1])) if is_parsed else serve_files(arguments[1:])
         return
     from runwire.cli.app import app  # noqa: PLC0415
 
     app(prog_name="runwire")
 
 
-def serve_files(files: list[str], nats_url: str | None) -> None:
+def serve_files(
+    files: list[str], url: str | None = None, credentials: str | None = None, health_file: str | None = None
+) -> None:
     """Serve the tools of Python files over NATS, until SIGTERM or SIGINT."""
-    if not (nats_url or "").startswith("ws"):
+    try:
+        by_websocket = find_login(url, credentials).url.startswith("ws")
+    except InvalidCredential as error:
+        raise SystemExit(str(error)) from None
+    if not by_websocket:
         import_without("nats", "aiohttp")  # nats-py needs it for WebSockets alone: 90 ms and 8 MB
     from runwire import serving  # noqa: PLC0415, the other commands need no NATS client
 
-    serving.main(files, nats_url or None)
+    health_file = health_file or os.environ.get("RUNWIRE_HEALTH_FILE")
+    serving.main(files, url, credentials=credentials, health_file=health_file)

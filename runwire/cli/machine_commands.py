@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from runwire.cli.common import Format, Key, Output, Url, finish, gateway_url, print_line
+from runwire.cli.common import Format, Key, Output, Url, finish, gateway_url, print_line, restart
 from runwire.cli.entry_point import LAUNCH
 from runwire.cli.exit_codes import EXIT_FAILED, print_error, program
 from runwire.cli.setting_names import misspelt
@@ -64,9 +64,7 @@ def up(
         "demo": demo or once,
         "once": once,
     }
-    # Runs as long as the system does, so it starts again without the libraries of the command line.
-    called = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]
-    os.execv(sys.executable, [sys.executable, *called, *LAUNCH, json.dumps(options)])  # noqa: S606, this program
+    restart(LAUNCH, options)
 
 
 def _warn_of_settings() -> None:

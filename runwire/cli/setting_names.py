@@ -25,7 +25,7 @@ vision_context models observation_max_bytes observation_shown_characters read_ar
 """.split()  # noqa: SIM905, as quoted names it fills a page
 )
 """Fields of the services' settings, in lower case and without the prefix."""
-OF_COMMANDS = frozenset({"url", "api_key", "data_dir", "data", "sync"})
+OF_COMMANDS = frozenset({"url", "api_key", "data_dir", "data", "sync", "nats_credentials", "nats_ca", "health_file"})
 """Variables of the command line and of the example tools."""
 
 

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from runwire.cli.common import Format, Key, Output, Url, client_of, finish, print_line
-from runwire.cli.entry_point import serve_files
+from runwire.cli.common import Format, Key, Output, Url, client_of, finish, print_line, restart
+from runwire.cli.entry_point import SERVE
 
 
 def tools(url: Url = None, api_key: Key = None, output: Format = Output.text) -> None:
@@ -40,9 +40,24 @@ def tools(url: Url = None, api_key: Key = None, output: Format = Output.text) ->
 
 def serve(
     files: list[Path],
+    credentials: Annotated[
+        Path | None,
+        typer.Option(help="A credential file, as `runwire credentials tool` writes it. [RUNWIRE_NATS_CREDENTIALS]"),
+    ] = None,
     nats_url: Annotated[
-        str | None, typer.Option(envvar="RUNWIRE_NATS_URL", help="By default the server that `runwire up` starts.")
+        str | None,
+        typer.Option(help="By default the server that `runwire up` starts. [RUNWIRE_NATS_URL, NATS_URL]"),
+    ] = None,
+    health_file: Annotated[
+        Path | None,
+        typer.Option(help="Touched every two seconds while the tools can be called. [RUNWIRE_HEALTH_FILE]"),
     ] = None,
 ) -> None:
     """Serve the tools of Python files over NATS."""
-    serve_files([str(file) for file in files], nats_url)
+    options = {
+        "files": [str(file) for file in files],
+        "url": nats_url,
+        "credentials": credentials and str(credentials),
+        "health_file": health_file and str(health_file),
+    }
+    restart(SERVE, options)

@@ -29,8 +29,11 @@ _OWNERS = {
     "RUNWIRE_API_KEY": "nobody",  # of the command line
     "RUNWIRE_API_KEYS": "gateway",
     "RUNWIRE_API_KEYS_FILE": "gateway",
+    "RUNWIRE_HEALTH_FILE": "nobody",  # of one process that serves tools
     "RUNWIRE_MODEL_API_KEY": "planner",
-    "RUNWIRE_NATS_PASSWORD": "nobody",  # `up` gives each process the login of its own server
+    "RUNWIRE_NATS_CA": "nobody",  # `up` gives each process the login of its own server
+    "RUNWIRE_NATS_CREDENTIALS": "nobody",
+    "RUNWIRE_NATS_PASSWORD": "nobody",
     "RUNWIRE_NATS_USER": "nobody",
 }
 _S3 = "RUNWIRE_S3_"

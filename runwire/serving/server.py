@@ -2,20 +2,17 @@
 
 import asyncio
 import logging
-import os
 import signal
 import traceback
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import nats
-from nats.aio.client import Client
-
-from runwire.errors import IncompleteLogin, ToolsNotLoaded
-from runwire.local.data_folder import data_dir, nats_login, remembered
-from runwire.local.embedded_nats import last_port, url_of
+from runwire.credentials.lookup import find_login
+from runwire.errors import InvalidCredential, ToolsNotAllowed, ToolsNotLoaded
+from runwire.serving.connection import Connection
 from runwire.serving.executor import Executor
+from runwire.serving.health_file import keep_health_file
 from runwire.serving.loading import load_tools, unique
 from runwire.serving.stall import StallDetector
 from runwire.serving.tool_server import ToolServer
@@ -32,6 +29,8 @@ async def serve(
     *,
     user: str | None = None,
     password: str | None = None,
+    credentials: str | Path | None = None,
+    health_file: str | Path | None = None,
     grace_s: float = _GRACE_PERIOD_S,
     stop: asyncio.Event | None = None,
 ) -> None:
@@ -39,39 +38,52 @@ async def serve(
 
     Args:
         tools: the tools; their names must differ.
-        url: of NATS, several separated by commas; default: RUNWIRE_NATS_URL, else the server that `runwire up` starts
-            from the data folder (RUNWIRE_DATA_DIR, else .runwire), at its present or last port, else
-            nats://127.0.0.1:4222.
-        user: of NATS; default: RUNWIRE_NATS_USER, else the login in the data folder, for its own server only.
-        password: of NATS; default: RUNWIRE_NATS_PASSWORD, else as above.
+        url: of NATS, several separated by commas; may hold the login.
+        user: of NATS.
+        password: of NATS.
+        credentials: a credential file. Where nothing is given, `runwire.credentials.lookup` finds NATS and the login.
+        health_file: is touched every two seconds while NATS is connected and denies none of the tools.
         grace_s: seconds that running calls get to end when serving stops.
         stop: set it to stop without losing a call.
 
     Raises:
         ToolsNotLoaded: two tools have the same name.
+        InvalidCredential: the credential file, the URL or the certificate authority cannot be used.
         IncompleteLogin: there is a user without a password, or a password without a user.
+        ToolsNotAllowed: NATS allows none of the tools to this user.
     """
     named = unique(tools)
     stop = stop or asyncio.Event()
-    closing = _Closing()
     servers: list[ToolServer] = []
-    client = await _connection(_connect(url, user, password, closing, servers), stop)
-    if client is None:
-        return
+
+    def on_disconnect() -> None:
+        for server in servers:
+            server.on_disconnect()
+
+    connection = Connection(find_login(url, credentials, user, password), [tool.name for tool in named], on_disconnect)
+    background: list[asyncio.Task[None]] = []
+    if health_file:
+        background.append(asyncio.create_task(keep_health_file(Path(health_file), lambda: connection.works)))
     executor = Executor()
     stall = StallDetector()
-    servers += [ToolServer(client, tool, executor, stall) for tool in named]
-    heartbeats = asyncio.create_task(_send_heartbeats(servers, stall))
     try:
+        if not await _until(stop, connection.open()):
+            return
+        servers += [ToolServer(connection.client, tool, executor, stall) for tool in named]
+        background.append(asyncio.create_task(_send_heartbeats(servers, stall)))
         for server in servers:
             await server.start()
-        logger.info("serving %s", ", ".join(tool.name for tool in named))
-        await stop.wait()
+        await connection.settle()
+        if allowed := [tool.name for tool in named if tool.name not in connection.denied_tools]:
+            logger.info("serving %s", ", ".join(allowed))
+        await _until(stop, connection.watch_permissions())
         await asyncio.gather(*(server.stop(grace_s) for server in servers))
     finally:
-        heartbeats.cancel()
+        for task in background:
+            task.cancel()
         executor.close()
-        await closing.close(client)
+        await connection.close()
+        await asyncio.gather(*background, return_exceptions=True)
 
 
 async def _send_heartbeats(servers: Sequence[ToolServer], stall: StallDetector) -> None:
@@ -82,116 +94,31 @@ async def _send_heartbeats(servers: Sequence[ToolServer], stall: StallDetector) 
             await server.send_heartbeats()
 
 
-class _Closing:
-    """Closes the connection, whatever its state.
-
-    nats-py cancels its reconnecting task once, and `wait_for` of Python 3.11 may swallow that: then the task's next
-    connection error ends it.
-    """
-
-    def __init__(self) -> None:
-        self._task: asyncio.Task[None] | None = None
-
-    async def close(self, client: Client) -> None:
-        """Close this connection."""
-        self._task = asyncio.create_task(client.close())
-        await asyncio.wait({self._task})
-
-    def check(self) -> None:
-        """Raise CancelledError in a task of nats-py whose connection is being closed."""
-        if self._task not in (None, asyncio.current_task()):
-            raise asyncio.CancelledError
-
-
-async def _connection(connecting: Coroutine[Any, Any, Client], stop: asyncio.Event) -> Client | None:
-    """Return the connection, or None when `stop` was set before there was one."""
-    connection, stopped = asyncio.create_task(connecting), asyncio.create_task(stop.wait())
+async def _until(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+    """Whether the work ended before `stop` was set, which cancels it. Raises what the work raises."""
+    working, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
     try:
-        await asyncio.wait({connection, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        return connection.result() if connection.done() else None
+        await asyncio.wait({working, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            working.result()
+        return working.done()
     finally:
         stopped.cancel()
-        connection.cancel()
-
-
-async def _connect(
-    url: str | None, user: str | None, password: str | None, closing: _Closing, servers: Sequence[ToolServer]
-) -> Client:
-    url = (
-        url
-        or os.environ.get("RUNWIRE_NATS_URL")
-        or remembered(data_dir()).get("nats_url")
-        or url_of(last_port(data_dir()))
-    )
-    user = user or os.environ.get("RUNWIRE_NATS_USER")
-    password = password or os.environ.get("RUNWIRE_NATS_PASSWORD")
-    if bool(user) != bool(password):
-        raise IncompleteLogin("RUNWIRE_NATS_USER and RUNWIRE_NATS_PASSWORD are set together, or neither")
-    addresses = ", ".join(one.rpartition("@")[2] for one in url.split(","))
-    logged: set[str] = set()
-
-    async def on_error(error: Exception) -> None:
-        closing.check()
-        # While the server is unavailable the same error comes with every attempt.
-        if (text := repr(error)) not in logged:
-            logged.add(text)
-            logger.warning("NATS at %s: %s%s", addresses, text, _hint(error))
-
-    async def on_disconnect() -> None:
-        for server in servers:
-            server.on_disconnect()
-
-    async def on_reconnect() -> None:
-        logged.clear()
-        logger.info("connected to NATS again")
-
-    return await nats.connect(
-        servers=url.split(","),
-        name="runwire-tools",
-        # Nothing is sent late: after a disconnect the caller asks for the state of its call again.
-        pending_size=0,
-        max_reconnect_attempts=-1,
-        reconnect_time_wait=0.25,
-        ping_interval=5,
-        connect_timeout=2,
-        error_cb=on_error,
-        disconnected_cb=on_disconnect,
-        reconnected_cb=on_reconnect,
-        **_login(url, user, password),
-    )
-
-
-def _login(url: str, user: str | None, password: str | None) -> dict[str, Any]:
-    """User and password as given, else those of the data folder.
-
-    The latter are read at every attempt to connect, since `runwire up` may start later.
-    """
-    if user and password:
-        return {"user": user, "password": password}
-    if "@" in url:
-        return {}
-    data = data_dir()
-    return {name: lambda name=name: nats_login(data, url).get(name, "") for name in ("user", "password")}
-
-
-def _hint(error: Exception) -> str:
-    """What the user may do about it."""
-    if isinstance(error, OSError):
-        return "; it is tried again until it answers"
-    if "authorization violation" in str(error).lower():
-        return (
-            "; set RUNWIRE_NATS_USER and RUNWIRE_NATS_PASSWORD, "
-            "or RUNWIRE_DATA_DIR to the data folder of its `runwire up`"
-        )
-    return ""
+        working.cancel()
 
 
 def main(
-    paths: Sequence[str | Path], url: str | None = None, *, grace_s: float = _GRACE_PERIOD_S, log_level: str = "INFO"
+    paths: Sequence[str | Path],
+    url: str | None = None,
+    *,
+    credentials: str | Path | None = None,
+    health_file: str | Path | None = None,
+    grace_s: float = _GRACE_PERIOD_S,
+    log_level: str = "INFO",
 ) -> None:
     """Serve the tools of Python files until SIGTERM or SIGINT.
 
-    Exits with a message when a file cannot be served.
+    Exits with a message when a file cannot be served, or NATS allows none of its tools.
     """
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("nats").setLevel(logging.ERROR)
@@ -201,10 +128,11 @@ def main(
         raise SystemExit(str(error)) from error
     except Exception as error:  # noqa: BLE001, a file may raise anything while it is loaded
         raise SystemExit(_own_traceback(error)) from None
+    serving = _until_signalled(tools, url, credentials, health_file, grace_s)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         try:
-            runner.run(_until_signalled(tools, url, grace_s))
-        except IncompleteLogin as error:
+            runner.run(serving)
+        except (InvalidCredential, ToolsNotAllowed) as error:
             raise SystemExit(str(error)) from None
 
 
@@ -226,8 +154,14 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def _until_signalled(tools: list[Tool[..., Any]], url: str | None, grace_s: float) -> None:
+async def _until_signalled(
+    tools: list[Tool[..., Any]],
+    url: str | None,
+    credentials: str | Path | None,
+    health_file: str | Path | None,
+    grace_s: float,
+) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await serve(tools, url, grace_s=grace_s, stop=stop)
+    await serve(tools, url, credentials=credentials, health_file=health_file, grace_s=grace_s, stop=stop)

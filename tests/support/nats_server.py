@@ -122,6 +122,12 @@ class NatsServer:
                 self._was_ready = True
                 return
 
+    def reload(self, extra: str) -> None:
+        """Have the running server read its configuration again, with other further lines."""
+        self._extra = extra
+        self._write_configuration()
+        self._signal(signal.SIGHUP)
+
     def stop(self) -> None:
         """End the server in good order: it closes its clients and its store."""
         self._end(signal.SIGTERM)
@@ -142,10 +148,13 @@ class NatsServer:
         if self._process is not None:
             self._process.send_signal(by)
 
-    def _launch(self) -> None:
+    def _write_configuration(self) -> None:
         self._configuration.write_text(
             CONFIGURATION.format(name=self._name, port=self.port, store=self.store, sync=self._sync, extra=self._extra)
         )
+
+    def _launch(self) -> None:
+        self._write_configuration()
         with self.log.open("ab") as log:
             command = [str(needs_program("nats-server")), "-c", str(self._configuration)]
             self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
