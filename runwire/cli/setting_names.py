@@ -27,11 +27,18 @@ vision_context models observation_max_bytes observation_shown_characters read_ar
 """Fields of the services' settings, in lower case and without the prefix."""
 OF_COMMANDS = frozenset({"url", "api_key", "data_dir", "data", "sync", "nats_credentials", "nats_ca", "health_file"})
 """Variables of the command line and of the example tools."""
+OF_COMPOSE = frozenset(
+    """
+artifact_store_memory gateway_memory minio_instances nats_memory planner_memory s3_memory tool_runner_memory
+tools_memory
+""".split()  # noqa: SIM905, see above
+)
+"""Variables of docker-compose.yml itself."""
 
 
 def misspelt(environment: Mapping[str, str]) -> list[str]:
     """Return a warning, without the value, for each variable `RUNWIRE_*` that nothing reads."""
-    known = {f"{_PREFIX}{name.upper()}" for name in OF_SERVICES | OF_COMMANDS}
+    known = {f"{_PREFIX}{name.upper()}" for name in OF_SERVICES | OF_COMMANDS | OF_COMPOSE}
     unread = sorted(
         name for name in environment if name.startswith(_PREFIX) and not name.startswith(_TESTING) and name not in known
     )

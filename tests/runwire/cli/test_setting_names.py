@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from runwire.cli.setting_names import OF_COMMANDS, OF_SERVICES, misspelt
+from runwire.cli.setting_names import OF_COMMANDS, OF_COMPOSE, OF_SERVICES, misspelt
 from services.artifact_store.settings import ArtifactStoreSettings
 from services.gateway.settings import GatewaySettings
 from services.planner.settings import PlannerSettings
@@ -26,7 +26,13 @@ def test_the_documents_name_no_setting_that_is_not_there() -> None:
         for name in re.findall(r"RUNWIRE_[A-Z0-9_]+", file.read_text())
     }
     named -= {name for name in named if name.endswith("_") or name.startswith("RUNWIRE_TEST_")}
-    assert {name.removeprefix("RUNWIRE_").lower() for name in named} <= OF_SERVICES | OF_COMMANDS
+    assert {name.removeprefix("RUNWIRE_").lower() for name in named} <= OF_SERVICES | OF_COMMANDS | OF_COMPOSE
+
+
+def test_the_variables_of_compose_are_known() -> None:
+    """What is set for it in the shell is not called misspelt, and nothing else is known."""
+    read = set(re.findall(r"\$\{RUNWIRE_([A-Z0-9_]+)", (ROOT / "docker-compose.yml").read_text(encoding="utf-8")))
+    assert {name.lower() for name in read} - OF_SERVICES - OF_COMMANDS == OF_COMPOSE
 
 
 def test_a_misspelt_setting_is_reported_with_the_closest_name() -> None:
