@@ -306,6 +306,10 @@ IN_BUCKETS = (
         (GATEWAY,),
     ),
     _entry(
+        "accepted_specs", _CATALOGUE, "accepted.{tool}", ("accepted_key", "ALL_ACCEPTED"), _model(tools.AcceptedSpecs),
+        (TOOL_RUNNER,), (TOOL_RUNNER,),
+    ),
+    _entry(
         "tool_spec", _CATALOGUE, "spec.{digest}", ("spec_key", "ALL_SPECS"), _SPEC, (TOOL_RUNNER,),
         (PLANNER, TOOL_RUNNER),
     ),

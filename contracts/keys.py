@@ -16,6 +16,7 @@ CATALOGUE_BUCKET, RUNS_BUCKET, ARTIFACTS_BUCKET = "catalogue", "runs", "artifact
 ALL_SPECS = "spec.*"
 ALL_TOOLS = "tool.*"
 ALL_REFUSED = "refused.*"
+ALL_ACCEPTED = "accepted.*"
 ALL_MODELS = "model.*"
 ALL_DELETIONS = "deleted.*.*"
 
@@ -40,6 +41,11 @@ def tool_key(name: str) -> str:
 def refused_key(name: str) -> str:
     """The catalogue's key of a tool that is refused. The entry expires when the tool stops announcing itself."""
     return f"refused.{checked_tool(name)}"
+
+
+def accepted_key(name: str) -> str:
+    """The catalogue's key of the accepted specifications of a tool. It stays until an operator removes it."""
+    return f"accepted.{checked_tool(name)}"
 
 
 def spec_key(digest: str) -> str:

@@ -36,7 +36,7 @@ _SENT: dict[str, tuple[str, ...]] = {
         *("tool.*", "tool.*.status", "tool.*.cancel", "tool.*.rejected", "direct.here"),
         *("discover.PING", "discover.INFO.*", "discover.PING.*.*"),
         *("inbox.*.*.*", "emit.*.*.stream", "dead.*", "handling.*.*"),
-        *("$KV.catalogue.tool.*", "$KV.catalogue.spec.*", "$KV.catalogue.refused.*"),
+        *(f"$KV.catalogue.{entry}.*" for entry in ("tool", "spec", "refused", "accepted")),
         *(*_UPLOADS, "artifact.assemble"),
     ),
     STORE: ("$KV.artifacts.>",),
@@ -46,7 +46,7 @@ _RECEIVED: dict[str, tuple[str, ...]] = {
     PLANNER: ("run.*.*.log", "direct.here", "$KV.catalogue.tool.*"),
     TOOL_RUNNER: (
         *("answer.*.*.*", "hello.*", "direct.*.call", "direct.*.status", "direct.here"),
-        *("run.*.*.log", "$KV.catalogue.tool.*"),
+        *("run.*.*.log", "$KV.catalogue.tool.*", "$KV.catalogue.accepted.*"),
     ),
     STORE: (
         *(f"artifact.{verb} artifact_store" for verb in ("put", "open", "get", "head", "list", "delete", "presign")),

@@ -35,6 +35,10 @@ ArtifactType = Annotated[
 ]
 """The kind of an artifact, for programs that show it."""
 
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{24}$", description="24 hexadecimal digits that name a ToolSpec")]
+MAX_ACCEPTED_SPECS = 64
+"""Specifications of one tool that are accepted at the same time. Accepting one more removes the oldest."""
+
 ReplyKind = Literal["heartbeat", "progress", "artifact_chunk", "part", "result", "failure", "declined"]
 
 
@@ -70,10 +74,21 @@ class ToolSpec(Message):
 
 
 class RefusedTool(Message):
-    """A tool whose announcement cannot be used."""
+    """A tool with an announcement that is not offered: it cannot be used, or has not been accepted."""
 
     name: str
-    reason: str = Field(description="what is wrong with its specification")
+    reason: str = Field(description="why, and what can be done about it")
+    digests: list[str] = Field(
+        default_factory=list,
+        description="digests of the specifications that wait for `runwire tools accept`, the newest version first;"
+        " empty for one that cannot be used",
+    )
+
+
+class AcceptedSpecs(Message):
+    """The specifications of a tool that may be offered: the first one seen, and those that an operator has accepted."""
+
+    digests: list[Digest] = Field(max_length=MAX_ACCEPTED_SPECS, description="the one that was accepted last is last")
 
 
 class ToolCall(Message):

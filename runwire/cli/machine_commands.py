@@ -28,6 +28,16 @@ class Sync(StrEnum):
     every_second = "1s"
 
 
+TrustTools = Annotated[
+    bool,
+    typer.Option(
+        envvar="RUNWIRE_TRUST_TOOLS",
+        help="Offer every specification that a tool announces. --no-trust-tools: one that changed waits for "
+        "`runwire tools accept`.",
+    ),
+]
+
+
 def up(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Of the gateway on loopback; 0: any free one.")] = 8080,
     tools: Annotated[
@@ -50,6 +60,7 @@ def up(
             "1s: faster, and a power cut may lose the last second.",
         ),
     ] = Sync.always,
+    trust_tools: TrustTools = True,
     demo: Annotated[bool, typer.Option("--demo", help="Run one question and show its events.")] = False,
     once: Annotated[bool, typer.Option("--once", help="Stop after the demo's answer.")] = False,
 ) -> None:
@@ -61,6 +72,7 @@ def up(
         "planners": planners or copies,
         "tool_runners": tool_runners or copies,
         "sync": sync.value,
+        "trust_tools": trust_tools,
         "demo": demo or once,
         "once": once,
     }

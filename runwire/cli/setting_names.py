@@ -20,8 +20,9 @@ max_result_bytes max_streams max_streams_per_tenant max_upload_bytes model model
 model_total_s model_vision models nats_password nats_url nats_user planner_cached_runs planner_control_slots
 planner_request_slots planner_slots port reasoning_effort replicas request_head_s retention_days s3_access_key
 s3_access_key_file s3_bucket s3_endpoint s3_public_endpoint s3_region s3_secret_key s3_secret_key_file s3_secure
-settling_s stall_exit_s stalled_client_s tool_slots tools_file triage_model unavailable_s use_native_reasoning vision
-vision_context models observation_max_bytes observation_shown_characters read_artifact_max_bytes
+settling_s stall_exit_s stalled_client_s tool_slots tools_file triage_model trust_tools unavailable_s
+use_native_reasoning vision vision_context models observation_max_bytes observation_shown_characters
+read_artifact_max_bytes
 """.split()  # noqa: SIM905, as quoted names it fills a page
 )
 """Fields of the services' settings, in lower case and without the prefix."""

@@ -86,7 +86,7 @@ class Plan:
     """What to start.
 
     `tools` are files for `runwire serve`. `planners` and `tool_runners` count processes. `sync` is JetStream's
-    `sync_interval`: "always", or a time such as "1s".
+    `sync_interval`: "always", or a time such as "1s". `trust_tools`: offer specifications that nobody has accepted.
     """
 
     data: Path
@@ -95,6 +95,7 @@ class Plan:
     planners: int = 1
     tool_runners: int = 1
     sync: str = "always"
+    trust_tools: bool = True
 
 
 class Stopped(Exception):
@@ -145,6 +146,7 @@ async def _start_all(plan: Plan, supervisor: Supervisor) -> dict[str, Any]:
         Child("nats-server", command, environments.of_server(os.environ), lambda: listens(nats_port), liveness=liveness)
     )
     env = {**embedded_nats.client_environment(nats_port, login), "RUNWIRE_PORT": str(port), "PYTHONUNBUFFERED": "1"}
+    env["RUNWIRE_TRUST_TOOLS"] = str(plan.trust_tools).lower()
     store = await _start_s3(plan.data, supervisor)
     counts = {"planner": plan.planners, "tool_runner": plan.tool_runners}
     workers = [(service, f"{service}-{n}") for service, count in counts.items() for n in range(1, count + 1)]

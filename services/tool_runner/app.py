@@ -36,7 +36,13 @@ async def running(
     consumers = await CallConsumers(bus, handler.on_call, settings, lambda: builtin | catalogue.live(), runners).start()
     discovery = await MicroDiscovery(bus, settings.discover_s).start()
     await consumers.open_surely(READ_ARTIFACT_SPEC)
-    writer = CatalogueWriter(bus, discovery, declared, lambda announced: consumers.open(announced.spec)).start()
+    writer = await CatalogueWriter(
+        bus,
+        discovery,
+        declared,
+        lambda announced: consumers.open(announced.spec),
+        trust_tools=settings.trust_tools,
+    ).start()
     if health is not None:
         health.checks["catalogue"] = writer.problem
     try:

@@ -13,6 +13,9 @@ class ToolRunnerSettings(ImageSettings):
     tools_file: Path | None = Field(
         default=None, description="JSON or TOML: specifications of tools that do not announce themselves"
     )
+    trust_tools: bool = Field(
+        default=False, description="offer every specification that a tool announces, as if each had been accepted"
+    )
     tool_slots: int = Field(default=256, ge=1, description="calls of one tool that this process holds at once")
     discover_s: float = Field(default=2.0, gt=0, description="between two requests for announcements")
     gone_tool_s: float = Field(

@@ -165,7 +165,8 @@ async def start_runner(server: NatsServer) -> AsyncIterator[Start]:
 
         async def start(*specs: ToolSpec, **settings: Any) -> Bus:
             configured = ToolRunnerSettings(
-                nats_url=server.url, **{"discover_s": 0.3, "graceful_timeout_s": 0.1, "settling_s": 0.5, **settings}
+                nats_url=server.url,
+                **{"discover_s": 0.3, "graceful_timeout_s": 0.1, "settling_s": 0.5, "trust_tools": True, **settings},
             )
             bus = await stack.enter_async_context(connected(server.url, "tool_runner", configured))
             specs = tuple(ToolSpec.model_validate_json(spec.model_dump_json()) for spec in specs)

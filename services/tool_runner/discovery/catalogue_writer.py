@@ -4,8 +4,10 @@ Rule 1: a new tool gets its consumer first and its catalogue entry last, so ever
 Rule 2: `spec.<digest>` is written before `tool.<name>` and is never removed, since runs pin it.
 Rule 3: the entry of a tool without a recent announcement is no longer refreshed, and its key expires. If the server has
 lost the expiry, as after a kill, the key is deleted.
-Rule 4: an announcement that cannot be used is listed under `refused.<name>` with the reason, as long as it is repeated.
+Rule 4: an announcement that cannot be used or is not accepted is listed under `refused.<name>` with the reason, as long
+as it is repeated.
 Rule 5: all tool runners do this at the same time and reach the same result, so there is no leader.
+Rule 6: however often announcements change, there are at most a few writes per tool and second.
 """
 
 import asyncio
@@ -23,6 +25,7 @@ from services.messaging.kv import Bucket
 from services.runtime.tasks import cancelled
 from services.shared.tool_catalogue import read_entries
 
+from .acceptance import Acceptance, Candidates
 from .announcements import Announcement, choose
 from .micro import MicroDiscovery
 
@@ -30,31 +33,48 @@ logger = structlog.get_logger(__name__)
 
 TTL_S = 15
 REFRESH_INTERVAL_S = 5.0
+_MIN_PASS_INTERVAL_S = 0.1
+_MIN_REFUSED_INTERVAL_S = 1.0
+"""Between two writes of one tool's entry under `refused`."""
+_MAX_STORED_SPECS = 4096
 
 OnTool = Callable[[Announcement], Awaitable[None]]
 """Called once per new specification before it is published. Ensures that calls of the tool are taken."""
 
 
 class CatalogueWriter:
-    """Writes what is announced or declared, and refreshes it. `declared`: the tools file."""
+    """Writes what is announced or declared, and refreshes it.
 
-    def __init__(self, bus: Bus, discovery: MicroDiscovery, declared: list[Announcement], on_tool: OnTool) -> None:
+    `declared`: the tools file. `trust_tools`: offer specifications that nobody has accepted.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        discovery: MicroDiscovery,
+        declared: list[Announcement],
+        on_tool: OnTool,
+        *,
+        trust_tools: bool,
+    ) -> None:
         self._bus = bus
         self._bucket = Bucket(bus, keys.CATALOGUE_BUCKET, attempts=1)
         self._discovery = discovery
         self._declared = declared
+        self._acceptance = Acceptance(bus, declared, discovery.changed.set, trust_all=trust_tools)
         self._on_tool = on_tool
         self._published: dict[str, tuple[str, float]] = {}
         """Tool -> digest in the catalogue and when it was last written."""
-        self._published_refused: dict[str, tuple[str, float]] = {}
-        """Refused tool -> reason in the catalogue and when it was last written."""
+        self._published_refused: dict[str, tuple[RefusedTool, float]] = {}
+        """Refused tool -> its entry in the catalogue and when it was last written."""
         self._stored_specs: set[str] = set()
         self._differing: set[str] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._problem: str | None = None
 
-    def start(self) -> "CatalogueWriter":
+    async def start(self) -> "CatalogueWriter":
         """Start to write."""
+        await self._acceptance.start()
         self._bus.on_reconnect.append(self._on_reconnect)
         self._tasks = [
             self._bus.tasks.keep("discovery_announcements", self._write()),
@@ -65,6 +85,7 @@ class CatalogueWriter:
     async def stop(self) -> None:
         """Stop. Other tool runners maintain the catalogue."""
         await cancelled(*self._tasks)
+        await self._acceptance.stop()
 
     def problem(self) -> str | None:
         """Return why the catalogue could not be written; None when it was."""
@@ -75,41 +96,56 @@ class CatalogueWriter:
         self._published.clear()
         self._published_refused.clear()
         self._stored_specs.clear()
+        self._acceptance.forget()
         self._discovery.changed.set()
 
-    def _present(self) -> dict[str, Announcement]:
-        """Return the announcement to use for each present tool."""
-        candidates: dict[str, list[Announcement]] = {}
+    def _candidates(self) -> Candidates:
+        """Return all recent announcements by tool."""
+        found: Candidates = {}
         for announced in [*self._declared, *self._discovery.announcements()]:
-            candidates.setdefault(announced.spec.name, []).append(announced)
-        for name, several in candidates.items():
+            found.setdefault(announced.spec.name, []).append(announced)
+        return found
+
+    def _chosen(self, offered: Candidates) -> dict[str, Announcement]:
+        """Return the announcement to use for each tool."""
+        for name, several in offered.items():
             if len({one.digest for one in several}) > 1 and name not in self._differing:
                 self._differing.add(name)
                 logger.warning(
                     "tool_specifications_differ", tool=name, versions=sorted({one.version for one in several})
                 )
-        return {name: choose(several) for name, several in candidates.items()}
+        return {name: choose(several) for name, several in offered.items()}
 
     async def _write(self) -> None:
         while True:
             self._discovery.changed.clear()
-            problem = None
-            present = self._present()
-            # A tool that returns is treated as new: its consumer may be gone.
-            self._published = {name: written for name, written in self._published.items() if name in present}
-            for name, announced in present.items():
-                try:
-                    await self._announce(name, announced)
-                except BusError as error:
-                    problem = f"{name}: {error}"
-                    logger.warning("tool_not_announced", tool=name, reason=str(error))
-            self._problem = problem
-            await self._list_refused()
             try:
+                self._problem = await self._write_all()
+            except BusError as error:
+                self._problem = f"acceptance of tools: {error}"
+            await asyncio.sleep(_MIN_PASS_INTERVAL_S)
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
                     await self._discovery.changed.wait()
-            except TimeoutError:
-                continue
+
+    async def _write_all(self) -> str | None:
+        """Write what has changed and refresh the rest; return why a tool could not be written. Raises BusError."""
+        problem = None
+        offered, waiting = await self._acceptance.divide(self._candidates())
+        # A tool that returns later is treated as new: its consumer may be gone.
+        recent = time.monotonic() - REFRESH_INTERVAL_S
+        self._published = {
+            name: written for name, written in self._published.items() if name in offered or written[1] > recent
+        }
+        for name, announced in self._chosen(offered).items():
+            try:
+                await self._announce(name, announced)
+            except BusError as error:
+                problem = f"{name}: {error}"
+                logger.warning("tool_not_announced", tool=name, reason=str(error))
+        invalid = {name: RefusedTool(name=name, reason=reason) for name, reason in self._discovery.refused().items()}
+        await self._list_refused(invalid | waiting)
+        return problem
 
     async def _expire(self) -> None:
         while True:
@@ -123,16 +159,19 @@ class CatalogueWriter:
                 except BusError as error:
                     logger.debug("expired_not_removed", reason=str(error))
 
-    async def _list_refused(self) -> None:
-        refused, now = self._discovery.refused(), time.monotonic()
-        self._published_refused = {name: at for name, at in self._published_refused.items() if name in refused}
-        for name, reason in refused.items():
-            written_reason, at = self._published_refused.get(name, ("", 0.0))
-            if written_reason == reason and now - at < REFRESH_INTERVAL_S:
+    async def _list_refused(self, refused: dict[str, RefusedTool]) -> None:
+        now = time.monotonic()
+        for name in refused.keys() | self._published_refused.keys():
+            entry, (written, at) = refused.get(name), self._published_refused.get(name, (None, float("-inf")))
+            if now - at < (REFRESH_INTERVAL_S if written == entry else _MIN_REFUSED_INTERVAL_S):
                 continue
             with contextlib.suppress(BusError):
-                await self._bucket.put(keys.refused_key(name), RefusedTool(name=name, reason=reason), ttl_s=TTL_S)
-                self._published_refused[name] = (reason, now)
+                if entry is not None:
+                    await self._bucket.put(keys.refused_key(name), entry, ttl_s=TTL_S)
+                    self._published_refused[name] = (entry, now)
+                else:
+                    await self._bucket.delete(keys.refused_key(name))
+                    del self._published_refused[name]
 
     async def _announce(self, name: str, announced: Announcement) -> None:
         digest, at = self._published.get(name, ("", 0.0))
@@ -142,6 +181,8 @@ class CatalogueWriter:
         if digest != announced.digest:
             await self._on_tool(announced)
         if announced.digest not in self._stored_specs:
+            if len(self._stored_specs) >= _MAX_STORED_SPECS:
+                self._stored_specs.clear()
             await self._bucket.put(keys.spec_key(announced.digest), announced.spec)
             self._stored_specs.add(announced.digest)
         await self._bucket.put(keys.tool_key(name), announced.spec, ttl_s=TTL_S)
