@@ -29,7 +29,7 @@ _SENT: dict[str, tuple[str, ...]] = {
         *("emit.*.*.log", "emit.*.*.stream", "context.*.*"),
         *("call.*.*.*", "direct.*.call", "direct.*.status", "tool.*.cancel"),
         *("inbox.*.*.*", "control.*.*.*", "timer.*.*.*"),
-        *("dead.*", "handling.*.*", "$KV.runs.>", "$KV.catalogue.model.*"),
+        *("dead.*", "handling.*.*", "$KV.runs.*.*", "$KV.catalogue.model.*"),
         *(*_UPLOADS, "artifact.list"),
     ),
     TOOL_RUNNER: (
@@ -146,9 +146,9 @@ def of_listener(user: str, tenant: str, run: str | None = None) -> Rights:
     It may also read the last record of an exact log: how the run stands, or how it ended. History with cursors is the
     gateway's. Raises InvalidName.
     """
-    runs = f"{checked_tenant(tenant)}.{checked_id(run) if run else '*'}"
-    # `run.<tenant>.*.*` would also allow `run.<tenant>.>`, which receives the same.
-    return Rights("LISTENERS", (direct_last("RUNS", f"emit.{runs}.log"),), (f"run.{runs}.*", _inbox(user)))
+    runs = checked_tenant(tenant) + (f".{checked_id(run)}" if run else "")
+    last = direct_last("RUNS", f"emit.{runs}.log" if run else f"emit.{runs}.*.log")
+    return Rights("LISTENERS", (last,), (f"run.{runs}.>", _inbox(user)))
 
 
 def _of_service(service: str) -> Rights:

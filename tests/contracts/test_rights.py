@@ -106,7 +106,8 @@ def test_a_listener_hears_its_tenant_and_nobody_else() -> None:
     acme, one = rights.of_listener("listener_acme", "acme"), rights.of_listener("x", "acme", RUN)
     assert may(acme.subscribe, f"run.acme.{RUN}.log")
     assert not may(acme.subscribe, f"run.other.{RUN}.log")
-    assert one.subscribe == (f"run.acme.{RUN}.*", "_INBOX.x.>")
+    assert one.subscribe == (f"run.acme.{RUN}.>", "_INBOX.x.>")
+    assert one.publish == (f"$JS.API.DIRECT.GET.RUNS.emit.acme.{RUN}.log",)
     assert acme.publish == ("$JS.API.DIRECT.GET.RUNS.emit.acme.*.log",)
 
 

@@ -62,7 +62,6 @@ class NatsServer:
         self.passwords: dict[str, str] = {}
         if identities:
             extra += '\ninclude "nats/accounts.conf"\n'
-            self.add_users(lambda _known: None)
         self.store = folder / "jetstream"
         self.log = folder / "nats.log"
         self.port = free_port()
@@ -72,6 +71,8 @@ class NatsServer:
         self._extra = extra
         self._process: subprocess.Popen[bytes] | None = None
         self._was_ready = False
+        if identities:
+            self.add_users(lambda _known: None)
 
     @property
     def url(self) -> str:

@@ -1,0 +1,58 @@
+"""Every user against every subject, on a real server: what it allows and what it denies, by its own complaints."""
+
+import re
+
+import pytest
+
+from contracts import keys
+from contracts.channels import CHANNELS
+from contracts.subjects import bucket_stream
+from services.messaging.streams.definitions import BUCKETS, STREAMS
+from tests.identities import expected
+from tests.identities.protocol import denied
+from tests.identities.users import USERS
+from tests.support.nats_server import NatsServer
+
+MIN_CELLS = 4000
+
+
+@pytest.mark.parametrize("name", USERS)
+def test_the_server_allows_what_a_user_needs_and_nothing_else(server: NatsServer, name: str) -> None:
+    """Thousands of cells: user, publish or subscribe, subject. None may differ from the expectation."""
+    publish, subscribe = expected.publishing(), expected.subscribing()
+    found = denied(server.port, server.login(name), publish, subscribe)
+    if name == "operator":
+        assert found.publish == set()
+        assert found.subscribe == set()
+    else:
+        wrong = [
+            f"publish {subject}" for subject, users in publish.items() if (subject in found.publish) == (name in users)
+        ]
+        wrong += [
+            f"subscribe {' '.join(where)}".strip()
+            for where, users in subscribe.items()
+            if (where in found.subscribe) == (name in users)
+        ]
+        assert wrong == [], f"{name} is denied what it needs, or allowed what it does not"
+
+
+def test_every_subject_and_every_user_is_tried() -> None:
+    """Subjects by their descriptions; users of every account; streams by their settings."""
+    tried = {*expected.publishing()}
+    for channel in CHANNELS:
+        pattern = re.compile(re.sub(r"\\{\w+\\}", r"[^.]+", re.escape(channel.address)))
+        assert any(map(pattern.fullmatch, tried)), channel.name
+    assert {*map(bucket_stream, BUCKETS), *(stream["name"] for stream in STREAMS)} == expected.STREAMS
+    assert keys.CATALOGUE_BUCKET in BUCKETS
+    assert len(USERS) * (len(tried) + len(expected.subscribing())) > MIN_CELLS
+
+
+def test_a_server_without_users_denies_nothing(own_nats_server: NatsServer) -> None:
+    """So a cell that is denied is denied by the rights."""
+    found = denied(own_nats_server.port, {}, expected.publishing(), expected.subscribing())
+    assert (found.publish, found.subscribe) == (set(), set())
+
+
+def test_the_users_are_those_of_the_deployment(server: NatsServer) -> None:
+    """None that a deployment has is left out."""
+    assert {*server.passwords} == {*USERS}
