@@ -27,6 +27,7 @@ from .faults import Fault
 
 NO_SUBJECTS = frozenset(
     {
+        "answering_tool",
         "artifact_of_object",
         "bucket_key",
         "bucket_stream",

@@ -26,8 +26,6 @@ REQUESTS, INBOX, RUNS, CALLS, TIMERS, DEAD = "REQUESTS", "INBOX", "RUNS", "CALLS
 HANDLINGS = "HANDLINGS"
 ANNOUNCED = "ANNOUNCED"
 """Stands in place of the stream in the dead letter of an announcement, since no stream stores announcements."""
-SERVICE_INFO = "$SRV.INFO"
-"""Where every NATS micro service answers with its description."""
 _SHORT_ACK_TOKENS = 9
 
 _STREAMS = {
@@ -175,14 +173,19 @@ def answer(tool: str, instance: str, key: str) -> str:
     return f"answer.{checked_tool(tool)}.{checked_id(instance)}.{checked_message(key)}"
 
 
-def answers_to(instance: str) -> str:
-    """All replies of all tools to one instance of tool_runner."""
-    return f"answer.*.{checked_id(instance)}.*"
+def answers_to(instance: str, tool: str | None = None) -> str:
+    """All replies of a tool, or of all tools, to one instance of tool_runner."""
+    return f"answer.{'*' if tool is None else checked_tool(tool)}.{checked_id(instance)}.*"
 
 
 def answers_of(tool: str) -> str:
     """All replies of a tool, to any tool runner."""
     return f"answer.{checked_tool(tool)}.>"
+
+
+def answering_tool(subject_name: str) -> str:
+    """The tool that has replied on a subject of `answers_to`."""
+    return subject_name.split(".", 2)[1]
 
 
 def hello(instance: str) -> str:

@@ -22,6 +22,8 @@ server_name: "runwire"
 authorization {{ user: "{user}", password: "{password}" }}
 max_payload: 8MB
 write_deadline: "10s"
+# Tool runners look for tools on discover.>, and tools are NATS micro services, which are asked on $SRV.>.
+mappings {{ "discover.>": "$SRV.>" }}
 jetstream {{
   store_dir: "{store}"
   # Every acknowledged write survives a power cut. `1s` is faster and may lose the last second.

@@ -24,6 +24,7 @@ CONFIGURATION = """\
 listen: "127.0.0.1:{port}"
 server_name: "{name}"
 max_payload: 8MB
+mappings {{ "discover.>": "$SRV.>" }}
 jetstream {{
   store_dir: "{store}"
   sync_interval: {sync}

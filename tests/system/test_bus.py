@@ -30,7 +30,17 @@ OF_NATS = ("$JS.", "$JSC.", "$SYS.", "_INBOX")
 IMAGE = f"data:image/png;base64,{base64.b64encode(encoded(drawn(), 'png')).decode()}"
 SEEN = {
     *("request", "inbox", "control", "emit_log", "emit_stream", "run_log", "run_stream", "context", "timer"),
-    *("call", "tool", "discovery", "artifact_put", "artifact_open", "artifact_chunk", "artifact_head", "artifact_get"),
+    *(
+        "call",
+        "tool",
+        "answer",
+        "hello",
+        "artifact_put",
+        "artifact_open",
+        "artifact_chunk",
+        "artifact_head",
+        "artifact_get",
+    ),
     *(
         "artifact_list",
         "artifact_assemble",

@@ -214,12 +214,19 @@ async def test_garbage_in_answer_to_discovery_is_set_aside(client: Client, bus: 
         for body in nonsense.values():
             await bus.send(question.reply, body)
 
-    subscription = await bus.nc.subscribe("$SRV.INFO", cb=on_question)
+    async def on_ping(question: Msg) -> None:
+        await bus.send(question.reply, b'{"name": "garbage"}')
+
+    subscriptions = [
+        await bus.nc.subscribe("$SRV.PING", cb=on_ping),
+        await bus.nc.subscribe("$SRV.INFO.garbage", cb=on_question),
+    ]
     await wait_until(lambda: asked > 2, timeout=20, what="discovery has asked")
-    await subscription.unsubscribe()
+    for subscription in subscriptions:
+        await subscription.unsubscribe()
     for name, body in nonsense.items():
         if body:
-            assert await _dead_lettered(bus, "$SRV.INFO", body[: 1 << 20]), name
+            assert await _dead_lettered(bus, "discover.INFO.garbage", body[: 1 << 20]), name
     await _runs_normally(client, "discovery")
 
 

@@ -58,7 +58,7 @@ async def _start_unsafe(planner: Planner, ledger: Ledger, seconds: float) -> str
         if (message.headers or {}).get(REPLY_HEADER) == "heartbeat":
             heartbeats.append(message.data)
 
-    await planner.bus.nc.subscribe(f"{subjects.replies_to('tool_runner')}.>", cb=on_reply)
+    await planner.bus.nc.subscribe(subjects.answers_of(f"unsafe_{ledger.suffix}"), cb=on_reply)
     run = await planner.request(f"unsafe_{ledger.suffix}", {"seconds": seconds})
     await ledger.wrote("began")
     await wait_until(lambda: heartbeats, what="the first heartbeat is sent")

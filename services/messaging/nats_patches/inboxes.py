@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 
 
 class _Handler:
@@ -23,6 +24,6 @@ class _Handler:
         return False
 
 
-async def subscribe(client: Client, subject: str, handle: Callable[[Msg], None]) -> None:
+async def subscribe(client: Client, subject: str, handle: Callable[[Msg], None]) -> Subscription:
     """Call `handle` with each message, in the task that reads the connection. `handle` must not raise."""
-    await client.subscribe(subject, future=cast("Future[Any]", _Handler(handle)))
+    return await client.subscribe(subject, future=cast("Future[Any]", _Handler(handle)))

@@ -42,14 +42,14 @@ class Announcement:
 
 
 def read_announcement(data: bytes) -> list[Announcement]:
-    """Return the tools in one reply to `$SRV.INFO`; empty for a service without tools. Raises InvalidAnnouncement."""
+    """Return the tools that a micro service describes; empty for one without tools. Raises InvalidAnnouncement."""
     try:
         info = orjson.loads(data)
     except ValueError as error:
         raise InvalidAnnouncement(f"not JSON: {error}") from error
     endpoints = info.get("endpoints") if isinstance(info, dict) else None
     if not isinstance(endpoints, list):
-        raise InvalidAnnouncement("not an answer to $SRV.INFO: it has no list of endpoints")
+        raise InvalidAnnouncement("not the description of a NATS micro service: it has no list of endpoints")
     version, instance = str(info.get("version", ""))[:64], str(info.get("id", ""))[:64]
     found = []
     for endpoint in endpoints:

@@ -1,12 +1,14 @@
-"""Discover tools that announce themselves as NATS micro services, in reply to `$SRV.INFO`.
+"""Discover tools that announce themselves as NATS micro services, in rounds (`rounds`).
 
-Rule: each distinct announcement is parsed once, in a thread, because its schemas come from others.
+Rule 1: a tool speaks for itself: what it says about another name is ignored. So its micro service has its name.
+Rule 2: known tools are asked in each round without a hint.
+Rule 3: each distinct announcement is parsed once, in a thread, because its schemas come from others.
 """
 
 import asyncio
 import random
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from itertools import chain, repeat
 
 import structlog
@@ -18,15 +20,20 @@ from services.messaging.connection import Bus
 from services.runtime.tasks import cancelled
 
 from .announcements import Announcement, InvalidAnnouncement, content_id, read_announcement
+from .rounds import Round
 
 logger = structlog.get_logger(__name__)
 
 _FIRST_PAUSES_S = (0.1, 0.2, 0.4, 0.8)
-"""Pauses between requests after a start or reconnect, when tools appear one by one."""
+"""Pauses between rounds after a start or reconnect, when tools appear one by one."""
+_MAX_OPEN_ROUNDS = 4
+"""Replies to earlier rounds count too: a tool may be slow."""
 _MAX_MISSED_ROUNDS = 3.5
 _MAX_DEAD_LETTERED = 1000
 _MAX_CACHED_ANNOUNCEMENTS = 4096
 _MAX_REFUSED_TOOLS = 100
+
+_Parsed = list[Announcement] | InvalidAnnouncement
 
 
 class MicroDiscovery:
@@ -41,24 +48,30 @@ class MicroDiscovery:
         """(tool, instance) -> its announcement and when it was last received."""
         self._refused: dict[str, tuple[str, float]] = {}
         """Tool -> why it cannot be used, and when it was last announced."""
-        self._parsed: OrderedDict[str, list[Announcement] | InvalidAnnouncement] = OrderedDict()
+        self._parsed: OrderedDict[str, _Parsed] = OrderedDict()
         """Parsed announcements, by the id of their content."""
         self._dead_lettered: set[str] = set()
-        self._inbox = ""
+        self._overreaching: set[str] = set()
+        """Tools that have spoken about other names; logged once."""
+        self._hints: asyncio.Queue[tuple[Round, str]] = asyncio.Queue()
+        self._unparsed: asyncio.Queue[tuple[str, str, bytes]] = asyncio.Queue()
+        """Tool, id of the content, and content. Rounds limit how many wait here."""
         self._request_now = asyncio.Event()
-        self._requesting: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> "MicroDiscovery":
         """Start to request announcements."""
-        self._inbox = self._bus.nc.new_inbox()
-        await self._bus.subscribe(self._inbox, self._on_info)
         self._bus.on_reconnect.append(self._on_reconnect)
-        self._requesting = self._bus.tasks.keep("discovery_questions", self._request())
+        self._tasks = [
+            self._bus.tasks.keep("discovery_rounds", self._request()),
+            self._bus.tasks.keep("discovery_hints", self._follow_hints()),
+            self._bus.tasks.keep("discovery_parser", self._parse_new()),
+        ]
         return self
 
     async def stop(self) -> None:
         """Stop."""
-        await cancelled(self._requesting)
+        await cancelled(*self._tasks)
 
     def announcements(self) -> list[Announcement]:
         """Return the recent announcements of all instances."""
@@ -73,9 +86,13 @@ class MicroDiscovery:
         return {name: reason for name, (reason, _) in self._refused.items()}
 
     async def _request(self) -> None:
+        rounds: deque[Round] = deque()
         while True:
             for pause_s in chain(_FIRST_PAUSES_S, repeat(self._every_s)):
-                await self._bus.send(subjects.SERVICE_INFO, reply=self._inbox)
+                rounds.append(Round(self._bus, self._on_hint, self._on_reply))
+                await rounds[-1].begin({tool for tool, _ in self._seen})
+                if len(rounds) > _MAX_OPEN_ROUNDS:
+                    await rounds.popleft().end()
                 try:
                     # A spread, not a secret.
                     async with asyncio.timeout(pause_s * random.uniform(0.8, 1.2)):  # noqa: S311
@@ -88,41 +105,74 @@ class MicroDiscovery:
     async def _on_reconnect(self) -> None:
         self._request_now.set()
 
-    async def _on_info(self, message: Msg) -> None:
-        if message.headers and not message.data:
-            return  # 503: no service is running.
-        content = content_id(message.data)
+    def _on_hint(self, of: Round, tool: str) -> None:
+        self._hints.put_nowait((of, tool))
+
+    async def _follow_hints(self) -> None:
+        while True:
+            of, tool = await self._hints.get()
+            await of.ask(tool)
+
+    def _on_reply(self, of: Round, message: Msg) -> None:
+        tool, content = subjects.answering_tool(message.subject), content_id(message.data)
         found = self._parsed.get(content)
-        if found is None:
-            found = self._parsed[content] = await asyncio.to_thread(_parse, message.data)
-            if len(self._parsed) > _MAX_CACHED_ANNOUNCEMENTS:
-                self._parsed.popitem(last=False)
+        if found is not None:
+            self._take_in(tool, found)
+        elif of.may_parse(tool):
+            self._unparsed.put_nowait((tool, content, message.data))
+
+    async def _parse_new(self) -> None:
+        while True:
+            tool, content, data = await self._unparsed.get()
+            found = self._parsed.get(content)
+            if found is None:
+                found = self._parsed[content] = await asyncio.to_thread(_parse, data)
+                if len(self._parsed) > _MAX_CACHED_ANNOUNCEMENTS:
+                    self._parsed.popitem(last=False)
+            self._take_in(tool, found)
+            if isinstance(found, InvalidAnnouncement):
+                await self._dead_letter(tool, found, data, content)
+
+    def _take_in(self, tool: str, found: _Parsed) -> None:
+        """Note what a tool has said about itself."""
         if isinstance(found, InvalidAnnouncement):
-            await self._refuse(found, message.data, content)
+            if found.tool == tool:
+                self._refuse(tool, str(found))
             return
         now = time.monotonic()
         for announced in found:
-            key = (announced.spec.name, announced.instance)
+            if announced.spec.name != tool:
+                self._ignore(tool, announced.spec.name)
+                continue
+            key = (tool, announced.instance)
             known = self._seen.get(key)
             self._seen[key] = (announced, now)
             if known is None or known[0].digest != announced.digest:
                 self.changed.set()
 
-    async def _refuse(self, error: InvalidAnnouncement, data: bytes, content: str) -> None:
-        if error.tool is not None and (error.tool in self._refused or len(self._refused) < _MAX_REFUSED_TOOLS):
-            is_new = error.tool not in self._refused
-            self._refused[error.tool] = (str(error), time.monotonic())
-            if is_new:
-                logger.warning("tool_refused", tool=error.tool, reason=str(error))
-                self.changed.set()
+    def _refuse(self, tool: str, reason: str) -> None:
+        is_new = tool not in self._refused
+        if is_new and len(self._refused) == _MAX_REFUSED_TOOLS:
+            return
+        self._refused[tool] = (reason, time.monotonic())
+        if is_new:
+            logger.warning("tool_refused", tool=tool, reason=reason)
+            self.changed.set()
+
+    def _ignore(self, tool: str, other: str) -> None:
+        if tool not in self._overreaching and len(self._overreaching) < _MAX_REFUSED_TOOLS:
+            self._overreaching.add(tool)
+            reason = "a micro service announces the tool that has its own name, and no other"
+            logger.warning("announcement_of_another_tool_ignored", service=tool, tool=other, reason=reason)
+
+    async def _dead_letter(self, tool: str, error: InvalidAnnouncement, data: bytes, content: str) -> None:
         if content not in self._dead_lettered and len(self._dead_lettered) < _MAX_DEAD_LETTERED:
             self._dead_lettered.add(content)
-            await dead_letters.dead_letter_bytes(
-                self._bus, subjects.ANNOUNCED, subjects.SERVICE_INFO, data, str(error), f"dead-announced-{content}"
-            )
+            subject, message_id = subjects.discover_info(tool), f"dead-announced-{content}"
+            await dead_letters.dead_letter_bytes(self._bus, subjects.ANNOUNCED, subject, data, str(error), message_id)
 
 
-def _parse(data: bytes) -> list[Announcement] | InvalidAnnouncement:
+def _parse(data: bytes) -> _Parsed:
     try:
         return read_announcement(data)
     except InvalidAnnouncement as error:

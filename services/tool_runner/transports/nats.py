@@ -1,4 +1,4 @@
-"""Call tools over NATS: drive the machine of each call, over one subscription to the replies of all calls.
+"""Call tools over NATS: drive the machine of each call, and route the replies of all calls (`answers`).
 
 Rule 1: nothing is decided here. Messages become events, commands become messages, the machine's alarm becomes a timer.
 Rule 2: each request has its own reply subject, so parts of two replies to the same call never mix.
@@ -8,11 +8,9 @@ Rule 3: replies after the end of a call are ignored.
 import math
 import time
 from dataclasses import dataclass
-from itertools import count
 from typing import Any, assert_never
 
 import structlog
-from nats.aio.msg import Msg
 
 from contracts import subjects
 from contracts.faults import Fault
@@ -28,7 +26,8 @@ from services.tool_runner.calls.state import CallRules
 from services.tool_runner.errors import AlreadySettled, Declined, RunEnded
 from services.tool_runner.settings import ToolRunnerSettings
 
-from .replies import EventQueue, event_of
+from .answers import Answers
+from .replies import EventQueue
 from .result_body import ResultBody
 
 logger = structlog.get_logger(__name__)
@@ -62,19 +61,11 @@ class NatsTools:
         self.settings = settings
         self.heartbeats: dict[str, float] = {}
         """Tool -> seconds."""
-        self._keys = count(1)
-        self._requests: dict[str, tuple[EventQueue, int, bool]] = {}
-        """Last token of a reply subject -> the queue of its call, the number of the request in the call, and whether it
-        is a ping."""
-        self._open: dict[EventQueue, list[str]] = {}
-        """Queue of each call in progress -> the keys of its requests."""
-        self._inbox = ""
+        self.answers = Answers(bus)
 
     async def start(self) -> "NatsTools":
-        """Listen for replies."""
-        self._inbox = self.bus.nc.new_inbox() + "."
-        await self.bus.subscribe(self._inbox + "*", self._on_message)
-        self.bus.on_reconnect.append(self._on_reconnect)
+        """Watch the connection."""
+        self.bus.on_reconnect.append(self.answers.on_reconnect)
         return self
 
     async def call(self, prepared: PreparedCall, progress: CallProgress, watch: RunWatch) -> ResultBody:
@@ -84,41 +75,17 @@ class NatsTools:
         """
         queue = EventQueue(self.settings.max_result_bytes + _MAX_OTHER_REPLIES_BYTES)
         driver = CallDriver(self, queue, prepared, progress)
-        self._open[queue] = []
         try:
-            with watch.on_end(lambda: queue.put(events.RunEnded())):
+            with self.answers.to(queue), watch.on_end(lambda: queue.put(events.RunEnded())):
                 queue.put(events.Started(prepared.may_have_begun, prepared.checked_at, prepared.may_be_unread))
                 return await driver.result()
         finally:
-            for key in self._open.pop(queue):
-                del self._requests[key]
             driver.close()
-
-    async def send(self, subject: str, data: bytes, queue: EventQueue, request: int, *, is_ping: bool = False) -> bool:
-        """Send a request of a call. False when it was certainly not sent. The reply to a ping is ignored."""
-        key = str(next(self._keys))
-        self._requests[key] = (queue, request, is_ping)
-        self._open[queue].append(key)
-        return await self.bus.send(subject, data, reply=self._inbox + key)
 
     async def reject(self, call: CallRequested, fault: Fault) -> None:
         """Report to the tool's instances why the result of a call is not accepted. The one that sent it logs it."""
         rejected = ResultRejected(idempotency_key=_idempotency_key(call), code=fault.code, reason=fault.reason)
         await self.bus.send(subjects.tool_rejected(call.tool), rejected.model_dump_json().encode())
-
-    async def _on_message(self, message: Msg) -> None:
-        found = self._requests.get(message.subject[len(self._inbox) :])
-        if found is not None:
-            queue, request, is_ping = found
-            event = event_of(message, request)
-            if not is_ping or isinstance(event, events.NoResponders):
-                queue.put(event, len(message.data))
-        elif not isinstance(event := event_of(message, 0), events.NoResponders):
-            logger.debug("late_reply_ignored", kind=type(event).__name__.lower(), size=len(message.data))
-
-    async def _on_reconnect(self) -> None:
-        for queue in self._open:
-            queue.put(events.Reconnected())
 
 
 class CallDriver:
@@ -207,18 +174,17 @@ class CallDriver:
     async def _send(
         self, command: commands.Send | commands.QueryStatus | commands.PingInstance | commands.Cancel
     ) -> Event | None:
-        tool, send = self._call.tool, self._tools.send
+        tool, send = self._call.tool, self._tools.answers.send
         match command:
             case commands.Send(request, start_by, repeats):
                 if repeats is not None:
                     logger.info("call_repeated", attempts=repeats)
-                is_sent = await send(subjects.tool(tool), self._encoded(start_by, repeats), self._queue, request)
+                is_sent = await send(tool, subjects.tool(tool), self._encoded(start_by, repeats), self._queue, request)
                 return None if is_sent else events.NotSent(request)
             case commands.QueryStatus(request):
-                await send(subjects.tool_status(tool), self._question, self._queue, request)
+                await send(tool, subjects.tool_status(tool), self._question, self._queue, request)
             case commands.PingInstance(request, instance):
-                subject = subjects.micro_service("PING", tool, instance)
-                await send(subject, b"", self._queue, request, is_ping=True)
+                await send(tool, subjects.discover_ping(tool, instance), b"", self._queue, request, is_ping=True)
             case commands.Cancel():
                 await self._bus.send(subjects.tool_cancel(tool), self._question)
             case _:

@@ -2,11 +2,14 @@
 
 import asyncio
 import json
+from collections import Counter
+from collections.abc import Awaitable, Callable
 
 import nats.micro
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.micro.request import Request
+from structlog.testing import capture_logs
 
 from contracts import keys, subjects
 from contracts.tools import ToolSpec
@@ -117,7 +120,8 @@ async def test_an_invalid_announcement_is_a_dead_letter_once(
     async def bystander() -> int:
         return 1
 
-    await client.subscribe("$SRV.INFO", cb=on_question)
+    await client.subscribe("$SRV.PING", cb=_answering(b'{"name": "garbage"}', b"{", b"[]", b"", b'{"name": "a.b"}'))
+    await client.subscribe("$SRV.INFO.garbage", cb=on_question)
     serve_tools(bystander)
     await start_runner()
     await asked.wait()
@@ -131,6 +135,79 @@ async def test_an_invalid_announcement_is_a_dead_letter_once(
     asked.clear()
     await asked.wait()
     assert await all_kept()
+
+
+def _answering(*answers: bytes) -> Callable[[Msg], Awaitable[None]]:
+    async def answer(message: Msg) -> None:
+        for each in answers:
+            await message.respond(each)
+
+    return answer
+
+
+def _announcement(service: str, spec: ToolSpec) -> bytes:
+    endpoint = {"subject": f"tool.{spec.name}", "metadata": {"runwire.spec": spec.model_dump_json()}}
+    return json.dumps({"name": service, "id": service, "version": "9.0.0", "endpoints": [endpoint]}).encode()
+
+
+async def test_what_a_tool_says_about_another_one_is_ignored(
+    planner: Planner, start_runner: Start, serve_tools: Serve, client: Client
+) -> None:
+    """It replies with a newer version of the other's specification, and its log says why that has no effect."""
+
+    @tool(desc="Mine")
+    async def victim() -> int:
+        return 1
+
+    asked = 0
+    changed = _announcement("impostor", ToolSpec(name="victim", description="Changed"))
+
+    async def on_question(message: Msg) -> None:
+        nonlocal asked
+        await message.respond(changed)
+        asked += 1
+
+    await client.subscribe("$SRV.PING", cb=_answering(b'{"name": "impostor"}'))
+    await client.subscribe("$SRV.INFO.impostor", cb=on_question)
+    serve_tools(victim)
+    with capture_logs() as logged:
+        await start_runner()
+        await wait_until(lambda: asked > 3, what="the impostor was asked several times")
+
+    assert (await planner.spec("victim")).description == "Mine"
+    ignored = [each for each in logged if each["event"] == "announcement_of_another_tool_ignored"]
+    assert [(each["service"], each["tool"]) for each in ignored] == [("impostor", "victim")]
+
+
+async def test_false_names_hide_no_tool(
+    planner: Planner, start_runner: Start, serve_tools: Serve, client: Client
+) -> None:
+    """Of 20,000 hints a round, the server delivers few, and few of those are followed."""
+    names = [b'{"name": "false%d"}' % number for number in range(20_000)]
+    asked: Counter[str] = Counter()
+    rounds = 0
+
+    async def on_ping(message: Msg) -> None:
+        nonlocal rounds
+        rounds += 1
+        await _answering(*names)(message)
+
+    async def on_info(message: Msg) -> None:
+        asked[message.reply.split(".")[2]] += 1
+
+    @tool
+    async def honest() -> int:
+        return 1
+
+    await client.subscribe("$SRV.PING", cb=on_ping)
+    await client.subscribe("$SRV.INFO.*", cb=on_info)
+    serve_tools(honest)
+    await start_runner()
+
+    assert (await planner.call("honest", {})).observation == 1
+    await wait_until(lambda: rounds > 3, what="several rounds are flooded", timeout=30)
+    assert (await planner.call("honest", {})).observation == 1
+    assert 0 < max(asked.values()) <= 502
 
 
 async def test_names_that_mean_something_to_the_planner_are_allowed(

@@ -2,11 +2,13 @@
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 
 import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from pydantic import BaseModel
+from structlog.testing import capture_logs
 
 from contracts import subjects
 from contracts.tools import ToolCall, ToolSpec
@@ -38,6 +40,60 @@ async def test_a_tool_that_floods_fails_its_own_call_only(
     assert flooded.failure is not None
     assert flooded.failure.code == "result_too_large"
     assert calm.observation == 1
+
+
+def _replying(answer: bytes) -> Callable[[Msg], Awaitable[None]]:
+    async def reply(message: Msg) -> None:
+        await message.respond(answer)
+
+    return reply
+
+
+async def test_no_tool_replies_in_place_of_another(planner: Planner, start_runner: Start, client: Client) -> None:
+    """The name of the tool is in the reply subject, where only the tool may publish."""
+
+    async def answer(message: Msg) -> None:
+        _, _, instance, key = message.reply.split(".")
+        for other in ("other", "tru", "true"):
+            await client.publish(f"answer.{other}.{instance}.{key}", b"1")
+        await client.publish(f"answer.true.{instance}.{key}", b"2")
+        await message.respond(b"3")
+
+    await client.subscribe("tool.true_one", "true_one", cb=answer)
+    await client.subscribe("tool.other", "other", cb=_replying(b"4"))
+    await start_runner(ToolSpec(name="true_one"), ToolSpec(name="other"))
+    assert (await planner.call("other", {})).observation == 4
+
+    assert (await planner.call("true_one", {})).observation == 3
+
+
+async def test_a_tool_that_floods_with_small_replies_is_cut_off(
+    planner: Planner, start_runner: Start, client: Client
+) -> None:
+    """The server delivers nothing of it for a second; its calls fail, and later ones work."""
+    calls = 0
+
+    async def flood(message: Msg) -> None:
+        nonlocal calls
+        calls += 1
+        for number in range(40_000 if calls == 1 else 0):
+            await client.publish(message.reply, b"{}", headers={"Runwire-Reply": "heartbeat"})
+            if number % 500 == 0:
+                await client.flush()
+        await message.respond(b"1")
+
+    await client.subscribe("tool.flooding", "flooding", cb=flood)
+    await client.subscribe("tool.quiet", "quiet", cb=_replying(b"2"))
+    await start_runner(ToolSpec(name="flooding"), ToolSpec(name="quiet"))
+
+    with capture_logs() as logged:
+        flooded, quiet = await asyncio.gather(planner.call("flooding", {}), planner.call("quiet", {}))
+
+    assert flooded.failure is not None
+    assert flooded.failure.code == "result_too_large"
+    assert quiet.observation == 2
+    assert [each["tool"] for each in logged if each["event"] == "tool_flooded"] == ["flooding"]
+    assert (await planner.call("flooding", {})).observation == 1
 
 
 async def test_lost_parts_are_requested_once(planner: Planner, start_runner: Start, client: Client) -> None:
@@ -92,7 +148,7 @@ async def test_a_call_waits_until_its_tool_is_free(
         if (message.headers or {}).get("Runwire-Reply") == "declined":
             declined.append(message)
 
-    await client.subscribe(subjects.replies_to("tool_runner") + ".>", cb=on_reply)
+    await client.subscribe(subjects.answers_of("lathe"), cb=on_reply)
     run = await planner.request("lathe", {})
     await wait_until(lambda: len(declined) > 3, what="the call was declined several times")
     assert running == ["other"]

@@ -1,0 +1,90 @@
+"""One round of discovery: which tools are there, and what are their specifications?
+
+Rule 1: the reply to `discover.PING` is a hint, since any tool may send any name. The specification is requested on
+`discover.INFO.<tool>`, which only this tool receives, and only this tool may publish on the reply subject.
+Rule 2: each round has reply subjects of its own, and the server delivers a limited number of replies to them. So a tool
+that sends thousands of false names costs little, and only until the next round.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+
+import orjson
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from contracts import ids, names, subjects
+from services.messaging.connection import Bus
+from services.messaging.errors import NATS_ERRORS
+from services.messaging.nats_patches import inboxes
+
+_MAX_HINTS, _MAX_REPLIES = 2000, 10_000
+"""Replies to `discover.PING` and to all `discover.INFO` of a round that the server delivers."""
+_MAX_HINT_BYTES = 16 << 10
+_MAX_HINTED_TOOLS = 500
+"""Names of a round that are asked although only a hint says that they exist."""
+_MAX_NEW_PER_TOOL = 32
+"""Replies of one tool in a round that have to be parsed, as they were never received before."""
+
+
+class Round:
+    """Asks once, and passes on the hints and the replies."""
+
+    def __init__(
+        self, bus: Bus, on_hint: Callable[["Round", str], None], on_reply: Callable[["Round", Msg], None]
+    ) -> None:
+        self._bus = bus
+        self._on_hint = on_hint
+        self._on_reply = on_reply
+        self._instance = ids.new_id()
+        self._asked: set[str] = set()
+        self._hinted = 0
+        self._new: Counter[str] = Counter()
+        self._subscriptions: list[Subscription] = []
+
+    async def begin(self, known: set[str]) -> None:
+        """Ask who is there, and ask the known tools for their specifications."""
+        with suppress(*NATS_ERRORS):
+            await self._subscribe(subjects.hello(self._instance), self._on_hello, _MAX_HINTS)
+            await self._subscribe(subjects.answers_to(self._instance), self._on_answer, _MAX_REPLIES)
+        await self._bus.send(subjects.DISCOVER_PING, reply=subjects.hello(self._instance))
+        self._asked |= known
+        for tool in known:
+            await self.ask(tool)
+
+    async def ask(self, tool: str) -> None:
+        """Request the specification of a tool from all its instances."""
+        await self._bus.send(subjects.discover_info(tool), reply=subjects.answer(tool, self._instance, "info"))
+
+    async def end(self) -> None:
+        """Receive no more replies."""
+        for subscription in self._subscriptions:
+            with suppress(*NATS_ERRORS):
+                await subscription.unsubscribe()
+
+    def may_parse(self, tool: str) -> bool:
+        """Return whether one more new reply of a tool may be parsed in this round, and count it."""
+        self._new[tool] += 1
+        return self._new[tool] <= _MAX_NEW_PER_TOOL
+
+    async def _subscribe(self, subject: str, handle: Callable[[Msg], None], limit: int) -> None:
+        subscription = await inboxes.subscribe(self._bus.nc, subject, handle)
+        self._subscriptions.append(subscription)
+        await subscription.unsubscribe(limit)
+
+    def _on_hello(self, message: Msg) -> None:
+        if self._hinted == _MAX_HINTED_TOOLS or len(message.data) > _MAX_HINT_BYTES:
+            return
+        try:
+            tool = names.checked_tool(orjson.loads(message.data)["name"])
+        except (ValueError, TypeError, KeyError):
+            return  # Also the server's 503: no tool is there.
+        if tool not in self._asked:
+            self._asked.add(tool)
+            self._hinted += 1
+            self._on_hint(self, tool)
+
+    def _on_answer(self, message: Msg) -> None:
+        if message.data or not message.headers:  # Else it is the server's 503: nobody has this name.
+            self._on_reply(self, message)

@@ -1,0 +1,130 @@
+"""The reply subjects of calls: each request to a tool has one of its own, `answer.<tool>.<instance>.<key>`.
+
+Rule 1: a reply subject contains the name of the tool, and only this tool may publish there. A reply on another subject
+belongs to no request and is ignored, so no tool replies in place of another.
+Rule 2: each tool has its own subscription. A tool that floods is cut off by the server, and the others are not slowed.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import count
+
+import structlog
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from contracts import ids, subjects
+from services.messaging.connection import Bus
+from services.messaging.errors import NATS_ERRORS
+from services.messaging.nats_patches import inboxes
+from services.tool_runner.calls import events
+
+from .replies import EventQueue, event_of
+
+logger = structlog.get_logger(__name__)
+
+_MAX_REPLIES_PER_S = 10_000
+"""Replies of one tool in a second; with more it counts as flooding."""
+_CUT_OFF_S = 1.0
+
+
+@dataclass(slots=True)
+class _Tool:
+    """What is received from one tool. `prefix`: the beginning of its reply subjects."""
+
+    name: str
+    prefix: str
+    is_received: bool = False
+    """Whether there is a subscription, or about to be."""
+    subscription: Subscription | None = None
+    second: int = 0
+    replies: int = 0
+    """Received in this second of the monotonic clock."""
+    cut_off_until: float = 0.0
+
+
+class Answers:
+    """Routes replies to the queues of calls, over one connection."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._instance = ids.new_id()
+        self._keys = count(1)
+        self._tools: dict[str, _Tool] = {}
+        self._requests: dict[str, tuple[EventQueue, int, bool]] = {}
+        """Reply subject -> the queue of its call, the number of the request in the call, and whether it is a ping."""
+        self._open: dict[EventQueue, list[str]] = {}
+        """Queue of each call in progress -> the reply subjects of its requests."""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @contextmanager
+    def to(self, queue: EventQueue) -> Iterator[None]:
+        """Put replies into the queue of a call until the context ends; later ones are ignored."""
+        self._open[queue] = []
+        try:
+            yield
+        finally:
+            for reply in self._open.pop(queue):
+                del self._requests[reply]
+
+    async def send(
+        self, tool: str, subject: str, data: bytes, queue: EventQueue, request: int, *, is_ping: bool = False
+    ) -> bool:
+        """Send a request of a call. False when it was certainly not sent. The reply to a ping is ignored."""
+        of = self._tools.get(tool)
+        if of is None:
+            of = self._tools[tool] = _Tool(tool, subjects.answers_to(self._instance, tool)[:-1])
+        if not of.is_received and not await self._subscribe(of):
+            return False
+        reply = f"{of.prefix}{next(self._keys)}"
+        self._requests[reply] = (queue, request, is_ping)
+        self._open[queue].append(reply)
+        return await self._bus.send(subject, data, reply=reply)
+
+    async def on_reconnect(self) -> None:
+        """Report a new connection to every call."""
+        for queue in self._open:
+            queue.put(events.Reconnected())
+
+    async def _subscribe(self, of: _Tool) -> bool:
+        if time.monotonic() < of.cut_off_until:
+            return False
+        of.is_received = True
+        try:
+            of.subscription = await inboxes.subscribe(
+                self._bus.nc, f"{of.prefix}*", lambda reply: self._take(of, reply)
+            )
+        except NATS_ERRORS:
+            of.is_received = False
+        return of.is_received
+
+    def _take(self, of: _Tool, message: Msg) -> None:
+        second = int(time.monotonic())
+        if second != of.second:
+            of.second, of.replies = second, 0
+        of.replies += 1
+        found = self._requests.get(message.subject)
+        if found is not None:
+            queue, request, is_ping = found
+            event = event_of(message, request)
+            if not is_ping or isinstance(event, events.NoResponders):
+                queue.put(event, len(message.data))
+        elif message.data:
+            logger.debug("late_reply_ignored", tool=of.name, size=len(message.data))
+        if of.replies == _MAX_REPLIES_PER_S:
+            task = asyncio.create_task(self._cut_off(of))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _cut_off(self, of: _Tool) -> None:
+        """Have the server deliver nothing of a tool that floods, and fail its calls in progress."""
+        logger.warning("tool_flooded", tool=of.name, replies=of.replies, cut_off_s=_CUT_OFF_S)
+        of.is_received, of.cut_off_until = False, time.monotonic() + _CUT_OFF_S
+        for queue in {queue for reply, (queue, _, _) in self._requests.items() if reply.startswith(of.prefix)}:
+            queue.put(events.Flood())
+        if of.subscription is not None:
+            with suppress(*NATS_ERRORS):
+                await of.subscription.unsubscribe()
