@@ -3,7 +3,7 @@
 | exit code | meaning |
 | --- | --- |
 | 0 | the run ended with an answer; or the command succeeded |
-| 1 | another error |
+| 1 | another error; or what read the output has gone |
 | 2 | the command line is wrong |
 | 3 | the run ended in an error |
 | 4 | the run ended without a full answer: a budget ran out, or no path was found |
@@ -19,7 +19,15 @@ from typing import Annotated
 
 import typer
 
-from runwire.cli import credential_commands, machine_commands, run_commands, tool_commands
+from runwire.cli import (
+    artifact_commands,
+    credential_commands,
+    history_commands,
+    log_commands,
+    machine_commands,
+    run_commands,
+    tool_commands,
+)
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -46,9 +54,12 @@ app.command()(run_commands.run)
 app.command()(run_commands.tail)
 app.command()(run_commands.cancel)
 app.command()(run_commands.delete)
-app.command()(run_commands.fetch)
+app.add_typer(history_commands.runs, name="runs")
+app.command()(artifact_commands.artifacts)
+app.command()(artifact_commands.fetch)
 app.command()(tool_commands.tools)
 app.command()(tool_commands.serve)
 app.add_typer(credential_commands.app, name="credentials")
 app.command()(machine_commands.env)
+app.command()(log_commands.logs)
 app.command()(machine_commands.doctor)

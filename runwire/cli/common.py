@@ -8,7 +8,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
+from rich.text import Text
 
 from runwire.cli.exit_codes import exit_code
 from runwire.local.data_folder import data_dir, remembered
@@ -45,6 +47,12 @@ Format = Annotated[
 ]
 
 
+Json = Annotated[bool, typer.Option("--json", help="The same as -o json.")]
+
+_NARROW_COLUMNS = 70
+"""Below this width a table's rows take two lines."""
+
+
 def gateway_url(url: str | None) -> str:
     """The gateway that the user named, else the one of the data folder, else the default."""
     return url or remembered(data_dir()).get("url") or _DEFAULT_URL
@@ -71,3 +79,28 @@ def restart(command: tuple[str, ...], options: dict[str, Any]) -> NoReturn:
 def print_line(console: Console, markup: str) -> None:
     """Print one line of markup as it is: it is neither wrapped nor highlighted."""
     console.print(markup, highlight=False, soft_wrap=True)
+
+
+def print_json(document: object) -> None:
+    """Print one JSON document."""
+    sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
+
+
+def one_line(text: str) -> str:
+    """Text of somebody else as one line, without what would control the terminal."""
+    return "".join(each if each.isprintable() else "\ufffd" for each in " ".join(text.split()))
+
+
+def print_table(rows: list[list[str]]) -> None:
+    """Print rows, the first of which holds the names of the columns. The last column is cut to a terminal's width."""
+    console = Console()
+    widths = [max(map(cell_len, column)) for column in list(zip(*rows, strict=True))[:-1]]
+    if console.is_terminal and console.width < _NARROW_COLUMNS:
+        lines = [part for row in rows[1:] for part in (row[0], f"  {' · '.join(row[1:])}")]
+    else:
+        lines = ["  ".join([*map(set_cell_size, row, widths), row[-1]]) for row in rows]
+    for line in lines:
+        text = Text(line)
+        if console.is_terminal:
+            text.truncate(console.width, overflow="ellipsis")
+        console.print(text, soft_wrap=True)

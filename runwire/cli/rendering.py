@@ -75,13 +75,13 @@ class Screen:
         if event["status"] == "started":
             for call in event.get("calls") or []:
                 arguments = json.dumps(call.get("args"), ensure_ascii=False)
-                self._line(f"[cyan]→ {escape(call['tool'])}[/cyan] [dim]{escape(_short(arguments))}[/dim]")
+                self._line(f"[cyan]→ {escape(call['tool'])}[/cyan] [dim]{escape(short(arguments))}[/dim]")
         elif event["status"] in {"failed", "invalid", "skipped"}:
             self._line(f"[red]✗ step {event['step']} {event['status']}[/red]")
 
     def _on_observed(self, event: dict[str, Any]) -> None:
         if event["status"] == "succeeded":
-            observation = escape(_short(json.dumps(event.get("observation"), ensure_ascii=False)))
+            observation = escape(short(json.dumps(event.get("observation"), ensure_ascii=False)))
             tool, latency_ms = escape(event["tool"]), event.get("latency_ms", 0)
             self._line(f"[green]← {tool}[/green] [dim]{latency_ms} ms · {observation}[/dim]")
         else:
@@ -103,7 +103,7 @@ class Screen:
             self._line(f"[magenta]  {name} complete after {self._piece_counts[stream]} pieces[/magenta]")
 
     def _on_repaired(self, event: dict[str, Any]) -> None:
-        self._line(f"[yellow]  reply repaired: {escape(_short(event.get('reason', '')))}[/yellow]")
+        self._line(f"[yellow]  reply repaired: {escape(short(event.get('reason', '')))}[/yellow]")
 
     def _on_done(self, event: dict[str, Any]) -> None:
         if self._lacks_beginning:
@@ -128,5 +128,6 @@ class Screen:
         self._line(f"[yellow]cancelled {escape(event.get('reason', ''))}[/yellow]")
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
+    """Text cut to what fits beside a tool's name."""
     return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}…"

@@ -1,23 +1,15 @@
-"""Commands on runs: run, tail, cancel, delete; and fetch, for their artifacts."""
+"""Commands that start a run, follow it, stop it, delete it."""
 
 import json
-import os
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from runwire.cli.common import (
-    Format,
-    Key,
-    Output,
-    Url,
-    client_of,
-    finish,
-)
+from runwire.cli.common import Format, Key, Output, Url, client_of, finish
 from runwire.cli.exit_codes import EXIT_CANCELLED, EXIT_ERROR, EXIT_INCOMPLETE, print_error, program
 from runwire.cli.rendering import Screen
 
@@ -30,6 +22,25 @@ class Vision(StrEnum):
 
     strict = "strict"
     lenient = "lenient"
+
+
+def _new_or_empty(folder: Path | None) -> Path | None:
+    """Make the folder, before the run costs anything. Raises BadParameter."""
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise typer.BadParameter(f"{folder} is not empty, and nothing is overwritten")
+    return folder
+
+
+Save = Annotated[
+    Path | None,
+    typer.Option(
+        file_okay=False,
+        callback=_new_or_empty,
+        help="Save the answer, the payload and every artifact here; a folder that is new or empty.",
+    ),
+]
 
 
 def run(
@@ -56,6 +67,7 @@ def run(
     ] = None,
     max_steps: Annotated[int | None, typer.Option(min=1)] = None,
     deadline_s: Annotated[float | None, typer.Option(min=0.001)] = None,
+    save: Save = None,
 ) -> None:
     """Ask a question and show how it is answered."""
     from runwire.client.images import image_inputs  # noqa: PLC0415, see `client_of`
@@ -66,7 +78,7 @@ def run(
         raise typer.BadParameter(str(error), param_hint="--image") from None
     limits = _given(max_steps=max_steps, deadline_s=deadline_s)
     options = _given(agent=agent, model=model, tools=tool, limits=limits or None, images=images or None, vision=vision)
-    finish(start_and_show(url, api_key, question, options, output))
+    finish(start_and_show(url, api_key, question, options, output, save))
 
 
 def _given(**options: Any) -> dict[str, Any]:
@@ -75,12 +87,23 @@ def _given(**options: Any) -> dict[str, Any]:
 
 
 async def start_and_show(
-    url: str | None, api_key: str | None, question: str, options: dict[str, Any], output: Output
+    url: str | None,
+    api_key: str | None,
+    question: str,
+    options: dict[str, Any],
+    output: Output,
+    folder: Path | None = None,
 ) -> int:
-    """Start a run, show it, and return the exit code."""
+    """Start a run, show it, save it in `folder` if there is one, and return the exit code."""
     async with client_of(url, api_key) as client:
         run_id = await client.start(question, **options)
-        return await show(client, run_id, output)
+        code = await show(client, run_id, output)
+        if folder is not None:
+            from runwire.cli.saving import save as save_run  # noqa: PLC0415, see `client_of`
+
+            names = await save_run(client, run_id, folder)
+            sys.stderr.write(f"saved in {folder}: {', '.join(names)}\n")
+        return code
 
 
 def tail(run_id: str, url: Url = None, api_key: Key = None, output: Format = Output.text) -> None:
@@ -161,28 +184,3 @@ def delete(run_id: str, url: Url = None, api_key: Key = None) -> None:
         return 0
 
     finish(work())
-
-
-def fetch(
-    artifact_id: str,
-    file: Annotated[Path | None, typer.Option("-o", "--output", help="Write to this file. Default: stdout.")] = None,
-    url: Url = None,
-    api_key: Key = None,
-) -> None:
-    """Get the bytes of an artifact."""
-
-    async def work() -> int:
-        async with client_of(url, api_key) as client:
-            pieces = client.fetch(artifact_id)
-            first = await anext(pieces, b"")  # An artifact that does not exist leaves no file.
-            with _opened(file) as target:
-                target.write(first)
-                async for piece in pieces:
-                    target.write(piece)
-        return 0
-
-    finish(work())
-
-
-def _opened(file: Path | None) -> BinaryIO:
-    return file.open("wb") if file else os.fdopen(os.dup(sys.stdout.fileno()), "wb")

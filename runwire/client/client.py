@@ -154,13 +154,19 @@ class Client:
         """
         await self._request("DELETE", f"/v1/runs/{checked(run_id)}")
 
-    async def list_runs(self, status: runs.State | None = None) -> AsyncIterator[runs.RunStatus]:
-        """Yield the caller's runs, newest first, without payloads."""
-        params: dict[str, str | int] = {"limit": 100} | ({"status": status} if status else {})
+    async def list_runs(
+        self, status: runs.State | None = None, *, limit: int | None = None
+    ) -> AsyncIterator[runs.RunStatus]:
+        """Yield the caller's runs, newest first, without payloads. `limit`: at most so many; None: all."""
+        params: dict[str, str | int] = {"limit": min(limit or 100, 100)} | ({"status": status} if status else {})
+        yielded = 0
         while True:
             page = await self._ask(_RunPage, "GET", "/v1/runs", params=params)
             for run in page.runs:
                 yield run
+                yielded += 1
+                if yielded == limit:
+                    return
             if not page.next_cursor:
                 return
             params["cursor"] = page.next_cursor

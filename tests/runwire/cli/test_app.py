@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -17,52 +16,10 @@ from runwire.cli.common import Output
 from runwire.cli.run_commands import show
 from runwire.client import Client
 from runwire.local import launch
+from tests.runwire.cli.conftest import ROOT, runwire
 from tests.support.images import CANARY, corners, with_metadata
 from tests.support.needs import free_port, needs_program
 from tests.support.waiting import wait_until_blocking
-
-ROOT = Path(__file__).parents[3]
-_UP_S = 90
-
-
-def runwire(
-    *arguments: str, data: Path, timeout: float = 60, cwd: Path | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Run the command to its end."""
-    env = {**os.environ, "RUNWIRE_DATA_DIR": str(data), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-P", "-m", "runwire", *arguments]
-    return subprocess.run(
-        command, env=env, capture_output=True, text=True, timeout=timeout, check=False, cwd=cwd or data
-    )
-
-
-@pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """`runwire up` in a process of its own; gives its data folder."""
-    needs_program("nats-server")
-    data = tmp_path_factory.mktemp("up")
-    env = {**os.environ, "RUNWIRE_DATA_DIR": str(data), "PYTHONPATH": str(ROOT), "RUNWIRE_MODEL": "builtin/rehearsal"}
-    log = (data / "up.log").open("wb")
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "runwire", "up", "--port", "0"], env=env, stdout=log, stderr=log, cwd=data
-    )
-    try:
-        _wait_for_endpoints(data, process)
-        ports = [int(launch.remembered(data)[name].rsplit(":", 1)[1]) for name in ("url", "nats_url")]
-        yield data
-    finally:
-        process.terminate()
-        assert process.wait(30) == 0, (data / "up.log").read_text()
-        log.close()
-    assert not any(launch.listens(port) for port in ports), "something was left running"
-
-
-def _wait_for_endpoints(data: Path, process: subprocess.Popen[bytes]) -> None:
-    def is_ready() -> bool:
-        assert process.poll() is None, (data / "up.log").read_text()
-        return bool(launch.remembered(data))
-
-    wait_until_blocking(is_ready, timeout=_UP_S, what="runwire up")
 
 
 @pytest.mark.xdist_group("cli")

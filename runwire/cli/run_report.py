@@ -1,0 +1,155 @@
+"""What is known of one run, as one document, and that document for people."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from contracts.events import RunEvent
+from runwire import events
+from runwire.cli.artifact_commands import size_text
+from runwire.cli.common import one_line
+from runwire.cli.exit_codes import program
+from runwire.cli.rendering import short
+from runwire.cli.run_artifacts import artifacts_of
+from runwire.client import Client
+
+_QUIET_S = 1.0
+"""A run that goes on is shown as it was when no event came for so long."""
+_COLOURS = {"done": "green", "error": "red", "cancelled": "yellow"}
+
+
+async def report_of(client: Client, run_id: str) -> dict[str, Any]:
+    """Return the fields of `RunStatus`, the whole `query`, `model`, `steps`, `error` and `artifacts`.
+
+    Raises RunwireError.
+    """
+    status = await client.status(run_id, artifacts="refs")
+    report = {**status.model_dump(mode="json"), "model": None, "steps": [], "error": None, "artifacts": []}
+    steps: dict[int, dict[str, Any]] = {}
+    calls: dict[str, dict[str, Any]] = {}
+    async with aclosing(_known_events(client, run_id, has_ended=status.ended_at is not None)) as known:
+        async for event in known:
+            match event:
+                case events.RunStarted():
+                    report |= {"query": event.request.query, "model": event.model or None}
+                case events.Step() | events.Called():
+                    step = steps.setdefault(event.step, {"step": event.step, "calls": []})
+                    if isinstance(event, events.Step):
+                        step |= {"node": event.node, "status": event.status, "latency_ms": event.latency_ms}
+                    for planned in event.calls:
+                        calls[planned.call_id] = _call(planned)
+                        step["calls"].append(calls[planned.call_id])
+                case events.Observed() if event.call_id in calls:
+                    calls[event.call_id] |= event.model_dump(
+                        mode="json", include={"status", "latency_ms", "observation", "failure"}
+                    )
+                case events.Error():
+                    report["error"] = event.error
+                case _:
+                    pass
+    report["steps"] = [steps[number] for number in sorted(steps)]
+    if status.payload is not None:
+        report["artifacts"] = [artifact.described() for artifact in await artifacts_of(client, run_id)]
+    return report
+
+
+def _call(planned: events.PlannedCall) -> dict[str, Any]:
+    return {
+        "tool": planned.tool,
+        "args": planned.args,
+        "status": "started",
+        "latency_ms": None,
+        "observation": None,
+        "failure": None,
+    }
+
+
+async def _known_events(client: Client, run_id: str, *, has_ended: bool) -> AsyncGenerator[RunEvent, None]:
+    """Yield the events up to now."""
+    following = aiter(client.follow(run_id, artifacts="refs"))
+    while True:
+        try:
+            async with asyncio.timeout(None if has_ended else _QUIET_S):
+                event = await anext(following)
+        except (StopAsyncIteration, TimeoutError):
+            return
+        yield event
+
+
+def print_report(report: dict[str, Any], console: Console) -> None:
+    """Print a report for people."""
+
+    def line(markup: str = "") -> None:
+        console.print(markup, soft_wrap=True)
+
+    state, because = report["status"], report["code"] or report["reason"] or report["paused"]
+    colour = _COLOURS.get(state, "cyan")
+    line(f"[bold]run[/bold]       {report['run_id']}")
+    line(f"[bold]status[/bold]    [{colour}]{state}[/{colour}]{f' · {escape(because)}' if because else ''}")
+    line(f"[bold]asked[/bold]     {_times(report)}")
+    line(f"[bold]agent[/bold]     {escape(report['agent'])} · model {escape(report['model'] or 'not chosen yet')}")
+    line(f"[bold]question[/bold]  {escape(_clean(report['query']))}")
+    for step in report["steps"]:
+        _print_step(step, line)
+    payload = report["payload"] or {}
+    if report["error"]:
+        line(f"\n[bold red]error[/bold red] {escape(_clean(report['error']))}")
+    if payload.get("raw_answer"):
+        line(f"\n[bold]answer[/bold]\n{escape(_clean(payload['raw_answer']))}")
+    if report["artifacts"]:
+        line("\n[bold]artifacts[/bold]")
+    for artifact in report["artifacts"]:
+        where = artifact["artifact_id"] or "in the payload"
+        kind = artifact["artifact_type"] or artifact["mime_type"]
+        line(f"  {escape(one_line(artifact['name']))} · {escape(kind)} · {size_text(artifact['size'])} · {where}")
+    for warning in payload.get("warnings") or []:
+        line(f"[yellow]! {escape(one_line(warning))}[/yellow]")
+    if report["usage"]:
+        line(f"\n[bold]cost[/bold]      {_costs(report['usage'])}")
+    if report["ended_at"] is None:
+        line(f"[dim]{program()} tail {report['run_id']} follows it[/dim]")
+
+
+def _print_step(step: dict[str, Any], line: Any) -> None:
+    took = f" · {step['latency_ms']} ms" if step.get("latency_ms") is not None else ""
+    line(f"\n[bold]step {step['step']}[/bold] {escape(step.get('node', ''))} · {step.get('status', 'started')}{took}")
+    for call in step["calls"]:
+        line(f"  [cyan]→ {escape(call['tool'])}[/cyan] [dim]{_json(call['args'])}[/dim]")
+        if call["status"] == "succeeded":
+            line(f"  [green]←[/green] [dim]{call['latency_ms']} ms · {_json(call['observation'])}[/dim]")
+        elif failure := call["failure"]:
+            line(f"  [red]✗ {escape(one_line(failure['reason']))} ({escape(failure['code'])})[/red]")
+
+
+def _times(report: dict[str, Any]) -> str:
+    asked = datetime.fromtimestamp(report["requested_at"] / 1000, UTC).astimezone()
+    took = (
+        "" if report["ended_at"] is None else f" · ended after {_seconds(report['ended_at'] - report['requested_at'])}"
+    )
+    return f"{asked:%Y-%m-%d %H:%M:%S}{took}"
+
+
+def _seconds(milliseconds: int) -> str:
+    return f"{milliseconds / 1000:.1f} s"
+
+
+def _costs(usage: dict[str, Any]) -> str:
+    money = "price unknown" if usage["cost_usd"] is None else f"{usage['cost_usd']:.4f} USD"
+    tokens = f"{usage['prompt_tokens']} tokens in, {usage['completion_tokens']} out"
+    estimated = " (estimated)" if usage["estimated"] else ""
+    return f"{money} · {usage['model_calls']} model calls, {usage['tool_calls']} tool calls · {tokens}{estimated}"
+
+
+def _json(value: Any) -> str:
+    return escape(short(one_line(json.dumps(value, ensure_ascii=False))))
+
+
+def _clean(text: str) -> str:
+    """Text of somebody else with its lines, without what would control the terminal."""
+    return "\n".join(one_line(each) for each in text.splitlines())

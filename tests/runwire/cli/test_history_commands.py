@@ -1,0 +1,124 @@
+"""Runs, artifacts and logs from the command line, beside a running `runwire up`."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.runwire.cli.conftest import ROOT, runwire
+from tests.support.images import with_metadata
+
+pytestmark = pytest.mark.xdist_group("cli")
+CHART = "Which region grew most in sales.csv? Draw a chart."
+
+
+def asked(up: Path, question: str, *options: str) -> str:
+    """Ask, and return the run's id."""
+    answer = runwire("run", question, "-o", "json", *options, data=up)
+    assert answer.returncode == 0, answer.stderr
+    run_id: str = json.loads(answer.stdout)["run_id"]
+    return run_id
+
+
+def test_runs_are_listed(up: Path) -> None:
+    """The newest first, as a table and as JSON; a pipe gets whole lines."""
+    first, second = asked(up, "What is 6*7?"), asked(up, "What is\n 17*23?")
+    listed = json.loads(runwire("runs", "ls", "--json", data=up).stdout)
+    assert [run["run_id"] for run in listed][:2] == [second, first]
+    assert json.loads(runwire("runs", "ls", "-n", "1", "-o", "json", data=up).stdout) == listed[:1]
+    table = runwire("runs", "ls", "-n", "2", "--status", "done", data=up).stdout.splitlines()
+    assert table[0].split() == ["run", "status", "age", "error", "question"]
+    assert table[1].startswith(second)
+    assert table[1].endswith("What is 17*23?")
+    assert json.loads(runwire("runs", "ls", "--status", "queued", "--json", data=up).stdout) == []
+
+
+def test_a_run_is_shown(up: Path) -> None:
+    """With its question, steps, calls, answer, artifacts and costs, for programs and for people."""
+    run_id = asked(up, CHART)
+    report = json.loads(runwire("runs", "show", run_id, "--json", data=up).stdout)
+    assert (report["status"], report["query"], report["model"]) == ("done", CHART, "builtin/rehearsal")
+    assert [(step["step"], step["node"]) for step in report["steps"]] == [(1, "analyze_table"), (2, "final_response")]
+    (call,) = report["steps"][0]["calls"]
+    assert (call["tool"], call["status"], call["args"]["file"]) == ("analyze_table", "succeeded", "sales.csv")
+    assert [artifact["name"] for artifact in report["artifacts"]] == ["analyze_table.chart"]
+    shown = runwire("runs", "show", run_id, data=up).stdout
+    for text in (
+        CHART,
+        "done · answer_complete",
+        "→ analyze_table",
+        "East grew most",
+        "analyze_table.chart",
+        "2 model",
+    ):
+        assert text in shown
+
+
+def test_a_run_is_saved(up: Path, tmp_path: Path) -> None:
+    """Its answer, its payload and its artifacts, those of the store with their bytes; nothing is overwritten."""
+    (tmp_path / "drawn.png").write_bytes(with_metadata("png"))
+    folder = tmp_path / "new" / "saved"
+    options = ("--image", str(tmp_path / "drawn.png"), "--save", str(folder))
+    run_id = asked(up, CHART, *options)
+    assert {path.name for path in folder.iterdir()} == {
+        "answer.md",
+        "payload.json",
+        "analyze_table.chart.json",
+        "drawn.png",
+    }
+    payload = json.loads((folder / "payload.json").read_text())
+    assert payload["raw_answer"] + "\n" == (folder / "answer.md").read_text()
+    assert (
+        json.loads((folder / "analyze_table.chart.json").read_text()) == payload["artifacts"]["analyze_table"]["chart"]
+    )
+    listed = json.loads(runwire("artifacts", run_id, "--json", data=up).stdout)
+    stored = {artifact["name"]: artifact for artifact in listed}["drawn.png"]
+    assert stored["size"] == (folder / "drawn.png").stat().st_size
+    table = runwire("artifacts", run_id, data=up).stdout
+    assert stored["artifact_id"] in table
+    assert "analyze_table.chart" in table
+    again = runwire("run", CHART, "--save", str(folder), data=up)
+    assert (again.returncode, again.stdout) == (2, "")
+    assert "is not empty" in again.stderr
+
+
+def test_an_unknown_run_is_named(up: Path) -> None:
+    """By every command, in one line."""
+    for command in (("runs", "show"), ("artifacts",)):
+        for run_id in ("0" * 32, "nonsense/../x"):
+            refused = runwire(*command, run_id, data=up)
+            assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (6, "", 1)
+            assert "not_found" in refused.stderr
+
+
+def test_logs_of_the_services(up: Path) -> None:
+    """All of them, or one; a service that has none is named with those that have."""
+    everything = runwire("logs", data=up).stdout
+    assert {line.partition(" ")[0] for line in everything.splitlines()} >= {"gateway", "planner-1", "nats-server"}
+    planner = runwire("logs", "-s", "planner", "-n", "1", data=up).stdout
+    assert json.loads(planner)["service"] == "planner"
+    unknown = runwire("logs", "-s", "nobody", data=up)
+    assert unknown.returncode == 1
+    assert "nobody has no log in" in unknown.stderr
+    assert "planner-1" in unknown.stderr
+
+
+@pytest.mark.parametrize("command", ["runs ls", "runs ls --json", "tools", "doctor", "logs", "--help"])
+def test_a_reader_that_leaves_is_no_error(up: Path, command: str) -> None:
+    """As in `runwire runs ls | head -1`."""
+    asked(up, "What is 6*7?")
+    env = {**os.environ, "RUNWIRE_DATA_DIR": str(up), "PYTHONPATH": str(ROOT)}
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended = subprocess.run(
+        [sys.executable, "-P", "-m", "runwire", *command.split()],
+        env=env,
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(writing)
+    assert (ended.returncode, ended.stderr) == (1, b"")
