@@ -1,5 +1,6 @@
 """Create the streams, buckets and consumers that are missing, and check those that exist."""
 
+import asyncio
 from functools import partial
 from typing import Any
 
@@ -14,18 +15,42 @@ logger = structlog.get_logger(__name__)
 
 
 async def provision(bus: Bus) -> None:
-    """Create what is missing and check what exists. Any service may do it at any time, several at once too.
+    """Create what is missing, update what differs, and check the rest. It may be done at any time, also at once.
 
     Raises Misconfigured when something exists with settings that cannot be changed in place. Waits while JetStream is
     unavailable.
     """
-    replicas = {"num_replicas": bus.settings.replicas}
-    for config in [*STREAMS, *map(bucket, BUCKETS)]:
-        probed = [*config["subjects"], subjects.probe(config["name"])]
-        wanted = {**config, **replicas, "subjects": probed}
+    consumers = planner_consumers(bus.settings.ack_wait_s)
+    for config in _streams():
+        wanted = {**config, "num_replicas": bus.settings.replicas}
         await bus.until_answered(partial(_ensure_stream, bus, config["name"], wanted))
-    for stream, config in planner_consumers(bus.settings.ack_wait_s):
-        await ensure_consumer(bus, stream, config)
+        for consumer in [each for stream, each in consumers if stream == config["name"]]:
+            await ensure_consumer(bus, config["name"], consumer)
+
+
+async def missing(bus: Bus) -> list[str]:
+    """Return what the streams and buckets lack that this version needs, as sentences. Raises Unavailable.
+
+    Subjects that a newer version has added do no harm.
+    """
+    return [problem for found in await asyncio.gather(*map(partial(_missing, bus), _streams())) for problem in found]
+
+
+async def _missing(bus: Bus, config: dict[str, Any]) -> list[str]:
+    name = config["name"]
+    try:
+        found = (await bus.api(f"STREAM.INFO.{name}", {}))["config"]
+    except Refused as error:
+        return [f"stream {name}: {error.text}"]
+    known = {*config["subjects"]} & {*found.get("subjects", [])}
+    wrong = differing({**config, "subjects": sorted(config["subjects"])}, {**found, "subjects": sorted(known)})
+    return [f"stream {name}: {key} is {is_!r}, needs {needs!r}" for key, (needs, is_) in wrong.items()]
+
+
+def _streams() -> list[dict[str, Any]]:
+    """Return the streams, those of buckets included, each with its subject of probes."""
+    configs = [*STREAMS, *map(bucket, BUCKETS)]
+    return [{**each, "subjects": [*each["subjects"], subjects.probe(each["name"])]} for each in configs]
 
 
 async def ensure_consumer(bus: Bus, stream: str, config: dict[str, Any]) -> None:

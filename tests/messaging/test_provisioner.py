@@ -1,0 +1,81 @@
+"""The provisioner as a process: what it makes, and how it ends."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from contracts import subjects
+from contracts.health import EXIT_WRONG_SETTINGS
+from services.messaging.connection import Bus
+from services.messaging.provisioner.__main__ import provision_once
+from services.messaging.streams.definitions import STREAMS
+from services.messaging.streams.provision import missing
+from services.runtime.settings import BusSettings
+from tests.support.buses import connected
+from tests.support.nats_server import NatsServer
+from tests.support.needs import free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+async def provisioner(url: str, **settings: str) -> "subprocess.CompletedProcess[str]":
+    """Run it to its end."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "RUNWIRE_NATS_URL": url, **settings}
+    command = [sys.executable, "-P", "-m", "services.messaging.provisioner"]
+    return await asyncio.to_thread(
+        subprocess.run, command, env=env, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+async def test_it_makes_everything_and_does_it_again(own_nats_server: NatsServer) -> None:
+    """Two at once too."""
+    async with connected(own_nats_server.url) as bus:
+        assert len(await missing(bus)) == 10
+        ended = await asyncio.gather(*(provisioner(own_nats_server.url) for _ in range(2)))
+        assert [each.returncode for each in ended] == [0, 0], [each.stderr for each in ended]
+        assert await missing(bus) == []
+
+
+async def test_it_updates_a_stream_of_an_earlier_version(bus: Bus, own_nats_server: NatsServer) -> None:
+    """With fewer subjects; what it holds stays, and a service that is connected goes on."""
+    wanted = next(config for config in STREAMS if config["name"] == subjects.RUNS)
+    log, context = subjects.log("default", "0" * 32), subjects.context("default", "0" * 32)
+    await bus.api("STREAM.UPDATE.RUNS", {**wanted, "subjects": [subjects.ALL_LOGS]})
+    await bus.publish(log, b"{}")
+    (found,) = await missing(bus)
+    assert subjects.ALL_CONTEXTS in found
+
+    assert (await provisioner(own_nats_server.url)).returncode == 0
+
+    assert await missing(bus) == []
+    assert await bus.publish(context, b"{}") == 2
+    assert await bus.last(subjects.RUNS, log) is not None
+
+
+async def test_a_stream_of_a_later_version_serves_too(bus: Bus) -> None:
+    """A service of an earlier version that starts now does not wait."""
+    wanted = next(config for config in STREAMS if config["name"] == subjects.DEAD)
+    more = [*wanted["subjects"], subjects.probe(subjects.DEAD), "later.>"]
+    await bus.api("STREAM.UPDATE.DEAD", {**wanted, "subjects": more})
+    assert await missing(bus) == []
+
+
+async def test_what_cannot_be_changed_ends_it_with_the_reason(own_nats_server: NatsServer) -> None:
+    """Another start would end the same way."""
+    wanted = next(config for config in STREAMS if config["name"] == subjects.CALLS)
+    async with connected(own_nats_server.url) as bus:
+        await bus.api("STREAM.CREATE.CALLS", {**wanted, "storage": "memory"})
+    ended = await provisioner(own_nats_server.url)
+    assert ended.returncode == EXIT_WRONG_SETTINGS
+    assert ended.stderr.splitlines()[-1].startswith("stream CALLS: ")
+
+
+async def test_without_a_server_it_gives_up_with_the_reason() -> None:
+    """After the time that it was given."""
+    settings = BusSettings(nats_url=f"nats://127.0.0.1:{free_port()}")
+    with pytest.raises(TimeoutError, match=r"not provisioned within 0\.3 s: NATS is not connected"):
+        await provision_once(settings, 0.3)
