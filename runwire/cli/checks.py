@@ -98,7 +98,12 @@ async def _gateway(url: str, api_key: str | None, env: Mapping[str, str]) -> lis
     except RunwireError as error:
         return [*checks, Check("gateway", "failed", str(error), "give --api-key" if error.status in {401, 403} else "")]
     checks += [
-        Check("tools", "warning", f"{tool.name} is refused: {tool.reason}", "correct its specification")
+        Check(
+            "tools",
+            "warning",
+            f"{tool.name} is refused: {tool.reason}",
+            "compare both before you accept it" if tool.digests else "correct its specification",
+        )
         for tool in refused
     ]
     if not names:

@@ -1,21 +1,30 @@
-"""Commands on tools: list them, serve them."""
+"""Commands on tools: list them, accept their specifications, serve them."""
 
 import json
 import sys
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from contracts.names import InvalidName
 from runwire.cli.common import Format, Key, Output, Url, client_of, finish, print_line, restart
 from runwire.cli.entry_point import SERVE
+from runwire.cli.exit_codes import EXIT_FAILED, print_error
+from runwire.errors import IdentitiesUnreadable, InvalidCredential, ToolsNotLoaded
+
+app = typer.Typer(help="List the tools that are available now, and accept specifications that changed.")
 
 
-def tools(url: Url = None, api_key: Key = None, output: Format = Output.text) -> None:
-    """List the tools that are available now."""
+@app.callback(invoke_without_command=True)
+def tools(context: typer.Context, url: Url = None, api_key: Key = None, output: Format = Output.text) -> None:
+    """List the tools that are available now, and accept specifications that changed."""
+    if context.invoked_subcommand is not None:
+        return
 
     async def work() -> int:
         async with client_of(url, api_key) as client:
@@ -36,6 +45,55 @@ def tools(url: Url = None, api_key: Key = None, output: Format = Output.text) ->
         return 0
 
     finish(work())
+
+
+@app.command()
+def accept(
+    name: str,
+    digest: Annotated[str | None, typer.Argument(help="24 hexadecimal digits. Default: the one that waits.")] = None,
+) -> None:
+    """Accept a specification of a tool that changed. It may come before its rollout; what was accepted stays so."""
+    from runwire.cli import acceptance  # noqa: PLC0415, the other commands need no NATS client
+
+    _print_result(acceptance.accept(name, digest))
+
+
+@app.command()
+def forget(name: str) -> None:
+    """Forget what is accepted of a tool: its next specification is accepted as the first one."""
+    from runwire.cli import acceptance  # noqa: PLC0415, see above
+
+    _print_result(acceptance.forget(name))
+
+
+@app.command("digest")
+def print_digests(files: list[Path], output: Format = Output.text) -> None:
+    """Print the digest of each tool in Python files, or of specifications as JSON, for `runwire tools accept`."""
+    from runwire.cli.acceptance import read_specs  # noqa: PLC0415, see above
+
+    try:
+        found = [{"name": spec.name, "digest": spec.digest()} for file in files for spec in read_specs(file)]
+    except ToolsNotLoaded as error:
+        print_error(str(error))
+        raise typer.Exit(EXIT_FAILED) from error
+    if output is not Output.text:
+        sys.stdout.write(json.dumps(found) + "\n")
+        return
+    for one in found:
+        sys.stdout.write(f"{one['name']} {one['digest']}\n")
+
+
+def _print_result(work: Coroutine[Any, Any, str]) -> None:
+    """Print the sentence that an operator's command returns, or why it could do nothing."""
+    import asyncio  # noqa: PLC0415, see above
+
+    from runwire.cli.operator import OperatorRefused  # noqa: PLC0415, see above
+
+    try:
+        sys.stdout.write(f"{asyncio.run(work)}\n")
+    except (IdentitiesUnreadable, InvalidCredential, InvalidName, OperatorRefused) as error:
+        print_error(str(error))
+        raise typer.Exit(EXIT_FAILED) from error
 
 
 def serve(

@@ -15,67 +15,26 @@ import ssl
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
 from contracts import subjects
 from runwire.credentials.lookup import Login
+from runwire.credentials.nats_client import DENIED, NatsClient, TlsNotOffered
 from runwire.errors import ToolsNotAllowed
 
 logger = logging.getLogger("runwire.serving")
 
 _REFUSED_LOGIN = "authorization violation"
-_DENIED = "permissions violation"
 _DENIED_SUBJECT = re.compile(r'"([^"]*)"')
 _BURST_S = 0.1
 """NATS reports each denied subject on its own; they come together."""
-
-
-class _TlsNotOffered(NatsError):
-    """The server offers no TLS although it is demanded."""
-
-
-class _Client(Client):
-    """The client of nats-py, changed in three ways.
-
-    It does not do without TLS where it is demanded; nats-py does if the server offers none, even for `tls://`. It
-    reconnects after any error of the server; nats-py closes for good, for example when a credential is revoked. It
-    closes the socket of an attempt that failed.
-    """
-
-    demands_tls = False
-
-    # The name and the form of the argument are those of nats-py.
-    async def _process_info(
-        self,
-        info: dict[str, Any],
-        initial_connection: bool = False,  # noqa: FBT001, FBT002
-    ) -> None:
-        if initial_connection and self.demands_tls:
-            if not (info.get("tls_required") or info.get("tls_available")):
-                raise _TlsNotOffered
-            info["tls_required"] = True  # nats-py begins TLS when it reads this
-        await super()._process_info(info, initial_connection)
-
-    async def _connect_to_server(self, s: Any) -> None:
-        if self._transport:
-            self._transport.close()  # type: ignore[no-untyped-call]  # nats-py does not annotate it
-        await super()._connect_to_server(s)
-
-    async def _process_err(self, err_msg: str) -> None:
-        if _DENIED in err_msg:
-            await super()._process_err(err_msg)
-        else:
-            error = NatsError(f"nats: {err_msg}")
-            await self._error_cb(error)
-            await self._process_op_err(error)
 
 
 class Connection:
     """The connection, and which of the tools NATS has denied to its user."""
 
     def __init__(self, login: Login, tools: Iterable[str], on_disconnect: Callable[[], None]) -> None:
-        self.client = _Client()
+        self.client = NatsClient()
         self.client.demands_tls = login.demands_tls
         self.denied_tools: set[str] = set()
         self._tools = set(tools)
@@ -142,7 +101,7 @@ class Connection:
         if self._closing not in (None, asyncio.current_task()):
             raise asyncio.CancelledError
         text = str(error).lower()
-        if _DENIED in text:
+        if DENIED in text:
             self._denied_subjects += _DENIED_SUBJECT.findall(text)[:1]
             self._denied.set()
         elif _REFUSED_LOGIN in text:
@@ -187,7 +146,7 @@ class Connection:
         return f"NATS at {self._login.address} refuses {who} (Authorization Violation): {remedy}"
 
     def _explained(self, error: Exception) -> str:
-        if isinstance(error, _TlsNotOffered):
+        if isinstance(error, TlsNotOffered):
             return "the server offers no TLS, which is demanded (tls://, or a certificate authority); nothing was sent"
         if isinstance(error, ssl.SSLCertVerificationError):
             remedy = "" if self._login.ca else "; set RUNWIRE_NATS_CA to the PEM file of its certificate authority"

@@ -1,0 +1,115 @@
+"""Accepting the specifications of tools: what an operator reads and writes in the catalogue, over NATS."""
+
+from pathlib import Path
+from typing import TypeVar
+
+import orjson
+from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError
+from nats.js.kv import KeyValue
+from pydantic import BaseModel, ValidationError
+
+from contracts import keys
+from contracts.tools import MAX_ACCEPTED_SPECS, AcceptedSpecs, RefusedTool, ToolSpec
+from contracts.validation_errors import describe
+from runwire.cli.operator import OperatorRefused, connected_operator
+from runwire.errors import ToolsNotLoaded
+from runwire.serving.loading import load_tools
+
+_ATTEMPTS = 3
+M = TypeVar("M", bound=BaseModel)
+
+
+async def accept(name: str, digest: str | None) -> str:
+    """Accept a specification of a tool, by default the one that waits; return a sentence for people.
+
+    Raises InvalidName, and OperatorRefused with what to do instead.
+    """
+    key = keys.accepted_key(name)
+    if digest is not None:
+        keys.spec_key(digest)
+    async with connected_operator() as client:
+        catalogue = await client.jetstream().key_value(keys.CATALOGUE_BUCKET)
+        for _ in range(_ATTEMPTS):
+            known, revision = await _read(catalogue, key, AcceptedSpecs)
+            accepted = known.digests if known else []
+            chosen = digest or await _waiting(catalogue, name, accepted)
+            if chosen in accepted:
+                return f"{name}: {chosen} is accepted already"
+            new = AcceptedSpecs(digests=[*accepted, chosen][-MAX_ACCEPTED_SPECS:])
+            try:
+                await catalogue.update(key, new.model_dump_json().encode(), last=revision)
+            except KeyWrongLastSequenceError:
+                continue
+            return f"{name}: {chosen} is accepted; before it: {', '.join(accepted) or 'none'}"
+    raise OperatorRefused(f"others change what is accepted of {name} at the same time; try again")
+
+
+async def forget(name: str) -> str:
+    """Forget what is accepted of a tool, so that its next specification is accepted as the first one.
+
+    Raises as `accept` does.
+    """
+    key = keys.accepted_key(name)
+    async with connected_operator() as client:
+        catalogue = await client.jetstream().key_value(keys.CATALOGUE_BUCKET)
+        try:
+            await catalogue.get(key)
+        except KeyNotFoundError as error:
+            raise OperatorRefused(f"nothing is accepted of a tool {name}") from error
+        await catalogue.delete(key)
+    return f"{name}: the next specification that is seen is accepted"
+
+
+async def _waiting(catalogue: KeyValue, name: str, accepted: list[str]) -> str:
+    """Return the one digest that waits. Raises OperatorRefused."""
+    refused, _ = await _read(catalogue, keys.refused_key(name), RefusedTool)
+    waiting = refused.digests if refused else []
+    if len(waiting) == 1:
+        return waiting[0]
+    if waiting:
+        raise OperatorRefused(f"several specifications of {name} wait, name one of them: {', '.join(waiting)}")
+    if refused:
+        raise OperatorRefused(f"{name} is refused for another reason: {refused.reason}")
+    if accepted:
+        raise OperatorRefused(f"no specification of {name} waits. Accepted are {', '.join(accepted)}")
+    raise OperatorRefused(
+        f"no tool {name} has announced itself; `runwire tools` lists them. To accept a specification before its "
+        f"rollout, give its digest, which `runwire tools digest FILE` prints"
+    )
+
+
+async def _read(catalogue: KeyValue, key: str, kind: type[M]) -> tuple[M | None, int]:
+    """Return a value and its revision. None without one, and for one that cannot be parsed."""
+    try:
+        found = await catalogue.get(key)
+    except KeyNotFoundError as error:
+        return None, (error.entry.revision or 0) if error.entry else 0
+    try:
+        return kind.model_validate_json(found.value or b""), found.revision or 0
+    except ValidationError:
+        return None, found.revision or 0
+
+
+def read_specs(file: Path) -> list[ToolSpec]:
+    """Return the specifications in a file: of the tools in a Python file, or as JSON, one or a list of them.
+
+    Raises ToolsNotLoaded.
+    """
+    if file.suffix != ".json":
+        return [_canonical(tool.spec) for tool in load_tools(file)]
+    try:
+        content = orjson.loads(file.read_bytes())
+        return [
+            _canonical(ToolSpec.model_validate(one)) for one in (content if isinstance(content, list) else [content])
+        ]
+    except OSError as error:
+        raise ToolsNotLoaded(f"{file} cannot be read: {error.strerror}") from error
+    except ValidationError as error:
+        raise ToolsNotLoaded(f"{file} is not a specification of a tool: {describe(error, limit=1)}") from error
+    except ValueError as error:
+        raise ToolsNotLoaded(f"{file} is not JSON: {error}") from error
+
+
+def _canonical(spec: ToolSpec) -> ToolSpec:
+    """The form of which the tool runner takes the digest."""
+    return ToolSpec.model_validate_json(spec.model_dump_json())

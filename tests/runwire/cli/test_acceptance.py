@@ -1,0 +1,259 @@
+"""`runwire tools accept | forget | digest`, as an operator calls them while a tool runner works."""
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import nats
+import nats.micro
+import pytest
+from nats.aio.client import Client
+from nats.micro.request import Request
+
+from contracts import keys
+from contracts.rights import OPERATOR
+from contracts.tools import AcceptedSpecs, RefusedTool, ToolSpec
+from runwire.credentials import identities
+from runwire.credentials.files import Credential
+from services.messaging.connection import Bus
+from services.messaging.kv import Bucket
+from services.messaging.streams.provision import provision
+from services.shared.tool_catalogue import Catalogue, refused_tools
+from services.tool_runner.app import running
+from services.tool_runner.settings import ToolRunnerSettings
+from tests.support.buses import connected
+from tests.support.nats_server import NatsServer
+from tests.support.waiting import wait_until
+
+ROOT = Path(__file__).parents[3]
+OLD, NEW = ToolSpec(name="weather", description="old"), ToolSpec(name="weather", description="new")
+A, B, C = "a" * 24, "b" * 24, "c" * 24
+
+
+async def runwire(*arguments: str, data: Path, **env: str) -> tuple[int, str]:
+    """Run a command; return its exit code and what it printed."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "runwire", *arguments),
+        env={**os.environ, "RUNWIRE_DATA_DIR": str(data), "PYTHONPATH": str(ROOT), **env},
+        cwd=data,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    printed, _ = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, printed.decode()
+
+
+@pytest.fixture
+async def bus(own_nats_server: NatsServer) -> AsyncIterator[Bus]:
+    """A connection to a server with all streams, to which the commands of a test connect without a login."""
+    async with connected(own_nats_server.url) as found:
+        await provision(found)
+        yield found
+
+
+class Operator:
+    """Calls commands for one server."""
+
+    def __init__(self, bus: Bus, url: str, folder: Path) -> None:
+        self.catalogue = Bucket(bus, keys.CATALOGUE_BUCKET, attempts=3)
+        self._url = url
+        self._folder = folder
+
+    async def calls(self, *arguments: str) -> tuple[int, str]:
+        """`runwire tools …`."""
+        return await runwire("tools", *arguments, data=self._folder, RUNWIRE_NATS_URL=self._url)
+
+    async def accepted(self) -> list[str]:
+        """The accepted digests of `weather`."""
+        entry = await self.catalogue.get(keys.accepted_key("weather"))
+        found = entry.parsed(AcceptedSpecs)
+        return found.digests if found else []
+
+    async def refuse(self, *digests: str) -> None:
+        """List `weather` as refused, as a tool runner does; without a digest, for its schema."""
+        refused = RefusedTool(name="weather", reason="its schema is wrong", digests=list(digests))
+        await self.catalogue.put(keys.refused_key("weather"), refused)
+
+
+@pytest.fixture
+def operator(bus: Bus, own_nats_server: NatsServer, tmp_path: Path) -> Operator:
+    """An operator of the server."""
+    return Operator(bus, own_nats_server.url, tmp_path)
+
+
+@contextlib.asynccontextmanager
+async def announced(url: str, spec: ToolSpec, version: str) -> AsyncIterator[Client]:
+    """Serve a tool that never answers."""
+
+    async def ignore(_request: Request) -> None:
+        """Never answer."""
+
+    async with await nats.connect(url) as client:
+        service = await nats.micro.add_service(client, name=spec.name, version=version)
+        metadata = {"runwire.spec": spec.model_dump_json()}
+        await service.add_endpoint(name="a", subject=f"tool.{spec.name}", handler=ignore, metadata=metadata)
+        yield client
+
+
+async def test_a_rollout_is_accepted(bus: Bus, operator: Operator, own_nats_server: NatsServer) -> None:
+    """The tool runner offers the new specification within two seconds, and the refusal is gone."""
+    url = own_nats_server.url
+    settings = ToolRunnerSettings(nats_url=url, discover_s=0.3, graceful_timeout_s=0.1)
+    catalogue = await Catalogue(bus).start()
+    async with connected(url, "tool_runner", settings) as runner, running(runner, settings, []):
+        async with announced(url, OLD, "1.0.0"):
+            await wait_until(lambda: catalogue.live().get("weather") == OLD, what="the old one is offered")
+            async with announced(url, NEW, "2.0.0"):
+                await wait_until(lambda: refused_tools(bus), what="the new one waits")
+
+                assert await operator.calls("accept", "weather") == (
+                    0,
+                    f"weather: {NEW.digest()} is accepted; before it: {OLD.digest()}\n",
+                )
+                await wait_until(
+                    lambda: catalogue.live().get("weather") == NEW, timeout=2, what="the new one is offered"
+                )
+        assert await operator.calls("accept", "weather", NEW.digest()) == (
+            0,
+            f"weather: {NEW.digest()} is accepted already\n",
+        )
+        assert await operator.accepted() == [OLD.digest(), NEW.digest()]
+    await catalogue.stop()
+
+
+async def test_accepting_in_advance_and_forgetting(operator: Operator) -> None:
+    """A digest needs no tool; what is forgotten may be accepted again."""
+    assert await operator.calls("accept", "weather", A) == (0, f"weather: {A} is accepted; before it: none\n")
+    assert await operator.accepted() == [A]
+    code, printed = await operator.calls("forget", "weather")
+    assert (code, printed) == (0, "weather: the next specification that is seen is accepted\n")
+    assert await operator.accepted() == []
+    code, printed = await operator.calls("forget", "weather")
+    assert code == 1
+    assert "nothing is accepted of a tool weather" in printed
+    assert (await operator.calls("accept", "weather", B))[0] == 0
+    assert await operator.accepted() == [B]
+
+
+async def test_what_cannot_be_accepted_is_one_sentence(operator: Operator) -> None:
+    """It says what to do instead, and nothing is written."""
+    for arguments, said in (
+        (("weather",), "no tool weather has announced itself"),
+        (("../weather",), "'../weather' is not a tool name"),
+        (("weather", "9F4C"), "'9F4C' is not a digest: expected [0-9a-f]{24}"),
+        (("weather", f"{A}.x"), "is not a digest"),
+    ):
+        code, printed = await operator.calls("accept", *arguments)
+        assert (code, printed.count("\n")) == (1, 1), printed
+        assert said in printed
+    await operator.refuse(A, B, C)
+    assert (
+        f"several specifications of weather wait, name one of them: {A}, {B}, {C}"
+        in ((await operator.calls("accept", "weather"))[1])
+    )
+    await operator.refuse()
+    assert (
+        "weather is refused for another reason: its schema is wrong" in ((await operator.calls("accept", "weather"))[1])
+    )
+    assert await operator.accepted() == []
+
+
+async def test_no_specification_waits(operator: Operator) -> None:
+    """The accepted ones are named."""
+    await operator.catalogue.put(keys.accepted_key("weather"), AcceptedSpecs(digests=[A, B]))
+    code, printed = await operator.calls("accept", "weather")
+    assert code == 1
+    assert f"no specification of weather waits. Accepted are {A}, {B}" in printed
+
+
+async def test_an_entry_that_cannot_be_parsed_is_replaced(operator: Operator) -> None:
+    """As one that was written by hand."""
+    await operator.catalogue.put(keys.accepted_key("weather"), b'{"digests": ["../spec"]}')
+    assert (await operator.calls("accept", "weather", A))[0] == 0
+    assert await operator.accepted() == [A]
+
+
+async def test_the_oldest_of_many_is_removed(operator: Operator) -> None:
+    """So the list stays short."""
+    many = [f"{n:024x}" for n in range(64)]
+    await operator.catalogue.put(keys.accepted_key("weather"), AcceptedSpecs(digests=many))
+    assert (await operator.calls("accept", "weather", A))[0] == 0
+    assert await operator.accepted() == [*many[1:], A]
+
+
+async def test_two_operators_at_once_lose_nothing(operator: Operator) -> None:
+    """Each reads again what the other one has written."""
+    done = await asyncio.gather(*(operator.calls("accept", "weather", digest) for digest in (A, B, C)))
+    assert [code for code, _ in done] == [0, 0, 0]
+    assert sorted(await operator.accepted()) == [A, B, C]
+
+
+async def test_the_login_of_the_operator(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """From a credential file, or from the data folder; a tool's credential is refused with what to do."""
+    data = tmp_path_factory.mktemp("data")
+    with identities.changed(data) as known:
+        tool = known.add_tools("weather")
+    accounts = identities.accounts_file(data).read_text(encoding="utf-8")
+    server = NatsServer(tmp_path / "nats", extra=accounts)
+    server.start()
+    try:
+        options = {"user": OPERATOR, "password": known.passwords[OPERATOR], "inbox_prefix": f"_INBOX.{OPERATOR}"}
+        async with await nats.connect(server.url, **options) as client:
+            await client.jetstream().create_key_value(bucket=keys.CATALOGUE_BUCKET)
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        file = tmp_path / "operator.json"
+        file.write_text(Credential(server.url, OPERATOR, known.passwords[OPERATOR]).as_json())
+
+        by_file = await runwire("tools", "accept", "weather", A, data=elsewhere, RUNWIRE_NATS_CREDENTIALS=str(file))
+        by_folder = await runwire("tools", "accept", "weather", B, data=data, RUNWIRE_NATS_URL=server.url)
+        without = await runwire("tools", "accept", "weather", C, data=elsewhere, RUNWIRE_NATS_URL=server.url)
+        as_tool = Credential(server.url, tool, known.passwords[tool]).as_url()
+        by_tool = await runwire("tools", "accept", "weather", C, data=data, RUNWIRE_NATS_URL=as_tool)
+
+        assert (by_file, by_folder) == (
+            (0, f"weather: {A} is accepted; before it: none\n"),
+            (0, f"weather: {B} is accepted; before it: {A}\n"),
+        )
+        for code, printed in (without, by_tool):
+            assert code == 1
+            assert "runwire credentials operator" in printed
+            assert known.passwords[tool] not in printed
+    finally:
+        server.kill()
+
+
+async def test_a_server_that_is_not_there(tmp_path: Path) -> None:
+    """One sentence, at once."""
+    code, printed = await runwire("tools", "accept", "weather", A, data=tmp_path, RUNWIRE_NATS_URL="nats://127.0.0.1:1")
+    assert code == 1
+    assert "NATS at 127.0.0.1:1 does not answer" in printed
+
+
+async def test_digests_are_those_of_the_tool_runner(tmp_path: Path) -> None:
+    """Of the tools in a Python file, and of specifications as a tool in another language announces them."""
+    python = tmp_path / "own.py"
+    python.write_text(
+        'from runwire import tool\n\n\n@tool(desc="Add", timeout_s=5)\nasync def add(a: int) -> int:\n    return a\n'
+    )
+    specs = tmp_path / "specs.json"
+    specs.write_text(json.dumps([{"name": "weather", "description": "old", "timeout_s": 30}]))
+
+    code, printed = await runwire("tools", "digest", str(python), str(specs), "-o", "json", data=tmp_path)
+
+    assert code == 0
+    add, weather = json.loads(printed)
+    assert add["name"] == "add"
+    assert weather == {"name": "weather", "digest": OLD.digest()}
+    assert (await runwire("tools", "digest", str(python), data=tmp_path))[1] == f"add {add['digest']}\n"
+    for content, said in (("{", "is not JSON"), ("3", "is not a specification"), ('{"name": 3}', "name: ")):
+        specs.write_text(content)
+        code, printed = await runwire("tools", "digest", str(specs), data=tmp_path)
+        assert (code, printed.count("\n")) == (1, 1), printed
+        assert said in printed
