@@ -1,6 +1,7 @@
 """A whole tool without any SDK: it answers a NATS request, and its metadata says what it takes.
 
-Run it: python plain_nats_tool.py.
+Run it: python plain_nats_tool.py. It takes the first of: a credential file (RUNWIRE_NATS_CREDENTIALS),
+RUNWIRE_NATS_URL, NATS_URL, and nats://127.0.0.1:4222.
 
 Enough for quick, harmless calls. What the SDK adds: checked arguments, calls at once, heartbeats, joining of repeated
 calls, cancelling.
@@ -10,6 +11,10 @@ import asyncio
 import datetime as dt
 import json
 import os
+import ssl
+import sys
+from pathlib import Path
+from typing import Any
 
 import nats
 from nats.micro import add_service
@@ -36,14 +41,34 @@ async def weekday(request: Request) -> None:
         )
 
 
+def login() -> dict[str, Any]:
+    """Where NATS is, and as whom. A credential file is JSON; a URL may hold user and password."""
+    env = os.environ.get
+    if file := env("RUNWIRE_NATS_CREDENTIALS"):
+        found = json.loads(Path(file).read_text(encoding="utf-8"))
+        ca = found.get("ca") and Path(file).parent / found["ca"]
+    else:
+        url = env("RUNWIRE_NATS_URL") or env("NATS_URL") or "nats://127.0.0.1:4222"
+        found = {"url": url, "user": env("RUNWIRE_NATS_USER"), "password": env("RUNWIRE_NATS_PASSWORD")}
+        ca = env("RUNWIRE_NATS_CA")
+    tls = ssl.create_default_context(cafile=ca) if ca else None
+    return {"servers": found["url"].split(","), "user": found["user"], "password": found["password"], "tls": tls}
+
+
+async def on_error(error: Exception) -> None:
+    """End on what another attempt does not mend: a wrong login, or a tool that the credential does not allow."""
+    if "violation" in str(error).lower():
+        sys.exit(f"{error}: `runwire credentials tool weekday` gives a credential that may serve the tool")
+
+
+async def on_closed() -> None:
+    """End when the server has closed the connection for good, as after the login was revoked."""
+    sys.exit("NATS has closed the connection: `runwire credentials tool weekday` gives a new credential")
+
+
 async def main() -> None:
     """Announce the tool and answer until the connection is closed."""
-    client = await nats.connect(
-        os.environ.get("RUNWIRE_NATS_URL", "nats://127.0.0.1:4222"),
-        user=os.environ.get("RUNWIRE_NATS_USER"),
-        password=os.environ.get("RUNWIRE_NATS_PASSWORD"),
-        max_reconnect_attempts=-1,
-    )
+    client = await nats.connect(**login(), max_reconnect_attempts=-1, error_cb=on_error, closed_cb=on_closed)
     service = await add_service(client, ServiceConfig(name="weekday", version="1.0.0", description="Days of the week"))
     metadata = {"runwire.spec": json.dumps(SPEC)}
     await service.add_endpoint(

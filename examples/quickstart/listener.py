@@ -1,24 +1,24 @@
-"""A listener with nothing but a NATS client: the facts of every run of the tenant `default`, as they are stored."""
+"""A listener with nothing but a NATS client: the facts of every run of a tenant, as they are stored."""
 
 import asyncio
 import json
 import os
+import sys
+from pathlib import Path
 
 import nats
 
 
-async def main() -> None:
-    """Print each event. `eval "$(runwire env)"` puts address and login into the environment of a shell."""
-    connection = await nats.connect(
-        os.environ.get("RUNWIRE_NATS_URL", "nats://127.0.0.1:4222"),
-        user=os.environ.get("RUNWIRE_NATS_USER"),
-        password=os.environ.get("RUNWIRE_NATS_PASSWORD"),
-    )
-    records = await connection.subscribe("run.default.*.log")
+async def main(file: str, tenant: str) -> None:
+    """Print each event. `runwire credentials listener default --out listener.json` writes the file."""
+    credential = json.loads(await asyncio.to_thread(Path(file).read_text))
+    user, password = credential["user"], credential["password"]
+    connection = await nats.connect(credential["url"], user=user, password=password)
+    records = await connection.subscribe(f"run.{tenant}.*.log")
     print("listening", flush=True)
     async for record in records.messages:
         for event in json.loads(record.data)["events"]:
             print(record.subject, event["type"], flush=True)
 
 
-asyncio.run(main())
+asyncio.run(main(os.environ.get("RUNWIRE_NATS_CREDENTIALS", "listener.json"), *sys.argv[1:] or ["default"]))

@@ -1,19 +1,27 @@
-"""The listeners in TypeScript and Go show all of a run, in order and once, whatever is lost on the way."""
+"""The listeners in TypeScript and Go show all of a run, in order and once, with a listener's rights and a gateway."""
 
+import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import nats
 import pytest
-from nats.aio.client import Client
 
 from contracts import subjects
-from contracts.events import Asked, Chunk, Done, RunEvent
+from contracts.events import Asked, Done
 from contracts.ids import new_id
-from contracts.records import EVENTS_HEADER, Record
+from contracts.records import Record
+from contracts.rights import OPERATOR
+from runwire.credentials.files import Credential
+from runwire.private_files import write_private
+from services.messaging.connection import Bus
 from services.messaging.streams.definitions import STREAMS
+from services.messaging.streams.provision import provision
+from services.runtime.settings import BusSettings
 from tests.examples.conftest import Running, Start, program
+from tests.support.gateways import Writer, serving
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
@@ -21,82 +29,45 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.timeout(300)
 
 RUNS: dict[str, Any] = next(stream for stream in STREAMS if stream["name"] == subjects.RUNS)
-TENANT = "default"
-
-
-class Run:
-    """A run that is being written, and what a consumer must show of it."""
-
-    def __init__(self, client: Client) -> None:
-        self.id = new_id()
-        self.expected: list[str] = []
-        self.client = client
-
-    async def write(self, subject: str, *events: RunEvent) -> None:
-        """Append one record."""
-        record = Record(events=list(events))
-        stored = await self.client.request(
-            subject, record.model_dump_json().encode(), headers={EVENTS_HEADER: record.types()}
-        )
-        sequence = json.loads(stored.data)["seq"]
-        kind = subject.rsplit(".", 1)[1]
-        self.expected += [f"{kind} {sequence} {event.type}" for event in events]
-
-    async def ask(self, turn: int) -> None:
-        """Write a fact."""
-        await self.write(subjects.log(TENANT, self.id), Asked(turn=turn, attempt=1, by="INBOX:1", holder="h"))
-
-    async def say(self, seq: int) -> None:
-        """Write a token."""
-        await self.write(subjects.stream(TENANT, self.id), Chunk(seq=seq, text=f"word {seq} ", action_seq=1, attempt=1))
-
-    async def end(self) -> None:
-        """Write the terminal fact, in one record with another."""
-        done = Done(raw_answer="words", reason="answer_complete")
-        await self.write(subjects.log(TENANT, self.id), Asked(turn=9, attempt=1, by="INBOX:1", holder="h"), done)
-
-
-def shown(watching: Running) -> list[str]:
-    """Kind, sequence and type of each event that a consumer has printed."""
-    return [" ".join(line.split(" ", 3)[:3]) for line in watching.lines]
-
-
-async def shows(watching: Running, run: Run) -> None:
-    """Wait until all of the run and nothing else is shown."""
-    await wait_until(
-        lambda: len(watching.lines) >= len(run.expected), timeout=30, what=f"{len(run.expected)} events were shown"
-    )
-    assert shown(watching) == run.expected
-
-
-async def ends(watching: Running, run: Run) -> None:
-    """Wait until the consumer has ended well, having shown all of the run and nothing else."""
-    assert await watching.ended() == 0
-    assert shown(watching) == run.expected
 
 
 @pytest.fixture
-async def writer(own_nats_server: NatsServer) -> AsyncIterator[Client]:
-    """A connection of the one who writes runs, on a server with the stream of runs."""
-    async with await nats.connect(own_nats_server.url, max_reconnect_attempts=-1, reconnect_time_wait=0.05) as client:
-        await api(client, "CREATE", RUNS)
-        yield client
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    """A server with users, two of them listeners."""
+    server = NatsServer(tmp_path_factory.mktemp("nats"), identities=True)
+    server.add_users(lambda known: (known.add_listener("default"), known.add_listener("other")))
+    server.start()
+    yield server
+    server.kill()
 
 
-async def api(client: Client, verb: str, config: dict[str, Any]) -> None:
-    """Create or update the stream of runs."""
-    answer = json.loads(
-        (await client.request(f"$JS.API.STREAM.{verb}.RUNS", json.dumps(config).encode(), timeout=5)).data
-    )
-    assert "error" not in answer
+@pytest.fixture
+def credential(server: NatsServer, tmp_path: Path) -> str:
+    """The credential file of the listener of the tenant `default`."""
+    login = server.login("listener_default")
+    write_private(tmp_path / "listener.json", Credential(server.url, **login).as_json())
+    return str(tmp_path / "listener.json")
 
 
-async def without_live_messages(client: Client, *writes: Any) -> None:
-    """Let the server store without telling listeners, as when a live message is lost on its way."""
-    await api(client, "UPDATE", {**RUNS, "republish": None})
-    for write in writes:
-        await write
-    await api(client, "UPDATE", RUNS)
+@pytest.fixture
+async def bus(server: NatsServer) -> AsyncIterator[Bus]:
+    """A connection of the one who writes runs."""
+    login = server.login(OPERATOR)
+    settings = BusSettings(nats_url=server.url, nats_user=OPERATOR, nats_password=login["password"])
+    bus = Bus(OPERATOR, settings)
+    bus.attach(await nats.connect(**bus.client_options()))
+    await provision(bus)
+    yield bus
+    await bus.leave()
+
+
+@pytest.fixture
+async def gateway(server: NatsServer, bus: Bus) -> AsyncIterator[str]:
+    """The URL of a gateway."""
+    assert bus.is_connected
+    login = server.login(OPERATOR)
+    async with serving(server.url, nats_user=OPERATOR, nats_password=login["password"]) as served:
+        yield served.url
 
 
 @pytest.fixture(params=["typescript", "go"])
@@ -105,91 +76,197 @@ def watch(request: pytest.FixtureRequest) -> list[str]:
     return program(request.getfixturevalue(request.param), "watch")
 
 
-async def test_the_past_and_the_present_of_a_run(
-    watch: list[str], writer: Client, own_nats_server: NatsServer, start: Start
-) -> None:
-    """More than a page of stored events, then live ones, in the order of the whole stream; other runs are not shown."""
-    run, other = Run(writer), Run(writer)
-    for n in range(60):
-        await run.ask(n)
-        for word in range(9):
-            await run.say(word)
-        await other.ask(n)
-    watching = await start([*watch, run.id], own_nats_server)
-    await shows(watching, run)
+class Watch:
+    """Starts the consumer with the credential of a listener."""
 
-    for n in range(20):
-        await run.say(n)
-        await other.say(n)
-        await run.ask(n)
-    await shows(watching, run)
-    assert json.loads(watching.lines[1].split(" ", 3)[3])["text"] == "word 0 "
+    def __init__(self, command: list[str], start: Start, server: NatsServer, credential: str) -> None:
+        self._command, self._start, self._server = command, start, server
+        self._credential = credential
 
-    await other.end()
-    await run.end()
-    await ends(watching, run)
+    async def __call__(self, run: str, **environment: str) -> Running:
+        """Follow a run. Not by the server's URL alone, which has no login."""
+        own = {"RUNWIRE_NATS_CREDENTIALS": self._credential, **environment}
+        return await self._start([*self._command, run], self._server, **own)
 
 
-async def test_a_gap_is_read_back(watch: list[str], writer: Client, own_nats_server: NatsServer, start: Start) -> None:
+@pytest.fixture
+def watching(watch: list[str], start: Start, server: NatsServer, credential: str) -> Watch:
+    """The consumer in one language."""
+    return Watch(watch, start, server, credential)
+
+
+def asked(turn: int) -> Asked:
+    """A fact."""
+    return Asked(turn=turn, attempt=1, by="INBOX:1", holder="h")
+
+
+async def say(writer: Writer, text: str = "word ") -> None:
+    """Write a token."""
+    await writer.chunk(text)
+
+
+async def without_live_messages(bus: Bus, *writes: Any) -> None:
+    """Let the server store without telling listeners, as when a live message is lost on its way."""
+    await bus.api("STREAM.UPDATE.RUNS", {**RUNS, "republish": None})
+    for write in writes:
+        await write
+    await bus.api("STREAM.UPDATE.RUNS", RUNS)
+
+
+def shown(watching: Running) -> list[str]:
+    """Kind, sequence and type of each event that a consumer has printed."""
+    return [" ".join(line.split(" ", 3)[:3]) for line in watching.lines]
+
+
+def expected(writer: Writer) -> list[str]:
+    """The same of all that was written."""
+    return [f"{kind} {sequence} {event.type}" for kind, sequence, record in writer.stored for event in record.events]
+
+
+async def shows(watching: Running, writer: Writer) -> None:
+    """Wait until all of the run and nothing else is shown."""
+    count = len(expected(writer))
+    await wait_until(lambda: len(watching.lines) >= count, timeout=30, what=f"{count} events were shown")
+    assert shown(watching) == expected(writer)
+
+
+async def ends(watching: Running, writer: Writer) -> None:
+    """Wait until the consumer has ended well, having shown all of the run and nothing else."""
+    assert await watching.ended() == 0
+    assert shown(watching) == expected(writer)
+
+
+async def test_the_past_and_the_present_of_a_run(watching: Watch, bus: Bus, gateway: str) -> None:
+    """Stored events, then live ones, in the order of the whole stream; other runs are not shown."""
+    run, other = Writer(bus), Writer(bus)
+    await run.open()
+    await other.open()
+    for turn in range(60):
+        await run.log(asked(turn))
+        for _ in range(9):
+            await say(run)
+        await other.log(asked(turn))
+    watched = await watching(run.run, RUNWIRE_URL=gateway)
+    await wait_until(lambda: len(watched.lines) >= len(expected(run)) - 9, timeout=30, what="the facts were shown")
+
+    for turn in range(20):
+        await say(run)
+        await say(other)
+        await run.log(asked(turn))
+    await shows(watched, run)
+    assert json.loads(watched.lines[2].split(" ", 3)[3])["text"] == "word "
+
+    await other.done()
+    await run.done()
+    await ends(watched, run)
+
+
+async def test_a_gap_is_read_back(watching: Watch, bus: Bus, gateway: str) -> None:
     """What was lost on one subject comes before what follows it, and nothing comes twice."""
-    run = Run(writer)
-    await run.ask(1)
-    watching = await start([*watch, run.id], own_nats_server)
-    await shows(watching, run)
+    run = Writer(bus)
+    await run.open()
+    watched = await watching(run.run, RUNWIRE_URL=gateway)
+    await shows(watched, run)
 
-    await without_live_messages(writer, run.say(1), run.ask(2), run.say(2))
-    await run.say(3)
-    await shows(watching, run)
+    await without_live_messages(bus, say(run), run.log(asked(2)), say(run))
+    await say(run)
+    await shows(watched, run)
 
-    await without_live_messages(writer, run.say(4))
-    await run.end()
-    await ends(watching, run)
+    await without_live_messages(bus, say(run))
+    await run.done()
+    await ends(watched, run)
 
 
-async def test_a_lost_last_event_is_found(
-    watch: list[str], writer: Client, own_nats_server: NatsServer, start: Start
+async def test_a_lost_last_event_is_found(watching: Watch, bus: Bus, gateway: str) -> None:
+    """It has no successor that would show the gap: the consumer checks the log by itself."""
+    run = Writer(bus)
+    await run.open()
+    watched = await watching(run.run, RUNWIRE_URL=gateway)
+    await shows(watched, run)
+    await without_live_messages(bus, say(run), run.done())
+    await ends(watched, run)
+
+
+async def test_a_restarted_server_costs_no_event(watching: Watch, server: NatsServer, bus: Bus, gateway: str) -> None:
+    """The consumer connects again and reads what it missed."""
+    run = Writer(bus)
+    await run.open()
+    watched = await watching(run.run, RUNWIRE_URL=gateway)
+    await shows(watched, run)
+    server.kill()
+    await wait_until(lambda: not bus.is_connected, what="the writer has lost its connection")
+    server.start()
+    await wait_until(lambda: bus.is_connected, what="the writer is connected again")
+    for _ in range(5):
+        await say(run)
+    await run.done()
+    await ends(watched, run)
+
+
+async def test_without_a_gateway_it_shows_how_the_run_stands(watching: Watch, bus: Bus) -> None:
+    """The last record of the log, and everything live; it says what it does not show."""
+    run = Writer(bus)
+    await run.open()
+    await say(run)
+    await run.log(asked(1))
+    watched = await watching(run.run)
+    await wait_until(lambda: watched.lines, timeout=30, what="the last record was shown")
+    await without_live_messages(bus, run.log(asked(2)))
+    await run.log(asked(3))
+    await wait_until(lambda: len(watched.lines) >= 2, timeout=30, what="the live record was shown")
+    await without_live_messages(bus, run.done())
+
+    assert await watched.ended() == 0
+    facts = [line for line in expected(run) if line.startswith("log")]
+    assert shown(watched) == [facts[1], facts[3], *facts[-2:]]
+    assert "may be missing" in "\n".join(watched.complaints)
+
+
+async def test_what_is_not_stored_is_not_shown(watching: Watch, server: NatsServer, bus: Bus) -> None:
+    """Somebody writes to the live subject directly, or stores what was read from another subject."""
+    run, forged = Writer(bus), Record(events=[Done(raw_answer="no", reason="answer_complete")])
+    await run.open()
+    watched = await watching(run.run)
+    await wait_until(lambda: len(watched.lines) == 1, timeout=30, what="the first record was shown")
+    live = subjects.live_log("default", run.run)
+    twice = nats_headers("Nats-Subject: emit.default.x.log", f"Nats-Subject: emit.default.{run.run}.log")
+    async with await nats.connect(server.url, **server.login(OPERATOR)) as client:
+        await client.publish(live, forged.model_dump_json().encode())
+        await client.publish(live, b"no json")
+        await client.flush()
+    await publish_raw(server, live, twice, forged.model_dump_json().encode())
+    await run.done()
+    await ends(watched, run)
+
+
+def nats_headers(*lines: str) -> bytes:
+    """Headers as they are on the wire."""
+    return "\r\n".join(["NATS/1.0", "Nats-Sequence: 999999", *lines, "", ""]).encode()
+
+
+async def publish_raw(server: NatsServer, subject: str, headers: bytes, body: bytes) -> None:
+    """Publish with headers that no client library writes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    login = server.login(OPERATOR)
+    connect = {"verbose": False, "headers": True, "user": login["user"], "pass": login["password"]}
+    writer.write(
+        f"CONNECT {json.dumps(connect)}\r\nHPUB {subject} {len(headers)} {len(headers) + len(body)}\r\n".encode()
+    )
+    writer.write(headers + body + b"\r\nPING\r\n")
+    while b"PONG" not in await reader.readline():
+        pass
+    writer.close()
+    await writer.wait_closed()
+
+
+async def test_a_listener_of_another_tenant_is_told_so(
+    watch: list[str], start: Start, server: NatsServer, tmp_path: Path
 ) -> None:
-    """It has no successor that would show the gap: the consumer looks by itself."""
-    run = Run(writer)
-    await run.ask(1)
-    watching = await start([*watch, run.id], own_nats_server)
-    await shows(watching, run)
-    await without_live_messages(writer, run.say(1), run.end())
-    await ends(watching, run)
-
-
-async def test_a_restarted_server_costs_no_event(
-    watch: list[str], writer: Client, own_nats_server: NatsServer, start: Start
-) -> None:
-    """The consumer comes back and reads what it missed."""
-    run = Run(writer)
-    await run.ask(1)
-    watching = await start([*watch, run.id], own_nats_server)
-    await shows(watching, run)
-    own_nats_server.kill()
-    own_nats_server.start()
-    async with await nats.connect(own_nats_server.url) as again:
-        run.client = again
-        for n in range(5):
-            await run.say(n)
-        await shows(watching, run)
-        await run.end()
-        await ends(watching, run)
-
-
-async def test_what_is_not_stored_is_not_shown(
-    watch: list[str], writer: Client, own_nats_server: NatsServer, start: Start
-) -> None:
-    """Somebody writes to the live subject directly."""
-    run = Run(writer)
-    await run.ask(1)
-    watching = await start([*watch, run.id], own_nats_server)
-    await shows(watching, run)
-    forged = Record(events=[Done(raw_answer="no", reason="answer_complete")])
-    await writer.publish(subjects.live_log(TENANT, run.id), forged.model_dump_json().encode())
-    await writer.publish(subjects.live_log(TENANT, run.id), b"no json")
-    await run.end()
-    await ends(watching, run)
+    """Instead of waiting for events that never come."""
+    write_private(tmp_path / "other.json", Credential(server.url, **server.login("listener_other")).as_json())
+    watched = await start([*watch, new_id()], server, RUNWIRE_NATS_CREDENTIALS=str(tmp_path / "other.json"))
+    assert await watched.ended() == 1
+    assert "runwire credentials listener" in "\n".join(watched.complaints)
 
 
 @pytest.mark.parametrize("arguments", [[], ["*"], ["0" * 31], ["0" * 32, "Not.A.Tenant"]])

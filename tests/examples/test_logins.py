@@ -62,4 +62,4 @@ async def test_a_refused_login_ends_the_tool_and_names_the_remedy(
     tool = {"typescript": "plan_route", "go": "simulate_queue"}[name]
     running = await start(program(request.getfixturevalue(name), tool), closed, **dict.fromkeys(LOGIN, ""))
     assert await running.ended() != 0
-    assert "set RUNWIRE_NATS_USER and RUNWIRE_NATS_PASSWORD" in "\n".join(running.complaints)
+    assert "RUNWIRE_NATS_USER and RUNWIRE_NATS_PASSWORD" in "\n".join(running.complaints)

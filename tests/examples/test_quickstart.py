@@ -2,12 +2,14 @@
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from examples.quickstart.artifact_tool import draw_bars
 from examples.quickstart.tool import Text, count_words
 from runwire import ToolError
+from runwire.credentials.files import Credential
 from runwire.testing import RecordingContext
 from tests.examples.conftest import EXAMPLES, Start
 from tests.support.nats_server import NatsServer
@@ -32,9 +34,14 @@ def stack(own_nats_server: NatsServer, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.mark.system
-async def test_a_client_asks_and_a_listener_prints(stack: Stack, start: Start, own_nats_server: NatsServer) -> None:
+async def test_a_client_asks_and_a_listener_prints(
+    stack: Stack, start: Start, own_nats_server: NatsServer, tmp_path: Path
+) -> None:
     """The client prints the answer that a quickstart tool gave; the listener prints the facts of the same run."""
-    listener = await start([sys.executable, str(FOLDER / "listener.py")], own_nats_server)
+    file = tmp_path / "listener.json"
+    file.write_text(Credential(own_nats_server.url, "anybody", "anything").as_json())
+    command = [sys.executable, str(FOLDER / "listener.py"), "default"]
+    listener = await start(command, own_nats_server, RUNWIRE_NATS_CREDENTIALS=str(file))
     await wait_until(lambda: listener.lines, what="the listener has subscribed")
     client = await start([sys.executable, str(FOLDER / "client.py"), QUESTION], own_nats_server, RUNWIRE_URL=stack.url)
 

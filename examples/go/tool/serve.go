@@ -72,7 +72,13 @@ func Serve(nc *nats.Conn, spec Spec, work Work) (*Served, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s, nc.Flush()
+	if err := nc.Flush(); err != nil {
+		return nil, err
+	}
+	if errors.Is(nc.LastError(), nats.ErrPermissionViolation) {
+		return nil, fmt.Errorf("the credential does not allow the tool %[1]s: `runwire credentials tool %[1]s` gives one that does", spec.Name)
+	}
+	return s, nil
 }
 
 // Stop takes no more calls and waits for those in flight, at most for grace.

@@ -2,7 +2,7 @@
 // when nobody waits for it any more.
 
 import { setImmediate as turn } from "node:timers/promises";
-import { connected } from "./connection.js";
+import { closed, connected } from "./connection.js";
 import { type Context, ToolError, type ToolSpec } from "./protocol.js";
 import { type Found, type Place, search } from "./route.js";
 import { serve } from "./serve.js";
@@ -97,10 +97,17 @@ function geoJson(places: Place[], { order, kilometres }: Found): object {
   return { type: "Feature", properties: { kilometres }, geometry: { type: "LineString", coordinates: way } };
 }
 
-const nc = await connected(SPEC.name);
-const served = await serve(nc, SPEC, planRoute);
-console.log(`serving ${SPEC.name}`);
-for (const signal of ["SIGTERM", "SIGINT"] as const) {
-  process.once(signal, () => void served.stop(GRACE_MS).then(() => nc.drain()));
+async function main(): Promise<void> {
+  const nc = await connected(SPEC.name);
+  const served = await serve(nc, SPEC, planRoute);
+  console.log(`serving ${SPEC.name}`);
+  for (const signal of ["SIGTERM", "SIGINT"] as const) {
+    process.once(signal, () => void served.stop(GRACE_MS).then(() => nc.drain()));
+  }
+  await closed(nc);
 }
-await nc.closed();
+
+await main().catch((error: Error) => {
+  console.error(error.message);
+  process.exit(1);
+});

@@ -172,6 +172,9 @@ export async function serve(nc: NatsConnection, spec: ToolSpec, work: Work): Pro
     handler: (error, message) => error ?? onRequest(message),
   });
   await nc.flush();
+  if (service.isStopped) {
+    throw new Error(`the credential does not allow the tool ${spec.name}: "runwire credentials tool ${spec.name}" gives one that does`);
+  }
   return {
     async stop(graceMs) {
       await service.stop();

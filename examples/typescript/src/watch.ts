@@ -1,66 +1,22 @@
-// Follows one run, live: node dist/watch.js <run id> [tenant]. Prints an event a line and ends with the run.
+// Follows one run, live: node dist/watch.js <run id> [tenant]. Prints an event a line and ends with the run. It needs the rights of a
+// listener: the live subjects, and the last record of the log. It holds no state on the server.
 //
-// Only the run's republished subjects and reading back are used: no consumer, no state on the server. The two subjects of a run, `log`
-// (facts) and `stream` (tokens, progress), have a cursor each. A gap shows in `Nats-Last-Sequence` and is read back before anything
-// after it is shown; a lost last message shows in the look at the tail that follows a quiet while, a reconnect, and the end of the run.
+// The two subjects of a run, `log` (facts) and `stream` (tokens, progress), have a cursor each. A gap shows in `Nats-Last-Sequence`; a
+// lost last record shows when the log is checked, after a quiet while and after a reconnect. What was missed is read from the gateway, where
+// RUNWIRE_URL or RUNWIRE_API_KEY is set. Otherwise it is named, and the last record of the log is shown: how the run stands.
 
 import { setTimeout } from "node:timers/promises";
-import type { Msg, NatsConnection } from "@nats-io/transport-node";
-import { connected } from "./connection.js";
-
-type Kind = "log" | "stream";
-type Event = { type: string } & Record<string, unknown>;
-
-interface Stored {
-  kind: Kind;
-  sequence: number;
-  /** Sequence of the message before it on the same subject; only live messages know it. */
-  previous: number;
-  events: Event[];
-}
+import type { NatsConnection } from "@nats-io/transport-node";
+import { closed, connected } from "./connection.js";
+import { HistoryRefused, historyOf } from "./history.js";
+import { type Cursors, isTerminal, type Kind, type Stored, stored } from "./record.js";
 
 const QUIET_MS = 3000;
-const PAGE = 500;
-const PAGE_BYTES = 4 << 20;
-const KINDS: Kind[] = ["log", "stream"];
-const TERMINAL = new Set(["done", "error", "cancelled"]);
-
-function stored(message: Msg, subject: string): Stored {
-  const number = (header: string) => Number(message.headers?.get(header) || 0);
-  return {
-    kind: subject.endsWith(".log") ? "log" : "stream",
-    sequence: number("Nats-Sequence"),
-    previous: number("Nats-Last-Sequence"),
-    events: message.json<{ events: Event[] }>().events,
-  };
-}
-
-/** Reads everything on an exact subject after a sequence (batched direct get, ADR-31). */
-async function readBack(nc: NatsConnection, subject: string, after: number): Promise<Stored[]> {
-  const found: Stored[] = [];
-  for (let left = Infinity; left > 0; ) {
-    const start = (found.at(-1)?.sequence ?? after) + 1;
-    const request = JSON.stringify({ batch: PAGE, seq: start, next_by_subj: subject, max_bytes: PAGE_BYTES });
-    let end: Msg | undefined;
-    for await (const message of await nc.requestMany("$JS.API.DIRECT.GET.RUNS", request, { strategy: "sentinel", maxWait: 5000 })) {
-      if (message.data.length === 0) {
-        end = message;
-      } else {
-        found.push(stored(message, subject));
-      }
-    }
-    if (end === undefined) {
-      throw new Error(`no answer from the stream RUNS about ${subject}`);
-    }
-    // 404: nothing there. 204: the end of a page, with the number of messages after it.
-    left = end.headers?.code === 404 ? 0 : Number(end.headers?.get("Nats-Num-Pending") || 0);
-  }
-  return found;
-}
 
 class Watcher {
-  private readonly at: Record<Kind, number> = { log: 0, stream: 0 };
+  private readonly at: Cursors = { log: 0, stream: 0 };
   private readonly live: Stored[] = [];
+  private history;
   private stale = true;
   private wake: () => void = () => undefined;
   private ended = false;
@@ -69,25 +25,35 @@ class Watcher {
     private readonly nc: NatsConnection,
     private readonly tenant: string,
     private readonly run: string,
-  ) {}
+  ) {
+    this.history = historyOf(run);
+  }
 
   async follow(): Promise<void> {
+    let denied: Error | undefined;
     this.nc.subscribe(`run.${this.tenant}.${this.run}.*`, {
       callback: (error, message) => {
-        // Without the header it is no republished copy: somebody wrote to the live subject directly.
-        if (!error && message.headers?.has("Nats-Sequence")) {
-          this.live.push(stored(message, message.subject));
+        denied ??= error ?? undefined;
+        const next = error ? undefined : stored(message);
+        if (next) {
+          this.live.push(next);
           this.wake();
         }
       },
     });
+    await this.nc.flush();
+    if (denied) {
+      const remedy = `"runwire credentials listener ${this.tenant}" gives a credential for the runs of this tenant`;
+      throw new Error(`${denied.message}: ${remedy}`, { cause: denied });
+    }
     void this.watchConnection();
     while (!this.ended) {
       const next = this.live.shift();
-      if (this.stale || (next && this.mustReadBack(next))) {
-        await this.catchUp(next).catch((error: unknown) => this.later(next, error));
-      } else if (next) {
-        this.show([next]);
+      if (next) {
+        await this.receive(next);
+      } else if (this.stale) {
+        this.stale = false;
+        await this.checkLog();
       } else {
         this.stale = !(await this.something());
       }
@@ -103,7 +69,7 @@ class Watcher {
     }
   }
 
-  /** Waits for a live message; false after a quiet while. */
+  /** Waits for a live record; false after a quiet while. */
   private something(): Promise<boolean> {
     return new Promise((resolve) => {
       const timer = globalThis.setTimeout(() => resolve(this.live.length > 0), QUIET_MS);
@@ -114,38 +80,61 @@ class Watcher {
     });
   }
 
-  private mustReadBack(next: Stored): boolean {
-    return next.previous > this.at[next.kind] || next.events.some((event) => TERMINAL.has(event.type));
+  /** Shows a live record, after what was missed before it. */
+  private async receive(next: Stored): Promise<void> {
+    if (next.previous > this.at[next.kind]) {
+      await this.catchUp(next.kind, next.previous);
+    }
+    if (isTerminal(next) && this.history) {
+      await this.catchUp(next.kind, next.sequence); // The last tokens have no successor that would show a gap.
+    }
+    this.show(next);
   }
 
-  /** Reads both subjects back and merges them with what came live meanwhile. */
-  private async catchUp(next: Stored | undefined): Promise<void> {
-    this.stale = false;
-    await this.nc.flush();
-    const parts = await Promise.all(KINDS.map((kind) => readBack(this.nc, `emit.${this.tenant}.${this.run}.${kind}`, this.at[kind])));
-    await this.nc.flush();
-    const found = [...parts.flat(), ...this.live.splice(0), ...(next ? [next] : [])];
-    this.show(found.sort((a, b) => a.sequence - b.sequence));
+  /** Shows what the log has and this watcher lacks. */
+  private async checkLog(): Promise<void> {
+    const subject = `$JS.API.DIRECT.GET.RUNS.emit.${this.tenant}.${this.run}.log`;
+    const answer = await this.nc.request(subject, "", { timeout: QUIET_MS }).catch((error: Error) => {
+      console.error(`the log cannot be checked: ${error.message}`);
+    });
+    for (let next = this.live.shift(); next; next = this.live.shift()) {
+      await this.receive(next); // It was sent before the answer.
+    }
+    const last = answer && stored(answer);
+    if (last && last.sequence > this.at.log) {
+      await this.catchUp("log", last.sequence);
+      this.show(last);
+    }
   }
 
-  /** The server is unavailable: nothing is lost, it is read back once the server answers. */
-  private async later(next: Stored | undefined, error: unknown): Promise<void> {
-    console.error(`reading back: ${error}`);
-    this.live.unshift(...(next ? [next] : []));
-    this.stale = true;
-    await setTimeout(QUIET_MS);
-  }
-
-  private show(found: Stored[]): void {
-    for (const { kind, sequence, events } of found) {
-      if (this.ended || sequence <= this.at[kind]) {
-        continue;
+  /** Shows what is stored up to this sequence of a subject, for as long as the gateway is unavailable. */
+  private async catchUp(kind: Kind, sequence: number): Promise<void> {
+    while (this.history && this.at[kind] < sequence && !this.ended) {
+      try {
+        for await (const one of this.history(this.at, { [kind]: sequence })) {
+          this.show(one);
+        }
+      } catch (error) {
+        console.error(`reading what is stored: ${(error as Error).message}`);
+        if (error instanceof HistoryRefused) {
+          this.history = undefined;
+        }
+        await setTimeout(QUIET_MS / 10);
       }
-      this.at[kind] = sequence;
-      for (const event of events) {
-        console.log(`${kind} ${sequence} ${event.type} ${JSON.stringify(event)}`);
-        this.ended ||= TERMINAL.has(event.type);
-      }
+    }
+    if (this.at[kind] < sequence && !this.ended) {
+      console.error(`earlier events of the ${kind} may be missing, before number ${sequence}: set RUNWIRE_URL and RUNWIRE_API_KEY to see them`);
+    }
+  }
+
+  private show(one: Stored): void {
+    if (this.ended || one.sequence <= this.at[one.kind]) {
+      return;
+    }
+    this.at[one.kind] = one.sequence;
+    this.ended = isTerminal(one);
+    for (const event of one.events) {
+      console.log(`${one.kind} ${one.sequence} ${event.type} ${JSON.stringify(event)}`);
     }
   }
 }
@@ -155,6 +144,14 @@ if (!run || !/^[0-9a-f]{32}$/.test(run) || !/^[a-z0-9_-]{1,64}$/.test(tenant)) {
   console.error("usage: node dist/watch.js <run id> [tenant]");
   process.exit(2);
 }
-const nc = await connected("watch");
-await new Watcher(nc, tenant, run).follow();
-await nc.close();
+
+async function main(run: string): Promise<void> {
+  const nc = await connected("watch");
+  await Promise.race([new Watcher(nc, tenant, run).follow(), closed(nc)]);
+  await nc.close();
+}
+
+await main(run).catch((error: Error) => {
+  console.error(error.message);
+  process.exit(1);
+});

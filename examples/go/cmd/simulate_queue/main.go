@@ -101,7 +101,7 @@ func main() {
 }
 
 func run() error {
-	nc, err := bus.Connect(spec.Name)
+	nc, closed, err := bus.Connect(spec.Name)
 	if err != nil {
 		return err
 	}
@@ -113,6 +113,10 @@ func run() error {
 	fmt.Println("serving", spec.Name)
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT)
-	<-stop
-	return served.Stop(grace)
+	select {
+	case err := <-closed:
+		return err
+	case <-stop:
+		return served.Stop(grace)
+	}
 }

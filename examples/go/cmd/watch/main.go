@@ -40,10 +40,10 @@ func main() {
 
 func watch(tenant, run string) error {
 	reconnected := make(chan struct{}, 1)
-	nc, err := bus.Connect("watch", nats.ReconnectHandler(func(*nats.Conn) {
+	nc, closed, err := bus.Connect("watch", nats.ReconnectHandler(func(*nats.Conn) {
 		select {
 		case reconnected <- struct{}{}:
-		default: // It is told already.
+		default: // It is signalled already.
 		}
 	}))
 	if err != nil {
@@ -52,8 +52,8 @@ func watch(tenant, run string) error {
 	defer nc.Close()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	follower := runs.NewFollower(nc, tenant, run, reconnected)
-	return follower.Follow(ctx, func(event runs.Event) {
+	follower := runs.NewFollower(nc, tenant, run, reconnected, func(event runs.Event) {
 		fmt.Println(event.Kind, event.Sequence, event.Type, string(event.Body))
 	})
+	return follower.Follow(ctx, closed)
 }
