@@ -45,12 +45,14 @@ class Identities:
             for user, names in self.tools.items()
         }
         listeners = {user: rights.of_listener(user, *where) for user, where in self.listeners.items()}
-        return {**rights.of_platform(), **tools, **listeners}
+        return {**tools, **listeners, **rights.of_platform()}
 
     def add_tools(self, *names: str) -> str:
         """Return the user for the tools of these names. Raises InvalidName."""
         names = tuple(dict.fromkeys(map(checked_tool, names)))
         user = f"tool_{names[0]}" if len(names) == 1 else f"tools_{'.'.join(names)}"
+        if user in rights.of_platform():
+            user = f"tools_{names[0]}"  # `tool_runner` is a service, and its password is not for a tool `runner`.
         self.tools[user] = list(names)
         self._complete()
         return user

@@ -1,10 +1,15 @@
 """A server with the accounts of a deployment: its services, three credentials of tools, two of listeners."""
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from services.messaging.streams.provision import provision
+from services.runtime.settings import BusSettings
+from tests.identities.scene import Scene, settings_of
 from tests.identities.users import add_strangers
+from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
 
 
@@ -16,3 +21,45 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     found.start()
     yield found
     found.kill()
+
+
+@pytest.fixture(scope="session")
+def guarded_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    """The same with all streams."""
+    found = NatsServer(tmp_path_factory.mktemp("guarded"), identities=True, sync="1s")
+    found.add_users(add_strangers)
+    found.start()
+    yield found
+    found.kill()
+
+
+@pytest.fixture(scope="session")
+def open_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    """A server without users, as every deployment was: attacks succeed there."""
+    found = NatsServer(tmp_path_factory.mktemp("open"), sync="1s")
+    found.start()
+    yield found
+    found.kill()
+
+
+@contextlib.asynccontextmanager
+async def _scene(server: NatsServer) -> AsyncIterator[Scene]:
+    async with contextlib.AsyncExitStack() as stack:
+        settings = BusSettings(**settings_of(server, "operator"))
+        operator = await stack.enter_async_context(connected(server.url, "operator", settings))
+        await provision(operator)
+        yield Scene(server, operator, stack)
+
+
+@pytest.fixture
+async def guarded(guarded_server: NatsServer) -> AsyncIterator[Scene]:
+    """Where attacks fail."""
+    async with _scene(guarded_server) as scene:
+        yield scene
+
+
+@pytest.fixture
+async def unguarded(open_server: NatsServer) -> AsyncIterator[Scene]:
+    """Where attacks succeed, so that they are known to be able to."""
+    async with _scene(open_server) as scene:
+        yield scene

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from contracts.names import InvalidName
+from contracts.rights import of_platform
 from runwire.credentials.identities import accounts_file, changed, identities_file, read
 from runwire.errors import IdentitiesUnreadable, UnknownIdentity
 from tests.support.needs import needs_program
@@ -44,6 +45,16 @@ def test_a_revoked_credential_is_another_one_when_it_is_made_again(tmp_path: Pat
         assert known.passwords[user] != before
         with pytest.raises(UnknownIdentity):
             known.revoke("planner")
+
+
+def test_no_name_gives_the_credential_of_a_service(tmp_path: Path) -> None:
+    """The user of a tool `runner` is not `tool_runner`, and so on with every user of the platform."""
+    platform = of_platform()
+    with changed(tmp_path, any_tool=True) as known:
+        users = [known.add_tools(name.removeprefix("tool_").removeprefix("tools_")) for name in platform]
+        users += [known.add_tools("runner", "operator"), known.add_listener("tool_runner")]
+        assert {*users}.isdisjoint({*platform, "local"})
+        assert all(known.rights()[name] == right for name, right in platform.items())
 
 
 def test_only_the_owner_can_read_the_files(tmp_path: Path) -> None:

@@ -1,0 +1,346 @@
+"""Attacks on NATS itself, by tools and listeners: each returns whether it succeeded."""
+
+import json
+from collections.abc import Awaitable, Callable
+
+from contracts.ids import new_id
+from tests.identities.scene import Scene
+from tests.identities.users import RUN
+
+Attack = Callable[[Scene], Awaitable[bool]]
+ATTACKS: list[Attack] = []
+
+TOOL, LISTENER, RUN_LISTENER = "tool_geo", "listener_acme", f"run_other_{RUN}"
+
+
+def attack(function: Attack) -> Attack:
+    """Enter an attack into the list."""
+    ATTACKS.append(function)
+    return function
+
+
+@attack
+async def tool_calls_another_tool(scene: Scene) -> bool:
+    """Spend its money, or have it write something."""
+    me, victim = await scene.as_(TOOL), await scene.as_("tool_weather")
+    await victim.subscribe("tool.weather", "weather")
+    await me.publish("tool.weather", b"{}", "_INBOX.x")
+    return await me.reaches(victim)
+
+
+@attack
+async def tool_takes_calls_of_another_tool(scene: Scene) -> bool:
+    """In its queue group, beside it, or by a wildcard."""
+    outcomes = []
+    for subject, queue in (("tool.weather", "weather"), ("tool.weather", ""), ("tool.*", "geo"), ("tool.>", "")):
+        me = await scene.as_(TOOL)
+        await me.subscribe(subject, queue)
+        await scene.operator.send("tool.weather", b"{}")
+        outcomes.append(await me.reaches(me))
+    return any(outcomes)
+
+
+@attack
+async def tool_serves_without_its_queue_group(scene: Scene) -> bool:
+    """Every call would be done twice."""
+    me = await scene.as_("tool_weather")
+    await me.subscribe("tool.weather")
+    await scene.operator.send("tool.weather", b"{}")
+    return await me.reaches(me)
+
+
+@attack
+async def tool_cancels_calls_of_another_tool(scene: Scene) -> bool:
+    """Or says that their results were rejected, or asks for their state."""
+    outcomes = []
+    for verb in ("cancel", "rejected", "status"):
+        me, victim = await scene.as_(TOOL), await scene.as_("tool_weather")
+        await victim.subscribe(f"tool.weather.{verb}")
+        await me.publish(f"tool.weather.{verb}", b"{}")
+        outcomes.append(await me.reaches(victim))
+    return any(outcomes)
+
+
+@attack
+async def tool_reads_why_results_of_another_tool_were_rejected(scene: Scene) -> bool:
+    """The reason may quote names of the result's fields."""
+    me = await scene.as_(TOOL)
+    await me.subscribe("tool.weather.rejected")
+    await scene.operator.send("tool.weather.rejected", b"{}")
+    return await me.reaches(me)
+
+
+@attack
+async def tool_registers_under_the_name_of_another(scene: Scene) -> bool:
+    """It would be asked for the specification."""
+    me = await scene.as_(TOOL)
+    await me.subscribe("$SRV.INFO.weather")
+    await scene.operator.send("discover.INFO.weather", b"", reply=f"answer.weather.{new_id()}.1")
+    return await me.reaches(me)
+
+
+@attack
+async def tool_says_that_an_instance_of_another_is_alive(scene: Scene) -> bool:
+    """A call that its instance has lost would wait for ever."""
+    me = await scene.as_(TOOL)
+    await me.subscribe("$SRV.PING.weather.one")
+    await scene.operator.send("discover.PING.weather.one", b"", reply=f"answer.weather.{new_id()}.1")
+    return await me.reaches(me)
+
+
+@attack
+async def tool_takes_direct_calls(scene: Scene) -> bool:
+    """It announces itself as a tool runner, or subscribes where one takes its calls."""
+    instance, planner = new_id(), await scene.bus_of("planner")
+    announcer, taker, heard = await scene.as_(TOOL), await scene.as_(TOOL), await scene.as_("planner")
+    await heard.subscribe("direct.here")
+    await announcer.publish("direct.here", json.dumps({"instance": instance}).encode())
+    await taker.subscribe(f"direct.{instance}.call")
+    await planner.send(f"direct.{instance}.call", b"{}")
+    return await announcer.reaches(heard) or await taker.reaches(taker)
+
+
+@attack
+async def tool_calls_a_tool_runner_directly(scene: Scene) -> bool:
+    """With a call of its own making."""
+    me, runner, instance = await scene.as_(TOOL), await scene.as_("tool_runner"), new_id()
+    await runner.subscribe(f"direct.{instance}.call")
+    await me.publish(f"direct.{instance}.call", b"{}", "_INBOX.x")
+    return await me.reaches(runner)
+
+
+@attack
+async def tool_reads_a_run(scene: Scene) -> bool:
+    """Live."""
+    me = await scene.as_(TOOL)
+    await me.subscribe("run.other.*.*")
+    await scene.write(scene.log)
+    return await me.reaches(me)
+
+
+@attack
+async def tool_reads_everything(scene: Scene) -> bool:
+    """Whatever is on the bus."""
+    me = await scene.as_(TOOL)
+    await me.subscribe(">")
+    await scene.write(scene.log)
+    return await me.reaches(me)
+
+
+@attack
+async def tool_reads_inboxes(scene: Scene) -> bool:
+    """Of services, of tool runners, of discovery."""
+    outcomes = []
+    for pattern in ("_INBOX.>", "_INBOX.*.*", "answer.>", "hello.>"):
+        me = await scene.as_(TOOL)
+        await me.subscribe(pattern)
+        for subject in ("_INBOX.planner.1", f"answer.weather.{new_id()}.1", f"hello.{new_id()}"):
+            await scene.operator.send(subject)
+        outcomes.append(await me.reaches(me))
+    return any(outcomes)
+
+
+@attack
+async def tool_publishes_into_an_inbox(scene: Scene) -> bool:
+    """The tool runner would take it for a reply of JetStream."""
+    me, runner = await scene.as_(TOOL), await scene.as_("tool_runner")
+    await runner.subscribe("_INBOX.tool_runner.x.*")
+    await me.publish("_INBOX.tool_runner.x.1", b'{"stream":"CALLS","seq":1}')
+    return await me.reaches(runner)
+
+
+@attack
+async def tool_ends_a_run(scene: Scene) -> bool:
+    """A terminal record on its log."""
+    me = await scene.as_(TOOL)
+    ended = b'{"v":1,"events":[{"type":"cancelled"}]}'
+    return await scene.grows("RUNS", me, me.publish(scene.log, ended, Runwire_Events="cancelled"))
+
+
+@attack
+async def tool_has_the_server_write_a_log(scene: Scene) -> bool:
+    """Acknowledgements and other answers of JetStream, with the log as the reply subject."""
+    outcomes = []
+    for subject in (f"request.other.{new_id()}", f"call.other.{new_id()}.geo", "$JS.API.INFO", "probe.RUNS"):
+        me = await scene.as_(TOOL)
+        outcomes.append(await scene.grows("RUNS", me, me.publish(subject, b"{}", scene.log)))
+    return any(outcomes)
+
+
+@attack
+async def tool_has_a_timer_write_to_a_run(scene: Scene) -> bool:
+    """A schedule publishes where its header says, without rights of its own."""
+    me = await scene.as_(TOOL)
+    headers = {"Nats_Schedule": "@at 2000-01-01T00:00:00Z", "Nats_Schedule_Target": f"due.other.{scene.run}.x"}
+    return await scene.grows("INBOX", me, me.publish(f"timer.other.{scene.run}.x", b"{}", **headers))
+
+
+@attack
+async def tool_deletes_a_stream(scene: Scene) -> bool:
+    """With all runs."""
+    me = await scene.as_(TOOL)
+    await me.publish("$JS.API.STREAM.DELETE.RUNS", b"", "_INBOX.x")
+
+    async def is_gone() -> bool:
+        return await scene.messages("RUNS") is None
+
+    return await me.achieves(is_gone)
+
+
+@attack
+async def tool_takes_work_of_others(scene: Scene) -> bool:
+    """It pulls a run's request from the planner's consumer, or acknowledges it."""
+    me, acknowledger = await scene.as_(TOOL), await scene.as_(TOOL)
+    await scene.write(f"request.other.{scene.run}")
+    pulled = await me.request("$JS.API.CONSUMER.MSG.NEXT.REQUESTS.planner", b'{"batch":1,"no_wait":true}')
+    before = await scene.messages("REQUESTS")
+    await acknowledger.publish(pulled.reply if pulled else "$JS.ACK.REQUESTS.planner.1.1.1.0.0", b"+ACK")
+
+    async def is_gone() -> bool:
+        return await scene.messages("REQUESTS") != before
+
+    return await acknowledger.achieves(is_gone)
+
+
+@attack
+async def tool_has_messages_dead_lettered(scene: Scene) -> bool:
+    """By their number of handlings, or by writing the dead letter itself."""
+    counter, writer = await scene.as_(TOOL), await scene.as_(TOOL)
+    counts = await scene.grows("HANDLINGS", counter, counter.publish(f"handling.REQUESTS.{int(scene.run, 16)}", b"99"))
+    return await scene.grows("DEAD", writer, writer.publish("dead.REQUESTS", b"{}")) or counts
+
+
+@attack
+async def tool_fills_streams(scene: Scene) -> bool:
+    """Where services test whether they store."""
+    me = await scene.as_(TOOL)
+    return await scene.grows("KV_runs", me, me.publish("probe.KV_runs", b"x"))
+
+
+@attack
+async def tool_writes_the_catalogue(scene: Scene) -> bool:
+    """A specification of its own for another tool, or the list of those that are accepted."""
+    outcomes = []
+    for key in (f"tool.{scene.run}", f"accepted.{scene.run}", f"spec.{scene.run}"):
+        me = await scene.as_(TOOL)
+        outcomes.append(await scene.grows("KV_catalogue", me, me.publish(f"$KV.catalogue.{key}", b"{}")))
+    return any(outcomes)
+
+
+@attack
+async def tool_reads_the_catalogue(scene: Scene) -> bool:
+    """And every other bucket."""
+    me = await scene.as_(TOOL)
+    await me.subscribe("$KV.>")
+    await scene.write(f"$KV.catalogue.tool.{scene.run}")
+    return await me.reaches(me)
+
+
+@attack
+async def tool_asks_the_artifact_store(scene: Scene) -> bool:
+    """With the API of JetStream as the reply subject, so that the store deletes a stream for it."""
+    me, store = await scene.as_(TOOL), await scene.as_("artifact_store")
+    await store.subscribe("artifact.head", "artifact_store")
+    await me.publish("artifact.head", b"{}", "$JS.API.STREAM.DELETE.RUNS")
+    return await me.reaches(store)
+
+
+@attack
+async def listener_reads_another_tenant(scene: Scene) -> bool:
+    """Live, by patterns that its own tenant matches too, or before the log is stored."""
+    outcomes = []
+    for pattern in ("run.other.*.*", "run.*.*.*", "run.*.>", "run.>", f"run.other.{scene.run}.*", scene.log):
+        me = await scene.as_(LISTENER)
+        await me.subscribe(pattern)
+        await scene.write(scene.log)
+        outcomes.append(await me.reaches(me))
+    return any(outcomes)
+
+
+@attack
+async def listener_of_a_run_reads_another_run(scene: Scene) -> bool:
+    """Of the same tenant: live, and how it stands."""
+    await scene.write(scene.log)
+    me, reader = await scene.as_(RUN_LISTENER), await scene.as_(RUN_LISTENER)
+    await me.subscribe(f"run.other.{scene.run}.*")
+    await scene.write(scene.log)
+    stored = await reader.request(f"$JS.API.DIRECT.GET.RUNS.{scene.log}")
+    return await me.reaches(me) or stored is not None
+
+
+@attack
+async def listener_reads_history_of_another_tenant(scene: Scene) -> bool:
+    """By a body that names it, by its exact subject, or by a pattern."""
+    await scene.write(scene.log)
+    asked = json.dumps({"last_by_subj": scene.log}).encode()
+    outcomes = []
+    for subject, body in (
+        ("$JS.API.DIRECT.GET.RUNS", asked),
+        ("$JS.API.STREAM.MSG.GET.RUNS", asked),
+        (f"$JS.API.DIRECT.GET.RUNS.{scene.log}", b""),
+        ("$JS.API.DIRECT.GET.RUNS.emit.*.*.log", b""),
+        ("$JS.API.DIRECT.GET.RUNS.emit.>", b""),
+    ):
+        me = await scene.as_(LISTENER)
+        outcomes.append(await me.request(subject, body))
+    return any(reply is not None and scene.log in str(reply.headers) + str(reply.data) for reply in outcomes)
+
+
+@attack
+async def listener_forges_a_live_record(scene: Scene) -> bool:
+    """Of its own tenant."""
+    me, other = await scene.as_(LISTENER), await scene.as_("gateway")
+    await other.subscribe("run.*.*.*")
+    await me.publish(f"run.acme.{scene.run}.log", b"{}")
+    return await me.reaches(other)
+
+
+@attack
+async def listener_makes_a_consumer(scene: Scene) -> bool:
+    """It would push a log to a subject of its choice, and use up what RUNS has room for."""
+    me = await scene.as_(LISTENER)
+    config = {
+        "name": f"c{scene.run[:8]}",
+        "filter_subject": scene.log,
+        "ack_policy": "none",
+        "deliver_subject": scene.run,
+    }
+    body = json.dumps({"stream_name": "RUNS", "config": config}).encode()
+    made = await me.request(f"$JS.API.CONSUMER.CREATE.RUNS.{config['name']}.{scene.log}", body)
+    if made is not None:
+        await scene.operator.api(f"CONSUMER.DELETE.RUNS.{config['name']}", {})
+    return made is not None
+
+
+@attack
+async def listener_calls_a_tool(scene: Scene) -> bool:
+    """Or requests a run past the gateway."""
+    caller, requester, victim = await scene.as_(LISTENER), await scene.as_(LISTENER), await scene.as_("tool_weather")
+    await victim.subscribe("tool.weather", "weather")
+    await caller.publish("tool.weather", b"{}")
+    requests = await scene.grows("REQUESTS", requester, requester.publish(f"request.acme.{scene.run}", b"{}"))
+    return await caller.reaches(victim) or requests
+
+
+@attack
+async def stranger_reloads_the_server(scene: Scene) -> bool:
+    """Or asks it who is connected."""
+    me = await scene.as_(TOOL)
+    await me.subscribe("$SYS.>")
+    await me.publish("$SYS.REQ.SERVER.PING.CONNZ", b"", "_INBOX.x")
+    # No account but the system's has these, with users or without.
+    return await me.achieves(lambda: me.received or not scene.server.passwords)
+
+
+@attack
+async def gateway_calls_tools_and_writes_logs(scene: Scene) -> bool:
+    """A service that is taken over has no more than its own subjects."""
+    outcomes = []
+    for stream, subject in (
+        ("RUNS", scene.log),
+        ("CALLS", f"call.other.{scene.run}.weather"),
+        ("TIMERS", f"timer.other.{scene.run}.x"),
+    ):
+        me = await scene.as_("gateway")
+        outcomes.append(await scene.grows(stream, me, me.publish(subject, b"{}")))
+    return any(outcomes)
