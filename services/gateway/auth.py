@@ -29,6 +29,7 @@ OPEN_PATHS = frozenset({"/", "/livez", "/readyz", "/openapi.json"})
 """Answered without a key: they show nothing of any tenant, and change nothing."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_PORT = re.compile(r":[0-9]*$", re.ASCII)
 _PREFIX = "rw_"
 
 
@@ -82,16 +83,10 @@ class Guard:
 
 
 def _check_host(host: str) -> None:
-    if not is_loopback(_without_port(host)):
+    if not is_loopback(_PORT.sub("", host)):
         raise Forbidden(
             "Without API keys this gateway is reached under a loopback name only, such as 127.0.0.1 or localhost."
         )
-
-
-def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host.partition("]")[0] + "]"
-    return host.partition(":")[0]
 
 
 def build_guard(settings: GatewaySettings) -> Guard:

@@ -26,8 +26,11 @@ def accepts_gzip(headers: Mapping[str, str]) -> bool:
 
 
 async def json_response(body: bytes, headers: Mapping[str, str]) -> Response:
-    """Return a JSON body as the response to a request with these headers, compressed when it is large."""
-    extra = {"Vary": "Accept-Encoding"}
+    """Return a JSON body as the response to a request with these headers, compressed when it is large.
+
+    No cache stores it.
+    """
+    extra = {"Cache-Control": "no-store", "Vary": "Accept-Encoding"}
     if len(body) > _MIN_COMPRESSED_BYTES and accepts_gzip(headers):
         body, extra["Content-Encoding"] = await asyncio.to_thread(gzip.compress, body, _GZIP_LEVEL), "gzip"
     return Response(body, headers=extra, media_type="application/json")

@@ -42,6 +42,7 @@ ROUTES = [
     ("POST", "/v1/runs/{run}/top-up"),
     ("POST", "/chat"),
     ("GET", "/v1/tools"),
+    ("GET", "/v1/agents"),
     ("GET", "/v1/runs/{run}/artifacts"),
     ("GET", "/v1/artifacts"),
     ("POST", "/v1/artifacts"),
@@ -119,6 +120,14 @@ async def test_a_tenant_sees_its_own_runs_only(keyed: Served, bus: Bus) -> None:
             )
 
 
+async def test_no_cache_stores_what_a_key_shows(keyed: Served) -> None:
+    """The next caller of the same browser may have another key."""
+    run = (await keyed.http.post("/v1/runs", json={"query": "x"}, headers=bearer(ANN))).json()["url"]
+    for path in ("/v1/runs", run, f"{run}/events?last_event_id=x", "/v1/runs/x", "/v1/tools", "/v1/agents"):
+        answer = await keyed.http.get(path, headers=bearer(ANN))
+        assert answer.headers.get_list("cache-control") == ["no-store"], path
+
+
 async def test_the_same_idempotency_key_of_two_tenants_means_two_runs(keyed: Served) -> None:
     """Keys of one tenant say nothing about another's."""
     runs = set()
@@ -154,7 +163,9 @@ async def test_with_keys_the_name_of_the_host_does_not_matter(keyed: Served) -> 
         ({"host": "10.0.0.1"}, False),
         ({"host": "0.0.0.0:8080"}, False),
         ({"host": "[::2]"}, False),
-        ({"host": "[::1"}, True),
+        ({"host": "[::1"}, False),
+        ({"host": "[::1].evil.example"}, False),
+        ({"host": "127.0.0.1:80@evil.example"}, False),
     ],
 )
 def test_without_keys_only_this_machine_is_admitted(headers: dict[str, str], admitted: bool) -> None:  # noqa: FBT001

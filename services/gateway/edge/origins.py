@@ -11,6 +11,7 @@ Rule 5: the headers stand on every answer, also on problems of the connection, s
 middleware would miss those, and would be called for each chunk of a stream.
 """
 
+import ipaddress
 import re
 from urllib.parse import urlsplit
 
@@ -59,6 +60,8 @@ _EXPOSED = (b"access-control-expose-headers", ", ".join(EXPOSED_HEADERS).encode(
 _REFUSAL = "A web page of another origin may call this gateway only if RUNWIRE_CORS_ORIGINS lists its origin."
 
 _ORIGIN = re.compile(r"https?://(?:[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\])(?::[1-9][0-9]{0,4})?", re.ASCII)
+_ENDS_IN_NUMBER = re.compile(r"(?:^|\.)(?:[0-9]+|0x[0-9a-f]*)$", re.ASCII)
+"""Such a host is an IPv4 address for browsers, also as `127.1`, which they send as `127.0.0.1` (WHATWG URL 3.5)."""
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -103,8 +106,8 @@ def _only(headers: RawHeaders, wanted: bytes) -> bytes:
 def _is_own(headers: RawHeaders) -> bool:
     if site := _only(headers, b"sec-fetch-site"):
         return site == b"same-origin"
-    authority = _only(headers, b"origin").partition(b"://")[2]
-    return authority != b"" and authority == _only(headers, b"host").lower()
+    scheme, _, authority = _only(headers, b"origin").partition(b"://")
+    return scheme in (b"http", b"https") and authority == _only(headers, b"host").lower() != b""
 
 
 def _checked(value: str) -> str:
@@ -112,7 +115,7 @@ def _checked(value: str) -> str:
     if (sent := _as_sent(value)) == value:
         return value
     example = "such as https://app.example.org"
-    if value == "null":
+    if value.lower() == "null":
         fault, remedy = "which any page can have", f"serve the page over HTTP and name its origin, {example}"
     elif "*" in value:
         fault, remedy = "which is a pattern", f"name each origin in full, {example}"
@@ -130,11 +133,22 @@ def _as_sent(value: str) -> str | None:
     """Return the origin of a URL as browsers send it: lower case, without path and default port. None: it has none."""
     try:
         url = urlsplit(value if "://" in value else f"https://{value}")
-        port, host = url.port, url.hostname or ""
-        host = f"[{host}]" if ":" in host else host.encode("idna").decode()
+        port, host = url.port, _host_as_sent(url.hostname or "")
     except ValueError:
         return None
     origin = f"{url.scheme}://{host}"
     if port is not None and port != _DEFAULT_PORTS.get(url.scheme):
         origin += f":{port}"
     return origin if _ORIGIN.fullmatch(origin) else None
+
+
+def _host_as_sent(host: str) -> str:
+    """Return a host as browsers send it. Raises ValueError for one that they read as another."""
+    if ":" in host:
+        return f"[{ipaddress.IPv6Address(host)}]"
+    if _ENDS_IN_NUMBER.search(host):
+        return str(ipaddress.IPv4Address(host))
+    encoded = host.encode("idna")
+    if not host.isascii() and encoded.decode("idna") != host:
+        raise ValueError("Python takes ß for ss, browsers do not")
+    return encoded.decode()

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel
 
 from services.gateway.errors import InvalidInput
@@ -18,8 +18,12 @@ Tenant = Annotated[str, Depends(_tenant)]
 """The caller's tenant, which the guard has found (`auth.Guard`)."""
 
 
-async def _known_query(request: Request) -> None:
-    """Raise InvalidInput for unknown query parameters: FastAPI would ignore a misspelt one."""
+async def _prepare(request: Request, response: Response) -> None:
+    """Let no cache store the answer, which is one tenant's.
+
+    Raises InvalidInput for unknown query parameters: FastAPI would ignore a misspelt one.
+    """
+    response.headers["Cache-Control"] = "no-store"
     known = {field.alias for field in request.scope["route"].dependant.query_params}
     if unknown := request.query_params.keys() - known:
         raise InvalidInput.unknown(sorted(unknown))
@@ -27,7 +31,7 @@ async def _known_query(request: Request) -> None:
 
 def new_router(tag: str) -> APIRouter:
     """Return a router whose routes refuse unknown query parameters. `tag` groups them in the OpenAPI document."""
-    return APIRouter(dependencies=[Depends(_known_query)], tags=[tag])
+    return APIRouter(dependencies=[Depends(_prepare)], tags=[tag])
 
 
 def body_of(model: type[BaseModel], *, keyed: bool = False, optional: bool = False) -> dict[str, Any]:

@@ -185,6 +185,11 @@ async def test_a_listed_page_may_call_a_gateway_without_keys(shared_nats: NatsSe
         ({"Host": "localhost:8080", "Origin": "http://localhost:3000"}, False),
         ({"Host": "localhost:8080", "Origin": "http://127.0.0.1:8080"}, False),
         ({"Host": "localhost:8080", "Origin": "localhost:8080"}, False),
+        ({"Host": "localhost:8080", "Origin": "evil://localhost:8080"}, False),
+        ({"Host": "localhost:8080", "Origin": "http://localhost:8080/"}, False),
+        ({"Host": "localhost:8080", "Origin": "http://localhost:8080.evil.example"}, False),
+        ({"Host": "localhost", "Origin": "http://localhost:80"}, False),
+        ({"Host": "[::1]:8080", "Origin": "http://[::1]:8080"}, True),
         ({"Host": "localhost:8080", "Origin": "http://["}, False),
         ({"Host": "localhost:8080", "Origin": FOREIGN, "X-Forwarded-Host": "evil.example"}, False),
     ],
@@ -266,20 +271,30 @@ def test_pages_may_send_every_header_that_is_read() -> None:
     assert "range" in read
 
 
-async def test_problems_of_a_connection_are_readable(keyed: Served) -> None:
+@pytest.mark.parametrize("origin", [APP, FOREIGN])
+@pytest.mark.parametrize(
+    ("first_line", "rest", "status"),
+    [
+        (b"POST /v1/runs", b"X: " + b"x" * (90 << 10), 400),
+        (b"POST /v1/runs", b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
+        (b"POST /v1/runs", b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
+        (b"GET /v1/runs", HEAD + b"\r\n", 400),
+        (b"CONNECT 127.0.0.1:1", b"\r\n", 400),
+        (b"GET /v1/runs", b"X: is never com", 408),
+    ],
+)
+async def test_problems_of_a_connection_are_readable(
+    shared_nats: NatsServer, origin: str, first_line: bytes, rest: bytes, status: int
+) -> None:
     """They are written before any route is known."""
-    for sent, is_listed in (
-        (b"Origin: " + APP.encode() + b"\r\nX: " + b"x" * (90 << 10), True),
-        (b"Origin: " + APP.encode() + b"\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", True),
-        (b"Origin: " + FOREIGN.encode() + b"\r\nX: " + b"x" * (90 << 10), False),
-    ):
-        reader, writer = await asyncio.open_connection("127.0.0.1", keyed.server.port)
-        writer.write(b"POST /v1/runs HTTP/1.1\r\n" + HEAD + sent)
+    async with serving(shared_nats.url, api_keys=LINE, cors_origins=APP, request_head_s=0.5) as served:
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
+        writer.write(first_line + b" HTTP/1.1\r\n" + HEAD + b"Origin: " + origin.encode() + b"\r\n" + rest)
         head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
         await disconnect(writer)
-        assert head.startswith("http/1.1 400")
-        assert "\r\nvary: origin\r\n" in head
-        assert (f"\r\naccess-control-allow-origin: {APP}\r\n" in head) == is_listed
+    assert head.startswith(f"http/1.1 {status}")
+    assert "\r\nvary: origin\r\n" in head
+    assert (f"\r\naccess-control-allow-origin: {APP}\r\n" in head) == (origin == APP)
 
 
 @pytest.mark.parametrize(
@@ -288,6 +303,7 @@ async def test_problems_of_a_connection_are_readable(keyed: Served) -> None:
         ("*", "name each origin in full"),
         ("https://*.example.org", "name each origin in full"),
         ("null", "serve the page over HTTP"),
+        ("Null", "serve the page over HTTP"),
         (f"{APP}/", f"write {APP}."),
         (f"{APP}/chat?x=1#y", f"write {APP}."),
         (f"{APP},{DEV}/", f"write {DEV}."),
@@ -297,6 +313,12 @@ async def test_problems_of_a_connection_are_readable(keyed: Served) -> None:
         ("http://localhost:80", "write http://localhost."),
         ("https://ann:secret@app.example.org", f"write {APP}."),
         ("https://bücher.example", "write https://xn--bcher-kva.example."),
+        ("https://faß.example", "write scheme, host and port"),
+        ("http://[0:0:0:0:0:0:0:1]:3000", "write http://[::1]:3000."),
+        ("http://[::FFFF:127.0.0.1]", "write http://[::ffff:7f00:1]."),
+        ("http://[::1]:03000", "write http://[::1]:3000."),
+        ("http://127.1:3000", "write scheme, host and port"),
+        ("http://0x7f000001", "write scheme, host and port"),
         ("app.example.org", f"write {APP}, or http://app.example.org."),
         ("localhost:5173", "write https://localhost:5173, or http://localhost:5173."),
         ("https://", "write scheme, host and port"),
@@ -322,7 +344,15 @@ def test_what_is_no_exact_origin_stops_the_start(setting: str, remedy: str) -> N
 
 def test_exact_origins_are_taken() -> None:
     """With spaces around them, and none at all."""
-    for origin in (APP, DEV, "http://127.0.0.1:3000", "http://[::1]:3000", "https://a_b.example", "http://intranet"):
+    for origin in (
+        APP,
+        DEV,
+        "http://127.0.0.1:3000",
+        "http://[::1]:3000",
+        "https://a_b.example",
+        "http://intranet",
+        "https://xn--bcher-kva.example",
+    ):
         headers = Origins(f" {origin} ,, {APP}").answer_headers([(b"origin", origin.encode())])
         assert (b"access-control-allow-origin", origin.encode()) in headers
     assert Origins("").answer_headers([(b"origin", b"")]) == [(b"vary", b"Origin")]
