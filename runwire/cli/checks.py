@@ -14,6 +14,7 @@ from contracts import health
 from runwire.cli.check import Check
 from runwire.cli.model_check import model_of_next_start, planners_model
 from runwire.cli.setting_names import misspelt
+from runwire.cli.tool_checks import tool_checks
 from runwire.client import Client
 from runwire.errors import NotFound, RunwireError
 from runwire.local import launch
@@ -97,18 +98,8 @@ async def _gateway(url: str, api_key: str | None, env: Mapping[str, str]) -> lis
             refused = await client.refused_tools()
     except RunwireError as error:
         return [*checks, Check("gateway", "failed", str(error), "give --api-key" if error.status in {401, 403} else "")]
-    checks += [
-        Check(
-            "tools",
-            "warning",
-            f"{tool.name} is refused: {tool.reason}",
-            "compare both before you accept it" if tool.digests else "correct its specification",
-        )
-        for tool in refused
-    ]
-    if not names:
-        return [*checks, Check("tools", "warning", "none are served", "serve some: runwire serve my_tools.py")]
-    return [*checks, Check("tools", "ok", ", ".join(names))]
+    is_of_data_folder = "RUNWIRE_DATA_DIR" in env or launch.remembered(launch.data_dir()).get("url") == url
+    return checks + await tool_checks(names, refused, is_of_data_folder=is_of_data_folder)
 
 
 async def _model(client: Client) -> Check:

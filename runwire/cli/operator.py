@@ -12,7 +12,7 @@ from typing import Any
 from nats.errors import Error as NatsError
 
 from contracts import subjects
-from contracts.rights import OPERATOR
+from contracts.rights import OPERATOR, TOOLS_OPERATOR
 from runwire.credentials import identities
 from runwire.credentials.files import Credential
 from runwire.credentials.lookup import Login, find_login
@@ -28,12 +28,44 @@ class OperatorRefused(Exception):
 
 @contextlib.asynccontextmanager
 async def connected_operator() -> AsyncIterator[NatsClient]:
-    """Connect as the operator.
+    """Connect as the operator of the services.
 
     Raises InvalidCredential, IdentitiesUnreadable, and OperatorRefused for every error of NATS, also of the context.
     """
     login = find_login()
-    credential = _credential(login)
+    given = login.credential()
+    is_given = login.file is not None or given.user not in {"", nats_login(data_dir(), login.url).get("user")}
+    async with _connected(login, given if is_given else _of_data_folder(OPERATOR, login) or given) as client:
+        yield client
+
+
+@contextlib.asynccontextmanager
+async def connected_tools_operator() -> AsyncIterator[NatsClient | None]:
+    """Connect as the operator among the tools; None where the data folder has no such user. Raises as above."""
+    login = find_login()
+    credential = _of_data_folder(TOOLS_OPERATOR, login)
+    if credential is None:
+        yield None
+        return
+    async with _connected(login, credential) as client:
+        yield client
+
+
+def _of_data_folder(user: str, login: Login) -> Credential | None:
+    """The login of a user in the data folder, for the server that runs from it.
+
+    It is sent to no other server, unless the environment names both folder and server, as in a container.
+    """
+    data = data_dir()
+    are_named = os.environ.get("RUNWIRE_DATA_DIR") and os.environ.get("RUNWIRE_NATS_URL")
+    if not (nats_login(data, login.url) or are_named):
+        return None
+    password = identities.read(data).passwords.get(user)
+    return Credential(login.url, user, password) if password else None
+
+
+@contextlib.asynccontextmanager
+async def _connected(login: Login, credential: Credential) -> AsyncIterator[NatsClient]:
     seen: list[Exception] = []
 
     async def on_error(error: Exception) -> None:
@@ -62,17 +94,6 @@ async def connected_operator() -> AsyncIterator[NatsClient]:
         raise OperatorRefused(_explained(login, credential, [*seen, error])) from error
     finally:
         await client.close()
-
-
-def _credential(login: Login) -> Credential:
-    """The login that is given; without one, that of the operator in the data folder, for the server of that folder."""
-    data, given = data_dir(), login.credential()
-    of_folder = nats_login(data, login.url)
-    is_given = login.file is not None or given.user not in {"", of_folder.get("user")}
-    if is_given or not (of_folder or os.environ.get("RUNWIRE_DATA_DIR")):
-        return given
-    password = identities.read(data).passwords.get(OPERATOR)
-    return Credential(login.url, OPERATOR, password) if password else given
 
 
 def _explained(login: Login, credential: Credential, errors: list[Exception]) -> str:

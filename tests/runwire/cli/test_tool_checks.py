@@ -1,0 +1,141 @@
+"""What `runwire doctor` says of tools that are not offered, on a server with the users of a deployment."""
+
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import nats
+import nats.micro
+import pytest
+from nats.aio.msg import Msg
+from nats.micro.request import Request
+
+from contracts.tools import RefusedTool, ToolSpec
+from runwire.cli.check import Check
+from runwire.cli.tool_checks import tool_checks
+from tests.support.buses import processed
+from tests.support.nats_server import NatsServer
+
+USER = "tool_weather"
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NatsServer]:
+    """A server whose folder is the data folder; there is a credential for `weather`."""
+    found = NatsServer(tmp_path, identities=True, sync="1s")
+    found.add_users(lambda known: known.add_tools("weather"))
+    found.start()
+    monkeypatch.setenv("RUNWIRE_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("RUNWIRE_NATS_URL", found.url)
+    yield found
+    found.kill()
+
+
+async def findings(*offered: str) -> list[str]:
+    """What is found besides the list of what is offered."""
+    checks = await tool_checks(offered, [], is_of_data_folder=True)
+    assert checks[-1].status == ("ok" if offered else "warning")
+    assert all(check.status == "warning" and "when-a-tool-does-not-appear" in check.mend for check in checks[:-1])
+    return [check.finding for check in checks[:-1]]
+
+
+@contextlib.asynccontextmanager
+async def connected(
+    server: NatsServer, service: str, endpoint: str, spec: ToolSpec | None, user: str = USER
+) -> AsyncIterator[None]:
+    """A micro service with one endpoint, whatever its names are."""
+
+    async def ignore(_request: Request) -> None:
+        """Never answer."""
+
+    async def on_error(_error: Exception) -> None:
+        """What the server denies."""
+
+    async with await nats.connect(server.url, error_cb=on_error, **server.login(user)) as client:
+        added = await nats.micro.add_service(client, name=service, version="1.0.0")
+        metadata = {"runwire.spec": spec.model_dump_json()} if spec else {}
+        await added.add_endpoint(name="a", subject=f"tool.{endpoint}", handler=ignore, metadata=metadata)
+        await processed(client)
+        yield
+
+
+async def test_nothing_is_missing(server: NatsServer) -> None:
+    """Everything with a credential is offered."""
+    assert server.running
+    assert await findings("weather") == []
+
+
+async def test_no_process_is_connected(server: NatsServer) -> None:
+    """Not started, or its login is refused."""
+    assert server.running
+    assert await findings() == [f"weather is not offered: no process serves it as the NATS user {USER}"]
+
+
+async def test_it_is_connected(server: NatsServer) -> None:
+    """Then the tool runner has a reason, or has not asked yet."""
+    async with connected(server, "weather", "weather", ToolSpec(name="weather")):
+        assert await findings() == [
+            f"weather is not offered: it is connected as {USER}; the log of the tool runner says more"
+        ]
+        assert await findings("weather") == []
+
+
+async def test_it_has_another_name_than_its_credential(server: NatsServer) -> None:
+    """NATS denies its subjects, so no tool runner hears of it."""
+    async with connected(server, "wether", "wether", ToolSpec(name="wether")):
+        assert await findings() == [
+            f"weather is not offered: no process serves it as the NATS user {USER}",
+            "wether is not offered: it is connected, and no credential is for this name, or it has just started",
+        ]
+
+
+async def test_it_announces_no_specification(server: NatsServer) -> None:
+    """As a micro service that is no tool."""
+    async with connected(server, "weather", "weather", None):
+        assert await findings() == [
+            "weather is not offered: it is connected, and no endpoint of it has the metadata runwire.spec"
+        ]
+
+
+async def test_its_service_has_another_name_than_the_tool(server: NatsServer) -> None:
+    """What it says about another name is ignored."""
+    async with connected(server, "weather", "rain", ToolSpec(name="rain"), user="local"):
+        assert await findings() == [
+            "weather is not offered: it announces rain; a micro service has the name of its tool"
+        ]
+
+
+async def test_names_that_no_tool_can_have_are_ignored(server: NatsServer) -> None:
+    """A stranger's text does not reach the terminal."""
+    async with await nats.connect(server.url, **server.login(USER)) as client:
+
+        async def on_question(message: Msg) -> None:
+            for reply in (b"{", b"[]", b'{"name": "\\u001b[2J"}', b'{"name": "x", "endpoints": [{"metadata": 3}]}'):
+                await message.respond(reply)
+
+        await client.subscribe("$SRV.INFO", cb=on_question)
+        await processed(client)
+        assert await findings("weather", "x") == []
+
+
+async def test_a_server_that_refuses_is_named(server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Doctor goes on without."""
+    monkeypatch.setenv("RUNWIRE_NATS_URL", "nats://127.0.0.1:1")
+    assert server.running
+    first, last = await tool_checks(["weather"], [], is_of_data_folder=True)
+    assert first.finding.startswith("which tools are connected is not known: NATS at 127.0.0.1:1 does not answer")
+    assert last == Check("tools", "ok", "weather")
+
+
+async def test_refused_tools_are_named_with_the_reason() -> None:
+    """And with what to do, which differs for one that waits."""
+    checks = await tool_checks(
+        ["weather"],
+        [RefusedTool(name="weather", reason="it changed", digests=["a" * 24]), RefusedTool(name="bad", reason="no")],
+        is_of_data_folder=False,
+    )
+    assert [(check.finding, check.mend) for check in checks] == [
+        ("weather is refused: it changed", "read what changed before you accept it"),
+        ("bad is refused: no", "correct its specification"),
+        ("weather", ""),
+    ]
