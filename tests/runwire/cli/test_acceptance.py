@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import nats
@@ -14,11 +14,11 @@ import nats.micro
 import pytest
 from nats.aio.client import Client
 from nats.micro.request import Request
+from pydantic import SecretStr
 
 from contracts import keys
-from contracts.rights import OPERATOR
+from contracts.rights import OPERATOR, TOOL_RUNNER
 from contracts.tools import AcceptedSpecs, RefusedTool, ToolSpec
-from runwire.credentials import identities
 from runwire.credentials.files import Credential
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
@@ -50,17 +50,20 @@ async def runwire(*arguments: str, data: Path, **env: str) -> tuple[int, str]:
 
 
 @pytest.fixture
-async def bus(own_nats_server: NatsServer) -> AsyncIterator[Bus]:
-    """A connection to a server with all streams, to which the commands of a test connect without a login."""
-    async with connected(own_nats_server.url) as found:
-        await provision(found)
-        yield found
+def server(tmp_path: Path) -> Iterator[NatsServer]:
+    """A server with the users of a deployment; there is a credential for `weather`."""
+    found = NatsServer(tmp_path / "data", identities=True, sync="1s")
+    found.add_users(lambda known: known.add_tools("weather"))
+    found.start()
+    yield found
+    found.kill()
 
 
 class Operator:
-    """Calls commands for one server."""
+    """Calls commands in the data folder of one server."""
 
     def __init__(self, bus: Bus, url: str, folder: Path) -> None:
+        self.bus = bus
         self.catalogue = Bucket(bus, keys.CATALOGUE_BUCKET, attempts=3)
         self._url = url
         self._folder = folder
@@ -81,36 +84,47 @@ class Operator:
         await self.catalogue.put(keys.refused_key("weather"), refused)
 
 
+def settings(server: NatsServer, user: str) -> ToolRunnerSettings:
+    """Of a service that connects as this user."""
+    password = SecretStr(server.passwords[user])
+    return ToolRunnerSettings(
+        nats_url=server.url, nats_user=user, nats_password=password, discover_s=0.3, graceful_timeout_s=0.1
+    )
+
+
 @pytest.fixture
-def operator(bus: Bus, own_nats_server: NatsServer, tmp_path: Path) -> Operator:
-    """An operator of the server."""
-    return Operator(bus, own_nats_server.url, tmp_path)
+async def operator(server: NatsServer, tmp_path: Path) -> AsyncIterator[Operator]:
+    """An operator of the server, where all streams are."""
+    async with connected(server.url, OPERATOR, settings(server, OPERATOR)) as bus:
+        await provision(bus)
+        yield Operator(bus, server.url, tmp_path / "data")
 
 
 @contextlib.asynccontextmanager
-async def announced(url: str, spec: ToolSpec, version: str) -> AsyncIterator[Client]:
-    """Serve a tool that never answers."""
+async def announced(server: NatsServer, spec: ToolSpec, version: str) -> AsyncIterator[Client]:
+    """Serve a tool under its credential; it never answers."""
 
     async def ignore(_request: Request) -> None:
         """Never answer."""
 
-    async with await nats.connect(url) as client:
+    async with await nats.connect(server.url, **server.login("tool_weather")) as client:
         service = await nats.micro.add_service(client, name=spec.name, version=version)
         metadata = {"runwire.spec": spec.model_dump_json()}
-        await service.add_endpoint(name="a", subject=f"tool.{spec.name}", handler=ignore, metadata=metadata)
+        await service.add_endpoint(
+            name="a", subject=f"tool.{spec.name}", queue_group=spec.name, handler=ignore, metadata=metadata
+        )
         yield client
 
 
-async def test_a_rollout_is_accepted(bus: Bus, operator: Operator, own_nats_server: NatsServer) -> None:
-    """The tool runner offers the new specification within two seconds, and the refusal is gone."""
-    url = own_nats_server.url
-    settings = ToolRunnerSettings(nats_url=url, discover_s=0.3, graceful_timeout_s=0.1)
-    catalogue = await Catalogue(bus).start()
-    async with connected(url, "tool_runner", settings) as runner, running(runner, settings, []):
-        async with announced(url, OLD, "1.0.0"):
+async def test_a_rollout_is_accepted(operator: Operator, server: NatsServer) -> None:
+    """Each under its own rights. The tool runner offers the new specification within two seconds."""
+    configured = settings(server, TOOL_RUNNER)
+    catalogue = await Catalogue(operator.bus).start()
+    async with connected(server.url, TOOL_RUNNER, configured) as runner, running(runner, configured, []):
+        async with announced(server, OLD, "1.0.0"):
             await wait_until(lambda: catalogue.live().get("weather") == OLD, what="the old one is offered")
-            async with announced(url, NEW, "2.0.0"):
-                await wait_until(lambda: refused_tools(bus), what="the new one waits")
+            async with announced(server, NEW, "2.0.0"):
+                await wait_until(lambda: refused_tools(operator.bus), what="the new one waits")
 
                 assert await operator.calls("accept", "weather") == (
                     0,
@@ -124,6 +138,7 @@ async def test_a_rollout_is_accepted(bus: Bus, operator: Operator, own_nats_serv
             f"weather: {NEW.digest()} is accepted already\n",
         )
         assert await operator.accepted() == [OLD.digest(), NEW.digest()]
+        assert runner.denied is None
     await catalogue.stop()
 
 
@@ -194,39 +209,25 @@ async def test_two_operators_at_once_lose_nothing(operator: Operator) -> None:
     assert sorted(await operator.accepted()) == [A, B, C]
 
 
-async def test_the_login_of_the_operator(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+async def test_the_login_of_the_operator(operator: Operator, server: NatsServer, tmp_path: Path) -> None:
     """From a credential file, or from the data folder; a tool's credential is refused with what to do."""
-    data = tmp_path_factory.mktemp("data")
-    with identities.changed(data) as known:
-        tool = known.add_tools("weather")
-    accounts = identities.accounts_file(data).read_text(encoding="utf-8")
-    server = NatsServer(tmp_path / "nats", extra=accounts)
-    server.start()
-    try:
-        options = {"user": OPERATOR, "password": known.passwords[OPERATOR], "inbox_prefix": f"_INBOX.{OPERATOR}"}
-        async with await nats.connect(server.url, **options) as client:
-            await client.jetstream().create_key_value(bucket=keys.CATALOGUE_BUCKET)
-        elsewhere = tmp_path / "elsewhere"
-        elsewhere.mkdir()
-        file = tmp_path / "operator.json"
-        file.write_text(Credential(server.url, OPERATOR, known.passwords[OPERATOR]).as_json())
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    file = tmp_path / "operator.json"
+    file.write_text(Credential(server.url, OPERATOR, server.passwords[OPERATOR]).as_json())
+    as_tool = Credential(server.url, "tool_weather", server.passwords["tool_weather"])
 
-        by_file = await runwire("tools", "accept", "weather", A, data=elsewhere, RUNWIRE_NATS_CREDENTIALS=str(file))
-        by_folder = await runwire("tools", "accept", "weather", B, data=data, RUNWIRE_NATS_URL=server.url)
-        without = await runwire("tools", "accept", "weather", C, data=elsewhere, RUNWIRE_NATS_URL=server.url)
-        as_tool = Credential(server.url, tool, known.passwords[tool]).as_url()
-        by_tool = await runwire("tools", "accept", "weather", C, data=data, RUNWIRE_NATS_URL=as_tool)
+    async def accepts(digest: str, **env: str) -> tuple[int, str]:
+        return await runwire("tools", "accept", "weather", digest, data=elsewhere, **env)
 
-        assert (by_file, by_folder) == (
-            (0, f"weather: {A} is accepted; before it: none\n"),
-            (0, f"weather: {B} is accepted; before it: {A}\n"),
-        )
-        for code, printed in (without, by_tool):
-            assert code == 1
-            assert "runwire credentials operator" in printed
-            assert known.passwords[tool] not in printed
-    finally:
-        server.kill()
+    assert (await accepts(A, RUNWIRE_NATS_CREDENTIALS=str(file)))[0] == 0
+    assert (await operator.calls("accept", "weather", B))[0] == 0
+    for url in (server.url, as_tool.as_url()):
+        code, printed = await accepts(C, RUNWIRE_NATS_URL=url)
+        assert code == 1
+        assert "runwire credentials operator" in printed
+        assert as_tool.password not in printed
+    assert await operator.accepted() == [A, B]
 
 
 async def test_a_server_that_is_not_there(tmp_path: Path) -> None:
