@@ -55,26 +55,35 @@ def login() -> dict[str, Any]:
     return {"servers": found["url"].split(","), "user": found["user"], "password": found["password"], "tls": tls}
 
 
-async def on_error(error: Exception) -> None:
-    """End on what another attempt does not mend: a wrong login, or a tool that the credential does not allow."""
-    if "violation" in str(error).lower():
-        sys.exit(f"{error}: `runwire credentials tool weekday` gives a credential that may serve the tool")
-
-
-async def on_closed() -> None:
-    """End when the server has closed the connection for good, as after the login was revoked."""
-    sys.exit("NATS has closed the connection: `runwire credentials tool weekday` gives a new credential")
-
-
-async def main() -> None:
-    """Announce the tool and answer until the connection is closed."""
-    client = await nats.connect(**login(), max_reconnect_attempts=-1, error_cb=on_error, closed_cb=on_closed)
+async def serve(**callbacks: Any) -> None:
+    """Connect, announce the tool, and answer."""
+    client = await nats.connect(**login(), **callbacks, max_reconnect_attempts=-1)
     service = await add_service(client, ServiceConfig(name="weekday", version="1.0.0", description="Days of the week"))
     metadata = {"runwire.spec": json.dumps(SPEC)}
     await service.add_endpoint(
         EndpointConfig("weekday", weekday, subject="tool.weekday", queue_group="weekday", metadata=metadata)
     )
     await service.stopped.wait()
+
+
+async def main() -> None:
+    """Serve until NATS refuses the login, or denies the tool to it: another attempt does not mend that."""
+    refused: asyncio.Queue[str] = asyncio.Queue()
+
+    async def on_error(error: Exception) -> None:
+        print(error, file=sys.stderr)
+        if "violation" in str(error).lower():
+            await refused.put(str(error))
+
+    async def on_closed() -> None:
+        await refused.put("NATS has closed the connection")
+
+    serving = asyncio.create_task(serve(error_cb=on_error, closed_cb=on_closed))
+    ended = asyncio.create_task(refused.get())
+    await asyncio.wait({serving, ended}, return_when=asyncio.FIRST_COMPLETED)
+    if serving.done():
+        serving.result()
+    sys.exit(f"{ended.result()}: `runwire credentials tool weekday` gives a credential that may serve the tool")
 
 
 if __name__ == "__main__":

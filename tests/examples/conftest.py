@@ -15,6 +15,11 @@ import nats
 import pytest
 from nats.aio.client import Client
 
+from runwire.credentials.files import Credential
+from runwire.credentials.identities import Identities
+from runwire.private_files import write_private
+from services.messaging.connection import Bus
+from services.runtime.settings import BusSettings
 from tests.support.nats_server import NatsServer
 from tests.support.needs import needs_program
 
@@ -134,6 +139,30 @@ async def start() -> AsyncIterator[Start]:
     yield run
     for running in started:
         await running.kill()
+
+
+@pytest.fixture
+def users_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    """A server with the accounts and users of a deployment, for this test alone."""
+    server = NatsServer(tmp_path_factory.mktemp("nats"), identities=True)
+    server.start()
+    yield server
+    server.kill()
+
+
+async def new_credential(server: NatsServer, add: Callable[[Identities], str]) -> dict[str, str]:
+    """Add a user while the server runs; the environment of a program with its credential file."""
+    users: list[str] = []
+    await asyncio.to_thread(server.add_users, lambda known: users.append(add(known)))
+    file = server.store.parent / f"{users[0]}.json"
+    write_private(file, Credential(server.url, **server.login(users[0])).as_json())
+    return {"RUNWIRE_NATS_CREDENTIALS": str(file)}
+
+
+async def bus_of(server: NatsServer, user: str) -> Bus:
+    """A connection of a service; it is left by whoever asked for it."""
+    bus = Bus(user, BusSettings(nats_url=server.url, nats_user=user, nats_password=server.login(user)["password"]))
+    return bus.attach(await nats.connect(**bus.client_options()))
 
 
 @pytest.fixture

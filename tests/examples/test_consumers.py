@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+import sys
+from collections.abc import AsyncIterator
 from typing import Any
 
 import nats
@@ -14,13 +14,10 @@ from contracts.events import Asked, Done
 from contracts.ids import new_id
 from contracts.records import Record
 from contracts.rights import OPERATOR
-from runwire.credentials.files import Credential
-from runwire.private_files import write_private
 from services.messaging.connection import Bus
 from services.messaging.streams.definitions import STREAMS
 from services.messaging.streams.provision import provision
-from services.runtime.settings import BusSettings
-from tests.examples.conftest import Running, Start, program
+from tests.examples.conftest import EXAMPLES, Running, Start, bus_of, new_credential, program
 from tests.support.gateways import Writer, serving
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
@@ -32,30 +29,21 @@ RUNS: dict[str, Any] = next(stream for stream in STREAMS if stream["name"] == su
 
 
 @pytest.fixture
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
-    """A server with users, two of them listeners."""
-    server = NatsServer(tmp_path_factory.mktemp("nats"), identities=True)
-    server.add_users(lambda known: (known.add_listener("default"), known.add_listener("other")))
-    server.start()
-    yield server
-    server.kill()
+def server(users_server: NatsServer) -> NatsServer:
+    """A server with users."""
+    return users_server
 
 
 @pytest.fixture
-def credential(server: NatsServer, tmp_path: Path) -> str:
-    """The credential file of the listener of the tenant `default`."""
-    login = server.login("listener_default")
-    write_private(tmp_path / "listener.json", Credential(server.url, **login).as_json())
-    return str(tmp_path / "listener.json")
+async def credential(server: NatsServer) -> dict[str, str]:
+    """The credential of the listener of the tenant `default`."""
+    return await new_credential(server, lambda known: known.add_listener("default"))
 
 
 @pytest.fixture
 async def bus(server: NatsServer) -> AsyncIterator[Bus]:
     """A connection of the one who writes runs."""
-    login = server.login(OPERATOR)
-    settings = BusSettings(nats_url=server.url, nats_user=OPERATOR, nats_password=login["password"])
-    bus = Bus(OPERATOR, settings)
-    bus.attach(await nats.connect(**bus.client_options()))
+    bus = await bus_of(server, OPERATOR)
     await provision(bus)
     yield bus
     await bus.leave()
@@ -79,18 +67,17 @@ def watch(request: pytest.FixtureRequest) -> list[str]:
 class Watch:
     """Starts the consumer with the credential of a listener."""
 
-    def __init__(self, command: list[str], start: Start, server: NatsServer, credential: str) -> None:
+    def __init__(self, command: list[str], start: Start, server: NatsServer, credential: dict[str, str]) -> None:
         self._command, self._start, self._server = command, start, server
         self._credential = credential
 
     async def __call__(self, run: str, **environment: str) -> Running:
         """Follow a run. Not by the server's URL alone, which has no login."""
-        own = {"RUNWIRE_NATS_CREDENTIALS": self._credential, **environment}
-        return await self._start([*self._command, run], self._server, **own)
+        return await self._start([*self._command, run], self._server, **self._credential, **environment)
 
 
 @pytest.fixture
-def watching(watch: list[str], start: Start, server: NatsServer, credential: str) -> Watch:
+def watching(watch: list[str], start: Start, server: NatsServer, credential: dict[str, str]) -> Watch:
     """The consumer in one language."""
     return Watch(watch, start, server, credential)
 
@@ -259,12 +246,25 @@ async def publish_raw(server: NatsServer, subject: str, headers: bytes, body: by
     await writer.wait_closed()
 
 
-async def test_a_listener_of_another_tenant_is_told_so(
-    watch: list[str], start: Start, server: NatsServer, tmp_path: Path
-) -> None:
+async def test_a_listener_receives_its_own_tenant_alone(server: NatsServer, bus: Bus, start: Start) -> None:
+    """The facts of all its runs, and nothing of another tenant's."""
+    own, others = Writer(bus), Writer(bus, "other")
+    credential = await new_credential(server, lambda known: known.add_listener("default"))
+    listener = [sys.executable, str(EXAMPLES / "quickstart" / "listener.py")]
+    listening = await start([*listener, "default"], server, **credential)
+    elsewhere = await start([*listener, "other"], server, **credential)
+    await wait_until(lambda: listening.lines and elsewhere.lines, timeout=30, what="both have subscribed")
+    for run in (others, own, others, own):
+        await run.log(asked(1))
+    await wait_until(lambda: len(listening.lines) == 3, what="its own run is shown")
+    assert listening.lines[1:] == [f"run.default.{own.run}.log asked"] * 2
+    assert elsewhere.lines == ["listening"]
+
+
+async def test_a_listener_of_another_tenant_is_told_so(watch: list[str], start: Start, server: NatsServer) -> None:
     """Instead of waiting for events that never come."""
-    write_private(tmp_path / "other.json", Credential(server.url, **server.login("listener_other")).as_json())
-    watched = await start([*watch, new_id()], server, RUNWIRE_NATS_CREDENTIALS=str(tmp_path / "other.json"))
+    other = await new_credential(server, lambda known: known.add_listener("other"))
+    watched = await start([*watch, new_id()], server, **other)
     assert await watched.ended() == 1
     assert "runwire credentials listener" in "\n".join(watched.complaints)
 

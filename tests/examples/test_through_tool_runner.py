@@ -1,10 +1,10 @@
 """The real tool_runner discovers the examples that use no SDK, and settles their calls."""
 
+import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-import nats
 import pytest
 
 from contracts import keys, subjects
@@ -12,11 +12,11 @@ from contracts.events import Asked as ModelAsked
 from contracts.ids import new_id
 from contracts.inbox import CallFinished
 from contracts.records import EVENTS_HEADER, Record
+from contracts.rights import OPERATOR, PLANNER, PROVISIONER
 from contracts.tools import CallRequested, ToolSpec
 from services.messaging.connection import Bus
 from services.messaging.streams.provision import provision
-from services.runtime.settings import BusSettings
-from tests.examples.conftest import EXAMPLES, Start, program
+from tests.examples.conftest import EXAMPLES, Running, Start, bus_of, new_credential, program, served
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
@@ -24,23 +24,38 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.timeout(300), pytest.mark.system]
 
 TENANT = "default"
+Attach = Callable[[str, list[str]], Awaitable[Running]]
 SQUARE = [{"name": f"{a}{b}", "latitude": a, "longitude": b} for a in (0, 1) for b in (0, 1)]
 BANK = {"arrivals_per_s": 1.8, "service_s": 1, "servers": 2, "customers": 30_000}
 
 
 @pytest.fixture
-async def bus(own_nats_server: NatsServer, start: Start) -> AsyncIterator[Bus]:
-    """A connection of a planner's kind; a tool_runner runs beside it."""
-    bus = Bus("planner", BusSettings(nats_url=own_nats_server.url))
-    async with await nats.connect(**bus.client_options()) as client:
-        bus.attach(client)
-        await provision(bus)
-        await start([sys.executable, "-P", "-m", "services.tool_runner"], own_nats_server)
-        yield bus
+async def bus(users_server: NatsServer, start: Start) -> AsyncIterator[Bus]:
+    """A connection of the planner; a tool_runner runs beside it. Each has the rights of its own user."""
+    provisioner = await bus_of(users_server, PROVISIONER)
+    await provision(provisioner)
+    await provisioner.leave()
+    bus = await bus_of(users_server, PLANNER)
+    login = {f"RUNWIRE_NATS_{name.upper()}": value for name, value in users_server.login(OPERATOR).items()}
+    await start([sys.executable, "-P", "-m", "services.tool_runner"], users_server, **login)
+    yield bus
+    await bus.leave()
 
 
-async def settled(bus: Bus, tool: str, args: dict[str, Any]) -> tuple[CallFinished, list[str]]:
-    """Call a tool as a planner does; the outcome, and the types of what listeners of the run were shown meanwhile."""
+@pytest.fixture
+def attach(users_server: NatsServer, start: Start) -> Attach:
+    """Start a tool with a credential of its own, which is made while everything runs."""
+
+    async def attach(name: str, command: list[str]) -> Running:
+        return await start(
+            command, users_server, **await new_credential(users_server, lambda known: known.add_tools(name))
+        )
+
+    return attach
+
+
+async def known(bus: Bus, tool: str) -> ToolSpec:
+    """Wait until a tool is in the catalogue."""
 
     async def found() -> ToolSpec | None:
         message = await bus.last(f"KV_{keys.CATALOGUE_BUCKET}", f"$KV.{keys.CATALOGUE_BUCKET}.{keys.tool_key(tool)}")
@@ -48,6 +63,12 @@ async def settled(bus: Bus, tool: str, args: dict[str, Any]) -> tuple[CallFinish
 
     spec = await wait_until(found, timeout=30, what=f"{tool} was in the catalogue")
     assert spec is not None
+    return spec
+
+
+async def settled(bus: Bus, tool: str, args: dict[str, Any]) -> tuple[CallFinished, list[str]]:
+    """Call a tool as a planner does; the outcome, and the types of what listeners of the run were shown meanwhile."""
+    spec = await known(bus, tool)
     run = new_id()
     opened = Record(events=[ModelAsked(turn=1, attempt=1, by="INBOX:1", holder="h")])
     await bus.publish(subjects.log(TENANT, run), opened.model_dump_json().encode(), {EVENTS_HEADER: opened.types()})
@@ -73,8 +94,7 @@ async def settled(bus: Bus, tool: str, args: dict[str, Any]) -> tuple[CallFinish
 )
 async def test_a_tool_with_an_artifact(
     request: pytest.FixtureRequest,
-    start: Start,
-    own_nats_server: NatsServer,
+    attach: Attach,
     bus: Bus,
     language: str,
     name: str,
@@ -83,7 +103,7 @@ async def test_a_tool_with_an_artifact(
     answer: str,
 ) -> None:
     """People see the artifact grow and get it whole; the model gets one line in its place."""
-    await start(program(request.getfixturevalue(language), name), own_nats_server)
+    await attach(name, program(request.getfixturevalue(language), name))
     outcome, shown = await settled(bus, name, args)
     assert outcome.status == "succeeded"
     assert outcome.observation["answer"].startswith(answer)
@@ -97,9 +117,9 @@ async def test_a_tool_with_an_artifact(
     assert refused.failure.code == "invalid_args"
 
 
-async def test_a_tool_without_an_sdk(start: Start, own_nats_server: NatsServer, bus: Bus) -> None:
-    """Twenty lines of Python are a tool."""
-    await start([sys.executable, str(EXAMPLES / "python" / "plain_nats_tool.py")], own_nats_server)
+async def test_a_tool_without_an_sdk(attach: Attach, bus: Bus) -> None:
+    """A few lines of Python are a tool."""
+    await attach("weekday", [sys.executable, str(EXAMPLES / "python" / "plain_nats_tool.py")])
     outcome, shown = await settled(bus, "weekday", {"date": "2026-02-28"})
     assert outcome.observation == {"answer": "2026-02-28 is a Saturday"}
     assert shown == []
@@ -107,3 +127,50 @@ async def test_a_tool_without_an_sdk(start: Start, own_nats_server: NatsServer, 
     assert outcome.status == "failed"
     assert outcome.failure is not None
     assert "give a date as" in outcome.failure.reason
+
+
+async def test_a_tool_of_the_sdk(attach: Attach, bus: Bus, users_server: NatsServer) -> None:
+    """It works within its rights: the server has denied nothing."""
+    await attach("calculate", served("calculator.py"))
+    outcome, _ = await settled(bus, "calculate", {"expression": "17*23"})
+    assert "391" in outcome.observation["answer"]
+    assert "Permissions Violation" not in users_server.log.read_text()
+
+
+@pytest.mark.parametrize("language", ["sdk", "plain", "typescript", "go"])
+async def test_a_revoked_credential_ends_a_tool(
+    request: pytest.FixtureRequest, attach: Attach, bus: Bus, users_server: NatsServer, language: str
+) -> None:
+    """It is cut off at once, and says why. What the SDK serves waits for a new credential; the others end."""
+    name, command = tool_in(language, request)
+    running = await attach(name, command)
+    await known(bus, name)
+    await asyncio.to_thread(users_server.add_users, lambda users: users.revoke(f"tool_{name}"))
+    if language != "sdk":
+        assert await running.ended() == 1
+    await wait_until(lambda: "runwire credentials" in "\n".join(running.complaints), timeout=10, what="it says why")
+
+
+@pytest.mark.parametrize("language", ["sdk", "plain", "typescript", "go"])
+async def test_a_credential_of_another_tool_is_named(
+    request: pytest.FixtureRequest, start: Start, users_server: NatsServer, language: str
+) -> None:
+    """The tool is not served under another's name, and its process does not look healthy."""
+    name, command = tool_in(language, request)
+    credential = await new_credential(users_server, lambda users: users.add_tools("another"))
+    running = await start(command, users_server, **credential)
+    assert await running.ended() == 1
+    assert f"runwire credentials tool {name}" in "\n".join(running.complaints)
+
+
+def tool_in(language: str, request: pytest.FixtureRequest) -> tuple[str, list[str]]:
+    """Name and command of the tool in one language."""
+    match language:
+        case "sdk":
+            return "calculate", served("calculator.py")
+        case "plain":
+            return "weekday", [sys.executable, str(EXAMPLES / "python" / "plain_nats_tool.py")]
+        case "typescript":
+            return "plan_route", program(request.getfixturevalue("typescript"), "plan_route")
+        case _:
+            return "simulate_queue", program(request.getfixturevalue("go"), "simulate_queue")
