@@ -1,21 +1,29 @@
 """Accepting the specifications of tools: what an operator reads and writes in the catalogue, over NATS."""
 
+import asyncio
+import contextlib
+import json
+from difflib import unified_diff
 from pathlib import Path
 from typing import TypeVar
 
 import orjson
+from nats.errors import TimeoutError as NatsTimeoutError
 from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError
 from nats.js.kv import KeyValue
 from pydantic import BaseModel, ValidationError
 
-from contracts import keys
-from contracts.tools import MAX_ACCEPTED_SPECS, AcceptedSpecs, RefusedTool, ToolSpec
+from contracts import keys, subjects
+from contracts.ids import new_id
+from contracts.tools import MAX_ACCEPTED_SPECS, SPEC_METADATA, AcceptedSpecs, RefusedTool, ToolSpec
 from contracts.validation_errors import describe
 from runwire.cli.operator import OperatorRefused, connected_operator
+from runwire.credentials.nats_client import NatsClient
 from runwire.errors import ToolsNotLoaded
 from runwire.serving.loading import load_tools
 
 _ATTEMPTS = 3
+_LISTEN_S, _SILENCE_S = 2.0, 0.5
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -58,6 +66,52 @@ async def forget(name: str) -> str:
             raise OperatorRefused(f"nothing is accepted of a tool {name}") from error
         await catalogue.delete(key)
     return f"{name}: the next specification that is seen is accepted"
+
+
+async def compare(name: str, digest: str | None) -> str:
+    """Return a diff from the newest accepted specification of a tool to one that it announces now.
+
+    `digest`: by default the one that waits. Raises as `accept` does.
+    """
+    key = keys.accepted_key(name)
+    async with connected_operator() as client:
+        catalogue = await client.jetstream().key_value(keys.CATALOGUE_BUCKET)
+        known, _ = await _read(catalogue, key, AcceptedSpecs)
+        accepted = known.digests if known else []
+        chosen = digest or await _waiting(catalogue, name, accepted)
+        announced = await _announced(client, name)
+        if chosen not in announced:
+            raise OperatorRefused(f"no instance of {name} announces {chosen} now")
+        before = None
+        for one in reversed(accepted):
+            before, _ = await _read(catalogue, keys.spec_key(one), ToolSpec)
+            if before is not None:
+                break
+    title = f"accepted {before.digest()}" if before else "nothing accepted was served here"
+    lines = unified_diff(_lines(before), _lines(announced[chosen]), title, f"announced {chosen}", n=2, lineterm="")
+    return "\n".join(lines)
+
+
+def _lines(spec: ToolSpec | None) -> list[str]:
+    """A specification as lines of ASCII: a tool's text cannot control a terminal."""
+    return json.dumps(spec.model_dump(mode="json"), indent=2).split("\n") if spec else []
+
+
+async def _announced(client: NatsClient, name: str) -> dict[str, ToolSpec]:
+    """Ask the instances of a tool for their specifications; by digest. Only this tool can answer."""
+    reply = subjects.answer(name, new_id(), "info")
+    replies = await client.subscribe(reply)
+    await client.publish(subjects.discover_info(name), reply=reply)
+    found: dict[str, ToolSpec] = {}
+    with contextlib.suppress(NatsTimeoutError, TimeoutError):
+        async with asyncio.timeout(_LISTEN_S):
+            while True:
+                message = await replies.next_msg(_SILENCE_S)
+                with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
+                    for endpoint in orjson.loads(message.data)["endpoints"]:
+                        spec = _canonical(ToolSpec.model_validate_json(endpoint["metadata"][SPEC_METADATA]))
+                        found[spec.digest()] = spec
+    return found
 
 
 async def _waiting(catalogue: KeyValue, name: str, accepted: list[str]) -> str:

@@ -42,7 +42,11 @@ async def tool_checks(
 
 
 def _refused(tool: RefusedTool) -> Check:
-    mend = "read what changed before you accept it" if tool.digests else "correct its specification"
+    mend = (
+        f"see what changed before you accept it: runwire tools diff {tool.name}"
+        if tool.digests
+        else "correct its specification"
+    )
     return Check("tools", "warning", f"{tool.name} is refused: {tool.reason}", mend)
 
 

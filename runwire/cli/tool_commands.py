@@ -47,13 +47,21 @@ def tools(context: typer.Context, url: Url = None, api_key: Key = None, output: 
     finish(work())
 
 
+Digest = Annotated[str | None, typer.Argument(help="24 hexadecimal digits. Default: the one that waits.")]
+
+
 @app.command()
-def accept(
-    name: str,
-    digest: Annotated[str | None, typer.Argument(help="24 hexadecimal digits. Default: the one that waits.")] = None,
-) -> None:
-    """Accept a specification of a tool that changed. It may come before its rollout; what was accepted stays so."""
+def diff(name: str, digest: Digest = None) -> None:
+    """Show how a specification that a tool announces differs from the accepted one."""
     from runwire.cli import acceptance  # noqa: PLC0415, the other commands need no NATS client
+
+    _print_result(acceptance.compare(name, digest))
+
+
+@app.command()
+def accept(name: str, digest: Digest = None) -> None:
+    """Accept a specification of a tool that changed. It may come before its rollout; what was accepted stays so."""
+    from runwire.cli import acceptance  # noqa: PLC0415, see above
 
     _print_result(acceptance.accept(name, digest))
 

@@ -31,7 +31,7 @@ from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
-OLD, NEW = ToolSpec(name="weather", description="old"), ToolSpec(name="weather", description="new")
+OLD, NEW = ToolSpec(name="weather", description="old"), ToolSpec(name="weather", description="\x1b[31mnew")
 A, B, C = "a" * 24, "b" * 24, "c" * 24
 
 
@@ -126,6 +126,10 @@ async def test_a_rollout_is_accepted(operator: Operator, server: NatsServer) -> 
             async with announced(server, NEW, "2.0.0"):
                 await wait_until(lambda: refused_tools(operator.bus), what="the new one waits")
 
+                code, shown = await operator.calls("diff", "weather")
+                assert code == 0
+                assert f"--- accepted {OLD.digest()}\n+++ announced {NEW.digest()}\n" in shown
+                assert '\n-  "description": "old",\n+  "description": "\\u001b[31mnew",\n' in shown
                 assert await operator.calls("accept", "weather") == (
                     0,
                     f"weather: {NEW.digest()} is accepted; before it: {OLD.digest()}\n",
@@ -180,7 +184,9 @@ async def test_what_cannot_be_accepted_is_one_sentence(operator: Operator) -> No
 
 
 async def test_no_specification_waits(operator: Operator) -> None:
-    """The accepted ones are named."""
+    """The accepted ones are named; one that nobody announces cannot be shown."""
+    code, printed = await operator.calls("diff", "weather", A)
+    assert (code, printed) == (1, f"runwire: no instance of weather announces {A} now\n")
     await operator.catalogue.put(keys.accepted_key("weather"), AcceptedSpecs(digests=[A, B]))
     code, printed = await operator.calls("accept", "weather")
     assert code == 1

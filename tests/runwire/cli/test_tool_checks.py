@@ -135,7 +135,7 @@ async def test_refused_tools_are_named_with_the_reason() -> None:
         is_of_data_folder=False,
     )
     assert [(check.finding, check.mend) for check in checks] == [
-        ("weather is refused: it changed", "read what changed before you accept it"),
+        ("weather is refused: it changed", "see what changed before you accept it: runwire tools diff weather"),
         ("bad is refused: no", "correct its specification"),
         ("weather", ""),
     ]
