@@ -173,7 +173,7 @@ async def everything(kind: str, folder: Path) -> AsyncIterator[tuple[Raw, Hop, T
         with S3Server(kind, folder / "s3") as s3:
             stack = Stack(server.url, folder / "logs", env=s3.settings, planners=0, tool_runners=0, gateways=0)
             stack.add("artifact_store-1", "-m", "services.artifact_store")
-            bus.attach(await nats.connect(**bus.client_options()))
+            await bus.connect()
             await provision(bus)
             with stack:
                 async with hopping(server.url) as hop:

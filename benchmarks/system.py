@@ -17,7 +17,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import nats
 from nats.aio.msg import Msg
 
 from benchmarks import raw_nats
@@ -152,7 +151,7 @@ async def started(sync: str, *, env: dict[str, str] | None = None) -> AsyncItera
         try:
             with _stack(server.url, folder, env or {}) as stack:
                 bus = Bus("bench", BusSettings(nats_url=server.url))
-                bus.attach(await nats.connect(**bus.client_options()))
+                await bus.connect()
                 together, apart = [
                     await raw_nats.Bare(await raw_nats.connect(server.url), family).start()
                     for family in (raw_nats.TOGETHER, raw_nats.APART)

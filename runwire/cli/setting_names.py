@@ -17,7 +17,8 @@ log_format log_level max_attempts max_body_bytes max_call_s max_context_tokens m
 max_deliveries max_image_bytes max_image_pixels max_image_side max_images max_images_bytes max_open_runs
 max_provider_failures max_repairs
 max_result_bytes max_streams max_streams_per_tenant max_upload_bytes model model_api_base model_api_key model_idle_s
-model_total_s model_vision models nats_password nats_url nats_user planner_cached_runs planner_control_slots
+model_total_s model_vision models nats_ca nats_password nats_password_file nats_url nats_user planner_cached_runs
+planner_control_slots
 planner_request_slots planner_slots port reasoning_effort replicas request_head_s retention_days s3_access_key
 s3_access_key_file s3_bucket s3_endpoint s3_public_endpoint s3_region s3_secret_key s3_secret_key_file s3_secure
 settling_s stall_exit_s stalled_client_s tool_slots tools_file triage_model trust_tools unavailable_s
@@ -26,7 +27,7 @@ read_artifact_max_bytes
 """.split()  # noqa: SIM905, as quoted names it fills a page
 )
 """Fields of the services' settings, in lower case and without the prefix."""
-OF_COMMANDS = frozenset({"url", "api_key", "data_dir", "data", "sync", "nats_credentials", "nats_ca", "health_file"})
+OF_COMMANDS = frozenset({"url", "api_key", "data_dir", "data", "sync", "nats_credentials", "health_file"})
 """Variables of the command line and of the example tools."""
 OF_COMPOSE = frozenset(
     """

@@ -12,6 +12,7 @@ import asyncio
 import base64
 import itertools
 import random
+import ssl
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -37,6 +38,7 @@ from services.messaging.errors import (
     translated,
 )
 from services.messaging.nats_patches import headers, payloads
+from services.messaging.nats_patches.client import ServiceClient, TlsNotOffered
 from services.messaging.request_reply import Interim, RequestReply
 from services.messaging.streams.server_clock import ServerClock
 from services.messaging.streams.storage import Storage
@@ -89,7 +91,7 @@ class Bus:
         self._requests: RequestReply | None = None
 
     def client_options(self) -> dict[str, Any]:
-        """Return keyword arguments of `nats.connect` (and of FastStream's broker) that enforce the rules above."""
+        """Return keyword arguments of `nats.connect` that enforce the rules above."""
         return {
             "servers": self.settings.nats_url.split(","),
             "name": self.name,
@@ -103,13 +105,20 @@ class Bus:
             "disconnected_cb": self._disconnected,
             "reconnected_cb": self._reconnected,
             "error_cb": self._failed,
-            **self.login(),
+            **self._login(),
         }
 
-    def login(self) -> dict[str, str]:
-        """Return user and password for `nats.connect`, if the settings have them."""
-        user, password = self.settings.nats_user, self.settings.nats_password
-        return {"user": user, "password": password.get_secret_value() if password else ""} if user else {}
+    def _login(self) -> dict[str, Any]:
+        settings, options = self.settings, {}
+        if settings.nats_user and settings.nats_password:
+            options = {"user": settings.nats_user, "password": settings.nats_password.get_secret_value()}
+        return options | ({"tls": ssl.create_default_context(cafile=settings.nats_ca)} if settings.nats_ca else {})
+
+    async def connect(self) -> "Bus":
+        """Wait for the server without a time limit, and use this connection from now on."""
+        client = ServiceClient(demands_tls=self.settings.demands_tls)
+        await client.connect(**self.client_options())
+        return self.attach(client)
 
     def attach(self, client: Client) -> "Bus":
         """Use this client from now on."""
@@ -176,6 +185,10 @@ class Bus:
             # Connecting is retried without end: the user may be added to the server later.
             if not self._refusal_logged:
                 logger.warning("nats_login_refused", user=self.settings.nats_user)
+            self._refusal_logged = True
+        elif isinstance(error, ssl.SSLError | TlsNotOffered):
+            if not self._refusal_logged:
+                logger.warning("nats_tls_failed", error=str(error))
             self._refusal_logged = True
         else:
             logger.debug("nats_client_error", error=repr(error))

@@ -6,7 +6,6 @@ from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from urllib.parse import urlsplit
 
-import nats
 import structlog
 from nats.micro.service import Service, ServiceConfig
 
@@ -40,7 +39,7 @@ class NatsLink:
             _QUIET_CONNECT_S, partial(logger.warning, "nats_awaited", servers=_addresses(self.settings.nats_url))
         )
         try:
-            self.bus.attach(await nats.connect(**self.bus.client_options()))
+            await self.bus.connect()
         finally:
             warning.cancel()
 

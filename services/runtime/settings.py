@@ -2,6 +2,7 @@
 
 import re
 import sys
+from pathlib import Path
 from typing import Literal, Self, TypeVar
 
 from pydantic import Field, SecretStr, ValidationError, model_validator
@@ -23,6 +24,11 @@ class BusSettings(BaseSettings):
         default=None, description="with nats_password; takes precedence over a login in the URL"
     )
     nats_password: SecretStr | None = None
+    nats_password_file: Path | None = Field(default=None, description="a secret's file, instead of the password itself")
+    nats_ca: Path | None = Field(
+        default=None,
+        description="PEM file of the authority of NATS; demands TLS, as tls:// in the URL does",
+    )
     replicas: int = Field(default=1, ge=1, le=5, description="replicas of every stream; 3 on a cluster")
     ack_wait_s: float = Field(
         default=2.0, gt=0, description="2 on a single server, 10 on a cluster (a leader change takes 5 to 8)"
@@ -47,9 +53,22 @@ class BusSettings(BaseSettings):
 
     @model_validator(mode="after")
     def _login_is_whole(self) -> Self:
+        if self.nats_password_file is not None:
+            password = _text_of(self.nats_password_file, "RUNWIRE_NATS_PASSWORD_FILE").strip()
+            object.__setattr__(self, "nats_password", SecretStr(password))
         if (self.nats_user is None) != (self.nats_password is None):
-            raise ValueError("RUNWIRE_NATS_USER and RUNWIRE_NATS_PASSWORD are set together, or neither")
+            raise ValueError(
+                "RUNWIRE_NATS_USER and RUNWIRE_NATS_PASSWORD are set together, or neither; the password may be in"
+                " RUNWIRE_NATS_PASSWORD_FILE"
+            )
+        if self.nats_ca is not None and "BEGIN CERTIFICATE" not in _text_of(self.nats_ca, "RUNWIRE_NATS_CA"):
+            raise ValueError("RUNWIRE_NATS_CA: the file holds no certificate in PEM form")
         return self
+
+    @property
+    def demands_tls(self) -> bool:
+        """Whether a server without TLS is refused."""
+        return self.nats_ca is not None or any(url.startswith("tls://") for url in self.nats_url.split(","))
 
     @property
     def ack_heartbeat_s(self) -> float:
@@ -80,6 +99,13 @@ def misconfigured(reason: str) -> SystemExit:
     """Write the reason to stderr. Return the exception to raise: its exit code says that a restart does not help."""
     sys.stderr.write(f"{reason}\n")
     return SystemExit(EXIT_WRONG_SETTINGS)
+
+
+def _text_of(file: Path, variable: str) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{variable}: {file} cannot be read ({type(error).__name__})") from error
 
 
 def _variable(path: tuple[str | int, ...]) -> str:

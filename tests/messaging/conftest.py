@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 
-import nats
 import pytest
 
 from services.messaging.connection import Bus
@@ -15,7 +14,7 @@ from tests.support.nats_server import NatsServer
 async def bus(own_nats_server: NatsServer) -> AsyncIterator[Bus]:
     """Everything is provisioned; the server is `own_nats_server`."""
     bus = Bus("test", BusSettings(nats_url=own_nats_server.url, ack_wait_s=1.0))
-    bus.attach(await nats.connect(**bus.client_options()))
+    await bus.connect()
     await provision(bus)
     yield bus
     await bus.leave()

@@ -3,8 +3,6 @@
 import asyncio
 import random
 
-import nats
-
 from services.messaging.connection import Bus
 from services.runtime.settings import BusSettings
 from tests.support.nats_server import NatsServer
@@ -19,7 +17,7 @@ async def test_nothing_goes_on_reconnecting(own_nats_server: NatsServer) -> None
     buses = []
     for _ in range(_MANY):
         bus = Bus("test", BusSettings(nats_url=own_nats_server.url))
-        buses.append(bus.attach(await nats.connect(**bus.client_options())))
+        buses.append(await bus.connect())
     own_nats_server.stop()
 
     async def leave(bus: Bus) -> None:
@@ -36,6 +34,6 @@ async def test_a_connection_that_works_is_left(own_nats_server: NatsServer) -> N
     """And one that was never made can be left too."""
     bus = Bus("test", BusSettings(nats_url=own_nats_server.url))
     await bus.leave()
-    bus.attach(await nats.connect(**bus.client_options()))
+    await bus.connect()
     await bus.leave()
     assert not bus.is_connected

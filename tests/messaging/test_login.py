@@ -1,16 +1,18 @@
 """Services on a NATS server that knows users: with the right login, with a wrong one, and with half of one."""
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import nats
 import pytest
+from structlog.testing import capture_logs
 
 from services.messaging.connection import Bus
 from services.planner.settings import PlannerSettings
 from services.runtime.settings import BusSettings, read_settings
+from tests.support.certificates import make_certificates, tls_of_server
 from tests.support.nats_server import NatsServer, admits
 from tests.support.s3_servers import S3Server
 from tests.support.stack import ROOT, Stack
@@ -54,7 +56,7 @@ async def test_the_login_is_the_same_for_a_plain_client(server: NatsServer) -> N
     """What connects without FastStream uses the same options; without a login there is no way in."""
     settings = BusSettings(nats_url=server.url, nats_user="runwire", nats_password="canary-8Hq2")
     bus = Bus("test", settings)
-    bus.attach(await nats.connect(**bus.client_options()))
+    await bus.connect()
     assert bus.is_connected
     await bus.leave()
     assert "canary" not in repr(settings) + settings.model_dump_json()
@@ -100,6 +102,67 @@ def test_half_a_login_is_refused(
     sentence = capsys.readouterr().err
     assert "RUNWIRE_NATS_USER and RUNWIRE_NATS_PASSWORD are set together" in sentence
     assert "canary" not in sentence
+
+
+async def test_the_password_may_be_in_a_file(
+    server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As secrets are mounted."""
+    (tmp_path / "password").write_text("canary-8Hq2\n")
+    monkeypatch.setenv("RUNWIRE_NATS_URL", server.url)
+    monkeypatch.setenv("RUNWIRE_NATS_USER", "runwire")
+    monkeypatch.setenv("RUNWIRE_NATS_PASSWORD_FILE", str(tmp_path / "password"))
+    bus = await Bus("test", read_settings(BusSettings)).connect()
+    assert bus.is_connected
+    await bus.leave()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("RUNWIRE_NATS_PASSWORD_FILE", "RUNWIRE_NATS_PASSWORD_FILE: /nowhere cannot be read"),
+        ("RUNWIRE_NATS_CA", "RUNWIRE_NATS_CA: /nowhere cannot be read"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(
+    name: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is not taken for none."""
+    monkeypatch.setenv(name, "/nowhere")
+    with pytest.raises(SystemExit):
+        read_settings(BusSettings)
+    assert said in capsys.readouterr().err
+
+
+async def test_the_certificate_of_the_server_is_checked(tmp_path: Path) -> None:
+    """By the given authority; without it the server is not trusted."""
+    certificates = make_certificates(tmp_path / "certificates")
+    server = NatsServer(tmp_path / "nats", extra=tls_of_server(certificates))
+    server.start()
+    try:
+        bus = await Bus("test", BusSettings(nats_url=server.url, nats_ca=certificates / "ca.pem")).connect()
+        assert bus.is_connected
+        await bus.leave()
+        with capture_logs() as logged, pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await Bus("test", BusSettings(nats_url=f"tls://127.0.0.1:{server.port}")).connect()
+    finally:
+        server.kill()
+    assert [each["event"] for each in logged if each["log_level"] == "warning"] == ["nats_tls_failed"]
+
+
+@pytest.mark.parametrize("scheme", ["tls", "nats"])
+async def test_a_server_without_tls_is_sent_nothing(scheme: str, server: NatsServer, tmp_path: Path) -> None:
+    """Where TLS is demanded, by the URL or by an authority."""
+    ca = make_certificates(tmp_path / "certificates") / "ca.pem" if scheme == "nats" else None
+    settings = BusSettings(
+        nats_url=f"{scheme}://127.0.0.1:{server.port}", nats_user="runwire", nats_password="canary-8Hq2", nats_ca=ca
+    )
+    with capture_logs() as logged, pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await Bus("test", settings).connect()
+    assert [each["event"] for each in logged if each["log_level"] == "warning"] == ["nats_tls_failed"]
+    assert "offers no TLS" in str(logged)
 
 
 @pytest.mark.system

@@ -4,7 +4,6 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import nats
 import pytest
 
 from contracts import keys, subjects
@@ -28,7 +27,7 @@ from tests.support.waiting import wait_until
 async def bus(own_nats_server: NatsServer) -> AsyncIterator[Bus]:
     """A connection, with the bucket there."""
     found = Bus("reader", BusSettings(nats_url=own_nats_server.url))
-    found.attach(await nats.connect(**found.client_options()))
+    await found.connect()
     await provision(found)
     yield found
     await found.leave()
@@ -93,7 +92,7 @@ async def test_no_tool_is_taken_off_the_list_while_nobody_can_refresh_it(
         server = NatsServer(disk.folder / "nats")
         server.start()
         bus = Bus("reader", BusSettings(nats_url=server.url))
-        bus.attach(await nats.connect(**bus.client_options()))
+        await bus.connect()
         await provision(bus)
         watching = bus.tasks.keep("storage_probe", bus.storage.watch())
         seen = await Catalogue(bus).start()

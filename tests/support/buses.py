@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import AsyncIterator
 
-import nats
 from nats.aio.client import Client
 
 from services.messaging.connection import Bus
@@ -14,7 +13,7 @@ from services.runtime.settings import BusSettings
 async def connected(url: str, name: str = "tests", settings: BusSettings | None = None) -> AsyncIterator[Bus]:
     """Connect as a service does."""
     bus = Bus(name, settings or BusSettings(nats_url=url))
-    bus.attach(await nats.connect(**bus.client_options()))
+    await bus.connect()
     try:
         yield bus
     finally:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import nats
 from fastapi.routing import APIRoute
 
 from contracts import subjects
@@ -79,8 +78,7 @@ async def serving(nats_url: str, **settings: Any) -> AsyncIterator[Served]:
 async def connected(nats_url: str) -> AsyncIterator[Bus]:
     """A bus of the test's own, with everything provisioned."""
     bus = Bus("test", BusSettings(nats_url=nats_url))
-    client = await nats.connect(**bus.client_options())
-    await provision(bus.attach(client))
+    await provision(await bus.connect())
     try:
         yield bus
     finally:

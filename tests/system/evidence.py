@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import nats
 import orjson
 
 from contracts import keys, subjects
@@ -21,7 +20,7 @@ QUEUES = (subjects.REQUESTS, subjects.INBOX, subjects.CALLS)
 async def connect(nats_url: str) -> Bus:
     """A bus of the test's own."""
     bus = Bus("test", BusSettings(nats_url=nats_url))
-    return bus.attach(await nats.connect(**bus.client_options()))
+    return await bus.connect()
 
 
 async def records(bus: Bus, run: str, tenant: str = subjects.DEFAULT_TENANT) -> list[StoredRecord]:

@@ -3,7 +3,6 @@
 import time
 from collections.abc import AsyncIterator
 
-import nats
 import pytest
 
 from contracts import keys, subjects
@@ -25,7 +24,7 @@ from tests.support.waiting import wait_until
 async def bus(own_nats_server: NatsServer) -> AsyncIterator[Bus]:
     """Connected, everything provisioned."""
     bus = Bus("test", BusSettings(nats_url=own_nats_server.url))
-    bus.attach(await nats.connect(**bus.client_options()))
+    await bus.connect()
     await provision(bus)
     yield bus
     await bus.leave()

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,8 @@ from runwire.credentials.files import Credential
 from runwire.errors import ToolsNotAllowed
 from runwire.private_files import write_private
 from runwire.serving import serve
+from tests.support.certificates import make_certificates, tls_of_server
 from tests.support.nats_server import NatsServer
-from tests.support.needs import needs_program
 from tests.support.waiting import wait_until
 
 from .conftest import call, seen
@@ -212,24 +211,14 @@ async def test_tls_is_not_dropped(serving: Serving, caplog: pytest.LogCaptureFix
 @pytest.fixture
 def certificates(tmp_path: Path) -> Path:
     """A folder with `ca.pem`, and `server.pem` and `server.key` for 127.0.0.1."""
-    folder = tmp_path / "certificates"
-    folder.mkdir()
-    openssl = str(needs_program("openssl"))
-    new_key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
-    ca = [*new_key, "-subj", "/CN=Test CA", "-addext", "keyUsage=critical,keyCertSign", "-keyout", "ca.key"]
-    of_server = [*new_key, "-subj", "/CN=NATS", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "server.key"]
-    of_server += ["-addext", "basicConstraints=critical,CA:FALSE", "-CA", "ca.pem", "-CAkey", "ca.key"]
-    for arguments in ([*ca, "-out", "ca.pem"], [*of_server, "-out", "server.pem"]):
-        subprocess.run([openssl, "req", "-x509", *arguments], cwd=folder, check=True, capture_output=True)
-    return folder
+    return make_certificates(tmp_path / "certificates")
 
 
 async def test_a_certificate_is_checked(
     tmp_path: Path, certificates: Path, serving: Serving, caplog: pytest.LogCaptureFixture
 ) -> None:
     """By the authority in the credential file; without it one line says what is missing."""
-    secured = f'tls {{ cert_file: "{certificates}/server.pem", key_file: "{certificates}/server.key" }}'
-    server = NatsServer(tmp_path / "nats", extra=f"{users(TOOL_X)}\n{secured}")
+    server = NatsServer(tmp_path / "nats", extra=f"{users(TOOL_X)}\n{tls_of_server(certificates)}")
     server.start()
     file = tmp_path / "tool_x.json"
     try:
