@@ -81,23 +81,30 @@ def _settings(env: Mapping[str, str]) -> list[Check]:
 
 async def _gateway(url: str, api_key: str | None, env: Mapping[str, str]) -> list[Check]:
     try:
-        async with httpx.AsyncClient(base_url=url, timeout=5) as http:
-            ready = await http.get("/readyz")
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        finding = f"{url} does not answer ({type(error).__name__})"
-        return [model_of_next_start(env), Check("gateway", "failed", finding, "start it: runwire up; or give --url")]
-    if ready.status_code != httpx.codes.OK:
-        problems = _problems(ready)
-        mend = _FREE_DISK_SPACE if health.NOT_STORED in problems else "see the logs under the data folder"
-        return [Check("gateway", "failed", f"{url} is not ready: {problems}", mend)]
-    checks = [Check("gateway", "ok", f"{url} is ready")]
-    try:
-        async with Client(url, api_key, patience_s=_PATIENCE_S) as client:
+        client = Client(url, api_key, patience_s=_PATIENCE_S)
+    except RunwireError as error:  # no address, or no key
+        return [model_of_next_start(env), Check("gateway", "failed", str(error))]
+    async with client:
+        try:
+            async with httpx.AsyncClient(base_url=url, timeout=5) as http:
+                ready = await http.get("/readyz")
+        except httpx.HTTPError as error:
+            finding = f"{url} does not answer ({type(error).__name__})"
+            return [
+                model_of_next_start(env),
+                Check("gateway", "failed", finding, "start it: runwire up; or give --url"),
+            ]
+        if ready.status_code != httpx.codes.OK:
+            problems = _problems(ready)
+            mend = _FREE_DISK_SPACE if health.NOT_STORED in problems else "see the logs: runwire logs"
+            return [Check("gateway", "failed", f"{url} is not ready: {problems}", mend)]
+        checks = [Check("gateway", "ok", f"{url} is ready")]
+        try:
             checks.append(await _model(client))
-            names = [spec.name for spec in await client.tools()]
-            refused = await client.refused_tools()
-    except RunwireError as error:
-        return [*checks, Check("gateway", "failed", str(error), "give --api-key" if error.status in {401, 403} else "")]
+            names, refused = [spec.name for spec in await client.tools()], await client.refused_tools()
+        except RunwireError as error:
+            mend = "give --api-key" if error.status in {401, 403} else ""
+            return [*checks, Check("gateway", "failed", str(error), mend)]
     is_of_data_folder = "RUNWIRE_DATA_DIR" in env or launch.remembered(launch.data_dir()).get("url") == url
     return checks + await tool_checks(names, refused, is_of_data_folder=is_of_data_folder)
 

@@ -96,7 +96,7 @@ def print_table(rows: list[list[str]]) -> None:
     console = Console()
     widths = [max(map(cell_len, column)) for column in list(zip(*rows, strict=True))[:-1]]
     if console.is_terminal and console.width < _NARROW_COLUMNS:
-        lines = [part for row in rows[1:] for part in (row[0], f"  {' · '.join(row[1:])}")]
+        lines = [part for row in rows[1:] for part in (row[0], f"  {' · '.join(filter(None, row[1:]))}")]
     else:
         lines = ["  ".join([*map(set_cell_size, row, widths), row[-1]]) for row in rows]
     for line in lines:

@@ -1,14 +1,12 @@
-"""What runs for long is started without the libraries of the command line: the launcher, and tools that are served."""
+"""The entry point of the command line: whatever happens, it ends without a traceback.
 
-import json
+Rule 1: what runs for long, the launcher and tools that are served, is started without the libraries of the commands.
+Rule 2: nothing is imported before `main` has arranged what Ctrl-C does: it may come in the middle of an import.
+"""
+
 import os
+import signal
 import sys
-from pathlib import Path
-
-from contracts.optional_imports import import_without
-from runwire.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, print_error
-from runwire.credentials.lookup import find_login
-from runwire.errors import InvalidCredential
 
 LAUNCH = ("up", "--parsed")
 """Followed by the options of `runwire up` as JSON."""
@@ -16,25 +14,40 @@ SERVE = ("serve", "--parsed")
 """Followed by the arguments of `serve_files` as JSON."""
 
 
+_EXIT_FAILED, _EXIT_INTERRUPTED = 1, 130
+
+
 def main() -> None:
-    """The entry point of the `runwire` script: run the command, and end with one sentence instead of a traceback."""
+    """Run a command of the `runwire` script."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # `exit_code` has it raise KeyboardInterrupt again
     try:
-        sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115, closed by the shell: `>&-`
-        sys.stderr = sys.stderr or sys.stdout
+        _prepare_streams()
         try:
             _run(sys.argv[1:])
         finally:
             sys.stdout.flush()
     except BrokenPipeError:  # `runwire runs ls | head -1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(EXIT_FAILED) from None
+        raise SystemExit(_EXIT_FAILED) from None
     except KeyboardInterrupt:
-        raise SystemExit(EXIT_INTERRUPTED) from None
+        raise SystemExit(_EXIT_INTERRUPTED) from None
     except Exception as error:
         if os.environ.get("RUNWIRE_LOG_LEVEL", "").lower() == "debug":
             raise
+        from runwire.cli.exit_codes import print_error  # noqa: PLC0415, see rule 2
+
         print_error(_sentence_of(error))
-        raise SystemExit(EXIT_FAILED) from None
+        raise SystemExit(_EXIT_FAILED) from None
+
+
+def _prepare_streams() -> None:
+    """Have no character fail that a terminal cannot show, and nothing that is printed where `>&-` closed a stream."""
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115, PTH123, open until the end; pathlib is not needed
+    sys.stderr = sys.stderr or sys.stdout
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
 
 
 def _sentence_of(error: Exception) -> str:
@@ -48,10 +61,14 @@ def _sentence_of(error: Exception) -> str:
 
 def _run(arguments: list[str]) -> None:
     if tuple(arguments[:-1]) == LAUNCH:
+        from contracts.optional_imports import import_without  # noqa: PLC0415, see rule 2
+
         import_without("asyncio", "ssl")  # 3 MB; all it connects to is on this machine, without TLS
         from runwire.cli.launcher import main as launch  # noqa: PLC0415, each process has what it needs
 
         raise SystemExit(launch(arguments[-1]))
+    import json  # noqa: PLC0415, see rule 2
+
     is_parsed = tuple(arguments[:-1]) == SERVE
     if is_parsed or (arguments[:1] == ["serve"] and arguments[1:] and not any(one[:1] == "-" for one in arguments)):
         serve_files(**json.loads(arguments[-1])) if is_parsed else serve_files(arguments[1:])
@@ -65,6 +82,10 @@ def serve_files(
     files: list[str], url: str | None = None, credentials: str | None = None, health_file: str | None = None
 ) -> None:
     """Serve the tools of Python files over NATS, until SIGTERM or SIGINT."""
+    from contracts.optional_imports import import_without  # noqa: PLC0415, see rule 2
+    from runwire.credentials.lookup import find_login  # noqa: PLC0415
+    from runwire.errors import InvalidCredential  # noqa: PLC0415
+
     try:
         by_websocket = find_login(url, credentials).url.startswith("ws")
     except InvalidCredential as error:

@@ -4,6 +4,7 @@
 """
 
 import shutil
+import signal
 import sys
 from collections.abc import Coroutine
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 from runwire.errors import RunwireError, Unreachable
 
+_UNAUTHORIZED = 401
 EXIT_FAILED, EXIT_ERROR, EXIT_INCOMPLETE, EXIT_CANCELLED, EXIT_UNREACHABLE, EXIT_INTERRUPTED = 1, 3, 4, 5, 6, 130
 
 
@@ -20,13 +22,16 @@ def exit_code(work: Coroutine[Any, Any, int]) -> int:
 
     from runwire.local import launch  # noqa: PLC0415
 
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return asyncio.run(work)
     except Unreachable as error:
         print_error(f"{error}. Start one with `{program()} up`, or give --url")
         return EXIT_UNREACHABLE
     except RunwireError as error:
-        print_error(str(error))
+        hint = " Give one with --api-key or RUNWIRE_API_KEY" if error.status == _UNAUTHORIZED else ""
+        print_error(f"{error}{hint}")
         return EXIT_UNREACHABLE
     except launch.CannotLaunch as error:
         print_error(str(error))

@@ -23,6 +23,7 @@ from runwire.client.run_stream import RunStream
 from runwire.errors import RunwireError
 
 T = TypeVar("T", bound=BaseModel)
+_MAX_PORT = 65535
 _IMAGES_TIMEOUT_S = 120.0
 """A gateway checks every image before it answers."""
 
@@ -51,11 +52,13 @@ class Client:
 
     Use it as `async with Client(...) as client`, or call `aclose`. `patience_s`: for how long a request that may be
     repeated is tried again. It is 5 s at most while nobody listens at the address and no gateway has answered this
-    client. Raises RunwireError, code `bad_url`, for what is no address.
+    client. Raises RunwireError for what is no address (`bad_url`) and what cannot be a key (`bad_key`).
     """
 
     def __init__(self, url: str = "http://127.0.0.1:8080", key: str | None = None, *, patience_s: float = 60.0) -> None:
         _check_address(url)
+        if key and not (key.isascii() and key.isprintable()):
+            raise RunwireError("bad_key", "an API key has visible ASCII characters only")
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
         self._http = httpx.AsyncClient(
@@ -255,5 +258,5 @@ def _check_address(url: str) -> None:
         parsed = httpx.URL(url)
     except httpx.InvalidURL:
         parsed = httpx.URL("")
-    if parsed.scheme not in {"http", "https"} or not parsed.host:
+    if parsed.scheme not in {"http", "https"} or not parsed.host or (parsed.port or 0) > _MAX_PORT:
         raise RunwireError("bad_url", f"{url!r} is not a gateway's address; one looks like http://127.0.0.1:8080")

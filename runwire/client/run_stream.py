@@ -79,6 +79,8 @@ class RunStream:
         if not response.is_success:
             await response.aread()
             raise error_of(response)
+        if not response.headers.get("content-type", "").startswith("text/event-stream"):
+            raise RunwireError("not_a_gateway", f"{response.url} answers without an event stream", status=200)
         decoder = SseDecoder(on_comment=self._on_comment)
         # The events of a record are yielded together: its id comes with the last one, and a stream that breaks before
         # that starts again with the first.

@@ -157,6 +157,37 @@ def test_an_unexpected_error_is_one_sentence(
         entry_point.main()
 
 
+_INTERRUPTED = """
+import signal, sys
+from runwire.cli import main
+
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == sys.argv[-1]:
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["typer", "httpx"])
+def test_ctrl_c_prints_no_traceback(module: str) -> None:
+    """Also in the middle of an import."""
+    program = [sys.executable, "-c", _INTERRUPTED, "tail", "0" * 32, "--url", "http://127.0.0.1:9", "--api-key", module]
+    ended = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert ended.returncode in {-signal.SIGINT, 130}
+    assert "Traceback" not in ended.stderr
+
+
+def test_what_a_terminal_cannot_show_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A character that its encoding lacks is no error."""
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    shown = runwire("doctor", "--url", "http://127.0.0.1:9", data=tmp_path)
+    assert (shown.returncode, shown.stderr) == (1, "")
+    assert "? gateway: http://127.0.0.1:9 does not answer" in shown.stdout
+
+
 def test_an_unreachable_gateway_is_named(tmp_path: Path) -> None:
     """The address that does not answer is in the message, and the code says so."""
     answer = runwire("doctor", "--url", "http://127.0.0.1:9", data=tmp_path)

@@ -209,12 +209,38 @@ async def test_a_run_that_waits_says_so(client: Client, bus: Bus) -> None:
     assert comments == ["waiting, place 1 of 1"]
 
 
-@pytest.mark.parametrize("url", ["", "nonsense", "127.0.0.1:8080", "ftp://127.0.0.1", "http://", "http://[::"])
+@pytest.mark.parametrize(
+    "url", ["", "nonsense", "127.0.0.1:8080", "ftp://127.0.0.1", "http://", "http://[::", "http://x:99999"]
+)
 def test_an_invalid_address_is_refused_at_once(url: str) -> None:
     """Without a retry."""
     with pytest.raises(RunwireError, match="is not a gateway's address; one looks like http://") as refusal:
         Client(url)
     assert refusal.value.code == "bad_url"
+
+
+@pytest.mark.parametrize("key", ["kéy", "key\n"])
+def test_an_invalid_key_is_refused_at_once(key: str) -> None:
+    """It could not be sent."""
+    with pytest.raises(RunwireError, match="visible ASCII characters only"):
+        Client("http://127.0.0.1", key)
+
+
+async def test_another_web_server_is_no_gateway() -> None:
+    """Its pages are neither runs nor events."""
+
+    async def page(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(page, "127.0.0.1", 0)
+    async with server, Client(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}") as client:
+        for request in (client.tools(), client.start("?"), client.result("0" * 32)):
+            with pytest.raises(RunwireError) as refusal:
+                await request
+            assert refusal.value.code == "not_a_gateway"
 
 
 async def test_a_gateway_without_nats_is_retried_and_then_its_refusal_raised(
