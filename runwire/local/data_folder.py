@@ -3,7 +3,7 @@
 Rule 1: `endpoints.json` names what runs: it is written once everything is ready and removed before anything stops. A
 launcher that was killed leaves the file behind, but not its lock, so the file is then ignored.
 Rule 2: a secret is in a file that only its owner can read, never in an argument, a log or `endpoints.json`.
-Rule 3: the login of the embedded NATS server is sent to that server only.
+Rule 3: a password of the embedded NATS server is sent to that server only.
 """
 
 import contextlib
@@ -14,13 +14,15 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from contracts.rights import LOCAL_TOOLS
+from runwire.credentials.identities import read
+from runwire.errors import IdentitiesUnreadable
 from runwire.private_files import write_private
 
 if sys.platform != "win32":
     import fcntl
 
 _ENDPOINTS = "endpoints.json"
-_NATS_LOGIN = "nats_login.json"
 
 
 def data_dir() -> Path:
@@ -80,20 +82,14 @@ def secret(file: Path, make: Callable[[], dict[str, str]]) -> dict[str, str]:
     return found
 
 
-def nats_login_file(data: Path) -> Path:
-    """The file with the login of the embedded NATS server: `user` and `password`."""
-    return data / _NATS_LOGIN
-
-
 def nats_login(data: Path, url: str) -> dict[str, str]:
-    """The login (`user`, `password`) of the embedded NATS server if `url` names it and it runs now; else empty."""
+    """The login for tools on the embedded NATS server (`user`, `password`), if `url` names it; else empty."""
     running = remembered(data).get("nats_url")
     if not isinstance(running, str) or _address(url) != _address(running):
         return {}
     try:
-        kept = json.loads(nats_login_file(data).read_text(encoding="utf-8"))
-        return {"user": kept["user"], "password": kept["password"]}
-    except (OSError, ValueError, KeyError, TypeError):
+        return {"user": LOCAL_TOOLS, "password": read(data).passwords[LOCAL_TOOLS]}
+    except (IdentitiesUnreadable, KeyError):
         return {}
 
 

@@ -1,17 +1,19 @@
-"""The nats-server that `runwire up` starts: JetStream in the data folder.
+"""The nats-server that `runwire up` starts: JetStream in the data folder, and the users of that folder.
 
-Rule 1: every connection needs the login of the data folder, so another `runwire up` on this machine, and its tools,
-stay apart.
-Rule 2: the login is in two files that only their owner can read, never on a command line.
+Rule 1: every connection needs a user of the data folder, so another `runwire up` on this machine, and its tools, stay
+apart.
+Rule 2: passwords are in files that only their owner can read, never on a command line.
+Rule 3: a data folder of a version without users is taken over: its streams are moved into the account of the services.
 """
 
-import os
 import re
 import shutil
 import sysconfig
+from collections.abc import Mapping
 from pathlib import Path
 
-from runwire.local.data_folder import nats_login_file, secret
+from runwire.credentials.identities import changed
+from runwire.errors import IdentitiesUnreadable
 from runwire.local.supervisor import CannotLaunch
 from runwire.private_files import write_private
 
@@ -19,11 +21,8 @@ _CONFIG = """\
 # Written by `runwire up`; changes are overwritten.
 listen: "127.0.0.1:{port}"
 server_name: "runwire"
-authorization {{ user: "{user}", password: "{password}" }}
 max_payload: 8MB
 write_deadline: "10s"
-# Tool runners look for tools on discover.>, and tools are NATS micro services, which are asked on $SRV.>.
-mappings {{ "discover.>": "$SRV.>" }}
 jetstream {{
   store_dir: "{store}"
   # Every acknowledged write survives a power cut. `1s` is faster and may lose the last second.
@@ -32,7 +31,9 @@ jetstream {{
   max_file_store: 20GB
   limits {{ max_ha_assets: 0 }}
 }}
+include "nats/accounts.conf"
 """
+_ACCOUNT_BEFORE_USERS, _ACCOUNT = "$G", "CORE"
 _DEFAULT_PORT = 4222
 _LISTEN_LINE = re.compile(r'^listen: "127\.0\.0\.1:(\d+)"$', re.MULTILINE)
 
@@ -47,9 +48,14 @@ def find_nats_server() -> str:
     return found
 
 
-def login_of(data: Path) -> dict[str, str]:
-    """The login of this data folder, created at the first start: `user` and `password`."""
-    return secret(nats_login_file(data), lambda: {"user": "runwire", "password": os.urandom(24).hex()})
+def passwords_of(data: Path) -> dict[str, str]:
+    """The passwords of the data folder's users, made at the first start. Raises CannotLaunch."""
+    (data / "nats_login.json").unlink(missing_ok=True)  # of a version without users
+    try:
+        with changed(data, any_tool=True) as known:
+            return known.passwords
+    except IdentitiesUnreadable as error:
+        raise CannotLaunch(str(error)) from error
 
 
 def last_port(data: Path) -> int:
@@ -61,19 +67,41 @@ def last_port(data: Path) -> int:
     return int(found[1]) if found else _DEFAULT_PORT
 
 
-def configure(data: Path, port: int, sync: str, login: dict[str, str]) -> list[str]:
-    """Write the configuration and return the command that starts the server."""
-    command = [find_nats_server(), "-c", str(_config_file(data))]
-    write_private(_config_file(data), _CONFIG.format(port=port, store=data / "jetstream", sync=sync, **login))
-    return command
+def configure(data: Path, port: int, sync: str) -> list[str]:
+    """Write the configuration and return the command that starts the server. Nothing has its files open yet."""
+    store = data / "jetstream"
+    _take_over(store / "jetstream")
+    write_private(_config_file(data), _CONFIG.format(port=port, store=store, sync=sync))
+    return [find_nats_server(), "-c", str(_config_file(data))]
 
 
-def client_environment(port: int, login: dict[str, str]) -> dict[str, str]:
-    """The settings with which a service or tool connects."""
+def _take_over(accounts: Path) -> None:
+    """Move the streams of a server without users into the account of the services.
+
+    Raises CannotLaunch when both have streams.
+    """
+    before, now = accounts / _ACCOUNT_BEFORE_USERS, accounts / _ACCOUNT
+    if not _has_streams(before):
+        return
+    if _has_streams(now):
+        raise CannotLaunch(
+            f"{accounts} holds the streams of two versions: {before.name} (without users) and {now.name}; move one away"
+        )
+    if now.exists():
+        shutil.rmtree(now)
+    before.rename(now)
+
+
+def _has_streams(account: Path) -> bool:
+    return any((account / "streams").glob("*"))
+
+
+def client_environment(port: int, user: str, passwords: Mapping[str, str]) -> dict[str, str]:
+    """The settings with which a service or tool connects as a user."""
     return {
         "RUNWIRE_NATS_URL": url_of(port),
-        "RUNWIRE_NATS_USER": login["user"],
-        "RUNWIRE_NATS_PASSWORD": login["password"],
+        "RUNWIRE_NATS_USER": user,
+        "RUNWIRE_NATS_PASSWORD": passwords[user],
     }
 
 

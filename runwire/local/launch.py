@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from contracts.rights import LOCAL_TOOLS, PROVISIONER
 from runwire.local import embedded_nats, embedded_s3, environments
 from runwire.local.data_folder import data_dir, published, remembered, withdraw
 from runwire.local.embedded_nats import find_nats_server
@@ -139,34 +140,29 @@ async def _start_all(plan: Plan, supervisor: Supervisor) -> dict[str, Any]:
     if plan.port and listens(plan.port):
         raise CannotLaunch(f"port {plan.port} is taken; choose another with --port (0: any)")
     port, nats_port = plan.port or free_port(), free_port(embedded_nats.last_port(plan.data))
-    login = embedded_nats.login_of(plan.data)
-    command = embedded_nats.configure(plan.data, nats_port, plan.sync, login)
+    passwords = embedded_nats.passwords_of(plan.data)
+    command = embedded_nats.configure(plan.data, nats_port, plan.sync)
     liveness = functools.partial(nats_check, plan.data / "jetstream", supervisor.health_ports)
     await supervisor.start(
         Child("nats-server", command, environments.of_server(os.environ), lambda: listens(nats_port), liveness=liveness)
     )
-    env = {**embedded_nats.client_environment(nats_port, login), "RUNWIRE_PORT": str(port), "PYTHONUNBUFFERED": "1"}
-    env["RUNWIRE_TRUST_TOOLS"] = str(plan.trust_tools).lower()
+
+    def login(user: str) -> dict[str, str]:
+        return embedded_nats.client_environment(nats_port, user, passwords)
+
+    env = {"RUNWIRE_PORT": str(port), "RUNWIRE_TRUST_TOOLS": str(plan.trust_tools).lower(), "PYTHONUNBUFFERED": "1"}
     store = await _start_s3(plan.data, supervisor)
     counts = {"planner": plan.planners, "tool_runner": plan.tool_runners}
     workers = [(service, f"{service}-{n}") for service, count in counts.items() for n in range(1, count + 1)]
-    gateway = {**environments.of_service("gateway", os.environ), **env, "RUNWIRE_HOST": "127.0.0.1"}
-    tools = {**environments.of_tools(os.environ), **env}
+    gateway = {**environments.of_service("gateway", os.environ), **env, **login("gateway"), "RUNWIRE_HOST": "127.0.0.1"}
+    tools = {**environments.of_tools(os.environ), **env, **login(LOCAL_TOOLS)}
+    provisioner = {**environments.of_service(PROVISIONER, os.environ), **env, **login(PROVISIONER)}
     await asyncio.gather(
-        *(supervisor.start(_service(service, name, env)) for service, name in workers),
-        supervisor.start(_service("artifact_store", "artifact_store", {**env, **store})),
+        supervisor.run_once(Child(PROVISIONER, _module("services.messaging.provisioner"), provisioner)),
+        *(supervisor.start(_service(service, name, {**env, **login(service)})) for service, name in workers),
+        supervisor.start(_service("artifact_store", "artifact_store", {**env, **store, **login("artifact_store")})),
         supervisor.start(Child("gateway", _module("services.gateway"), gateway, lambda: is_ready(port), port)),
-        *(
-            supervisor.start(
-                Child(
-                    f"tools-{path.stem}",
-                    _module("runwire", "serve", str(path)),
-                    tools,
-                    refusal_code=_TOOLS_REFUSED_EXIT_CODE,
-                )
-            )
-            for path in plan.tools
-        ),
+        *(supervisor.start(_served(path, tools)) for path in plan.tools),
     )
     return {
         "url": f"http://127.0.0.1:{port}",
@@ -195,6 +191,11 @@ def _service(service: str, name: str, env: dict[str, str]) -> Child:
     health = free_port()
     own = {**environments.of_service(service, os.environ), **env, "RUNWIRE_HEALTH_PORT": str(health)}
     return Child(name, _module(f"services.{service}"), own, lambda: is_ready(health), health)
+
+
+def _served(file: Path, env: dict[str, str]) -> Child:
+    command = _module("runwire", "serve", str(file))
+    return Child(f"tools-{file.stem}", command, env, refusal_code=_TOOLS_REFUSED_EXIT_CODE)
 
 
 def _module(name: str, *arguments: str) -> list[str]:

@@ -95,6 +95,17 @@ class Supervisor:
                 raise CannotLaunch(f"{child.name} did not become ready{self._last_line(child)} (see {log})")
             await asyncio.sleep(0.05)
 
+    async def run_once(self, child: Child) -> None:
+        """Run a child to its end. Raises CannotLaunch when it fails."""
+        log_file = self.log_of(child.name)
+        child.log_start = log_file.stat().st_size if log_file.exists() else 0
+        with log_file.open("ab") as log:
+            child.process = await _spawn(child, log)
+        self._children.append(child)
+        if code := await child.process.wait():
+            reason = f"{child.name} {_describe_exit(code)}{self._last_line(child)}"
+            raise CannotLaunch(f"{reason} (see {log_file})")
+
     def log_of(self, name: str) -> Path:
         """The file for a child's output."""
         return self._data / "logs" / f"{name}.log"

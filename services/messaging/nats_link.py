@@ -1,6 +1,7 @@
-"""A service's connection to NATS as a process sees it: connect, provision, announce, report problems."""
+"""A service's connection to NATS as a process sees it: connect, wait for the streams, announce, report problems."""
 
 import asyncio
+import math
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
@@ -10,16 +11,18 @@ import structlog
 from nats.micro.service import Service, ServiceConfig
 
 from services.messaging.connection import Bus
-from services.messaging.errors import NATS_ERRORS
-from services.messaging.streams.provision import provision
+from services.messaging.errors import NATS_ERRORS, Unavailable
+from services.messaging.streams.provision import missing
 from services.runtime.health import VERSION, Health
 from services.runtime.service import run_service
 from services.runtime.settings import BusSettings
 
 logger = structlog.get_logger(__name__)
 
-_QUIET_CONNECT_S = 2.0
-"""Seconds without NATS before the log says that the service waits for it."""
+_QUIET_S = 2.0
+"""Seconds without NATS, or without the streams, before the log says that the service waits for it."""
+_CHECK_S = 0.25
+_PROVISION = "python -m services.messaging.provisioner"
 
 
 class NatsLink:
@@ -32,21 +35,35 @@ class NatsLink:
         self.settings = bus.settings
         self._micro: Service | None = None
         self._watching: asyncio.Task[None] | None = None
+        self._missing: list[str] = []
 
     async def connect(self) -> None:
         """Wait for NATS without a time limit."""
         warning = asyncio.get_running_loop().call_later(
-            _QUIET_CONNECT_S, partial(logger.warning, "nats_awaited", servers=_addresses(self.settings.nats_url))
+            _QUIET_S, partial(logger.warning, "nats_awaited", servers=_addresses(self.settings.nats_url))
         )
         try:
             await self.bus.connect()
         finally:
             warning.cancel()
 
-    async def provision(self) -> None:
-        """Create missing streams and consumers, and start to watch whether writes are stored (`storage`)."""
-        await provision(self.bus)
+    async def await_provisioned(self) -> None:
+        """Wait for the streams as this version needs them, and start to watch whether writes are stored (`storage`)."""
+        loop = asyncio.get_running_loop()
+        logs_at = loop.time() + _QUIET_S
+        while await self._lacks_streams():
+            if loop.time() > logs_at:
+                logger.warning("provisioning_awaited", missing=self._missing, command=_PROVISION)
+                logs_at = math.inf
+            await asyncio.sleep(_CHECK_S)
         self._watching = self.bus.tasks.keep("storage_probe", self.bus.storage.watch())
+
+    async def _lacks_streams(self) -> bool:
+        try:
+            self._missing = await missing(self.bus)
+        except Unavailable as error:
+            self._missing = [str(error)]
+        return bool(self._missing)
 
     async def announce(self) -> None:
         """Announce the service to `nats micro ls` and `$SRV.PING`, with the requests that it answers."""
@@ -75,6 +92,8 @@ class NatsLink:
         found = [] if self.bus.is_connected else ["NATS is not connected"]
         if self.bus.denied:
             found.append(f"NATS denied a right: {self.bus.denied}")
+        if self._missing:
+            found.append(f"NATS is not provisioned ({_PROVISION}): {'; '.join(self._missing)}")
         return found + self.bus.storage.problems() + self.bus.tasks.problems()
 
 

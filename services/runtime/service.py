@@ -1,4 +1,4 @@
-"""The life of a service: connect, provision, work until SIGTERM or SIGINT, stop in the reverse order.
+"""The life of a service: connect, wait for its streams, work until SIGTERM or SIGINT, stop in the reverse order.
 
 Rule 1: `/livez` and `/readyz` are served from the start, even without NATS.
 Rule 2: an error that keeps the work from starting ends the process with that error.
@@ -44,8 +44,8 @@ class Link(Protocol):
         """Wait for the server without a time limit."""
         ...
 
-    async def provision(self) -> None:
-        """Create what the service needs on the server."""
+    async def await_provisioned(self) -> None:
+        """Wait without a time limit until the server has what the service needs."""
         ...
 
     async def announce(self) -> None:
@@ -83,7 +83,7 @@ class Service:
         """Connect, and start to work."""
         self._stack.push_async_callback(self._link.leave)
         await self._link.connect()
-        await self._link.provision()
+        await self._link.await_provisioned()
         await self._stack.enter_async_context(self._work(self._health))
         await self._link.announce()
         self._stack.push_async_callback(self._link.withdraw)

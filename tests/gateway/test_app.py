@@ -11,6 +11,8 @@ import pytest
 
 from tests.support.gateways import GatewayProcess, Writer, connected
 from tests.support.nats_server import NatsServer
+from tests.support.stack import provision
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.system
 
@@ -27,7 +29,7 @@ def gateway(own_nats_server: NatsServer, tmp_path: Path) -> Iterator[GatewayProc
 
 
 async def test_it_lives_before_nats_does(own_nats_server: NatsServer, gateway: GatewayProcess) -> None:
-    """/livez from the start, /readyz once NATS is there; a signal meanwhile stops it."""
+    """/livez from the start, /readyz once NATS and its streams are there; a signal meanwhile stops it."""
     own_nats_server.stop()
     gateway.start()
     await gateway.until_answering("/livez")
@@ -37,6 +39,9 @@ async def test_it_lives_before_nats_does(own_nats_server: NatsServer, gateway: G
     gateway.start()
     await gateway.until_answering("/livez")
     own_nats_server.start()
+    await wait_until(lambda: "provisioning_awaited" in gateway.log.read_text(), what="it says what it waits for")
+    await gateway.until_answering("/readyz", 503)
+    await asyncio.to_thread(provision, own_nats_server.url)
     await gateway.until_answering("/readyz")
     await gateway.until_answering("/v1/runs")
     assert gateway.stop() in STOPPED
@@ -45,14 +50,19 @@ async def test_it_lives_before_nats_does(own_nats_server: NatsServer, gateway: G
 async def test_it_does_not_work_with_a_stream_of_another_kind(
     own_nats_server: NatsServer, gateway: GatewayProcess
 ) -> None:
-    """It ends and says what is wrong, instead of answering 503 for ever."""
+    """It waits for the provisioner, and readiness says what is wrong."""
+    await asyncio.to_thread(provision, own_nats_server.url)
     client = await nats.connect(own_nats_server.url)
-    await client.jetstream().add_stream(name="REQUESTS", subjects=["request.*.*"])
+    await client.jetstream().delete_stream("REQUESTS")
+    await client.jetstream().add_stream(name="REQUESTS", subjects=["request.*.*"], storage="memory")
     await client.close()
     gateway.start()
-    assert gateway.process is not None
-    assert await asyncio.to_thread(gateway.process.wait, 20) not in STOPPED
-    assert "stream REQUESTS" in gateway.log.read_text()
+    await wait_until(lambda: "provisioning_awaited" in gateway.log.read_text(), what="it says what it waits for")
+    async with httpx.AsyncClient() as http:
+        answer = await http.get(gateway.url + "/readyz")
+    assert answer.status_code == 503
+    assert "stream REQUESTS: storage is 'memory', needs 'file'" in answer.text
+    assert gateway.stop() in STOPPED
 
 
 async def test_a_port_that_is_taken_ends_it(

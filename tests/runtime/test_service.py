@@ -15,6 +15,7 @@ from services.planner.settings import PlannerSettings
 from services.runtime.settings import BusSettings, read_settings
 from tests.support.nats_server import NatsServer
 from tests.support.needs import free_port
+from tests.support.stack import provision
 from tests.support.waiting import wait_until_blocking
 
 ROOT = Path(__file__).parents[2]
@@ -121,6 +122,7 @@ def test_a_service_that_waits_for_nats_says_so_and_can_be_stopped(number: signal
 @pytest.mark.parametrize("service", ["tool_runner", "gateway"])
 def test_a_service_that_has_lost_nats_can_be_stopped(service: str, own_nats_server: NatsServer, tmp_path: Path) -> None:
     """Soon, and without a traceback."""
+    provision(own_nats_server.url)
     log = tmp_path / "log"
     env = {
         **os.environ,

@@ -73,6 +73,7 @@ class Watched:
 async def watched(nats_server: NatsServer, tmp_path: Path) -> AsyncIterator[Watched]:
     """Nothing is started yet."""
     stack = Stack(nats_server.url, tmp_path, planners=0, tool_runners=0, gateways=0)
+    await asyncio.to_thread(stack.provision)
     async with await nats.connect(nats_server.url) as client:
         yield Watched(stack, client)
     stack.__exit__()

@@ -60,7 +60,9 @@ def unconnected_routes() -> list[APIRoute]:
 
 @contextlib.asynccontextmanager
 async def serving(nats_url: str, **settings: Any) -> AsyncIterator[Served]:
-    """A gateway that answers; `settings` are those of GatewaySettings."""
+    """A gateway that answers, with everything provisioned; `settings` are those of GatewaySettings."""
+    async with connected(nats_url):
+        pass
     server = build_server(GatewaySettings(**{"nats_url": nats_url, "port": 0, "graceful_timeout_s": 2, **settings}))
     # Signals are pytest's.
     task = asyncio.create_task(server._serve())

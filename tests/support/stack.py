@@ -127,6 +127,7 @@ class Stack:
 
     def __enter__(self) -> Self:
         """Start everything and return once all are ready."""
+        self.provision()
         try:
             for name in self.parts:
                 self.spawn(name)
@@ -145,6 +146,10 @@ class Stack:
                 self._signal(part.name, signal.SIGTERM if MEASURED and not part.frozen else signal.SIGKILL)
         for part in self.parts.values():
             self._wait(part.name)
+
+    def provision(self) -> None:
+        """Make the streams, as every deployment does before its services start."""
+        provision(self.nats_url, **self.env)
 
     def spawn(self, name: str) -> None:
         """Start a process; it is not ready yet. Does nothing while it runs."""
@@ -253,6 +258,13 @@ class Stack:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def provision(nats_url: str, **env: str) -> None:
+    """Run the provisioner to its end."""
+    command = [sys.executable, "-P", "-m", "services.messaging.provisioner"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "RUNWIRE_NATS_URL": nats_url, **env}
+    subprocess.run(command, env=env, check=True, timeout=READY_LIMIT)
 
 
 def answers_ready(port: int) -> bool:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
-import nats
 import pytest
 
+from runwire.credentials.identities import changed, identities_file, read
 from runwire.local import data_folder
 from tests.support.nats_server import NatsServer, admits
 from tests.support.needs import needs_program
@@ -157,11 +157,12 @@ def tools_of(up: Up) -> set[str]:
 @pytest.mark.xdist_group("up")
 def test_nobody_connects_without_the_login_of_the_folder(up: Up, tmp_path: Path) -> None:
     """Not without one, and not with that of another folder or of the shell."""
-    own = json.loads(data_folder.nats_login_file(up.data).read_text())
-    other = data_folder.secret(tmp_path / "nats_login.json", lambda: {"user": "runwire", "password": "0" * 48})
-    assert admits(up.port, **own)
+    with changed(tmp_path, any_tool=True) as other:
+        pass
+    for user, password in read(up.data).passwords.items():
+        assert admits(up.port, user, password), user
+        assert not admits(up.port, user, other.passwords[user]), user
     assert not admits(up.port)
-    assert not admits(up.port, **other)
     assert not admits(up.port, "canary-user", "canary-elsewhere")
 
 
@@ -194,17 +195,17 @@ def test_a_tool_of_another_platform_does_not_appear(up: Up, serving: subprocess.
 @pytest.mark.xdist_group("up")
 def test_the_password_is_in_private_files_only(up: Up) -> None:
     """In no log, in no argument of a process, not in what `up` prints, not in `endpoints.json`."""
-    password = json.loads(data_folder.nats_login_file(up.data).read_text())["password"]
-    assert len(password) >= 40
+    passwords = [each.encode() for each in read(up.data).passwords.values()]
     files = [
         path
         for path in up.data.rglob("*")
-        if path.is_file() and path.suffix != ".blk" and password.encode() in path.read_bytes()
+        if path.is_file() and path.suffix != ".blk" and any(each in path.read_bytes() for each in passwords)
     ]
-    assert {path.name for path in files} == {"nats_login.json", "nats.conf"}
+    assert {path.name for path in files} == {"identities.json", "accounts.conf"}
     assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
     for pid in (up.process.pid, *up.children().values()):
-        assert password.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        assert not any(each in command for each in passwords)
 
 
 @pytest.mark.xdist_group("up")
@@ -243,29 +244,30 @@ def test_each_process_has_the_secrets_that_it_needs_and_no_others(up: Up) -> Non
             "artifact_store",
             "rclone",
         }, name
-    password = json.loads(data_folder.nats_login_file(up.data).read_text())["password"]
-    clients = {name for name, env in environments.items() if password in "\n".join(env.values())}
-    assert clients == {"planner", "tool_runner", "artifact_store", "gateway", "runwire"}
+    logins = {
+        user: {name for name, env in environments.items() if password in "\n".join(env.values())}
+        for user, password in read(up.data).passwords.items()
+    }
+    services = {name: {name} for name in ("planner", "tool_runner", "artifact_store", "gateway")}
+    assert {user: names for user, names in logins.items() if names} == {**services, "local": {"runwire"}}
 
 
 @pytest.mark.xdist_group("up")
-async def test_a_shell_gets_what_other_clients_need(up: Up, tmp_path: Path) -> None:
+def test_a_shell_gets_what_other_clients_need(up: Up, tmp_path: Path) -> None:
     """`runwire env` prints it for eval; without a running system it fails."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "RUNWIRE_DATA_DIR": str(up.data)}
     script = f'eval "$({sys.executable} -P -m runwire env)" && env'
     shell = ["sh", "-c", script]
-    output = subprocess.check_output(shell, env=env, text=True, timeout=60)  # noqa: ASYNC221
+    output = subprocess.check_output(shell, env=env, text=True, timeout=60)
     found = dict(re.findall(r"^((?:RUNWIRE_)?NATS_(?:URL|USER|PASSWORD))=(.*)$", output, re.MULTILINE))
     assert found.keys() == {
         f"{prefix}NATS_{name}" for prefix in ("", "RUNWIRE_") for name in ("URL", "USER", "PASSWORD")
     }
-    async with await nats.connect(
-        found["NATS_URL"], user=found["NATS_USER"], password=found["NATS_PASSWORD"]
-    ) as client:
-        assert json.loads((await client.request("tool.own", b'{"args": {}}', timeout=20)).data) is not None
+    assert found["NATS_URL"] == f"nats://127.0.0.1:{up.port}"
+    assert admits(up.port, found["NATS_USER"], found["NATS_PASSWORD"])
     env["RUNWIRE_DATA_DIR"] = str(tmp_path)
     command = [sys.executable, "-P", "-m", "runwire", "env"]
-    nothing = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)  # noqa: ASYNC221, PLW1510
+    nothing = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)  # noqa: PLW1510
     assert (nothing.returncode, nothing.stdout) == (1, "")
     assert "nothing runs from" in nothing.stderr
 
@@ -339,20 +341,22 @@ def test_sync_is_chosen_and_shown(tmp_path: Path) -> None:
         assert "sync_interval: 1s" in (tmp_path / "nats.conf").read_text()
 
 
-def test_a_readable_login_is_made_private_again(tmp_path: Path) -> None:
+def test_readable_passwords_are_made_private_again(tmp_path: Path) -> None:
     """A copied folder may have lost its permissions."""
-    file = tmp_path / "nats_login.json"
-    file.write_text('{"user": "runwire", "password": "x"}')
-    file.chmod(0o644)
-    assert data_folder.secret(file, dict) == {"user": "runwire", "password": "x"}
-    assert file.stat().st_mode & 0o777 == 0o600
+    with changed(tmp_path, any_tool=True) as first:
+        pass
+    identities_file(tmp_path).chmod(0o644)
+    with changed(tmp_path, any_tool=True) as again:
+        assert again.passwords == first.passwords
+    assert identities_file(tmp_path).stat().st_mode & 0o777 == 0o600
 
 
 def test_the_login_is_sent_to_the_server_of_the_folder_only(tmp_path: Path, own_nats_server: NatsServer) -> None:
     """Another server does not get it."""
-    data_folder.secret(data_folder.nats_login_file(tmp_path), lambda: {"user": "runwire", "password": "x"})
+    with changed(tmp_path, any_tool=True) as known:
+        login = {"user": "local", "password": known.passwords["local"]}
     assert data_folder.nats_login(tmp_path, own_nats_server.url) == {}
     with data_folder.published(tmp_path, {"nats_url": own_nats_server.url}):
-        assert data_folder.nats_login(tmp_path, own_nats_server.url) == {"user": "runwire", "password": "x"}
+        assert data_folder.nats_login(tmp_path, own_nats_server.url) == login
         assert data_folder.nats_login(tmp_path, "nats://127.0.0.1:1") == {}
     assert data_folder.nats_login(tmp_path, own_nats_server.url) == {}

@@ -1,0 +1,151 @@
+"""`runwire credentials` on a server that runs: users come and go without a restart."""
+
+import asyncio
+import json
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import nats
+import pytest
+from nats.aio.client import Client
+from typer.testing import CliRunner, Result
+
+from runwire.cli.app import app
+from runwire.credentials.files import read_credential
+from runwire.credentials.identities import accounts_file
+from runwire.errors import InvalidCredential
+from tests.support.buses import processed
+from tests.support.nats_server import NatsServer, admits
+from tests.support.waiting import wait_until
+
+RUN = "0" * 32
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NatsServer]:
+    """A server of a data folder, which the commands find by the environment."""
+    server = NatsServer(tmp_path, identities=True)
+    server.start()
+    monkeypatch.setenv("RUNWIRE_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("RUNWIRE_NATS_URL", server.url)
+    monkeypatch.setenv("RUNWIRE_NATS_PUBLIC_URL", server.url)
+    yield server
+    server.kill()
+
+
+def credentials(*arguments: str) -> Result:
+    """Call `runwire credentials`."""
+    return CliRunner().invoke(app, ["credentials", *arguments])
+
+
+async def called(*arguments: str) -> Result:
+    """The same, beside a running event loop."""
+    return await asyncio.to_thread(credentials, *arguments)
+
+
+async def connected(url: str, **options: object) -> Client:
+    """Connect with the user and password in an address."""
+    return await nats.connect(url, allow_reconnect=False, **options)
+
+
+async def test_a_credential_works_at_once_and_is_cut_off_at_once(server: NatsServer) -> None:
+    """Nobody else is disconnected meanwhile."""
+    before = await connected(server.url, **server.login("operator"))
+    url = (await called("tool", "weather", "--url")).stdout.strip()
+    tool = await connected(url)
+    await tool.subscribe("tool.weather", "weather")
+    await processed(tool)
+    assert tool.is_connected
+
+    began = time.monotonic()
+    assert (await called("revoke", "tool_weather")).exit_code == 0
+    await wait_until(lambda: not tool.is_connected, timeout=5, what="the connection is closed")
+    assert time.monotonic() - began < 4, "most of it is the start of the command"
+    assert before.is_connected
+    assert not admits(server.port, "tool_weather", url.partition("tool_weather:")[2].partition("@")[0])
+    assert (await called("tool", "weather", "--url")).stdout.strip() != url
+    await before.close()
+
+
+async def test_a_file_is_what_the_sdk_reads(server: NatsServer, tmp_path: Path) -> None:
+    """Readable by its owner alone; on stdout it is the same."""
+    file = tmp_path / "weather.json"
+    assert (await called("tool", "weather", "--out", str(file))).exit_code == 0
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert (await called("tool", "weather")).stdout == file.read_text()
+    found = read_credential(file)
+    assert (found.url, found.user) == (server.url, "tool_weather")
+    assert admits(server.port, found.user, found.password)
+    assert (
+        await called("listener", "acme", "--server", "tls://nats.example.org:4222", "--out", str(file))
+    ).exit_code == 0
+    assert read_credential(file).url == "tls://nats.example.org:4222"
+
+
+def test_what_exists_is_listed_without_passwords(server: NatsServer) -> None:
+    """Not the users of the platform, which nobody is given."""
+    for arguments in (("tool", "sun", "moon"), ("listener", "acme"), ("listener", "acme", RUN)):
+        assert credentials(*arguments).exit_code == 0
+    listed = credentials("ls", "--json").stdout
+    assert [each["user"] for each in json.loads(listed)] == ["tools_sun.moon", "listener_acme", f"run_acme_{RUN}"]
+    assert "sun, moon" in credentials("ls").stdout
+    assert not [user for user, password in server.passwords.items() if password in listed]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("tool", "*"), "'*'"),
+        (("tool", "a.b"), "a.b"),
+        (("listener", "Acme"), "Acme"),
+        (("listener", "acme", "x"), "'x'"),
+        (("revoke", "planner"), "no tool or listener has the credential 'planner'"),
+        (("revoke", "tool_nobody"), "runwire credentials ls"),
+    ],
+)
+def test_a_wrong_name_is_named_and_changes_nothing(server: NatsServer, arguments: tuple[str, ...], said: str) -> None:
+    """One sentence, no traceback."""
+    before = accounts_file(Path(server.log).parent).read_text()
+    found = credentials(*arguments)
+    assert found.exit_code == 1
+    assert said in found.output
+    assert "Traceback" not in found.output
+    assert accounts_file(Path(server.log).parent).read_text() == before
+
+
+def test_a_server_that_is_down_reads_it_when_it_starts(server: NatsServer) -> None:
+    """The file is written all the same."""
+    server.stop()
+    url = credentials("tool", "weather", "--url").stdout.strip()
+    server.start()
+    assert admits(server.port, "tool_weather", url.partition("tool_weather:")[2].partition("@")[0])
+
+
+@pytest.mark.usefixtures("server")
+def test_a_server_of_another_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It refuses the reloader."""
+    monkeypatch.setenv("RUNWIRE_DATA_DIR", str(tmp_path / "other"))
+    (tmp_path / "other").mkdir()
+    found = credentials("tool", "weather")
+    assert found.exit_code == 1
+    assert "Does it read the accounts of this folder?" in " ".join(found.output.split())
+
+
+def test_a_deployment_gets_its_logins(server: NatsServer, tmp_path: Path) -> None:
+    """One file per user whose folder is there, and nothing for others."""
+    for user in ("planner", "gateway", "nobody"):
+        (tmp_path / "logins" / user).mkdir(parents=True)
+    assert credentials("refresh", "--logins", str(tmp_path / "logins")).exit_code == 0
+    assert (tmp_path / "logins" / "planner" / "password").read_text() == server.passwords["planner"]
+    assert (tmp_path / "logins" / "gateway" / "password").read_text() == server.passwords["gateway"]
+    assert list((tmp_path / "logins" / "nobody").iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"url": "", "user": "a", "password": "b"}', '{"url": 1}'])
+def test_a_file_that_is_no_credential_is_refused(tmp_path: Path, text: str) -> None:
+    """With the file's name."""
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(InvalidCredential, match=r"x\.json"):
+        read_credential(tmp_path / "x.json")
