@@ -7,7 +7,7 @@ CODE = $(foreach folder,contracts runwire services tests benchmarks examples,$(i
 UV_VERSION := 0.13.9
 
 .DEFAULT_GOAL := help
-.PHONY: help run test unit coverage check lint format bench chaos schemas models providers wheel lock clean
+.PHONY: help run test unit coverage check lint format bench chaos compose schemas models providers wheel lock clean
 
 help: ## List the jobs.
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -47,6 +47,9 @@ bench: $(VENV)/ready ## Measure, beside the raw parts; prints ratios.
 
 chaos: $(VENV)/ready ## Kill and stop processes at random for minutes, then judge every promise.
 	$(BIN)/python -m pytest -m chaos --timeout 1800 $(ARGS)
+
+compose: $(VENV)/ready ## Start the containers, carry out docs/deploy.md, upgrade and roll back; needs Docker, Go, npm and the command nats.
+	$(BIN)/python -m pytest -m compose -p no:randomly tests/compose $(ARGS)
 
 schemas: $(VENV)/ready ## Write contracts/schemas/ and contracts/asyncapi.json again, after a change of contracts/.
 	$(BIN)/python -m contracts

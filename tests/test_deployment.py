@@ -1,6 +1,7 @@
 """The compose file and what it starts, as far as it can be checked without containers."""
 
 import hashlib
+import json
 import os
 import re
 import subprocess
@@ -31,7 +32,7 @@ MAKE_SECRETS = ROOT / "infra" / "docker" / "make_secrets.py"
 SPOOLING = ("gateway", "tool_runner", "artifact_store")
 """Services that let large bodies wait in temporary files."""
 NOT_OF_THE_SHELL = {
-    *(f"RUNWIRE_NATS_{name}" for name in ("URL", "USER", "PASSWORD")),
+    *(f"RUNWIRE_NATS_{name}" for name in ("URL", "USER", "PASSWORD", "PASSWORD_FILE", "CA")),
     *(f"RUNWIRE_{name}" for name in ("HEALTH_HOST", "HEALTH_PORT", "HOST", "PORT", "AGENTS_FILE", "TOOLS_FILE")),
     *(f"RUNWIRE_{name}" for name in ("API_KEYS", "API_KEYS_FILE", "MODEL_API_KEY", "S3_ENDPOINT")),
     *(f"RUNWIRE_S3_{name}_KEY{kind}" for name in ("ACCESS", "SECRET") for kind in ("", "_FILE")),
@@ -95,7 +96,29 @@ def test_containers_hold_nothing_that_they_do_not_need(compose: dict[str, Any]) 
         assert service["logging"]["options"]["max-size"], name
         assert service["mem_limit"], name
     published = {name: service["ports"] for name, service in compose["services"].items() if "ports" in service}
-    assert published == {"gateway": ["127.0.0.1:${RUNWIRE_PORT:-8080}:8081"]}
+    assert published == {
+        "gateway": ["127.0.0.1:${RUNWIRE_PORT:-8080}:8081"],
+        "nats": ["${RUNWIRE_NATS_BIND:-127.0.0.1}:${RUNWIRE_NATS_PORT:-4222}:4222"],
+    }
+
+
+def test_a_container_has_its_own_password_on_nats_and_no_other(compose: dict[str, Any]) -> None:
+    """The volume of a user is mounted by its service; that of all users by what makes and gives out credentials."""
+    services = compose["services"]
+    logins = {
+        name: {volume for volume in mounts(service).values() if "login" in volume} for name, service in services.items()
+    }
+    of_all = logins.pop("secrets")
+    assert of_all == {name for name in compose["volumes"] if name.startswith("login-")}
+    assert {name: volumes for name, volumes in logins.items() if volumes} == {
+        **{name: {f"login-{name}"} for name in ("gateway", "planner", "tool_runner", "artifact_store", "tools")},
+        "provision": {"login-provisioner"},
+    }
+    for name in ("gateway", "planner", "tool_runner", "artifact_store"):
+        assert services[name]["environment"]["RUNWIRE_NATS_USER"] == name
+    knows_all = {name for name, service in services.items() if "nats-identities" in mounts(service).values()}
+    assert knows_all == {"secrets", "accounts", "credentials", "operator"}
+    assert {name for name, service in services.items() if "tools" in service.get("networks", [])} == {"nats", "tools"}
 
 
 def env_files(service: dict[str, Any]) -> set[str]:
@@ -143,15 +166,22 @@ def test_secrets_are_made_once(tmp_path: Path, compose: dict[str, Any]) -> None:
     folders = mounts(compose["services"]["secrets"])
     text = MAKE_SECRETS.read_text(encoding="utf-8").replace("OWNER = 10001", f"OWNER = {os.getuid()}")
     for folder in folders:
-        (tmp_path / folder.strip("/")).mkdir()
+        (tmp_path / folder.strip("/")).mkdir(parents=True, exist_ok=True)
+    for folder in re.findall(r'Path\("(/[^"]*)"\)', text):
         text = text.replace(f'Path("{folder}")', f'Path("{tmp_path}{folder}")')
+    environment = {
+        **os.environ,
+        **compose["services"]["secrets"]["environment"],
+        "RUNWIRE_NATS_HOSTS": "",
+        "RUNWIRE_DATA_DIR": f"{tmp_path}/identities",
+    }
     kept: list[dict[str, str]] = []
     for _ in range(2):
-        ran = subprocess.run([sys.executable, "-c", text], capture_output=True, check=True, text=True)
+        ran = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, check=True, text=True)
         found = {
             str(path.relative_to(tmp_path)): path.read_text(encoding="utf-8")
             for path in tmp_path.rglob("*")
-            if path.is_file()
+            if path.is_file() and path.stat().st_size
         }
         assert not any(secret.strip() in ran.stdout for secret in found.values())
         kept.append(found)
@@ -159,7 +189,37 @@ def test_secrets_are_made_once(tmp_path: Path, compose: dict[str, Any]) -> None:
     wanted = [value for service in compose["services"].values() for value in service.get("environment", {}).values()]
     assert {value.lstrip("/") for value in wanted if re.match(r"/(s3-)?secrets/", str(value))} <= set(found)
     assert hashlib.sha256(found["secrets/api_key"].encode()).hexdigest() in found["secrets/api_keys"]
+    for name in ("gateway", "planner", "tool_runner", "artifact_store", "provisioner"):
+        assert found[f"logins/{name}/password"] in found["identities/nats/accounts.conf"]
+    assert json.loads(found["logins/tools/credential.json"])["url"] == "nats://nats:4222"
     assert all((tmp_path / name).stat().st_mode & 0o007 == 0 for name in found)
+
+
+def test_streams_of_before_there_were_users_are_taken_over(tmp_path: Path) -> None:
+    """The folder of NATS's default account becomes the one of CORE, unless both hold streams."""
+    program = tmp_path / "bin" / "nats-server"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho started")
+    program.chmod(0o755)
+    accounts = tmp_path / "data" / "jetstream"
+    before, now = accounts / "$G" / "streams", accounts / "CORE" / "streams"
+
+    def start() -> subprocess.CompletedProcess[str]:
+        command = ["/bin/sh", str(ROOT / "infra/nats/start.sh"), str(tmp_path / "data")]
+        env = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}"}
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+
+    assert start().stdout == "started\n"
+    (before / "RUNS").mkdir(parents=True)
+    now.mkdir(parents=True)
+    assert "renamed" in start().stdout
+    assert (now / "RUNS").is_dir()
+    assert not before.exists()
+    assert start().stdout == "started\n"
+    (before / "RUNS").mkdir(parents=True)
+    refused = start()
+    assert (refused.returncode, refused.stdout) == (78, "")
+    assert "both hold streams" in refused.stderr
 
 
 def test_what_ends_itself_is_started_again(compose: dict[str, Any]) -> None:

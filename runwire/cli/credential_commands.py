@@ -143,7 +143,7 @@ def _change(change: Callable[[Identities], str]) -> str:
 
 def _give(user: str, description: str, out: Path | None, server: str | None, *, as_url: bool) -> None:
     address = server or remembered(data_dir()).get("nats_url") or _DEFAULT_URL
-    ca = os.environ.get("RUNWIRE_NATS_CA")
+    ca = os.environ.get("RUNWIRE_NATS_PUBLIC_CA") or os.environ.get("RUNWIRE_NATS_CA")
     credential = Credential(address, user, _read().passwords[user], ca, description)
     if out is not None:
         write_private(out, credential.as_json())

@@ -27,11 +27,14 @@ read_artifact_max_bytes
 """.split()  # noqa: SIM905, as quoted names it fills a page
 )
 """Fields of the services' settings, in lower case and without the prefix."""
-OF_COMMANDS = frozenset({"url", "api_key", "data_dir", "data", "sync", "nats_credentials", "health_file"})
+OF_COMMANDS = frozenset(
+    "url api_key data_dir data sync nats_credentials nats_public_url nats_public_ca health_file".split()  # noqa: SIM905
+)
 """Variables of the command line and of the example tools."""
 OF_COMPOSE = frozenset(
     """
-artifact_store_memory gateway_memory minio_instances nats_memory planner_memory s3_memory tool_runner_memory
+artifact_store_memory gateway_memory minio_instances nats_bind nats_hosts nats_memory
+nats_port planner_memory s3_memory tool_runner_memory
 tools_memory
 """.split()  # noqa: SIM905, see above
 )
