@@ -9,6 +9,7 @@ bound. Further requests wait in the connection's buffer; what does not fit there
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, cast
 
 import structlog
@@ -152,14 +153,25 @@ class Handlers:
         return await self._assembler.assemble(request)
 
 
-class ReplyHeaders(BaseMiddleware[Any, Any]):
-    """Answers every request and marks each reply as result or failure.
+@cache
+def _log_refusal(subject: str) -> None:
+    """Log a request without an inbox, once per subject."""
+    logger.warning("request_without_inbox_refused", subject=subject)
 
-    A failure never shows the content of the request.
+
+class ReplyHeaders(BaseMiddleware[Any, Any]):
+    """Answers every request that has an inbox as its reply subject, and marks each reply as result or failure.
+
+    A failure never shows the content of the request. With another reply subject the store would write for its caller
+    where the caller must not write, for example into a bucket.
     """
 
     async def consume_scope(self, call_next: Callable[[Any], Awaitable[Any]], msg: StreamMessage[Any]) -> Any:
         """Convert an exception of a handler into a fault."""
+        if not msg.reply_to.startswith(subjects.REPLIES):
+            _log_refusal(msg.raw_message.subject)
+            msg.reply_to = ""  # FastStream replies with an empty message where a handler returns nothing.
+            return None
         try:
             return await call_next(msg)
         except ArtifactFailed as error:
