@@ -179,7 +179,7 @@ class Client:
         return (await self._ask(_Agents, "GET", "/v1/agents")).agents
 
     async def refused_tools(self) -> list[RefusedTool]:
-        """List the tools that announce themselves and cannot be used, each with the reason."""
+        """List the tools that announce what cannot be used or is not accepted, each with the reason."""
         return (await self._ask(_Tools, "GET", "/v1/tools")).refused
 
     async def tools(self) -> list[ToolSpec]:

@@ -17,7 +17,7 @@ class ToolList(BaseModel):
 
     tools: list[ToolSpec]
     refused: list[RefusedTool] = Field(
-        default_factory=list, description="those that announce themselves and cannot be used"
+        default_factory=list, description="those that announce what cannot be used or is not accepted, with the reason"
     )
 
 
