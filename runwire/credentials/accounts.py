@@ -56,8 +56,10 @@ accounts {{
 }}
 system_account: SYS
 """
-_LIMITS = "max_connections: 4096, max_subscriptions: 65536, max_payload: 8MB"
-"""Of each account of strangers: what they may hold of the server that the services share with them."""
+MAX_CONNECTIONS, MAX_SUBSCRIPTIONS = 4096, 65_536
+"""Of each account of strangers, and of each of its connections: what they may hold of the server that the services
+share with them."""
+_LIMITS = f"max_connections: {MAX_CONNECTIONS}, max_subscriptions: {MAX_SUBSCRIPTIONS}, max_payload: 8MB"
 
 
 def accounts_block(rights: Mapping[str, Rights], passwords: Mapping[str, str]) -> str:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks import beside_penguiflow, fairness
+from benchmarks import beside_penguiflow, fairness, identities
 from benchmarks.__main__ import ALL, SMALLEST, measure
 from benchmarks.long_replies import long_replies
 from benchmarks.product import parts as product
@@ -71,3 +71,11 @@ async def test_a_tenant_beside_another_that_floods() -> None:
     table = Table("(i)", fairness.COLUMNS)
     await fairness.measure(replace(fairness.SILENT, runs=20, deadline_s=2), 1, "2m", 1, 0.5, table)
     assert [row[-1] for row in table.rows] == ["20: 20 budget_exhausted"]
+
+
+@pytest.mark.system
+@pytest.mark.xdist_group("system")
+@pytest.mark.timeout(180)
+async def test_a_step_with_users_beside_one_without() -> None:
+    """On two systems, the smallest runs."""
+    assert_filled([await identities.compared(1, 1, 3, "2m")])

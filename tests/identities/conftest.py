@@ -7,7 +7,7 @@ import pytest
 
 from services.messaging.streams.provision import provision
 from services.runtime.settings import BusSettings
-from tests.identities.scene import Scene, settings_of
+from tests.identities.scene import Scene
 from tests.identities.users import add_strangers
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
@@ -45,7 +45,7 @@ def open_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer
 @contextlib.asynccontextmanager
 async def _scene(server: NatsServer) -> AsyncIterator[Scene]:
     async with contextlib.AsyncExitStack() as stack:
-        settings = BusSettings(**settings_of(server, "operator"))
+        settings = BusSettings(**server.settings("operator"))
         operator = await stack.enter_async_context(connected(server.url, "operator", settings))
         await provision(operator)
         yield Scene(server, operator, stack)

@@ -102,7 +102,7 @@ class Scene:
 
     async def bus_of(self, user: str, settings: BusSettings | None = None) -> Bus:
         """Connect as a service does."""
-        settings = settings or BusSettings(**settings_of(self.server, user))
+        settings = settings or BusSettings(**self.server.settings(user))
         return await self.stack.enter_async_context(connected(self.server.url, user, settings))
 
     async def messages(self, stream: str) -> int | None:
@@ -125,8 +125,3 @@ class Scene:
     async def write(self, subject: str, body: Any = None) -> None:
         """Store something, as a service does."""
         await self.operator.publish(subject, json.dumps(body or {}).encode())
-
-
-def settings_of(server: NatsServer, user: str) -> dict[str, Any]:
-    """The settings with which a service connects as a user."""
-    return {"nats_url": server.url, **{f"nats_{name}": value for name, value in server.login(user).items()}}

@@ -20,7 +20,7 @@ from services.messaging.kv import Bucket
 from services.shared.tool_catalogue import Catalogue
 from services.tool_runner.app import running
 from services.tool_runner.settings import ToolRunnerSettings
-from tests.identities.scene import Attacker, Scene, settings_of
+from tests.identities.scene import Attacker, Scene
 from tests.support.stack import ROOT
 from tests.support.waiting import wait_until
 from tests.tool_runner.conftest import Planner
@@ -70,7 +70,7 @@ class Product:
 async def product(scene: Scene, discover_s: float = 0.1) -> AsyncIterator[Product]:
     """The parts of the product, each as its own user."""
     settings = ToolRunnerSettings(
-        **settings_of(scene.server, "tool_runner"),
+        **scene.server.settings("tool_runner"),
         discover_s=discover_s,
         graceful_timeout_s=0.1,
         settling_s=0.5,

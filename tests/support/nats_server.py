@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+import re
 import secrets
 import signal
 import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from contracts.rights import RELOADER
 from runwire.credentials.identities import Identities, changed
@@ -32,6 +34,9 @@ jetstream {{
 }}
 {extra}
 """
+
+
+_VIOLATION = re.compile(r'user:(\S+" - (?:Publish|Subscription) Violation - .*)')
 
 
 class NatsServerFailed(RuntimeError):
@@ -91,6 +96,14 @@ class NatsServer:
     def login(self, user: str) -> dict[str, str]:
         """User and password, for `nats.connect`; empty for a server without users."""
         return {"user": user, "password": self.passwords[user]} if self.passwords else {}
+
+    def settings(self, user: str) -> dict[str, Any]:
+        """The settings with which a service connects as a user."""
+        return {"nats_url": self.url, **{f"nats_{name}": value for name, value in self.login(user).items()}}
+
+    def violations(self) -> list[str]:
+        """What the server has denied, by its log: user, and what it tried."""
+        return [found[1] for found in _VIOLATION.finditer(self.log.read_text(errors="replace"))]
 
     @property
     def pid(self) -> int:

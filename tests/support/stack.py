@@ -16,6 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from contracts.channel import SERVICES
+from contracts.rights import LOCAL_TOOLS, PROVISIONER
+
 from .needs import free_port
 from .waiting import wait_until_blocking
 
@@ -62,6 +65,7 @@ class Stack:
 
     Attributes:
         nats_url: where all of them connect.
+        passwords: of the users of NATS, each service being its own and tools being `local`; empty: no users.
         folder: logs, one per name, and whatever a test puts there.
         env: added to the environment of every process (`RUNWIRE_*`).
         artifact_stores: how many; `env` tells them (as it tells all) where the S3 server is.
@@ -78,6 +82,7 @@ class Stack:
     artifact_stores: int = 0
     tools: Path | None = None
     tool_copies: int = 2
+    passwords: Mapping[str, str] = field(default_factory=dict)
     parts: dict[str, Part] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -104,6 +109,7 @@ class Stack:
             "RUNWIRE_HEALTH_PORT": str(port),
             "RUNWIRE_PORT": str(port),
             "PYTHONPATH": str(ROOT),
+            **self.login(kind if (kind := name.rsplit("-", 1)[0]) in SERVICES else LOCAL_TOOLS),
         }
         command = [sys.executable, "-P", *arguments]
         self.parts[name] = Part(name, command, port, {**own, **self.env}, sign)
@@ -111,6 +117,10 @@ class Stack:
     def add_tools(self, name: str, file: Path) -> None:
         """Plan one more process that serves the tools of a file."""
         self.add(name, "-c", _SERVE, str(file), sign=b"serving ")
+
+    def login(self, user: str) -> dict[str, str]:
+        """The environment of a process that connects as this user."""
+        return {"RUNWIRE_NATS_USER": user, "RUNWIRE_NATS_PASSWORD": self.passwords[user]} if self.passwords else {}
 
     @property
     def url(self) -> str:
@@ -149,7 +159,7 @@ class Stack:
 
     def provision(self) -> None:
         """Make the streams, as every deployment does before its services start."""
-        provision(self.nats_url, **self.env)
+        provision(self.nats_url, **self.login(PROVISIONER), **self.env)
 
     def spawn(self, name: str) -> None:
         """Start a process; it is not ready yet. Does nothing while it runs."""

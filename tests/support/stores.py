@@ -45,11 +45,11 @@ class Store:
         return sorted(each.object_name for each in found if each.object_name)
 
 
-def settings_for(s3: S3Server, url: str, **more: Any) -> ArtifactStoreSettings:
+def settings_for(s3: S3Server, nats_url: str, **more: Any) -> ArtifactStoreSettings:
     """The settings of a store on these servers."""
     keys: dict[str, Any] = {"s3_access_key": SecretStr(KEYS.access), "s3_secret_key": SecretStr(KEYS.secret)}
     return ArtifactStoreSettings(
-        nats_url=url,
+        nats_url=nats_url,
         graceful_timeout_s=2,
         s3_endpoint=f"http://127.0.0.1:{s3.port}",
         s3_bucket="test-bucket",

@@ -165,7 +165,7 @@ async def supervise(session: Session) -> None:
 
 async def watch(session: Session) -> None:
     """Note what others find of the open runs, for ever."""
-    bus = await evidence.connect(session.system.nats.url)
+    bus = await evidence.connect(session.system.nats)
     followed: dict[str, RunEvidence] = {}
     try:
         while True:
@@ -247,7 +247,7 @@ async def hold(storm: Storm, system: System) -> Session:
 
 async def judged(session: Session) -> tuple[Evidence, dict[str, list[str]]]:
     """Gather the evidence and apply every rule."""
-    bus = await evidence.connect(session.system.nats.url)
+    bus = await evidence.connect(session.system.nats)
     try:
 
         async def drained() -> bool:

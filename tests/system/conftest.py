@@ -25,6 +25,7 @@ def storm_system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     """Two copies of everything, to be struck at random."""
     with planned(tmp_path_factory.mktemp("storm"), gateways=2) as system:
         yield system
+        assert system.nats.violations() == []
 
 
 @pytest.fixture(scope="session")
@@ -46,6 +47,7 @@ def system(shared_system: System) -> Iterator[System]:
                 f"model asked by {seen.headers['authorization']}: turn {seen.turns}, sent {seen.sent}, {seen.ended}\n"
             )
         shared_system.stack.mend()
+        assert shared_system.nats.violations() == []
 
 
 @pytest.fixture
@@ -59,7 +61,7 @@ async def client(system: System, bus: Bus) -> AsyncIterator[Client]:
 @pytest.fixture
 async def bus(system: System) -> AsyncIterator[Bus]:
     """Looks at what is stored."""
-    bus = await evidence.connect(system.nats.url)
+    bus = await evidence.connect(system.nats)
     yield bus
     sys.stdout.write("\n".join(await evidence.consumers(bus)))
     await bus.leave()
@@ -87,3 +89,4 @@ async def whole(parts: Parts) -> AsyncIterator[Whole]:
         await wait_until(announced, timeout=20, what="the tools are there")
         with stack.showing_logs():
             yield Whole(stack, nats, s3, model, http)
+        assert nats.violations() == []

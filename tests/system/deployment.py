@@ -80,7 +80,7 @@ class Whole:
 @contextlib.contextmanager
 def deployed(folder: Path) -> Iterator[Parts]:
     """Two planners, and one of everything else; who breaks something mends it."""
-    nats = NatsServer(folder / "nats")
+    nats = NatsServer(folder / "nats", identities=True)
     nats.start()
     try:
         with ModelServer() as model, S3Server("rclone", folder / "s3") as s3:
@@ -102,6 +102,7 @@ def deployed(folder: Path) -> Iterator[Parts]:
                 artifact_stores=1,
                 tools=_TOOLS,
                 tool_copies=1,
+                passwords=nats.passwords,
             )
             stack.add_tools("tools-table", ROOT / "examples" / "demo" / "table.py")
             with stack:

@@ -6,20 +6,22 @@ from typing import Any
 import orjson
 
 from contracts import keys, subjects
+from contracts.rights import OPERATOR
 from services.messaging.connection import Bus
 from services.messaging.dead_letters import REASON, SUBJECT
 from services.messaging.direct_get import DirectReader
 from services.messaging.kv import Bucket
 from services.runtime.settings import BusSettings
+from tests.support.nats_server import NatsServer
 from tests.system import executions
 from tests.system.traces import TERMINAL, Evidence, OpenRun, RunEvidence, StoredRecord, events_of
 
 QUEUES = (subjects.REQUESTS, subjects.INBOX, subjects.CALLS)
 
 
-async def connect(nats_url: str) -> Bus:
-    """A bus of the test's own."""
-    bus = Bus("test", BusSettings(nats_url=nats_url))
+async def connect(server: NatsServer) -> Bus:
+    """A bus of the test's own, which may do everything."""
+    bus = Bus(OPERATOR, BusSettings(**server.settings(OPERATOR)))
     return await bus.connect()
 
 

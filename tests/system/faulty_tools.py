@@ -90,7 +90,13 @@ async def serve(client: Client, name: str) -> None:
 
 async def main(names: list[str]) -> None:
     """Serve until killed."""
-    client = await nats.connect(os.environ["RUNWIRE_NATS_URL"], max_reconnect_attempts=-1, reconnect_time_wait=0.1)
+    client = await nats.connect(
+        os.environ["RUNWIRE_NATS_URL"],
+        user=os.environ.get("RUNWIRE_NATS_USER"),
+        password=os.environ.get("RUNWIRE_NATS_PASSWORD"),
+        max_reconnect_attempts=-1,
+        reconnect_time_wait=0.1,
+    )
     for name in names:
         await serve(client, name)
     sys.stdout.write(f"serving {', '.join(names)}\n")

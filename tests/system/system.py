@@ -54,13 +54,13 @@ def planned(
         rough: processes of tests/system/faulty_tools.py: name -> the tools it serves.
         tapped: whether to watch what planners and tool runners send to NATS.
     """
-    nats = NatsServer(folder / "nats")
+    nats = NatsServer(folder / "nats", identities=True)
     book = folder / "ledger"
     nats.start()
     try:
         with PlannedModel() as model:
             own = {**model.env, executions.LEDGER: str(book), "RUNWIRE_MAX_RESULT_BYTES": str(6 << 20), **(env or {})}
-            stack = Stack(nats.url, folder / "stack", env=own, tools=TOOLS, gateways=gateways)
+            stack = Stack(nats.url, folder / "stack", env=own, tools=TOOLS, gateways=gateways, passwords=nats.passwords)
             for name in stack.names("planner"):
                 stack.parts[name].env["OPENAI_API_KEY"] = name  # So that the model's ledger tells who asked.
             for name, tools in (rough or {}).items():

@@ -33,7 +33,7 @@ FLAT_MIB = 48
 
 async def log_bytes(whole: Whole, run: str) -> int:
     """What a run's facts weigh."""
-    bus = await evidence.connect(whole.nats.url)
+    bus = await evidence.connect(whole.nats)
     try:
         return sum(
             len(message.data)
@@ -45,7 +45,7 @@ async def log_bytes(whole: Whole, run: str) -> int:
 
 async def events_of(whole: Whole, run: str) -> list[dict[str, Any]]:
     """What is stored of a run."""
-    bus: Bus = await evidence.connect(whole.nats.url)
+    bus: Bus = await evidence.connect(whole.nats)
     try:
         return [event for record in await evidence.records(bus, run) for event in record.events]
     finally:
@@ -181,7 +181,7 @@ async def test_a_kill_while_a_stream_is_assembled_leaves_no_reference_without_by
     """The call asks again once the store is back, and there is one reference, with all its bytes."""
     body = to_blob(frames(100)).body
     digest, bucket = hashlib.sha256(body).hexdigest(), keys.ARTIFACTS_BUCKET
-    bus = await evidence.connect(whole.nats.url)
+    bus = await evidence.connect(whole.nats)
 
     async def is_pending() -> bool:
         newest = await bus.last(f"KV_{bucket}", f"$KV.{bucket}.ref.{subjects.DEFAULT_TENANT}.*")
@@ -280,7 +280,7 @@ async def uploading(whole: Whole) -> AsyncIterator[asyncio.Event]:
         if seen == 3:
             under_way.set()
 
-    bus = await evidence.connect(whole.nats.url)
+    bus = await evidence.connect(whole.nats)
     try:
         await bus.nc.subscribe("artifact.chunk.*", cb=count)
         await bus.barrier()

@@ -32,16 +32,19 @@ _TOO_MUCH_FOR_A_RECORD = (1 << 20) - 1000
 
 
 @contextmanager
-def _stack(folder: Path, model: PlannedModel) -> Iterator[Stack]:
-    nats = NatsServer(folder / "nats")
+def _stack(folder: Path, model: PlannedModel) -> Iterator[tuple[Stack, NatsServer]]:
+    nats = NatsServer(folder / "nats", identities=True)
     nats.start()
     env = {**model.env, "RUNWIRE_MAX_DELIVERIES": str(LIMIT), "RUNWIRE_ACK_WAIT_S": "0.5"}
     try:
         with (
-            Stack(nats.url, folder / "stack", env, planners=1, tool_runners=0, gateways=0) as stack,
+            Stack(
+                nats.url, folder / "stack", env, planners=1, tool_runners=0, gateways=0, passwords=nats.passwords
+            ) as stack,
             stack.showing_logs(),
         ):
-            yield stack
+            yield stack, nats
+        assert nats.violations() == []
     finally:
         nats.kill()
 
@@ -54,16 +57,22 @@ def model() -> Iterator[PlannedModel]:
 
 
 @pytest.fixture
-def stack(tmp_path: Path, model: PlannedModel) -> Iterator[Stack]:
-    """One planner, for which three handlings are too many."""
-    with _stack(tmp_path, model) as stack:
-        yield stack
+def parts(tmp_path: Path, model: PlannedModel) -> Iterator[tuple[Stack, NatsServer]]:
+    """One planner, for which three handlings are too many, and its NATS."""
+    with _stack(tmp_path, model) as parts:
+        yield parts
 
 
 @pytest.fixture
-async def bus(stack: Stack) -> AsyncIterator[Bus]:
+def stack(parts: tuple[Stack, NatsServer]) -> Stack:
+    """The planner."""
+    return parts[0]
+
+
+@pytest.fixture
+async def bus(parts: tuple[Stack, NatsServer]) -> AsyncIterator[Bus]:
     """Asks for runs, and looks at what is stored."""
-    bus = await evidence.connect(stack.nats_url)
+    bus = await evidence.connect(parts[1])
     yield bus
     await bus.leave()
 

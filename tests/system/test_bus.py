@@ -88,7 +88,7 @@ async def tapped(server: NatsServer) -> AsyncIterator[list[Msg]]:
     async def hear(message: Msg) -> None:
         heard.append(message)
 
-    async with await nats.connect(server.url) as client:
+    async with await nats.connect(server.url, **server.login("operator")) as client:
         await client.subscribe(">", cb=hear, pending_msgs_limit=-1, pending_bytes_limit=-1)
         await processed(client)
         yield heard
@@ -106,7 +106,17 @@ async def whole(server: NatsServer, folder: Path, model: ModelServer) -> AsyncIt
         }
         env["RUNWIRE_MODEL_VISION"] = '{"openai/scripted": true}'
         tools = ROOT / "tests" / "system" / "artifact_tools.py"
-        stack = Stack(server.url, folder / "stack", env, 1, 1, artifact_stores=1, tools=tools, tool_copies=1)
+        stack = Stack(
+            server.url,
+            folder / "stack",
+            env,
+            1,
+            1,
+            artifact_stores=1,
+            tools=tools,
+            tool_copies=1,
+            passwords=server.passwords,
+        )
         await asyncio.to_thread(stack.__enter__)
         try:
             async with httpx.AsyncClient(base_url=stack.url, timeout=60) as http:
@@ -165,11 +175,11 @@ async def has_ended(http: httpx.AsyncClient, run: str) -> bool:
     return (await http.get(f"/v1/runs/{run}")).json()["status"] not in {"queued", "running", "paused"}
 
 
-async def test_everything_that_is_sent_is_described(own_nats_server: NatsServer, tmp_path: Path) -> None:
+async def test_everything_that_is_sent_is_described(own_identified_server: NatsServer, tmp_path: Path) -> None:
     """Each subject has a channel, and each message is of a kind that its channel names."""
-    async with tapped(own_nats_server) as heard:
+    async with tapped(own_identified_server) as heard:
         with ModelServer() as model:
-            async with whole(own_nats_server, tmp_path, model) as http:
+            async with whole(own_identified_server, tmp_path, model) as http:
                 await use(http, model)
                 with contextlib.suppress(AssertionError):
                     await wait_until(lambda: seen(heard) >= SEEN, what="all has been sent")

@@ -48,7 +48,7 @@ async def test_a_tool_runner_dies_while_it_reads(whole: Whole, deaths: int) -> N
         return answer("Read.")
 
     whole.model.choose = choose
-    bus = await evidence.connect(whole.nats.url)
+    bus = await evidence.connect(whole.nats)
     try:
         run = await whole.begin("Q-reads")
         for _ in range(deaths):

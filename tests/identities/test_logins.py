@@ -1,0 +1,123 @@
+"""Who gets in, for how long, and how much of the server one credential may hold."""
+
+import contextlib
+import json
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import nats
+import pytest
+from nats.errors import Error as NatsError
+
+from runwire.credentials.accounts import MAX_CONNECTIONS, MAX_SUBSCRIPTIONS
+from tests.identities.protocol import exchange
+from tests.identities.users import add_strangers
+from tests.support.nats_server import NatsServer, admits
+from tests.support.waiting import wait_until_blocking
+
+REVOKED_WITHIN_S = 1.0
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[NatsServer]:
+    """A server with users, for a test that changes them."""
+    server = NatsServer(tmp_path / "nats", identities=True, sync="1s")
+    server.add_users(add_strangers)
+    server.start()
+    yield server
+    server.kill()
+
+
+def _connect(server: NatsServer, user: str) -> socket.socket:
+    """A plain connection, logged in."""
+    login = server.login(user)
+    connection = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+    options = json.dumps({"verbose": False, "user": login["user"], "pass": login["password"]})
+    connection.sendall(f"CONNECT {options}\r\nPING\r\n".encode())
+    return connection
+
+
+def _is_admitted(connection: socket.socket) -> bool:
+    with connection.makefile("rb") as lines:
+        assert lines.readline().startswith(b"INFO ")
+        return lines.readline() == b"PONG\r\n"
+
+
+@pytest.mark.parametrize(
+    ("user", "password"),
+    [(None, None), ("tool_weather", "wrong"), ("tool_weather", ""), ("no_such_user", "x"), ("", ""), ("planner", "p")],
+)
+def test_nobody_gets_in_without_a_credential(server: NatsServer, user: str | None, password: str | None) -> None:
+    """Nor with the password of nobody."""
+    assert not admits(server.port, user, password)
+
+
+def test_a_credential_is_worth_nothing_on_another_platform(server: NatsServer, own: NatsServer) -> None:
+    """Which has the same names and other passwords: a tool that finds the wrong server on its port serves nobody."""
+    for user in ("tool_weather", "local", "planner", "operator"):
+        assert admits(server.port, **server.login(user))
+        assert not admits(own.port, **server.login(user))
+
+
+def test_nobody_is_two_users(server: NatsServer) -> None:
+    """The password of one user is that of no other."""
+    assert len({*server.passwords.values()}) == len(server.passwords)
+    assert not admits(server.port, "tool_geo", server.passwords["tool_weather"])
+
+
+def test_a_new_credential_works_without_a_restart(own: NatsServer) -> None:
+    """Others keep their connections."""
+    pid = own.pid
+    with _connect(own, "tool_weather") as old:
+        assert _is_admitted(old)
+        own.add_users(lambda known: known.add_tools("new"))
+        assert admits(own.port, **own.login("tool_new"))
+        old.sendall(b"PING\r\n")
+        assert b"PONG" in old.recv(4096)
+    assert own.pid == pid
+
+
+def test_a_revoked_credential_is_cut_off_at_once(own: NatsServer) -> None:
+    """Its connections are closed, those of others are not, and it does not come back."""
+    login = own.login("tool_weather")
+    with _connect(own, "tool_weather") as revoked, _connect(own, "tool_geo") as other:
+        assert _is_admitted(revoked)
+        assert _is_admitted(other)
+        own.add_users(lambda known: known.revoke("tool_weather"))
+        began = time.monotonic()
+        while revoked.recv(4096):
+            pass
+        assert time.monotonic() - began < REVOKED_WITHIN_S
+        other.sendall(b"PING\r\n")
+        assert b"PONG" in other.recv(4096)
+    assert not admits(own.port, **login)
+
+
+def test_connections_without_end_do_not_keep_the_services_out(own: NatsServer) -> None:
+    """One credential may use up the connections of its account, and of no other."""
+    with contextlib.ExitStack() as stack:
+        opened = [stack.enter_context(_connect(own, "tool_geo")) for _ in range(MAX_CONNECTIONS + 1)]
+        admitted = sum(map(_is_admitted, opened))
+        assert admitted == MAX_CONNECTIONS
+        assert admits(own.port, **own.login("planner"))
+        assert admits(own.port, **own.login("listener_acme"))
+        assert not admits(own.port, **own.login("tool_weather"))
+    wait_until_blocking(lambda: admits(own.port, **own.login("tool_weather")), what="the connections are free again")
+
+
+def test_subscriptions_of_a_connection_are_bounded(own: NatsServer) -> None:
+    """Each costs the server memory."""
+    lines = "".join(f"SUB tool.geo.status {number}\r\n" for number in range(MAX_SUBSCRIPTIONS + 1))
+    said = exchange(own.port, own.login("tool_geo"), lines)
+    assert [line for line in said if line.startswith("-ERR")] == ["-ERR 'maximum subscriptions exceeded'"]
+
+
+async def test_a_message_that_is_too_large_ends_the_connection(own: NatsServer) -> None:
+    """Before the server has read it."""
+    client = await nats.connect(own.url, **own.login("tool_geo"), allow_reconnect=False)
+    with pytest.raises(NatsError):
+        await client.publish("answer.geo.x.y", bytes((8 << 20) + 1))
+    await client.close()
+    assert admits(own.port, **own.login("tool_weather"))
