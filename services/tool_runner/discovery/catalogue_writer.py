@@ -1,7 +1,8 @@
 """Write the tools that are present to the catalogue.
 
 Rule 1: a new tool gets its consumer first and its catalogue entry last, so every tool in the catalogue can be called.
-Rule 2: `spec.<digest>` is written before `tool.<name>` and is never removed, since runs pin it.
+Rule 2: `spec.<digest>` is written once, before `tool.<name>`, and is never removed, since runs pin it. A digest is so
+short that an author could prepare two specifications with the same one: the first that is stored counts.
 Rule 3: the entry of a tool without a recent announcement is no longer refreshed, and its key expires. If the server has
 lost the expiry, as after a kill, the key is deleted.
 Rule 4: an announcement that cannot be used or is not accepted is listed under `refused.<name>` with the reason, as long
@@ -14,13 +15,14 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable
+from hashlib import sha256
 
 import structlog
 
 from contracts import keys
 from contracts.tools import RefusedTool
 from services.messaging.connection import Bus
-from services.messaging.errors import BusError
+from services.messaging.errors import BusError, Outdated
 from services.messaging.kv import Bucket
 from services.runtime.tasks import cancelled
 from services.shared.tool_catalogue import read_entries
@@ -67,7 +69,8 @@ class CatalogueWriter:
         """Tool -> digest in the catalogue and when it was last written."""
         self._published_refused: dict[str, tuple[RefusedTool, float]] = {}
         """Refused tool -> its entry in the catalogue and when it was last written."""
-        self._stored_specs: set[str] = set()
+        self._stored_specs: dict[str, bytes] = {}
+        """Digest -> SHA-256 of the specification as it is stored."""
         self._differing: set[str] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._problem: str | None = None
@@ -178,14 +181,30 @@ class CatalogueWriter:
         now = time.monotonic()
         if digest == announced.digest and now - at < REFRESH_INTERVAL_S:
             return
-        if digest != announced.digest:
+        spec = announced.spec.model_dump_json().encode()
+        is_stored = await self._store_once(announced.digest, spec)
+        if is_stored and digest != announced.digest:
             await self._on_tool(announced)
-        if announced.digest not in self._stored_specs:
+        if is_stored:
+            await self._bucket.put(keys.tool_key(name), spec, ttl_s=TTL_S)
+        self._published[name] = (announced.digest, now)
+        if digest == announced.digest:
+            return
+        if is_stored:
+            logger.info("tool_announced", tool=name, version=announced.version, digest=announced.digest)
+        else:
+            logger.error("tool_digest_belongs_to_another_specification", tool=name, digest=announced.digest)
+
+    async def _store_once(self, digest: str, spec: bytes) -> bool:
+        """Store a specification, and return whether it is the one that is stored under its digest."""
+        if digest not in self._stored_specs:
             if len(self._stored_specs) >= _MAX_STORED_SPECS:
                 self._stored_specs.clear()
-            await self._bucket.put(keys.spec_key(announced.digest), announced.spec)
-            self._stored_specs.add(announced.digest)
-        await self._bucket.put(keys.tool_key(name), announced.spec, ttl_s=TTL_S)
-        self._published[name] = (announced.digest, now)
-        if digest != announced.digest:
-            logger.info("tool_announced", tool=name, version=announced.version, digest=announced.digest)
+            key = keys.spec_key(digest)
+            stored = await self._bucket.get(key)
+            if not stored.data:
+                with contextlib.suppress(Outdated):  # Another tool runner was first.
+                    await self._bucket.update(key, spec, revision=stored.sequence)
+                stored = await self._bucket.get(key)
+            self._stored_specs[digest] = sha256(stored.data).digest()
+        return self._stored_specs[digest] == sha256(spec).digest()

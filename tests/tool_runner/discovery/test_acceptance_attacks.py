@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,8 +15,12 @@ from contracts import keys
 from contracts.tools import MAX_ACCEPTED_SPECS, AcceptedSpecs, ToolSpec
 from runwire import tool
 from services.messaging.connection import Bus
+from services.tool_runner.app import running
 from services.tool_runner.discovery.acceptance import Acceptance
 from services.tool_runner.discovery.announcements import Announcement
+from services.tool_runner.settings import ToolRunnerSettings
+from tests.support.buses import connected
+from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 from tests.tool_runner.conftest import Planner, Serve, Start
 from tests.tool_runner.discovery.acceptances import accepted, bucket, refusal, writes
@@ -169,3 +174,18 @@ async def test_a_very_large_one_waits_too(writers: Writers) -> None:
 
     assert "; changed: description, input_schema. " in waiting["large"].reason
     assert len(waiting["large"].reason) < 300
+
+
+async def test_two_specifications_with_one_digest(planner: Planner, server: NatsServer) -> None:
+    """A digest has 96 bits, so an author could find two. The one that was stored first counts."""
+    first, second = announced("twin", "the first"), announced("twin", "the second")
+    await planner.declare(first.spec)
+    settings = ToolRunnerSettings(nats_url=server.url, graceful_timeout_s=0.1, trust_tools=True)
+    both = [replace(second, digest=first.digest), announced("beside", "another tool")]
+    with structlog.testing.capture_logs() as logs:
+        async with connected(server.url, "tool_runner", settings) as bus, running(bus, settings, both):
+            await planner.spec("beside")
+    assert "twin" not in planner.catalogue.live()
+    assert await planner.catalogue.spec(first.digest) == first.spec
+    said = [line["tool"] for line in logs if line["event"] == "tool_digest_belongs_to_another_specification"]
+    assert said == ["twin"]
