@@ -12,8 +12,8 @@ UV_VERSION := 0.13.9
 help: ## List the jobs.
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-9s %s\n", $$1, $$2}'
 
-run: $(VENV)/ready ## Start everything here and put one question through; ONCE=1 stops after the answer.
-	$(BIN)/runwire up --demo $(if $(ONCE),--once)
+run: $(VENV)/ready ## Start everything here and put one question through; ONCE=1 stops after the answer, PORT=8081 is the gateway's.
+	$(BIN)/runwire up --demo $(if $(ONCE),--once) $(if $(PORT),--port $(PORT))
 
 test: $(VENV)/ready ## Run the tests; ARGS="-k name" goes to pytest.
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)

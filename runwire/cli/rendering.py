@@ -118,8 +118,7 @@ class Screen:
                 f"[blue]  source: {escape(source.get('title', ''))} [dim]{escape(source.get('url') or '')}[/dim][/blue]"
             )
         usage = event.get("usage") or {}
-        spent = f"{usage.get('model_calls', 0)} model calls, {usage.get('tool_calls', 0)} tool calls"
-        self._line(f"[dim]{event['reason']} · {spent}[/dim]")
+        self._line(f"[dim]{event['reason']} · {calls_text(usage)}[/dim]")
 
     def _on_error(self, event: dict[str, Any]) -> None:
         self._line(f"[red]error: {escape(event['error'])} ({event['code']}, trace {event['trace_id']})[/red]")
@@ -131,3 +130,9 @@ class Screen:
 def short(text: str) -> str:
     """Text cut to what fits beside a tool's name."""
     return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}…"
+
+
+def calls_text(usage: dict[str, Any]) -> str:
+    """How many calls a run has made, for people."""
+    counts = {noun: usage.get(f"{noun}_calls", 0) for noun in ("model", "tool")}
+    return ", ".join(f"{count} {noun} call{'' if count == 1 else 's'}" for noun, count in counts.items())

@@ -15,7 +15,7 @@ from runwire import events
 from runwire.cli.artifact_commands import size_text
 from runwire.cli.common import one_line
 from runwire.cli.exit_codes import program
-from runwire.cli.rendering import short
+from runwire.cli.rendering import calls_text, short
 from runwire.cli.run_artifacts import artifacts_of
 from runwire.client import Client
 
@@ -143,7 +143,7 @@ def _costs(usage: dict[str, Any]) -> str:
     money = "price unknown" if usage["cost_usd"] is None else f"{usage['cost_usd']:.4f} USD"
     tokens = f"{usage['prompt_tokens']} tokens in, {usage['completion_tokens']} out"
     estimated = " (estimated)" if usage["estimated"] else ""
-    return f"{money} · {usage['model_calls']} model calls, {usage['tool_calls']} tool calls · {tokens}{estimated}"
+    return f"{money} · {calls_text(usage)} · {tokens}{estimated}"
 
 
 def _json(value: Any) -> str:

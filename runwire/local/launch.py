@@ -138,7 +138,7 @@ def _raise_if(refused: asyncio.Task[str]) -> None:
 
 async def _start_all(plan: Plan, supervisor: Supervisor) -> dict[str, Any]:
     if plan.port and listens(plan.port):
-        raise CannotLaunch(f"port {plan.port} is taken; choose another with --port (0: any)")
+        raise CannotLaunch(f"port {plan.port} is taken; choose another: runwire up --port 0 (any), make run PORT=8081")
     port, nats_port = plan.port or free_port(), free_port(embedded_nats.last_port(plan.data))
     passwords = embedded_nats.passwords_of(plan.data)
     command = embedded_nats.configure(plan.data, nats_port, plan.sync)
