@@ -51,7 +51,7 @@ class Tasks:
         )
 
 
-async def cancelled(*tasks: asyncio.Task[None] | None) -> None:
+async def cancelled(*tasks: asyncio.Task[Any] | None) -> None:
     """Cancel tasks, and return once they have ended."""
     found = [task for task in tasks if task is not None]
     for task in found:

@@ -17,7 +17,8 @@ import structlog
 
 from contracts import subjects
 from contracts.health import NOT_STORED
-from services.messaging.errors import FULL, NO_ROOM, Refused, Unavailable
+from services.messaging.errors import FULL, NO_ROOM, BusError, Refused
+from services.runtime.tasks import cancelled
 
 if TYPE_CHECKING:
     from services.messaging.connection import Bus
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 logger = structlog.get_logger(__name__)
 
 _PROBE_WAIT_S, _PROBE_PAUSE_S = 1.0, 1.0
+_BUSY_S = 10.0
+"""How long answers may take behind other messages."""
 _EXPIRES = {"Nats-TTL": "1s"}
 _NO_ANSWER = "no answer to a write; is the disk of NATS full?"
 
@@ -78,13 +81,21 @@ class Storage:
             self._wake.set()
 
     async def _probe(self, stream: str) -> None:
-        subject = subjects.probe(stream)
+        """Write a probe. A server that does not answer it although it answers a later read does not store."""
+        probe = asyncio.create_task(self._bus.request(subjects.probe(stream), wait_s=_BUSY_S, headers=_EXPIRES))
         try:
-            answer = await self._bus.request(subject, wait_s=_PROBE_WAIT_S, headers=_EXPIRES)
-        except Unavailable:
-            if self._bus.is_connected:
-                self._settle(stream, _NO_ANSWER)
+            done, _ = await asyncio.wait({probe}, timeout=_PROBE_WAIT_S)
+            if not done:
+                # Behind a flood of other messages both answers are late.
+                await self._bus.api(f"STREAM.INFO.{stream}", {}, _BUSY_S)
+            answer = await asyncio.wait_for(probe, _PROBE_WAIT_S)
+        except TimeoutError:
+            self._settle(stream, _NO_ANSWER)
             return
+        except BusError:
+            return
+        finally:
+            await cancelled(probe)
         error = orjson.loads(answer.data).get("error") or {}
         # A queue at its own limit still works; its writers get the error.
         full = error.get("err_code") == FULL and "no space" not in error.get("description", "")

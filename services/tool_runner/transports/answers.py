@@ -26,9 +26,11 @@ from .replies import EventQueue, event_of
 
 logger = structlog.get_logger(__name__)
 
-_MAX_REPLIES_PER_S = 10_000
-"""Replies of one tool in a second; with more it counts as flooding."""
-_CUT_OFF_S = 1.0
+_MAX_REPLIES_PER_S, _MAX_BYTES_PER_S = 2_000, 256 << 20
+"""Of one tool; with more it counts as flooding. Half a core reads that many replies, and handles a tenth of them."""
+_FIRST_CUT_OFF_S, _MAX_CUT_OFF_S = 1.0, 30.0
+_FORGIVEN_S = 60.0
+"""Seconds without a flood after which the first cut-off is short again."""
 
 
 @dataclass(slots=True)
@@ -42,8 +44,11 @@ class _Tool:
     subscription: Subscription | None = None
     second: int = 0
     replies: int = 0
+    bytes: int = 0
     """Received in this second of the monotonic clock."""
     cut_off_until: float = 0.0
+    cut_off_s: float = 0.0
+    """How long it was cut off the last time."""
 
 
 class Answers:
@@ -104,8 +109,13 @@ class Answers:
     def _take(self, of: _Tool, message: Msg) -> None:
         second = int(time.monotonic())
         if second != of.second:
-            of.second, of.replies = second, 0
+            of.second, of.replies, of.bytes = second, 0, 0
+        if of.replies >= _MAX_REPLIES_PER_S or of.bytes >= _MAX_BYTES_PER_S:
+            if of.is_received:
+                self._cut_off(of)
+            return
         of.replies += 1
+        of.bytes += len(message.data)
         found = self._requests.get(message.subject)
         if found is not None:
             queue, request, is_ping = found
@@ -114,17 +124,22 @@ class Answers:
                 queue.put(event, len(message.data))
         elif message.data:
             logger.debug("late_reply_ignored", tool=of.name, size=len(message.data))
-        if of.replies == _MAX_REPLIES_PER_S:
-            task = asyncio.create_task(self._cut_off(of))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
 
-    async def _cut_off(self, of: _Tool) -> None:
+    def _cut_off(self, of: _Tool) -> None:
         """Have the server deliver nothing of a tool that floods, and fail its calls in progress."""
-        logger.warning("tool_flooded", tool=of.name, replies=of.replies, cut_off_s=_CUT_OFF_S)
-        of.is_received, of.cut_off_until = False, time.monotonic() + _CUT_OFF_S
+        now = time.monotonic()
+        is_forgiven = now > of.cut_off_until + _FORGIVEN_S
+        of.cut_off_s = _FIRST_CUT_OFF_S if is_forgiven else min(of.cut_off_s * 2, _MAX_CUT_OFF_S)
+        of.is_received, of.cut_off_until = False, now + of.cut_off_s
+        logger.warning("tool_flooded", tool=of.name, replies=of.replies, bytes=of.bytes, cut_off_s=of.cut_off_s)
         for queue in {queue for reply, (queue, _, _) in self._requests.items() if reply.startswith(of.prefix)}:
             queue.put(events.Flood())
         if of.subscription is not None:
-            with suppress(*NATS_ERRORS):
-                await of.subscription.unsubscribe()
+            task = asyncio.create_task(_unsubscribe(of.subscription))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+
+async def _unsubscribe(subscription: Subscription) -> None:
+    with suppress(*NATS_ERRORS):
+        await subscription.unsubscribe()
