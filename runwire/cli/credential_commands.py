@@ -4,7 +4,6 @@ They work on a folder: the data folder of `runwire up`, or that of the container
 once and disconnects nobody but the user who is revoked.
 """
 
-import asyncio
 import json
 import os
 import sys
@@ -22,7 +21,6 @@ from runwire.cli.exit_codes import EXIT_FAILED, print_error
 from runwire.credentials import identities
 from runwire.credentials.files import Credential
 from runwire.credentials.identities import Identities
-from runwire.credentials.reload import reload_accounts
 from runwire.errors import IdentitiesUnreadable, ServerRefused, UnknownIdentity
 from runwire.local.data_folder import data_dir, remembered
 from runwire.private_files import write_private
@@ -135,6 +133,10 @@ def _change(change: Callable[[Identities], str]) -> str:
             user = change(known)
         url = os.environ.get("RUNWIRE_NATS_URL") or remembered(data_dir()).get("nats_url")
         if url is not None:
+            import asyncio  # noqa: PLC0415, other commands need neither
+
+            from runwire.credentials.reload import reload_accounts  # noqa: PLC0415
+
             asyncio.run(reload_accounts(url, known.passwords[RELOADER], os.environ.get("RUNWIRE_NATS_CA")))
     except (IdentitiesUnreadable, InvalidName, OSError, ServerRefused, UnknownIdentity) as error:
         raise _failed(error) from error
