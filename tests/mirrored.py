@@ -37,7 +37,6 @@ WHOLE_ROOMS = {
 THROUGH = {
     "contracts/actions.py": "tests/planner/replies/test_actions.py",
     "runwire/tools/signatures.py": "tests/runwire/tools/test_decorator.py",
-    "services/messaging/direct_get.py": "tests/shared/test_run_follower.py",
     "services/messaging/nats_link.py": "tests/messaging/test_login.py",
     "services/messaging/request_reply.py": "tests/artifact_store/test_store.py",
     "services/planner/conversation/catalogue.py": "tests/planner/conversation/test_prompts.py",

@@ -5,20 +5,26 @@ are bounded.
 """
 
 import asyncio
+from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import orjson
+import structlog
 from nats.aio.msg import Msg
 
 from contracts import subjects
+from contracts.names import InvalidName
 from services.messaging.errors import NATS_ERRORS, Unavailable, translated
+from services.messaging.nats_patches.headers import FORGED
 from services.messaging.request_reply import expire
 
 if TYPE_CHECKING:
     from services.messaging.connection import Bus
+
+logger = structlog.get_logger(__name__)
 
 _PAGE_MESSAGES = 1000
 _PAGE_BYTES = 4 << 20
@@ -50,12 +56,12 @@ class DirectReader:
         if waiting is None:
             return
         messages, ended = waiting
-        # The end is an empty message with a status; a stored empty message has a sequence instead.
-        if not message.data and message.headers and "Status" in message.headers:
+        # The end is an empty message with a status; a stored message has a sequence, whatever else it has.
+        if not message.data and message.headers and "Status" in message.headers and not sequence_of(message):
             if not ended.done():
                 ended.set_result(message.headers)
         else:
-            messages.append(message)
+            messages.append(checked(message))
 
     def connection_lost(self) -> None:
         """End all waits: the rest of a page never arrives once its connection is lost."""
@@ -142,6 +148,22 @@ class DirectReader:
         return [
             (sequence_of(message), message.data) for message in await self.messages(subject, start, attempts=attempts)
         ]
+
+
+def checked(message: Msg) -> Msg:
+    """Empty a forged message that was read back or republished: only its place in the stream counts. Log it once."""
+    if message.headers and FORGED in message.headers:
+        message.data = b""
+        _log_forged(message.headers.get("Nats-Subject", message.subject), sequence_of(message))
+    return message
+
+
+@lru_cache(maxsize=1024)
+def _log_forged(subject: str, sequence: int) -> None:
+    run_id = None
+    with suppress(InvalidName):
+        run_id = subjects.parse(subject).run
+    logger.error("forged_message_ignored", subject=subject, sequence=sequence, run_id=run_id)
 
 
 def sequence_of(message: Msg) -> int:

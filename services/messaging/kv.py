@@ -176,6 +176,8 @@ class Bucket:
         """Call `on_change` with key and value of each write, also of one that the server rejects."""
 
         async def on_message(message: Msg) -> None:
+            if "Nats-Subject" in (message.headers or {}):
+                return  # Not written, but an answer of the server that somebody has sent here: forged.
             await on_change(subjects.bucket_key(message.subject), message.data)
 
         return await self._bus.subscribe(self._subject(pattern), on_message)

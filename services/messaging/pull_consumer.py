@@ -162,6 +162,11 @@ class PullConsumer:
             return
         self._requested = max(0, self._requested - 1)
         delivery = Delivery(message)
+        if "Nats-Subject" in delivery.headers:  # Stored from an answer of the server (`nats_patches.headers`).
+            logger.error("forged_message_removed", subject=delivery.subject, sequence=delivery.sequence)
+            await self._bus.send(delivery.reply, b"+TERM")
+            await self._request_when_low()
+            return
         share = "" if delivery.sequence in self._running else self._sharer(delivery.subject)
         if share and not self._shares.take(share):
             await self._return(delivery)

@@ -28,6 +28,7 @@ from services.messaging.errors import BusError
 from services.messaging.kv import Bucket
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactNotFound
+from services.shared.last_record import last_record
 
 logger = structlog.get_logger(__name__)
 
@@ -121,7 +122,7 @@ class Deletions:
         return None
 
     async def _is_ended(self, tenant: str, run: str) -> bool:
-        last = await self._bus.last(subjects.RUNS, subjects.log(tenant, run), 2)
+        last = await last_record(self._bus, tenant, run, 2)
         return last is not None and not TERMINAL.isdisjoint((last.headers or {}).get(EVENTS_HEADER, "").split(","))
 
     async def _cancel(self, tenant: str, run: str) -> None:

@@ -28,6 +28,7 @@ from services.messaging.errors import BusError
 from services.messaging.pull_consumer import Delivery, Handler
 from services.messaging.streams.definitions import PLANNER_CONTROL, PLANNER_INBOX, PLANNER_REQUESTS
 from services.messaging.streams.server_clock import unix_seconds
+from services.shared.last_record import last_record
 
 logger = structlog.get_logger(__name__)
 
@@ -126,6 +127,6 @@ class Forgotten:
     async def _log(self, delivery: Delivery) -> Msg | None:
         try:
             address = subjects.parse(delivery.subject)
-            return await self._bus.last(subjects.RUNS, subjects.log(address.tenant, address.run))
+            return await last_record(self._bus, address.tenant, address.run)
         except InvalidName:
             return None

@@ -26,7 +26,7 @@ from contracts import subjects
 from contracts.events import TERMINAL
 from contracts.records import EVENTS_HEADER
 from services.messaging.connection import Bus, Subscription
-from services.messaging.direct_get import sequence_of
+from services.messaging.direct_get import checked, sequence_of
 
 Kind = Literal["log", "stream"]
 _KINDS: tuple[Kind, Kind] = ("log", "stream")
@@ -222,7 +222,7 @@ class RunFollower:
             self._buffer.popleft()
             self._buffered_bytes -= len(message.data)
             if sequence > last[kind]:
-                found.append((sequence, kind, message.data, _is_terminal(headers)))
+                found.append((sequence, kind, checked(message).data, _is_terminal(headers)))
                 last[kind] = sequence
         return found
 
@@ -233,7 +233,8 @@ class RunFollower:
                 continue
             self._at[kind] = sequence
             self._ended = terminal
-            passed.append(StoredRecord(kind, sequence, data, terminal, self._at["log"], self._at["stream"]))
+            if data:  # Else it is no record: a forged one only has a place.
+                passed.append(StoredRecord(kind, sequence, data, terminal, self._at["log"], self._at["stream"]))
         return passed
 
 

@@ -101,6 +101,8 @@ class DirectCalls:
         return None if received is None or received.task is None else await asyncio.shield(received.task)
 
     async def _on_call(self, message: Msg) -> None:
+        if "Nats-Subject" in (message.headers or {}):
+            return  # Not sent by a planner, but an answer of the server that somebody has sent here: forged.
         answering = asyncio.create_task(self._answer_call(message))
         self._answering.add(answering)
         answering.add_done_callback(self._answering.discard)

@@ -24,7 +24,7 @@ from contracts.records import Record
 from contracts.runs import RunRequested, RunStatus
 from services.gateway.errors import NotFound
 from services.messaging.connection import Bus
-from services.messaging.direct_get import sequence_of
+from services.messaging.direct_get import checked, sequence_of
 from services.messaging.errors import NOT_FOUND, Refused, Unavailable
 from services.shared.run_follower import RunFollower
 from services.shared.run_status import status_of
@@ -220,7 +220,7 @@ class RunReader:
         answer = await self._direct_get(stream, query)
         if answer.headers is None or "Nats-Sequence" not in answer.headers:
             return None
-        return sequence_of(answer), answer.data
+        return sequence_of(answer), checked(answer).data
 
     async def _from_leader(self, stream: str, query: dict[str, Any]) -> _Stored | None:
         return await self._bus.get_from_leader(stream, query, _READ_TIMEOUT_S)

@@ -18,6 +18,7 @@ from contracts.records import EVENTS_HEADER, Record
 from contracts.tools import CallRequested
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery
+from services.shared.last_record import last_record
 from services.tool_runner.calls.run_watch import is_terminal
 from services.tool_runner.errors import AlreadySettled, RunEnded
 
@@ -26,12 +27,11 @@ _MAX_CLOCK_SKEW_NS = 5_000_000_000
 
 async def run_ended(bus: Bus, call: CallRequested) -> bool:
     """Return whether the run has ended or was purged. Waits while NATS is unavailable."""
-    subject = subjects.log(call.tenant, call.run_id)
-    last = await bus.last(subjects.RUNS, subject)
+    last = await last_record(bus, call.tenant, call.run_id)
     if last is not None:
         return is_terminal(last.headers)
     # A replica may lag behind; the leader does not.
-    return await bus.last_from_leader(subjects.RUNS, subject) is None
+    return await bus.last_from_leader(subjects.RUNS, subjects.log(call.tenant, call.run_id)) is None
 
 
 async def check_open(bus: Bus, call: CallRequested) -> None:

@@ -17,6 +17,7 @@ from contracts.events import TERMINAL
 from contracts.records import EVENTS_HEADER
 from services.messaging.connection import Bus, Subscription
 from services.messaging.errors import Unavailable
+from services.shared.last_record import last_record
 from services.tool_runner.errors import RunEnded
 
 OnEnd = Callable[[], object]
@@ -126,7 +127,7 @@ class RunWatches:
             await subscription.stop()
 
     async def _check(self, run: tuple[str, str]) -> None:
-        last = await self._bus.last(subjects.RUNS, subjects.log(*run))
+        last = await last_record(self._bus, *run)
         if last is not None and is_terminal(last.headers):
             self._notify(run)
 
