@@ -69,8 +69,9 @@ class Deployment:
 
     def run(self, *command: str, timeout: float = _START_S) -> str:
         """Run a command in the folder and return its stdout. Raises CommandFailed."""
+        limited = ["timeout", str(timeout), *command]
         ran = subprocess.run(
-            command, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=timeout, check=False
+            limited, cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False
         )
         if ran.returncode:
             raise CommandFailed(f"{' '.join(command)}: {ran.returncode}\n{ran.stdout[-3000:]}\n{ran.stderr[-3000:]}")

@@ -11,7 +11,7 @@ from tests.compose.deployment import Deployment, needs_compose
 from tests.support.checkout import ROOT
 
 _BLOCK = re.compile(r"^```(sh|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_LIMIT_S = 1500
+_LIMIT_S = 600
 
 pytestmark = [pytest.mark.compose, pytest.mark.timeout(_LIMIT_S + 300)]
 
