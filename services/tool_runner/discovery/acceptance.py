@@ -49,7 +49,7 @@ class Acceptance:
         """Key of an entry -> the accepted digests."""
         self._is_outdated = True
         self._read_at = 0.0
-        self._compared: dict[str, tuple[list[str], ToolSpec | None]] = {}
+        self._compared: dict[str, tuple[list[str], ToolSpec]] = {}
         """Tool that waits -> its accepted digests, and the newest of these specifications that is stored."""
         self._logged: dict[str, set[str]] = {}
         """Key of an entry -> digests of its tool that were logged as not accepted."""
@@ -138,14 +138,17 @@ class Acceptance:
 
     async def _changes(self, name: str, spec: ToolSpec, allowed: list[str]) -> list[str]:
         """Return how a specification differs from the newest accepted one; empty if that was never served."""
-        if self._compared.get(name, ([], None))[0] != allowed:
+        digests, accepted = self._compared.get(name, ([], None))
+        if accepted is None or digests != allowed:
             found = [self._declared[name]] if name in self._declared else []
             stored = await self._bucket.get_many([keys.spec_key(digest) for digest in allowed])
             parsed = (stored[key].parsed(ToolSpec) for digest in allowed if (key := keys.spec_key(digest)) in stored)
             found += [one for one in parsed if one is not None]
-            self._compared[name] = (allowed, found[-1] if found else None)
-        accepted = self._compared.get(name, ([], None))[1]
-        return [] if accepted is None else differences(accepted, spec)
+            if not found:
+                return []
+            accepted = found[-1]
+            self._compared[name] = (allowed, accepted)
+        return differences(accepted, spec)
 
     def _log_once(self, name: str, announced: Announcement, allowed: list[str], changes: list[str]) -> None:
         key = keys.accepted_key(name)

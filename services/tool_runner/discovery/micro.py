@@ -3,12 +3,14 @@
 Rule 1: a tool speaks for itself: what it says about another name is ignored. So its micro service has its name.
 Rule 2: known tools are asked in each round without a hint.
 Rule 3: each distinct announcement is parsed once, in a thread, because its schemas come from others.
+Rule 4: a tool that announces ever new or very large specifications costs bounded memory. A parsed one takes up to 20
+times its size.
 """
 
 import asyncio
 import random
 import time
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from itertools import chain, repeat
 
 import structlog
@@ -30,7 +32,12 @@ _MAX_OPEN_ROUNDS = 4
 """Replies to earlier rounds count too: a tool may be slow."""
 _MAX_MISSED_ROUNDS = 3.5
 _MAX_DEAD_LETTERED = 1000
-_MAX_CACHED_ANNOUNCEMENTS = 4096
+_MAX_CACHED_BYTES = 8 << 20
+"""Of announcements as they were received, whose parsed form is kept."""
+_MAX_ANNOUNCEMENT_BYTES = 1 << 20
+_MAX_UNPARSED_PER_TOOL = 32
+_MAX_SPECS_PER_TOOL = 8
+"""Different specifications that instances of one tool announce at the same time."""
 _MAX_REFUSED_TOOLS = 100
 
 _Parsed = list[Announcement] | InvalidAnnouncement
@@ -48,14 +55,16 @@ class MicroDiscovery:
         """(tool, instance) -> its announcement and when it was last received."""
         self._refused: dict[str, tuple[str, float]] = {}
         """Tool -> why it cannot be used, and when it was last announced."""
-        self._parsed: OrderedDict[str, _Parsed] = OrderedDict()
-        """Parsed announcements, by the id of their content."""
+        self._parsed: OrderedDict[str, tuple[_Parsed, int]] = OrderedDict()
+        """Parsed announcements with the size of their content, by its id."""
+        self._cached_bytes = 0
         self._dead_lettered: set[str] = set()
         self._overreaching: set[str] = set()
         """Tools that have spoken about other names; logged once."""
         self._hints: asyncio.Queue[tuple[Round, str]] = asyncio.Queue()
         self._unparsed: asyncio.Queue[tuple[str, str, bytes]] = asyncio.Queue()
-        """Tool, id of the content, and content. Rounds limit how many wait here."""
+        """Tool, id of the content, and content."""
+        self._unparsed_of: Counter[str] = Counter()
         self._request_now = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -115,23 +124,34 @@ class MicroDiscovery:
 
     def _on_reply(self, of: Round, message: Msg) -> None:
         tool, content = subjects.answering_tool(message.subject), content_id(message.data)
-        found = self._parsed.get(content)
-        if found is not None:
-            self._take_in(tool, found)
-        elif of.may_parse(tool):
+        if len(message.data) > _MAX_ANNOUNCEMENT_BYTES:
+            self._refuse(tool, f"its announcement has more than {_MAX_ANNOUNCEMENT_BYTES:,} bytes")
+        elif content in self._parsed:
+            self._take_in(tool, self._parsed[content][0])
+        elif of.may_parse(tool) and self._unparsed_of[tool] < _MAX_UNPARSED_PER_TOOL:
+            self._unparsed_of[tool] += 1
             self._unparsed.put_nowait((tool, content, message.data))
 
     async def _parse_new(self) -> None:
         while True:
             tool, content, data = await self._unparsed.get()
-            found = self._parsed.get(content)
-            if found is None:
-                found = self._parsed[content] = await asyncio.to_thread(_parse, data)
-                if len(self._parsed) > _MAX_CACHED_ANNOUNCEMENTS:
-                    self._parsed.popitem(last=False)
+            self._unparsed_of.subtract([tool])
+            self._unparsed_of += Counter()  # Removes names of which nothing waits.
+            if content in self._parsed:
+                found, _ = self._parsed[content]
+            else:
+                found = await asyncio.to_thread(_parse, data)
+                self._cache(content, found, len(data))
             self._take_in(tool, found)
             if isinstance(found, InvalidAnnouncement):
                 await self._dead_letter(tool, found, data, content)
+
+    def _cache(self, content: str, found: _Parsed, size: int) -> None:
+        self._parsed[content] = (found, size)
+        self._cached_bytes += size
+        while self._cached_bytes > _MAX_CACHED_BYTES:
+            _, (_, oldest_size) = self._parsed.popitem(last=False)
+            self._cached_bytes -= oldest_size
 
     def _take_in(self, tool: str, found: _Parsed) -> None:
         """Note what a tool has said about itself."""
@@ -146,9 +166,16 @@ class MicroDiscovery:
                 continue
             key = (tool, announced.instance)
             known = self._seen.get(key)
+            if (known is None or known[0].digest != announced.digest) and not self._has_room(tool, announced.digest):
+                continue
             self._seen[key] = (announced, now)
             if known is None or known[0].digest != announced.digest:
                 self.changed.set()
+
+    def _has_room(self, tool: str, digest: str) -> bool:
+        """Return whether one more instance may announce this specification."""
+        digests = {one.digest for one in self.announcements() if one.spec.name == tool}
+        return digest in digests or len(digests) < _MAX_SPECS_PER_TOOL
 
     def _refuse(self, tool: str, reason: str) -> None:
         is_new = tool not in self._refused
@@ -176,4 +203,5 @@ def _parse(data: bytes) -> _Parsed:
     try:
         return read_announcement(data)
     except InvalidAnnouncement as error:
-        return error
+        # Without its traceback, which would keep the specification in memory.
+        return InvalidAnnouncement(str(error), error.tool)

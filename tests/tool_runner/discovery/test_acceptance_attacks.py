@@ -73,9 +73,14 @@ async def test_of_several_tool_runners_one_decides(writers: Writers) -> None:
 async def test_two_specifications_at_once(writers: Writers) -> None:
     """The one that would be offered among trusted tools is the first; the other one waits."""
     low, high = announced("double", "low", "1.0.0"), announced("double", "high", "2.0.0")
-    offered, waiting = await (await writers.one()).divide({"double": [low, high]})
+    runner = await writers.one()
+    offered, waiting = await runner.divide({"double": [low, high]})
     assert offered == {"double": [high]}
     assert waiting["double"].digests == [low.digest]
+    assert "changed" not in waiting["double"].reason
+    await bucket(writers.bus).put(keys.spec_key(high.digest), high.spec)
+    _, waiting = await runner.divide({"double": [low, high]})
+    assert "changed: description." in waiting["double"].reason
 
 
 async def test_an_entry_that_cannot_be_parsed_accepts_nothing(writers: Writers) -> None:
@@ -148,7 +153,7 @@ async def test_ever_new_specifications_over_nats_cost_little(
     assert (await planner.call("bystander", {})).observation == 1
     digests = await accepted(planner.bus, "geyser")
     assert len(digests) == 1
-    assert len((await refusal(planner.bus, "geyser")).digests) == 8
+    assert 1 <= len((await refusal(planner.bus, "geyser")).digests) <= 8
     stored = await bucket(planner.bus).keys(keys.ALL_SPECS)
     offered = {keys.spec_key(spec.digest()) for spec in planner.catalogue.live().values()}
     assert keys.spec_key(digests[0]) in offered

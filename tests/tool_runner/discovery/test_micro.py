@@ -12,9 +12,11 @@ from nats.micro.request import Request
 from structlog.testing import capture_logs
 
 from contracts import keys, subjects
+from contracts.ids import new_id
 from contracts.tools import ToolSpec
 from runwire import tool
 from services.tool_runner.discovery import catalogue_writer
+from services.tool_runner.discovery.micro import MicroDiscovery
 from tests.support.catalogue import STREAM, key_subject
 from tests.support.waiting import wait_until
 from tests.tool_runner.conftest import Planner, Serve, Start
@@ -223,3 +225,42 @@ async def test_names_that_mean_something_to_the_planner_are_allowed(
     await start_runner()
 
     assert (await planner.call("plan", {})).observation == "done"
+
+
+async def test_a_tool_with_many_or_very_large_specifications_costs_bounded_memory(
+    planner: Planner, client: Client
+) -> None:
+    """Eight different ones count at a time. Of invalid ones nothing is kept but the reason."""
+    sent = 0
+
+    async def announce(message: Msg, tool: str, spec: ToolSpec) -> None:
+        endpoint = {"subject": f"tool.{tool}", "metadata": {"runwire.spec": spec.model_dump_json()}}
+        info = {"name": tool, "id": new_id(), "version": "1.0.0", "endpoints": [endpoint]}
+        await client.publish(message.reply, json.dumps(info).encode())
+
+    async def on_many(message: Msg) -> None:
+        nonlocal sent
+        for _ in range(100):
+            sent += 1
+            await announce(message, "many", ToolSpec(name="many", description=f"variant {sent}"))
+
+    async def on_large(message: Msg) -> None:
+        await announce(message, "large", ToolSpec(name="large", description="x" * (1 << 20)))
+
+    async def on_ping(message: Msg) -> None:
+        for name in (b"many", b"large"):
+            await message.respond(b'{"name": "%s"}' % name)
+
+    await client.subscribe("$SRV.PING", cb=on_ping)
+    await client.subscribe("$SRV.INFO.many", cb=on_many)
+    await client.subscribe("$SRV.INFO.large", cb=on_large)
+    discovery = await MicroDiscovery(planner.bus, 0.2).start()
+
+    await wait_until(lambda: sent > 500, what="many were announced")
+    await wait_until(discovery.refused, what="the large one is refused")
+
+    assert discovery.refused() == {"large": "its announcement has more than 1,048,576 bytes"}
+    found = discovery.announcements()
+    assert {one.spec.name for one in found} == {"many"}
+    assert len({one.digest for one in found}) == 8
+    await discovery.stop()
