@@ -38,6 +38,7 @@ NO_SUBJECTS = frozenset(
         "micro_service",
         "next_messages",
         "replies_to",
+        "siblings",
         "called_tool",
         "calls_consumer",
         "new_object_name",
