@@ -86,9 +86,14 @@ def print_json(document: object) -> None:
     sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
 
 
+def visible(text: str) -> str:
+    """Text of a model, tool or user without what would control the terminal."""
+    return text if text.isprintable() else "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
+
+
 def one_line(text: str) -> str:
-    """Text of somebody else as one line, without what would control the terminal."""
-    return "".join(each if each.isprintable() else "\ufffd" for each in " ".join(text.split()))
+    """The same as one line."""
+    return visible(" ".join(text.split()))
 
 
 def print_table(rows: list[list[str]]) -> None:

@@ -7,6 +7,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
+from runwire.cli.common import visible
+
 _MAX_SHOWN_CHARACTERS = 160
 
 
@@ -35,7 +37,7 @@ class Screen:
 
     def _line(self, text: str) -> None:
         self._close()
-        self._console.print(text, soft_wrap=True, highlight=False)
+        self._console.print(visible(text), soft_wrap=True, highlight=False)
 
     def _close(self) -> None:
         if self._open_channel is not None:
@@ -46,7 +48,7 @@ class Screen:
         if self._open_channel != channel:
             self._close()
             self._open_channel = channel
-        self._console.print(Text(text, style=style), end="", soft_wrap=True)
+        self._console.print(Text(visible(text), style=style), end="", soft_wrap=True)
 
     def _on_run_started(self, event: dict[str, Any]) -> None:
         model, tools = escape(event.get("model") or "?"), len(event.get("tools") or {})

@@ -13,7 +13,7 @@ from rich.markup import escape
 from contracts.events import RunEvent
 from runwire import events
 from runwire.cli.artifact_commands import size_text
-from runwire.cli.common import one_line
+from runwire.cli.common import one_line, visible
 from runwire.cli.exit_codes import program
 from runwire.cli.rendering import calls_text, short
 from runwire.cli.run_artifacts import artifacts_of
@@ -89,19 +89,20 @@ def print_report(report: dict[str, Any], console: Console) -> None:
         console.print(markup, soft_wrap=True)
 
     state, because = report["status"], report["code"] or report["reason"] or report["paused"]
+    because = None if because == state else because
     colour = _COLOURS.get(state, "cyan")
     line(f"[bold]run[/bold]       {report['run_id']}")
     line(f"[bold]status[/bold]    [{colour}]{state}[/{colour}]{f' · {escape(because)}' if because else ''}")
     line(f"[bold]asked[/bold]     {_times(report)}")
-    line(f"[bold]agent[/bold]     {escape(report['agent'])} · model {escape(report['model'] or 'not chosen yet')}")
-    line(f"[bold]question[/bold]  {escape(_clean(report['query']))}")
+    line(f"[bold]agent[/bold]     {escape(report['agent'])} · model {escape(report['model'] or 'not chosen')}")
+    line(f"[bold]question[/bold]  {escape(visible(report['query']))}")
     for step in report["steps"]:
         _print_step(step, line)
     payload = report["payload"] or {}
     if report["error"]:
-        line(f"\n[bold red]error[/bold red] {escape(_clean(report['error']))}")
+        line(f"\n[bold red]error[/bold red] {escape(visible(report['error']))}")
     if payload.get("raw_answer"):
-        line(f"\n[bold]answer[/bold]\n{escape(_clean(payload['raw_answer']))}")
+        line(f"\n[bold]answer[/bold]\n{escape(visible(payload['raw_answer']))}")
     if report["artifacts"]:
         line("\n[bold]artifacts[/bold]")
     for artifact in report["artifacts"]:
@@ -140,6 +141,8 @@ def _seconds(milliseconds: int) -> str:
 
 
 def _costs(usage: dict[str, Any]) -> str:
+    if not usage["model_calls"]:
+        return "no model was called"
     money = "price unknown" if usage["cost_usd"] is None else f"{usage['cost_usd']:.4f} USD"
     tokens = f"{usage['prompt_tokens']} tokens in, {usage['completion_tokens']} out"
     estimated = " (estimated)" if usage["estimated"] else ""
@@ -148,8 +151,3 @@ def _costs(usage: dict[str, Any]) -> str:
 
 def _json(value: Any) -> str:
     return escape(short(one_line(json.dumps(value, ensure_ascii=False))))
-
-
-def _clean(text: str) -> str:
-    """Text of somebody else with its lines, without what would control the terminal."""
-    return "\n".join(one_line(each) for each in text.splitlines())

@@ -9,10 +9,9 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from contracts.names import InvalidName
-from runwire.cli.common import Format, Key, Output, Url, client_of, finish, print_line, restart
+from runwire.cli.common import Format, Key, Output, Url, client_of, finish, one_line, print_line, print_table, restart
 from runwire.cli.entry_point import SERVE
 from runwire.cli.exit_codes import EXIT_FAILED, print_error
 from runwire.errors import IdentitiesUnreadable, InvalidCredential, ToolsNotLoaded
@@ -34,12 +33,12 @@ def tools(context: typer.Context, url: Url = None, api_key: Key = None, output: 
             dumped = [spec.model_dump(mode="json") for spec in specs]
             sys.stdout.write(json.dumps(dumped, ensure_ascii=False) + "\n")
             return 0
-        table = Table("tool", "description", "arguments", "flags", box=None)
+        rows = [["tool", "flags", "arguments", "description"]]
         for spec in specs:
-            flags = [name for name in ("idempotent", "requires_approval") if getattr(spec, name)]
-            arguments = ", ".join(spec.input_schema.get("properties") or {})
-            table.add_row(spec.name, spec.description, arguments, " ".join(flags))
-        Console().print(table)
+            flags = " ".join(name for name in ("idempotent", "requires_approval") if getattr(spec, name))
+            arguments = one_line(", ".join(spec.input_schema.get("properties") or {}))
+            rows.append([spec.name, flags, arguments, one_line(spec.description)])
+        print_table(rows)
         for tool in refused:
             print_line(Console(stderr=True), f"{escape(tool.name)} is refused: {escape(tool.reason)}")
         return 0

@@ -34,3 +34,17 @@ def test_an_answer_whose_first_chunks_have_expired_is_shown_from_the_end() -> No
     """The last chunk stays in the log, and would be a part without a beginning."""
     text = shown(chunk(4, "three"), DONE)
     assert text.count("three") == text.count("one two three") == 1
+
+
+def test_nothing_that_is_shown_controls_the_terminal() -> None:
+    """Models, tools and users write the text; its lines stay."""
+    failed = {
+        "type": "observed",
+        "tool": "t",
+        "status": "failed",
+        "failure": {"reason": "no\x1b[2J\x07 [red]way", "code": "c"},
+    }
+    text = shown(failed, chunk(0, "a\x1b]0;title\x07\nb\u202e"), DONE)
+    assert not {"\x1b", "\x07", "\u202e"} & set(text)
+    assert "no\ufffd[2J\ufffd [red]way" in text
+    assert "a\ufffd]0;title\ufffd\nb\ufffd" in text
