@@ -45,14 +45,17 @@ def login() -> dict[str, Any]:
     """Where NATS is, and as whom. A credential file is JSON; a URL may hold user and password."""
     env = os.environ.get
     if file := env("RUNWIRE_NATS_CREDENTIALS"):
-        found = json.loads(Path(file).read_text(encoding="utf-8"))
-        ca = found.get("ca") and Path(file).parent / found["ca"]
+        try:
+            found = {"ca": None, **json.loads(Path(file).read_text(encoding="utf-8"))}
+            ca = found["ca"] and Path(file).parent / found["ca"]
+            url, user, password = found["url"], found["user"], found["password"]
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            sys.exit(f"{file} is no credential file: {type(error).__name__}")
     else:
         url = env("RUNWIRE_NATS_URL") or env("NATS_URL") or "nats://127.0.0.1:4222"
-        found = {"url": url, "user": env("RUNWIRE_NATS_USER"), "password": env("RUNWIRE_NATS_PASSWORD")}
-        ca = env("RUNWIRE_NATS_CA")
+        user, password, ca = env("RUNWIRE_NATS_USER"), env("RUNWIRE_NATS_PASSWORD"), env("RUNWIRE_NATS_CA")
     tls = ssl.create_default_context(cafile=ca) if ca else None
-    return {"servers": found["url"].split(","), "user": found["user"], "password": found["password"], "tls": tls}
+    return {"servers": url.split(","), "user": user, "password": password, "tls": tls}
 
 
 async def serve(**callbacks: Any) -> None:

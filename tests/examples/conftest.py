@@ -176,3 +176,16 @@ def served(*files: str) -> list[str]:
     """The command that serves Python examples, as `runwire serve` does."""
     paths = [str(EXAMPLES / "demo" / file) for file in files]
     return [sys.executable, "-c", f"from runwire.serving import main; main({paths!r})"]
+
+
+def tool_in(language: str, request: pytest.FixtureRequest) -> tuple[str, list[str]]:
+    """Name and command of the tool in one language."""
+    match language:
+        case "sdk":
+            return "calculate", served("calculator.py")
+        case "plain":
+            return "weekday", [sys.executable, str(EXAMPLES / "python" / "plain_nats_tool.py")]
+        case "typescript":
+            return "plan_route", program(request.getfixturevalue("typescript"), "plan_route")
+        case _:
+            return "simulate_queue", program(request.getfixturevalue("go"), "simulate_queue")

@@ -1,28 +1,34 @@
 """The examples connect to a server that wants a login, as `runwire env` gives it to a shell."""
 
+import ssl
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import nats
 import pytest
 from nats.aio.client import Client
 
+from runwire.credentials.files import Credential
+from runwire.private_files import write_private
 from tests.examples.asking import discover
-from tests.examples.conftest import EXAMPLES, Start, program, served
+from tests.examples.conftest import Start, tool_in
 from tests.examples.test_readme import BLOCKS
+from tests.support.certificates import make_certificates, tls_of_server
 from tests.support.nats_server import NatsServer, admits
+from tests.support.waiting import wait_until
 
 # The limit covers the build, which counts for the first test.
 pytestmark = pytest.mark.timeout(300)
 
+USERS = 'authorization { user: "runwire", password: "0123abcd" }'
 LOGIN = {"RUNWIRE_NATS_USER": "runwire", "RUNWIRE_NATS_PASSWORD": "0123abcd"}
 
 
 @pytest.fixture
 def closed(tmp_path: Path) -> Iterator[NatsServer]:
     """A server that lets one user in."""
-    server = NatsServer(tmp_path / "nats", extra='authorization { user: "runwire", password: "0123abcd" }')
+    server = NatsServer(tmp_path / "nats", extra=USERS)
     server.start()
     assert not admits(server.port)
     yield server
@@ -42,15 +48,9 @@ async def test_it_is_found_on_a_server_that_wants_a_login(
 ) -> None:
     """From the three variables and nothing else."""
     (tmp_path / "tool.py").write_text(BLOCKS[0])
-    tools: dict[str, tuple[str, Callable[[], list[str]]]] = {
-        "readme": ("weekday", lambda: [sys.executable, str(tmp_path / "tool.py")]),
-        "plain": ("weekday", lambda: [sys.executable, str(EXAMPLES / "python" / "plain_nats_tool.py")]),
-        "sdk": ("calculate", lambda: served("calculator.py")),
-        "typescript": ("plan_route", lambda: program(request.getfixturevalue("typescript"), "plan_route")),
-        "go": ("simulate_queue", lambda: program(request.getfixturevalue("go"), "simulate_queue")),
-    }
-    tool, command = tools[name]
-    await start(command(), closed, **LOGIN)
+    readme = ("weekday", [sys.executable, str(tmp_path / "tool.py")])
+    tool, command = readme if name == "readme" else tool_in(name, request)
+    await start(command, closed, **LOGIN)
     assert (await discover(asker, tool)).name == tool
 
 
@@ -59,7 +59,55 @@ async def test_a_refused_login_ends_the_tool_and_names_the_remedy(
     name: str, closed: NatsServer, start: Start, request: pytest.FixtureRequest
 ) -> None:
     """Who forgot `runwire env` reads what to set, instead of waiting for a tool that never comes."""
-    tool = {"typescript": "plan_route", "go": "simulate_queue"}[name]
-    running = await start(program(request.getfixturevalue(name), tool), closed, **dict.fromkeys(LOGIN, ""))
+    running = await start(tool_in(name, request)[1], closed, **dict.fromkeys(LOGIN, ""))
     assert await running.ended() != 0
     assert "RUNWIRE_NATS_USER and RUNWIRE_NATS_PASSWORD" in "\n".join(running.complaints)
+
+
+@pytest.mark.parametrize("name", ["plain", "sdk", "typescript", "go"])
+async def test_a_certificate_of_an_unknown_authority_is_refused(
+    name: str, start: Start, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """With the authority in the credential file, by a path beside it, the tool is found; without it a line says why."""
+    certificates = make_certificates(tmp_path / "certificates")
+    server = NatsServer(tmp_path / "nats", extra=f"{USERS}\n{tls_of_server(certificates)}")
+    server.start()
+    try:
+        tool, command = tool_in(name, request)
+        write_private(tmp_path / "no_ca.json", Credential(server.url, "runwire", "0123abcd").as_json())
+        write_private(
+            tmp_path / "with_ca.json", Credential(server.url, "runwire", "0123abcd", "certificates/ca.pem").as_json()
+        )
+        refused = await start(command, server, RUNWIRE_NATS_CREDENTIALS=str(tmp_path / "no_ca.json"))
+        await wait_until(lambda: "certificate" in "\n".join(refused.complaints), timeout=30, what="it says why")
+        await start(command, server, RUNWIRE_NATS_CREDENTIALS=str(tmp_path / "with_ca.json"))
+        trusted = ssl.create_default_context(cafile=certificates / "ca.pem")
+        async with await nats.connect(server.url, user="runwire", password="0123abcd", tls=trusted) as asker:
+            assert (await discover(asker, tool)).name == tool
+    finally:
+        server.kill()
+
+
+@pytest.mark.parametrize("name", ["typescript", "go"])
+async def test_tls_is_not_dropped(name: str, closed: NatsServer, start: Start, request: pytest.FixtureRequest) -> None:
+    """A tool that demands TLS does not work without it."""
+    url = closed.url.replace("nats://", "tls://runwire:0123abcd@")
+    running = await start(tool_in(name, request)[1], closed, RUNWIRE_NATS_URL=url)
+    assert await running.ended() == 1
+    assert "offers no TLS" in "\n".join(running.complaints)
+
+
+@pytest.mark.parametrize("name", ["plain", "typescript", "go"])
+@pytest.mark.parametrize("text", ["{", '{"url": "nats://127.0.0.1:1", "user": "canary"}', None])
+async def test_a_malformed_credential_file_ends_the_tool(
+    name: str, text: str | None, closed: NatsServer, start: Start, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """And nothing of it is shown."""
+    if text is not None:
+        (tmp_path / "broken.json").write_text(text)
+    credential = str(tmp_path / "broken.json")
+    running = await start(tool_in(name, request)[1], closed, RUNWIRE_NATS_CREDENTIALS=credential)
+    assert await running.ended() != 0
+    said = "\n".join(running.complaints)
+    assert "broken.json" in said
+    assert "canary" not in said

@@ -12,11 +12,11 @@ from contracts.events import Asked as ModelAsked
 from contracts.ids import new_id
 from contracts.inbox import CallFinished
 from contracts.records import EVENTS_HEADER, Record
-from contracts.rights import OPERATOR, PLANNER, PROVISIONER
+from contracts.rights import PLANNER, PROVISIONER, TOOL_RUNNER
 from contracts.tools import CallRequested, ToolSpec
 from services.messaging.connection import Bus
 from services.messaging.streams.provision import provision
-from tests.examples.conftest import EXAMPLES, Running, Start, bus_of, new_credential, program, served
+from tests.examples.conftest import EXAMPLES, Running, Start, bus_of, new_credential, program, served, tool_in
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
@@ -36,7 +36,7 @@ async def bus(users_server: NatsServer, start: Start) -> AsyncIterator[Bus]:
     await provision(provisioner)
     await provisioner.leave()
     bus = await bus_of(users_server, PLANNER)
-    login = {f"RUNWIRE_NATS_{name.upper()}": value for name, value in users_server.login(OPERATOR).items()}
+    login = {f"RUNWIRE_NATS_{name.upper()}": value for name, value in users_server.login(TOOL_RUNNER).items()}
     await start([sys.executable, "-P", "-m", "services.tool_runner"], users_server, **login)
     yield bus
     await bus.leave()
@@ -161,16 +161,3 @@ async def test_a_credential_of_another_tool_is_named(
     running = await start(command, users_server, **credential)
     assert await running.ended() == 1
     assert f"runwire credentials tool {name}" in "\n".join(running.complaints)
-
-
-def tool_in(language: str, request: pytest.FixtureRequest) -> tuple[str, list[str]]:
-    """Name and command of the tool in one language."""
-    match language:
-        case "sdk":
-            return "calculate", served("calculator.py")
-        case "plain":
-            return "weekday", [sys.executable, str(EXAMPLES / "python" / "plain_nats_tool.py")]
-        case "typescript":
-            return "plan_route", program(request.getfixturevalue("typescript"), "plan_route")
-        case _:
-            return "simulate_queue", program(request.getfixturevalue("go"), "simulate_queue")

@@ -1,9 +1,10 @@
 // Connects to NATS. Takes the first of: a credential file (RUNWIRE_NATS_CREDENTIALS), RUNWIRE_NATS_URL, NATS_URL, nats://127.0.0.1:4222.
 
 import { readFileSync } from "node:fs";
+import { isIP } from "node:net";
 import { dirname, resolve } from "node:path";
 import { setTimeout } from "node:timers/promises";
-import { AuthorizationError, connect, type ConnectionOptions, type NatsConnection } from "@nats-io/transport-node";
+import { AuthorizationError, connect, type ConnectionOptions, type NatsConnection, type TlsOptions } from "@nats-io/transport-node";
 
 const PAUSE_MS = 250;
 /** Of an attempt to connect to a server that is not there yet. */
@@ -27,7 +28,7 @@ export async function connected(name: string): Promise<NatsConnection> {
     maxReconnectAttempts: -1,
     reconnectTimeWait: PAUSE_MS,
     ...(user === undefined ? {} : { user, pass: pass ?? "", inboxPrefix: `_INBOX.${user}` }),
-    ...(login.ca ? { tls: { caFile: login.ca } } : login.url.includes("tls://") ? { tls: {} } : {}),
+    ...(login.ca || login.url.includes("tls://") ? { tls: tlsOf(servers[0]!, login.ca) } : {}),
   };
   for (let waits = false; ; waits = true) {
     try {
@@ -80,6 +81,12 @@ function serversOf({ url, user, password }: Login): { servers: string[]; user: s
   };
 }
 
+/** The library does not tell Node the address of a server without a name; Node would look for `localhost` in its certificate. */
+function tlsOf(server: string, ca: string | undefined): TlsOptions {
+  const host = new URL(`nats://${server}`).hostname.replace(/^\[|\]$/g, "");
+  return { ...(ca ? { caFile: ca } : {}), ...(isIP(host) ? { host } : {}) };
+}
+
 function explained(error: unknown, user?: string): unknown {
   const { message, code = "" } = error as { message?: string; code?: string };
   const text = message ?? String(error);
@@ -90,7 +97,7 @@ function explained(error: unknown, user?: string): unknown {
   if (text.includes("does not support 'tls'")) {
     return new Error("the server offers no TLS, which tls:// or a certificate authority demands", { cause: error });
   }
-  if (/CERT|SELF_SIGNED|ISSUER|VERIFY/.test(code)) {
+  if (/SELF_SIGNED|ISSUER|UNABLE_TO_VERIFY/.test(code)) {
     return new Error(`${text}: set RUNWIRE_NATS_CA to the PEM file of the server's certificate authority`, { cause: error });
   }
   return error;
