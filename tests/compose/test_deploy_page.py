@@ -1,60 +1,145 @@
-"""docs/deploy.md is carried out: each block `sh`, in order, in one shell; `text` after one is what it prints."""
+"""docs/deploy.md is carried out, and what has been attached by it is called, hears what it may, and is cut off."""
 
-import re
+import hashlib
+import json
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import nats
 import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
 
 from tests.compose.deployment import Deployment, needs_compose
+from tests.compose.page import Shell, blocks
 from tests.support.checkout import ROOT
+from tests.support.model_server import ModelServer, action
+from tests.support.waiting import wait_until
 
-_BLOCK = re.compile(r"^```(sh|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_LIMIT_S = 600
+TENANTS = ("acme", "zenith")
+MODEL = "openai/scripted"
+SQUARE = [{"name": f"{a}{b}", "latitude": a, "longitude": b} for a in (0, 1) for b in (0, 1)]
+CALLS: dict[str, dict[str, Any]] = {
+    "count_words": {"text": "to be or not to be"},
+    "weekday": {"date": "2024-02-29"},
+    "simulate_queue": {"arrivals_per_s": 1.8, "service_s": 1, "servers": 2, "customers": 30_000},
+    "plan_route": {"places": SQUARE},
+}
+"""What the tools of the page are called with: two in Python, one in Go, one in TypeScript."""
 
-pytestmark = [pytest.mark.compose, pytest.mark.timeout(_LIMIT_S + 300)]
-
-
-def blocks() -> list[tuple[str, list[str]]]:
-    """The commands of the page, each with the lines that they print, where it says."""
-    found: list[tuple[str, list[str]]] = []
-    for language, text in _BLOCK.findall((ROOT / "docs/deploy.md").read_text(encoding="utf-8")):
-        if language == "sh":
-            found.append((text, []))
-        else:
-            found[-1][1].extend(text.splitlines())
-    return found
+pytestmark = [pytest.mark.compose, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture
-def deployment(tmp_path: Path) -> Iterator[Deployment]:
-    """A copy of the checkout with built images. It is removed afterwards, with its volumes."""
+def model() -> Iterator[ModelServer]:
+    """A provider on this machine, where containers reach it."""
+    with ModelServer(host="0.0.0.0") as server:
+        for tool, args in CALLS.items():
+            server.by_turn(
+                action(tool, **args), action("final_response", answer="It was called."), marker=f"call {tool}!"
+            )
+        yield server
+
+
+@pytest.fixture
+def deployment(tmp_path: Path, model: ModelServer) -> Iterator[Deployment]:
+    """A copy of the checkout with built images, two further tenants and the provider; removed afterwards."""
     needs_compose()
     for program in ("go", "npm", "nats"):
         if shutil.which(program) is None:
             pytest.skip(f"{program} is not here")
     made = Deployment(tmp_path / "clone", "runwire-deploy-page")
     made.copy_checkout()
+    keys = ",".join(f"{tenant} {hashlib.sha256(tenant.encode()).hexdigest()}" for tenant in TENANTS)
+    (made.folder / "config/gateway.env").write_text(f"RUNWIRE_API_KEYS={keys}\n", encoding="utf-8")
+    base = model.url.replace("127.0.0.1", "host.docker.internal")
+    provider = f"RUNWIRE_MODELS={MODEL}\nRUNWIRE_MODEL_API_BASE={base}\nRUNWIRE_MODEL_API_KEY=none\n"
+    (made.folder / "config/providers.env").write_text(provider, encoding="utf-8")
     made.build()
     yield made
     made.down()
 
 
-def test_the_page_can_be_carried_out(deployment: Deployment) -> None:
+async def test_the_page_can_be_carried_out(deployment: Deployment) -> None:
     """Every command succeeds and prints what the page says."""
-    # Processes of the page that still run are ended with its shell, whatever happens.
-    script = ["set -euo pipefail", "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT"]
-    for number, (commands, _) in enumerate(blocks()):
-        script += [f"echo '@@@ {number}'", commands]
-    text = "\n".join(script).replace("127.0.0.1:8080", f"127.0.0.1:{deployment.port}")
-    text = text.replace(":4222", f":{deployment.nats_port}").replace(f"nats:{deployment.nats_port}", "nats:4222")
-    (deployment.folder / "page.sh").write_text(text, encoding="utf-8")
-    printed = re.split(r"@@@ \d+\n", deployment.run("bash", "page.sh", timeout=_LIMIT_S))[1:]
-    missing = [
-        (number, line)
-        for number, (_, expected) in enumerate(blocks())
-        for line in expected
-        if not re.search(".*".join(map(re.escape, line.split("…"))), printed[number])
-    ]
-    assert not missing, [printed[number][-2000:] for number, _ in missing]
+    shell, section = Shell(deployment), ""
+    try:
+        for block in blocks(ROOT / "docs/deploy.md"):
+            if section != block.section == "Listen to runs":
+                check_calls(deployment)
+            if section != block.section == "Other machines, with TLS":
+                await check_listener(deployment)
+                await check_revocation(deployment)
+            section = block.section
+            shell.carry_out(block)
+    finally:
+        shell.close()
+
+
+def check_calls(deployment: Deployment) -> None:
+    """Each tool that was attached is called by a run; the one whose credential was replaced is back by itself."""
+    with deployment.client() as client:
+        for tool in CALLS:
+            answer = client.post("/chat", json={"query": f"call {tool}!", "model": MODEL, "tools": [tool]})
+            assert answer.status_code == 200, answer.text
+            run = answer.json()["run_id"]
+            steps = client.get(f"/v1/runs/{run}/events", headers={"Accept": "text/event-stream"}).text
+            calls = [step for step in map(_data, steps.splitlines()) if step.get("node") == tool]
+            assert [call["status"] for call in calls][-1:] == ["succeeded"], calls
+
+
+def _data(line: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(line.removeprefix("data: ")) if line.startswith("data: {") else {}
+    return found
+
+
+def credential(deployment: Deployment, *of: str) -> dict[str, str]:
+    """Make a credential."""
+    made: dict[str, str] = json.loads(deployment.compose("run", "--rm", "-T", "credentials", *of))
+    return made
+
+
+async def connection(login: dict[str, str], errors: list[str]) -> Client:
+    """Connect to NATS as a stranger does."""
+
+    async def on_error(error: Exception) -> None:
+        errors.append(str(error).lower())
+
+    options: dict[str, Any] = {"allow_reconnect": False, "error_cb": on_error}
+    return await nats.connect(login["url"], user=login["user"], password=login["password"], **options)
+
+
+async def check_listener(deployment: Deployment) -> None:
+    """It hears the runs of its tenant and nothing of another, and takes effect without a restart."""
+    errors: list[str] = []
+    client = await connection(credential(deployment, "listener", TENANTS[0]), errors)
+    heard: set[str] = set()
+
+    async def on_record(message: Msg) -> None:
+        heard.add(message.subject.split(".")[1])
+
+    for pattern in ("run.acme.>", "run.zenith.>", "run.>", "emit.>"):
+        await client.subscribe(pattern, cb=on_record)
+    for tenant in reversed(TENANTS):
+        with deployment.client(tenant) as gateway:
+            assert gateway.post("/chat", json={"query": "What is 17*23?"}).status_code == 200
+    await wait_until(lambda: "acme" in heard, what="its own run is heard")
+    assert heard == {"acme"}
+    assert len([error for error in errors if "permissions violation" in error]) == 3
+    await client.close()
+
+
+async def check_revocation(deployment: Deployment) -> None:
+    """The connection is closed when the command has ended."""
+    errors: list[str] = []
+    login = credential(deployment, "tool", "gone")
+    client = await connection(login, errors)
+    deployment.compose("run", "--rm", "-T", "credentials", "revoke", login["user"])
+    ended = time.monotonic()
+    await wait_until(lambda: client.is_closed, what="the connection is closed")
+    assert time.monotonic() - ended < 1
+    with pytest.raises(nats.errors.Error):
+        await connection(login, errors)

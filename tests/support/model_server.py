@@ -273,13 +273,13 @@ class ModelServer(Script):
         root: the same without the version, for Anthropic's.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, host: str = "127.0.0.1") -> None:
         super().__init__()
         port = free_port()
         self.root = f"http://127.0.0.1:{port}"
         self.url = f"{self.root}/v1"
         self._app = App(self)
-        self._server = _server(self._app, port)
+        self._server = _server(self._app, port, host)
         self._thread = threading.Thread(target=self._server.run, name="model-server", daemon=True)
 
     def release(self) -> None:
@@ -298,9 +298,9 @@ class ModelServer(Script):
         self._thread.join(10)
 
 
-def _server(app: App, port: int) -> uvicorn.Server:
+def _server(app: App, port: int, host: str = "127.0.0.1") -> uvicorn.Server:
     settings = uvicorn.Config(
-        app, port=port, log_level="critical", access_log=False, lifespan="off", timeout_graceful_shutdown=1
+        app, host=host, port=port, log_level="critical", access_log=False, lifespan="off", timeout_graceful_shutdown=1
     )
     return uvicorn.Server(settings)
 
