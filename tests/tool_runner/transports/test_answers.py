@@ -1,59 +1,71 @@
-"""Replies of tools on a real connection: whose they are, and what a flood of them costs the others."""
+"""Replies to tool_runner on a server with the users of a deployment: tools are in an account of their own."""
 
-from collections.abc import AsyncIterator
+import asyncio
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
 
-import nats
 import pytest
-from nats.aio.client import Client
-from structlog.testing import capture_logs
 
+from contracts import subjects
+from contracts.rights import LOCAL_TOOLS, TOOL_RUNNER
 from services.messaging.connection import Bus
+from services.runtime.settings import BusSettings
 from services.tool_runner.calls import events
 from services.tool_runner.transports.answers import Answers
 from services.tool_runner.transports.replies import EventQueue
-from tests.support.buses import connected, processed
 from tests.support.nats_server import NatsServer
-from tests.support.waiting import wait_until
+
+INSTANCE = "an_instance"
+TOOL = f"""
+import asyncio, sys, nats
+
+async def main():
+    client = await nats.connect(sys.argv[1], user=sys.argv[2], password=sys.argv[3])
+
+    async def answer(message):
+        await message.respond(b"here")
+
+    for subject in ("$SRV.PING.weather.{INSTANCE}", "tool.weather.status"):
+        await client.subscribe(subject, cb=answer)
+    await client.flush()
+    print("ready", flush=True)
+    await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
 
 
 @pytest.fixture
-async def bus(nats_server: NatsServer) -> AsyncIterator[Bus]:
-    """The connection of a tool runner."""
-    async with connected(nats_server.url) as bus:
-        yield bus
+def server(tmp_path: Path) -> Iterator[NatsServer]:
+    """A server with accounts and users."""
+    found = NatsServer(tmp_path / "nats", identities=True)
+    found.start()
+    yield found
+    found.kill()
 
 
-@pytest.fixture
-async def tools(nats_server: NatsServer) -> AsyncIterator[Client]:
-    """A process with both tools."""
-    client = await nats.connect(nats_server.url)
-    yield client
-    await client.close()
-
-
-async def test_a_tool_that_floods_is_cut_off_and_the_others_are_not(bus: Bus, tools: Client) -> None:
-    """Its calls in progress fail at once, the server delivers nothing more of it, and each time for longer."""
-    answers, geo, weather = Answers(bus), EventQueue(1 << 30), EventQueue(1 << 30)
-    asked = {subject: await tools.subscribe(subject) for subject in ("tool.geo", "tool.weather")}
-    await processed(tools)
-    with answers.to(geo), answers.to(weather), capture_logs() as logged:
-        for seconds in (1.0, 2.0):
-
-            async def is_sent() -> bool:
-                return await answers.send("geo", "tool.geo", b"", geo, 1)
-
-            await wait_until(is_sent, timeout=20, what="it may answer again")
-            reply = (await asked["tool.geo"].next_msg(5)).reply
-            for _ in range(6_000):
-                await tools.publish(reply, b"x", headers={"Runwire-Reply": "heartbeat"})
-            assert await answers.send("weather", "tool.weather", b"", weather, 2)
-            await (await asked["tool.weather"].next_msg(5)).respond(b"1")
-            assert isinstance(await weather.next(10), events.Result)
-
-            found = 0
-            while not isinstance(await geo.next(10), events.Flood):
-                found += 1
-            assert found <= 2_000
-            assert not await answers.send("geo", "tool.geo", b"", geo, 3), "not before the pause is over"
-            assert [line["cut_off_s"] for line in logged if line["event"] == "tool_flooded"][-1] == seconds
-        assert len([line for line in logged if line["event"] == "tool_flooded"]) == 2
+@pytest.mark.parametrize("subject", [subjects.discover_ping("weather", INSTANCE), subjects.tool_status("weather")])
+async def test_nats_says_at_once_that_a_killed_tool_is_gone(server: NatsServer, subject: str) -> None:
+    """Across the border of the accounts."""
+    login = server.login(LOCAL_TOOLS)
+    command = [sys.executable, "-c", TOOL, server.url, login["user"], login["password"]]
+    bus = await Bus(TOOL_RUNNER, BusSettings(**server.settings(TOOL_RUNNER))).connect()
+    answers, queue = Answers(bus), EventQueue(1 << 20)
+    tool = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    assert tool.stdout is not None
+    assert await tool.stdout.readline() == b"ready\n"
+    with answers.to(queue):
+        assert await answers.send("weather", subject, b"", queue, 1)
+        assert await queue.next(5) == events.Result(1, b"here", None)
+        tool.kill()
+        await tool.wait()
+        began = time.monotonic()
+        reply: events.Event | None = None
+        while not isinstance(reply, events.NoResponders):  # The server may not have noticed yet.
+            assert await answers.send("weather", subject, b"", queue, 2)
+            reply = await queue.next(0.5)
+            assert time.monotonic() - began < 5
+    await bus.leave()
+    assert server.violations() == []
