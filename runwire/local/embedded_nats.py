@@ -22,6 +22,8 @@ _CONFIG = """\
 listen: "127.0.0.1:{port}"
 server_name: "runwire"
 max_payload: 8MB
+# What waits for one client: several large results at once.
+max_pending: 256MB
 write_deadline: "10s"
 jetstream {{
   store_dir: "{store}"

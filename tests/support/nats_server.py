@@ -26,6 +26,7 @@ CONFIGURATION = """\
 listen: "127.0.0.1:{port}"
 server_name: "{name}"
 max_payload: 8MB
+max_pending: 256MB
 mappings {{ "discover.>": "$SRV.>" }}
 jetstream {{
   store_dir: "{store}"
