@@ -1,10 +1,15 @@
-"""Who may publish and receive what on NATS, and in which of its accounts: the whole of it, as patterns of `subjects`.
+"""Which user may publish and subscribe to what on NATS, and in which account. There are no rights but these.
+
+How to read it: the tables `_SENT`, `_RECEIVED`, `_ANSWERED`, `_READ`, `_CONSUMED` and `_MANAGED` are the four services.
+`of_platform` adds the other users that each deployment has; `of_tool`, `of_local_tools` and `of_listener` are the users
+that `runwire credentials` makes. What is not listed is denied.
 
 Rule 1: rights are lists that do not change while a connection lasts. Nobody has `allow_responses`: it takes precedence
 over a denied subject, and lets a caller choose where a service publishes.
 Rule 2: only CORE has JetStream. The server itself answers to any reply subject in the account of a stream, so
 permissions are no boundary there: tools and listeners are in accounts of their own (docs/operations.md#identities).
-Rule 3: a tool may publish below `answer.<its name>.` and nowhere else but on `hello`, so who answers is in the subject.
+Rule 3: a tool may publish below `answer.<its name>.`, so the subject of a reply says which tool sent it. On `hello` and
+in the inbox of `tools_operator` all tools may publish: what arrives there is a hint at most.
 Rule 4: a service sends and receives what `channels` says; a test compares.
 
 It imports no model, since `runwire up` reads it in a process that stays small.
@@ -19,28 +24,34 @@ from .subjects import direct_get, direct_last, jetstream, replies_to
 GATEWAY, PLANNER, TOOL_RUNNER, STORE = "gateway", "planner", "tool_runner", "artifact_store"
 PROVISIONER, OPERATOR, TOOLS_OPERATOR, RELOADER = "provisioner", "operator", "tools_operator", "reloader"
 LOCAL_TOOLS = "local"
-"""The user who may serve tools of any name, where everything runs as one person."""
+"""The user who may serve tools of any name: with `runwire up`, where all processes belong to one person."""
 Account = Literal["CORE", "TOOLS", "LISTENERS", "SYS"]
 
-_UPLOADS = ("artifact.put", "artifact.open", "artifact.chunk.*", "artifact.get", "artifact.head", "artifact.delete")
+_ARTIFACTS = ("artifact.put", "artifact.open", "artifact.chunk.*", "artifact.get", "artifact.head", "artifact.delete")
 _SENT: dict[str, tuple[str, ...]] = {
-    GATEWAY: ("request.*.*", "control.*.*.*", *_UPLOADS, "artifact.list", "$KV.runs.deleted.*.*"),
+    GATEWAY: (
+        *("request.*.*", "control.*.*.*", "$KV.runs.deleted.*.*"),  # what people want of runs
+        *(*_ARTIFACTS, "artifact.list"),
+    ),
     PLANNER: (
-        *("emit.*.*.log", "emit.*.*.stream", "context.*.*"),
-        *("call.*.*.*", "direct.*.call", "direct.*.status", "tool.*.cancel"),
-        *("inbox.*.*.*", "control.*.*.*", "timer.*.*.*"),
-        *("dead.*", "handling.*.*", "$KV.runs.*.*", "$KV.catalogue.model.*"),
-        *(*_UPLOADS, "artifact.list"),
+        *("emit.*.*.log", "emit.*.*.stream", "context.*.*"),  # records of runs
+        *("call.*.*.*", "direct.*.call", "direct.*.status", "tool.*.cancel"),  # calls of tools
+        *("inbox.*.*.*", "control.*.*.*", "timer.*.*.*"),  # messages to runs, now and later
+        *("$KV.runs.*.*", "$KV.catalogue.model.*"),  # the index of runs, and which models there are
+        *("dead.*", "handling.*.*"),  # poison
+        *(*_ARTIFACTS, "artifact.list"),
     ),
     TOOL_RUNNER: (
-        *("tool.*", "tool.*.status", "tool.*.cancel", "tool.*.rejected", "direct.here"),
-        *("discover.PING", "discover.INFO.*", "discover.PING.*.*"),
-        *("inbox.*.*.*", "emit.*.*.stream", "dead.*", "handling.*.*"),
+        *("tool.*", "tool.*.status", "tool.*.cancel", "tool.*.rejected"),  # to tools
+        *("discover.PING", "discover.INFO.*", "discover.PING.*.*"),  # which tools are there
         *(f"$KV.catalogue.{entry}.*" for entry in ("tool", "spec", "refused", "accepted")),
-        *(*_UPLOADS, "artifact.assemble"),
+        *("inbox.*.*.*", "emit.*.*.stream", "direct.here"),  # outcomes, progress, announcement
+        *("dead.*", "handling.*.*"),  # poison
+        *(*_ARTIFACTS, "artifact.assemble"),
     ),
     STORE: ("$KV.artifacts.>",),
 }
+"""Service -> the subjects of the product on which it publishes."""
 _RECEIVED: dict[str, tuple[str, ...]] = {
     GATEWAY: ("run.*.*.*", "$KV.catalogue.tool.*"),
     PLANNER: ("run.*.*.log", "direct.here", "$KV.catalogue.tool.*"),
@@ -55,18 +66,20 @@ _RECEIVED: dict[str, tuple[str, ...]] = {
 }
 """Service -> what it subscribes to; what is stored in a stream is read instead. `<subject> <queue group>`."""
 _ANSWERED = {TOOL_RUNNER: (PLANNER,), STORE: (GATEWAY, PLANNER, TOOL_RUNNER)}
-"""Service -> the services whose requests it answers."""
+"""Service -> the services to whose inboxes it replies."""
 _READ: dict[str, tuple[str, ...]] = {
     GATEWAY: ("REQUESTS", "RUNS", "KV_runs", "KV_catalogue"),
     PLANNER: ("REQUESTS", "INBOX", "RUNS", "HANDLINGS", "KV_runs", "KV_catalogue"),
     TOOL_RUNNER: ("INBOX", "RUNS", "CALLS", "HANDLINGS", "KV_catalogue"),
     STORE: ("REQUESTS", "RUNS", "KV_artifacts"),
 }
-"""Service -> the streams that it reads, each as a whole: a batched read names its subject in the body."""
+"""Service -> the streams that it reads, each as a whole: NATS does not check the body of a batched read, which names
+the subjects."""
 _CONSUMED: dict[str, tuple[str, ...]] = {
     PLANNER: ("REQUESTS.planner", "INBOX.planner", "INBOX.planner_control"),
     TOOL_RUNNER: ("CALLS.*",),
 }
+"""Service -> the consumers from which it takes and acknowledges messages: `<stream>.<consumer>`."""
 _MANAGED: dict[str, tuple[str, ...]] = {
     PLANNER: (
         *(f"STREAM.PURGE.{stream}" for stream in ("REQUESTS", "INBOX", "RUNS", "CALLS", "TIMERS", "KV_runs")),
@@ -77,7 +90,7 @@ _MANAGED: dict[str, tuple[str, ...]] = {
         "STREAM.PURGE.KV_catalogue",
     ),
 }
-"""Service -> other requests to JetStream."""
+"""Service -> what it deletes and creates in JetStream, as subjects below `$JS.API.`."""
 _STREAMS = (
     "REQUESTS",
     "TIMERS",
@@ -123,7 +136,7 @@ def of_platform() -> dict[str, Rights]:
 def of_tool(*names: str) -> Rights:
     """The rights of a process that serves these tools: it receives their calls, and answers under their names.
 
-    Raises InvalidName.
+    It may also reply to `nats micro ls` of the user tools_operator. Raises InvalidName.
     """
     publish, subscribe = ["hello.*", _inbox(TOOLS_OPERATOR)], _micro()
     for name in map(checked_tool, names):
@@ -152,6 +165,7 @@ def of_listener(user: str, tenant: str, run: str | None = None) -> Rights:
 
 
 def _of_service(service: str) -> Rights:
+    """Combine what the tables say of a service, with what each service may do: probe streams, and be found."""
     publish = [*_SENT[service], *map(_inbox, (*_ANSWERED.get(service, ()), OPERATOR))]
     publish += [jetstream("STREAM.INFO.*"), "probe.*"]
     for stream in _READ[service]:
@@ -165,12 +179,12 @@ def _of_service(service: str) -> Rights:
 
 
 def _micro() -> list[str]:
-    """Where all NATS micro services are asked."""
+    """The subjects of questions to all NATS micro services."""
     return [f"$SRV.{verb}" for verb in _MICRO_VERBS]
 
 
 def _micro_of(name: str) -> list[str]:
-    """Where the NATS micro services of a name, and each of its instances, are asked."""
+    """The subjects of questions to the NATS micro services of a name, and to each instance of them."""
     return [f"$SRV.{verb}.{name}{tail}" for verb in _MICRO_VERBS for tail in ("", ".*")]
 
 

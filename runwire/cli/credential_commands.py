@@ -37,7 +37,7 @@ Server = Annotated[
     typer.Option(
         "--server",
         envvar="RUNWIRE_NATS_PUBLIC_URL",
-        help="The address of NATS as the bearer reaches it. Default: the server of the data folder.",
+        help="The address under which the program reaches NATS. Default: the server of the data folder.",
     ),
 ]
 

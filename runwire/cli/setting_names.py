@@ -33,9 +33,8 @@ OF_COMMANDS = frozenset(
 """Variables of the command line and of the example tools."""
 OF_COMPOSE = frozenset(
     """
-artifact_store_memory gateway_memory minio_instances nats_bind nats_hosts nats_memory
-nats_port planner_memory s3_memory tool_runner_memory
-tools_memory
+artifact_store_memory gateway_memory minio_instances nats_bind nats_hosts nats_memory nats_port planner_memory
+s3_memory tool_runner_memory tools_memory
 """.split()  # noqa: SIM905, see above
 )
 """Variables of docker-compose.yml itself."""

@@ -1,1 +1,1 @@
-"""Identities on NATS: who has a password, the accounts that the server is told, and the files that people are given."""
+"""The users of NATS: their passwords, the accounts file of nats-server, and credential files and how they are found."""

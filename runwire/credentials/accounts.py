@@ -57,8 +57,8 @@ accounts {{
 system_account: SYS
 """
 MAX_CONNECTIONS, MAX_SUBSCRIPTIONS = 4096, 65_536
-"""Of each account of strangers, and of each of its connections: what they may hold of the server that the services
-share with them."""
+"""Of the accounts TOOLS and LISTENERS: connections of the account, and subscriptions of one connection. So the programs
+there cannot use up the server, which the services use too."""
 _LIMITS = f"max_connections: {MAX_CONNECTIONS}, max_subscriptions: {MAX_SUBSCRIPTIONS}, max_payload: 8MB"
 
 

@@ -9,7 +9,7 @@ bound. Further requests wait in the connection's buffer; what does not fit there
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Annotated, Any, cast
 
 import structlog
@@ -153,7 +153,7 @@ class Handlers:
         return await self._assembler.assemble(request)
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _log_refusal(subject: str) -> None:
     """Log a request without an inbox, once per subject."""
     logger.warning("request_without_inbox_refused", subject=subject)
