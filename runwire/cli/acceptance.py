@@ -150,7 +150,12 @@ def read_specs(file: Path) -> list[ToolSpec]:
     Raises ToolsNotLoaded.
     """
     if file.suffix != ".json":
-        return [_canonical(tool.spec) for tool in load_tools(file)]
+        try:
+            return [_canonical(tool.spec) for tool in load_tools(file)]
+        except ToolsNotLoaded:
+            raise
+        except Exception as error:
+            raise ToolsNotLoaded(f"{file} cannot be loaded: {type(error).__name__}: {error}") from error
     try:
         content = orjson.loads(file.read_bytes())
         return [

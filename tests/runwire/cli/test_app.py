@@ -130,11 +130,22 @@ def test_tools_and_doctor(up: Path) -> None:
     assert model.startswith("builtin/rehearsal (the planner's)")
 
 
-def test_version_and_completion(tmp_path: Path) -> None:
+def test_version_and_completion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The version is that of the package; the printed script completes commands."""
     assert runwire("--version", data=tmp_path).stdout == f"runwire {version('runwire')}\n"
     script = runwire("--show-completion", "bash", data=tmp_path).stdout
     assert "complete -o default -F _runwire_completion runwire" in script
+    for name, value in (("_RUNWIRE_COMPLETE", "complete_bash"), ("COMP_WORDS", "runwire runs s"), ("COMP_CWORD", "2")):
+        monkeypatch.setenv(name, value)
+    assert runwire(data=tmp_path).stdout.split() == ["show"]
+
+
+def test_a_file_of_tools_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
+    """With the error of its code, in one line."""
+    (tmp_path / "broken.py").write_text("import nowhere\n")
+    refused = runwire("tools", "digest", "broken.py", data=tmp_path)
+    assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1)
+    assert "broken.py cannot be loaded: ModuleNotFoundError: No module named 'nowhere'" in refused.stderr
 
 
 def test_an_unexpected_error_is_one_sentence(
