@@ -1,7 +1,7 @@
 """Discover tools that announce themselves as NATS micro services, in rounds (`rounds`).
 
-Rule 1: a tool speaks for itself: what it says about another name is ignored. So its micro service has its name.
-Rule 2: known tools are asked in each round without a hint.
+Rule 1: a micro service announces the tool that has its own name. What it says about another tool is ignored.
+Rule 2: in each round the specifications of known tools are requested without a hint.
 Rule 3: each distinct announcement is parsed once, in a thread, because its schemas come from others.
 Rule 4: a tool that announces ever new or very large specifications costs bounded memory. A parsed one takes up to 20
 times its size.
@@ -59,8 +59,8 @@ class MicroDiscovery:
         """Parsed announcements with the size of their content, by its id."""
         self._cached_bytes = 0
         self._dead_lettered: set[str] = set()
-        self._overreaching: set[str] = set()
-        """Tools that have spoken about other names; logged once."""
+        self._logged: set[str] = set()
+        """Tools that have announced another tool, which is logged once."""
         self._hints: asyncio.Queue[tuple[Round, str]] = asyncio.Queue()
         self._unparsed: asyncio.Queue[tuple[str, str, bytes]] = asyncio.Queue()
         """Tool, id of the content, and content."""
@@ -120,14 +120,14 @@ class MicroDiscovery:
     async def _follow_hints(self) -> None:
         while True:
             of, tool = await self._hints.get()
-            await of.ask(tool)
+            await of.request(tool)
 
     def _on_reply(self, of: Round, message: Msg) -> None:
         tool, content = subjects.answering_tool(message.subject), content_id(message.data)
         if len(message.data) > _MAX_ANNOUNCEMENT_BYTES:
             self._refuse(tool, f"its announcement has more than {_MAX_ANNOUNCEMENT_BYTES:,} bytes")
         elif content in self._parsed:
-            self._take_in(tool, self._parsed[content][0])
+            self._note(tool, self._parsed[content][0])
         elif of.may_parse(tool) and self._unparsed_of[tool] < _MAX_UNPARSED_PER_TOOL:
             self._unparsed_of[tool] += 1
             self._unparsed.put_nowait((tool, content, message.data))
@@ -142,7 +142,7 @@ class MicroDiscovery:
             else:
                 found = await asyncio.to_thread(_parse, data)
                 self._cache(content, found, len(data))
-            self._take_in(tool, found)
+            self._note(tool, found)
             if isinstance(found, InvalidAnnouncement):
                 await self._dead_letter(tool, found, data, content)
 
@@ -153,7 +153,7 @@ class MicroDiscovery:
             _, (_, oldest_size) = self._parsed.popitem(last=False)
             self._cached_bytes -= oldest_size
 
-    def _take_in(self, tool: str, found: _Parsed) -> None:
+    def _note(self, tool: str, found: _Parsed) -> None:
         """Note what a tool has said about itself."""
         if isinstance(found, InvalidAnnouncement):
             if found.tool == tool:
@@ -187,8 +187,8 @@ class MicroDiscovery:
             self.changed.set()
 
     def _ignore(self, tool: str, other: str) -> None:
-        if tool not in self._overreaching and len(self._overreaching) < _MAX_REFUSED_TOOLS:
-            self._overreaching.add(tool)
+        if tool not in self._logged and len(self._logged) < _MAX_REFUSED_TOOLS:
+            self._logged.add(tool)
             reason = "a micro service announces the tool that has its own name, and no other"
             logger.warning("announcement_of_another_tool_ignored", service=tool, tool=other, reason=reason)
 

@@ -23,13 +23,13 @@ _MAX_HINTS, _MAX_REPLIES = 2000, 10_000
 """Replies to `discover.PING` and to all `discover.INFO` of a round that the server delivers."""
 _MAX_HINT_BYTES = 16 << 10
 _MAX_HINTED_TOOLS = 500
-"""Names of a round that are asked although only a hint says that they exist."""
+"""Names of a round that are followed although only a hint says that they exist."""
 _MAX_NEW_PER_TOOL = 32
 """Replies of one tool in a round that have to be parsed, as they were never received before."""
 
 
 class Round:
-    """Asks once, and passes on the hints and the replies."""
+    """Requests once, and passes on the hints and the replies."""
 
     def __init__(
         self, bus: Bus, on_hint: Callable[["Round", str], None], on_reply: Callable[["Round", Msg], None]
@@ -38,22 +38,22 @@ class Round:
         self._on_hint = on_hint
         self._on_reply = on_reply
         self._instance = ids.new_id()
-        self._asked: set[str] = set()
+        self._requested: set[str] = set()
         self._hinted = 0
         self._new: Counter[str] = Counter()
         self._subscriptions: list[Subscription] = []
 
     async def begin(self, known: set[str]) -> None:
-        """Ask who is there, and ask the known tools for their specifications."""
+        """Request the names of all tools, and the specifications of the known ones."""
         with suppress(*NATS_ERRORS):
             await self._subscribe(subjects.hello(self._instance), self._on_hello, _MAX_HINTS)
             await self._subscribe(subjects.answers_to(self._instance), self._on_answer, _MAX_REPLIES)
         await self._bus.send(subjects.DISCOVER_PING, reply=subjects.hello(self._instance))
-        self._asked |= known
+        self._requested |= known
         for tool in known:
-            await self.ask(tool)
+            await self.request(tool)
 
-    async def ask(self, tool: str) -> None:
+    async def request(self, tool: str) -> None:
         """Request the specification of a tool from all its instances."""
         await self._bus.send(subjects.discover_info(tool), reply=subjects.answer(tool, self._instance, "info"))
 
@@ -80,8 +80,8 @@ class Round:
             tool = names.checked_tool(orjson.loads(message.data)["name"])
         except (ValueError, TypeError, KeyError):
             return  # Also the server's 503: no tool is there.
-        if tool not in self._asked:
-            self._asked.add(tool)
+        if tool not in self._requested:
+            self._requested.add(tool)
             self._hinted += 1
             self._on_hint(self, tool)
 

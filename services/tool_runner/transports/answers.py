@@ -39,8 +39,8 @@ class _Tool:
 
     name: str
     prefix: str
-    is_received: bool = False
-    """Whether there is a subscription, or about to be."""
+    is_subscribed: bool = False
+    """Whether there is a subscription, or there will be with the next bytes that are sent."""
     subscription: Subscription | None = None
     second: int = 0
     replies: int = 0
@@ -79,12 +79,12 @@ class Answers:
         self, tool: str, subject: str, data: bytes, queue: EventQueue, request: int, *, is_ping: bool = False
     ) -> bool:
         """Send a request of a call. False when it was certainly not sent. The reply to a ping is ignored."""
-        of = self._tools.get(tool)
-        if of is None:
-            of = self._tools[tool] = _Tool(tool, subjects.answers_to(self._instance, tool)[:-1])
-        if not of.is_received and not await self._subscribe(of):
+        source = self._tools.get(tool)
+        if source is None:
+            source = self._tools[tool] = _Tool(tool, subjects.answers_to(self._instance, tool)[:-1])
+        if not source.is_subscribed and not await self._subscribe(source):
             return False
-        reply = f"{of.prefix}{next(self._keys)}"
+        reply = f"{source.prefix}{next(self._keys)}"
         self._requests[reply] = (queue, request, is_ping)
         self._open[queue].append(reply)
         return await self._bus.send(subject, data, reply=reply)
@@ -94,28 +94,28 @@ class Answers:
         for queue in self._open:
             queue.put(events.Reconnected())
 
-    async def _subscribe(self, of: _Tool) -> bool:
-        if time.monotonic() < of.cut_off_until:
+    async def _subscribe(self, source: _Tool) -> bool:
+        if time.monotonic() < source.cut_off_until:
             return False
-        of.is_received = True
+        source.is_subscribed = True
         try:
-            of.subscription = await inboxes.subscribe(
-                self._bus.nc, f"{of.prefix}*", lambda reply: self._take(of, reply)
+            source.subscription = await inboxes.subscribe(
+                self._bus.nc, f"{source.prefix}*", lambda reply: self._take(source, reply)
             )
         except NATS_ERRORS:
-            of.is_received = False
-        return of.is_received
+            source.is_subscribed = False
+        return source.is_subscribed
 
-    def _take(self, of: _Tool, message: Msg) -> None:
+    def _take(self, source: _Tool, message: Msg) -> None:
         second = int(time.monotonic())
-        if second != of.second:
-            of.second, of.replies, of.bytes = second, 0, 0
-        if of.replies >= _MAX_REPLIES_PER_S or of.bytes >= _MAX_BYTES_PER_S:
-            if of.is_received:
-                self._cut_off(of)
+        if second != source.second:
+            source.second, source.replies, source.bytes = second, 0, 0
+        if source.replies >= _MAX_REPLIES_PER_S or source.bytes >= _MAX_BYTES_PER_S:
+            if source.is_subscribed:
+                self._cut_off(source)
             return
-        of.replies += 1
-        of.bytes += len(message.data)
+        source.replies += 1
+        source.bytes += len(message.data)
         found = self._requests.get(message.subject)
         if found is not None:
             queue, request, is_ping = found
@@ -123,19 +123,21 @@ class Answers:
             if not is_ping or isinstance(event, events.NoResponders):
                 queue.put(event, len(message.data))
         elif message.data:
-            logger.debug("late_reply_ignored", tool=of.name, size=len(message.data))
+            logger.debug("late_reply_ignored", tool=source.name, size=len(message.data))
 
-    def _cut_off(self, of: _Tool) -> None:
+    def _cut_off(self, source: _Tool) -> None:
         """Have the server deliver nothing of a tool that floods, and fail its calls in progress."""
         now = time.monotonic()
-        is_forgiven = now > of.cut_off_until + _FORGIVEN_S
-        of.cut_off_s = _FIRST_CUT_OFF_S if is_forgiven else min(of.cut_off_s * 2, _MAX_CUT_OFF_S)
-        of.is_received, of.cut_off_until = False, now + of.cut_off_s
-        logger.warning("tool_flooded", tool=of.name, replies=of.replies, bytes=of.bytes, cut_off_s=of.cut_off_s)
-        for queue in {queue for reply, (queue, _, _) in self._requests.items() if reply.startswith(of.prefix)}:
+        is_forgiven = now > source.cut_off_until + _FORGIVEN_S
+        source.cut_off_s = _FIRST_CUT_OFF_S if is_forgiven else min(source.cut_off_s * 2, _MAX_CUT_OFF_S)
+        source.is_subscribed, source.cut_off_until = False, now + source.cut_off_s
+        logger.warning(
+            "tool_flooded", tool=source.name, replies=source.replies, bytes=source.bytes, cut_off_s=source.cut_off_s
+        )
+        for queue in {queue for reply, (queue, _, _) in self._requests.items() if reply.startswith(source.prefix)}:
             queue.put(events.Flood())
-        if of.subscription is not None:
-            task = asyncio.create_task(_unsubscribe(of.subscription))
+        if source.subscription is not None:
+            task = asyncio.create_task(_unsubscribe(source.subscription))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
