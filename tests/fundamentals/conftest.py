@@ -40,16 +40,19 @@ def model_server() -> Iterator[ModelServer]:
 
 
 @pytest.fixture(scope="session")
-def nats_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where all processes of the tutorial connect."""
-    server = NatsServer(tmp_path_factory.mktemp("tutorial-nats"))
+def tutorial_nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    """Where all processes of the tutorial connect, each as its own user."""
+    server = NatsServer(tmp_path_factory.mktemp("tutorial-nats"), identities=True)
     server.start()
-    yield server.url
+    yield server
     server.stop()
+    assert server.violations() == []
 
 
 @pytest.fixture(scope="session")
-def stack(tmp_path_factory: pytest.TempPathFactory, nats_url: str, model_server: ModelServer) -> Iterator[Stack]:
+def stack(
+    tmp_path_factory: pytest.TempPathFactory, tutorial_nats: NatsServer, model_server: ModelServer
+) -> Iterator[Stack]:
     """Everything running, as `runwire up` starts it."""
     folder = tmp_path_factory.mktemp("tutorial")
     agents = folder / "agents.json"
@@ -66,7 +69,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory, nats_url: str, model_server:
             **s3.settings,
         }
         system = Stack(
-            nats_url, folder, env, planners=1, tool_runners=1, gateways=2, artifact_stores=1, tools=TOOLS, tool_copies=1
+            tutorial_nats.url, folder, env, 1, 1, 2, 1, TOOLS, tool_copies=1, passwords=tutorial_nats.passwords
         )
         system.parts[KEYED_GATEWAY].env["RUNWIRE_API_KEYS"] = f"{_ACME},{_GLOBEX}"
         system.add_tools("calculator-1", DEMO_TOOLS / "calculator.py")

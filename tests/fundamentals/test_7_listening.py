@@ -12,6 +12,7 @@ from nats.js.errors import NotFoundError
 
 from runwire import Client
 from tests.support.model_server import ModelServer, Say, answer, words
+from tests.support.nats_server import NatsServer
 
 Event = dict[str, Any]
 TERMINAL = {"done", "error", "cancelled"}
@@ -58,15 +59,18 @@ async def test_a_broken_stream_is_resumed_without_gap_or_repetition(
 
 
 async def test_a_listener_needs_nothing_but_a_nats_client(
-    nats_url: str, client: Client, http: httpx.AsyncClient
+    tutorial_nats: NatsServer, client: Client, http: httpx.AsyncClient
 ) -> None:
-    """Subscribe, then read what is stored, then take what comes live: all of the run, each event once."""
+    """Subscribe, then read what is stored, then take what comes live: all of the run, each event once.
+
+    As the operator; a tenant's own listener has live records, and reads what is stored over HTTP.
+    """
     run_id = await client.start("Take a nap of 1 second")
     async for event in client.follow(run_id):
         if event.type == "tool_progress":
             break  # The run is under way: half of its events are stored, the others will come live.
 
-    async with await nats.connect(nats_url) as connection:
+    async with await nats.connect(tutorial_nats.url, **tutorial_nats.login("operator")) as connection:
         live = await connection.subscribe(f"run.default.{run_id}.*")
         await connection.flush()
         stored = [

@@ -11,6 +11,7 @@ from tests.identities.scene import Scene
 from tests.identities.users import add_strangers
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
+from tests.support.s3_servers import S3Server
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +50,20 @@ async def _scene(server: NatsServer) -> AsyncIterator[Scene]:
         operator = await stack.enter_async_context(connected(server.url, "operator", settings))
         await provision(operator)
         yield Scene(server, operator, stack)
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """Where the artifact store keeps bytes."""
+    with S3Server("rclone", tmp_path_factory.mktemp("s3")) as found:
+        yield found
+
+
+@pytest.fixture
+async def clean(own_identified_server: NatsServer) -> AsyncIterator[Scene]:
+    """A server of its own, on which nobody may be denied anything."""
+    async with _scene(own_identified_server) as scene:
+        yield scene
 
 
 @pytest.fixture

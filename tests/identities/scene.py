@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,11 +12,17 @@ from nats.aio.msg import Msg
 
 from contracts.ids import new_id
 from contracts.subjects import replies_to
+from services.artifact_store.app import running
 from services.messaging.connection import Bus
 from services.messaging.errors import Refused
+from services.messaging.nats_link import NatsLink
+from services.runtime.health import Health
 from services.runtime.settings import BusSettings
+from services.shared.artifacts.client import ArtifactClient
 from tests.support.buses import connected, processed
 from tests.support.nats_server import NatsServer
+from tests.support.s3_servers import S3Server
+from tests.support.stores import Store, settings_for
 from tests.support.waiting import wait_until
 
 
@@ -125,3 +131,21 @@ class Scene:
     async def write(self, subject: str, body: Any = None) -> None:
         """Store something, as a service does."""
         await self.operator.publish(subject, json.dumps(body or {}).encode())
+
+
+@contextlib.asynccontextmanager
+async def storing(scene: Scene, s3: S3Server) -> AsyncIterator[Store]:
+    """The real artifact store as its own user, and a client that is the gateway."""
+    settings = settings_for(s3, **scene.server.settings("artifact_store"))
+    link = NatsLink(Bus("artifact_store", settings))
+    health = Health(link.name, link.problems)
+    await link.connect()
+    try:
+        async with running(settings, link.bus, health) as collector:
+            health.started = True
+            await wait_until(lambda: not health.problems(), what="the store is ready")
+            client = ArtifactClient(await scene.bus_of("gateway"))
+            yield Store(client, link.bus, collector, s3, settings)
+            assert health.problems() == []
+    finally:
+        await link.leave()

@@ -19,9 +19,9 @@ from tests.system.traces import TERMINAL, Evidence, OpenRun, RunEvidence, Stored
 QUEUES = (subjects.REQUESTS, subjects.INBOX, subjects.CALLS)
 
 
-async def connect(server: NatsServer) -> Bus:
-    """A bus of the test's own, which may do everything."""
-    bus = Bus(OPERATOR, BusSettings(**server.settings(OPERATOR)))
+async def connect(server: NatsServer, user: str = OPERATOR) -> Bus:
+    """A bus of the test's own. The operator may do everything but serve tools."""
+    bus = Bus(user, BusSettings(**server.settings(user)))
     return await bus.connect()
 
 

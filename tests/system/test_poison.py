@@ -10,13 +10,14 @@ from nats.aio.msg import Msg
 from contracts import subjects
 from contracts.ids import new_id
 from contracts.inbox import CancelRequested
+from contracts.rights import LOCAL_TOOLS
 from contracts.runs import RunRequested
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError, Refused
 from tests.support.catalogue import key_subject
 from tests.support.waiting import wait_until
 from tests.system.client import Client, Frame
-from tests.system.evidence import dead, left, records
+from tests.system.evidence import connect, dead, left, records
 from tests.system.model import Plan
 from tests.system.system import System
 
@@ -198,8 +199,9 @@ async def test_garbage_on_the_live_subjects_reaches_nobody(system: System, clien
 
 
 @pytest.mark.usefixtures("pids")
-async def test_garbage_in_answer_to_discovery_is_set_aside(client: Client, bus: Bus) -> None:
+async def test_garbage_in_answer_to_discovery_is_set_aside(system: System, client: Client, bus: Bus) -> None:
     """A service that announces nonsense is kept for people to look at; the tools are still found."""
+    tools = await connect(system.nats, LOCAL_TOOLS)
     nonsense = {
         **SHAPELESS,
         "two megabytes": LARGE,
@@ -212,18 +214,15 @@ async def test_garbage_in_answer_to_discovery_is_set_aside(client: Client, bus: 
         nonlocal asked
         asked += 1
         for body in nonsense.values():
-            await bus.send(question.reply, body)
+            await tools.send(question.reply, body)
 
     async def on_ping(question: Msg) -> None:
-        await bus.send(question.reply, b'{"name": "garbage"}')
+        await tools.send(question.reply, b'{"name": "garbage"}')
 
-    subscriptions = [
-        await bus.nc.subscribe("$SRV.PING", cb=on_ping),
-        await bus.nc.subscribe("$SRV.INFO.garbage", cb=on_question),
-    ]
+    await tools.nc.subscribe("$SRV.PING", cb=on_ping)
+    await tools.nc.subscribe("$SRV.INFO.garbage", cb=on_question)
     await wait_until(lambda: asked > 2, timeout=20, what="discovery has asked")
-    for subscription in subscriptions:
-        await subscription.unsubscribe()
+    await tools.leave()
     for name, body in nonsense.items():
         if body:
             assert await _dead_lettered(bus, "discover.INFO.garbage", body[: 1 << 20]), name
