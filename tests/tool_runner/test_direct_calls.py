@@ -277,3 +277,20 @@ async def test_a_run_that_ends_ends_its_direct_call(direct: Direct, ledger: Ledg
     await direct.planner.end_run(run)
     await ledger.wrote("cancelled")
     assert kind(await reply) == "unfinished"
+
+
+async def test_a_repeated_call_waits_for_a_tool_that_restarts(direct: Direct, ledger: Ledger) -> None:
+    """The planner's limit for the start was for the first request. Nobody serves the tool when it is over."""
+    ledger.start()
+    call = await direct.message(
+        f"safe_{ledger.suffix}", 0.5, await direct.planner.open_run(), start_by=unix_ms() + 3000
+    )
+    asking = asyncio.create_task(direct.call(call))
+    await ledger.wrote("began")
+    ledger.stop()
+    await wait_until(lambda: unix_ms() > (call.start_by or 0), what="the first request came too late by now")
+    ledger.start()
+    assert kind(await asking) == "unfinished"
+    await direct.store(call)
+    assert (await direct.planner.outcome(call.run_id, "1-1", wait_s=20)).status == "succeeded"
+    assert len(ledger.lines("began")) == 2

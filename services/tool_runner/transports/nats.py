@@ -117,6 +117,7 @@ class CallDriver:
             heartbeat_s=tools.heartbeats.get(call.tool, spec.heartbeat_s),
         )
         self._parts: dict[int, ResultBody] = {}
+        self._is_repeated = False
 
     def close(self) -> None:
         """Close results that were not used."""
@@ -179,7 +180,8 @@ class CallDriver:
             case commands.Send(request, start_by, repeats):
                 if repeats is not None:
                     logger.info("call_repeated", attempts=repeats)
-                is_sent = await send(tool, subjects.tool(tool), self._encoded(start_by, repeats), self._queue, request)
+                    self._is_repeated = True
+                is_sent = await send(tool, subjects.tool(tool), self._encoded(start_by), self._queue, request)
                 return None if is_sent else events.NotSent(request)
             case commands.QueryStatus(request):
                 await send(tool, subjects.tool_status(tool), self._question, self._queue, request)
@@ -201,10 +203,10 @@ class CallDriver:
             return events.AlreadySettled()
         return events.StatusConfirmed(checked_at)
 
-    def _encoded(self, start_by: float, repeats: int | None) -> bytes:
+    def _encoded(self, start_by: float) -> bytes:
         call = self._call
         start_by_ms = math.floor((time.time() + start_by - time.monotonic()) * 1000)
-        if self._prepared.may_decline and repeats is None and call.start_by is not None:
+        if self._prepared.may_decline and not self._is_repeated and call.start_by is not None:
             start_by_ms = min(start_by_ms, call.start_by)  # Later its planner sends it through CALLS.
         request = ToolCall(
             call_id=call.call_id,
