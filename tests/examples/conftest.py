@@ -161,8 +161,8 @@ async def new_credential(server: NatsServer, add: Callable[[Identities], str]) -
 
 async def bus_of(server: NatsServer, user: str) -> Bus:
     """A connection of a service; it is left by whoever asked for it."""
-    bus = Bus(user, BusSettings(nats_url=server.url, nats_user=user, nats_password=server.login(user)["password"]))
-    return bus.attach(await nats.connect(**bus.client_options()))
+    settings = BusSettings(nats_url=server.url, nats_user=user, nats_password=server.login(user)["password"])
+    return await Bus(user, settings).connect()
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ from tests.support.needs import free_port
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
+_LOGIN = ("nats_user", "nats_password")
 
 
 @dataclass
@@ -61,7 +62,7 @@ def unconnected_routes() -> list[APIRoute]:
 @contextlib.asynccontextmanager
 async def serving(nats_url: str, **settings: Any) -> AsyncIterator[Served]:
     """A gateway that answers, with everything provisioned; `settings` are those of GatewaySettings."""
-    async with connected(nats_url):
+    async with connected(nats_url, **{name: settings[name] for name in _LOGIN if name in settings}):
         pass
     server = build_server(GatewaySettings(**{"nats_url": nats_url, "port": 0, "graceful_timeout_s": 2, **settings}))
     # Signals are pytest's.
@@ -77,9 +78,9 @@ async def serving(nats_url: str, **settings: Any) -> AsyncIterator[Served]:
 
 
 @contextlib.asynccontextmanager
-async def connected(nats_url: str) -> AsyncIterator[Bus]:
-    """A bus of the test's own, with everything provisioned."""
-    bus = Bus("test", BusSettings(nats_url=nats_url))
+async def connected(nats_url: str, **login: Any) -> AsyncIterator[Bus]:
+    """A bus of the test's own, with everything provisioned. `login`: `nats_user`, `nats_password` of the operator."""
+    bus = Bus(login.get("nats_user", "test"), BusSettings(nats_url=nats_url, **login))
     await provision(await bus.connect())
     try:
         yield bus
