@@ -21,7 +21,7 @@ from runwire.cli.exit_codes import EXIT_FAILED, print_error
 from runwire.credentials import identities
 from runwire.credentials.files import Credential
 from runwire.credentials.identities import Identities
-from runwire.errors import IdentitiesUnreadable, ServerRefused, UnknownIdentity
+from runwire.errors import IdentitiesUnreadable, InvalidCredential, ServerRefused, UnknownIdentity
 from runwire.local.data_folder import data_dir, remembered
 from runwire.private_files import write_private
 
@@ -138,7 +138,7 @@ def _change(change: Callable[[Identities], str]) -> str:
             from runwire.credentials.reload import reload_accounts  # noqa: PLC0415
 
             asyncio.run(reload_accounts(url, known.passwords[RELOADER], os.environ.get("RUNWIRE_NATS_CA")))
-    except (IdentitiesUnreadable, InvalidName, OSError, ServerRefused, UnknownIdentity) as error:
+    except (IdentitiesUnreadable, InvalidCredential, InvalidName, OSError, ServerRefused, UnknownIdentity) as error:
         raise _failed(error) from error
     return user
 

@@ -7,19 +7,15 @@ it); one that is in RUNWIRE_NATS_URL, NATS_URL or RUNWIRE_NATS_USER; that of the
 import contextlib
 import os
 from collections.abc import AsyncIterator
-from typing import Any
 
 from nats.errors import Error as NatsError
 
-from contracts import subjects
 from contracts.rights import OPERATOR, TOOLS_OPERATOR
 from runwire.credentials import identities
 from runwire.credentials.files import Credential
 from runwire.credentials.lookup import Login, find_login
-from runwire.credentials.nats_client import DENIED, NatsClient
+from runwire.credentials.nats_client import DENIED, NatsClient, connected_once
 from runwire.local.data_folder import data_dir, nats_login
-
-_CONNECT_S = 2
 
 
 class OperatorRefused(Exception):
@@ -71,29 +67,11 @@ async def _connected(login: Login, credential: Credential) -> AsyncIterator[Nats
     async def on_error(error: Exception) -> None:
         seen.append(error)
 
-    client = NatsClient()
-    client.demands_tls = login.demands_tls
-    options: dict[str, Any] = {
-        "servers": login.servers,
-        "name": "runwire-operator",
-        "allow_reconnect": False,
-        "max_reconnect_attempts": 1,
-        "reconnect_time_wait": 0.1,
-        "connect_timeout": _CONNECT_S,
-        "error_cb": on_error,
-    }
-    if credential.user:
-        options |= {"user": credential.user, "password": credential.password}
-        options["inbox_prefix"] = subjects.replies_to(credential.user).encode()
-    if (context := login.ssl_context()) is not None:
-        options["tls"] = context
     try:
-        await client.connect(**options)
-        yield client
+        async with connected_once(login, credential, on_error) as client:
+            yield client
     except (NatsError, OSError) as error:
         raise OperatorRefused(_explained(login, credential, [*seen, error])) from error
-    finally:
-        await client.close()
 
 
 def _explained(login: Login, credential: Credential, errors: list[Exception]) -> str:

@@ -2,53 +2,43 @@
 
 import json
 import ssl
-from urllib.parse import urlsplit
 
-from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.errors import NoServersError
 
-from contracts import subjects
 from contracts.rights import RELOADER
+from runwire.credentials.files import Credential
+from runwire.credentials.lookup import Login
+from runwire.credentials.nats_client import connected_once
 from runwire.errors import ServerRefused
 
-_CONNECT_S, _ANSWER_S = 2, 5
+_ANSWER_S = 5
 
 
 async def reload_accounts(url: str, password: str, ca: str | None = None) -> bool:
     """Return True once the server at `url` works with the new accounts, False where no server answers.
 
-    `password`: of the user `reloader`. Raises ServerRefused.
+    `password`: of the user `reloader`. `ca`: path of the server's certificate authority, which demands TLS as `tls://`
+    does. Raises ServerRefused, also for a server that cannot be trusted, and InvalidCredential.
     """
 
     async def ignore(_error: Exception) -> None:
         """What fails is raised too."""
 
-    client = Client()
+    reloader = Credential(url, RELOADER, password, ca)
+    login = Login(url, lambda: reloader, ca)
     try:
-        await client.connect(
-            url,
-            user=RELOADER,
-            password=password,
-            inbox_prefix=subjects.replies_to(RELOADER).encode(),
-            allow_reconnect=False,
-            max_reconnect_attempts=1,
-            reconnect_time_wait=0,
-            connect_timeout=_CONNECT_S,
-            error_cb=ignore,
-            tls=ssl.create_default_context(cafile=ca) if ca else None,
-        )
-        server = client._server_info["server_id"]  # noqa: SLF001, nats-py hides it
-        answer = await client.request(f"$SYS.REQ.SERVER.{server}.RELOAD", timeout=_ANSWER_S)
-    except (OSError, NoServersError):
+        async with connected_once(login, reloader, ignore) as client:
+            server = client._server_info["server_id"]  # noqa: SLF001, nats-py hides it
+            answer = await client.request(f"$SYS.REQ.SERVER.{server}.RELOAD", timeout=_ANSWER_S)
+    except NoServersError:
         return False
-    except NatsError as error:
-        address = urlsplit(url).netloc.rpartition("@")[2]
-        raise ServerRefused(f"NATS at {address} refused: {error}. Does it read the accounts of this folder?") from error
-    finally:
-        await client.close()
-        if client._transport is not None:  # noqa: SLF001, `close` forgets it after a refusal
-            client._transport.close()  # type: ignore[no-untyped-call]  # noqa: SLF001
+    except (NatsError, ssl.SSLError) as error:
+        raise ServerRefused(
+            f"NATS at {login.address} refused: {error}. Does it read the accounts of this folder?"
+        ) from error
+    except OSError:
+        return False
     if "error" in (body := json.loads(answer.data)):
         raise ServerRefused(f"NATS did not take the new accounts: {body['error']}")
     return True

@@ -147,7 +147,7 @@ class Connection:
 
     def _explained(self, error: Exception) -> str:
         if isinstance(error, TlsNotOffered):
-            return "the server offers no TLS, which is demanded (tls://, or a certificate authority); nothing was sent"
+            return str(error)
         if isinstance(error, ssl.SSLCertVerificationError):
             remedy = "" if self._login.ca else "; set RUNWIRE_NATS_CA to the PEM file of its certificate authority"
             return f"its certificate is not accepted: {error.verify_message}{remedy}"

@@ -1,7 +1,7 @@
 """The client of nats-py, changed where it would give up TLS, or the connection.
 
 nats-py connects without TLS when the server offers none, also to `tls://`. It closes for good after most errors of a
-server, for example when a login is renewed.
+server, for example when a login is renewed. It waits for ever for the end of a connection whose TLS handshake failed.
 """
 
 from typing import Any
@@ -38,6 +38,15 @@ class ServiceClient(Client):
                 raise TlsNotOffered
             info["tls_required"] = True  # nats-py begins TLS when it reads this
         await super()._process_info(info, initial_connection)
+
+    async def _process_connect_init(self) -> None:
+        try:
+            await super()._process_connect_init()
+        except BaseException:
+            if self._transport is not None:
+                self._transport.close()  # type: ignore[no-untyped-call]  # nats-py does not annotate it
+            self._transport = None  # nats-py waits for the end of what is here
+            raise
 
     async def _process_err(self, err_msg: str) -> None:
         if _DENIED in err_msg:

@@ -1,0 +1,37 @@
+"""The two clients, of tools and of services, where the server is not trusted."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nats.aio.client import Client
+
+from runwire.credentials.nats_client import NatsClient
+from services.messaging.nats_patches.client import ServiceClient
+from tests.support.certificates import make_certificates, tls_of_server
+from tests.support.nats_server import NatsServer
+from tests.support.waiting import wait_until
+
+
+@pytest.mark.parametrize("client", [NatsClient(), ServiceClient(demands_tls=True)], ids=["tools", "services"])
+async def test_a_certificate_that_is_not_trusted_is_tried_again(client: Client, tmp_path: Path) -> None:
+    """The server may get another one. And the client can be closed meanwhile."""
+    server = NatsServer(tmp_path / "nats", extra=tls_of_server(make_certificates(tmp_path / "certificates")))
+    server.start()
+    errors: list[Exception] = []
+
+    async def on_error(error: Exception) -> None:
+        errors.append(error)
+
+    options: dict[str, Any] = {"max_reconnect_attempts": -1, "reconnect_time_wait": 0.05, "error_cb": on_error}
+    connecting = asyncio.create_task(client.connect(f"tls://127.0.0.1:{server.port}", **options))
+    try:
+        await wait_until(lambda: len(errors) > 1, what="the certificate is refused twice")
+        assert all("CERTIFICATE_VERIFY_FAILED" in str(error) for error in errors)
+    finally:
+        connecting.cancel()
+        await asyncio.wait([connecting])
+        async with asyncio.timeout(5):
+            await client.close()
+        server.kill()
