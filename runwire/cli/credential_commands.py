@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from contracts.names import InvalidName
 from contracts.rights import LOCAL_TOOLS, OPERATOR, RELOADER, TOOLS_OPERATOR
+from runwire.cli.common import print_table
 from runwire.cli.exit_codes import EXIT_FAILED, print_error
 from runwire.credentials import identities
 from runwire.credentials.files import Credential
@@ -81,18 +80,18 @@ def list_credentials(
 ) -> None:
     """List the credentials of tools and listeners."""
     known = _read()
-    rows = [(user, "tool", ", ".join(names)) for user, names in sorted(known.tools.items()) if user != LOCAL_TOOLS]
+    rows = [[user, "tool", ", ".join(names)] for user, names in sorted(known.tools.items()) if user != LOCAL_TOOLS]
     rows += [
-        (user, "listener", f"tenant {tenant}" + (f", run {run}" if run else ""))
+        [user, "listener", f"tenant {tenant}" + (f", run {run}" if run else "")]
         for user, (tenant, run) in sorted(known.listeners.items())
     ]
     if as_json:
         sys.stdout.write(json.dumps([dict(zip(("user", "kind", "of"), row, strict=True)) for row in rows]) + "\n")
         return
-    table = Table("user", "kind", "of")
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table if rows else "no credentials were made yet: `runwire credentials tool NAME` makes one")
+    if rows:
+        print_table([["user", "kind", "of"], *rows])
+    else:
+        sys.stdout.write("no credentials were made yet: `runwire credentials tool NAME` makes one\n")
 
 
 @app.command()
@@ -112,7 +111,7 @@ def refresh(
     ] = None,
 ) -> None:
     """Make what is missing, and write the accounts anew, as a new version needs them."""
-    _change(lambda _known: "")
+    _change(lambda _known: "", is_first=True)
     passwords = _read().passwords
     for folder in sorted(logins.iterdir()) if logins else ():
         if folder.name in passwords:
@@ -126,8 +125,14 @@ def _read() -> Identities:
         raise _failed(error) from error
 
 
-def _change(change: Callable[[Identities], str]) -> str:
-    """Change the identities of the data folder, have NATS read them again, and return the user."""
+def _change(change: Callable[[Identities], str], *, is_first: bool = False) -> str:
+    """Change the identities of the data folder, have NATS read them again, and return the user.
+
+    `is_first`: make them if there are none. Else a login would be given out that no server knows.
+    """
+    if not is_first and not identities.identities_file(data_dir()).exists():
+        remedy = "`runwire up` makes them there; RUNWIRE_DATA_DIR names its folder"
+        raise _failed(UnknownIdentity(f"{data_dir()} has no users of NATS: {remedy}"))
     try:
         with identities.changed(data_dir()) as known:
             user = change(known)
@@ -154,5 +159,5 @@ def _give(user: str, description: str, out: Path | None, server: str | None, *, 
 
 
 def _failed(error: Exception) -> typer.Exit:
-    print_error(str(error))
+    print_error(f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error))
     return typer.Exit(EXIT_FAILED)

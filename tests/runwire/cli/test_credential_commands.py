@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from runwire.cli.app import app
 from runwire.credentials.files import read_credential
-from runwire.credentials.identities import accounts_file
+from runwire.credentials.identities import accounts_file, changed
 from runwire.errors import InvalidCredential
 from tests.support.buses import processed
 from tests.support.nats_server import NatsServer, admits
@@ -125,9 +125,14 @@ def test_a_server_that_is_down_reads_it_when_it_starts(server: NatsServer) -> No
 
 @pytest.mark.usefixtures("server")
 def test_a_server_of_another_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It refuses the reloader."""
+    """It refuses the reloader. A folder without users is no folder of a server."""
     monkeypatch.setenv("RUNWIRE_DATA_DIR", str(tmp_path / "other"))
-    (tmp_path / "other").mkdir()
+    found = credentials("tool", "weather")
+    assert found.exit_code == 1
+    assert "other has no users of NATS" in " ".join(found.output.split())
+    assert not (tmp_path / "other").exists()
+    with changed(tmp_path / "other"):
+        pass
     found = credentials("tool", "weather")
     assert found.exit_code == 1
     assert "Does it read the accounts of this folder?" in " ".join(found.output.split())
