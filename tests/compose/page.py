@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.compose.deployment import CommandFailed, Deployment
 
-_SECTION = re.compile(r"^## (.*)$|^```(sh|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_SECTION = re.compile(r"^## ([^\n]*)$|^```(sh|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LIMIT_S = 300
 
 
@@ -42,15 +42,16 @@ class Shell:
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
         self._log = deployment.folder / "shell.log"
-        self._process = subprocess.Popen(
-            ["bash", "-euo", "pipefail"],
-            cwd=deployment.folder,
-            env=deployment.environment,
-            stdin=subprocess.PIPE,
-            stdout=self._log.open("wb"),
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                ["bash", "-euo", "pipefail"],
+                cwd=deployment.folder,
+                env=deployment.environment,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                text=True,
+            )
         self._write("trap 'kill $(jobs -p) 2>/dev/null || true' EXIT")
 
     def carry_out(self, block: Block) -> None:

@@ -15,6 +15,7 @@ from nats.aio.msg import Msg
 
 from tests.compose.deployment import Deployment, needs_compose
 from tests.compose.page import Shell, blocks
+from tests.support.buses import processed
 from tests.support.checkout import ROOT
 from tests.support.model_server import ModelServer, action
 from tests.support.waiting import wait_until
@@ -123,6 +124,7 @@ async def check_listener(deployment: Deployment) -> None:
 
     for pattern in ("run.acme.>", "run.zenith.>", "run.>", "emit.>"):
         await client.subscribe(pattern, cb=on_record)
+    await processed(client)
     for tenant in reversed(TENANTS):
         with deployment.client(tenant) as gateway:
             assert gateway.post("/chat", json={"query": "What is 17*23?"}).status_code == 200
