@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any
@@ -117,7 +117,7 @@ def print_report(report: dict[str, Any], console: Console) -> None:
         line(f"[dim]{program()} tail {report['run_id']} follows it[/dim]")
 
 
-def _print_step(step: dict[str, Any], line: Any) -> None:
+def _print_step(step: dict[str, Any], line: Callable[[str], None]) -> None:
     took = f" · {step['latency_ms']} ms" if step.get("latency_ms") is not None else ""
     line(f"\n[bold]step {step['step']}[/bold] {escape(step.get('node', ''))} · {step.get('status', 'started')}{took}")
     for call in step["calls"]:

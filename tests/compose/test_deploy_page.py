@@ -1,4 +1,4 @@
-"""docs/deploy.md is carried out, and what has been attached by it is called, hears what it may, and is cut off."""
+"""docs/deploy.md is carried out, and what has been attached by it is called, receives what it may, and is cut off."""
 
 import hashlib
 import json
@@ -104,7 +104,7 @@ def credential(deployment: Deployment, *of: str) -> dict[str, str]:
 
 
 async def connection(login: dict[str, str], errors: list[str]) -> Client:
-    """Connect to NATS as a stranger does."""
+    """Connect to NATS with nothing but a credential."""
 
     async def on_error(error: Exception) -> None:
         errors.append(str(error).lower())
@@ -114,13 +114,13 @@ async def connection(login: dict[str, str], errors: list[str]) -> Client:
 
 
 async def check_listener(deployment: Deployment) -> None:
-    """It hears the runs of its tenant and nothing of another, and takes effect without a restart."""
+    """It receives the runs of its tenant and nothing of another, and works without a restart."""
     errors: list[str] = []
     client = await connection(credential(deployment, "listener", TENANTS[0]), errors)
-    heard: set[str] = set()
+    tenants: set[str] = set()
 
     async def on_record(message: Msg) -> None:
-        heard.add(message.subject.split(".")[1])
+        tenants.add(message.subject.split(".")[1])
 
     for pattern in ("run.acme.>", "run.zenith.>", "run.>", "emit.>"):
         await client.subscribe(pattern, cb=on_record)
@@ -128,8 +128,8 @@ async def check_listener(deployment: Deployment) -> None:
     for tenant in reversed(TENANTS):
         with deployment.client(tenant) as gateway:
             assert gateway.post("/chat", json={"query": "What is 17*23?"}).status_code == 200
-    await wait_until(lambda: "acme" in heard, what="its own run is heard")
-    assert heard == {"acme"}
+    await wait_until(lambda: "acme" in tenants, what="a record of its own tenant arrives")
+    assert tenants == {"acme"}
     assert len([error for error in errors if "permissions violation" in error]) == 3
     await client.close()
 

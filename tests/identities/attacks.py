@@ -92,12 +92,12 @@ async def tool_says_that_an_instance_of_another_is_alive(scene: Scene) -> bool:
 async def tool_takes_direct_calls(scene: Scene) -> bool:
     """It announces itself as a tool runner, or subscribes where one takes its calls."""
     instance, planner = new_id(), await scene.bus_of("planner")
-    announcer, taker, heard = await scene.as_(TOOL), await scene.as_(TOOL), await scene.as_("planner")
-    await heard.subscribe("direct.here")
+    announcer, taker, victim = await scene.as_(TOOL), await scene.as_(TOOL), await scene.as_("planner")
+    await victim.subscribe("direct.here")
     await announcer.publish("direct.here", json.dumps({"instance": instance}).encode())
     await taker.subscribe(f"direct.{instance}.call")
     await planner.send(f"direct.{instance}.call", b"{}")
-    return await announcer.reaches(heard) or await taker.reaches(taker)
+    return await announcer.reaches(victim) or await taker.reaches(taker)
 
 
 @attack
@@ -120,7 +120,7 @@ async def tool_reads_a_run(scene: Scene) -> bool:
 
 @attack
 async def tool_reads_everything(scene: Scene) -> bool:
-    """Whatever is on the bus."""
+    """All that is sent over NATS."""
     me = await scene.as_(TOOL)
     await me.subscribe(">")
     await scene.write(scene.log)
@@ -323,7 +323,7 @@ async def listener_calls_a_tool(scene: Scene) -> bool:
 
 
 @attack
-async def stranger_reloads_the_server(scene: Scene) -> bool:
+async def tool_reloads_the_server(scene: Scene) -> bool:
     """Or asks it who is connected."""
     me = await scene.as_(TOOL)
     await me.subscribe("$SYS.>")

@@ -8,7 +8,7 @@ import pytest
 from services.messaging.streams.provision import provision
 from services.runtime.settings import BusSettings
 from tests.identities.scene import Scene
-from tests.identities.users import add_strangers
+from tests.identities.users import add_tools_and_listeners
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
@@ -18,7 +18,7 @@ from tests.support.s3_servers import S3Server
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     """It has no streams: what the server allows is all that counts."""
     found = NatsServer(tmp_path_factory.mktemp("identities"), identities=True, sync="1s")
-    found.add_users(add_strangers)
+    found.add_users(add_tools_and_listeners)
     found.start()
     yield found
     found.kill()
@@ -28,7 +28,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
 def guarded_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     """The same with all streams."""
     found = NatsServer(tmp_path_factory.mktemp("guarded"), identities=True, sync="1s")
-    found.add_users(add_strangers)
+    found.add_users(add_tools_and_listeners)
     found.start()
     yield found
     found.kill()

@@ -1,4 +1,4 @@
-"""What strangers with a credential try, and what a service that was taken over tries: nothing of it succeeds."""
+"""Attacks by tools and listeners with a credential, and by a service that was taken over: none succeeds."""
 
 import pytest
 

@@ -13,7 +13,7 @@ from nats.errors import Error as NatsError
 
 from runwire.credentials.accounts import MAX_CONNECTIONS, MAX_SUBSCRIPTIONS
 from tests.identities.protocol import exchange
-from tests.identities.users import add_strangers
+from tests.identities.users import add_tools_and_listeners
 from tests.support.nats_server import NatsServer, admits
 from tests.support.waiting import wait_until_blocking
 
@@ -24,7 +24,7 @@ REVOKED_WITHIN_S = 1.0
 def own(tmp_path: Path) -> Iterator[NatsServer]:
     """A server with users, for a test that changes them."""
     server = NatsServer(tmp_path / "nats", identities=True, sync="1s")
-    server.add_users(add_strangers)
+    server.add_users(add_tools_and_listeners)
     server.start()
     yield server
     server.kill()

@@ -41,7 +41,7 @@ USERS = {
 }
 
 
-def add_strangers(known: Identities) -> None:
+def add_tools_and_listeners(known: Identities) -> None:
     """Give tools and listeners their credentials."""
     known.add_tools("weather")
     known.add_tools("geo")

@@ -1,4 +1,4 @@
-"""Which web pages may call the gateway, and what their browsers are told."""
+"""Which web pages may call the gateway, and the headers of the answers to them."""
 
 import asyncio
 import re

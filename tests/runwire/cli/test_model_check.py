@@ -30,7 +30,7 @@ def test_the_running_planner_is_asked(agents: dict[str, list[str]], finding: str
 
 
 def test_the_demo_model_is_a_warning() -> None:
-    """A stranger may not notice that no real model answers."""
+    """A new user may not notice that no real model answers."""
     check = planners_model([AgentModels(name="default", models=[DEMO_MODEL])])
     assert check.status == "warning"
     assert check.finding.startswith("builtin/rehearsal (the planner's): the demo model")

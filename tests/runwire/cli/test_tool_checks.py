@@ -81,7 +81,7 @@ async def test_it_is_connected(server: NatsServer) -> None:
 
 
 async def test_it_has_another_name_than_its_credential(server: NatsServer) -> None:
-    """NATS denies its subjects, so no tool runner hears of it."""
+    """NATS denies its subjects, so no tool runner receives its announcement."""
     async with connected(server, "wether", "wether", ToolSpec(name="wether")):
         assert await findings() == [
             f"weather is not offered: no process serves it as the NATS user {USER}",
@@ -106,7 +106,7 @@ async def test_its_service_has_another_name_than_the_tool(server: NatsServer) ->
 
 
 async def test_names_that_no_tool_can_have_are_ignored(server: NatsServer) -> None:
-    """A stranger's text does not reach the terminal."""
+    """Text of a tool does not reach the terminal."""
     async with await nats.connect(server.url, **server.login(USER)) as client:
 
         async def on_question(message: Msg) -> None:

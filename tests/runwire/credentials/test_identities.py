@@ -1,4 +1,4 @@
-"""The file with the users of NATS, and what nats-server is told of them."""
+"""The file with the users of NATS, and the accounts file that nats-server reads."""
 
 import json
 import stat

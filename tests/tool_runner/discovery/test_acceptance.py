@@ -128,11 +128,11 @@ async def test_accepting_takes_effect_within_two_seconds(
 
 async def test_accepting_may_come_before_the_rollout(planner: Planner, start_runner: Start, announce: Announce) -> None:
     """Even before a tool is known at all: then no other specification is its first."""
-    expected, stranger = ToolSpec(name="vault", description="ours"), ToolSpec(name="vault", description="theirs")
+    expected, other = ToolSpec(name="vault", description="ours"), ToolSpec(name="vault", description="theirs")
     await accept(planner.bus, "vault", expected)
     await start_runner(trust_tools=False)
 
-    await announce(stranger, "9.0.0")
+    await announce(other, "9.0.0")
     refused = await refusal(planner.bus, "vault")
     assert "changed" not in refused.reason
     assert "vault" not in planner.catalogue.live()
