@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import os
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from tests.support.waiting import wait_until
 
 from .conftest import call, seen
 
+ROOT = Path(__file__).resolve().parents[3]
 PASSWORD = "canary-2f9a"
 ANYBODY = '{ user: "caller", password: "c" }'
 TOOL_X = f"""{{ user: "tool_x", password: "{PASSWORD}", permissions: {{
@@ -189,6 +192,31 @@ async def test_a_denied_reply_is_logged(
         await wait_until(lambda: "does not allow elsewhere.*" in caplog.text, what="the denial is logged")
         await seen(client, "x")
     assert caplog.text.count("elsewhere") == 1
+
+
+async def test_the_command_takes_a_credential(server: NatsServer, credential: Path, tmp_path: Path) -> None:
+    """And a health file; one that is malformed ends it with a sentence."""
+    (tmp_path / "my_tools.py").write_text(
+        "from runwire import tool\n\n@tool(name='x')\ndef x() -> int:\n    return 9\n"
+    )
+    command = [sys.executable, "-P", "-m", "runwire", "serve", str(tmp_path / "my_tools.py")]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    options = ["--credentials", str(credential), "--health-file", str(tmp_path / "healthy")]
+    process = await asyncio.create_subprocess_exec(*command, *options, env=env)
+    try:
+        assert await served(server, "x") == ("result", 9)
+        await wait_until((tmp_path / "healthy").exists, what="the process is healthy")
+    finally:
+        process.terminate()
+    assert await process.wait() == 0
+    assert not (tmp_path / "healthy").exists()
+
+    write_private(credential, "{")
+    ended = await asyncio.create_subprocess_exec(*command, *options, env=env, stderr=asyncio.subprocess.PIPE)
+    said = (await ended.communicate())[1].decode()
+    assert ended.returncode == 1
+    assert said.count("\n") == 1
+    assert "tool_x.json is not JSON" in said
 
 
 async def test_tls_is_not_dropped(serving: Serving, caplog: pytest.LogCaptureFixture) -> None:
