@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator
 
+import nats
 import pytest
 from nats.aio.msg import Msg
 
@@ -17,7 +18,7 @@ from services.messaging.errors import BusError, Refused
 from tests.support.catalogue import key_subject
 from tests.support.waiting import wait_until
 from tests.system.client import Client, Frame
-from tests.system.evidence import connect, dead, left, records
+from tests.system.evidence import dead, left, records
 from tests.system.model import Plan
 from tests.system.system import System
 
@@ -199,9 +200,8 @@ async def test_garbage_on_the_live_subjects_reaches_nobody(system: System, clien
 
 
 @pytest.mark.usefixtures("pids")
-async def test_garbage_in_answer_to_discovery_is_set_aside(system: System, client: Client, bus: Bus) -> None:
+async def test_garbage_in_answer_to_discovery_is_set_aside(client: Client, bus: Bus, system: System) -> None:
     """A service that announces nonsense is kept for people to look at; the tools are still found."""
-    tools = await connect(system.nats, LOCAL_TOOLS)
     nonsense = {
         **SHAPELESS,
         "two megabytes": LARGE,
@@ -214,18 +214,18 @@ async def test_garbage_in_answer_to_discovery_is_set_aside(system: System, clien
         nonlocal asked
         asked += 1
         for body in nonsense.values():
-            await tools.send(question.reply, body)
+            await question.respond(body)
 
     async def on_ping(question: Msg) -> None:
-        await tools.send(question.reply, b'{"name": "garbage"}')
+        await question.respond(b'{"name": "nonsense"}')
 
-    await tools.nc.subscribe("$SRV.PING", cb=on_ping)
-    await tools.nc.subscribe("$SRV.INFO.garbage", cb=on_question)
-    await wait_until(lambda: asked > 2, timeout=20, what="discovery has asked")
-    await tools.leave()
+    async with await nats.connect(system.nats.url, **system.nats.login(LOCAL_TOOLS)) as tool:
+        await tool.subscribe("$SRV.PING", cb=on_ping)
+        await tool.subscribe("$SRV.INFO.nonsense", cb=on_question)
+        await wait_until(lambda: asked > 2, timeout=20, what="discovery has asked")
     for name, body in nonsense.items():
-        if body:
-            assert await _dead_lettered(bus, "discover.INFO.garbage", body[: 1 << 20]), name
+        if body not in (b"", LARGE):  # More than a mebibyte is not read.
+            assert await _dead_lettered(bus, "discover.INFO.nonsense", body), name
     await _runs_normally(client, "discovery")
 
 
