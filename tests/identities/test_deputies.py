@@ -1,13 +1,11 @@
 """A service, or the server itself, made to write for somebody else by the reply subject of a request."""
 
-import json
 from collections.abc import AsyncIterator
 
 import pytest
 
 from contracts import subjects
 from contracts.artifacts import HeadArtifact
-from contracts.ids import new_id
 from tests.identities.scene import Scene, storing
 from tests.support.s3_servers import S3Server
 from tests.support.stores import Store
@@ -48,24 +46,3 @@ async def test_the_server_does_not_write_for_a_listener(guarded: Scene) -> None:
     own = await me.request(subjects.direct_last("RUNS", log))
     assert own is not None or me.complaints
     assert await guarded.messages("RUNS") == before
-
-
-async def test_the_server_writes_for_a_gateway_that_is_taken_over(guarded: Scene) -> None:
-    """Permissions cannot prevent it, so readers refuse such a record (below)."""
-    assert await _replayed(guarded) == 1
-
-
-async def _replayed(scene: Scene) -> int:
-    """Have the server copy a request of the gateway's own making to the log of a run; return what was stored."""
-    before = await scene.messages("RUNS")
-    me = await scene.as_("gateway")
-    request = f"request.other.{new_id()}"
-    await me.publish(request, b'{"v":1,"events":[]}', Runwire_Events="done")
-    asked = json.dumps({"last_by_subj": request}).encode()
-    await me.publish(subjects.direct_get("REQUESTS"), asked, scene.log)
-
-    async def is_stored() -> bool:
-        return await scene.messages("RUNS") != before
-
-    await me.achieves(is_stored)
-    return (await scene.messages("RUNS") or 0) - (before or 0)
