@@ -1,17 +1,19 @@
 """(j) What users and permissions on NATS cost: the same runs with the users of a deployment, and on a server without.
 
-Run: python -m benchmarks.identities [--starts 3] [--rounds 10] [--calls 40] [--sync always]
+Run: python -m benchmarks.identities [--starts 3] [--rounds 8] [--calls 20] [--sync always]
 
-Both systems are real processes with a model over HTTP, as in (h). Runs alternate between the two, in turned order every
-second round; a ratio compares the same round. Each start makes both systems anew.
+Both systems are real processes with a model over HTTP, as in (h). Short runs alternate between the two, in turned order
+every second time; eight of them on each side are a round, and a ratio compares the same round. Each start makes both
+systems anew.
 """
 
 import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,7 +33,17 @@ USERS, OPEN = "users and accounts", "one open account"
 _MS = 1e3
 _TOOLS = Path(__file__).parent / "product" / "tools.py"
 _READY_S = 60
+_RUNS_PER_ROUND = 8
 Round = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the steps of a run took, from one result to the next, and the CPU time of a step."""
+
+    took_ms: list[float]
+    cpu_ms: float
+    nats_cpu_ms: float
 
 
 class System:
@@ -52,18 +64,25 @@ class System:
                         return
                 await asyncio.sleep(0.05)
 
-    def round(self, calls: int) -> Callable[[], Awaitable[Round]]:
-        """One run; what its steps took, from one result to the next, and the CPU time of a step."""
+    def run(self, calls: int) -> Callable[[], Awaitable[Run]]:
+        """One run."""
 
-        async def run() -> Round:
+        async def run() -> Run:
             before = processes.cpu_s(self._pids)
             received = await self.client.ask(Script(calls=calls))
             used = {name: (after - before[name]) / calls * _MS for name, after in processes.cpu_s(self._pids).items()}
             took = [(after - before) * _MS for before, after in pairwise(received.observed_at)]
-            shares = {"p50": quantile(took, 0.5), "p99": quantile(took, 0.99)}
-            return {**shares, "CPU": sum(used.values()), "CPU of nats-server": used["nats-server"]}
+            return Run(took, sum(used.values()), used["nats-server"])
 
         return run
+
+
+def _round(runs: Sequence[Run]) -> Round:
+    took = [step for run in runs for step in run.took_ms]
+    cpu, of_nats = (
+        sum(each) / len(runs) for each in zip(*((run.cpu_ms, run.nats_cpu_ms) for run in runs), strict=True)
+    )
+    return {"p50": quantile(took, 0.5), "p99": quantile(took, 0.99), "CPU": cpu, "CPU of nats-server": of_nats}
 
 
 async def _started(stack: AsyncExitStack, folder: Path, model: str, sync: str, *, identities: bool) -> System:
@@ -99,15 +118,18 @@ async def measured(rounds: int, calls: int, sync: str) -> dict[str, list[Round]]
             name: await _started(stack, folder / str(users), model, sync, identities=users)
             for name, users in ((USERS, True), (OPEN, False))
         }
-        return await alternate(rounds, {name: system.round(calls) for name, system in systems.items()})
+        cases = {name: system.run(calls) for name, system in systems.items()}
+        found = await alternate(rounds * _RUNS_PER_ROUND, cases)
+    starts = range(0, rounds * _RUNS_PER_ROUND, _RUNS_PER_ROUND)
+    return {name: [_round(runs[start : start + _RUNS_PER_ROUND]) for start in starts] for name, runs in found.items()}
 
 
 async def compared(starts: int, rounds: int, calls: int, sync: str) -> Table:
     """Three rows for each start: both systems, and the ratio."""
     table = Table(
         f"(j) a step with users and permissions beside one without, sync {sync}",
-        ("start", "", "p50 ms", "p99 ms", "CPU ms", "of nats-server"),
-        f"{rounds} rounds of a run of {calls} calls on each side; from one result to the next. CPU time of a step.",
+        ("start", "", "a step, p50 ms", "p99 ms", "its CPU ms", "of nats-server"),
+        f"{rounds} rounds of {_RUNS_PER_ROUND} runs of {calls} calls on each side; from one result to the next.",
     )
     for start in range(1, starts + 1):
         found = await measured(rounds, calls, sync)
@@ -126,8 +148,8 @@ if __name__ == "__main__":
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--starts", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--calls", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--calls", type=int, default=20)
     parser.add_argument("--sync", default="always")
     given = parser.parse_args()
     print(f"{os.cpu_count()} cores, load before {os.getloadavg()[0]:.1f}.")

@@ -163,7 +163,7 @@ async def test_the_key_of_another_tools_call_is_worth_nothing(found: Product) ->
 
 
 async def test_headers_of_the_server_in_a_reply_are_only_headers(found: Product) -> None:
-    """A status, the subject of a stream, or a rollup in a tool's own reply: it harms its own call at most."""
+    """A status, a rollup, or a log as the reply subject of a tool's own reply: it harms its own call at most."""
     run, _ = await found.called()
     before = {stream: await found.scene.messages(stream) for stream in ("RUNS", "CALLS", "KV_catalogue")}
     me = await found.scene.as_("tool_geo")
@@ -177,7 +177,7 @@ async def test_headers_of_the_server_in_a_reply_are_only_headers(found: Product)
         "Status": "503",
     }
     for instance in {each.reply.split(".")[2] for each in found.calls}:
-        await me.publish(subjects.answer("geo", instance, "1"), b"{}", **hostile)
+        await me.publish(subjects.answer("geo", instance, "1"), b"{}", found.scene.log, **hostile)
     assert {stream: await found.scene.messages(stream) for stream in before} == before
     assert await found.answered(run) == "sunny"
 
