@@ -18,6 +18,7 @@ from tests.compose.page import Shell, blocks
 from tests.support.buses import processed
 from tests.support.checkout import ROOT
 from tests.support.model_server import ModelServer, action
+from tests.support.nats_server import admits
 from tests.support.waiting import wait_until
 
 TENANTS = ("acme", "zenith")
@@ -76,6 +77,10 @@ async def test_the_page_can_be_carried_out(deployment: Deployment) -> None:
                 await check_revocation(deployment)
             section = block.section
             shell.carry_out(block)
+            if section == "Other machines, with TLS":
+                login = json.loads((deployment.folder / "weekday.json").read_text(encoding="utf-8"))
+                # Right, but without TLS.
+                assert not admits(deployment.nats_port, login["user"], login["password"])
     finally:
         shell.close()
 
@@ -143,5 +148,4 @@ async def check_revocation(deployment: Deployment) -> None:
     ended = time.monotonic()
     await wait_until(lambda: client.is_closed, what="the connection is closed")
     assert time.monotonic() - ended < 1
-    with pytest.raises(nats.errors.Error):
-        await connection(login, errors)
+    assert not admits(deployment.nats_port, login["user"], login["password"])
