@@ -136,16 +136,22 @@ def _change(change: Callable[[Identities], str], *, is_first: bool = False) -> s
     try:
         with identities.changed(data_dir()) as known:
             user = change(known)
-        url = os.environ.get("RUNWIRE_NATS_URL") or remembered(data_dir()).get("nats_url")
-        if url is not None:
-            import asyncio  # noqa: PLC0415, other commands need neither
-
-            from runwire.credentials.reload import reload_accounts  # noqa: PLC0415
-
-            asyncio.run(reload_accounts(url, known.passwords[RELOADER], os.environ.get("RUNWIRE_NATS_CA")))
+        if not _is_reloaded(known.passwords[RELOADER]) and not is_first:
+            sys.stderr.write("NATS was not reached; it reads the change when it starts\n")
     except (IdentitiesUnreadable, InvalidCredential, InvalidName, OSError, ServerRefused, UnknownIdentity) as error:
         raise _failed(error) from error
     return user
+
+
+def _is_reloaded(password: str) -> bool:
+    url = os.environ.get("RUNWIRE_NATS_URL") or remembered(data_dir()).get("nats_url")
+    if url is None:
+        return False
+    import asyncio  # noqa: PLC0415, other commands need neither
+
+    from runwire.credentials.reload import reload_accounts  # noqa: PLC0415
+
+    return asyncio.run(reload_accounts(url, password, os.environ.get("RUNWIRE_NATS_CA")))
 
 
 def _give(user: str, description: str, out: Path | None, server: str | None, *, as_url: bool) -> None:

@@ -33,7 +33,9 @@ async def reload_accounts(url: str, password: str, ca: str | None = None) -> boo
             answer = await client.request(f"$SYS.REQ.SERVER.{server}.RELOAD", timeout=_ANSWER_S)
     except NoServersError:
         return False
-    except (NatsError, ssl.SSLError) as error:
+    except ssl.SSLError as error:
+        raise ServerRefused(f"the certificate of NATS at {login.address} is not trusted: {error}") from error
+    except NatsError as error:
         raise ServerRefused(
             f"NATS at {login.address} refused: {error}. Does it read the accounts of this folder?"
         ) from error

@@ -116,9 +116,11 @@ def test_a_wrong_name_is_named_and_changes_nothing(server: NatsServer, arguments
 
 
 def test_a_server_that_is_down_reads_it_when_it_starts(server: NatsServer) -> None:
-    """The file is written all the same."""
+    """The file is written all the same, and the command says so."""
     server.stop()
-    url = credentials("tool", "weather", "--url").stdout.strip()
+    made = credentials("tool", "weather", "--url")
+    assert "NATS was not reached" in made.stderr
+    url = made.stdout.strip()
     server.start()
     assert admits(server.port, "tool_weather", url.partition("tool_weather:")[2].partition("@")[0])
 
