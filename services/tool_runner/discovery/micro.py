@@ -22,7 +22,7 @@ from services.messaging.connection import Bus
 from services.runtime.tasks import cancelled
 
 from .announcements import Announcement, InvalidAnnouncement, content_id, read_announcement
-from .rounds import Round
+from .rounds import MAX_ANNOUNCEMENT_BYTES, Round
 
 logger = structlog.get_logger(__name__)
 
@@ -34,7 +34,6 @@ _MAX_MISSED_ROUNDS = 3.5
 _MAX_DEAD_LETTERED = 1000
 _MAX_CACHED_BYTES = 8 << 20
 """Of announcements as they were received, whose parsed form is kept."""
-_MAX_ANNOUNCEMENT_BYTES = 1 << 20
 _MAX_UNPARSED_PER_TOOL = 32
 _MAX_SPECS_PER_TOOL = 8
 """Different specifications that instances of one tool announce at the same time."""
@@ -124,8 +123,8 @@ class MicroDiscovery:
 
     def _on_reply(self, of: Round, message: Msg) -> None:
         tool, content = subjects.answering_tool(message.subject), content_id(message.data)
-        if len(message.data) > _MAX_ANNOUNCEMENT_BYTES:
-            self._refuse(tool, f"its announcement has more than {_MAX_ANNOUNCEMENT_BYTES:,} bytes")
+        if len(message.data) > MAX_ANNOUNCEMENT_BYTES:
+            self._refuse(tool, f"its announcement has more than {MAX_ANNOUNCEMENT_BYTES:,} bytes")
         elif content in self._parsed:
             self._note(tool, self._parsed[content][0])
         elif of.may_parse(tool) and self._unparsed_of[tool] < _MAX_UNPARSED_PER_TOOL:

@@ -17,9 +17,11 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from contracts import ids, subjects
+from contracts.tools import REPLY_HEADER
 from services.messaging.connection import Bus
 from services.messaging.errors import NATS_ERRORS
 from services.messaging.nats_patches import inboxes
+from services.messaging.nats_patches.headers import FORGED
 from services.tool_runner.calls import events
 
 from .replies import EventQueue, event_of
@@ -28,6 +30,10 @@ logger = structlog.get_logger(__name__)
 
 _MAX_REPLIES_PER_S, _MAX_BYTES_PER_S = 2_000, 256 << 20
 """Of one tool; with more it counts as flooding. Half a core reads that many replies, and handles a tenth of them."""
+_MAX_UNUSED_BYTES_PER_S = 16 << 20
+"""Of them, in replies that no call uses: large ones could close the connection before the other limit is reached."""
+_MAX_OTHER_BYTES = 2 << 20
+"""Of a reply that is no result in one message."""
 _FIRST_CUT_OFF_S, _MAX_CUT_OFF_S = 1.0, 30.0
 _FORGIVEN_S = 60.0
 """Seconds without a flood after which the first cut-off is short again."""
@@ -45,6 +51,7 @@ class _Tool:
     second: int = 0
     replies: int = 0
     bytes: int = 0
+    unused_bytes: int = 0
     """Received in this second of the monotonic clock."""
     cut_off_until: float = 0.0
     cut_off_s: float = 0.0
@@ -109,15 +116,22 @@ class Answers:
     def _take(self, source: _Tool, message: Msg) -> None:
         second = int(time.monotonic())
         if second != source.second:
-            source.second, source.replies, source.bytes = second, 0, 0
-        if source.replies >= _MAX_REPLIES_PER_S or source.bytes >= _MAX_BYTES_PER_S:
-            if source.is_subscribed:
-                self._cut_off(source)
+            source.second, source.replies, source.bytes, source.unused_bytes = second, 0, 0, 0
+        if not source.is_subscribed:
             return
+        found, size = self._requests.get(message.subject), _size(message)
         source.replies += 1
-        source.bytes += len(message.data)
-        found = self._requests.get(message.subject)
-        if found is not None:
+        source.bytes += size
+        source.unused_bytes += 0 if found else size
+        if (
+            source.replies > _MAX_REPLIES_PER_S
+            or source.bytes > _MAX_BYTES_PER_S
+            or source.unused_bytes > _MAX_UNUSED_BYTES_PER_S
+            or (size > _MAX_OTHER_BYTES and not _is_result(message))
+            or FORGED in (message.headers or {})
+        ):
+            self._cut_off(source)
+        elif found is not None:
             queue, request, is_ping = found
             event = event_of(message, request)
             if not is_ping or isinstance(event, events.NoResponders):
@@ -140,6 +154,14 @@ class Answers:
             task = asyncio.create_task(_unsubscribe(source.subscription))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+
+
+def _size(message: Msg) -> int:
+    return len(message.data) + sum(map(len, (message.headers or {}).values()))
+
+
+def _is_result(message: Msg) -> bool:
+    return (message.headers or {}).get(REPLY_HEADER, "result") == "result"
 
 
 async def _unsubscribe(subscription: Subscription) -> None:

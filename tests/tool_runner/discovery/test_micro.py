@@ -212,6 +212,34 @@ async def test_false_names_hide_no_tool(
     assert 0 < max(asked.values()) <= 502
 
 
+async def test_many_or_large_replies_of_a_tool_take_the_place_of_no_other(planner: Planner, client: Client) -> None:
+    """In each round 12,000 replies and two very large hints arrive before the reply of a slow tool."""
+    flooded = 0
+
+    async def on_ping(message: Msg) -> None:
+        nonlocal flooded
+        instance = message.reply.rpartition(".")[2]
+        for _ in range(12_000):
+            await client.publish(subjects.answer("flood", instance, "info"), b'{"endpoints": []}')
+        for _ in range(2):
+            await message.respond(b"x" * (1 << 20))
+        flooded += 1
+
+    async def on_info(message: Msg) -> None:
+        seen = flooded
+        await wait_until(lambda: flooded > seen or flooded > 1, what="the flood comes first")
+        await message.respond(_announcement("honest", ToolSpec(name="honest")))
+
+    await client.subscribe("$SRV.PING", cb=_answering(b'{"name": "honest"}', b'{"name": "flood"}'))
+    await client.subscribe("$SRV.PING", cb=on_ping)
+    await client.subscribe("$SRV.INFO.honest", cb=on_info)
+    discovery = await MicroDiscovery(planner.bus, 0.5).start()
+
+    await wait_until(lambda: flooded > 6, what="several rounds are flooded", timeout=60)
+    assert [one.spec.name for one in discovery.announcements()] == ["honest"]
+    await discovery.stop()
+
+
 async def test_names_that_mean_something_to_the_planner_are_allowed(
     planner: Planner, start_runner: Start, serve_tools: Serve
 ) -> None:

@@ -67,6 +67,49 @@ async def test_no_tool_replies_in_place_of_another(planner: Planner, start_runne
     assert (await planner.call("true_one", {})).observation == 3
 
 
+@pytest.mark.parametrize(
+    ("data", "headers"),
+    [
+        (b"x" * (7 << 20), {"Runwire-Reply": "progress"}),
+        (b"{}", {"Runwire-Reply": "heartbeat"} | {f"Header-{number}": "x" for number in range(200)}),
+        (b"{}", {"Runwire-Reply": "x" * (100 << 10)}),
+    ],
+    ids=["data", "many headers", "a long header"],
+)
+async def test_a_tool_is_cut_off_at_its_first_reply_that_no_tool_sends(
+    planner: Planner, start_runner: Start, client: Client, data: bytes, headers: dict[str, str]
+) -> None:
+    """A few more of that size would fill what the server keeps for the connection, and it would close it."""
+
+    async def answer(message: Msg) -> None:
+        await client.publish(message.reply, data, headers=headers)
+
+    await client.subscribe("tool.large", "large", cb=answer)
+    await start_runner(ToolSpec(name="large"))
+    with capture_logs() as logged:
+        finished = await planner.call("large", {})
+
+    assert finished.failure is not None
+    assert [each["replies"] for each in logged if each["event"] == "tool_flooded"] == [1]
+
+
+async def test_large_replies_after_the_end_of_a_call_are_cut_off(
+    planner: Planner, start_runner: Start, client: Client
+) -> None:
+    """Sixteen megabytes of them."""
+
+    async def answer(message: Msg) -> None:
+        await message.respond(b"1")
+        for _ in range(5):
+            await message.respond(b'"%b"' % (b"x" * (7 << 20)))
+
+    await client.subscribe("tool.late", "late", cb=answer)
+    await start_runner(ToolSpec(name="late"))
+    with capture_logs() as logged:
+        await planner.call("late", {})
+        await wait_until(lambda: [each for each in logged if each["event"] == "tool_flooded"], what="it is cut off")
+
+
 async def test_a_tool_that_floods_with_small_replies_is_cut_off(
     planner: Planner, start_runner: Start, client: Client
 ) -> None:
