@@ -28,7 +28,7 @@ accounts {{
     ]
   }}
   TOOLS {{
-    limits {{ {limits} }}
+    limits {{ {tools_limits} }}
     users: [
 {TOOLS}    ]
     exports: [
@@ -41,7 +41,7 @@ accounts {{
     ]
   }}
   LISTENERS {{
-    limits {{ {limits} }}
+    limits {{ {listeners_limits} }}
     users: [
 {LISTENERS}    ]
     imports: [
@@ -56,10 +56,10 @@ accounts {{
 }}
 system_account: SYS
 """
-MAX_CONNECTIONS, MAX_SUBSCRIPTIONS = 4096, 65_536
-"""Of the accounts TOOLS and LISTENERS: connections of the account, and subscriptions of one connection. So the programs
-there cannot use up the server, which the services use too."""
-_LIMITS = f"max_connections: {MAX_CONNECTIONS}, max_subscriptions: {MAX_SUBSCRIPTIONS}, max_payload: 8MB"
+TOOLS_LIMITS: Mapping[str, int | str] = {"max_connections": 1024, "max_subscriptions": 4096, "max_payload": "8MB"}
+LISTENERS_LIMITS: Mapping[str, int | str] = {"max_connections": 4096, "max_subscriptions": 1024, "max_payload": "64KB"}
+"""Connections of the account, subscriptions of one connection, and the largest message that it may send. So the
+programs there cannot use up the server, which the services use too. A tool has about twenty subscriptions."""
 
 
 def accounts_block(rights: Mapping[str, Rights], passwords: Mapping[str, str]) -> str:
@@ -67,7 +67,12 @@ def accounts_block(rights: Mapping[str, Rights], passwords: Mapping[str, str]) -
     users = {"CORE": "", "TOOLS": "", "LISTENERS": "", "SYS": ""}
     for user, its_rights in rights.items():
         users[its_rights.account] += _user(user, passwords[user], its_rights)
-    return _ACCOUNTS.format(limits=_LIMITS, **users)
+    limits = {"tools_limits": _limits(TOOLS_LIMITS), "listeners_limits": _limits(LISTENERS_LIMITS)}
+    return _ACCOUNTS.format(**limits, **users)
+
+
+def _limits(limits: Mapping[str, int | str]) -> str:
+    return ", ".join(f"{name}: {value}" for name, value in limits.items())
 
 
 def _user(name: str, password: str, rights: Rights) -> str:

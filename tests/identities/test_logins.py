@@ -11,7 +11,7 @@ import nats
 import pytest
 from nats.errors import Error as NatsError
 
-from runwire.credentials.accounts import MAX_CONNECTIONS, MAX_SUBSCRIPTIONS
+from runwire.credentials.accounts import TOOLS_LIMITS
 from tests.identities.protocol import exchange
 from tests.identities.users import add_tools_and_listeners
 from tests.support.nats_server import NatsServer, admits
@@ -97,10 +97,11 @@ def test_a_revoked_credential_is_cut_off_at_once(own: NatsServer) -> None:
 
 def test_connections_without_end_do_not_keep_the_services_out(own: NatsServer) -> None:
     """One credential may use up the connections of its account, and of no other."""
+    most = int(TOOLS_LIMITS["max_connections"])
     with contextlib.ExitStack() as stack:
-        opened = [stack.enter_context(_connect(own, "tool_geo")) for _ in range(MAX_CONNECTIONS + 1)]
+        opened = [stack.enter_context(_connect(own, "tool_geo")) for _ in range(most + 1)]
         admitted = sum(map(_is_admitted, opened))
-        assert admitted == MAX_CONNECTIONS
+        assert admitted == most
         assert admits(own.port, **own.login("planner"))
         assert admits(own.port, **own.login("listener_acme"))
         assert not admits(own.port, **own.login("tool_weather"))
@@ -108,8 +109,9 @@ def test_connections_without_end_do_not_keep_the_services_out(own: NatsServer) -
 
 
 def test_subscriptions_of_a_connection_are_bounded(own: NatsServer) -> None:
-    """Each costs the server memory."""
-    lines = "".join(f"SUB tool.geo.status {number}\r\n" for number in range(MAX_SUBSCRIPTIONS + 1))
+    """Each costs the server memory, and a delivery of each question to all tools."""
+    most = int(TOOLS_LIMITS["max_subscriptions"])
+    lines = "".join(f"SUB tool.geo.status {number}\r\n" for number in range(most + 1))
     said = exchange(own.port, own.login("tool_geo"), lines)
     assert [line for line in said if line.startswith("-ERR")] == ["-ERR 'maximum subscriptions exceeded'"]
 
