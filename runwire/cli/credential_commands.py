@@ -151,7 +151,8 @@ def _is_reloaded(password: str) -> bool:
 
     from runwire.credentials.reload import reload_accounts  # noqa: PLC0415
 
-    return asyncio.run(reload_accounts(url, password, os.environ.get("RUNWIRE_NATS_CA")))
+    with identities.one_reload(data_dir()):
+        return asyncio.run(reload_accounts(url, password, os.environ.get("RUNWIRE_NATS_CA")))
 
 
 def _give(user: str, description: str, out: Path | None, server: str | None, *, as_url: bool) -> None:

@@ -88,9 +88,7 @@ def changed(folder: Path, *, any_tool: bool = False) -> Iterator[Identities]:
     Raises IdentitiesUnreadable.
     """
     (folder / "nats").mkdir(parents=True, exist_ok=True)
-    with (folder / "identities.lock").open("w") as lock:
-        if sys.platform != "win32":
-            fcntl.flock(lock, fcntl.LOCK_EX)
+    with _locked(folder / "identities.lock"):
         known = read(folder)
         if any_tool:
             known.tools.setdefault(LOCAL_TOOLS, ["*"])
@@ -99,6 +97,21 @@ def changed(folder: Path, *, any_tool: bool = False) -> Iterator[Identities]:
         known._complete()  # noqa: SLF001
         write_private(identities_file(folder), json.dumps(asdict(known), indent=1))
         write_private(accounts_file(folder), accounts_block(known.rights(), known.passwords))
+
+
+@contextlib.contextmanager
+def one_reload(folder: Path) -> Iterator[None]:
+    """Wait until no other command has the server read the accounts, as it refuses logins meanwhile."""
+    with _locked(folder / "reload.lock"):
+        yield
+
+
+@contextlib.contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    with file.open("w") as lock:
+        if sys.platform != "win32":
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def read(folder: Path) -> Identities:

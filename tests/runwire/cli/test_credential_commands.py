@@ -3,9 +3,12 @@
 import asyncio
 import json
 import stat
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import PIPE
 
 import nats
 import pytest
@@ -123,6 +126,17 @@ def test_a_server_that_is_down_reads_it_when_it_starts(server: NatsServer) -> No
     url = made.stdout.strip()
     server.start()
     assert admits(server.port, "tool_weather", url.partition("tool_weather:")[2].partition("@")[0])
+
+
+def test_commands_at_the_same_time_all_take_effect(server: NatsServer) -> None:
+    """The server refuses logins while it reads its accounts, so one command at a time has it read them."""
+    command = [sys.executable, "-m", "runwire", "credentials", "tool"]
+    started = [subprocess.Popen([*command, f"t{n}", "--url"], stdout=PIPE, stderr=PIPE, text=True) for n in range(8)]
+    for process in started:
+        url, complaint = process.communicate(timeout=60)
+        assert complaint == ""
+        user, _, password = url.removeprefix("nats://").partition("@")[0].partition(":")
+        assert admits(server.port, user, password)
 
 
 @pytest.mark.usefixtures("server")
