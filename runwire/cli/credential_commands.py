@@ -111,7 +111,7 @@ def refresh(
     ] = None,
 ) -> None:
     """Make what is missing, and write the accounts anew, as a new version needs them."""
-    _change(lambda _known: "", is_first=True)
+    _change(lambda _known: "", is_quiet=True)
     passwords = _read().passwords
     for folder in sorted(logins.iterdir()) if logins else ():
         if folder.name in passwords:
@@ -125,18 +125,16 @@ def _read() -> Identities:
         raise _failed(error) from error
 
 
-def _change(change: Callable[[Identities], str], *, is_first: bool = False) -> str:
-    """Change the identities of the data folder, have NATS read them again, and return the user.
-
-    `is_first`: make them if there are none. Else a login would be given out that no server knows.
-    """
-    if not is_first and not identities.identities_file(data_dir()).exists():
-        remedy = "`runwire up` makes them there; RUNWIRE_DATA_DIR names its folder"
-        raise _failed(UnknownIdentity(f"{data_dir()} has no users of NATS: {remedy}"))
+def _change(change: Callable[[Identities], str], *, is_quiet: bool = False) -> str:
+    """Change the identities of the data folder, have NATS read them again, and return the user."""
+    # In a folder that is none, a login would be made that no server will ever know.
+    if not data_dir().is_dir():
+        remedy = "`runwire up` makes it; RUNWIRE_DATA_DIR names another one"
+        raise _failed(UnknownIdentity(f"there is no data folder {data_dir()}: {remedy}"))
     try:
         with identities.changed(data_dir()) as known:
             user = change(known)
-        if not _is_reloaded(known.passwords[RELOADER]) and not is_first:
+        if not _is_reloaded(known.passwords[RELOADER]) and not is_quiet:
             sys.stderr.write("NATS was not reached; it reads the change when it starts\n")
     except (IdentitiesUnreadable, InvalidCredential, InvalidName, OSError, ServerRefused, UnknownIdentity) as error:
         raise _failed(error) from error
