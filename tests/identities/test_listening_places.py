@@ -22,7 +22,8 @@ SUBSCRIPTIONS = {
     ("CORE", "planner"): {"$KV.catalogue.tool.*", "direct.here"},
     ("CORE", "tool_runner"): {
         *("$KV.catalogue.tool.*", "$KV.catalogue.accepted.*"),
-        *("direct.<id>.call", "direct.<id>.status", "direct.here", "hello.<id>", "answer.*.<id>.*"),
+        *("direct.<id>.call", "direct.<id>.status", "direct.here", "hello.<id>"),
+        *(f"answer.{tool}.<id>.info" for tool in TOOLS),
     },
     ("CORE", "artifact_store"): {
         *(f"artifact.{verb} artifact_store" for verb in ("put", "open", "get", "head", "list", "delete", "presign")),

@@ -14,9 +14,10 @@ import pytest
 import runwire
 from contracts.events import KNOWN
 from contracts.tools import ToolSpec
-from runwire import client, errors, events, serving, testing
+from runwire import Client, client, errors, events, serving, testing
 from tests.support.nats_server import NatsServer
 from tests.support.stack import Stack
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 PUBLIC = (runwire, client, errors, events, serving, testing)
@@ -64,6 +65,12 @@ def gateway_url(tmp_path: Path) -> Iterator[str]:
 @pytest.mark.system
 async def test_the_page_on_the_sdk_runs(gateway_url: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Against a whole system."""
+    async with Client(gateway_url) as client:
+
+        async def is_offered() -> bool:
+            return "calculate" in {tool.name for tool in await client.tools()}
+
+        await wait_until(is_offered, what="the tool is in the catalogue")
     names: dict[str, Any] = {"URL": gateway_url, "__name__": "docs"}
     await run("sdk.md", names)
 

@@ -1,5 +1,6 @@
 """Tools whose results are heavy, with canaries in what only people may see."""
 
+import asyncio
 import hashlib
 import random
 from typing import Any
@@ -80,6 +81,13 @@ class Plot(BaseModel):
     """A chart, and nothing that is too heavy for a request."""
 
     chart: dict[str, Any] = Field(json_schema_extra=ARTIFACT)
+
+
+@tool(idempotent=True)
+async def linger() -> str:
+    """Take longer than a direct call may."""
+    await asyncio.sleep(1.5)
+    return "done"
 
 
 @tool(idempotent=True)

@@ -129,16 +129,19 @@ async def use(http: httpx.AsyncClient, model: ModelServer) -> None:
     """Every kind of request: artifact, artifact stream, image, tool context, top-up, cancel, upload, deletion."""
     model.by_turn(action("report"), answer("Here."), marker="Q-report")
     model.by_turn(action("narrate"), answer("Told."), marker="Q-narrate")
+    model.by_turn(action("linger"), answer("Done."), marker="Q-linger")
     model.by_turn(answer("An image."), marker="Q-image")
     model.by_turn(action("film", first=1), Say(silent=True), marker="Q-cancel")
 
     async def has_tools() -> bool:
-        return {"report", "narrate", "film"} <= {each["name"] for each in (await http.get("/v1/tools")).json()["tools"]}
+        return {"report", "narrate", "linger", "film"} <= {
+            each["name"] for each in (await http.get("/v1/tools")).json()["tools"]
+        }
 
     await wait_until(has_tools, timeout=30, what="the tools are there")
     model.by_turn(Say(text=answer(words(50)).text, stall_after=20), marker="Q-top-up")
     asked = {}
-    for marker in ("Q-report", "Q-narrate", "Q-image", "Q-cancel", "Q-top-up"):
+    for marker in ("Q-report", "Q-narrate", "Q-linger", "Q-image", "Q-cancel", "Q-top-up"):
         body = {
             "query": marker,
             "tool_context": {"token": "x"},

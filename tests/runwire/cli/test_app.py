@@ -172,6 +172,9 @@ _INTERRUPTED = """
 import signal, sys
 from runwire.cli import main
 
+# A process that was started in the background ignores it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 class Interrupting:
     def find_spec(self, name, *_):
         if name == sys.argv[-1]:
