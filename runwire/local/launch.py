@@ -11,10 +11,12 @@ import contextlib
 import fcntl
 import functools
 import importlib.util
+import json
 import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +26,7 @@ from contracts.rights import LOCAL_TOOLS, PROVISIONER
 from runwire.local import embedded_nats, embedded_s3, environments
 from runwire.local.data_folder import data_dir, published, remembered, withdraw
 from runwire.local.embedded_nats import find_nats_server
-from runwire.local.liveness import nats_check
+from runwire.local.liveness import answer, nats_check
 from runwire.local.supervisor import CannotLaunch, Child, Supervisor
 
 __all__ = ["CannotLaunch", "Plan", "Stopped", "data_dir", "find_nats_server", "remembered", "running"]
@@ -32,6 +34,7 @@ __all__ = ["CannotLaunch", "Plan", "Stopped", "data_dir", "find_nats_server", "r
 
 _TOOLS_REFUSED_EXIT_CODE = 1
 """`runwire serve` ends with it when a file cannot be served. It waits for everything else."""
+_OFFERED_TIMEOUT_S = 5.0
 
 
 @contextlib.contextmanager
@@ -164,6 +167,7 @@ async def _start_all(plan: Plan, supervisor: Supervisor) -> dict[str, Any]:
         supervisor.start(Child("gateway", _module("services.gateway"), gateway, lambda: is_ready(port), port)),
         *(supervisor.start(_served(path, tools)) for path in plan.tools),
     )
+    await _await_tools(port, len(plan.tools))
     return {
         "url": f"http://127.0.0.1:{port}",
         "nats_url": embedded_nats.url_of(nats_port),
@@ -191,6 +195,20 @@ def _service(service: str, name: str, env: dict[str, str]) -> Child:
     health = free_port()
     own = {**environments.of_service(service, os.environ), **env, "RUNWIRE_HEALTH_PORT": str(health)}
     return Child(name, _module(f"services.{service}"), own, lambda: is_ready(health), health)
+
+
+async def _await_tools(port: int, files: int) -> None:
+    """Wait until as many tools are offered as files are served, so that the first question finds them.
+
+    Not for long: a tool may wait to be accepted. And not behind a gateway that asks for a key.
+    """
+    deadline = time.monotonic() + _OFFERED_TIMEOUT_S
+    while files and time.monotonic() < deadline:
+        head, _, body = (await asyncio.to_thread(answer, port, "/v1/tools", 1.0)).partition(b"\r\n\r\n")
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            if (head and b" 200 " not in head[:64]) or len(json.loads(body)["tools"]) >= files:
+                return
+        await asyncio.sleep(0.05)
 
 
 def _served(file: Path, env: dict[str, str]) -> Child:
