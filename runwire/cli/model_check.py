@@ -2,23 +2,11 @@
 
 from collections.abc import Mapping
 
+from contracts.default_models import DEMO_MODEL, MODEL_BY_KEY, OLLAMA_PORT
 from contracts.runs import AgentModels
 from runwire.cli.check import Check
 from runwire.local import launch
 
-DEMO_MODEL = "builtin/rehearsal"
-MODEL_BY_KEY = {
-    "OPENAI_API_KEY": "openai/gpt-5.4-mini",
-    "ANTHROPIC_API_KEY": "anthropic/claude-sonnet-4-6",
-    "GEMINI_API_KEY": "gemini/gemini-flash-latest",
-    "MISTRAL_API_KEY": "mistral/mistral-medium-latest",
-    "GROQ_API_KEY": "groq/llama-3.3-70b-versatile",
-    "DEEPSEEK_API_KEY": "deepseek/deepseek-chat",
-    "XAI_API_KEY": "xai/grok-4",
-    "OPENROUTER_API_KEY": "openrouter/openai/gpt-5.4-mini",
-}
-"""What a planner chooses without RUNWIRE_MODEL: its own table, which this package cannot import."""
-_OLLAMA_PORT = 11434
 _CONFIGURE = "set RUNWIRE_MODEL, or a provider's key, and start `runwire up` again"
 
 
@@ -43,6 +31,6 @@ def model_of_next_start(env: Mapping[str, str]) -> Check:
     for key, model in MODEL_BY_KEY.items():
         if env.get(key, "").strip():
             return Check("model", "ok", f"{model} {would} ({key})")
-    if launch.listens(_OLLAMA_PORT):
-        return Check("model", "ok", f"one of the local Ollama on port {_OLLAMA_PORT} {would}")
+    if launch.listens(OLLAMA_PORT):
+        return Check("model", "ok", f"one of the local Ollama on port {OLLAMA_PORT} {would}")
     return Check("model", "warning", f"the demo model {DEMO_MODEL} {would}", _CONFIGURE)

@@ -7,20 +7,21 @@ from pathlib import Path
 import pytest
 
 from benchmarks import providers
+from contracts.default_models import MODEL_BY_KEY
 from services.planner.models.providers import PROVIDERS
-from services.planner.models.selection import BY_KEY, local_models
+from services.planner.models.selection import local_models
 from tests.support.model_server import ModelServer, Say, Seen, action
 from tests.support.needs import free_port
 
 KEY = "sk-secret-of-a-test"
-MODEL = BY_KEY["OPENAI_API_KEY"]
+MODEL = MODEL_BY_KEY["OPENAI_API_KEY"]
 CALL = {"name": "count_orders", "arguments": '{"customer": "ACME"}'}
 
 
 @pytest.fixture
 def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the docs, in an environment without keys and without an Ollama."""
-    for name in {*BY_KEY, *(key for provider in PROVIDERS.values() for key in provider.keys)}:
+    for name in {*MODEL_BY_KEY, *(key for provider in PROVIDERS.values() for key in provider.keys)}:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(providers, "local_models", partial(local_models, port=free_port()))
     copy = tmp_path / "models.md"

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from tests.support.buses import processed
 from tests.support.checkout import ROOT
 from tests.support.model_server import ModelServer, action
 from tests.support.nats_server import admits
+from tests.support.needs import needs_program
 from tests.support.waiting import wait_until
 
 TENANTS = ("acme", "zenith")
@@ -51,8 +51,7 @@ def deployment(tmp_path: Path, model: ModelServer) -> Iterator[Deployment]:
     """A copy of the checkout with built images, two further tenants and the provider; removed afterwards."""
     needs_compose()
     for program in ("go", "npm", "nats"):
-        if shutil.which(program) is None:
-            pytest.skip(f"{program} is not here")
+        needs_program(program)
     made = Deployment(tmp_path / "clone", "runwire-deploy-page")
     made.copy_checkout()
     keys = ",".join(f"{tenant} {hashlib.sha256(tenant.encode()).hexdigest()}" for tenant in TENANTS)

@@ -7,21 +7,11 @@ from typing import Protocol
 
 import orjson
 
+from contracts.default_models import MODEL_BY_KEY, OLLAMA_PORT
 from services.planner.agents import Agent
 from services.planner.models import demo
 
-OLLAMA_HOST, OLLAMA_PORT = "127.0.0.1", 11434
-BY_KEY = {
-    "OPENAI_API_KEY": "openai/gpt-5.4-mini",
-    "ANTHROPIC_API_KEY": "anthropic/claude-sonnet-4-6",
-    "GEMINI_API_KEY": "gemini/gemini-flash-latest",
-    "MISTRAL_API_KEY": "mistral/mistral-medium-latest",
-    "GROQ_API_KEY": "groq/llama-3.3-70b-versatile",
-    "DEEPSEEK_API_KEY": "deepseek/deepseek-chat",
-    "XAI_API_KEY": "xai/grok-4",
-    "OPENROUTER_API_KEY": "openrouter/openai/gpt-5.4-mini",
-}
-"""Variable of a provider's key -> model to use. The first variable that is set decides."""
+OLLAMA_HOST = "127.0.0.1"
 MAX_LIST_BYTES = 1 << 20
 
 
@@ -68,7 +58,7 @@ def choose_model(configured: str | None, environment: Mapping[str, str], local_m
     """Choose a model. `local_models`: those of a local Ollama, best first."""
     if configured:
         return Chosen(configured, "RUNWIRE_MODEL names it")
-    for key, model in BY_KEY.items():
+    for key, model in MODEL_BY_KEY.items():
         if environment.get(key, "").strip():
             return Chosen(model, f"RUNWIRE_MODEL is not set, and {key} is")
     if local_models:

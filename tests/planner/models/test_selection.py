@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from services.planner.models.selection import BY_KEY, choose_model, find_model, local_models
+from contracts.default_models import MODEL_BY_KEY
+from services.planner.models.selection import choose_model, find_model, local_models
 
 TAGS = {
     "models": [
@@ -23,11 +24,11 @@ def test_what_is_configured_wins() -> None:
     assert choose_model("openai/mine", {"ANTHROPIC_API_KEY": "x"}, ["qwen3:8b"]).model == "openai/mine"
 
 
-@pytest.mark.parametrize("key", BY_KEY)
+@pytest.mark.parametrize("key", MODEL_BY_KEY)
 def test_a_providers_key_is_enough(key: str) -> None:
     """One exported variable, and the run has a language model."""
     chosen = choose_model(None, {key: "made-up"}, ["qwen3:8b"])
-    assert chosen.model == BY_KEY[key]
+    assert chosen.model == MODEL_BY_KEY[key]
     assert key in chosen.because
 
 
@@ -90,4 +91,4 @@ async def test_a_port_that_never_answers_costs_little() -> None:
 async def test_nobody_looks_for_what_is_not_needed() -> None:
     """A configured demo model is kept."""
     assert (await find_model("builtin/rehearsal", {})).because == "RUNWIRE_MODEL names it"
-    assert (await find_model(None, {"OPENAI_API_KEY": "x"})).model == BY_KEY["OPENAI_API_KEY"]
+    assert (await find_model(None, {"OPENAI_API_KEY": "x"})).model == MODEL_BY_KEY["OPENAI_API_KEY"]

@@ -5,11 +5,12 @@ from typing import Any
 
 import orjson
 
+from contracts.default_models import DEMO_MODEL
 from services.planner.models.demo import answering, choosing
 from services.planner.models.demo.choosing import Choice
 from services.planner.models.demo.situation import Situation, Tried
 
-NAME = "builtin/rehearsal"
+NAME = DEMO_MODEL
 WARNING = f"{NAME} answered: a rule-based demo model, not a language model; configure RUNWIRE_MODEL"
 MAX_NAMES_LISTED = 8
 MAX_ATTEMPTS = 4
