@@ -10,7 +10,7 @@ from services.messaging.connection import Bus
 from tests.support.waiting import wait_until
 from tests.system import evidence
 from tests.system.client import Client
-from tests.system.deployment import Parts, Whole, deployed
+from tests.system.deployment import TOOL_NAMES, Parts, Whole, deployed
 from tests.system.faulty_tools import BEHAVIOURS
 from tests.system.system import System, planned
 
@@ -82,9 +82,7 @@ async def whole(parts: Parts) -> AsyncIterator[Whole]:
     async with httpx.AsyncClient(base_url=stack.url, timeout=60) as http:
 
         async def announced() -> bool:
-            return {"heavy", "analyze_table"} <= {
-                spec["name"] for spec in (await http.get("/v1/tools")).json()["tools"]
-            }
+            return {spec["name"] for spec in (await http.get("/v1/tools")).json()["tools"]} >= TOOL_NAMES
 
         await wait_until(announced, timeout=20, what="the tools are there")
         with stack.showing_logs():

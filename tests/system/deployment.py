@@ -9,15 +9,18 @@ from typing import Any
 
 import httpx
 
+from runwire.tools import Tool
 from tests.support.model_server import ModelServer, Say
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
 from tests.support.stack import ROOT, Stack
 from tests.support.waiting import wait_until
+from tests.system import artifact_tools
 
 BLIND = "openai/blind"
 """A model of the planners that takes no images."""
 _TOOLS = ROOT / "tests" / "system" / "artifact_tools.py"
+TOOL_NAMES = {"analyze_table"} | {each.name for each in vars(artifact_tools).values() if isinstance(each, Tool)}
 
 Parts = tuple[Stack, NatsServer, S3Server, ModelServer]
 

@@ -284,11 +284,15 @@ async def test_a_tool_with_many_or_very_large_specifications_costs_bounded_memor
     await client.subscribe("$SRV.INFO.large", cb=on_large)
     discovery = await MicroDiscovery(planner.bus, 0.2).start()
 
+    def digests() -> set[str]:
+        return {one.digest for one in discovery.announcements()}
+
     await wait_until(lambda: sent > 500, what="many were announced")
     await wait_until(discovery.refused, what="the large one is refused")
+    await wait_until(lambda: len(digests()) >= 8, what="eight of the many count")
 
     assert discovery.refused() == {"large": "its announcement has more than 1,048,576 bytes"}
     found = discovery.announcements()
     assert {one.spec.name for one in found} == {"many"}
-    assert len({one.digest for one in found}) == 8
+    assert len(digests()) == 8
     await discovery.stop()
