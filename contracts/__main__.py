@@ -12,12 +12,17 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from . import asyncapi, events, inbox
+from . import asyncapi, events, inbox, sessions
 from .base import HttpInput, Message
 
 FOLDER = Path(__file__).parent / "schemas"
 ASYNCAPI = Path(__file__).parent / "asyncapi.json"
-_UNIONS: dict[str, Any] = {"RunEvent": events.RunEvent, "InboxMessage": inbox.InboxMessage}
+_UNIONS: dict[str, Any] = {
+    "RunEvent": events.RunEvent,
+    "InboxMessage": inbox.InboxMessage,
+    "SessionEvent": sessions.SessionEvent,
+    "SessionMessage": sessions.SessionMessage,
+}
 
 
 def schemas() -> dict[str, str]:

@@ -8,7 +8,7 @@ Rule 2: this is data: it builds no subject and is imported by no service.
 
 from pydantic import BaseModel
 
-from . import artifacts, direct, images, inbox, keys, records, runs, subjects, tools
+from . import artifacts, direct, inbox, records, runs, sessions, subjects, tools
 from .channel import (
     BYTES,
     GATEWAY,
@@ -23,6 +23,7 @@ from .channel import (
     Body,
     Channel,
 )
+from .entries import IN_BUCKETS
 from .faults import Fault
 
 NO_SUBJECTS = frozenset(
@@ -44,6 +45,7 @@ NO_SUBJECTS = frozenset(
         "new_object_name",
         "object_key",
         "of_run",
+        "session_key",
         "listing",
         "stream_of",
         "tenant_of",
@@ -68,7 +70,10 @@ RECORD = Body(
     "Record",
     records.Record,
     "All events of one transition, in order.",
-    headers={records.EVENTS_HEADER: "types of its events"},
+    headers={
+        records.EVENTS_HEADER: "types of its events",
+        records.PAUSES_HEADER: "number of open pauses after this record of a log, if there are any",
+    },
 )
 RESULT = Body(
     "Result",
@@ -89,6 +94,7 @@ TOOL_REPLIES = (
     Body("ArtifactPiece", tools.ArtifactPiece, headers=_kinds("artifact_chunk")),
     Body("Part", RAW, "A piece of a large result.", BYTES, _kinds("part")),
     Body("Declined", tools.Declined, headers=_kinds("declined")),
+    Body("Pause", tools.PauseReply, "Ends this round of the call; a person is asked.", headers=_kinds("pause")),
 )
 DIRECT_REPLIES = (
     Body("Begun", RAW, "The tool is called next.", BYTES, {direct.DIRECT_HEADER: "begun"}),
@@ -111,41 +117,29 @@ def _asks(verb: str, built_by: str, senders: tuple[str, ...], body: Body, *repli
     )
 
 
-def _entry(
-    name: str,
-    bucket: str,
-    key: str,
-    built_by: tuple[str, ...],
-    body: Body,
-    senders: tuple[str, ...],
-    receivers: tuple[str, ...],
-) -> Channel:
-    """An entry of a bucket."""
-    meaning = (
-        f"An entry of the bucket `{bucket}`: the newest value counts, and an empty one with KV-Operation removes it."
-    )
-    return Channel(name, f"$KV.{bucket}.{key}", meaning, built_by, (body,), senders, receivers, f"KV_{bucket}")
-
-
-def _json(name: str, summary: str) -> Body:
-    return Body(name, {"type": "object"}, summary)
-
-
 _SCHEDULE = {"Nats-Schedule": "@at and the time", "Nats-Schedule-Target": "the run's subject `due`"}
 OF_RUNS = (
     Channel(
-        "request", "request.{tenant}.{run}", "A run is requested.", ("request", "requests_of", "ALL_REQUESTS"),
-        (_model(runs.RunRequested),), (GATEWAY,), (PLANNER, GATEWAY, STORE), subjects.REQUESTS, "planner",
+        "request", "request.{tenant}.{run}", "A run is requested; a summary of its session by a planner.",
+        ("request", "requests_of", "ALL_REQUESTS"),
+        (_model(runs.RunRequested),), (GATEWAY, PLANNER), (PLANNER, GATEWAY, STORE), subjects.REQUESTS, "planner",
     ),
     Channel(
         "inbox", "inbox.{tenant}.{run}.{message}", "Results of calls and timers of a run.", ("inbox", "ALL_INBOX"),
-        (_model(inbox.CallFinished), _model(inbox.TimerFired), _model(inbox.RunResumed)),
+        (
+            *(_model(inbox.CallFinished), _model(inbox.CallPaused), _model(inbox.TimerFired)),
+            *(_model(inbox.RunResumed), _model(inbox.RunBegins)),
+        ),
         (TOOL_RUNNER, PLANNER, NATS), (PLANNER, TOOL_RUNNER), subjects.INBOX, "planner",
     ),
     Channel(
         "control", "control.{tenant}.{run}.{message}", "People control a run; it never waits for a model.",
         ("control", "ALL_CONTROL"),
-        (_model(inbox.CancelRequested), _model(inbox.TopUpRequested)),
+        (
+            *(_model(inbox.CancelRequested), _model(inbox.TopUpRequested), _model(inbox.InputRequested)),
+            *(_model(inbox.ResumeRequested), _model(inbox.RunMerged), _model(inbox.RunRefused)),
+            _model(inbox.SessionAttached),
+        ),
         (GATEWAY, PLANNER), (PLANNER,), subjects.INBOX, "planner_control",
     ),
     Channel(
@@ -180,6 +174,39 @@ OF_RUNS = (
     Channel(
         "due", "due.{tenant}.{run}.{message}", "A timer fires; INBOX takes it as `inbox`.", ("due", "ALL_DUE"),
         (_model(inbox.TimerFired),), (NATS,), (NATS,), subjects.TIMERS,
+    ),
+)  # fmt: skip
+
+SESSION_RECORD = Body(
+    "SessionRecord",
+    sessions.SessionRecord,
+    "All events of one transition of a session, in order.",
+    headers={
+        records.EVENTS_HEADER: "types of its events",
+        sessions.CHECKPOINT_HEADER: "sequence of the newest checkpoint on this subject",
+    },
+)
+OF_SESSIONS = (
+    Channel(
+        "session_inbox", "session_inbox.{tenant}.{session_key}.{message}",
+        "Runs and people tell a session what happened; its handling calls no model.",
+        ("session_inbox", "ALL_SESSION_INBOX"),
+        (
+            *(_model(sessions.SessionRunEnded), _model(sessions.SessionRunWaits), _model(sessions.SessionInputTaken)),
+            *(_model(sessions.SessionQueueExpired), _model(sessions.SessionContextRequested)),
+            *(_model(sessions.SessionApproved), _model(sessions.SessionDeletionRequested)),
+        ),
+        (GATEWAY, PLANNER), (PLANNER,), subjects.INBOX, "planner_session",
+    ),
+    Channel(
+        "emit_session", "emit.{tenant}.{session_key}.session",
+        "The log of a session; each record is guarded by the previous one.", ("session_log", "ALL_SESSION_LOGS"),
+        (SESSION_RECORD,), (PLANNER,), (PLANNER, GATEWAY), subjects.SESSIONS,
+    ),
+    Channel(
+        "session_log", "session.{tenant}.{session_key}.log",
+        "The log of a session, republished after it is stored.", ("live_session",),
+        (SESSION_RECORD,), (NATS,), (GATEWAY, LISTENER),
     ),
 )  # fmt: skip
 
@@ -290,58 +317,6 @@ OF_ARTIFACTS = (
     ),
 )  # fmt: skip
 
-_CATALOGUE, _RUNS, _ARTIFACTS = keys.CATALOGUE_BUCKET, keys.RUNS_BUCKET, keys.ARTIFACTS_BUCKET
-_LIVES = {"Nats-TTL": "seconds; the entry expires unless it is written again"}
-_SPEC, _LIVE_SPEC = _model(tools.ToolSpec), Body("LiveToolSpec", tools.ToolSpec, headers=_LIVES)
-_REFUSED, _PROFILE = (
-    Body("RefusedTool", tools.RefusedTool, headers=_LIVES),
-    Body("ModelProfile", images.ModelProfile, headers=_LIVES),
-)
-_DELETED_BY = ("deletion_key", "ALL_DELETIONS")
-IN_BUCKETS = (
-    _entry(
-        "live_tool", _CATALOGUE, "tool.{tool}", ("tool_key", "ALL_TOOLS"), _LIVE_SPEC, (TOOL_RUNNER,),
-        (PLANNER, GATEWAY),
-    ),
-    _entry(
-        "refused_tool", _CATALOGUE, "refused.{tool}", ("refused_key", "ALL_REFUSED"), _REFUSED, (TOOL_RUNNER,),
-        (GATEWAY,),
-    ),
-    _entry(
-        "accepted_specs", _CATALOGUE, "accepted.{tool}", ("accepted_key", "ALL_ACCEPTED"), _model(tools.AcceptedSpecs),
-        (TOOL_RUNNER,), (TOOL_RUNNER,),
-    ),
-    _entry(
-        "tool_spec", _CATALOGUE, "spec.{digest}", ("spec_key", "ALL_SPECS"), _SPEC, (TOOL_RUNNER,),
-        (PLANNER, TOOL_RUNNER),
-    ),
-    _entry("model_profile", _CATALOGUE, "model.{model}", ("model_key", "ALL_MODELS"), _PROFILE, (PLANNER,), (GATEWAY,)),
-    _entry(
-        "run_deletion", _RUNS, "deleted.{tenant}.{run}", _DELETED_BY, _model(runs.RunDeletion), (GATEWAY,),
-        (PLANNER, GATEWAY),
-    ),
-    _entry(
-        "run_entry", _RUNS, "{tenant}.{entry}", ("run_key", "runs_of"), _model(runs.RunStatus), (PLANNER,),
-        (GATEWAY, PLANNER),
-    ),
-    _entry(
-        "reference", _ARTIFACTS, "ref.{tenant}.{artifact}",
-        ("reference_key",), _json("Reference", "Private to the store."), (STORE,), (STORE,),
-    ),
-    _entry(
-        "blob", _ARTIFACTS, "blob.{tenant}.{blob}", ("blob_key",),
-        _json("Blob", "Of earlier versions; it is only removed."), (STORE,), (STORE,),
-    ),
-    _entry(
-        "listing", _ARTIFACTS, "list.{tenant}.{session}.{run_or_none}.{artifact}", ("listing_key", "listings_of"),
-        Body("Listing", {"type": "integer"}, "The time of the entry, Unix ms."), (STORE,), (STORE,),
-    ),
-    _entry(
-        "bucket_owner", _ARTIFACTS, "owner", ("ARTIFACT_OWNER_KEY",),
-        Body("BucketOwner", {"type": "string"}, "The mark that the S3 bucket holds too.", "text/plain"), (STORE,),
-        (STORE,),
-    ),
-)  # fmt: skip
 
 _DEAD = {
     "Runwire-Dead-Reason": "why it could not be processed",
@@ -368,4 +343,4 @@ ASIDE = (
     ),
 )  # fmt: skip
 
-CHANNELS = (*OF_RUNS, *OF_TOOLS, *OF_ARTIFACTS, *IN_BUCKETS, *ASIDE)
+CHANNELS = (*OF_RUNS, *OF_SESSIONS, *OF_TOOLS, *OF_ARTIFACTS, *IN_BUCKETS, *ASIDE)

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, ConfigDict, Discriminator, Field, GetCoreSc
 
 from .base import Message
 from .images import ImageRef, VisionContextPolicy
+from .pauses import ApprovalRule, PauseDecision, PauseDefault, PauseReason, PauseSource
 from .payload import FinalPayload, Reason, Usage
 from .runs import Effort, RequestedEffort, RunLimits, RunRequested
 from .step_events import (
@@ -24,7 +25,7 @@ from .step_events import (
     Step,
     StepStatus,
 )
-from .stream_events import ArtifactChunk, ArtifactStored, CallStarted, Chunk, Thinking, ToolProgress
+from .stream_events import ArtifactChunk, ArtifactStored, CallStarted, Chunk, ControlAnswered, Thinking, ToolProgress
 
 __all__ = [
     "KNOWN",
@@ -35,19 +36,24 @@ __all__ = [
     "ArtifactStored",
     "Asked",
     "AskedCause",
+    "Attached",
     "CallStarted",
     "Called",
     "Cancelled",
     "Chunk",
     "Compacted",
+    "ControlAnswered",
     "Deleted",
     "Done",
     "Error",
+    "FollowupMode",
+    "InputAdded",
     "KnownEvent",
     "ModelFailed",
     "Observed",
     "Paused",
     "PlannedCall",
+    "Queued",
     "Reflection",
     "Repaired",
     "Resumed",
@@ -66,6 +72,10 @@ __all__ = [
 
 ActionFormat = Literal["auto", "unified", "legacy"]
 ActionTransport = Literal["json", "tools"]
+
+
+FollowupMode = Literal["end", "pause"]
+"""`end`: the run ends, and the user asks in a new one. `pause`: it waits for the user's answer."""
 
 
 class Reflection(Message):
@@ -91,8 +101,16 @@ class RunStarted(Message):
         default=False, description="the request's `tool_context` is stored apart from the log, for tools only"
     )
     approvals: list[str] = Field(
-        default_factory=list, description="tools whose calls need a person's approval; such calls end without running"
+        default_factory=list, description="tools that require approval, by their own specification"
     )
+    approval_rules: list[ApprovalRule] = Field(
+        default_factory=list, description="of the agent: which calls need approval beside those of `approvals`"
+    )
+    conversation_seq: int | None = Field(
+        default=None,
+        description="sequence of the session's record up to which the run knows the conversation; null: no session",
+    )
+    followup: FollowupMode = Field(default="end", description="what an answer with `requires_followup` does")
     model: str = Field(
         default="", description="as configured or requested; a fallback model is named by `model_failed`"
     )
@@ -127,16 +145,46 @@ class Triaged(Message):
     usage: Usage | None = None
 
 
-class Paused(Message):
-    """The run waits for a person or program. It ends at `until` if nobody acts.
+class Queued(Message):
+    """The run waits for its turn in its session. `request` is without `tool_context`, which is stored elsewhere."""
 
-    `reason` budget: it waits for a top-up of the named budget.
+    type: Literal["queued"] = "queued"
+    request: RunRequested
+    has_tool_context: bool = False
+    queue_until: int = Field(description="Unix ms: the run ends with `queue_timeout` if it has not begun by then")
+
+
+class Paused(Message):
+    """The run, or one of its calls, waits for a person or program until `until`.
+
+    `reason` budget: the run waits for a top-up of the named budget, and ends at `until` if nobody acts. All others have
+    a `pause_id`; there may be several, each for itself. A record with the same `pause_id` and a higher `revision`
+    replaces the pause, as after an edit that must be approved again. At `until` the `default` takes effect.
     """
 
     type: Literal["paused"] = "paused"
-    reason: Literal["budget"] = "budget"
-    budget: str = Field(description="the budget that is spent, with its limit")
+    reason: PauseReason = "budget"
+    budget: str = Field(default="", description="the budget that is spent, with its limit")
     until: int = Field(description="Unix ms")
+    pause_id: str | None = None
+    source: PauseSource = "planner"
+    revision: int = 1
+    title: str = ""
+    payload: Any = Field(default=None, description="for the person who decides; above 32 KiB an ArtifactRef")
+    input_schema: dict[str, Any] | None = Field(default=None, description="JSON Schema of the expected input")
+    default: PauseDefault = "reject"
+    default_answer: Any = None
+    call_id: str | None = Field(default=None, description="the call that waits")
+    tool: str | None = None
+    spec: str | None = Field(default=None, description="digest of the tool's specification")
+    arguments: dict[str, Any] | None = Field(default=None, description="of the call, artifacts as references")
+    step: int | None = None
+    rule: str | None = Field(default=None, description="the approval rule that asks")
+    number: int = Field(default=0, description="counts the pauses of the call from 0")
+    round: int = Field(default=0, description="the round of the call that the tool's pause has ended")
+    state: dict[str, Any] = Field(default_factory=dict, description="`ctx.state` of the tool, for the next round")
+    digest: str = ""
+    token: str = Field(default="", description="names pause, revision and digest; a decision repeats it")
 
 
 class ToppedUp(Message):
@@ -149,9 +197,41 @@ class ToppedUp(Message):
 
 
 class Resumed(Message):
-    """A paused run continues."""
+    """A pause is over, or, without a `pause_id`, the run's wait for a budget."""
 
     type: Literal["resumed"] = "resumed"
+    pause_id: str | None = None
+    decision: PauseDecision | None = None
+    id: str | None = Field(default=None, description="of the request that decided; null: it was not a request")
+    request_sha256: str = Field(default="", description="of that request, to detect a reused idempotency key")
+    by: str = Field(default="", description="`timer`, `session`, or the id of the API key; empty: a keyless caller")
+    user_id: str | None = None
+    note: str = ""
+    arguments: dict[str, Any] | None = Field(default=None, description="of an edit: the arguments from now on")
+    input: Any = Field(default=None, description="of an answer")
+    images: list[ImageRef] = Field(default_factory=list, description="of an answer: shown to the model from now on")
+    images_remove: list[str] = Field(default_factory=list, description="images that the model is no longer shown")
+    digest: str = Field(default="", description="of an approval: of the call that was approved")
+    deadline_at: int | None = Field(default=None, description="Unix ms; the run's deadline from now on")
+
+
+class InputAdded(Message):
+    """A person adds to a run. The model receives it with its next decision."""
+
+    type: Literal["input_added"] = "input_added"
+    id: str
+    text: str = ""
+    images: list[ImageRef] = Field(default_factory=list)
+    redirect: bool = Field(default=False, description="it replaces the question, and ends the model call in flight")
+    run: str | None = Field(default=None, description="the run whose request brought it (`on_busy: steer`)")
+    by: str = Field(default="", description="the id of the API key; empty: a keyless caller")
+
+
+class Attached(Message):
+    """A session continues from this run, which had none: the run tells it how it ends."""
+
+    type: Literal["attached"] = "attached"
+    session_id: str
 
 
 class Stopping(Message):
@@ -224,7 +304,9 @@ TERMINAL = frozenset({"done", "error", "cancelled", "deleted"})
 """Types of events after which nothing follows. `deleted` itself follows another one of these."""
 
 KnownEvent = Annotated[
-    RunStarted
+    Queued
+    | RunStarted
+    | Attached
     | Triaged
     | Asked
     | Step
@@ -236,6 +318,7 @@ KnownEvent = Annotated[
     | Paused
     | ToppedUp
     | Resumed
+    | InputAdded
     | Stopping
     | Done
     | Error
@@ -246,7 +329,8 @@ KnownEvent = Annotated[
     | CallStarted
     | ToolProgress
     | ArtifactChunk
-    | ArtifactStored,
+    | ArtifactStored
+    | ControlAnswered,
     Discriminator("type"),
 ]
 KNOWN: tuple[type[Message], ...] = get_args(get_args(KnownEvent)[0])

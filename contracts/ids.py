@@ -7,12 +7,24 @@ run and an image.
 
 import hashlib
 import os
+import re
 import time
 
 from .names import InvalidName, checked_id
 
-__all__ = ["InvalidName", "checked_id", "image_id", "new_id", "run_id_for_key", "unix_ms"]
+__all__ = [
+    "InvalidName",
+    "checked_id",
+    "image_id",
+    "new_id",
+    "own_session_id",
+    "run_id_for_key",
+    "run_of_own_session",
+    "unix_ms",
+]
 
+_OWN_SESSION = "run-"
+_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _RANDOM_BITS = (1 << 74) - 1
 _VERSION_AND_VARIANT = (0x7 << 76) | (0b10 << 62)
 
@@ -37,3 +49,14 @@ def run_id_for_key(tenant: str, key: str) -> str:
 def image_id(run: str, number: int, sha256: str) -> str:
     """Derive the artifact id of image `number` of a run, so that a repeated request stores it once."""
     return hashlib.sha256(f"{run}\nimage\n{number}\n{sha256}".encode()).hexdigest()[:32]
+
+
+def own_session_id(run: str) -> str:
+    """Return the id under which a later request continues from a run that was requested without a session."""
+    return f"{_OWN_SESSION}{run}"
+
+
+def run_of_own_session(session_id: str) -> str | None:
+    """Return the run that a session id of `own_session_id` continues from; None for any other session."""
+    run = session_id.removeprefix(_OWN_SESSION)
+    return run if run != session_id and _ID.fullmatch(run) else None

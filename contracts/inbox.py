@@ -6,6 +6,8 @@ from pydantic import Field, TypeAdapter
 
 from .base import Message
 from .faults import Fault
+from .images import ImageRef
+from .pauses import PauseDecision, PauseDefault, PauseReason
 from .payload import Source
 
 
@@ -34,7 +36,7 @@ class TimerFired(Message):
 
     v: Literal[1] = 1
     kind: Literal["timer"] = "timer"
-    timer: Literal["deadline", "pause", "retry"]
+    timer: Literal["deadline", "pause", "retry", "queue"]
     at: int | None = Field(
         default=None, description="the time that it was set for, Unix ms; it is ignored if the timer was set again"
     )
@@ -61,15 +63,113 @@ class TopUpRequested(Message):
 
 
 class RunResumed(Message):
-    """A paused run may continue. It is sent to the inbox, since the control consumer never calls models."""
+    """A run may continue. It is sent to the inbox, since the control consumer never calls models."""
 
     v: Literal[1] = 1
     kind: Literal["resumed"] = "resumed"
+    at: int = Field(default=0, description="Unix ms: the time of a timer that is the reason, since clocks differ")
 
 
-InboxMessage = Annotated[
-    CallFinished | TimerFired | CancelRequested | TopUpRequested | RunResumed, Field(discriminator="kind")
-]
-INBOX_MESSAGE: TypeAdapter[CallFinished | TimerFired | CancelRequested | TopUpRequested | RunResumed] = TypeAdapter(
-    InboxMessage
+class CallPaused(Message):
+    """A tool has paused its call: this round is over, and the next one brings the answer."""
+
+    v: Literal[1] = 1
+    kind: Literal["call_paused"] = "call_paused"
+    call_id: str
+    tool: str
+    round: int = Field(description="the round that is over")
+    number: int = Field(ge=0, description="counts the pauses of the call from 0")
+    reason: PauseReason
+    title: str = ""
+    payload: Any = None
+    input_schema: dict[str, Any] | None = None
+    state: dict[str, Any] = Field(default_factory=dict)
+    expires_in_s: float
+    default: PauseDefault = "reject"
+    default_answer: Any = None
+
+
+class RunBegins(Message):
+    """It is the turn of a run that was queued in its session."""
+
+    v: Literal[1] = 1
+    kind: Literal["begin"] = "begin"
+    session_seq: int = Field(description="sequence of the session's record up to which the run knows the conversation")
+
+
+class RunMerged(Message):
+    """The text of a queued run became an input of another run, so it ends without an answer of its own."""
+
+    v: Literal[1] = 1
+    kind: Literal["merged"] = "merged"
+    into: str
+
+
+class RunRefused(Message):
+    """The session refuses a run that was queued, or was accepted and may not run."""
+
+    v: Literal[1] = 1
+    kind: Literal["refused"] = "refused"
+    fault: Fault
+
+
+class SessionAttached(Message):
+    """A request continues from this run, which has no session: it is to tell the session how it ends."""
+
+    v: Literal[1] = 1
+    kind: Literal["attach"] = "attach"
+    session_id: str
+
+
+class InputRequested(Message):
+    """A person adds to a run. Each `id` counts once.
+
+    If the run waits for a person, the text answers its `input` pauses or rejects its open approvals.
+    """
+
+    v: Literal[1] = 1
+    kind: Literal["input"] = "input"
+    id: str
+    text: str = ""
+    images: list[ImageRef] = Field(default_factory=list)
+    redirect: bool = False
+    run: str | None = Field(default=None, description="the run whose request brought it; its session is told")
+    by: str = ""
+    user_id: str | None = None
+
+
+class ResumeRequested(Message):
+    """A person's decision about a pause. Each `id` counts once."""
+
+    v: Literal[1] = 1
+    kind: Literal["resume"] = "resume"
+    id: str
+    request_sha256: str = ""
+    pause_id: str
+    token: str
+    decision: PauseDecision
+    args: dict[str, Any] | None = None
+    input: Any = None
+    images: list[ImageRef] = Field(default_factory=list)
+    images_remove: list[str] = Field(default_factory=list)
+    note: str = ""
+    by: str = Field(default="", description="the id of the API key; empty: a keyless caller")
+    user_id: str | None = None
+
+
+_Message = (
+    CallFinished
+    | CallPaused
+    | TimerFired
+    | CancelRequested
+    | TopUpRequested
+    | RunResumed
+    | RunBegins
+    | RunMerged
+    | RunRefused
+    | SessionAttached
+    | InputRequested
+    | ResumeRequested
 )
+InboxMessage = Annotated[_Message, Field(discriminator="kind")]
+INBOX_MESSAGE: TypeAdapter[_Message] = TypeAdapter(InboxMessage)

@@ -76,6 +76,21 @@ def parse_run_key(key: str) -> tuple[str, str]:
     return checked_tenant(tenant), checked_id(rest[12:])
 
 
+def session_key(session_id: str) -> str:
+    """The part of subjects and keys that stands for a session, whose id is any text of the caller."""
+    return hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def session_entry_key(tenant: str, created_at: int, session_key: str) -> str:
+    """The session's key in the index; keys of a tenant sort by the time of creation (`created_at`, Unix ms)."""
+    return f"session.{checked_tenant(tenant)}.{created_at:012x}{checked_id(session_key)}"
+
+
+def sessions_of(tenant: str) -> str:
+    """All keys of a tenant's sessions in the index."""
+    return f"session.{checked_tenant(tenant)}.*"
+
+
 def runs_of(tenant: str) -> str:
     """All keys of a tenant in the index of runs."""
     return f"{checked_tenant(tenant)}.*"
@@ -164,7 +179,7 @@ def listing(session: str | None, run: str | None) -> str:
 
     The name of a session is any text of the caller, so its digest is used.
     """
-    in_session = "-" if session is None else hashlib.sha256(session.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    in_session = "-" if session is None else session_key(session)
     return f"{in_session}.{checked_id(run) if run else '-'}"
 
 

@@ -15,6 +15,9 @@ VERSION: Literal[1] = 1
 EVENTS_HEADER = "Runwire-Events"
 """The types of a record's events, so that a reader can skip it without parsing."""
 
+PAUSES_HEADER = "Runwire-Open-Pauses"
+"""On a record of a log after which pauses with a `pause_id` are open: how many. Absent: none."""
+
 
 class Record(Message):
     """All events of one transition."""

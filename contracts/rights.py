@@ -31,13 +31,16 @@ _ARTIFACTS = ("artifact.put", "artifact.open", "artifact.chunk.*", "artifact.get
 _SENT: dict[str, tuple[str, ...]] = {
     GATEWAY: (
         *("request.*.*", "control.*.*.*", "$KV.runs.deleted.*.*"),  # what people want of runs
+        "session_inbox.*.*.*",  # and of sessions
         *(*_ARTIFACTS, "artifact.list"),
     ),
     PLANNER: (
         *("emit.*.*.log", "emit.*.*.stream", "context.*.*"),  # records of runs
         *("call.*.*.*", "direct.*.call", "direct.*.status", "tool.*.cancel"),  # calls of tools
         *("inbox.*.*.*", "control.*.*.*", "timer.*.*.*"),  # messages to runs, now and later
-        *("$KV.runs.*.*", "$KV.catalogue.model.*"),  # the index of runs, and which models there are
+        *("emit.*.*.session", "session_inbox.*.*.*", "request.*.*"),  # sessions, and their summaries
+        *("$KV.runs.*.*", "$KV.runs.session.*.*", "$KV.runs.deleted.*.*"),  # the index of runs and sessions
+        "$KV.catalogue.model.*",  # which models there are
         *("dead.*", "handling.*.*"),  # poison
         *(*_ARTIFACTS, "artifact.list"),
     ),
@@ -53,7 +56,7 @@ _SENT: dict[str, tuple[str, ...]] = {
 }
 """Service -> the subjects of the product on which it publishes."""
 _RECEIVED: dict[str, tuple[str, ...]] = {
-    GATEWAY: ("run.*.*.*", "$KV.catalogue.tool.*"),
+    GATEWAY: ("run.*.*.*", "session.*.*.log", "$KV.catalogue.tool.*"),
     PLANNER: ("run.*.*.log", "direct.here", "$KV.catalogue.tool.*"),
     TOOL_RUNNER: (
         *("answer.*.*.*", "hello.*", "direct.*.call", "direct.*.status", "direct.here"),
@@ -68,21 +71,22 @@ _RECEIVED: dict[str, tuple[str, ...]] = {
 _ANSWERED = {TOOL_RUNNER: (PLANNER,), STORE: (GATEWAY, PLANNER, TOOL_RUNNER)}
 """Service -> the services to whose inboxes it replies."""
 _READ: dict[str, tuple[str, ...]] = {
-    GATEWAY: ("REQUESTS", "RUNS", "KV_runs", "KV_catalogue"),
-    PLANNER: ("REQUESTS", "INBOX", "RUNS", "HANDLINGS", "KV_runs", "KV_catalogue"),
+    GATEWAY: ("REQUESTS", "RUNS", "SESSIONS", "KV_runs", "KV_catalogue"),
+    PLANNER: ("REQUESTS", "INBOX", "RUNS", "SESSIONS", "HANDLINGS", "KV_runs", "KV_catalogue"),
     TOOL_RUNNER: ("INBOX", "RUNS", "CALLS", "HANDLINGS", "KV_catalogue"),
     STORE: ("REQUESTS", "RUNS", "KV_artifacts"),
 }
 """Service -> the streams that it reads, each as a whole: NATS does not check the body of a batched read, which names
 the subjects."""
 _CONSUMED: dict[str, tuple[str, ...]] = {
-    PLANNER: ("REQUESTS.planner", "INBOX.planner", "INBOX.planner_control"),
+    PLANNER: ("REQUESTS.planner", "INBOX.planner", "INBOX.planner_control", "INBOX.planner_session"),
     TOOL_RUNNER: ("CALLS.*",),
 }
 """Service -> the consumers from which it takes and acknowledges messages: `<stream>.<consumer>`."""
 _MANAGED: dict[str, tuple[str, ...]] = {
     PLANNER: (
         *(f"STREAM.PURGE.{stream}" for stream in ("REQUESTS", "INBOX", "RUNS", "CALLS", "TIMERS", "KV_runs")),
+        "STREAM.PURGE.SESSIONS",
         *("STREAM.MSG.DELETE.REQUESTS", "STREAM.MSG.DELETE.INBOX"),
     ),
     TOOL_RUNNER: (
@@ -96,6 +100,7 @@ _STREAMS = (
     "TIMERS",
     "INBOX",
     "RUNS",
+    "SESSIONS",
     "CALLS",
     "DEAD",
     "HANDLINGS",
@@ -107,6 +112,7 @@ _PROVISIONED_CONSUMERS = (
     "REQUESTS.planner.request.*.*",
     "INBOX.planner.inbox.*.*.*",
     "INBOX.planner_control.control.*.*.*",
+    "INBOX.planner_session.session_inbox.*.*.*",
 )
 _MICRO_VERBS = ("PING", "INFO", "STATS")
 
@@ -154,14 +160,15 @@ def of_local_tools() -> Rights:
 
 
 def of_listener(user: str, tenant: str, run: str | None = None) -> Rights:
-    """The rights of a user who receives the live records of a tenant's runs, or of one run.
+    """The rights of a user who receives the live records of a tenant's runs and sessions, or of one run.
 
     It may also read the last record of an exact log: how the run stands, or how it ended. History with cursors is the
     gateway's. Raises InvalidName.
     """
     runs = checked_tenant(tenant) + (f".{checked_id(run)}" if run else "")
     last = direct_last("RUNS", f"emit.{runs}.log" if run else f"emit.{runs}.*.log")
-    return Rights("LISTENERS", (last,), (f"run.{runs}.>", _inbox(user)))
+    sessions = () if run else (f"session.{checked_tenant(tenant)}.>",)
+    return Rights("LISTENERS", (last,), (f"run.{runs}.>", *sessions, _inbox(user)))
 
 
 def _of_service(service: str) -> Rights:

@@ -2,10 +2,11 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from .base import HttpInput, Message
 from .images import ImageInput, ImageRef, VisionMode
+from .pauses import OpenPause, PauseDecision
 from .payload import FinalPayload, Reason, Usage
 
 Effort = Literal["low", "medium", "high"]
@@ -13,6 +14,9 @@ Effort = Literal["low", "medium", "high"]
 RequestedEffort = Literal["low", "medium", "high", "auto"]
 """The reasoning effort in a request; `auto`: a triage chooses it."""
 StrategyName = Literal["react"]
+OnBusy = Literal["queue", "steer", "reject", "cancel"]
+"""What a request does while another run of its session has the turn: wait for it, add its text to it, fail, or end
+it."""
 
 
 def _not_blank(text: str) -> str:
@@ -68,6 +72,34 @@ class LimitsInput(HttpInput):
         return int(number) if isinstance(number, float) and number.is_integer() else number
 
 
+class ConversationMessage(HttpInput):
+    """One message of a conversation that the caller keeps itself."""
+
+    role: Literal["user", "assistant"]
+    content: str = Field(min_length=1, max_length=100_000)
+
+
+class MemoryInput(HttpInput):
+    """How much of the session's conversation the model is shown. What is left out comes from the agent's entry."""
+
+    recent_turns: int | None = Field(default=None, ge=0, le=200, description="turns that are shown whole")
+    max_tokens: int | None = Field(default=None, ge=100, le=200_000, description="of all of the conversation")
+    summary_model: str | None = Field(
+        default=None,
+        max_length=200,
+        pattern=MODEL_NAME,
+        description="summarises older turns after an answer; null: they are left out, which the model is told",
+    )
+
+
+class Memory(Message):
+    """How much of the session's conversation the model of a run is shown."""
+
+    recent_turns: int = 20
+    max_tokens: int = 8_000
+    summary_model: str | None = None
+
+
 class RunInput(HttpInput):
     """The body of `POST /v1/runs`."""
 
@@ -93,7 +125,18 @@ class RunInput(HttpInput):
         description="one of the models that the deployment names; null: the agent's model",
     )
     reasoning_effort: RequestedEffort | None = None
-    session_id: str | None = Field(default=None, max_length=200)
+    session_id: str | None = Field(
+        default=None, min_length=1, max_length=200, description="the conversation; null: the run gets one of its own"
+    )
+    on_busy: OnBusy = Field(default="queue", description="what happens while another run of the session has the turn")
+    on_paused: OnBusy = Field(default="steer", description="the same while that run only waits for a person")
+    queue_timeout_s: float = Field(
+        default=3600, gt=0, le=31_536_000, description="how long the run may wait for its turn"
+    )
+    messages: list[ConversationMessage] = Field(
+        default_factory=list, max_length=200, description="the conversation so far, in place of a session"
+    )
+    memory: MemoryInput = Field(default_factory=MemoryInput)
     user_id: str | None = Field(default=None, max_length=200)
     llm_context: dict[str, Any] = Field(default_factory=dict, description="shown to the model")
     tool_context: dict[str, Any] = Field(
@@ -121,6 +164,15 @@ class RunRequested(Message):
     model: str | None = None
     reasoning_effort: RequestedEffort | None = None
     session_id: str | None = None
+    on_busy: OnBusy = "queue"
+    on_paused: OnBusy = "steer"
+    queue_timeout_s: float = 3600
+    messages: list[ConversationMessage] = Field(default_factory=list)
+    memory: dict[str, Any] = Field(default_factory=dict, description="fields of Memory that the caller set")
+    cause: Literal["user", "summary"] = Field(default="user", description="`summary`: the session has it made")
+    through: str | None = Field(default=None, description="of a summary: the run of the last turn that it covers")
+    key_id: str = Field(default="", description="of the API key; empty: a keyless caller")
+    is_user_pinned: bool = Field(default=False, description="the key may use sessions of `user_id` only")
     user_id: str | None = None
     llm_context: dict[str, Any] = Field(default_factory=dict)
     tool_context: dict[str, Any] = Field(
@@ -149,12 +201,16 @@ class RunStatus(Message):
     agent: str = "default"
     query: str = Field(default="", description="the first 200 characters")
     session_id: str | None = None
+    user_id: str | None = None
     requested_at: int = Field(description="Unix time in ms")
     started_at: int | None = None
     ended_at: int | None = None
     reason: Reason | None = None
     code: str | None = Field(default=None, description="fault code of a run that ended in error")
     paused: str | None = Field(default=None, description="the budget whose top-up the run waits for; absent in lists")
+    pauses: list[OpenPause] = Field(
+        default_factory=list, description="open ones that wait for a person; absent in lists"
+    )
     payload: FinalPayload | None = Field(default=None, description="once ended; absent in lists")
     usage: Usage | None = None
 
@@ -180,6 +236,53 @@ class RunAccepted(Message):
     """The response to `POST /v1/runs`: the run is stored and will end."""
 
     run_id: str
+    session_id: str = Field(description="a later request with it continues the conversation")
     status: State = "queued"
     url: str
     events_url: str
+
+
+class InputInput(HttpInput):
+    """The body of `POST /v1/runs/{run_id}/input`."""
+
+    text: str = Field(default="", max_length=200_000)
+    images: list[ImageInput] = Field(default_factory=list, max_length=64)
+    redirect: bool = Field(
+        default=False, description="the text replaces the question, and what the model writes now is superseded"
+    )
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> "InputInput":
+        if not self.text.strip() and not self.images:
+            raise ValueError("needs a text or an image")
+        return self
+
+
+class ResumeInput(HttpInput):
+    """The body of `POST /v1/runs/{run_id}/resume`: a decision about a pause."""
+
+    pause_id: str = Field(pattern=r"^[0-9a-f]{32}$")
+    token: str = Field(max_length=200, description="the pause's token: what was seen by the person who decides")
+    decision: PauseDecision
+    args: dict[str, Any] | None = Field(default=None, description="of `edit`: the arguments of the call, whole")
+    input: Any = Field(default=None, description="of `answer`: valid by the pause's `input_schema`")
+    images: list[ImageInput] = Field(default_factory=list, max_length=64, description="of `answer`")
+    images_remove: list[str] = Field(
+        default_factory=list, max_length=64, description="images that the model is no longer shown"
+    )
+    note: str = Field(default="", max_length=4000, description="the model receives it")
+
+
+class InputAccepted(Message):
+    """The response to `POST /v1/runs/{run_id}/input`."""
+
+    run_id: str
+    input_id: str
+
+
+class ResumeAccepted(Message):
+    """The response to `POST /v1/runs/{run_id}/resume`: the decision took effect."""
+
+    run_id: str
+    pause_id: str
+    decision: PauseDecision

@@ -50,6 +50,7 @@ class PlannedCall(Message):
         default=None,
         description="the instance of tool_runner that is called directly; this record is then the call's intent",
     )
+    round: int = Field(default=0, description="how many pauses of the tool the call has had; each begins a new round")
 
 
 class Step(Message):

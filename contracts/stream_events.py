@@ -2,6 +2,8 @@
 
 from typing import Any, Literal
 
+from pydantic import Field
+
 from .base import Message
 
 
@@ -84,3 +86,13 @@ class ArtifactStored(Message):
     call_id: str
     field: str
     artifact_type: str | None = None
+
+
+class ControlAnswered(Message):
+    """The answer to a person's request to a run, such as a decision about a pause. `id` is that of the request."""
+
+    type: Literal["control_answered"] = "control_answered"
+    id: str
+    code: str | None = Field(default=None, description="why the request was refused; null: it took effect")
+    reason: str = ""
+    is_repeated: bool = Field(default=False, description="an earlier request with this id took effect")

@@ -23,15 +23,15 @@ DEFAULT_TENANT = "default"
 """The tenant of a caller on loopback who shows no key."""
 
 REQUESTS, INBOX, RUNS, CALLS, TIMERS, DEAD = "REQUESTS", "INBOX", "RUNS", "CALLS", "TIMERS", "DEAD"
-HANDLINGS = "HANDLINGS"
+HANDLINGS, SESSIONS = "HANDLINGS", "SESSIONS"
 ANNOUNCED = "ANNOUNCED"
 """Stands in place of the stream in the dead letter of an announcement, since no stream stores announcements."""
-_SHORT_ACK_TOKENS = 9
 
 _STREAMS = {
     "request": REQUESTS,
     "inbox": INBOX,
     "control": INBOX,
+    "session_inbox": INBOX,
     "emit": RUNS,
     "context": RUNS,
     "call": CALLS,
@@ -45,6 +45,9 @@ ALL_REQUESTS = "request.*.*"
 ALL_INBOX = "inbox.*.*.*"
 ALL_CONTROL = "control.*.*.*"
 ALL_LOGS, ALL_STREAMS = "emit.*.*.log", "emit.*.*.stream"
+ALL_SESSION_LOGS, LIVE_OF_SESSIONS = "emit.*.*.session", "session.{{wildcard(1)}}.{{wildcard(2)}}.log"
+"""The logs of sessions, and where the server republishes them."""
+ALL_SESSION_INBOX = "session_inbox.*.*.*"
 ALL_OF_RUNS, LIVE_OF_RUNS = "emit.*.*.*", "run.{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}"
 """What the server republishes, and under which subject."""
 ALL_CONTEXTS = "context.*.*"
@@ -100,6 +103,21 @@ def stream(tenant: str, run: str) -> str:
 def context(tenant: str, run: str) -> str:
     """The `tool_context` of a run. It is not under `emit`, so it is never republished."""
     return f"context.{checked_tenant(tenant)}.{checked_id(run)}"
+
+
+def session_log(tenant: str, session_key: str) -> str:
+    """The log of a session. Only the planner writes it, with guarded writes. `session_key`: from `keys.session_key`."""
+    return f"emit.{checked_tenant(tenant)}.{checked_id(session_key)}.session"
+
+
+def live_session(tenant: str, session_key: str) -> str:
+    """The log of a session, republished after it is stored."""
+    return f"session.{checked_tenant(tenant)}.{checked_id(session_key)}.log"
+
+
+def session_inbox(tenant: str, session_key: str, message: str) -> str:
+    """Where runs and people tell a session what happened. Its handling calls no model and no tool."""
+    return f"session_inbox.{checked_tenant(tenant)}.{checked_id(session_key)}.{checked_message(message)}"
 
 
 def of_run(tenant: str, run: str) -> tuple[str, ...]:
@@ -260,6 +278,8 @@ def probe(stream_name: str) -> str:
 def stream_of(subject_name: str) -> str | None:
     """The stream or bucket that stores messages of a subject; None without one."""
     kind, _, rest = subject_name.partition(".")
+    if kind == "emit" and rest.endswith(".session"):
+        return SESSIONS
     return bucket_stream(rest.partition(".")[0]) if kind == "$KV" else _STREAMS.get(kind)
 
 
@@ -296,27 +316,6 @@ def micro_service(verb: str, *names: str) -> str:
 def siblings(subject: str) -> str:
     """The pattern of all subjects that differ in the last part at most."""
     return f"{subject.rpartition('.')[0]}.*"
-
-
-@dataclass(frozen=True, slots=True)
-class Delivered:
-    """What the reply subject of a delivered message says. `stored_ns`: Unix ns by the clock of the server."""
-
-    stream: str
-    number: int
-    sequence: int
-    stored_ns: int
-
-
-def delivered(reply: str) -> Delivered:
-    """Parse the reply subject of a delivery.
-
-    It is `$JS.ACK.[<domain>.<account>.]<stream>.<consumer>.<number>.<sequence>.<consumer sequence>.<ns>.<pending>`.
-    One more token may follow.
-    """
-    tokens = reply.split(".")
-    stream, _, number, sequence, _, at_ns = tokens[2 if len(tokens) == _SHORT_ACK_TOKENS else 4 :][:6]
-    return Delivered(stream, int(number), int(sequence), int(at_ns))
 
 
 def bucket_stream(bucket: str) -> str:
@@ -356,7 +355,10 @@ def artifact_chunk(instance: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A parsed subject of a run. `name` is its message, tool or `log`/`stream`; empty for a request."""
+    """A parsed subject of a run. `name` is its message, tool or `log`/`stream`; empty for a request.
+
+    Of a `session_inbox` the `run` is the session's key.
+    """
 
     kind: str
     tenant: str
@@ -379,7 +381,7 @@ def parse(subject: str) -> Address:
     match kind, rest:
         case "request" | "context", [tenant, run]:
             return Address(kind, checked_tenant(tenant), checked_id(run))
-        case "inbox" | "control" | "timer" | "due", [tenant, run, message]:
+        case "inbox" | "control" | "session_inbox" | "timer" | "due", [tenant, run, message]:
             return Address(kind, checked_tenant(tenant), checked_id(run), checked_message(message))
         case "call", [tenant, run, name]:
             return Address(kind, checked_tenant(tenant), checked_id(run), checked_tool(name))

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from .base import Message
+from .pauses import ApprovalRule, CallApproval, PauseAnswer, PauseDefault, PauseReason
 
 REPLY_HEADER = "Runwire-Reply"
 PARTS_HEADER = "Runwire-Parts"
@@ -39,7 +40,7 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{24}$", description="24 hexadec
 MAX_ACCEPTED_SPECS = 64
 """Specifications of one tool that are accepted at the same time. Accepting one more removes the oldest."""
 
-ReplyKind = Literal["heartbeat", "progress", "artifact_chunk", "part", "result", "failure", "declined"]
+ReplyKind = Literal["heartbeat", "progress", "artifact_chunk", "part", "result", "failure", "declined", "pause"]
 
 
 class ToolSpec(Message):
@@ -65,7 +66,7 @@ class ToolSpec(Message):
     tags: list[str] = Field(default_factory=list)
     requires_approval: bool = Field(
         default=False,
-        description="no call without a person's approval; if none can be given, calls end as `approval_unavailable`",
+        description="no call without a person's approval",
     )
 
     def digest(self) -> str:
@@ -111,6 +112,10 @@ class ToolCall(Message):
     understands_declined: bool = Field(
         default=False, description="the caller sends the call again after the reply `declined`"
     )
+    round: int = Field(default=0, description="how many pauses this call has had")
+    answers: list[PauseAnswer] = Field(default_factory=list, description="to the pauses so far, in their order")
+    state: dict[str, Any] = Field(default_factory=dict, description="what the reply `pause` of the last round kept")
+    understands_pause: bool = Field(default=False, description="the caller accepts the reply `pause`")
     session_id: str | None = None
     request_id: str | None = None
     trace_id: str | None = None
@@ -193,6 +198,23 @@ class Declined(Message):
     reason: Literal["busy", "late"] = "busy"
 
 
+class PauseReply(Message):
+    """The tool ends this round of the call and asks a person. The call comes again, with the answer.
+
+    The function runs from its beginning then, so what must not run twice belongs into `state`.
+    """
+
+    number: int = Field(ge=0, description="counts the pauses of the call from 0")
+    reason: PauseReason = "input"
+    title: str = Field(default="", max_length=200)
+    payload: Any = None
+    input_schema: dict[str, Any] | None = Field(default=None, description="JSON Schema of the answer's `input`")
+    state: dict[str, Any] = Field(default_factory=dict, description="at most 32 KiB as JSON")
+    expires_in_s: float | None = Field(default=None, gt=0, description="null: 7 days; at most 365")
+    default: PauseDefault = "reject"
+    default_answer: Any = None
+
+
 class CallRequested(Message):
     """A call in the stream CALLS, or a direct one (`direct`): planner to tool_runner."""
 
@@ -214,6 +236,13 @@ class CallRequested(Message):
     readable: bool = Field(
         default=False,
         description="of `read_artifact`: the artifact is an observation of this run that the model may read",
+    )
+    round: int = 0
+    answers: list[PauseAnswer] = Field(default_factory=list)
+    state: dict[str, Any] = Field(default_factory=dict)
+    approval: CallApproval | None = Field(default=None, description="null: nobody was asked")
+    approval_rules: list[ApprovalRule] = Field(
+        default_factory=list, description="the run's rules that name the tool; tool_runner applies them again"
     )
     session_id: str | None = None
     trace_id: str | None = None

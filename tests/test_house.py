@@ -123,7 +123,10 @@ SUBJECT = re.compile(
 
 
 #: Where subjects are built, and the descriptions that tests/contracts/test_asyncapi.py compares with what is built.
-DESCRIBED = tuple(Path("contracts", f"{name}.py") for name in ("subjects", "keys", "channels", "asyncapi", "rights"))
+DESCRIBED = tuple(
+    Path("contracts", f"{name}.py")
+    for name in ("subjects", "keys", "channels", "entries", "asyncapi", "rights", "ack_subjects")
+)
 
 
 def test_subjects_are_built_and_parsed_in_one_place() -> None:

@@ -1,6 +1,6 @@
 """The accounts of NATS in the server's own language, from rights and passwords. Pure.
 
-The three accounts are joined by six lines, whatever the number of tools and tenants: calls and discovery go from CORE
+The three accounts are joined by seven lines, whatever the number of tools and tenants: calls and discovery go from CORE
 to TOOLS, answers come back; live records and the last record of a log go to LISTENERS.
 """
 
@@ -20,6 +20,7 @@ accounts {{
       {{ stream: "tool.>", accounts: [TOOLS] }}
       {{ stream: "discover.>", accounts: [TOOLS] }}
       {{ stream: "run.>", accounts: [LISTENERS] }}
+      {{ stream: "session.>", accounts: [LISTENERS] }}
       {{ service: "$JS.API.DIRECT.GET.RUNS.emit.*.*.log", response: singleton, accounts: [LISTENERS] }}
     ]
     imports: [
@@ -46,6 +47,7 @@ accounts {{
 {LISTENERS}    ]
     imports: [
       {{ stream: {{ account: CORE, subject: "run.>" }} }}
+      {{ stream: {{ account: CORE, subject: "session.>" }} }}
       {{ service: {{ account: CORE, subject: "$JS.API.DIRECT.GET.RUNS.emit.*.*.log" }} }}
     ]
   }}

@@ -20,7 +20,7 @@ import orjson
 import structlog
 from nats.aio.msg import Msg
 
-from contracts import subjects
+from contracts import ack_subjects, subjects
 from services.messaging.connection import Bus, Subscription
 from services.messaging.streams.server_clock import unix_seconds
 from services.messaging.tenants.shares import Shares
@@ -46,8 +46,8 @@ class Delivery:
 
     __slots__ = ("data", "headers", "number", "owner", "reply", "sequence", "stored_ns", "stream", "subject")
 
-    def __init__(self, message: Msg, of: subjects.Delivered | None = None) -> None:
-        of = of or subjects.delivered(message.reply)
+    def __init__(self, message: Msg, of: ack_subjects.Delivered | None = None) -> None:
+        of = of or ack_subjects.delivered(message.reply)
         self.reply = message.reply
         self.subject = message.subject
         self.data = message.data
@@ -62,7 +62,7 @@ class Delivery:
         at_ns = int(unix_seconds(headers["Nats-Time-Stamp"]) * 1e9)
         client = message._client  # noqa: SLF001, it takes no other
         original = Msg(client, subject=headers["Nats-Subject"], data=message.data, headers=headers)
-        return cls(original, subjects.Delivered(stream, 2, int(headers["Nats-Sequence"]), at_ns))
+        return cls(original, ack_subjects.Delivered(stream, 2, int(headers["Nats-Sequence"]), at_ns))
 
 
 Handler = Callable[[Delivery], Awaitable[bool]]

@@ -37,7 +37,12 @@ def test_every_kind_of_message_has_its_file() -> None:
         for name, value in vars(importlib.import_module(f"contracts.{found.name}")).items()
         if isinstance(value, type) and issubclass(value, Message | HttpInput) and value not in {Message, HttpInput}
     }
-    assert set(schemas()) == messages | {"RunEvent.json", "InboxMessage.json"}
+    assert set(schemas()) == messages | {
+        "RunEvent.json",
+        "InboxMessage.json",
+        "SessionEvent.json",
+        "SessionMessage.json",
+    }
 
 
 def test_what_people_send_forbids_unknown_fields_and_what_services_send_does_not() -> None:

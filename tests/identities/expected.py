@@ -33,7 +33,7 @@ WATCHED = {"live_tool": {GATEWAY, PLANNER, TOOL_RUNNER}, "accepted_specs": {TOOL
 ASKS_MICRO_SERVICES = {"tools_operator"}
 
 STREAMS = {
-    *("REQUESTS", "INBOX", "RUNS", "CALLS", "TIMERS", "DEAD", "HANDLINGS"),
+    *("REQUESTS", "INBOX", "RUNS", "SESSIONS", "CALLS", "TIMERS", "DEAD", "HANDLINGS"),
     *("KV_artifacts", "KV_catalogue", "KV_runs"),
 }
 IN_CORE = {*SERVICES, "provisioner"}
@@ -42,6 +42,7 @@ _READERS = {
     "REQUESTS": {GATEWAY, PLANNER, STORE},
     "INBOX": {PLANNER, TOOL_RUNNER},
     "RUNS": {*SERVICES},
+    "SESSIONS": {GATEWAY, PLANNER},
     "CALLS": {TOOL_RUNNER},
     "HANDLINGS": {PLANNER, TOOL_RUNNER},
     "KV_artifacts": {STORE},
@@ -53,7 +54,7 @@ _OF_STREAMS: Mapping[str, Mapping[str, set[str]]] = {
     "STREAM.CREATE": dict.fromkeys(STREAMS, _PROVISIONER),
     "STREAM.UPDATE": dict.fromkeys(STREAMS, _PROVISIONER),
     "STREAM.PURGE": {
-        **dict.fromkeys(("REQUESTS", "INBOX", "RUNS", "CALLS", "TIMERS", "KV_runs"), _PLANNER),
+        **dict.fromkeys(("REQUESTS", "INBOX", "RUNS", "SESSIONS", "CALLS", "TIMERS", "KV_runs"), _PLANNER),
         "KV_catalogue": {TOOL_RUNNER},
     },
     "STREAM.MSG.GET": _READERS,
@@ -73,6 +74,7 @@ _OF_CONSUMERS: Expected = {
     "CONSUMER.CREATE.REQUESTS.planner.request.*.*": {"provisioner"},
     "CONSUMER.CREATE.INBOX.planner.inbox.*.*.*": {"provisioner"},
     "CONSUMER.CREATE.INBOX.planner_control.control.*.*.*": {"provisioner"},
+    "CONSUMER.CREATE.INBOX.planner_session.session_inbox.*.*.*": {"provisioner"},
     "CONSUMER.CREATE.INBOX.planner.control.*.*.*": set(),
     "CONSUMER.CREATE.INBOX.other.inbox.*.*.*": set(),
     "CONSUMER.CREATE.RUNS.mine.emit.acme.*.log": set(),
@@ -86,6 +88,7 @@ _OF_CONSUMERS: Expected = {
     "CONSUMER.MSG.NEXT.REQUESTS.planner": {PLANNER},
     "CONSUMER.MSG.NEXT.INBOX.planner": {PLANNER},
     "CONSUMER.MSG.NEXT.INBOX.planner_control": {PLANNER},
+    "CONSUMER.MSG.NEXT.INBOX.planner_session": {PLANNER},
     "CONSUMER.MSG.NEXT.INBOX.other": set(),
     "CONSUMER.PAUSE.INBOX.planner": set(),
     "CONSUMER.UNPIN.INBOX.planner": set(),
@@ -172,6 +175,10 @@ _MAY_SUBSCRIBE: Mapping[tuple[str, str], set[str]] = {
     ("artifact.put", ""): set(),
     ("artifact.put", "other"): set(),
     ("run.acme.>", ""): {"listener_acme"},
+    ("session.acme.>", ""): {"listener_acme"},
+    ("session.other.>", ""): set(),
+    ("session.>", ""): set(),
+    ("session.*.*.log", ""): {GATEWAY},
     ("run.other.>", ""): set(),
     (f"run.other.{RUN}.>", ""): {GATEWAY, f"run_other_{RUN}"},
     (f"run.other.{RUN}.*", ""): {GATEWAY, f"run_other_{RUN}"},

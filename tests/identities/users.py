@@ -36,7 +36,7 @@ USERS = {
         _tool("tool_geo", "geo"),
         _tool("tools_sun.moon", "sun", "moon"),
         User("listener_acme", LISTENER, {"tenant": ("acme",)}),
-        User(f"run_other_{RUN}", LISTENER, {"tenant": ("other",), "run": (RUN,)}),
+        User(f"run_other_{RUN}", LISTENER, {"tenant": ("other",), "run": (RUN,), "session_key": ()}),
     )
 }
 

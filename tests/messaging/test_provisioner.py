@@ -12,7 +12,7 @@ from contracts import subjects
 from contracts.health import EXIT_WRONG_SETTINGS
 from services.messaging.connection import Bus
 from services.messaging.provisioner.__main__ import provision_once
-from services.messaging.streams.definitions import STREAMS
+from services.messaging.streams.definitions import BUCKETS, STREAMS
 from services.messaging.streams.provision import missing
 from services.runtime.settings import BusSettings
 from tests.support.buses import connected
@@ -34,7 +34,7 @@ async def provisioner(url: str, **settings: str) -> "subprocess.CompletedProcess
 async def test_it_makes_everything_and_does_it_again(own_nats_server: NatsServer) -> None:
     """Two at once too."""
     async with connected(own_nats_server.url) as bus:
-        assert len(await missing(bus)) == 10
+        assert len(await missing(bus)) == len(STREAMS) + len(BUCKETS)
         ended = await asyncio.gather(*(provisioner(own_nats_server.url) for _ in range(2)))
         assert [each.returncode for each in ended] == [0, 0], [each.stderr for each in ended]
         assert await missing(bus) == []

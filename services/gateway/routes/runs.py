@@ -116,7 +116,7 @@ class RunRoutes:
             stream = self._events.stream(tenant, run, accepted.follower, artifacts, accepted.request_sequence)
             stream.headers["Location"] = url
             return stream
-        answer = RunAccepted(run_id=run, url=url, events_url=f"{url}/events")
+        answer = RunAccepted(run_id=run, session_id=accepted.session_id, url=url, events_url=f"{url}/events")
         return Response(answer.model_dump_json(), 202, {"Location": url, RUN_HEADER: run}, "application/json")
 
     async def list_runs(

@@ -13,7 +13,7 @@ import structlog
 from fastapi import Request
 
 from contracts import subjects
-from contracts.ids import new_id, run_id_for_key
+from contracts.ids import new_id, own_session_id, run_id_for_key
 from contracts.images import ImageRef
 from contracts.runs import RunInput, RunRequested
 from services.gateway.open_streams import OpenStreams
@@ -45,6 +45,7 @@ class Accepted:
     """
 
     run: str
+    session_id: str
     follower: RunFollower
     request_sequence: int | None
 
@@ -93,8 +94,9 @@ class Submissions:
             requested = run_request(tenant, run, run_input, trace_id(request), digests)
             data = encoded(requested)
             follower = RunFollower(self._bus, tenant, run)
+            session_id = requested.session_id or own_session_id(run)
             if key and (known := await already_stored(self._runs, requested)) is not None:
-                return Accepted(run, follower, known.request_sequence)
+                return Accepted(run, session_id, follower, known.request_sequence)
             await self._models.check_name(run_input.model)
             async with self._quota.admitted(tenant):
                 if run_input.images:
@@ -112,7 +114,7 @@ class Submissions:
                     await follower.stop()
                     raise
         logger.info("run_accepted", run_id=run, tenant=tenant)
-        return Accepted(run, follower, request_sequence)
+        return Accepted(run, session_id, follower, request_sequence)
 
     async def _stored_images(self, tenant: str, run: str, run_input: RunInput) -> list[ImageRef]:
         await self._models.check_vision(run_input.model, run_input.agent, run_input.vision)

@@ -60,7 +60,7 @@ STREAMS: tuple[dict[str, Any], ...] = (
     {
         **_QUEUE,
         "name": subjects.INBOX,
-        "subjects": [subjects.ALL_INBOX, subjects.ALL_CONTROL],
+        "subjects": [subjects.ALL_INBOX, subjects.ALL_CONTROL, subjects.ALL_SESSION_INBOX],
         "max_consumers": 16,
         # Schedules cannot target another stream, so INBOX takes what is due from TIMERS.
         "sources": [
@@ -86,6 +86,21 @@ STREAMS: tuple[dict[str, Any], ...] = (
         # Listeners get the copy that exists only once it is stored: subscribers of the stream's own subjects also see
         # refused writes.
         "republish": {"src": subjects.ALL_OF_RUNS, "dest": subjects.LIVE_OF_RUNS},
+    },
+    {
+        **_UNBOUNDED,
+        "name": subjects.SESSIONS,
+        "subjects": [subjects.ALL_SESSION_LOGS],
+        "retention": "limits",
+        "storage": "file",
+        "discard": "new",
+        "max_msg_size": MAX_MESSAGE_BYTES,
+        "duplicate_window": 10 * _NS_PER_S,
+        "allow_direct": True,
+        "allow_msg_ttl": True,
+        "deny_delete": True,
+        "max_consumers": 16,
+        "republish": {"src": subjects.ALL_SESSION_LOGS, "dest": subjects.LIVE_OF_SESSIONS},
     },
     {**_QUEUE, "name": subjects.CALLS, "subjects": [subjects.ALL_CALLS], "max_consumers": _MAX_CALL_CONSUMERS},
     {
@@ -121,6 +136,7 @@ STREAMS: tuple[dict[str, Any], ...] = (
 BUCKETS: tuple[str, ...] = (keys.CATALOGUE_BUCKET, keys.RUNS_BUCKET, keys.ARTIFACTS_BUCKET)
 
 PLANNER_REQUESTS, PLANNER_INBOX, PLANNER_CONTROL = "planner", "planner", "planner_control"
+PLANNER_SESSION = "planner_session"
 
 
 def bucket(name: str) -> dict[str, Any]:
@@ -167,4 +183,5 @@ def planner_consumers(ack_wait_s: float) -> list[tuple[str, dict[str, Any]]]:
         (subjects.REQUESTS, consumer(PLANNER_REQUESTS, subjects.ALL_REQUESTS, ack_wait_s)),
         (subjects.INBOX, consumer(PLANNER_INBOX, subjects.ALL_INBOX, ack_wait_s)),
         (subjects.INBOX, consumer(PLANNER_CONTROL, subjects.ALL_CONTROL, ack_wait_s)),
+        (subjects.INBOX, consumer(PLANNER_SESSION, subjects.ALL_SESSION_INBOX, ack_wait_s)),
     ]

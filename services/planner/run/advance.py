@@ -29,7 +29,7 @@ from typing import assert_never
 
 from contracts.events import Asked, Called, ModelFailed, Observed, Paused, Stopping, Triaged
 from contracts.faults import Fault
-from contracts.inbox import CallFinished, CancelRequested, RunResumed, TimerFired, TopUpRequested
+from contracts.inbox import CallFinished, CallPaused, CancelRequested, RunResumed, TimerFired, TopUpRequested
 from contracts.runs import RunRequested
 from services.planner.run import budgets, outcomes, terminal
 from services.planner.run.commands import (
@@ -45,6 +45,8 @@ from services.planner.run.commands import (
     Handling,
     KeepContext,
     LoadSpecs,
+    OfPeople,
+    OfSessions,
     Open,
     Poisoned,
     Progress,
@@ -95,6 +97,8 @@ def _next(run: Run, handling: Handling, rules: Rules) -> Command:
         return _cancel(run, progress, message)
     if isinstance(message, Poisoned):
         return Append([terminal.failed(run, _POISONED)])
+    if isinstance(message, CallPaused | OfSessions | OfPeople):
+        return Ack()
     if run.stopping is not None:
         return Ack()  # The cancel message ends the run, in whichever planner handles it.
     if run.started is None:

@@ -6,7 +6,20 @@ from typing import Any, Literal, Protocol
 
 from contracts.events import Asked, Called, ModelFailed, Observed, PlannedCall, RunStarted, Step, Stopping
 from contracts.faults import Fault
-from contracts.inbox import CallFinished, CancelRequested, RunResumed, TimerFired, TopUpRequested
+from contracts.inbox import (
+    CallFinished,
+    CallPaused,
+    CancelRequested,
+    InputRequested,
+    ResumeRequested,
+    RunBegins,
+    RunMerged,
+    RunRefused,
+    RunResumed,
+    SessionAttached,
+    TimerFired,
+    TopUpRequested,
+)
 from contracts.runs import RunRequested
 from contracts.tools import ToolSpec
 from services.planner.run.decision import Decision, Final
@@ -27,7 +40,21 @@ class Poisoned:
     """A message whose handling was started too often. It is in DEAD, and its body is not parsed any more."""
 
 
-Received = RunRequested | CallFinished | TimerFired | CancelRequested | TopUpRequested | RunResumed | Poisoned
+OfSessions = RunBegins | RunMerged | RunRefused | SessionAttached
+"""What a session sends to a run."""
+OfPeople = InputRequested | ResumeRequested
+Received = (
+    RunRequested
+    | CallFinished
+    | CallPaused
+    | TimerFired
+    | CancelRequested
+    | TopUpRequested
+    | RunResumed
+    | OfSessions
+    | OfPeople
+    | Poisoned
+)
 """Every message that a planner handles."""
 
 
