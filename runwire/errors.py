@@ -10,8 +10,12 @@ __all__ = [
     "IncompleteLogin",
     "InvalidCredential",
     "NotFound",
+    "PauseChanged",
+    "PauseClosed",
+    "RunAlreadyEnded",
     "RunwireError",
     "ServerRefused",
+    "SessionBusy",
     "ToolError",
     "ToolsNotAllowed",
     "ToolsNotLoaded",
@@ -54,11 +58,27 @@ class RunwireError(Exception):
 
 
 class NotFound(RunwireError):
-    """There is no such run or artifact, or it belongs to another tenant."""
+    """There is no such run, session, pause or artifact, or it belongs to another tenant or user."""
 
 
 class IdempotencyConflict(RunwireError):
     """The idempotency key was used for another question."""
+
+
+class SessionBusy(RunwireError):
+    """Another run of the session has the turn, and the request said `on_busy="reject"`."""
+
+
+class PauseClosed(RunwireError):
+    """The pause is over: somebody else has decided, or it has expired."""
+
+
+class PauseChanged(RunwireError):
+    """Something else waits now than the person saw: read the pauses again, and decide about what they say."""
+
+
+class RunAlreadyEnded(RunwireError):
+    """The run has ended, so it takes neither an input nor a decision."""
 
 
 class Unreachable(RunwireError):

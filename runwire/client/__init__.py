@@ -1,20 +1,28 @@
 """The client of a gateway, and the shapes that its methods take and return."""
 
 from contracts.images import ImageInput
+from contracts.pauses import OpenPause
 from contracts.runs import AgentModels, RunStatus
+from contracts.sessions import SessionEntry, SessionStatus
 from contracts.tools import RefusedTool, ToolSpec
 from runwire.client.client import Client
-from runwire.client.options import LimitOptions, RunOptions
-from runwire.client.run_stream import RunStream
+from runwire.client.event_stream import RunStream, SessionStream
+from runwire.client.options import LimitOptions, MemoryOptions, MessageOption, RunOptions
 
 __all__ = [
     "AgentModels",
     "Client",
     "ImageInput",
     "LimitOptions",
+    "MemoryOptions",
+    "MessageOption",
+    "OpenPause",
     "RefusedTool",
     "RunOptions",
     "RunStatus",
     "RunStream",
+    "SessionEntry",
+    "SessionStatus",
+    "SessionStream",
     "ToolSpec",
 ]

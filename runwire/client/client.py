@@ -1,41 +1,47 @@
-"""Start runs at a gateway, follow them, stop them.
+"""Start runs at a gateway, follow them, decide about their pauses, stop them.
 
-Rule 1: a request is repeated only where that is harmless: a question carries an idempotency key, made here unless the
-caller gives one.
-Rule 2: following a run survives gateways that stop, crash or are replaced (`run_stream`).
+Rule 1: a request is repeated only where that is harmless: a question, an input and a decision carry an idempotency key,
+made here unless the caller gives one.
+Rule 2: following a run or session survives gateways that stop, crash or are replaced (`event_stream`).
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import aclosing
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, Unpack
+from typing import Any, Literal, Self, Unpack
+from urllib.parse import quote
 
 import httpx
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from contracts import ids, runs
 from contracts.artifacts import ArtifactRef, StoredArtifact
+from contracts.events import Paused
+from contracts.pauses import OpenPause, PauseDecision
+from contracts.sessions import SessionEntry, SessionStatus
 from contracts.tools import RefusedTool, ToolSpec
+from runwire.client.event_stream import RunStream, SessionStream
 from runwire.client.images import Image, image_inputs
 from runwire.client.options import RunOptions
-from runwire.client.retries import Patience, Retries, checked, retryable
-from runwire.client.run_stream import RunStream
-from runwire.errors import RunwireError
+from runwire.client.retries import checked
+from runwire.client.transport import Page, Transport
+from runwire.errors import NotFound
 
-T = TypeVar("T", bound=BaseModel)
-_MAX_PORT = 65535
 _IMAGES_TIMEOUT_S = 120.0
 """A gateway checks every image before it answers."""
 
 
-class _RunPage(BaseModel):
+class _RunPage(Page):
     runs: list[runs.RunStatus]
-    next_cursor: str | None = None
 
 
-class _ArtifactPage(BaseModel):
+class _SessionPage(Page):
+    sessions: list[SessionEntry]
+
+
+class _ArtifactPage(Page):
     artifacts: list[StoredArtifact]
-    next_cursor: str | None = None
 
 
 class _Tools(BaseModel):
@@ -56,15 +62,7 @@ class Client:
     """
 
     def __init__(self, url: str = "http://127.0.0.1:8080", key: str | None = None, *, patience_s: float = 60.0) -> None:
-        _check_address(url)
-        if key and not (key.isascii() and key.isprintable()):
-            raise RunwireError("bad_key", "an API key has visible ASCII characters only")
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
-        self._http = httpx.AsyncClient(
-            base_url=url, headers=headers, timeout=httpx.Timeout(30, connect=5), limits=limits
-        )
-        self._patience = Patience(patience_s, self._http.base_url)
+        self._transport = Transport(url, key, patience_s)
 
     async def __aenter__(self) -> Self:
         """Return the client itself."""
@@ -78,7 +76,7 @@ class Client:
 
     async def aclose(self) -> None:
         """Close all connections."""
-        await self._http.aclose()
+        await self._transport.http.aclose()
 
     async def start(
         self,
@@ -102,11 +100,8 @@ class Client:
             OSError: an image file cannot be read.
             ValueError: an image cannot be sent.
         """
-        body: dict[str, Any] = {"query": query, **options}
-        request: dict[str, Any] = {"headers": {"Idempotency-Key": idempotency_key or ids.new_id()}}
-        if shown := await asyncio.to_thread(image_inputs, images):
-            body["images"], request["timeout"] = shown, httpx.Timeout(_IMAGES_TIMEOUT_S, connect=5)
-        return (await self._ask(runs.RunAccepted, "POST", "/v1/runs", json=body, **request)).run_id
+        request = await _with_images({"query": query, **options}, images, idempotency_key)
+        return (await self._transport.ask(runs.RunAccepted, "POST", "/v1/runs", **request)).run_id
 
     def follow(
         self,
@@ -121,17 +116,27 @@ class Client:
         The last event holds JSON artifacts up to 1 MiB as values, or with `artifacts="refs"` as references.
         `on_comment`: called with what the gateway says beside events, such as `waiting, place 17 of 300`.
         """
-        return RunStream(self._http, run_id, after, self._patience, artifacts, on_comment)
+        return RunStream(self._transport, run_id, after, artifacts, on_comment)
 
     async def status(self, run_id: str, *, artifacts: Literal["values", "refs"] = "values") -> runs.RunStatus:
         """Return the status of a run, and once it has ended its payload, as `follow` describes it. Raises NotFound."""
         path, params = f"/v1/runs/{checked(run_id)}", {"artifacts": artifacts}
-        return await self._ask(runs.RunStatus, "GET", path, params=params)
+        return await self._transport.ask(runs.RunStatus, "GET", path, params=params)
 
     async def result(self, run_id: str) -> runs.RunStatus:
         """Wait for the end of a run and return its status, with the payload, however it ended. Raises NotFound."""
         async for _ in self.follow(run_id):
             pass
+        return await self.status(run_id)
+
+    async def wait(self, run_id: str) -> runs.RunStatus:
+        """Wait until a run has ended or has an open pause (`.pauses`), and return its status. Raises NotFound."""
+        async with aclosing(aiter(self.follow(run_id, artifacts="refs"))) as events:
+            async for event in events:
+                if isinstance(event, Paused) and event.pause_id is not None:
+                    status = await self.status(run_id)
+                    if status.pauses or status.ended_at is not None:
+                        return status
         return await self.status(run_id)
 
     async def chat(
@@ -142,121 +147,178 @@ class Client:
         idempotency_key: str | None = None,
         **options: Unpack[RunOptions],
     ) -> runs.RunStatus:
-        """Start a run and wait for its end: `.payload.raw_answer` is the answer. Arguments and errors as in `start`."""
-        return await self.result(await self.start(query, images=images, idempotency_key=idempotency_key, **options))
+        """Start a run and wait for its end: `.payload.raw_answer` is the answer. Arguments and errors as in `start`.
+
+        If the run waits for a person, `.payload` is None and `.pauses` holds what it waits for; `wait` goes on after
+        the decisions.
+        """
+        return await self.wait(await self.start(query, images=images, idempotency_key=idempotency_key, **options))
+
+    async def pauses(self, run_id: str) -> list[OpenPause]:
+        """Return what a run waits for a person to decide. Raises NotFound."""
+        return (await self.status(run_id, artifacts="refs")).pauses
+
+    async def approve(self, pause: OpenPause, *, note: str = "", idempotency_key: str | None = None) -> None:
+        """Let the call that waits be executed as the pause shows it; `note` is for the model.
+
+        As `reject`, `edit` and `answer` it raises PauseChanged, PauseClosed, RunAlreadyEnded and NotFound, and
+        RunwireError where the pause stays open: `invalid_decision`, `invalid_input`.
+        """
+        await self._decide(pause, "approve", {"note": note}, (), idempotency_key)
+
+    async def reject(self, pause: OpenPause, *, note: str = "", idempotency_key: str | None = None) -> None:
+        """Have the call fail, or the question go without an answer; the model reads `note`. Raises as `approve`."""
+        await self._decide(pause, "reject", {"note": note}, (), idempotency_key)
+
+    async def edit(
+        self, pause: OpenPause, args: dict[str, Any], *, note: str = "", idempotency_key: str | None = None
+    ) -> None:
+        """Approve the call with other arguments: `args` are all of them. Raises as `approve`."""
+        await self._decide(pause, "edit", {"args": args, "note": note}, (), idempotency_key)
+
+    async def answer(
+        self,
+        pause: OpenPause,
+        value: Any,
+        *,
+        images: Iterable[Image] = (),
+        images_remove: Iterable[str] = (),
+        note: str = "",
+        idempotency_key: str | None = None,
+    ) -> None:
+        """Answer a question with a value that is valid by `pause.input_schema`. Raises as `approve`.
+
+        The model is shown `images` from now on, and those whose ids are in `images_remove` no longer.
+        """
+        fields = {"input": value, "images_remove": list(images_remove), "note": note}
+        await self._decide(pause, "answer", fields, images, idempotency_key)
+
+    async def _decide(
+        self,
+        pause: OpenPause,
+        decision: PauseDecision,
+        fields: dict[str, Any],
+        images: Iterable[Image],
+        idempotency_key: str | None,
+    ) -> None:
+        body = {"pause_id": pause.pause_id, "token": pause.token, "decision": decision, **fields}
+        request = await _with_images(body, images, idempotency_key)
+        await self._transport.request("POST", f"/v1/runs/{checked(pause.run_id)}/resume", **request)
+
+    async def send_input(
+        self,
+        run_id: str,
+        text: str = "",
+        *,
+        images: Iterable[Image] = (),
+        redirect: bool = False,
+        idempotency_key: str | None = None,
+    ) -> None:
+        """Add to a run that is under way: the model receives it with its next decision.
+
+        `redirect`: the text takes the place of the question, and what the model writes now is superseded. Raises
+        RunAlreadyEnded, NotFound, and RunwireError `too_many_inputs` while 64 wait for the model.
+        """
+        request = await _with_images({"text": text, "redirect": redirect}, images, idempotency_key)
+        await self._transport.request("POST", f"/v1/runs/{checked(run_id)}/input", **request)
 
     async def cancel(self, run_id: str, reason: str = "") -> runs.RunStatus:
         """Cancel a run and return its status before that; one that has ended stays as it is. Raises NotFound."""
         path = f"/v1/runs/{checked(run_id)}/cancel"
-        return await self._ask(runs.RunStatus, "POST", path, json={"reason": reason})
+        return await self._transport.ask(runs.RunStatus, "POST", path, json={"reason": reason})
 
     async def delete(self, run_id: str) -> None:
         """Delete a run with its events, artifacts and images; one that is still running is cancelled first.
 
         Raises NotFound, also when it is called again.
         """
-        await self._request("DELETE", f"/v1/runs/{checked(run_id)}")
+        await self._transport.request("DELETE", f"/v1/runs/{checked(run_id)}")
 
     async def list_runs(
-        self, status: runs.State | None = None, *, limit: int | None = None
+        self,
+        status: runs.State | None = None,
+        *,
+        session_id: str | None = None,
+        user_id: str | None = None,
+        agent: str | None = None,
+        limit: int | None = None,
     ) -> AsyncIterator[runs.RunStatus]:
         """Yield the caller's runs, newest first, without payloads. `limit`: at most so many; None: all."""
-        params: dict[str, str | int] = {"limit": min(limit or 100, 100)} | ({"status": status} if status else {})
+        params = {"status": status, "session_id": session_id, "user_id": user_id, "agent": agent}
         yielded = 0
-        while True:
-            page = await self._ask(_RunPage, "GET", "/v1/runs", params=params)
+        async for page in self._transport.pages(_RunPage, "/v1/runs", limit=min(limit or 100, 100), **params):
             for run in page.runs:
                 yield run
                 yielded += 1
                 if yielded == limit:
                     return
-            if not page.next_cursor:
-                return
-            params["cursor"] = page.next_cursor
+
+    async def sessions(self, *, limit: int | None = None) -> AsyncIterator[SessionEntry]:
+        """Yield the caller's sessions, the one that changed last first. `limit`: at most so many; None: all."""
+        yielded = 0
+        async for page in self._transport.pages(_SessionPage, "/v1/sessions", limit=min(limit or 100, 100)):
+            for session in page.sessions:
+                yield session
+                yielded += 1
+                if yielded == limit:
+                    return
+
+    async def session(self, session_id: str) -> SessionStatus:
+        """Return a session: its runs, queue, summary, context and open pauses. Raises NotFound."""
+        return await self._transport.ask(SessionStatus, "GET", _session_path(session_id))
+
+    def session_events(self, session_id: str, after: str | None = None) -> SessionStream:
+        """Return the events of a session, without end: `async for event in client.session_events(session_id)`.
+
+        `after` is an earlier `cursor`. Only the deletion of the session ends them. Raises NotFound.
+        """
+        return SessionStream(self._transport, _session_path(session_id), after)
+
+    async def set_context(self, session_id: str, values: dict[str, Any]) -> None:
+        """Set values that later runs of a session are shown as untrusted data; None removes a name."""
+        await self._transport.request("PUT", f"{_session_path(session_id)}/context", json={"values": values})
+
+    async def delete_session(self, session_id: str) -> None:
+        """Delete a session with its runs and artifacts; open runs are cancelled first. Raises NotFound."""
+        await self._transport.request("DELETE", _session_path(session_id))
 
     async def agents(self) -> list[runs.AgentModels]:
         """List the agents that a run may name, each with the models that answer its runs."""
-        return (await self._ask(_Agents, "GET", "/v1/agents")).agents
+        return (await self._transport.ask(_Agents, "GET", "/v1/agents")).agents
 
     async def refused_tools(self) -> list[RefusedTool]:
         """List the tools that announce what cannot be used or is not accepted, each with the reason."""
-        return (await self._ask(_Tools, "GET", "/v1/tools")).refused
+        return (await self._transport.ask(_Tools, "GET", "/v1/tools")).refused
 
     async def tools(self) -> list[ToolSpec]:
         """List the tools that are available now."""
-        return (await self._ask(_Tools, "GET", "/v1/tools")).tools
+        return (await self._transport.ask(_Tools, "GET", "/v1/tools")).tools
 
     async def artifacts(self, run_id: str) -> AsyncIterator[ArtifactRef]:
         """Yield the references of what a run's tools have stored and of the images that it was shown, oldest first.
 
         Raises NotFound.
         """
-        path, params = f"/v1/runs/{checked(run_id)}/artifacts", {"limit": "500"}
-        while True:
-            page = await self._ask(_ArtifactPage, "GET", path, params=params)
+        path = f"/v1/runs/{checked(run_id)}/artifacts"
+        async for page in self._transport.pages(_ArtifactPage, path, limit=500):
             for stored in page.artifacts:
                 yield stored.ref
-            if not page.next_cursor:
-                return
-            params["cursor"] = page.next_cursor
 
-    async def fetch(self, artifact_id: str) -> AsyncIterator[bytes]:
+    def fetch(self, artifact_id: str) -> AsyncIterator[bytes]:
         """Yield an artifact's bytes in pieces; a download that breaks off is continued. Raises NotFound."""
-        path = f"/v1/artifacts/{checked(artifact_id)}"
-        retries = Retries(self._patience)
-        received_bytes, etag = 0, ""
-        while True:
-            headers = {"Accept-Encoding": "identity"}
-            if received_bytes:  # An artifact never changes; the tag makes sure.
-                headers |= {"Range": f"bytes={received_bytes}-", "If-Range": etag}
-            reason: Exception
-            try:
-                async with self._http.stream("GET", path, headers=headers) as answer:
-                    retries.note_answer()
-                    if answer.status_code == (httpx.codes.PARTIAL_CONTENT if received_bytes else httpx.codes.OK):
-                        etag = answer.headers.get("etag", "")
-                        async for piece in answer.aiter_bytes():
-                            received_bytes += len(piece)
-                            retries.reset()
-                            yield piece
-                        return
-                    await answer.aread()
-                    reason = retryable(answer)
-            except httpx.TransportError as error:
-                reason = error
-            await retries.pause(reason)
-
-    async def _ask(self, kind: type[T], method: str, path: str, **request: Any) -> T:
-        """Send a request that may be repeated, and return its answer. Raises RunwireError."""
-        answer = await self._request(method, path, **request)
-        try:
-            return kind.model_validate_json(answer.content)
-        except ValidationError:
-            url, status = self._http.base_url, answer.status_code
-            text = f"{url} answers {method} {path} with {status}, and not as a Runwire gateway of this version does"
-            raise RunwireError("not_a_gateway", text, status=status) from None
-
-    async def _request(self, method: str, path: str, **request: Any) -> httpx.Response:
-        """Send a request that may be repeated, until it is answered. Raises RunwireError."""
-        retries = Retries(self._patience)
-        while True:
-            reason: Exception
-            try:
-                answer = await self._http.request(method, path, **request)
-                retries.note_answer()
-                if answer.is_success:
-                    return answer
-                reason = retryable(answer)
-            except httpx.TransportError as error:
-                reason = error
-            await retries.pause(reason)
+        return self._transport.download(f"/v1/artifacts/{checked(artifact_id)}")
 
 
-def _check_address(url: str) -> None:
-    """Raise RunwireError for what can never be reached, instead of trying it for `patience_s`."""
-    try:
-        parsed = httpx.URL(url)
-    except httpx.InvalidURL:
-        parsed = httpx.URL("")
-    if parsed.scheme not in {"http", "https"} or not parsed.host or (parsed.port or 0) > _MAX_PORT:
-        raise RunwireError("bad_url", f"{url!r} is not a gateway's address; one looks like http://127.0.0.1:8080")
+async def _with_images(body: dict[str, Any], images: Iterable[Image], idempotency_key: str | None) -> dict[str, Any]:
+    """A request with its images and its idempotency key. Raises OSError and ValueError for images."""
+    request: dict[str, Any] = {"headers": {"Idempotency-Key": idempotency_key or ids.new_id()}}
+    if shown := await asyncio.to_thread(image_inputs, images):
+        body["images"], request["timeout"] = shown, httpx.Timeout(_IMAGES_TIMEOUT_S, connect=5)
+    return {**request, "json": body}
+
+
+def _session_path(session_id: str) -> str:
+    """The address of a session, whose id may be any text. Raises NotFound for an empty one."""
+    if not session_id:
+        raise NotFound("not_found", "a session's id is not empty")
+    return f"/v1/sessions/{quote(session_id, safe='').replace('.', '%2E')}"

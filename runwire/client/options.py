@@ -20,6 +20,24 @@ class LimitOptions(TypedDict, total=False):
     """Seconds that a run waits for a top-up once a budget is spent; 0: it ends at once."""
 
 
+class MessageOption(TypedDict):
+    """One message of a conversation that the caller keeps itself."""
+
+    role: Literal["user", "assistant"]
+    content: str
+
+
+class MemoryOptions(TypedDict, total=False):
+    """How much of its session's conversation a run is shown; what is left out comes from the agent's entry."""
+
+    recent_turns: int | None
+    """Turns that are shown whole."""
+    max_tokens: int | None
+    """Of all of the conversation."""
+    summary_model: str | None
+    """Summarises older turns after an answer; None: they are left out, which the model is told."""
+
+
 class RunOptions(TypedDict, total=False):
     """The fields of `POST /v1/runs` besides `query` and `images`."""
 
@@ -30,6 +48,16 @@ class RunOptions(TypedDict, total=False):
     """LiteLLM's name of a model that the deployment allows; None: the agent's."""
     reasoning_effort: Literal["low", "medium", "high", "auto"] | None
     session_id: str | None
+    """The conversation; None: the run gets a session of its own."""
+    on_busy: Literal["queue", "steer", "reject", "cancel"]
+    """What happens while another run of the session has the turn: wait for it, add the text to it, fail, or end it."""
+    on_paused: Literal["queue", "steer", "reject", "cancel"]
+    """The same while that run only waits for a person. Default: `steer`."""
+    queue_timeout_s: float
+    """How long the run may wait for its turn, in seconds."""
+    messages: list[MessageOption]
+    """The conversation so far, in place of a session."""
+    memory: MemoryOptions
     user_id: str | None
     llm_context: dict[str, Any]
     """Shown to the model."""

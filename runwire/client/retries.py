@@ -9,13 +9,29 @@ from typing import Any
 import httpx
 
 from contracts import ids
-from runwire.errors import IdempotencyConflict, NotFound, RunwireError, Unreachable
+from runwire.errors import (
+    IdempotencyConflict,
+    NotFound,
+    PauseChanged,
+    PauseClosed,
+    RunAlreadyEnded,
+    RunwireError,
+    SessionBusy,
+    Unreachable,
+)
 
 _RETRYABLE_STATUS = frozenset({408, 429, 502, 503, 504})
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 0.1, 5.0
 _MAX_REFUSED_S = 5.0
 """How long connections that are refused are tried again, by a client that no gateway has answered yet."""
-_CLASSES: dict[str, type[RunwireError]] = {"not_found": NotFound, "idempotency_conflict": IdempotencyConflict}
+_CLASSES: dict[str, type[RunwireError]] = {
+    "not_found": NotFound,
+    "idempotency_conflict": IdempotencyConflict,
+    "session_busy": SessionBusy,
+    "pause_closed": PauseClosed,
+    "pause_changed": PauseChanged,
+    "run_ended": RunAlreadyEnded,
+}
 
 
 @dataclass

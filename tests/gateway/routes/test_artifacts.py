@@ -121,7 +121,8 @@ async def test_the_client_fetches_over_broken_connections(served: Served) -> Non
     body = bytes(range(256)) * 8000
     ref = await upload(served.http, body)
     async with Client(served.url, patience_s=10) as client:
-        client._http._transport = Torn(client._http._transport, 3)
+        http = client._transport.http
+        http._transport = Torn(http._transport, 3)
         assert b"".join([piece async for piece in client.fetch(ref.artifact_id)]) == body
         with pytest.raises(NotFound):
             await anext(client.fetch(new_id()))

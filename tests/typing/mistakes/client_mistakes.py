@@ -11,6 +11,9 @@ async def ask(client: Client) -> None:
     await client.chat("x", tools="add")  # mypy: arg-type
     await client.chat("x", limits={"max_steps": "3"})  # mypy: typeddict-item
     client.follow("x", artifacts="links")  # mypy: arg-type
+    await client.chat("x", on_busy="wait")  # mypy: arg-type
+    await client.chat("x", messages=[{"role": "system", "content": "x"}])  # mypy: typeddict-item
+    await client.approve("x")  # mypy: arg-type
 
 
 async def read(client: Client, error: RunwireError) -> None:

@@ -1,10 +1,18 @@
-"""A program that starts a run and follows it."""
+"""A program that starts a run and follows it, decides about its pauses, and holds a conversation."""
 
-from typing import assert_type
+from typing import Any, assert_type
 
 from runwire import Client, RunwireError
-from runwire.client import AgentModels, RefusedTool, RunStatus, ToolSpec
-from runwire.errors import IdempotencyConflict, NotFound, Unreachable
+from runwire.client import AgentModels, OpenPause, RefusedTool, RunStatus, SessionEntry, SessionStatus, ToolSpec
+from runwire.errors import (
+    IdempotencyConflict,
+    NotFound,
+    PauseChanged,
+    PauseClosed,
+    RunAlreadyEnded,
+    SessionBusy,
+    Unreachable,
+)
 from runwire.events import (
     TERMINAL,
     ArtifactRef,
@@ -13,7 +21,10 @@ from runwire.events import (
     Error,
     Fault,
     FinalPayload,
+    RunEnded,
     RunEvent,
+    RunWaits,
+    SessionEvent,
     Source,
     UnknownEvent,
     Usage,
@@ -78,4 +89,47 @@ def explain(error: RunwireError, fault: Fault) -> str:
     assert_type(error.errors, tuple[dict[str, str], ...])
     assert_type(error.run_id, str | None)
     known: tuple[type[RunwireError], ...] = (IdempotencyConflict, NotFound, Unreachable)
+    known += (PauseChanged, PauseClosed, RunAlreadyEnded, SessionBusy)
     return f"{error.detail}, {fault.code}, {isinstance(error, known)}"
+
+
+async def decide(client: Client, run_id: str) -> RunStatus:
+    """Go on with a run that waits for a person."""
+    status = await client.wait(run_id)
+    assert_type(status.pauses, list[OpenPause])
+    for pause in await client.pauses(run_id):
+        assert_type(pause, OpenPause)
+        assert_type(pause.arguments, dict[str, Any] | None)
+        match pause.reason:
+            case "approval":
+                await client.approve(pause, note="fine")
+            case "input":
+                await client.answer(pause, {"colour": "blue"}, images=["photo.png"])
+            case _:
+                await client.reject(pause)
+    await client.edit(status.pauses[0], {"amount": 5}, idempotency_key="once")
+    await client.send_input(run_id, "in euros", redirect=True)
+    return await client.result(run_id)
+
+
+async def converse(client: Client) -> str:
+    """A session, and a conversation that the caller keeps."""
+    await client.chat("And in May?", session_id="s", on_busy="steer", on_paused="queue", memory={"recent_turns": 5})
+    await client.chat("And now?", messages=[{"role": "user", "content": "Hello"}])
+    async for listed in client.sessions(limit=3):
+        assert_type(listed, SessionEntry)
+    async for event in client.session_events("s"):
+        assert_type(event, SessionEvent)
+        match event:
+            case RunEnded():
+                assert_type(event.answer, str)
+            case RunWaits():
+                assert_type(event.pauses, list[OpenPause])
+            case _:
+                pass
+    await client.set_context("s", {"month": 5})
+    session = await client.session("s")
+    assert_type(session, SessionStatus)
+    assert_type(session.recent_runs, list[RunStatus])
+    await client.delete_session("s")
+    return session.summary
