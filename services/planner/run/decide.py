@@ -24,8 +24,9 @@ from services.planner.run import budgets, failures, terminal
 from services.planner.run.approvals import refusals
 from services.planner.run.commands import Handling, Rules
 from services.planner.run.decision import Calls, Decision, Failed, Final, Invalid
-from services.planner.run.state import Event, Run, spent, take_in
+from services.planner.run.state import Event, Run, take_in
 from services.planner.run.triage_critique import Critique
+from services.shared.usage import spent
 
 MAX_REPAIR_CHARACTERS = 4000
 OVERFLOW_LINE_CHARACTERS = (60, 400)
