@@ -25,7 +25,7 @@ def accepts_gzip(headers: Mapping[str, str]) -> bool:
     return weight is not None and (weight == "" or bool(weight.strip("0.")))
 
 
-async def json_response(body: bytes, headers: Mapping[str, str]) -> Response:
+async def json_response(body: bytes, headers: Mapping[str, str], status: int = 200) -> Response:
     """Return a JSON body as the response to a request with these headers, compressed when it is large.
 
     No cache stores it.
@@ -33,7 +33,7 @@ async def json_response(body: bytes, headers: Mapping[str, str]) -> Response:
     extra = {"Cache-Control": "no-store", "Vary": "Accept-Encoding"}
     if len(body) > _MIN_COMPRESSED_BYTES and accepts_gzip(headers):
         body, extra["Content-Encoding"] = await asyncio.to_thread(gzip.compress, body, _GZIP_LEVEL), "gzip"
-    return Response(body, headers=extra, media_type="application/json")
+    return Response(body, status, extra, media_type="application/json")
 
 
 async def gzipped(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -84,6 +84,11 @@ class InvalidInput(Problem):
         super().__init__(errors=[{"field": field, "message": message}])
 
     @classmethod
+    def of_fields(cls, messages: Mapping[str, str]) -> "InvalidInput":
+        """Name several fields, each with its message."""
+        return cls._of_fields(messages.items())
+
+    @classmethod
     def unknown(cls, names: Iterable[str]) -> "InvalidInput":
         """Refuse fields that do not exist."""
         return cls._of_fields((_shown(name), _in_words("extra_forbidden", "")) for name in names)
@@ -210,6 +215,55 @@ class NotRunning(Problem):
     """The run has not begun, or has ended: it cannot be topped up."""
 
     status, code, default = 409, "not_running", "Only a run that has begun and has not ended can be topped up."
+
+
+class SessionBusy(Problem):
+    """Another run of the session has the turn, and the request says `on_busy: reject`."""
+
+    status, code, default = 409, "session_busy", "Another run of this session has the turn."
+
+
+class SessionDeleting(Problem):
+    """The session is being deleted."""
+
+    status, code, default = (
+        409,
+        "session_deleting",
+        "This session is being deleted; ask again once it is gone, or with another session_id.",
+    )
+
+
+class RunHasEnded(Problem):
+    """The run has ended: it takes no input and no decision."""
+
+    status, code, default = 409, "run_ended", "This run has ended."
+
+
+class PauseClosed(Problem):
+    """The pause is over: somebody has decided, or it has expired."""
+
+    status, code, default = 409, "pause_closed", "This pause is over."
+
+
+class PauseChanged(Problem):
+    """The token is not that of the pause as it is now."""
+
+    status, code, default = 409, "pause_changed", "What waits has changed since; `pauses` says what waits now."
+
+
+class InvalidDecision(Problem):
+    """A pause of this kind does not take this decision."""
+
+    status, code, default = 422, "invalid_decision", "This pause does not take this decision."
+
+
+class TooManyInputs(Problem):
+    """The run has as many inputs as it keeps before its next decision."""
+
+    status, code, default = 429, "too_many_inputs", "The run has not read its earlier inputs yet."
+
+    def __init__(self, detail: str | None = None) -> None:
+        super().__init__(detail, headers={"Retry-After": "2"})
 
 
 class RangeNotSatisfiable(Problem):

@@ -1,6 +1,7 @@
 """The status of a run, from its request and its log. The gateway shows it, and the planner's index stores it."""
 
 from contracts.events import Cancelled, Done, Error, Terminal
+from contracts.ids import own_session_id
 from contracts.payload import Reason
 from contracts.runs import RunRequested, RunStatus
 
@@ -19,14 +20,15 @@ def status_of(
 ) -> RunStatus:
     """Return the status without its payload; times are Unix ms.
 
-    `request`: None when the run was cancelled before its request arrived. `is_open`: whether the run has a log.
+    `request`: None when the run was cancelled before its request arrived. `is_open`: whether the run has begun.
     """
     return RunStatus(
         run_id=run_id,
         status=end.type if end else "running" if is_open else "queued",
         agent=request.agent if request else "default",
         query=request.query[:MAX_QUERY_CHARACTERS] if request else "",
-        session_id=request.session_id if request else None,
+        session_id=(request.session_id or own_session_id(run_id)) if request else None,
+        user_id=request.user_id if request else None,
         requested_at=request.requested_at if request else 0,
         started_at=started_at,
         ended_at=ended_at,

@@ -15,10 +15,10 @@ import httpx
 from fastapi.routing import APIRoute
 
 from contracts import subjects
-from contracts.events import Cancelled, Chunk, Done, Error, RunStarted, Step
+from contracts.events import Cancelled, Chunk, Done, Error, Paused, RunStarted, Step
 from contracts.ids import new_id
 from contracts.payload import FinalPayload
-from contracts.records import EVENTS_HEADER, Record
+from contracts.records import EVENTS_HEADER, PAUSES_HEADER, Record
 from contracts.runs import RunLimits, RunRequested
 from services.gateway.app import Gateway, build_server
 from services.gateway.settings import GatewaySettings
@@ -26,6 +26,7 @@ from services.messaging.connection import Bus
 from services.messaging.streams.provision import provision
 from services.runtime.http_server import HttpServer
 from services.runtime.settings import BusSettings
+from services.shared.open_pauses import open_pauses
 from tests.support.needs import free_port
 from tests.support.waiting import wait_until
 
@@ -162,8 +163,13 @@ class Writer:
         return await self._write("stream", subjects.stream(self.tenant, self.run), Record(events=list(events)))
 
     async def _write(self, kind: str, subject: str, record: Record) -> int:
-        sequence = await self.bus.publish(subject, record.model_dump_json().encode(), {EVENTS_HEADER: record.types()})
-        self.stored.append((kind, sequence, record))
+        self.stored.append((kind, 0, record))
+        facts = [event for kind, _, stored in self.stored if kind == "log" for event in stored.events]
+        headers = {EVENTS_HEADER: record.types()}
+        if count := len(open_pauses(self.run, facts)):
+            headers[PAUSES_HEADER] = str(count)
+        sequence = await self.bus.publish(subject, record.model_dump_json().encode(), headers)
+        self.stored[-1] = kind, sequence, record
         return sequence
 
     async def raw(self, kind: str, data: bytes, types: str) -> int:
@@ -206,6 +212,12 @@ class Writer:
     async def cancelled(self) -> int:
         """The run was stopped."""
         return await self.log(Cancelled(reason="enough", payload=FinalPayload(raw_answer="")))
+
+
+def paused(call_id: str | None, number: int = 0, **more: Any) -> Paused:
+    """A pause of a call, or of the run itself."""
+    known = {"pause_id": f"{number:032x}", "call_id": call_id, "until": 2_000_000_000_000, "reason": "approval"}
+    return Paused.model_validate({**known, "token": f"{number:032x}.1.{'0' * 32}", "step": 1, **more})
 
 
 def frames_of(writer: Writer, after: tuple[int, int] = (0, 0)) -> list[tuple[str, str]]:

@@ -1,14 +1,18 @@
 """`POST /chat`: one question, answered once its run has ended. For programs of an earlier interface."""
 
-from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, ConfigDict
+from typing import Literal
 
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from contracts.pauses import OpenPause
 from contracts.payload import FinalPayload
 from contracts.runs import RunInput
 from services.gateway.artifacts.inlining import Form, Inliner
 from services.gateway.compression import json_response
 from services.gateway.open_streams import OpenStreams
 from services.gateway.stored_runs.reader import RunReader
+from services.gateway.stored_runs.stored_run import StoredRun
 from services.gateway.submissions.accept import Submissions
 
 from .common import Tenant, body_of, new_router
@@ -24,7 +28,18 @@ class ChatAnswer(BaseModel):
     """The answer of `POST /chat`, however the run ended."""
 
     run_id: str
+    session_id: str = Field(description="a later question with it continues the conversation")
     payload: FinalPayload
+
+
+class ChatWaiting(BaseModel):
+    """The answer of `POST /chat` (202) when its run waits for a person. It goes on once somebody has decided."""
+
+    run_id: str
+    session_id: str
+    status: Literal["waiting"] = "waiting"
+    pauses: list[OpenPause] = Field(description="what it waits for: POST /v1/runs/{run_id}/resume decides")
+    paused: str | None = Field(default=None, description="the budget whose top-up it waits for")
 
 
 class ChatRoutes:
@@ -39,17 +54,28 @@ class ChatRoutes:
     def router(self) -> APIRouter:
         """Return the route."""
         router = new_router("compatibility")
-        router.post("/chat", response_model=ChatAnswer, openapi_extra=body_of(ChatInput, keyed=True))(self.chat)
+        router.post(
+            "/chat",
+            response_model=ChatAnswer,
+            responses={202: {"model": ChatWaiting, "description": "The run waits for a person."}},
+            openapi_extra=body_of(ChatInput, keyed=True),
+        )(self.chat)
         return router
 
     async def chat(self, request: Request, tenant: Tenant, artifacts: Form = "values") -> Response:
-        """Start a run and wait for its end, however it ends. A client that disconnects does not cancel it."""
+        """Start a run and wait for its end, however it ends. A client that disconnects does not cancel it.
+
+        202 when the run does nothing but wait for a person.
+        """
         with self._streams.counted(tenant):
             accepted = await self._submissions.accept(request, tenant, ChatInput, is_followed=True)
             result = self._runs.wait_for_result(tenant, accepted.run, accepted.follower)
             detail = "The gateway is stopping; the run goes on."
-            payload = await self._streams.while_connected(request.receive, result, detail, run_id=accepted.run)
-        if artifacts == "values":
-            payload = await self._inliner.payload(tenant, payload)
-        answer = ChatAnswer(run_id=accepted.run, payload=payload)
+            found = await self._streams.while_connected(request.receive, result, detail, run_id=accepted.run)
+        ids = {"run_id": accepted.run, "session_id": accepted.session_id}
+        if isinstance(found, StoredRun):
+            waiting = ChatWaiting(**ids, pauses=found.pauses, paused=found.status().paused)
+            return await json_response(waiting.model_dump_json().encode(), request.headers, status=202)
+        payload = await self._inliner.payload(tenant, found) if artifacts == "values" else found
+        answer = ChatAnswer(**ids, payload=payload)
         return await json_response(answer.model_dump_json().encode(), request.headers)

@@ -11,7 +11,8 @@ from services.gateway.event_stream import RUN_HEADER, EventStream
 from services.gateway.frames import CURSOR, Cursor
 from services.gateway.open_streams import OpenStreams
 from services.gateway.stored_runs.queue import Queue
-from services.gateway.stored_runs.reader import RunReader, StoredRun
+from services.gateway.stored_runs.reader import RunReader
+from services.gateway.stored_runs.stored_run import StoredRun
 from services.messaging.connection import Bus
 from services.shared.run_follower import RunFollower
 

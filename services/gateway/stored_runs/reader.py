@@ -9,95 +9,42 @@ Rule 3: messages that are no valid record or request are ignored: they hide neit
 
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 import orjson
 from nats.aio.msg import Msg
-from pydantic import BaseModel, ValidationError
 
 from contracts import subjects
-from contracts.events import TERMINAL, Done, Paused, RunStarted, Terminal
+from contracts.events import TERMINAL, Queued, RunEvent, Terminal
 from contracts.ids import InvalidName, checked_id
 from contracts.payload import FinalPayload
-from contracts.records import Record
-from contracts.runs import RunRequested, RunStatus
+from contracts.records import PAUSES_HEADER, Record
+from contracts.runs import RunRequested
 from services.gateway.errors import NotFound
 from services.messaging.connection import Bus
 from services.messaging.direct_get import checked, sequence_of
 from services.messaging.errors import NOT_FOUND, Refused, Unavailable
+from services.shared.open_pauses import open_pauses
 from services.shared.run_follower import RunFollower
-from services.shared.run_status import status_of
+from services.shared.run_waits import waits_for_person
 
 from .deletions import Deletions
+from .stored_run import StoredRun, begins, parsed, payload_of
 
-Model = TypeVar("Model", bound=BaseModel)
+_PAUSED = b'"type":"paused"'
 _READ_TIMEOUT_S = 2.0
 _LOG_READ_ATTEMPTS = 3
 
-_Stored = tuple[int, bytes]
+
+class _Stored(NamedTuple):
+    """A message as it is stored. `may_have_pauses`: whether pauses may be open after this record."""
+
+    sequence: int
+    data: bytes
+    may_have_pauses: bool
+
+
 _Get = Callable[[str, dict[str, Any]], Awaitable[_Stored | None]]
-
-
-@dataclass(frozen=True, slots=True)
-class StoredRun:
-    """What is stored of a run. `queued`: its request, until a planner has opened the run. The rest is of its log.
-
-    `request_sequence`: of the queued request in REQUESTS, while the run has no log.
-    """
-
-    run_id: str
-    queued: RunRequested | None
-    request_sequence: int | None = None
-    first: Record | None = None
-    last: Record | None = None
-    first_sequence: int = 0
-    last_sequence: int = 0
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether its log is complete."""
-        return self.last is not None and self.last.events[-1].type in TERMINAL
-
-    def request(self) -> RunRequested | None:
-        """Return its request; None when it was cancelled before the request arrived."""
-        if self.queued is not None:
-            return self.queued
-        first = self.first.events[0] if self.first else None
-        return first.request if isinstance(first, RunStarted) else None
-
-    def status(self) -> RunStatus:
-        """Return its status, with the payload of an ended run."""
-        request, first, last = self.request(), self.first, self.last
-        event = last.events[-1] if last else None
-        end = event if isinstance(event, Terminal) else None
-        status = status_of(
-            self.run_id,
-            request,
-            end,
-            is_open=first is not None,
-            started_at=first.at if first and isinstance(first.events[0], RunStarted) else None,
-            ended_at=last.at if last and end else None,
-        )
-        more: dict[str, Any] = {"payload": _payload_of(end) if end else None}
-        if isinstance(event, Paused):
-            more["paused"] = event.budget
-        if request is None and first is not None:
-            more["requested_at"] = first.at
-        return status.model_copy(update=more)
-
-
-def _payload_of(end: Terminal) -> FinalPayload:
-    if isinstance(end, Done):
-        return FinalPayload.model_construct(**{name: getattr(end, name) for name in FinalPayload.model_fields})
-    return end.payload
-
-
-def _parsed(model: type[Model], data: bytes) -> Model | None:
-    try:
-        return model.model_validate_json(data)
-    except (ValidationError, RecursionError):
-        return None
 
 
 class RunReader:
@@ -151,20 +98,23 @@ class RunReader:
             return stream <= found.last_sequence
         return stream <= int((await self._bus.api(f"STREAM.INFO.{subjects.RUNS}", {}))["state"]["last_seq"])
 
-    async def wait_for_result(self, tenant: str, run: str, follower: RunFollower) -> FinalPayload:
+    async def wait_for_result(self, tenant: str, run: str, follower: RunFollower) -> FinalPayload | StoredRun:
         """Return the payload of an accepted run once it has ended, however long that takes. NATS may be unavailable.
 
-        Raises NotFound for a run that was deleted.
+        A run that does nothing but wait for a person is returned as it is. Raises NotFound for one that was deleted.
         """
         while True:
-            last = b""
+            last, has_paused = b"", False
             try:
                 async with aclosing(follower.records()) as batches:
                     async for records in batches:
                         last = records[-1].data
-                end = record.events[-1] if (record := _parsed(Record, last)) is not None else None
+                        has_paused = has_paused or any(_PAUSED in record.data for record in records)
+                        if has_paused and (waiting := await self._waiting(tenant, run)) is not None:
+                            return waiting
+                end = record.events[-1] if (record := parsed(Record, last)) is not None else None
                 if isinstance(end, Terminal):
-                    return _payload_of(end)
+                    return payload_of(end)
                 if (payload := (await self.get(tenant, run)).status().payload) is not None:
                     return payload
             except Unavailable:
@@ -172,33 +122,60 @@ class RunReader:
             await self._bus.retry_pause(3)
             follower = RunFollower(self._bus, tenant, run)
 
+    async def facts_of(self, tenant: str, run: str) -> list[RunEvent]:
+        """Return all events of a run's log. Raises BusError."""
+        reader = await self._bus.reader(subjects.RUNS)
+        stored = await reader.read(subjects.log(tenant, run), attempts=_LOG_READ_ATTEMPTS)
+        return [event for _, data in stored if (record := parsed(Record, data)) is not None for event in record.events]
+
+    async def _waiting(self, tenant: str, run: str) -> StoredRun | None:
+        """Return the run if it does nothing but wait for a person."""
+        return await self.get(tenant, run) if waits_for_person(await self.facts_of(tenant, run)) else None
+
     async def _read(self, tenant: str, run: str, get: _Get) -> StoredRun | None:
         log = subjects.log(tenant, run)
         stored = await get(subjects.REQUESTS, {"last_by_subj": subjects.request(tenant, run)})
-        queued = _parsed(RunRequested, stored[1]) if stored else None
+        queued = parsed(RunRequested, stored.data) if stored else None
         last = await get(subjects.RUNS, {"last_by_subj": log})
         if last is None:
-            return StoredRun(run, queued, stored[0]) if stored and queued else None
+            return StoredRun(run, queued, stored.sequence) if stored and queued else None
         first = await get(subjects.RUNS, {"seq": 1, "next_by_subj": log})
         if first is None:
             return None  # The log was purged between the two reads.
-        begin, end = _parsed(Record, first[1]), _parsed(Record, last[1])
+        begin, end = parsed(Record, first.data), parsed(Record, last.data)
         if begin is None or end is None:
             return await self._search(run, queued, log)
-        return StoredRun(run, queued, None, begin, end, first[0], last[0])
+        started = await self._started(begin, first.sequence, log, get)
+        has_pauses = last.may_have_pauses and end.events[-1].type not in TERMINAL
+        pauses = open_pauses(run, await self.facts_of(tenant, run)) if has_pauses else []
+        return StoredRun(run, queued, None, begin, end, first.sequence, last.sequence, started, pauses)
+
+    async def _started(self, first: Record, sequence: int, log: str, get: _Get) -> Record | None:
+        """Return the record that begins the run: the first one, or a later one if the run waited for its turn."""
+        record: Record | None = first
+        if not isinstance(first.events[0], Queued):
+            return first if begins(first) else None
+        while record is not None and not begins(record):
+            following = await get(subjects.RUNS, {"seq": sequence + 1, "next_by_subj": log})
+            if following is None:
+                return None
+            sequence, record = following.sequence, parsed(Record, following.data)
+        return record
 
     async def _search(self, run: str, queued: RunRequested | None, log: str) -> StoredRun | None:
         """Find the first and the last valid record of a log with invalid ones; a terminal record is the last."""
         found: list[tuple[int, Record]] = []
         for sequence, data in await (await self._bus.reader(subjects.RUNS)).read(log, attempts=_LOG_READ_ATTEMPTS):
-            if (record := _parsed(Record, data)) is not None:
+            if (record := parsed(Record, data)) is not None:
                 found.append((sequence, record))
                 if record.events[-1].type in TERMINAL:
                     break
         if not found:
             return StoredRun(run, queued) if queued else None
         (first_sequence, first), (last_sequence, last) = found[0], found[-1]
-        return StoredRun(run, queued, None, first, last, first_sequence, last_sequence)
+        started = next((record for _, record in found if begins(record)), None)
+        pauses = open_pauses(run, [event for _, record in found for event in record.events])
+        return StoredRun(run, queued, None, first, last, first_sequence, last_sequence, started, pauses)
 
     async def _direct_get(self, stream: str, query: dict[str, Any]) -> Msg:
         return await self._bus.request(subjects.direct_get(stream), orjson.dumps(query), _READ_TIMEOUT_S)
@@ -220,7 +197,8 @@ class RunReader:
         answer = await self._direct_get(stream, query)
         if answer.headers is None or "Nats-Sequence" not in answer.headers:
             return None
-        return sequence_of(answer), checked(answer).data
+        return _Stored(sequence_of(answer), checked(answer).data, PAUSES_HEADER in answer.headers)
 
     async def _from_leader(self, stream: str, query: dict[str, Any]) -> _Stored | None:
-        return await self._bus.get_from_leader(stream, query, _READ_TIMEOUT_S)
+        found = await self._bus.get_from_leader(stream, query, _READ_TIMEOUT_S)
+        return None if found is None else _Stored(*found, may_have_pauses=True)

@@ -10,7 +10,8 @@ from fastapi import Request
 
 from contracts.runs import RunRequested
 from services.gateway.errors import IdempotencyConflict, InvalidInput
-from services.gateway.stored_runs.reader import RunReader, StoredRun
+from services.gateway.stored_runs.reader import RunReader
+from services.gateway.stored_runs.stored_run import StoredRun
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}", re.ASCII)
 

@@ -8,7 +8,7 @@ from contracts import names
 from contracts.ids import new_id, unix_ms
 from contracts.images import ImageInput
 from contracts.limits import MAX_REQUEST_BYTES
-from contracts.runs import LimitsInput, RunInput, RunRequested
+from contracts.runs import LimitsInput, MemoryInput, RunInput, RunRequested
 from services.gateway.errors import BodyTooLarge, InvalidInput
 
 _LIMITS_WITHOUT_NULL = frozenset({"max_steps", "max_parallel", "grace_s"})
@@ -17,17 +17,26 @@ _LIMITS_WITHOUT_NULL = frozenset({"max_steps", "max_parallel", "grace_s"})
 def run_request(
     tenant: str, run_id: str, run_input: RunInput, trace_id: str | None, image_digests: list[dict[str, Any]]
 ) -> RunRequested:
-    """Return the request, still without images. Raises InvalidInput for an impossible name of a tool."""
+    """Return the request, still without images.
+
+    Raises InvalidInput for an impossible name of a tool, and for messages beside a session.
+    """
     for number, name in enumerate(run_input.tools or ()):
         try:
             names.checked_tool(name)
         except names.InvalidName as error:
             raise InvalidInput(f"tools.{number}", str(error)) from error
+    if run_input.messages and run_input.session_id is not None:
+        raise InvalidInput.of_fields(
+            {"messages": "a session has its own conversation", "session_id": "leave it out, or the messages"}
+        )
     # Defaults are left out of the digest: a version with a new field still recognises the requests of this one.
     content = {
-        **run_input.model_dump(exclude={"limits", "images"}, exclude_defaults=True),
+        **run_input.model_dump(exclude={"limits", "images", "memory"}, exclude_defaults=True),
         "limits": given_limits(run_input.limits),
     }
+    if memory := given_memory(run_input.memory):
+        content["memory"] = memory
     return RunRequested(
         **content,
         run_id=run_id,
@@ -52,6 +61,15 @@ def given_limits(limits: LimitsInput) -> dict[str, Any]:
         name: value
         for name, value in limits.model_dump(exclude_unset=True).items()
         if value is not None or name not in _LIMITS_WITHOUT_NULL
+    }
+
+
+def given_memory(memory: MemoryInput) -> dict[str, Any]:
+    """Return the fields of a conversation's memory that the caller set. null means "not set", but for the model."""
+    return {
+        name: value
+        for name, value in memory.model_dump(exclude_unset=True).items()
+        if value is not None or name == "summary_model"
     }
 
 

@@ -7,11 +7,12 @@ import httpx
 import pytest
 
 from contracts import subjects
+from contracts.events import Asked, Observed, Paused, PlannedCall, Step
 from contracts.ids import new_id
 from contracts.runs import RunRequested
 from services.messaging.connection import Bus
 from tests.gateway.routes.test_runs import inbox, status
-from tests.support.gateways import Served, Writer, serving
+from tests.support.gateways import Served, Writer, paused, serving
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
@@ -86,6 +87,40 @@ async def test_a_client_that_disconnects_from_chat_does_not_cancel_the_run(serve
     await wait_until(lambda: len(served.gateway.streams) == 0, what="the gateway has noticed")
     assert await inbox(bus, run) is None
     assert (await status(served, run))["status"] == "queued"
+
+
+async def asked(served: Served, bus: Bus) -> tuple["asyncio.Task[httpx.Response]", Writer]:
+    """A chat that waits for its answer, and the writer of its run, which has begun."""
+    query = f"ask {new_id()}"
+    waiting = asyncio.create_task(served.http.post("/chat", json={"query": query}))
+    writer = Writer(bus, run=await requested_run(bus, query))
+    await writer.open()
+    return waiting, writer
+
+
+async def test_chat_answers_with_the_pauses_when_its_run_waits_for_a_person(served: Served, bus: Bus) -> None:
+    """202, once nothing else goes on: a parallel call that still works is waited for."""
+    waiting, writer = await asked(served, bus)
+    calls = [PlannedCall(call_id="1-1", tool="pay", args={"sum": 9}), PlannedCall(call_id="1-2", tool="look")]
+    await writer.log(Step(step=1, node="plan", status="started", calls=calls), paused("1-1", tool="pay"))
+    await writer.log(Asked(turn=1, attempt=1, by="INBOX:1", holder="h"))
+    await wait_until(lambda: len(served.gateway.streams) == 1, what="the gateway waits on")
+    assert not waiting.done()
+    await writer.log(Step(step=1, node="plan", status="started", calls=calls))
+    await writer.log(Observed(call_id="1-2", tool="look", status="succeeded"))
+    answer = await waiting
+    assert (answer.status_code, answer.json()["status"]) == (202, "waiting")
+    assert (answer.json()["run_id"], answer.json()["session_id"]) == (writer.run, f"run-{writer.run}")
+    (pause,) = answer.json()["pauses"]
+    assert (pause["call_id"], pause["tool"], len(pause["plan"])) == ("1-1", "pay", 2)
+
+
+async def test_chat_answers_with_the_budget_that_its_run_waits_for(served: Served, bus: Bus) -> None:
+    """It has no pause to decide about; a top-up continues the run."""
+    waiting, writer = await asked(served, bus)
+    await writer.log(Paused(budget="max_steps of 2", until=2_000_000_000_000))
+    answer = await waiting
+    assert (answer.status_code, answer.json()["paused"], answer.json()["pauses"]) == (202, "max_steps of 2", [])
 
 
 async def test_chat_gets_503_when_the_gateway_stops(shared_nats: NatsServer, bus: Bus) -> None:

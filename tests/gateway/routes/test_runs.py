@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from contracts import subjects
-from contracts.events import Asked
+from contracts.events import Asked, InputAdded, Queued, Resumed
 from contracts.ids import new_id
 from contracts.inbox import INBOX_MESSAGE, CancelRequested
 from services.messaging.connection import Bus
-from tests.support.gateways import Served, Writer
+from tests.support.gateways import Served, Writer, paused
 
 
 async def status(served: Served, run: str) -> dict[str, Any]:
@@ -124,3 +124,30 @@ async def test_a_cancel_with_a_wrong_body_is_refused(served: Served, writer: Wri
     await writer.open()
     for body in ({"why": "x"}, {"reason": 1}, {"reason": "x" * 1001}):
         assert (await served.http.post(f"/v1/runs/{writer.run}/cancel", json=body)).status_code == 422
+
+
+async def test_the_pauses_of_a_run_are_shown_as_long_as_they_are_open(served: Served, writer: Writer) -> None:
+    """Each for itself; none after the end."""
+    await writer.open()
+    await writer.log(paused("1-1", 1), paused("1-2", 2, title="Pay?"))
+    assert [pause["pause_id"] for pause in (await status(served, writer.run))["pauses"]] == [f"{1:032x}", f"{2:032x}"]
+    await writer.log(Resumed(pause_id=f"{1:032x}", decision="approve"))
+    (left,) = (await status(served, writer.run))["pauses"]
+    assert (left["title"], left["token"]) == ("Pay?", f"{2:032x}.1.{'0' * 32}")
+    await writer.cancelled()
+    assert (await status(served, writer.run))["pauses"] == []
+
+
+async def test_a_run_that_waits_for_its_turn_is_queued(served: Served, writer: Writer) -> None:
+    """With inputs or without, until the record that begins it."""
+    request = writer.started(query="next", session_id="s", user_id="ann").request
+    await writer.log(Queued(request=request, queue_until=2_000_000_000_000))
+    for _ in range(2):
+        found = await status(served, writer.run)
+        assert (found["status"], found["query"], found["session_id"]) == ("queued", "next", "s")
+        assert (found["user_id"], found["started_at"]) == ("ann", None)
+        await writer.log(InputAdded(id=new_id(), text="and more"))
+    await writer.log(writer.started(query="next", session_id="s"))
+    found = await status(served, writer.run)
+    assert (found["status"], found["query"]) == ("running", "next")
+    assert found["started_at"] >= found["requested_at"]

@@ -13,7 +13,8 @@ from nats.aio.msg import Msg
 from contracts import subjects
 from contracts.events import Done
 from contracts.ids import new_id
-from contracts.runs import RunRequested
+from contracts.runs import RunInput, RunRequested
+from services.gateway.submissions.run_request import run_request
 from services.messaging.connection import Bus
 from services.messaging.direct_get import DirectReader
 from tests.support.gateways import Served, Writer
@@ -49,6 +50,7 @@ async def test_an_accepted_run_is_stored_with_its_whole_request(served: Served, 
     run = accepted["run_id"]
     assert accepted == {
         "run_id": run,
+        "session_id": "s1",
         "status": "queued",
         "url": f"/v1/runs/{run}",
         "events_url": f"/v1/runs/{run}/events",
@@ -265,3 +267,43 @@ async def test_a_request_that_is_refused_leaves_no_subscription(served: Served, 
     finally:
         await bus.api("STREAM.UPDATE.REQUESTS", limit)
     assert set(served.gateway.bus.nc._subs) <= before
+
+
+async def test_what_a_request_says_of_its_conversation_is_stored(served: Served, bus: Bus) -> None:
+    """Only what the caller set; null takes the model of the summary away, and nothing else."""
+    body = {
+        "query": "and then?",
+        "session_id": "s1",
+        "on_busy": "steer",
+        "on_paused": "queue",
+        "queue_timeout_s": 60,
+        "memory": {"recent_turns": 3, "max_tokens": None, "summary_model": None},
+    }
+    request = await stored(bus, (await ask(served, body)).json()["run_id"])
+    assert (request.on_busy, request.on_paused, request.queue_timeout_s) == ("steer", "queue", 60)
+    assert request.memory == {"recent_turns": 3, "summary_model": None}
+    assert (await stored(bus, (await ask(served, {"query": "x"})).json()["run_id"])).memory == {}
+
+
+async def test_a_conversation_may_come_with_the_question(served: Served, bus: Bus) -> None:
+    """In place of a session; who speaks in it is the user or the assistant."""
+    messages = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hello to you"}]
+    accepted = (await ask(served, {"query": "x", "messages": messages})).json()
+    assert accepted["session_id"] == f"run-{accepted['run_id']}"
+    request = await stored(bus, accepted["run_id"])
+    assert [message.model_dump() for message in request.messages] == messages
+    both = await ask(served, {"query": "x", "messages": messages, "session_id": "s"})
+    assert both.status_code == 422
+    assert {error["field"] for error in both.json()["errors"]} == {"messages", "session_id"}
+    for wrong in ([{"role": "system", "content": "x"}], messages * 101, [{"role": "user", "content": ""}]):
+        assert (await ask(served, {"query": "x", "messages": wrong})).status_code == 422
+    large = [{"role": "user", "content": "x" * 93_000}] * 10
+    assert (await ask(served, {"query": "x", "messages": large})).json()["code"] == "body_too_large"
+
+
+def test_a_version_without_sessions_recognises_the_requests_of_this_one() -> None:
+    """And the other way round: what a request leaves out is not part of its digest."""
+    requested = run_request("t", new_id(), RunInput(query="buy", session_id="a"), None, [])
+    content = {"query": "buy", "session_id": "a", "limits": {}}
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    assert requested.body_sha256 == digest
