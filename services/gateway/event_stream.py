@@ -21,7 +21,7 @@ from fastapi import Response
 
 from services.messaging.errors import BusError
 from services.runtime.http_server import Receive, Scope, Send
-from services.shared.run_follower import RunFollower
+from services.shared.runs.run_follower import RunFollower
 
 from .errors import Problem
 from .frames import KEEP_ALIVE, RETRY, WAITING, frames

@@ -1,1 +1,1 @@
-"""What several services know about runs and tools: the tool catalogue, the run follower, artifacts, redaction."""
+"""What several services know: sessions, runs and how to follow them, the tool catalogue, artifacts, redaction."""

@@ -15,7 +15,7 @@ from contracts.records import EVENTS_HEADER
 from runwire.client.sse import ServerSentEvent, SseDecoder
 from services.gateway.auth import new_key
 from services.messaging.connection import Bus
-from services.shared.run_follower import RunFollower
+from services.shared.runs.run_follower import RunFollower
 from tests.support.gateways import Served, Writer, connected, disconnect, frames_of, serving
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until

@@ -10,7 +10,7 @@ from contracts.payload import FinalPayload
 from contracts.records import EVENTS_HEADER, Record
 from services.messaging.connection import Bus
 from services.shared.last_record import last_record
-from services.shared.run_follower import RunFollower
+from services.shared.runs.run_follower import RunFollower
 from tests.identities.scene import Scene
 from tests.support.gateways import Writer
 

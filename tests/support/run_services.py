@@ -31,7 +31,7 @@ from services.planner.effects.direct_calls import DirectCalls
 from services.planner.models.by_provider import ByProvider
 from services.planner.models.response_format import WithoutRefusedFormats
 from services.planner.settings import PlannerSettings
-from services.shared.run_follower import RunFollower
+from services.shared.runs.run_follower import RunFollower
 from services.shared.tool_catalogue import Catalogue
 from services.tool_runner.app import running
 from services.tool_runner.discovery.announcements import Announcement

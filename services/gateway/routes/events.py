@@ -14,7 +14,7 @@ from services.gateway.stored_runs.queue import Queue
 from services.gateway.stored_runs.reader import RunReader
 from services.gateway.stored_runs.stored_run import StoredRun
 from services.messaging.connection import Bus
-from services.shared.run_follower import RunFollower
+from services.shared.runs.run_follower import RunFollower
 
 from .common import Tenant, new_router
 

@@ -25,8 +25,8 @@ from services.messaging.connection import Bus
 from services.messaging.direct_get import checked, sequence_of
 from services.messaging.errors import NOT_FOUND, Refused, Unavailable
 from services.shared.open_pauses import open_pauses
-from services.shared.run_follower import RunFollower
-from services.shared.run_waits import waits_for_person
+from services.shared.runs.run_follower import RunFollower
+from services.shared.runs.run_waits import waits_for_person
 
 from .deletions import Deletions
 from .stored_run import StoredRun, begins, parsed, payload_of

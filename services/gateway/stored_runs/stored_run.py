@@ -11,7 +11,7 @@ from contracts.pauses import OpenPause
 from contracts.payload import FinalPayload
 from contracts.records import Record
 from contracts.runs import RunRequested, RunStatus
-from services.shared.run_status import status_of
+from services.shared.runs.run_status import status_of
 
 Model = TypeVar("Model", bound=BaseModel)
 

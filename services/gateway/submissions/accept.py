@@ -20,7 +20,7 @@ from services.gateway.open_streams import OpenStreams
 from services.gateway.stored_runs.reader import RunReader
 from services.messaging.connection import Bus
 from services.messaging.tenants.time_slices import TimeSlices
-from services.shared.run_follower import RunFollower
+from services.shared.runs.run_follower import RunFollower
 
 from .idempotency import already_stored, idempotency_key
 from .images import InputImages

@@ -22,7 +22,7 @@ from services.planner.effects import timers
 from services.planner.run.state import Run
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed
-from services.shared.run_status import status_of
+from services.shared.runs.run_status import status_of
 
 logger = structlog.get_logger(__name__)
 

@@ -15,7 +15,7 @@ from contracts.events import (
     Step,
 )
 from contracts.faults import Fault
-from services.shared.run_waits import waits_for_person
+from services.shared.runs.run_waits import waits_for_person
 
 ASKED = Asked(turn=1, attempt=1, by="INBOX:1", holder="h")
 STEP = Step(

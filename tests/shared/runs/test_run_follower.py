@@ -14,7 +14,7 @@ from services.messaging import guarded_write
 from services.messaging.connection import Bus
 from services.messaging.direct_get import DirectReader
 from services.messaging.guarded_write import Guard
-from services.shared.run_follower import RunFollower, StoredRecord
+from services.shared.runs.run_follower import RunFollower, StoredRecord
 from tests.support.nats_server import NatsServer
 
 
