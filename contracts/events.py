@@ -12,7 +12,7 @@ from .base import Message
 from .images import ImageRef, VisionContextPolicy
 from .pauses import ApprovalRule, PauseDecision, PauseDefault, PauseReason, PauseSource
 from .payload import FinalPayload, Reason, Usage
-from .runs import Effort, RequestedEffort, RunLimits, RunRequested
+from .runs import Effort, Memory, RequestedEffort, RunLimits, RunRequested
 from .step_events import (
     Asked,
     AskedCause,
@@ -109,6 +109,9 @@ class RunStarted(Message):
     conversation_seq: int | None = Field(
         default=None,
         description="sequence of the session's record up to which the run knows the conversation; null: no session",
+    )
+    memory: Memory | None = Field(
+        default=None, description="how much of that conversation the model is shown; null: the run has none"
     )
     followup: FollowupMode = Field(default="end", description="what an answer with `requires_followup` does")
     model: str = Field(

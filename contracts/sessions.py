@@ -18,7 +18,7 @@ from .faults import Fault
 from .ids import new_id, unix_ms
 from .pauses import OpenPause
 from .payload import Usage
-from .runs import OnBusy, RunStatus
+from .runs import Memory, OnBusy, RunStatus
 
 MAX_TURN_BYTES = 8 * 1024
 """Longest question, and longest answer, of a turn that a session keeps; the rest is cut, with a mark."""
@@ -229,6 +229,7 @@ class SessionRunEnded(Message):
     cause: RunCause = "user"
     through: str | None = Field(default=None, description="of a summary: the run of the last turn that it covers")
     model: str = ""
+    memory: Memory | None = Field(default=None, description="of the run; decides whether a summary is due")
 
 
 class SessionRunWaits(Message):

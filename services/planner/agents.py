@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapte
 
 from contracts.events import ActionFormat, ActionTransport, Reflection
 from contracts.images import VisionContextPolicy, VisionMode
-from contracts.runs import MODEL_NAME, LimitsInput, RequestedEffort, RunLimits, StrategyName
+from contracts.runs import MODEL_NAME, LimitsInput, Memory, MemoryInput, RequestedEffort, RunLimits, StrategyName
 from contracts.validation_errors import describe
 
 DEFAULT_AGENT = "default"
@@ -61,6 +61,7 @@ class Agent(BaseModel):
         default=None, description="images of tools that the model is shown; None: the deployment's"
     )
     limits: dict[str, Any] = Field(default_factory=dict, description="fields of RunLimits; the request's own win")
+    memory: dict[str, Any] = Field(default_factory=dict, description="fields of Memory; the request's own win")
 
     @field_validator("limits")
     @classmethod
@@ -68,6 +69,13 @@ class Agent(BaseModel):
         limits = LimitsInput.model_validate(value).model_dump(exclude_unset=True)
         RunLimits.model_validate(limits)  # Checks which of them may be null.
         return limits
+
+    @field_validator("memory")
+    @classmethod
+    def _known_memory(cls, value: dict[str, Any]) -> dict[str, Any]:
+        memory = MemoryInput.model_validate(value).model_dump(exclude_unset=True)
+        Memory.model_validate(memory)  # Checks which of them may be null.
+        return memory
 
 
 _AGENTS: TypeAdapter[dict[str, Agent]] = TypeAdapter(dict[AgentName, Agent])

@@ -26,7 +26,8 @@ from services.planner.effects.offload import Offloader
 from services.planner.effects.ownership_watch import Address, Tail
 from services.planner.effects.run_lines import log_end, log_refusals
 from services.planner.run import terminal
-from services.planner.run.state import Event, Run, fold
+from services.planner.run.state import Event, Run, begin_history, fold
+from services.planner.sessions import conversation
 
 MAX_REASON_CHARACTERS = 300
 CHUNK_TYPE = b'"chunk"'
@@ -76,11 +77,18 @@ class RunLogs:
             if cached is not None and cached.seq >= run.seq:
                 run = cached  # Another handling has read it meanwhile, and may append to it.
             await self._take_in(where, run, tail)
+        self._begin_history(run)
         self._runs[where] = run
         self._runs.move_to_end(where)
         while len(self._runs) > self._cached_runs:
             self._runs.popitem(last=False)
         return run
+
+    def _begin_history(self, run: Run) -> None:
+        """Add the conversation before the run, which the log only refers to."""
+        if run.conversation is not None or run.started is None or run.started.memory is None:
+            return
+        begin_history(run, conversation.of_messages(run.started.request.messages, run.started.memory))
 
     def begin(self, where: Address, *, is_new: bool) -> None:
         """Forget what is known of a requested run: an earlier run with its id may have been purged.

@@ -33,6 +33,15 @@ def test_a_file_adds_agents(tmp_path: Path) -> None:
     assert agents["analyst"].tools == ["sum_column", "draw_chart"]
 
 
+def test_an_agent_has_a_memory() -> None:
+    """Of the conversation that its runs are shown; what is left out is the default."""
+    agents = parse_agents({"host": {"memory": {"recent_turns": 3, "summary_model": "openai/small"}}})
+    assert agents["host"].memory == {"recent_turns": 3, "summary_model": "openai/small"}
+    for wrong in ({"turns": 3}, {"recent_turns": None}, {"recent_turns": -1}, {"max_tokens": 1_000_000}):
+        with pytest.raises(InvalidAgents, match="memory"):
+            parse_agents({"host": {"memory": wrong}})
+
+
 def test_a_file_may_change_the_default(tmp_path: Path) -> None:
     """In JSON too."""
     file = tmp_path / "agents.json"

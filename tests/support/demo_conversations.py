@@ -11,7 +11,8 @@ from services.planner.conversation import real_name
 from services.planner.conversation.encoding import Messages
 from services.planner.models import demo
 from services.planner.models.types import Facts, ModelRequest
-from services.planner.run.history import Item, Outcomes, Question
+from services.planner.run import history
+from services.planner.run.history import Item, Outcomes, PastTurn, Question
 
 TEXT, NUMBER, WHOLE = {"type": "string"}, {"type": "number"}, {"type": "integer"}
 
@@ -27,11 +28,19 @@ def tool(
 class Conversation:
     """A run's conversation, as the facts that the planner gives. `steps_left`: decisions, the next one included."""
 
-    def __init__(self, query: str, tools: list[ToolSpec], *, legacy: bool = False, **request: Any) -> None:
+    def __init__(
+        self,
+        query: str,
+        tools: list[ToolSpec],
+        *,
+        legacy: bool = False,
+        past: tuple[PastTurn, ...] = (),
+        **request: Any,
+    ) -> None:
         asked = RunRequested(
             run_id="0" * 32, tenant="t", requested_at=1_795_270_794_000, trace_id="0", query=query, **request
         )
-        self.history: list[Item] = [Question(asked)]
+        self.history: list[Item] = [history.Conversation(past), Question(asked)]
         self.rejected: list[Repaired] = []
         self.calls: list[PlannedCall] = []
         self.reasoning = ""

@@ -27,16 +27,24 @@ def _part_length(part: dict[str, Any]) -> int:
     return images.CHARACTERS_PER_IMAGE if part["type"] == images.IMAGE else len(part["text"])
 
 
-def compacted(history: list[dict[str, Any]], line_characters: int, *, newest: bool = False) -> list[dict[str, Any]]:
+def compacted(
+    history: list[dict[str, Any]], line_characters: int, *, newest: bool = False, question: int = 0
+) -> list[dict[str, Any]]:
     """Return the conversation with the lines of its middle cut to about `line_characters`.
 
-    `newest`: the lines of its newest exchange are cut too, to ten times that.
+    `newest`: the lines of its newest exchange are cut too, to ten times that. `question`: the number of messages before
+    the question, which are past turns. Their lines are cut too.
     """
-    begins = max((number for number, message in enumerate(history) if message["role"] == "assistant"), default=1)
-    first, middle, last = history[:1], history[1:begins], history[max(1, begins) :]
+    decided = [number for number, message in enumerate(history) if message["role"] == "assistant" and number > question]
+    begins = max(decided, default=question + 1)
+    last = history[begins:]
     if newest:
         last = [_shortened(message, NEWEST_LINE_FACTOR * line_characters) for message in last]
-    return [*first, *(_shortened(message, line_characters) for message in middle), *last]
+    older = [
+        message if number == question else _shortened(message, line_characters)
+        for number, message in enumerate(history[:begins])
+    ]
+    return [*older, *last]
 
 
 def _shortened(message: dict[str, Any], limit: int) -> dict[str, Any]:
@@ -53,7 +61,7 @@ def _shortened(message: dict[str, Any], limit: int) -> dict[str, Any]:
 
 
 def _text(text: str, limit: int) -> str:
-    return "\n".join(_line(line, limit) for line in text.split("\n"))
+    return "\n".join(middle_cut(line, limit) for line in text.split("\n"))
 
 
 def _short_call(call: dict[str, Any], limit: int) -> dict[str, Any]:
@@ -61,11 +69,12 @@ def _short_call(call: dict[str, Any], limit: int) -> dict[str, Any]:
     arguments = call["function"]["arguments"]
     if len(arguments) <= limit + len(CUT_MARKER):
         return call
-    text = json.dumps({"shortened": _line(arguments, limit)}, ensure_ascii=False)
+    text = json.dumps({"shortened": middle_cut(arguments, limit)}, ensure_ascii=False)
     return {**call, "function": {**call["function"], "arguments": text}}
 
 
-def _line(line: str, limit: int) -> str:
+def middle_cut(line: str, limit: int) -> str:
+    """Return about `limit` characters of a line: its beginning, a mark, and its end."""
     if len(line) <= limit + len(CUT_MARKER):
         return line
     head = int(limit * HEAD_SHARE)

@@ -1,6 +1,7 @@
 """Renders the messages that all dialects share: the system message, the question, notes, data."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -51,14 +52,43 @@ def system_message(
     return {"role": "system", "content": [{"type": "text", "text": text, "cache_control": CACHE_MARK}]}
 
 
-def question_message(request: RunRequested, images: Sequence[ImageRef] = ()) -> Message:
-    """Render the user's question, its date, the caller's `llm_context` as data, and the images."""
-    asked_on = datetime.fromtimestamp(request.requested_at / 1000, UTC).strftime("%Y-%m-%d, %A")
-    query = request.query.replace("</question>", "< /question>")
-    text = f"<question>\n{query}\n</question>\n<asked_on>{asked_on} (UTC)</asked_on>"
+def question_message(
+    request: RunRequested,
+    images: Sequence[ImageRef] = (),
+    *,
+    lead: str = "",
+    session_context: Mapping[str, Any] | None = None,
+) -> Message:
+    """Render the user's question, its date, the caller's `llm_context` as data, and the images.
+
+    `lead`: stands before the question. `session_context`: values of the session, which are data too.
+    """
+    text = "\n".join([*([lead] if lead else []), question_text(request.query, request.requested_at)])
+    if session_context:
+        text += f"\n{data_section(texts.SESSION_CONTEXT_LEAD, 'session_context', session_context)}"
     if request.llm_context:
-        text += f"\n{texts.CONTEXT_LEAD}\n<context>\n{as_data(request.llm_context)}\n</context>"
+        text += f"\n{data_section(texts.CONTEXT_LEAD, 'context', request.llm_context)}"
     return {"role": "user", "content": with_images(text, images)}
+
+
+def question_text(query: str, asked_at: int) -> str:
+    """Render a question with its date. `asked_at`: Unix ms; 0: not known."""
+    text = between("question", query)
+    if asked_at:
+        asked_on = datetime.fromtimestamp(asked_at / 1000, UTC).strftime("%Y-%m-%d, %A")
+        text += f"\n<asked_on>{asked_on} (UTC)</asked_on>"
+    return text
+
+
+def between(marker: str, text: str) -> str:
+    """Put a user's text between markers that it cannot close."""
+    closed = re.sub(rf"</(?=\s*{marker})", "< /", text, flags=re.IGNORECASE)
+    return f"<{marker}>\n{closed}\n</{marker}>"
+
+
+def data_section(lead: str, marker: str, value: Any) -> str:
+    """Put data between markers, behind a line that says what it is."""
+    return f"{lead}\n<{marker}>\n{as_data(value)}\n</{marker}>"
 
 
 def rejection(repaired: events.Repaired, complaint: str) -> list[Message]:

@@ -17,7 +17,17 @@ from services.planner.conversation.images import images_messages
 from services.planner.conversation.json_actions import JsonActions
 from services.planner.conversation.messages import Message, answer_note, question_message
 from services.planner.conversation.native import NativeTools
-from services.planner.run.history import Compaction, Decided, History, ImagesShown, Length, Outcomes, Question
+from services.planner.conversation.past_turns import lead_lines, past_messages
+from services.planner.run.history import (
+    Compaction,
+    Conversation,
+    Decided,
+    History,
+    ImagesShown,
+    Length,
+    Outcomes,
+    Question,
+)
 from services.planner.run.state import Run
 
 
@@ -54,6 +64,9 @@ class _Rendered:
         self.dialect = dialect
         self.history = EncodedHistory()
         self.compacted_characters = 0
+        self._conversation = Conversation()
+        self._question = 0
+        """Number of messages before the question."""
         self._count = 0
         """Items of the history that were rendered."""
 
@@ -70,16 +83,24 @@ class _Rendered:
             self._count += 1
 
     def _compact(self, item: Compaction) -> None:
-        messages = compaction.compacted(self.history.objects(), item.line_characters, newest=item.newest)
+        messages = compaction.compacted(
+            self.history.objects(), item.line_characters, newest=item.newest, question=self._question
+        )
         self.history = EncodedHistory()
         for message in messages:
             self.history.add(message)
         self.compacted_characters = self.history.characters
 
-    def _messages(self, item: Question | Decided | Outcomes | ImagesShown) -> list[Message]:
+    def _messages(self, item: Conversation | Question | Decided | Outcomes | ImagesShown) -> list[Message]:
         match item:
+            case Conversation():
+                self._conversation = item
+                return past_messages(item, self.dialect.decision)
             case Question():
-                return [question_message(item.request, item.images)]
+                self._question = self.history.messages
+                said = self._conversation
+                lead = "" if said.turns else "\n".join(lead_lines(said))
+                return [question_message(item.request, item.images, lead=lead, session_context=said.context)]
             case Decided():
                 return [self.dialect.decision(item.step)]
             case Outcomes():

@@ -42,6 +42,7 @@ def named_models(agents: Mapping[str, Agent], deployment: _Named) -> list[str]:
             *agent.models,
             *(agent.fallbacks or ()),
             agent.reflection.model if agent.reflection else None,
+            agent.memory.get("summary_model"),
         }
     return sorted(name for name in names if name)
 

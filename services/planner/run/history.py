@@ -3,11 +3,41 @@
 `conversation` renders these items, each action format in its own words. An item never changes once it is in a history.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from contracts.events import Observed, Step
 from contracts.images import ImageRef
 from contracts.runs import RunRequested
+
+
+@dataclass(frozen=True, slots=True)
+class PastTurn:
+    """A question that was asked before in this conversation, and its answer."""
+
+    question: str
+    answer: str = ""
+    """Empty: the question was not answered."""
+    inputs: tuple[str, ...] = ()
+    """Texts that the user added before the answer."""
+    images: int = 0
+    """How many images came with the question. They are not shown again."""
+    asked_at: int = 0
+    """Unix ms; 0: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """What was said before the question, as much of it as the run's memory takes. It is the first item."""
+
+    turns: tuple[PastTurn, ...] = ()
+    """Oldest first. They follow the summary."""
+    left_out: int = 0
+    """Older turns that neither `turns` nor the summary represents."""
+    summary: str = ""
+    context: Mapping[str, Any] = field(default_factory=dict)
+    """Values that callers and tasks have set for the session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +93,7 @@ class Compaction:
     newest: bool = False
 
 
-Item = Question | Decided | Outcomes | ImagesShown | Compaction
+Item = Conversation | Question | Decided | Outcomes | ImagesShown | Compaction
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
@@ -80,6 +110,10 @@ class History:
     def add(self, item: Item) -> None:
         """Add the newest item."""
         self.items.append(item)
+
+    def begin_with(self, conversation: Conversation) -> None:
+        """Insert what was said before the run. The history must not have been rendered yet."""
+        self.items.insert(0, conversation)
 
     def drop(self) -> None:
         """Drop all items. They were rendered, and their text takes a fifth of the memory."""

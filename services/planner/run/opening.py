@@ -7,7 +7,7 @@ from typing import get_args
 from pydantic import ValidationError
 
 from contracts.events import ActionFormat, ActionTransport, RunStarted
-from contracts.runs import RequestedEffort, RunLimits, RunRequested, StrategyName
+from contracts.runs import Memory, RequestedEffort, RunLimits, RunRequested, StrategyName
 from contracts.tools import ToolSpec
 from contracts.validation_errors import describe
 from services.planner.agents import Agent
@@ -48,6 +48,7 @@ def open_run(
     models = [request.model] if request.model else models_for(agent, defaults.model)
     fallbacks = list(defaults.fallbacks if agent.fallbacks is None else agent.fallbacks)
     tools = _allowed(request, agent, live)
+    memory = _memory(request, agent, agents, defaults)
     vision = defaults.vision_support.opening(request, models, fallbacks, agent, tools)
     model = vision.models[0]
     return RunStarted(
@@ -58,6 +59,7 @@ def open_run(
         limits=limits,
         tools={name: spec.digest() for name, spec in tools.items()},
         approvals=[name for name, spec in tools.items() if spec.requires_approval],
+        memory=memory,
         model=model,
         models=[] if request.model else [name for name in agent.models if name in vision.models],
         fallbacks=vision.fallbacks,
@@ -107,6 +109,19 @@ def _limits(request: RunRequested, agent: Agent) -> RunLimits:
         return RunLimits.model_validate({**agent.limits, **request.limits})
     except ValidationError as error:
         raise CannotOpen("bad_request", f"limits.{describe(error, limit=1)}") from error
+
+
+def _memory(request: RunRequested, agent: Agent, agents: Mapping[str, Agent], defaults: Defaults) -> Memory | None:
+    """Return how much of its conversation the run is shown; None for a run without one."""
+    if request.session_id is None and not request.messages:
+        return None
+    try:
+        memory = Memory.model_validate({**agent.memory, **request.memory})
+    except ValidationError as error:
+        raise CannotOpen("bad_request", f"memory.{describe(error, limit=1)}") from error
+    if request.memory.get("summary_model"):
+        _check_model(request.memory["summary_model"], agents, defaults)
+    return memory
 
 
 def _allowed(request: RunRequested, agent: Agent, live: Mapping[str, ToolSpec]) -> dict[str, ToolSpec]:

@@ -41,7 +41,16 @@ from contracts.events import (
 from contracts.payload import FinalPayload, Usage
 from contracts.runs import RunLimits
 from services.planner.run.collected import Collected
-from services.planner.run.history import Compaction, Decided, History, ImagesShown, Outcomes, Question, ToolImage
+from services.planner.run.history import (
+    Compaction,
+    Conversation,
+    Decided,
+    History,
+    ImagesShown,
+    Outcomes,
+    Question,
+    ToolImage,
+)
 from services.planner.run.tool_images import allowed_images
 from services.shared.usage import spent
 
@@ -106,6 +115,8 @@ class Run:
     """The newest step has ended."""
     history: History = field(default_factory=History)
     """The conversation with the model; empty once the run has ended, since no model is asked any more."""
+    conversation: Conversation | None = None
+    """What was said before, which begins the history. It is no fact of this log: `RunLogs` adds it to an open run."""
     compactions: int = 0
     """Compactions of this turn after a context overflow."""
     rejected: list[Repaired] = field(default_factory=list)
@@ -139,6 +150,13 @@ class Run:
     def is_asked_by(self, attempt_token: str) -> bool:
         """Whether the handling with this token still owns the model call in flight."""
         return self.terminal is None and self.asked is not None and self.asked.holder == attempt_token
+
+
+def begin_history(run: Run, conversation: Conversation) -> None:
+    """Add what was said before the run, unless the run has it or has ended."""
+    if run.conversation is None and run.terminal is None:
+        run.conversation = conversation
+        run.history.begin_with(conversation)
 
 
 def fold(run: Run, seq: int, at: int, happened: Iterable[RunEvent]) -> None:

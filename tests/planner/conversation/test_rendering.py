@@ -24,8 +24,8 @@ from services.planner.models.types import ModelRequest
 from services.planner.models.wire import pieces_for
 from services.planner.run.commands import Ack, Append, Ask, Dispatch, Open, Rules
 from services.planner.run.decision import Calls, Decision, Final, Invalid
-from services.planner.run.history import Decided
-from services.planner.run.state import Run, fold
+from services.planner.run.history import Conversation, Decided, PastTurn
+from services.planner.run.state import Run, begin_history, fold
 from services.planner.strategies.react.strategy import React
 from tests.planner.golden.journals import NAMES, Journal
 from tests.planner.handlings import Attempt, advance, attempt
@@ -68,7 +68,15 @@ def decisions() -> Iterator[Decision]:
 class Recorded:
     """A long run, played without a server. After each `restart_every` requests another planner goes on."""
 
-    def __init__(self, transport: ActionTransport, *, max_characters: int = 1 << 40, restart_every: int = 0) -> None:
+    def __init__(
+        self,
+        transport: ActionTransport,
+        *,
+        max_characters: int = 1 << 40,
+        restart_every: int = 0,
+        conversation: Conversation | None = None,
+    ) -> None:
+        self.conversation = conversation
         self.transport, self.max_characters, self.restart_every = transport, max_characters, restart_every
         self.records: list[list[Any]] = []
         self.requests: list[tuple[int, list[dict[str, Any]]]] = []
@@ -87,11 +95,18 @@ class Recorded:
         self.rules = Rules(strategy=self.react, max_characters=self.max_characters)
         for number, events in enumerate(self.records, 1):
             fold(self.run, number, 2000, events)
+        self.begin_history()
+
+    def begin_history(self) -> None:
+        """Add what was said before the run, once the run is known, as `RunLogs` does."""
+        if self.conversation is not None and self.run.started is not None:
+            begin_history(self.run, self.conversation)
 
     def handle(self, handling: Attempt, replies: Iterator[Decision]) -> list[Attempt]:
         """Handle a message, and return the outcomes of the calls that it sends."""
         outcomes: list[Attempt] = []
         while True:
+            self.begin_history()
             match advance(self.run, handling, self.rules):
                 case Append(events):
                     self.records.append(events)
@@ -174,6 +189,36 @@ def test_another_planner_sends_the_same_bytes(transport: ActionTransport) -> Non
     assert any(event.type == "compacted" for events in live.records for event in events)
     assert json.dumps(restarted.requests) == json.dumps(live.requests)
     assert restarted.records == live.records
+
+
+TALK = Conversation(
+    (PastTurn(f"first {words(90)}", f"one {words(90)}"), PastTurn("second", "two", images=1)),
+    left_out=3,
+    summary="They greeted.",
+    context={"city": "Turin"},
+)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_conversation_is_part_of_the_prefix(transport: ActionTransport) -> None:
+    """It stands before the question from the first request on, and another planner sends the same bytes."""
+    requests = Recorded(transport, conversation=TALK).requests
+    for (stable, before), (_, after) in pairwise(requests):
+        assert json.dumps(after[:stable]) == json.dumps(before[:stable])
+    assert [message["role"] for message in requests[0][1]][:6] == ["system", *["user", "assistant"] * 2, "user"]
+    assert json.dumps(Recorded(transport, conversation=TALK, restart_every=3).requests) == json.dumps(requests)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_compaction_cuts_past_turns_and_keeps_the_question(transport: ActionTransport) -> None:
+    """After a restart as well."""
+    live = Recorded(transport, conversation=TALK, max_characters=4000)
+    messages = live.requests[-1][1]
+    assert "shortened" in messages[1]["content"]
+    assert "what?" in json.dumps(messages[5])
+    assert "Turin" in json.dumps(messages[5])
+    restarted = Recorded(transport, conversation=TALK, max_characters=4000, restart_every=3)
+    assert json.dumps(restarted.requests) == json.dumps(live.requests)
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

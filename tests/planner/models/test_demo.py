@@ -9,6 +9,7 @@ from contracts.tools import ToolSpec
 from services.planner.models import demo
 from services.planner.models.types import Delta, Reply
 from services.planner.replies.actions import normalize_action
+from services.planner.run.history import PastTurn
 from services.shared.json_schema.checks import complaints
 from tests.support.demo_conversations import NUMBER, TEXT, WHOLE, Conversation, tool
 
@@ -187,6 +188,15 @@ def test_where_nothing_fits_it_says_what_it_is(tools: list[ToolSpec], question: 
     answer = Conversation(question, tools).answer()
     assert demo.NAME in answer
     assert "RUNWIRE_MODEL" in answer
+
+
+def test_it_recalls_the_turn_before_where_nothing_fits() -> None:
+    """The question may refer to it. Where a tool fits, past turns change nothing."""
+    past = (PastTurn("Who is Ada?", "Nobody knows."), PastTurn("What is 2*3?", "2*3 = 6"))
+    answer = Conversation("And who is she?", OFFICE, past=past).answer()
+    assert "Before this you asked: What is 2*3?, and the answer was: 2*3 = 6" in answer
+    assert "asked: Why?" in Conversation("And who is she?", OFFICE, past=(PastTurn("Why?"),)).answer()
+    assert Conversation("What is 17*23?", OFFICE, past=past).decide() == ("calculate", {"expression": "17*23"})
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ WARNING = f"{NAME} answered: a rule-based demo model, not a language model; conf
 MAX_NAMES_LISTED = 8
 MAX_ATTEMPTS = 4
 """After this many steps it answers from the results so far."""
+MAX_RECALLED_CHARACTERS = 300
 _NEEDED = "Set RUNWIRE_MODEL, or a provider's key such as OPENAI_API_KEY, and a language model answers instead."
 
 
@@ -46,7 +47,7 @@ def act(situation: Situation) -> Act:
     return _answer(
         situation,
         "No tool here fits the question, and I know nothing by myself.",
-        _without_tools(situation),
+        _without_tools(situation) + _recalled(situation),
         followup=True,
     )
 
@@ -85,6 +86,15 @@ def _without_tools(situation: Situation) -> str:
     more = len(names) - MAX_NAMES_LISTED
     shown = _listed(names[:MAX_NAMES_LISTED]) + (f" and {more} more" if more > 0 else "")
     return f"{who} None of the tools here fits the question, or it does not say what they need ({shown}). {_NEEDED}"
+
+
+def _recalled(situation: Situation) -> str:
+    """Name the turn before, to which the question may refer."""
+    if not situation.past:
+        return ""
+    last = situation.past[-1]
+    answer = f", and the answer was: {last.answer[:MAX_RECALLED_CHARACTERS]}" if last.answer else ""
+    return f"\n\nBefore this you asked: {last.question[:MAX_RECALLED_CHARACTERS]}{answer}"
 
 
 def _answer(situation: Situation, reasoning: str, text: str, *, followup: bool = False) -> Act:

@@ -16,7 +16,7 @@ from contracts.tools import ToolSpec
 from services.planner.conversation.catalogue import shown_name
 from services.planner.conversation.encoding import Messages
 from services.planner.models.types import Facts, ModelRequest
-from services.planner.run.history import Outcomes, Question
+from services.planner.run.history import Conversation, Outcomes, PastTurn, Question
 
 MAX_DESCRIPTION_CHARACTERS = 1_000
 MAX_TAGS = 12
@@ -55,6 +55,8 @@ class Situation:
     must_answer: bool = False
     text_alone: bool = False
     legacy: bool = False
+    past: tuple[PastTurn, ...] = ()
+    """Earlier turns of the conversation, oldest first."""
     images: tuple[str, ...] = ()
     """Type and size of each image that came with the question."""
 
@@ -75,6 +77,7 @@ def situation_of(request: ModelRequest) -> Situation:
         must_answer=facts.steps_left <= 1 or facts.tool_calls_left == 0,
         text_alone=facts.text_alone,
         legacy=facts.legacy,
+        past=next((item.turns for item in facts.history if isinstance(item, Conversation)), ()),
         images=tuple(_images(request.messages)) if question.images else (),
     )
 

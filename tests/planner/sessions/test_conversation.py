@@ -1,0 +1,120 @@
+"""How much of a conversation a run is shown: whole turns, newest first, within a bound of tokens."""
+
+import pytest
+
+from contracts.runs import ConversationMessage, Memory
+from contracts.sessions import RunEnded
+from services.planner.conversation.compaction import CUT_MARKER
+from services.planner.conversation.encoding import Message, text_tokens
+from services.planner.conversation.json_actions import JsonActions
+from services.planner.conversation.past_turns import past_messages
+from services.planner.run.history import Conversation, PastTurn
+from services.planner.sessions.conversation import bounded, of_messages, turn_of
+from tests.support.model_server import words
+
+MEMORY = Memory()
+
+
+def turns(count: int, size: int = 3) -> list[PastTurn]:
+    """Turns that can be told apart; each text has `size` words."""
+    return [PastTurn(f"question {number} {words(size)}", f"answer {number} {words(size)}") for number in range(count)]
+
+
+def rendered_tokens(conversation: Conversation) -> int:
+    """What the messages of a conversation take, estimated as all requests are."""
+    messages: list[Message] = past_messages(conversation, JsonActions("legacy").decision)
+    return sum(text_tokens(message["content"]) for message in messages)
+
+
+def test_a_short_conversation_is_shown_whole() -> None:
+    """In its order; nothing is left out."""
+    assert bounded(turns(3), MEMORY) == Conversation(tuple(turns(3)))
+    assert bounded([], MEMORY) == Conversation()
+
+
+def test_the_newest_turns_are_shown() -> None:
+    """The others are counted."""
+    found = bounded(turns(32), Memory(recent_turns=20))
+    assert found.turns == tuple(turns(32)[12:])
+    assert found.left_out == 12
+    assert bounded(turns(32), Memory(recent_turns=20), older=5).left_out == 17
+    assert bounded(turns(3), Memory(recent_turns=0)) == Conversation(left_out=3)
+
+
+@pytest.mark.parametrize("max_tokens", [100, 200, 1_000, 8_000])
+@pytest.mark.parametrize("size", [1, 40, 3_000])
+@pytest.mark.parametrize("summary", ["", words(9_000)])
+def test_the_bound_of_tokens_holds(max_tokens: int, size: int, summary: str) -> None:
+    """Over sixty turns, for what is rendered, in the longest format."""
+    memory = Memory(recent_turns=60, max_tokens=max_tokens)
+    found = bounded(turns(60, size), memory, summary=summary, summarised=10 if summary else 0)
+    assert rendered_tokens(found) <= max_tokens
+    assert text_tokens(found.summary) <= max_tokens // 2
+    assert len(found.turns) < 60 or size == 1
+
+
+@pytest.mark.parametrize("text", ['"' * 50_000, "\n" * 50_000, "é😀" * 20_000, "\x00" * 50_000])
+def test_the_bound_holds_for_texts_that_grow_as_json(text: str) -> None:
+    """Escapes and bytes count, not characters."""
+    for turn in (PastTurn(text, "yes"), PastTurn("why?", text), PastTurn("why?", "yes", inputs=(text, text))):
+        found = bounded([turn], Memory(max_tokens=500))
+        assert rendered_tokens(found) <= 500
+        assert len(found.turns) == 1
+
+
+def test_a_turn_that_is_too_long_is_cut() -> None:
+    """It is the newest one; its texts keep their beginnings and ends, with a mark between them."""
+    long = PastTurn(f"BEGIN {words(5_000)} END", "short", inputs=("one", "two"))
+    (found,) = bounded([*turns(3), long], Memory(max_tokens=400)).turns
+    assert found.question.startswith("BEGIN")
+    assert found.question.endswith("END")
+    assert CUT_MARKER in found.question
+    assert found.answer == "short"
+    assert found.inputs == ("one\ntwo",)
+
+
+def test_an_older_turn_that_is_too_long_is_left_out() -> None:
+    """And so are all turns before it: what is shown has no gap."""
+    conversation = [*turns(2), PastTurn(words(50_000), "long"), *turns(2)]
+    assert bounded(conversation, MEMORY) == Conversation(tuple(turns(2)), left_out=3)
+
+
+def test_a_summary_represents_older_turns() -> None:
+    """Turns that are neither shown nor summarised are counted."""
+    memory = Memory(recent_turns=5)
+    assert bounded(turns(12), memory, summary="They greeted.", summarised=7).left_out == 0
+    found = bounded(turns(12), memory, summary="They greeted.", summarised=4)
+    assert (found.summary, found.left_out, len(found.turns)) == ("They greeted.", 3, 5)
+    assert bounded(turns(12), memory, summary="They greeted.", summarised=9).left_out == 0
+
+
+def test_a_summary_of_turns_that_are_all_shown_is_left_out() -> None:
+    """As where a run has a larger memory than the ones before."""
+    assert bounded(turns(12), MEMORY, summary="They greeted.", summarised=7) == Conversation(tuple(turns(12)))
+    assert bounded(turns(12), MEMORY, summary="They greeted.", summarised=0).summary == "They greeted."
+
+
+def test_messages_of_a_caller_become_turns() -> None:
+    """Whatever their order."""
+
+    def said(*messages: str) -> tuple[PastTurn, ...]:
+        given = [
+            ConversationMessage.model_validate(
+                {"role": {"u": "user", "a": "assistant"}[message[0]], "content": message[1:]}
+            )
+            for message in messages
+        ]
+        return of_messages(given, MEMORY).turns
+
+    assert said() == ()
+    assert said("uHi", "aHello", "uWhy?") == (PastTurn("Hi", "Hello"), PastTurn("Why?"))
+    assert said("uHi", "uThere", "aHello", "aAgain") == (PastTurn("Hi", "Hello\n\nAgain", inputs=("There",)),)
+    assert said("aWelcome", "uHi") == (PastTurn("", "Welcome"), PastTurn("Hi"))
+
+
+def test_a_run_becomes_a_turn() -> None:
+    """With the number of its images, which are not shown again."""
+    ended = RunEnded(
+        run="0" * 32, outcome="done", question="Why?", inputs=["now"], answer="So.", attached=["a", "b"], requested_at=7
+    )
+    assert turn_of(ended) == PastTurn("Why?", "So.", inputs=("now",), images=2, asked_at=7)
