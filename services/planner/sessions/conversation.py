@@ -13,11 +13,11 @@ from itertools import groupby
 from typing import Any
 
 from contracts.runs import ConversationMessage, Memory
-from contracts.sessions import RunEnded
 from services.planner.conversation.compact import compact
 from services.planner.conversation.compaction import middle_cut
 from services.planner.conversation.encoding import BYTES_PER_TOKEN, text_tokens
 from services.planner.run.history import Conversation, PastTurn
+from services.shared.session_state import Session, Turn
 
 TURN_TOKENS = 50
 """What a turn takes beside its texts: the markers, the date, the form of the answer."""
@@ -42,14 +42,26 @@ def of_messages(messages: Sequence[ConversationMessage], memory: Memory) -> Conv
     return bounded(turns, memory)
 
 
-def turn_of(ended: RunEnded) -> PastTurn:
-    """Return the turn of an ended run."""
+def of_session(session: Session, memory: Memory) -> Conversation:
+    """Return the conversation of a session."""
+    return bounded(
+        list(map(turn_of, session.turns)),
+        memory,
+        summary=session.summary,
+        summarised=max(0, session.summarised_turns - session.older_turns),
+        older=max(0, session.older_turns - session.summarised_turns),
+        context=session.context,
+    )
+
+
+def turn_of(turn: Turn) -> PastTurn:
+    """Return a turn of a session as a model is shown it."""
     return PastTurn(
-        question=ended.question,
-        answer=ended.answer,
-        inputs=tuple(ended.inputs),
-        images=len(ended.attached),
-        asked_at=ended.requested_at,
+        question=turn.question,
+        answer=turn.answer,
+        inputs=tuple(turn.inputs),
+        images=len(turn.attached),
+        asked_at=turn.requested_at,
     )
 
 

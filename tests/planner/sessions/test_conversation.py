@@ -3,13 +3,14 @@
 import pytest
 
 from contracts.runs import ConversationMessage, Memory
-from contracts.sessions import RunEnded
+from contracts.sessions import ContextSet, RunBegun, RunEnded, RunQueued, SessionRecord, Summarised
 from services.planner.conversation.compaction import CUT_MARKER
 from services.planner.conversation.encoding import Message, text_tokens
 from services.planner.conversation.json_actions import JsonActions
 from services.planner.conversation.past_turns import past_messages
 from services.planner.run.history import Conversation, PastTurn
-from services.planner.sessions.conversation import bounded, of_messages, turn_of
+from services.planner.sessions.conversation import bounded, of_messages, of_session
+from services.shared.session_state import Session, fold
 from tests.support.model_server import words
 
 MEMORY = Memory()
@@ -112,9 +113,31 @@ def test_messages_of_a_caller_become_turns() -> None:
     assert said("aWelcome", "uHi") == (PastTurn("", "Welcome"), PastTurn("Hi"))
 
 
-def test_a_run_becomes_a_turn() -> None:
-    """With the number of its images, which are not shown again."""
-    ended = RunEnded(
-        run="0" * 32, outcome="done", question="Why?", inputs=["now"], answer="So.", attached=["a", "b"], requested_at=7
-    )
-    assert turn_of(ended) == PastTurn("Why?", "So.", inputs=("now",), images=2, asked_at=7)
+def session_of(count: int, *, summarised: int = 0) -> Session:
+    """A session after so many runs; a summary represents the first `summarised` of them."""
+    session = Session(session_id="s")
+    for number in range(count):
+        run = f"{number:032x}"
+        ended = RunEnded(run=run, outcome="done", question=f"q{number}", answer=f"a{number}", attached=["x"])
+        events = [RunQueued(run=run, requested_at=7), RunBegun(run=run), ended.model_copy(update={"requested_at": 7})]
+        session = fold(session, number + 1, SessionRecord(events=events))
+        if number == summarised - 1:
+            session = fold(session, number + 1, SessionRecord(events=[Summarised(through=run, run="s", text="Much.")]))
+    return session
+
+
+def test_a_session_becomes_a_conversation() -> None:
+    """Its turns, its summary and its context."""
+    session = fold(session_of(3), 4, SessionRecord(events=[ContextSet(values={"city": "Turin"})]))
+    found = of_session(session, MEMORY)
+    assert found.turns[0] == PastTurn("q0", "a0", images=1, asked_at=7)
+    assert [turn.question for turn in found.turns] == ["q0", "q1", "q2"]
+    assert found.context == {"city": "Turin"}
+
+
+def test_a_long_session_becomes_a_conversation() -> None:
+    """Turns that the session itself no longer has count as well, unless its summary represents them."""
+    assert of_session(session_of(250), MEMORY).left_out == 230
+    found = of_session(session_of(250, summarised=240), MEMORY)
+    assert (found.summary, found.left_out, len(found.turns)) == ("Much.", 0, 20)
+    assert of_session(session_of(250, summarised=30), MEMORY).left_out == 200
