@@ -29,7 +29,7 @@ def lead_lines(conversation: Conversation) -> list[str]:
     """Return what stands before the first past turn, or before the question if no turn is shown."""
     lines = [texts.CONVERSATION_LEAD] if conversation.turns else []
     if conversation.left_out:
-        lines.append(texts.left_out(conversation.left_out))
+        lines.append(_left_out(conversation.left_out))
     if conversation.summary:
         lines.append(data_section(texts.SUMMARY_LEAD, "summary", conversation.summary))
     return lines
@@ -38,5 +38,14 @@ def lead_lines(conversation: Conversation) -> list[str]:
 def _asked(turn: PastTurn) -> list[str]:
     lines = [question_text(turn.question, turn.asked_at)]
     if turn.images:
-        lines.append(texts.images_of_past(turn.images))
+        lines.append(_images(turn.images))
     return [*lines, *(between("input", text) for text in turn.inputs)]
+
+
+def _left_out(turns: int) -> str:
+    return "1 older turn is not shown." if turns == 1 else f"{turns} older turns are not shown."
+
+
+def _images(images: int) -> str:
+    came = "An image came" if images == 1 else f"{images} images came"
+    return f"({came} with this question and cannot be seen any more.)"

@@ -119,17 +119,6 @@ To answer:
 "plan": null, "join": null}"""
 
 
-def left_out(turns: int) -> str:
-    """Return the line that says how many turns are not shown."""
-    return "1 older turn is not shown." if turns == 1 else f"{turns} older turns are not shown."
-
-
-def images_of_past(images: int) -> str:
-    """Return the line on images of an earlier question."""
-    came = "An image came" if images == 1 else f"{images} images came"
-    return f"({came} with this question and cannot be seen any more.)"
-
-
 def output_format(action_format: str, *, tasks: bool) -> str:
     """Return the section on the form of a reply."""
     if action_format == "legacy":

@@ -39,16 +39,13 @@ def open_run(
 ) -> RunStarted:
     """Resolve a request against this deployment. Raises CannotOpen, which names the fault and the valid values."""
     agent = _agent_of(request, agents)
-    if request.strategy not in {None, *STRATEGIES}:
-        names = ", ".join(STRATEGIES)
-        raise CannotOpen("bad_request", f"there is no strategy {request.strategy!r}; there are: {names}")
+    _check_strategy(request)
     limits = _limits(request, agent)
     if request.model is not None:
         _check_model(request.model, agents, defaults)
     models = [request.model] if request.model else models_for(agent, defaults.model)
     fallbacks = list(defaults.fallbacks if agent.fallbacks is None else agent.fallbacks)
     tools = _allowed(request, agent, live)
-    memory = _memory(request, agent, agents, defaults)
     vision = defaults.vision_support.opening(request, models, fallbacks, agent, tools)
     model = vision.models[0]
     return RunStarted(
@@ -59,7 +56,7 @@ def open_run(
         limits=limits,
         tools={name: spec.digest() for name, spec in tools.items()},
         approvals=[name for name, spec in tools.items() if spec.requires_approval],
-        memory=memory,
+        memory=_memory(request, agent, agents, defaults),
         model=model,
         models=[] if request.model else [name for name in agent.models if name in vision.models],
         fallbacks=vision.fallbacks,
@@ -91,6 +88,12 @@ def absent(request: RunRequested, agents: Mapping[str, Agent], live: Mapping[str
     agent = agents.get(request.agent)
     named = agent.tools if agent is not None and agent.tools is not None else []
     return [name for name in named if name not in live and (request.tools is None or name in request.tools)]
+
+
+def _check_strategy(request: RunRequested) -> None:
+    if request.strategy not in {None, *STRATEGIES}:
+        names = ", ".join(STRATEGIES)
+        raise CannotOpen("bad_request", f"there is no strategy {request.strategy!r}; there are: {names}")
 
 
 def _check_model(model: str, agents: Mapping[str, Agent], defaults: Defaults) -> None:
