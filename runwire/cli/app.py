@@ -20,12 +20,14 @@ from typing import Annotated
 import typer
 
 from runwire.cli import (
+    approval_commands,
     artifact_commands,
     credential_commands,
     history_commands,
     log_commands,
     machine_commands,
     run_commands,
+    session_commands,
     tool_commands,
 )
 
@@ -55,6 +57,12 @@ app.command()(run_commands.tail)
 app.command()(run_commands.cancel)
 app.command()(run_commands.delete)
 app.add_typer(history_commands.runs, name="runs")
+app.command()(session_commands.chat)
+app.command()(session_commands.sessions)
+app.command()(approval_commands.approvals)
+app.command()(approval_commands.approve)
+app.command()(approval_commands.reject)
+app.command()(approval_commands.answer)
 app.command()(artifact_commands.artifacts)
 app.command()(artifact_commands.fetch)
 app.add_typer(tool_commands.app, name="tools")

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import time
 from collections.abc import Coroutine
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -94,6 +95,15 @@ def visible(text: str) -> str:
 def one_line(text: str) -> str:
     """The same as one line."""
     return visible(" ".join(text.split()))
+
+
+def age_text(at: int) -> str:
+    """How long ago a time in Unix ms was."""
+    seconds = max(0, int(time.time() - at / 1000))
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds // length} {unit}"
+    return f"{seconds} s"
 
 
 def print_table(rows: list[list[str]]) -> None:

@@ -6,7 +6,7 @@
 import shutil
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,17 @@ def exit_code(work: Coroutine[Any, Any, int]) -> int:
     """Run a command to its exit code, and print the error that ended it."""
     import asyncio  # noqa: PLC0415, see above
 
-    from runwire.local import launch  # noqa: PLC0415
+    return guarded(lambda: asyncio.run(work))
+
+
+def guarded(work: Callable[[], int]) -> int:
+    """The exit code of a command that runs event loops itself; the error that ended it is printed."""
+    from runwire.local import launch  # noqa: PLC0415, see above
 
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        return asyncio.run(work)
+        return work()
     except Unreachable as error:
         print_error(f"{error}. Start one with `{program()} up`, or give --url")
         return EXIT_UNREACHABLE

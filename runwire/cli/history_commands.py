@@ -1,13 +1,24 @@
 """Commands on the runs that there are: list them, show one."""
 
-import time
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from runwire.cli.common import Format, Json, Key, Output, Url, client_of, finish, one_line, print_json, print_table
+from runwire.cli.common import (
+    Format,
+    Json,
+    Key,
+    Output,
+    Url,
+    age_text,
+    client_of,
+    finish,
+    one_line,
+    print_json,
+    print_table,
+)
 from runwire.cli.exit_codes import print_error
 
 runs = typer.Typer(no_args_is_help=True, help="List the runs that there are, or show one.")
@@ -41,7 +52,7 @@ def ls(
             print_json([run.model_dump(mode="json") for run in found])
         elif found:
             rows = [
-                [run.run_id, run.status, _age(run.requested_at), one_line(run.code or ""), one_line(run.query)]
+                [run.run_id, run.status, age_text(run.requested_at), one_line(run.code or ""), one_line(run.query)]
                 for run in found
             ]
             print_table([["run", "status", "age", "error", "question"], *rows])
@@ -69,11 +80,3 @@ def show_run(
         return 0
 
     finish(work())
-
-
-def _age(requested_at: int) -> str:
-    seconds = max(0, int(time.time() - requested_at / 1000))
-    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= length:
-            return f"{seconds // length} {unit}"
-    return f"{seconds} s"

@@ -7,7 +7,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
-from runwire.cli.common import visible
+from runwire.cli.common import one_line, visible
+from runwire.cli.exit_codes import program
+from runwire.cli.open_pauses import name_of
 
 _MAX_SHOWN_CHARACTERS = 160
 
@@ -15,9 +17,12 @@ _MAX_SHOWN_CHARACTERS = 160
 class Screen:
     """Prints the events of one run in order. Where another attempt starts the answer anew, it says so."""
 
-    def __init__(self, console: Console, *, thinking: bool = True) -> None:
+    def __init__(self, console: Console, *, thinking: bool = True, commands: bool = True) -> None:
+        """`commands`: name those that decide about a pause."""
         self._console = console
         self._thinking = thinking
+        self._commands = commands
+        self._run_id = "RUN"
         self._open_channel: str | None = None
         self._attempt: tuple[int, int] | None = None
         self._lacks_beginning = False
@@ -51,6 +56,7 @@ class Screen:
         self._console.print(Text(visible(text), style=style), end="", soft_wrap=True)
 
     def _on_run_started(self, event: dict[str, Any]) -> None:
+        self._run_id = event["run_id"]
         model, tools = escape(event.get("model") or "?"), len(event.get("tools") or {})
         self._line(f"[dim]run {event['run_id']} · model {model} · {tools} tools[/dim]")
 
@@ -106,6 +112,28 @@ class Screen:
 
     def _on_repaired(self, event: dict[str, Any]) -> None:
         self._line(f"[yellow]  reply repaired: {escape(short(event.get('reason', '')))}[/yellow]")
+
+    def _on_queued(self, _event: dict[str, Any]) -> None:
+        self._line("[dim]waits for its turn in the session[/dim]")
+
+    def _on_input_added(self, event: dict[str, Any]) -> None:
+        verb = "question replaced" if event.get("redirect") else "added"
+        self._line(f"[cyan]+ {verb}: {escape(short(event.get('text') or 'images'))}[/cyan]")
+
+    def _on_paused(self, event: dict[str, Any]) -> None:
+        if event.get("pause_id") is None:
+            self._line(f"[yellow]waits for a top-up: {escape(event.get('budget', ''))} is spent[/yellow]")
+            return
+        what = " · ".join(escape(text) for text in (event.get("tool"), one_line(event.get("title") or "")) if text)
+        self._line(f"[yellow]waits for a person: {event['reason']}{f' · {what}' if what else ''}[/yellow]")
+        if self._commands:
+            name = name_of(event["pause_id"], event.get("revision", 1))
+            self._line(f"[dim]{program()} approvals --run {self._run_id}, then approve {self._run_id}/{name}[/dim]")
+
+    def _on_resumed(self, event: dict[str, Any]) -> None:
+        if event.get("pause_id") is not None:
+            by = f" by {escape(one_line(event['by']))}" if event.get("by") else ""
+            self._line(f"[yellow]{event.get('decision')}{by}[/yellow] [dim]{escape(event.get('note', ''))}[/dim]")
 
     def _on_done(self, event: dict[str, Any]) -> None:
         if self._lacks_beginning:

@@ -15,6 +15,7 @@ from runwire import events
 from runwire.cli.artifact_commands import size_text
 from runwire.cli.common import one_line, visible
 from runwire.cli.exit_codes import program
+from runwire.cli.open_pauses import name_of
 from runwire.cli.rendering import calls_text, short
 from runwire.cli.run_artifacts import artifacts_of
 from runwire.client import Client
@@ -111,10 +112,18 @@ def print_report(report: dict[str, Any], console: Console) -> None:
         line(f"  {escape(one_line(artifact['name']))} · {escape(kind)} · {size_text(artifact['size'])} · {where}")
     for warning in payload.get("warnings") or []:
         line(f"[yellow]! {escape(one_line(warning))}[/yellow]")
+    _print_pauses(report, line)
     if report["usage"]:
         line(f"\n[bold]cost[/bold]      {_costs(report['usage'])}")
     if report["ended_at"] is None:
         line(f"[dim]{program()} tail {report['run_id']} follows it[/dim]")
+
+
+def _print_pauses(report: dict[str, Any], line: Callable[[str], None]) -> None:
+    for pause in report["pauses"]:
+        what = " · ".join(filter(None, (pause["reason"], pause["tool"], one_line(pause["title"]))))
+        name = f"{report['run_id']}/{name_of(pause['pause_id'], pause['revision'])}"
+        line(f"[yellow]waits for a person: {escape(what)}[/yellow] [dim]{name}[/dim]")
 
 
 def _print_step(step: dict[str, Any], line: Callable[[str], None]) -> None:

@@ -48,3 +48,21 @@ def test_nothing_that_is_shown_controls_the_terminal() -> None:
     assert not {"\x1b", "\x07", "\u202e"} & set(text)
     assert "no\ufffd[2J\ufffd [red]way" in text
     assert "a\ufffd]0;title\ufffd\nb\ufffd" in text
+
+
+def test_a_pause_is_shown_with_the_command_that_decides() -> None:
+    """And so are what was decided, and what people add."""
+    text = shown(
+        {"type": "queued"},
+        {"type": "run_started", "run_id": "0" * 32},
+        {"type": "paused", "pause_id": "a" * 32, "reason": "approval", "tool": "pay", "title": "Pay\x1b it"},
+        {"type": "resumed", "pause_id": "a" * 32, "decision": "reject", "by": "ann", "note": "no\x1b"},
+        {"type": "paused", "reason": "budget", "budget": "max_steps: 2"},
+        {"type": "input_added", "text": "in euros"},
+    )
+    assert "waits for its turn" in text
+    assert "waits for a person: approval · pay · Pay\ufffd it" in text
+    assert f"approve {'0' * 32}/aaaaaaaa" in text
+    assert "reject by ann no\ufffd" in text
+    assert "waits for a top-up: max_steps: 2 is spent" in text
+    assert "added: in euros" in text

@@ -1,0 +1,213 @@
+"""A conversation in the terminal: questions, streamed answers, and decisions where they are asked for.
+
+Rule 1: reading from the terminal and following a run take turns in one thread, so Ctrl-C always meets exactly one of
+them: `input` raises KeyboardInterrupt, and so does `_await`, after it has cancelled what it waited for.
+Rule 2: a run is followed from where its events were last shown, so leaving it for a decision loses and repeats nothing.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Coroutine
+from contextlib import aclosing
+from typing import Any, TypeVar
+
+from rich.console import Console
+from rich.markup import escape
+
+from runwire import events
+from runwire.cli.common import print_line, visible
+from runwire.cli.exit_codes import EXIT_INTERRUPTED, print_error, program
+from runwire.cli.open_pauses import answer_of, print_pause
+from runwire.cli.rendering import Screen
+from runwire.client import Client, OpenPause, RunStatus
+from runwire.errors import NotFound, PauseChanged, PauseClosed, RunAlreadyEnded, RunwireError, Unreachable
+
+if sys.platform != "win32":
+    import readline
+
+    readline.set_auto_history(True)  # `input` edits lines with it
+
+T = TypeVar("T")
+_SHOWN_TURNS = 10
+_MENDABLE = frozenset({403, 422})
+"""Statuses of a refused decision after which the pause stays open."""
+_INTERRUPTED = "The run goes on. Type what to add to it, /redirect TEXT, or /cancel. Enter follows it, Ctrl-C leaves."
+
+
+class Conversation:
+    """One session in the terminal. `options` are those of each question."""
+
+    def __init__(self, client: Client, session_id: str, options: dict[str, Any], console: Console) -> None:
+        self._client = client
+        self._session_id = session_id
+        self._options = options
+        self._console = console
+        self._runner = asyncio.Runner()
+        self._cursors: dict[str, str] = {}
+        """Run -> the record up to which its events were shown."""
+
+    def hold(self, *, is_new: bool) -> int:
+        """Hold it until the end of the input, or Ctrl-C at the prompt; return the exit code. Raises RunwireError."""
+        with self._runner:
+            try:
+                self._note(f"session {self._session_id}; Ctrl-C steers or cancels a run, Ctrl-D leaves")
+                if not is_new:
+                    self._show_session()
+                while (text := self._read("you> ")) is not None:
+                    if text.strip():
+                        self._ask(text)
+            except KeyboardInterrupt:
+                return EXIT_INTERRUPTED
+            finally:
+                self._await(self._client.aclose())
+                print_line(self._console, "")
+                self._note(f"{program()} chat --session {self._session_id} goes on with it")
+        return 0
+
+    def _await(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(work)
+
+    def _attempt(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """Await a request; None: the gateway has refused it, which is printed. Raises Unreachable."""
+        try:
+            return self._await(work)
+        except Unreachable:
+            raise
+        except RunwireError as error:
+            print_error(str(error))
+            return None
+
+    def _read(self, prompt: str) -> str | None:
+        """A line of the person's; None: there are no more."""
+        try:
+            return input(prompt)
+        except EOFError:
+            return None
+
+    def _note(self, text: str) -> None:
+        print_line(self._console, f"[dim]{escape(visible(text))}[/dim]")
+
+    def _show_session(self) -> None:
+        """Show the newest turns, and follow the run that is under way."""
+        try:
+            session = self._await(self._client.session(self._session_id))
+        except NotFound:
+            return
+        turns = [run for run in session.recent_runs if run.ended_at is not None][:_SHOWN_TURNS]
+        if session.summary:
+            self._note(f"summary of earlier turns: {session.summary}")
+        for run in self._await(self._results(turns[::-1])):
+            print_line(self._console, f"[dim]you>[/dim] {escape(visible(run.query))}")
+            answer = run.payload.raw_answer if run.payload else ""
+            print_line(self._console, f"[bold]{escape(visible(answer or run.code or run.status))}[/bold]")
+        if session.current_run:
+            self._follow(session.current_run)
+
+    async def _results(self, runs: list[RunStatus]) -> list[RunStatus]:
+        """The same runs with their payloads; what was deleted meanwhile stays without."""
+
+        async def of_run(run: RunStatus) -> RunStatus:
+            try:
+                return await self._client.status(run.run_id, artifacts="refs")
+            except NotFound:
+                return run
+
+        return await asyncio.gather(*map(of_run, runs))
+
+    def _ask(self, text: str) -> None:
+        run_id = self._attempt(self._client.start(text, session_id=self._session_id, **self._options))
+        if run_id is not None:
+            self._follow(run_id)
+
+    def _follow(self, run_id: str) -> None:
+        """Show a run to its end, and have people decide what it waits for."""
+        while True:
+            try:
+                end = self._await(self._show(run_id))
+                if isinstance(end, events.Done) and end.route == "merged":
+                    run_id = end.extra["run_id"]
+                    self._note("added to the run that is under way")
+                elif end is not None or not self._decide(run_id):
+                    return
+            except KeyboardInterrupt:
+                print_line(self._console, "")
+                self._interrupted(run_id)
+
+    async def _show(self, run_id: str) -> events.RunEvent | None:
+        """Show a run to its last event, which is returned, or until a person is asked: None."""
+        screen = Screen(self._console, thinking=False, commands=False)
+        stream = self._client.follow(run_id, self._cursors.get(run_id), on_comment=screen.show_comment)
+        event: events.RunEvent | None = None
+        is_asked = False
+        async with aclosing(aiter(stream)) as following:
+            async for event in following:
+                screen.show(event.model_dump(mode="json"))
+                is_asked |= isinstance(event, events.Paused) and event.pause_id is not None
+                if self._cursors.get(run_id, "") == stream.cursor:
+                    continue
+                self._cursors[run_id] = stream.cursor  # The whole record has been shown.
+                if is_asked and await self._client.pauses(run_id):
+                    return None
+                is_asked = False
+        return event
+
+    def _decide(self, run_id: str) -> bool:
+        """Ask about each open pause; return whether anything was decided."""
+        is_any_decided = False
+        for pause in self._await(self._client.pauses(run_id)):
+            print_pause(pause, self._console)
+            try:
+                is_any_decided |= self._decided(pause)
+            except (PauseClosed, PauseChanged, RunAlreadyEnded) as error:
+                print_error(error.detail)
+                is_any_decided = True
+        return is_any_decided
+
+    def _decided(self, pause: OpenPause) -> bool:
+        """Read what a person decides until it is possible, and send it. False: it is left for later."""
+        is_question = pause.reason == "input"
+        prompt = "answer, /reject or /later> " if is_question else "[a]pprove, [r]eject, [e]dit or [l]ater> "
+        while (text := self._read(prompt)) is not None:
+            command = text.strip()
+            if is_question:
+                command = command[1:] if command.startswith("/") else command and "answer"
+            if command in {"l", "later"}:
+                break
+            try:
+                if self._sent(pause, command, text.strip()):
+                    return True
+            except ValueError as error:
+                print_error(f"that is no JSON: {error}")
+            except RunwireError as error:
+                if error.status not in _MENDABLE:
+                    raise
+                print_error(str(error))
+        self._note(f"it stays open: {program()} approvals --run {pause.run_id}")
+        return False
+
+    def _sent(self, pause: OpenPause, command: str, text: str) -> bool:
+        """Send a decision; False: the command is none. Raises ValueError for what is no JSON, and RunwireError."""
+        match command:
+            case "a" | "approve":
+                sending = self._client.approve(pause)
+            case "r" | "reject":
+                sending = self._client.reject(pause, note=self._read("why, for the model> ") or "")
+            case "e" | "edit":
+                sending = self._client.edit(pause, json.loads(self._read("all arguments, as JSON> ") or ""))
+            case "answer":
+                sending = self._client.answer(pause, answer_of(pause, text))
+            case _:
+                return False
+        self._await(sending)
+        return True
+
+    def _interrupted(self, run_id: str) -> None:
+        """Read what to do with the run that is under way. Raises KeyboardInterrupt at the second Ctrl-C."""
+        self._note(_INTERRUPTED)
+        text = (self._read("add> ") or "").strip()
+        if text == "/cancel":
+            self._attempt(self._client.cancel(run_id))
+        elif text:
+            redirect = text.startswith("/redirect ")
+            self._attempt(self._client.send_input(run_id, text.removeprefix("/redirect "), redirect=redirect))

@@ -1,0 +1,93 @@
+"""How an open pause is shown, named and answered on the command line."""
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from runwire.cli.open_pauses import answer_of, name_of, named, print_pause
+from runwire.client import OpenPause
+from runwire.errors import NotFound, PauseChanged
+
+FIRST, SECOND = "a" * 32, "b" * 32
+
+
+def pause(pause_id: str = FIRST, **fields: Any) -> OpenPause:
+    """A call that waits for approval."""
+    wanted = {"run_id": "0" * 32, "reason": "approval", "source": "policy", "tool": "pay", "expires_at": 0}
+    return OpenPause(pause_id=pause_id, **{**wanted, **fields})
+
+
+def shown(it: OpenPause) -> str:
+    """The text of a terminal."""
+    out = io.StringIO()
+    print_pause(it, Console(file=out, width=60))
+    return out.getvalue()
+
+
+def test_a_name_stands_for_one_pause() -> None:
+    """By its first digits, by all of them, or alone."""
+    pauses = [pause(), pause(SECOND)]
+    assert named(pauses, "aaaaaaaa") is named(pauses, FIRST) is pauses[0]
+    assert named(pauses, name_of(SECOND, 1)) is pauses[1]
+    assert named(pauses[:1], "") is pauses[0]
+    for name, said in (("c", "no open pause named c"), ("", "2 open pauses to choose from")):
+        with pytest.raises(NotFound, match=said):
+            named(pauses, name)
+
+
+def test_a_name_never_stands_for_what_has_changed_since() -> None:
+    """The revision is a part of it, unless it is the first."""
+    changed = pause(revision=2)
+    assert name_of(FIRST, 2) == "aaaaaaaa.2"
+    assert named([changed], "aaaaaaaa.2") is changed
+    for name in ("aaaaaaaa", "aaaaaaaa.1", "aaaaaaaa.3"):
+        with pytest.raises(PauseChanged):
+            named([changed], name)
+    assert named([changed], "") is changed
+
+
+def test_all_of_the_arguments_are_shown() -> None:
+    """However long they are: they are what will be executed."""
+    text = shown(pause(arguments={"to": "x" * 500, "amount": 5}, title="Payments", rule="large"))
+    assert f'to = "{"x" * 500}"' in text
+    assert "amount = 5" in text
+    assert "Payments" in text
+    assert "large" in text
+
+
+def test_nothing_of_a_pause_controls_the_terminal() -> None:
+    """Its arguments are a model's, its payload and title a tool's."""
+    text = shown(
+        pause(
+            arguments={"to\x1b[2J": "a\x1b]0;title\x07\u202eb"},
+            title="[red]no\x1b[2J\nway",
+            payload={"x": "\u202e"},
+            tool="p\x1b",
+            input_schema={"title": "\u2066"},
+        )
+    )
+    assert not {"\x1b", "\x07", "\u202e", "\u2066"} & set(text)
+    assert "[red]no\ufffd[2J way" in text
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "value"),
+    [
+        (None, "blue", "blue"),
+        ({"type": "string"}, "3", "3"),
+        ({"type": "integer"}, "3", 3),
+        ({"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}, "Ulm", {"city": "Ulm"}),
+        ({"type": "object", "properties": {"city": {"type": "string"}}}, '{"city": "Ulm"}', {"city": "Ulm"}),
+    ],
+)
+def test_a_text_stands_for_the_value_that_is_wanted(schema: dict[str, Any] | None, text: str, value: Any) -> None:
+    """Itself, one field, or JSON."""
+    assert answer_of(pause(reason="input", input_schema=schema), text) == value
+
+
+def test_what_is_neither_text_nor_json_is_an_error() -> None:
+    """The person types it again."""
+    with pytest.raises(ValueError, match="Expecting value"):
+        answer_of(pause(reason="input", input_schema={"type": "integer"}), "three")
