@@ -15,7 +15,8 @@ DIRECT_HEADER = "Runwire-Direct"
 DirectReply = Literal["begun", "finished", "declined", "unfinished"]
 """`begun`: the tool is called next, and another reply follows. `finished`: the body is the CallFinished.
 `declined`: the tool was not called for this request and will not be; send the call to CALLS. `unfinished`: the tool was
-called and has not ended in time, or may have been called; send it to CALLS as one that may have begun."""
+called and has paused the call or has not ended in time, or may have been called; send it to CALLS as one that may have
+begun."""
 
 
 class RunnerAnnouncement(Message):
@@ -28,7 +29,7 @@ class RunnerAnnouncement(Message):
 class ReceivedQuestion(Message):
     """Whether an instance of tool_runner has received a direct call. If not, it declines the call from then on."""
 
-    idempotency_key: str
+    idempotency_key: str = Field(description="of a later round than the first: `names.round_key`")
     age_s: float = Field(description="seconds since the record that announces the call")
 
 

@@ -9,6 +9,7 @@ _ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _TENANT = re.compile(r"[a-z0-9_-]{1,64}", re.ASCII)
 _TOOL = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _MESSAGE = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+_ROUND = re.compile(r"[1-9][0-9]{0,5}", re.ASCII)
 _SHOWN_CHARACTERS = 40
 
 
@@ -44,6 +45,28 @@ def checked_tool(value: object) -> str:
 def checked_message(value: object) -> str:
     """Return `value` if it may name a message of a run (a call id, a timer), else raise InvalidName."""
     return checked(_MESSAGE, "message name", value)
+
+
+def outcome_of(call_id: str, round_: int = 0) -> str:
+    """Return the name of the message with the outcome of a call, by the round that ended it."""
+    return f"{call_id}-r{round_}" if round_ else call_id
+
+
+def pause_of(call_id: str, round_: int) -> str:
+    """Return the name of the message with the pause that ended a round of a call."""
+    return f"{call_id}-p{round_}"
+
+
+def round_key(run: str, call_id: str, round_: int = 0) -> str:
+    """Return what identifies one round of a call over all runs. That of the first round is its idempotency key."""
+    return f"{run}.{call_id}~{round_}" if round_ else f"{run}.{call_id}"
+
+
+def parsed_round_key(key: str) -> tuple[str, str, int]:
+    """Return run, call id and round of a `round_key`. Raises InvalidName."""
+    run, _, rest = key.partition(".")
+    call_id, _, round_ = rest.partition("~")
+    return checked_id(run), checked_message(call_id), int(checked(_ROUND, "round", round_)) if round_ else 0
 
 
 def shortened(name: str) -> str:

@@ -47,6 +47,7 @@ class CallStarted(Message):
     type: Literal["call_started"] = "call_started"
     call_id: str
     tool: str
+    round: int = Field(default=0, description="how many pauses of the tool the call has had")
 
 
 class ToolProgress(Message):

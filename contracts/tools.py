@@ -128,10 +128,11 @@ class ToolCall(Message):
 class CallQuestion(Message):
     """A request on `tool.<name>.status` or `.cancel`, to all instances.
 
-    The instance that works on the call replies; the others do not.
+    The instance that works on this round of the call replies; the others do not.
     """
 
     idempotency_key: str
+    round: int = 0
 
 
 class ResultRejected(Message):
@@ -141,8 +142,9 @@ class ResultRejected(Message):
     """
 
     idempotency_key: str
-    code: str = Field(description="`invalid_result` or `result_too_large`")
-    reason: str = Field(description="what is wrong with the result; it does not quote it")
+    round: int = 0
+    code: str = Field(description="`invalid_result`, `result_too_large` or `invalid_pause`")
+    reason: str = Field(description="what is wrong with the result or the pause; it does not quote it")
 
 
 class Heartbeat(Message):

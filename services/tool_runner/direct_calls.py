@@ -5,7 +5,8 @@ read or written here before the tool is called.
 Rule 2: this instance remembers for two minutes which calls it has received. A planner that takes a run over asks
 whether its call is among them. A call that is not is declined from then on, so the answer stays true.
 Rule 3: after a second the reply is `unfinished`, and the call goes on here. The planner then sends it through CALLS;
-if it comes to this instance, its outcome is that of the call in progress.
+if it comes to this instance, its outcome is that of the call in progress. The reply is the same when the tool pauses:
+a pause goes through the inbox, as the messages of people do.
 Rule 4: a tool's `concurrency` holds over both paths (`limits.runners`).
 """
 
@@ -20,7 +21,7 @@ import structlog
 from nats.aio.msg import Msg
 from pydantic import ValidationError
 
-from contracts import subjects
+from contracts import names, subjects
 from contracts.direct import DIRECT_HEADER, DirectReply, ReceivedAnswer, ReceivedQuestion
 from contracts.ids import unix_ms
 from contracts.tools import CallRequested
@@ -29,6 +30,7 @@ from services.runtime.tasks import code_locations
 
 from .errors import AlreadySettled, RunEnded
 from .execution import CallExecutor
+from .outcomes import RoundEnd
 
 logger = structlog.get_logger(__name__)
 
@@ -51,8 +53,8 @@ class _Received:
     """When it was received, or when it ended."""
     is_refused: bool = False
     """The tool was not called for it, and will not be."""
-    task: asyncio.Task[bytes | None] | None = None
-    """Returns the outcome, or None if the call was declined. No task: there is no outcome, or it was forgotten."""
+    task: asyncio.Task[RoundEnd | None] | None = None
+    """Returns how the call has ended, or None if it was declined. No task: it has not ended, or that was forgotten."""
 
     def is_outdated(self, now: float) -> bool:
         """Whether the call can be another one by now, of a run that was purged and requested again under its id."""
@@ -92,8 +94,8 @@ class DirectCalls:
         if self._answering:
             await asyncio.wait(self._answering, timeout=_ANSWER_WITHIN_S)
 
-    async def outcome(self, call: CallRequested) -> bytes | None:
-        """Return the outcome of a call that was received directly, once it has one; None if it was not.
+    async def outcome(self, call: CallRequested) -> RoundEnd | None:
+        """Return how a call has ended that was received directly, once it has; None if it was not.
 
         Raises RunEnded or AlreadySettled.
         """
@@ -125,10 +127,12 @@ class DirectCalls:
         await asyncio.wait({task}, timeout=_ANSWER_WITHIN_S)
         if not task.done() or task.cancelled() or task.exception() is not None:
             await self._reply(message, "unfinished")
-        elif (outcome := task.result()) is None:
+        elif (ending := task.result()) is None:
             await self._reply(message, "declined")
+        elif ending.is_pause:
+            await self._reply(message, "unfinished")
         else:
-            await self._reply(message, "finished", outcome)
+            await self._reply(message, "finished", ending.body)
 
     async def _reply(self, message: Msg, kind: DirectReply, body: bytes = b"") -> bool:
         return await self._bus.send(message.reply, body, {DIRECT_HEADER: kind})
@@ -148,7 +152,7 @@ class DirectCalls:
             self._remember(question.idempotency_key, _Received(time.monotonic(), is_refused=True))
         await self._bus.send(message.reply, ReceivedAnswer(received=is_received).model_dump_json().encode())
 
-    def _on_end(self, key: str, task: asyncio.Task[bytes | None]) -> None:
+    def _on_end(self, key: str, task: asyncio.Task[RoundEnd | None]) -> None:
         received = self._received.get(key)
         if received is None or task.cancelled():
             return
@@ -159,9 +163,9 @@ class DirectCalls:
             return
         received.at = time.monotonic()
         self._received.move_to_end(key)
-        outcome = task.result()
-        received.is_refused = outcome is None
-        self._outcomes[key] = len(outcome or b"")
+        ending = task.result()
+        received.is_refused = ending is None
+        self._outcomes[key] = 0 if ending is None else len(ending.body)
         self._outcomes_bytes += self._outcomes[key]
         while self._outcomes_bytes > _MAX_OUTCOMES_BYTES:
             oldest = next(iter(self._outcomes))
@@ -194,4 +198,4 @@ class DirectCalls:
 
 
 def _key(call: CallRequested) -> str:
-    return f"{call.run_id}.{call.call_id}"
+    return names.round_key(call.run_id, call.call_id, call.round)

@@ -64,6 +64,12 @@ class InvalidResult(CallFailed):
     code = "invalid_result"
 
 
+class InvalidPause(CallFailed):
+    """The tool asks a person in a way that cannot be used."""
+
+    code = "invalid_pause"
+
+
 class ResultTooLarge(CallFailed):
     """The tool's result is larger than the limit."""
 

@@ -25,6 +25,7 @@ from .artifacts.read_artifact import read_artifact
 from .artifacts.store import CallArtifacts, StoredResult
 from .artifacts.store_access import StoreAccess
 from .calls import history
+from .calls.commands import Pause
 from .calls.progress import CallProgress
 from .calls.run_watch import RunWatch, RunWatches
 from .errors import (
@@ -32,6 +33,7 @@ from .errors import (
     ApprovalUnavailable,
     CallFailed,
     Declined,
+    InvalidPause,
     InvalidResult,
     ResultTooLarge,
     RunEnded,
@@ -39,7 +41,8 @@ from .errors import (
 )
 from .limits.concurrency import Concurrency
 from .limits.runners import Runners
-from .outcomes import OutcomeBuilder, check_arguments, elapsed_ms, failed, in_thread_if_large, succeeded
+from .outcomes import OutcomeBuilder, RoundEnd, check_arguments, elapsed_ms, failed, in_thread_if_large, succeeded
+from .pauses import paused, read_pause
 from .settings import ToolRunnerSettings
 from .transports.nats import NatsTools, PreparedCall
 
@@ -79,8 +82,8 @@ class CallExecutor:
     async def _on_reconnect(self) -> None:
         self._reconnected_at = time.monotonic()
 
-    async def outcome(self, delivery: Delivery, call: CallRequested) -> bytes:
-        """Return the encoded outcome. Raises RunEnded or AlreadySettled when no outcome is needed."""
+    async def outcome(self, delivery: Delivery, call: CallRequested) -> RoundEnd:
+        """Return how the round of the call has ended. Raises RunEnded or AlreadySettled when no outcome is needed."""
         began = time.monotonic()
         if await history.run_ended(self._bus, call):
             raise RunEnded
@@ -105,11 +108,11 @@ class CallExecutor:
                 self._concurrency.give_back(call.tool)
                 raise
 
-        progress = CallProgress(self._bus, call, may_have_published=is_doubtful)
+        progress = CallProgress(self._bus, call, may_have_published=is_doubtful or call.round > 0)
         return await self._outcome(call, progress, started, began, begin, may_be_unread=is_doubtful)
 
-    async def direct_outcome(self, call: CallRequested, on_begin: Callable[[], Awaitable[bool]]) -> bytes | None:
-        """Return the encoded outcome of a direct call, or None if no instance of the tool has begun it.
+    async def direct_outcome(self, call: CallRequested, on_begin: Callable[[], Awaitable[bool]]) -> RoundEnd | None:
+        """Return how a direct call has ended, or None if no instance of the tool has begun it.
 
         Its planner has recorded it in the log of a run that went on, so nothing is read here. `on_begin` is called just
         before the tool is; if it returns false, the tool is not. Raises RunEnded.
@@ -126,7 +129,7 @@ class CallExecutor:
                 raise Declined
             return started
 
-        progress = CallProgress(self._bus, call, may_have_published=False)
+        progress = CallProgress(self._bus, call, may_have_published=call.round > 0)
         try:
             return await self._outcome(call, progress, started, began, begin, direct=True)
         except Declined:
@@ -142,8 +145,8 @@ class CallExecutor:
         *,
         may_be_unread: bool = False,
         direct: bool = False,
-    ) -> bytes:
-        """Call the tool and build the outcome.
+    ) -> RoundEnd:
+        """Call the tool, and build the outcome or the message of its pause.
 
         `begin`: takes a place among the tool's calls, just before it is called. Returns when the call first started.
         """
@@ -154,7 +157,7 @@ class CallExecutor:
                 args = await resolve(access, self._settings.artifact_patience_s)
                 await in_thread_if_large(wire_size(args), lambda: check_arguments(call, args, spec))
                 if spec is READ_ARTIFACT_SPEC:
-                    return await self._read_artifact(access, started)
+                    return RoundEnd(await self._read_artifact(access, started))
                 started = await begin(spec, watch)
                 try:
                     prepared = PreparedCall(
@@ -163,15 +166,25 @@ class CallExecutor:
                     result = await self._tools.call(prepared, progress, watch)
                 finally:
                     self._concurrency.give_back(call.tool, direct=direct)
-                logger.debug("call_succeeded", size=result.size, seconds=round(time.monotonic() - checked_at, 3))
                 artifacts = CallArtifacts(access, self._settings, self._images)
-                return await self._outcomes.build(call, spec, result, progress, artifacts, started.at)
+                if isinstance(result, Pause):
+                    return RoundEnd(await self._paused(call, result, artifacts), is_pause=True)
+                logger.debug("call_succeeded", size=result.size, seconds=round(time.monotonic() - checked_at, 3))
+                return RoundEnd(await self._outcomes.build(call, spec, result, progress, artifacts, started.at))
             except CallFailed as failure:
                 fault = failure.fault()
-                if isinstance(failure, InvalidResult | ResultTooLarge):
+                if isinstance(failure, InvalidResult | ResultTooLarge | InvalidPause):
                     await self._tools.reject(call, fault)
                 logger.info("call_failed", code=fault.code, seconds=round(time.monotonic() - checked_at, 3))
-                return failed(call.call_id, call.tool, fault, elapsed_ms(started.at), progress.warnings())
+                return RoundEnd(failed(call.call_id, call.tool, fault, elapsed_ms(started.at), progress.warnings()))
+
+    async def _paused(self, call: CallRequested, result: Pause, artifacts: CallArtifacts) -> bytes:
+        """Return the encoded CallPaused. Raises CallFailed, and RunEnded when the run ends meanwhile."""
+        pause = await in_thread_if_large(len(result.data), lambda: read_pause(call, result.data))
+        until = time.monotonic() + self._settings.artifact_patience_s
+        body = paused(call, pause, await artifacts.store_payload(pause.payload, until))
+        logger.info("call_paused", reason=pause.reason, round=call.round)
+        return body
 
     async def _claim(self, delivery: Delivery, call: CallRequested, began: float, *, is_doubtful: bool) -> Start:
         """Record the start of a non-idempotent call. Raises AlreadySettled."""

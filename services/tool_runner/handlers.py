@@ -5,12 +5,13 @@ kills the process.
 Rule 2: the outcome is stored before the call is acknowledged.
 """
 
+from typing import NamedTuple
+
 import structlog
 from pydantic import ValidationError
 
 from contracts import names, subjects
 from contracts.names import InvalidName
-from contracts.subjects import Address
 from contracts.tools import CallRequested
 from contracts.validation_errors import describe
 from services.messaging import dead_letters
@@ -20,7 +21,7 @@ from services.messaging.pull_consumer import Delivery
 from .direct_calls import DirectCalls
 from .errors import AlreadySettled, Poisoned, RunEnded
 from .execution import CallExecutor
-from .outcomes import failed
+from .outcomes import RoundEnd, failed
 
 logger = structlog.get_logger(__name__)
 
@@ -51,28 +52,41 @@ class CallHandler:
             return await self._dead_letter(delivery, str(error))
         with structlog.contextvars.bound_contextvars(run_id=call.run_id, call_id=call.call_id, tool=call.tool):
             try:
-                outcome = await self._direct_calls.outcome(call) or await self._executor.outcome(delivery, call)
+                ending = await self._direct_calls.outcome(call) or await self._executor.outcome(delivery, call)
             except RunEnded:
                 logger.info("call_dropped", reason="its run has ended")
             except AlreadySettled:
                 logger.info("call_dropped", reason="it is settled")
             else:
-                await self._finish(call.tenant, call.run_id, call.call_id, outcome)
+                await self._store(_Round(call.tenant, call.run_id, call.tool, call.call_id, call.round), ending)
         return True
 
-    async def _finish(self, tenant: str, run: str, call_id: str, outcome: bytes) -> None:
-        await self._bus.publish_surely(subjects.inbox(tenant, run, call_id), outcome, f"{run}.{call_id}")
+    async def _store(self, round_: "_Round", ending: RoundEnd) -> None:
+        """Write how a round has ended into the run's inbox. Outcome and pause share the message id: there is one."""
+        tenant, run, _, call_id, number = round_
+        name = names.pause_of(call_id, number) if ending.is_pause else names.outcome_of(call_id, number)
+        message_id = names.round_key(run, call_id, number)
+        await self._bus.publish_surely(subjects.inbox(tenant, run, name), ending.body, message_id)
 
     async def _dead_letter(self, delivery: Delivery, reason: str) -> bool:
         """Store the message in DEAD. If its subject and id name a call, write a failure so that the run continues."""
         await dead_letters.dead_letter(self._bus, delivery, reason)
         named = _named(delivery)
         if named is not None:
-            address, call_id = named
-            logger.info("call_failed", run_id=address.run, call_id=call_id, tool=address.name, code="poisoned")
+            logger.info("call_failed", run_id=named.run, call_id=named.call_id, tool=named.tool, code="poisoned")
             fault = Poisoned(f"the call could not be handled: {reason[:_MAX_REASON_CHARACTERS]}").fault()
-            await self._finish(address.tenant, address.run, call_id, failed(call_id, address.name, fault))
+            await self._store(named, RoundEnd(failed(named.call_id, named.tool, fault)))
         return True
+
+
+class _Round(NamedTuple):
+    """One round of a call, as its messages are named."""
+
+    tenant: str
+    run: str
+    tool: str
+    call_id: str
+    number: int
 
 
 def _read(delivery: Delivery) -> CallRequested:
@@ -80,7 +94,7 @@ def _read(delivery: Delivery) -> CallRequested:
     try:
         address = subjects.parse(delivery.subject)
         call = CallRequested.model_validate_json(delivery.data)
-        names.checked_message(call.call_id)
+        names.checked_message(names.pause_of(call.call_id, call.round))
     except ValidationError as error:
         raise NotACall(describe(error, limit=1)) from error
     except (InvalidName, RecursionError) as error:
@@ -90,11 +104,11 @@ def _read(delivery: Delivery) -> CallRequested:
     return call
 
 
-def _named(delivery: Delivery) -> tuple[Address, str] | None:
-    """Return the call that a message is about, from its subject and message id, without parsing the body."""
+def _named(delivery: Delivery) -> _Round | None:
+    """Return the round that a message is about, from its subject and message id, without parsing the body."""
     try:
         address = subjects.parse(delivery.subject)
-        run, _, call_id = delivery.headers.get(_MESSAGE_ID, "").partition(".")
-        return (address, names.checked_message(call_id)) if run == address.run else None
+        run, call_id, number = names.parsed_round_key(delivery.headers.get(_MESSAGE_ID, ""))
     except InvalidName:
         return None
+    return _Round(address.tenant, run, address.name, call_id, number) if run == address.run else None

@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 import structlog
@@ -31,6 +31,13 @@ T = TypeVar("T")
 _MAX_INLINE_WORK_BYTES = 256 * 1024
 """Smaller results are processed without a thread."""
 _MAX_DEPTH = 100
+
+
+class RoundEnd(NamedTuple):
+    """How a round of a call has ended: the encoded CallFinished, or CallPaused if `is_pause`."""
+
+    body: bytes
+    is_pause: bool = False
 
 
 class OutcomeBuilder:
@@ -134,7 +141,7 @@ def read_result(call: CallRequested, spec: ToolSpec, body: bytes) -> Any:
         value = orjson.loads(body)
     except ValueError as error:
         raise InvalidResult(f"what {call.tool} answered is no JSON: {error}") from error
-    if _is_too_deep(value, body):
+    if is_too_deep(value, body):
         raise InvalidResult(f"what {call.tool} answered is nested more than {_MAX_DEPTH} levels deep")
     if spec.output_schema is not None:
         try:
@@ -185,7 +192,8 @@ def elapsed_ms(began: float) -> int:
     return round((time.monotonic() - began) * 1000)
 
 
-def _is_too_deep(value: Any, body: bytes) -> bool:
+def is_too_deep(value: Any, body: bytes) -> bool:
+    """Return whether a value is nested deeper than messages may be. `body`: the JSON that it was parsed from."""
     if body.count(b"[") + body.count(b"{") <= _MAX_DEPTH:
         return False
     level = [value]

@@ -15,7 +15,7 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from contracts import keys, subjects
+from contracts import keys, names, subjects
 from contracts.events import Cancelled, RunEvent, RunStarted
 from contracts.ids import new_id
 from contracts.inbox import CallFinished
@@ -102,7 +102,8 @@ class Planner:
             call_id=call_id, run_id=run, tenant="default", tool=tool, args=args, spec=spec, step=1, **fields
         )
         # A planner sends a call again only once the stream has forgotten the first message id.
-        message_id = f"{run}.{call_id}.{time.monotonic_ns()}" if call.again else f"{run}.{call_id}"
+        key = names.round_key(run, call_id, call.round)
+        message_id = f"{key}.{time.monotonic_ns()}" if call.again else key
         await self.bus.publish_surely(subjects.call("default", run, tool), call.model_dump_json().encode(), message_id)
         return run
 

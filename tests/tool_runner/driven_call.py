@@ -23,6 +23,7 @@ REPLIES: Sequence[Event] = (
     events.Result(1, b"1"),
     events.Result(1, b"", parts=2),
     events.Failure(ToolFailure(reason="no paper")),
+    events.Pause(b"{}"),
 )
 
 

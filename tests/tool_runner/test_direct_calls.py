@@ -5,13 +5,14 @@ import threading
 from collections.abc import AsyncIterator
 
 import pytest
+from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from contracts import subjects
 from contracts.direct import DIRECT_HEADER, ReceivedAnswer, ReceivedQuestion, RunnerAnnouncement
 from contracts.ids import new_id, unix_ms
-from contracts.inbox import CallFinished
-from contracts.tools import CallRequested
+from contracts.inbox import CallFinished, CallPaused
+from contracts.tools import REPLY_HEADER, CallRequested, ToolSpec
 from runwire import tool
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError, NoResponders
@@ -44,7 +45,7 @@ class Direct:
 
     async def message(self, tool_name: str, seconds: float, run: str, **fields: object) -> CallRequested:
         """A call whose tool works for some seconds."""
-        spec = (await self.planner.spec(tool_name)).digest()
+        spec = fields.get("spec") or (await self.planner.spec(tool_name)).digest()
         call = {
             "call_id": "1-1",
             "run_id": run,
@@ -294,3 +295,24 @@ async def test_a_repeated_call_waits_for_a_tool_that_restarts(direct: Direct, le
     await direct.store(call)
     assert (await direct.planner.outcome(call.run_id, "1-1", wait_s=20)).status == "succeeded"
     assert len(ledger.lines("began")) == 2
+
+
+async def test_a_pause_ends_a_direct_call_and_reaches_the_run_through_its_inbox(direct: Direct, client: Client) -> None:
+    """The planner sends the call through CALLS, as any that is unfinished; the tool is not called for that."""
+    calls: list[bytes] = []
+
+    async def ask(message: Msg) -> None:
+        calls.append(message.data)
+        await client.publish(message.reply, b'{"number": 0, "title": "Which seat?"}', headers={REPLY_HEADER: "pause"})
+
+    await client.subscribe("tool.seats", "seats", cb=ask)
+    planner = direct.planner
+    spec = await planner.declare(ToolSpec(name="seats"))
+    call = await direct.message("seats", 0, await planner.open_run(), spec=spec)
+    assert kind(await direct.call(call)) == "unfinished"
+    await direct.store(call)
+    body = await wait_until(lambda: planner.inbox(call.run_id, "1-1-p0"), what="the pause is in the inbox")
+    assert CallPaused.model_validate_json(body).title == "Which seat?"
+    assert len(calls) == 1
+    assert await direct.was_received(f"{call.run_id}.1-1")
+    assert not await direct.was_received(f"{call.run_id}.1-1~1")

@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
-from contracts import subjects
+from contracts import names, subjects
 from contracts.events import CallStarted, PlannedCall
 from contracts.ids import unix_ms
 from contracts.inbox import CallFinished
@@ -83,7 +83,7 @@ class Dispatcher:
         """Cancel the open calls of an ended run at their tools. tool_runner does so too, unless it is stopped now."""
         for call in run.open.values():
             if call.call_id in run.owner:
-                question = CallQuestion(idempotency_key=self._idempotency_key(call))
+                question = CallQuestion(idempotency_key=f"{self._where.run}.{call.call_id}", round=call.round)
                 await self._bus.send(subjects.tool_cancel(call.tool), question.model_dump_json().encode())
 
     async def _send(self, run: Run, planned: PlannedCall, *, again: bool) -> _Sent:
@@ -133,17 +133,17 @@ class Dispatcher:
 
     async def _recover(self, run: Run, planned: PlannedCall, instance: str, age_s: float) -> None:
         """Send a direct call of an earlier handling, which may have made it, through CALLS."""
-        if await self._direct_calls.was_received(instance, self._idempotency_key(planned), age_s):
+        if await self._direct_calls.was_received(instance, self._round_key(planned), age_s):
             await self._record_start(planned)
         await self._store(run, planned, again=True)
 
     async def _record_start(self, planned: PlannedCall) -> None:
         """Record that a call may have begun, as tool_runner does before it calls a tool that is not idempotent."""
-        record = Record(events=[CallStarted(call_id=planned.call_id, tool=planned.tool)])
+        record = Record(events=[CallStarted(call_id=planned.call_id, tool=planned.tool, round=planned.round)])
         await self._bus.publish_surely(
             subjects.stream(*self._where),
             record.model_dump_json().encode(),
-            f"{self._idempotency_key(planned)}.started",
+            f"{self._round_key(planned)}.started",
             {EVENTS_HEADER: record.types()},
         )
 
@@ -151,7 +151,7 @@ class Dispatcher:
         message = await self._message(run, planned, again=again, start_within_s=_STORE_WITHIN_S)
         if message is not None:
             subject = subjects.call(self._where.tenant, self._where.run, planned.tool)
-            await self._bus.publish_surely(subject, message.model_dump_json().encode(), self._idempotency_key(planned))
+            await self._bus.publish_surely(subject, message.model_dump_json().encode(), self._round_key(planned))
 
     async def _has_ended(self) -> bool:
         async with self._logs.lock(self._where) as lock, lock:
@@ -189,5 +189,5 @@ class Dispatcher:
             return run.started.request.tool_context if run.started else {}
         return await self._logs.context(self._where)
 
-    def _idempotency_key(self, call: PlannedCall) -> str:
-        return f"{self._where.run}.{call.call_id}"
+    def _round_key(self, call: PlannedCall) -> str:
+        return names.round_key(self._where.run, call.call_id, call.round)

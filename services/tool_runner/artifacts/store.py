@@ -21,7 +21,7 @@ import structlog
 from contracts import subjects
 from contracts.artifacts import ArtifactRef
 from contracts.events import ArtifactStored
-from contracts.limits import MAX_ARTIFACT_BYTES
+from contracts.limits import MAX_ARTIFACT_BYTES, MAX_INLINE_BYTES
 from contracts.records import EVENTS_HEADER, Record
 from contracts.tools import CallRequested
 from services.messaging.errors import Refused
@@ -48,6 +48,8 @@ T = TypeVar("T")
 logger = structlog.get_logger(__name__)
 
 RESULT = dotted(())
+PAYLOAD = "payload"
+"""Where the payload of a pause is stored, among the artifacts of its call."""
 _MAX_REFERENCES = 1000
 """References in one outcome."""
 _MAX_INLINE_ENCODE_BYTES = 256 * 1024
@@ -126,6 +128,13 @@ class CallArtifacts:
                 observation, refs.get(OBSERVATION, refs[RESULT]), self._limits.observation_shown_characters
             )
         return StoredResult(observation, kept)
+
+    async def store_payload(self, payload: Any, until: float) -> Any:
+        """Return the payload of a pause, or a reference above 32 KiB. Raises what `store` raises."""
+        if wire_size(payload) <= MAX_INLINE_BYTES and not _is_deep(payload):
+            return payload
+        _check(self._call.tool, {PAYLOAD: payload}, frozenset({PAYLOAD}), 0)
+        return _as_json((await self._store_each({PAYLOAD: TypedValue(payload, None)}, until))[PAYLOAD])
 
     async def _store_bytes(self, values: Mapping[str, TypedValue], until: float) -> dict[str, ArtifactRef]:
         """Store values that are bytes, whatever their size, since a reference has their type.

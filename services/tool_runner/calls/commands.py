@@ -92,6 +92,13 @@ class Fail:
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    """This round of the call is over. The next one comes with the answer of a person."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Abandon:
     """The call is over and needs no outcome: another tool runner has settled it, or its run has ended."""
 
@@ -103,7 +110,7 @@ class Decline:
     """The call is over: no instance has begun it, and its caller does not wait (`CallRules.may_decline`)."""
 
 
-Ending = Succeed | SucceedInParts | Fail | Abandon | Decline
+Ending = Succeed | SucceedInParts | Fail | Pause | Abandon | Decline
 """The last command of a call."""
 Action = (
     Send

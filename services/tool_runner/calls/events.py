@@ -109,6 +109,13 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    """The tool ends this round of the call and asks a person: an encoded `contracts.tools.PauseReply`."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Flood:
     """The tool sent more than may wait to be processed; all of it was dropped."""
 
@@ -125,7 +132,7 @@ class Tick:
     connected_since: float | None
 
 
-Reply = Heartbeat | Progress | Piece | Part | Result | Failure
+Reply = Heartbeat | Progress | Piece | Part | Result | Failure | Pause
 """What an instance sends that works on the call."""
 Event = (
     Started

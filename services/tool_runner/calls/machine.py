@@ -13,7 +13,8 @@ that question and none replies, the call is lost.
 Rule 5: after a missed heartbeat NATS is asked whether the instance is still connected. If it is not, its process was
 probably killed: the call is lost unless an instance replies within `_RECONNECT_S`. A process that only lacks CPU stays
 connected, so rule 4 decides.
-Rule 6: a call ends once. An event that is not legal in the current phase (`TRANSITIONS`) changes nothing.
+Rule 6: a round of a call ends once, with an outcome or a pause. An event that is not legal in the current phase
+(`TRANSITIONS`) changes nothing.
 
 All times are seconds of one monotonic clock.
 """
@@ -48,9 +49,9 @@ _LATE_HEARTBEATS, _LATE_HEARTBEAT_SLACK_S = 1.2, 0.05
 _MAX_CHECK_AGE_S = 1.0
 _ALONE_S = 1.0
 """No other tool runner gets the call so soon after its begin: a planner waits longer for the reply to a direct call."""
-_PAUSE_S, _MAX_PAUSE_S = 0.1, 0.5
-_FIRST_BUSY_PAUSE_S = 0.02
-"""The pause after an instance was too busy, doubled each time: another instance may be free."""
+_DELAY_S, _MAX_DELAY_S = 0.1, 0.5
+_FIRST_BUSY_DELAY_S = 0.02
+"""The delay after an instance was too busy, doubled each time: another instance may be free."""
 _MAX_MISSED_HEARTBEATS = 3
 _HEARTBEAT_SLACK_S = 1.0
 _FIRST_QUERY_S = 2.5
@@ -72,7 +73,7 @@ class CallMachine:
         """When the transport must send a Tick if no other event comes before; infinite: never."""
         state = self.state
         match state.phase:
-            case "pausing":
+            case "delayed":
                 return min(state.wake_at, self.rules.deadline)
             case "waiting":
                 return min(self._silent_at, self._probe_at, state.query_at, self.rules.deadline)
@@ -100,7 +101,7 @@ class CallMachine:
     @property
     def _trusted_at(self) -> float:
         """When silence will mean something, unless the connection is lost again."""
-        return self.state.connected_since + max(self.rules.settling_s, _PAUSE_S)
+        return self.state.connected_since + max(self.rules.settling_s, _DELAY_S)
 
     @property
     def _silence_limit_s(self) -> float:
@@ -117,8 +118,8 @@ class CallMachine:
             return []
         if isinstance(event, events.RunEnded):
             return [commands.Cancel(), self._end(commands.Abandon(run_ended=True))]
-        if now >= self.rules.deadline and state.phase in {"pausing", "waiting"}:
-            return self._fail(_deadline_passed("could be asked" if state.phase == "pausing" else "answered"))
+        if now >= self.rules.deadline and state.phase in {"delayed", "waiting"}:
+            return self._fail(_deadline_passed("could be asked" if state.phase == "delayed" else "answered"))
         match event:
             case events.Started() | events.StatusConfirmed() | events.AlreadySettled():
                 return self._on_status(event, now)
@@ -180,16 +181,16 @@ class CallMachine:
     def _on_not_begun(self, event: events.NotSent | events.Declined, now: float) -> list[Command]:
         state = self.state
         if isinstance(event, events.NotSent):
-            return self._pause(_PAUSE_S, now)
+            return self._delay(_DELAY_S, now)
         state.absent_since = None
         if event.is_busy:
             state.times_busy += 1
-            return self._pause(min(_MAX_PAUSE_S, _FIRST_BUSY_PAUSE_S * 2 ** min(state.times_busy, 10)), now)
+            return self._delay(min(_MAX_DELAY_S, _FIRST_BUSY_DELAY_S * 2 ** min(state.times_busy, 10)), now)
         state.times_late += 1
         if state.times_late >= self.rules.max_attempts:
             late = f"{self.rules.tool} received this call {state.times_late} times too late to start it"
             return self._fail(ToolUnavailable(f"{late}: its process was stopped, or its clock is wrong"))
-        return self._pause(_PAUSE_S, now)
+        return self._delay(_DELAY_S, now)
 
     def _on_no_responders(self, request: int, now: float) -> list[Command]:
         state = self.state
@@ -199,7 +200,7 @@ class CallMachine:
             return self._search("disconnected", now) if self._is_settled(now) else []
         if state.phase == "waiting" and request == state.query:
             if not self._is_settled(now):  # This process may have reconnected before the tool's.
-                state.query_at = now + _PAUSE_S
+                state.query_at = now + _DELAY_S
             return []
         if request != state.unreceived:
             return []
@@ -209,16 +210,16 @@ class CallMachine:
         if self._is_settled(now) and absent_s >= self.rules.unavailable_s:
             return self._fail(ToolUnavailable(f"nobody serves {self.rules.tool} right now"))
         state.checked_at = -math.inf  # Another tool runner may have settled the call meanwhile.
-        return self._pause(min(_MAX_PAUSE_S, _PAUSE_S + absent_s / 2), now)
+        return self._delay(min(_MAX_DELAY_S, _DELAY_S + absent_s / 2), now)
 
-    def _pause(self, seconds: float, now: float) -> list[Command]:
+    def _delay(self, seconds: float, now: float) -> list[Command]:
         """Send again later. The last request began nothing, so it does not count."""
         state = self.state
         state.attempts -= 1
         state.unreceived = None
         if self.rules.may_decline and state.attempts == 0:
             return [self._end(commands.Decline())]
-        state.phase, state.wake_at, state.query_at = "pausing", now + seconds, math.inf
+        state.phase, state.wake_at, state.query_at = "delayed", now + seconds, math.inf
         return []
 
     def _on_reconnected(self, now: float) -> list[Command]:
@@ -243,7 +244,7 @@ class CallMachine:
         if now < self.alarm_at:
             return []
         match state.phase:
-            case "pausing":
+            case "delayed":
                 return self._send(now)
             case "waiting" if now >= min(self._silent_at, self.rules.deadline):
                 return self._search("silence", now)
@@ -324,6 +325,8 @@ class CallMachine:
                 return self._on_result(event, now)
             case events.Failure(failure):
                 return self._settle(commands.Fail(ToolReported(failure)), now)
+            case events.Pause(data):
+                return self._settle(commands.Pause(data), now)
             case _:
                 assert_never(event)
 

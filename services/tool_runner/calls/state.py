@@ -8,8 +8,8 @@ from typing import Literal
 from . import events
 from .events import Event
 
-Phase = Literal["new", "checking", "pausing", "waiting", "searching", "ended"]
-"""`checking`: the status is checked before a request. `pausing`: a request began nothing and is sent again soon.
+Phase = Literal["new", "checking", "delayed", "waiting", "searching", "ended"]
+"""`checking`: the status is checked before a request. `delayed`: a request began nothing and is sent again soon.
 `waiting`: an instance may work on the call. `searching`: all instances are asked which of them does."""
 
 SearchReason = Literal["may_have_begun", "silence", "disconnected", "parts_lost"]
@@ -17,7 +17,7 @@ SearchReason = Literal["may_have_begun", "silence", "disconnected", "parts_lost"
 
 _TO_WAITING: Mapping[Phase, frozenset[Phase]] = {
     "checking": frozenset({"waiting"}),
-    "pausing": frozenset({"waiting", "ended"}),
+    "delayed": frozenset({"waiting", "ended"}),
     "waiting": frozenset({"waiting", "ended"}),
     "searching": frozenset({"waiting"}),
 }
@@ -28,14 +28,14 @@ TRANSITIONS: Mapping[type[Event], Mapping[Phase, frozenset[Phase]]] = {
     events.StatusConfirmed: {"checking": frozenset({"checking", "waiting", "ended"})},
     events.AlreadySettled: {"checking": frozenset({"ended"})},
     events.RunEnded: {"new": frozenset({"ended"}), **_TO_END},
-    events.NotSent: {"waiting": frozenset({"waiting", "pausing", "ended"})},
+    events.NotSent: {"waiting": frozenset({"waiting", "delayed", "ended"})},
     events.Declined: {
-        "waiting": frozenset({"waiting", "pausing", "ended"}),
-        "searching": frozenset({"searching", "pausing", "ended"}),
+        "waiting": frozenset({"waiting", "delayed", "ended"}),
+        "searching": frozenset({"searching", "delayed", "ended"}),
     },
     events.NoResponders: {
-        "waiting": frozenset({"waiting", "pausing", "searching", "ended"}),
-        "searching": frozenset({"searching", "waiting", "checking", "pausing", "ended"}),
+        "waiting": frozenset({"waiting", "delayed", "searching", "ended"}),
+        "searching": frozenset({"searching", "waiting", "checking", "delayed", "ended"}),
     },
     events.Heartbeat: _TO_WAITING,
     events.Progress: _TO_WAITING,
@@ -43,21 +43,22 @@ TRANSITIONS: Mapping[type[Event], Mapping[Phase, frozenset[Phase]]] = {
     events.Part: dict.fromkeys(_TO_WAITING, frozenset[Phase]({"waiting", "ended"})),
     events.Result: dict.fromkeys(_TO_WAITING, frozenset[Phase]({"searching", "ended"})),
     events.Failure: _TO_END,
+    events.Pause: _TO_END,
     events.Flood: _TO_END,
     events.Reconnected: {
         "checking": frozenset({"checking"}),
-        "pausing": frozenset({"pausing", "ended"}),
+        "delayed": frozenset({"delayed", "ended"}),
         "waiting": frozenset({"waiting", "ended"}),
         "searching": frozenset({"searching"}),
     },
     events.Tick: {
-        "pausing": frozenset({"pausing", "checking", "waiting", "ended"}),
+        "delayed": frozenset({"delayed", "checking", "waiting", "ended"}),
         "waiting": frozenset({"waiting", "searching", "ended"}),
         "searching": frozenset({"searching", "checking", "ended"}),
     },
 }
-"""Event -> phase in which it is legal -> phases that may follow. After the deadline any event ends a call that pauses
-or waits."""
+"""Event -> phase in which it is legal -> phases that may follow. After the deadline any event ends a call that waits or
+is delayed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class CallRules:
     max_attempts: int
     max_result_bytes: int
     may_decline: bool = False
-    """A call that nobody could begin at once ends with `Decline`, in place of a pause."""
+    """A call that nobody could begin at once ends with `Decline`, in place of a delay."""
 
 
 @dataclass(slots=True)
@@ -90,7 +91,7 @@ class CallState:
     checked_at: float = -math.inf
     last_event_at: float = -math.inf
     wake_at: float = math.inf
-    """When a pause or a round of a search is over."""
+    """When a delay or a round of a search is over."""
     requests: int = 0
     """The number of the last request."""
     unreceived: int | None = None

@@ -68,8 +68,10 @@ class NatsTools:
         self.bus.on_reconnect.append(self.answers.on_reconnect)
         return self
 
-    async def call(self, prepared: PreparedCall, progress: CallProgress, watch: RunWatch) -> ResultBody:
-        """Call the tool and return its result; the caller closes it.
+    async def call(
+        self, prepared: PreparedCall, progress: CallProgress, watch: RunWatch
+    ) -> ResultBody | commands.Pause:
+        """Call the tool and return its result, which the caller closes, or the pause that ends the round.
 
         Raises CallFailed, RunEnded when the run ends meanwhile, AlreadySettled and Declined.
         """
@@ -83,8 +85,10 @@ class NatsTools:
             driver.close()
 
     async def reject(self, call: CallRequested, fault: Fault) -> None:
-        """Report to the tool's instances why the result of a call is not accepted. The one that sent it logs it."""
-        rejected = ResultRejected(idempotency_key=_idempotency_key(call), code=fault.code, reason=fault.reason)
+        """Report to the tool's instances why a result or pause is not accepted. The one that sent it logs it."""
+        rejected = ResultRejected(
+            idempotency_key=_idempotency_key(call), round=call.round, code=fault.code, reason=fault.reason
+        )
         await self.bus.send(subjects.tool_rejected(call.tool), rejected.model_dump_json().encode())
 
 
@@ -96,7 +100,9 @@ class CallDriver:
         self._tools, self._bus, self._queue = tools, tools.bus, queue
         self._prepared, self._call, self._progress = prepared, call, progress
         self._idempotency_key = _idempotency_key(call)
-        self._question = CallQuestion(idempotency_key=self._idempotency_key).model_dump_json().encode()
+        self._question = (
+            CallQuestion(idempotency_key=self._idempotency_key, round=call.round).model_dump_json().encode()
+        )
         self._deadline_unix_s = time.time() + settings.max_call_s
         if call.deadline_at is not None:
             self._deadline_unix_s = min(self._deadline_unix_s, call.deadline_at / 1000)
@@ -124,8 +130,8 @@ class CallDriver:
         for body in self._parts.values():
             body.close()
 
-    async def result(self) -> ResultBody:
-        """Return the tool's result. Raises CallFailed, RunEnded, AlreadySettled or Declined."""
+    async def result(self) -> ResultBody | commands.Pause:
+        """Return the tool's result or pause. Raises CallFailed, RunEnded, AlreadySettled or Declined."""
         answer: Event | None = None
         while True:
             event = answer or await self._queue.next(max(0.0, self._machine.alarm_at - time.monotonic()))
@@ -157,7 +163,7 @@ class CallDriver:
                 assert_never(command)
         return None
 
-    def _end(self, ending: Ending) -> ResultBody:
+    def _end(self, ending: Ending) -> ResultBody | commands.Pause:
         match ending:
             case commands.Succeed(data):
                 return ResultBody(data)
@@ -165,6 +171,8 @@ class CallDriver:
                 return self._parts.pop(request, ResultBody())
             case commands.Fail(failure):
                 raise failure
+            case commands.Pause():
+                return ending
             case commands.Abandon(run_ended):
                 raise RunEnded if run_ended else AlreadySettled
             case commands.Decline():
@@ -218,6 +226,10 @@ class CallDriver:
             deadline_at=math.floor(self._deadline_unix_s * 1000),
             start_by=start_by_ms,
             understands_declined=True,
+            round=call.round,
+            answers=call.answers,
+            state=call.state,
+            understands_pause=True,
             session_id=call.session_id,
             request_id=call.call_id,
             trace_id=call.trace_id,

@@ -19,6 +19,11 @@ logger = structlog.get_logger(__name__)
 _ERROR_HEADER = "Nats-Service-Error"
 _MAX_REASON_CHARACTERS = 2000
 _MAX_COUNT_DIGITS = 9
+_UNPARSED: dict[str, type[events.Progress | events.Piece | events.Pause]] = {
+    "progress": events.Progress,
+    "artifact_chunk": events.Piece,
+    "pause": events.Pause,
+}
 _UNKNOWN_COUNT = -1
 """Stands for a part count that cannot be parsed: it never equals the number of parts that arrived."""
 
@@ -70,10 +75,8 @@ def event_of(message: Msg, request: int) -> Event:
             return events.Failure(read_failure(data))
         case "part":
             return events.Part(request, data)
-        case "progress":
-            return events.Progress(data)
-        case "artifact_chunk":
-            return events.Piece(data)
+        case ("progress" | "artifact_chunk" | "pause") as kind:
+            return _UNPARSED[kind](data)
         case "heartbeat":
             return _heartbeat(data)
         case "declined":

@@ -257,7 +257,7 @@ def test_a_tool_that_nobody_serves_is_waited_for() -> None:
     call = Call().start()
     while call.phase != "ended":
         call.receive(events.NoResponders(call.machine.state.requests))
-        if call.phase == "pausing":
+        if call.phase == "delayed":
             assert call.wait() == [commands.CheckStatus()]
             call.receive(events.StatusConfirmed(call.now))
     assert call.fault().code == "tool_unavailable"
@@ -320,7 +320,7 @@ def test_a_call_that_may_have_begun_is_not_declined() -> None:
         if call.phase == "checking":
             call.receive(events.StatusConfirmed(call.now))
     assert call.receive(events.Declined(call.machine.state.requests, is_busy=True)) == []
-    assert call.phase == "pausing"
+    assert call.phase == "delayed"
 
 
 @pytest.mark.parametrize("reply", [events.Heartbeat(), events.Progress(b"{}")])
