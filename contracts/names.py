@@ -9,7 +9,7 @@ _ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _TENANT = re.compile(r"[a-z0-9_-]{1,64}", re.ASCII)
 _TOOL = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _MESSAGE = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
-_ROUND = re.compile(r"[1-9][0-9]{0,5}", re.ASCII)
+_ROUND_KEY = re.compile(rf"({_ID.pattern})\.({_MESSAGE.pattern})(?:~([1-9][0-9]{{0,5}}))?", re.ASCII)
 _SHOWN_CHARACTERS = 40
 
 
@@ -64,9 +64,11 @@ def round_key(run: str, call_id: str, round_: int = 0) -> str:
 
 def parsed_round_key(key: str) -> tuple[str, str, int]:
     """Return run, call id and round of a `round_key`. Raises InvalidName."""
-    run, _, rest = key.partition(".")
-    call_id, _, round_ = rest.partition("~")
-    return checked_id(run), checked_message(call_id), int(checked(_ROUND, "round", round_)) if round_ else 0
+    found = _ROUND_KEY.fullmatch(key)
+    if found is None:
+        raise InvalidName(f"{shortened(key)!r} is not the key of a call's round: expected {_ROUND_KEY.pattern}")
+    run, call_id, round_ = found.groups()
+    return run, call_id, int(round_ or 0)
 
 
 def shortened(name: str) -> str:
