@@ -31,7 +31,7 @@ async def cancel(planning: Planning, run: str) -> None:
 async def test_a_cancelled_answer_is_what_was_shown(plan: Plan, provider: ModelServer, number: int) -> None:
     """Character by character, although the model goes on writing meanwhile."""
     planning = await plan()
-    provider.say(Say(text=answer(words(8_000)).text, piece=40, pause_s=0.0005))
+    provider.say(Say(text=answer(words(8_000)).text, piece=40, pause_s=0.0005, stall_after=1_500))
     run = await planning.ask(f"Stop {number}")
     await planning.until(run, lambda event: isinstance(event, Chunk) and event.seq >= number)
     await cancel(planning, run)

@@ -25,7 +25,7 @@ async def test_open_runs_are_counted_and_others_refused(own_nats_server: NatsSer
     ):
         running = new_id()
         headers = {
-            "Nats-Schedule": "@at 2999-01-01T00:00:00Z",
+            "Nats-Schedule": "@at 2100-01-01T00:00:00Z",
             "Nats-Schedule-Target": subjects.due("acme", running, "deadline"),
         }
         body = TimerFired(timer="deadline", at=1).model_dump_json().encode()
