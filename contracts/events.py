@@ -179,7 +179,7 @@ class Paused(Message):
     default_answer: Any = None
     call_id: str | None = Field(default=None, description="the call that waits")
     tool: str | None = None
-    spec: str | None = Field(default=None, description="digest of the tool's specification")
+    spec: str | None = Field(default=None, description="of an approval: digest of the specification of its tool")
     arguments: dict[str, Any] | None = Field(default=None, description="of the call, artifacts as references")
     step: int | None = None
     rule: str | None = Field(default=None, description="the approval rule that asks")
@@ -188,6 +188,9 @@ class Paused(Message):
     state: dict[str, Any] = Field(default_factory=dict, description="`ctx.state` of the tool, for the next round")
     digest: str = ""
     token: str = Field(default="", description="names pause, revision and digest; a decision repeats it")
+    id: str | None = Field(default=None, description="of the request whose edit waits for this further approval")
+    request_sha256: str = Field(default="", description="of that request")
+    by: str = Field(default="", description="of that request: the id of the API key")
 
 
 class ToppedUp(Message):

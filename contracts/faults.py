@@ -1,6 +1,8 @@
 """Errors in messages: a code for programs, a reason for people."""
 
-from typing import Literal
+from typing import Any, Literal
+
+from pydantic import field_validator
 
 from .base import Message
 
@@ -16,9 +18,14 @@ Code = Literal[
     "outcome_unknown",
     "unknown_tool",
     "approval_missing",
+<<<<<<< HEAD
     "approval_unavailable",
     "rejected",
     "invalid_pause",
+=======
+    "rejected",
+    "approval_expired",
+>>>>>>> 4463d73 (shared: which calls need an approval, the digest of one, and the open pauses of a log; planner: calls that need an approval wait in paused)
     "deadline_passed",
     "model_failed",
     "model_refused",
@@ -44,3 +51,9 @@ class Fault(Message):
     code: Code
     reason: str
     retryable: bool = False
+
+    @field_validator("code", mode="before")
+    @classmethod
+    def _renamed(cls, code: Any) -> Any:
+        """Accept the code that logs of older versions hold for a call that nobody could approve."""
+        return "rejected" if code == "approval_unavailable" else code

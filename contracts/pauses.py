@@ -93,7 +93,11 @@ class OpenPause(Message):
 
 
 def pause_id(run: str, place: str, number: int) -> str:
-    """Derive the id of a pause. `place`: a call id, or `step-<n>`; `number` counts the pauses there from 0."""
+    """Derive the id of a pause.
+
+    `place`: the call id for a tool's pause, `<call id>-approval`, or `step-<n>`. `number` counts the pauses
+    there from 0.
+    """
     return hashlib.sha256(f"{run}\n{place}\n{number}".encode()).hexdigest()[:32]
 
 

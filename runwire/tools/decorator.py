@@ -164,8 +164,7 @@ def tool(
         side_effects: what the tool does to the world.
         timeout_s: seconds without a sign of the function after which a call fails.
         concurrency: calls at the same time, over all instances.
-        requires_approval: no call without a person's approval; there is no way to give one yet, so every call ends as
-            `approval_unavailable`.
+        requires_approval: no call without a person's approval; the run waits until somebody decides.
         version: SemVer; where several versions are served, the highest is used.
 
     Raises:

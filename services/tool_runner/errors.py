@@ -44,7 +44,7 @@ class UnknownTool(CallFailed):
 class ApprovalUnavailable(CallFailed):
     """The tool requires a person's approval, which cannot be given yet."""
 
-    code = "approval_unavailable"
+    code = "approval_missing"
 
     def __init__(self, tool: str) -> None:
         super().__init__(

@@ -272,5 +272,5 @@ async def test_a_tool_that_requires_approval_is_never_called(
     for fields in ({}, {"spec": older}):
         finished = await planner.call("transfer", {"amount": 5}, **fields)
         assert finished.failure is not None
-        assert (finished.status, finished.failure.code) == ("failed", "approval_unavailable")
+        assert (finished.status, finished.failure.code) == ("failed", "approval_missing")
     assert paid == []

@@ -36,9 +36,7 @@ _FINAL = {
     },
     "required": ["answer"],
 }
-_NEEDS_APPROVAL = (
-    "(Needs a person's approval, which cannot be given yet: a call ends as approval_unavailable, without running.)"
-)
+_NEEDS_APPROVAL = "(A person is asked before it runs, and may refuse or change the call.)"
 _CALL = {
     "type": "object",
     "properties": {"node": {"type": "string"}, "args": {"type": "object"}},

@@ -17,9 +17,11 @@ from services.planner.effects.call_places import CallPlaces
 from services.planner.effects.direct_calls import START_WITHIN_S, DirectCalls
 from services.planner.effects.model_requests import ModelRequests
 from services.planner.effects.ownership_watch import Address
+from services.planner.run.approvals import approval_of
 from services.planner.run.commands import Dispatch, Progress
 from services.planner.run.state import Run
 from services.planner.run_log import RunLogs
+from services.shared.approvals import rules_for
 from services.shared.builtin_tools import READ_ARTIFACT, READ_ARTIFACT_DIGEST
 
 PLACE_WAIT_S = 10.0
@@ -160,9 +162,9 @@ class Dispatcher:
     async def _message(
         self, run: Run, planned: PlannedCall, *, start_within_s: float, again: bool = False
     ) -> CallRequested | None:
-        """Return the message of a call; None if the call has an outcome by now."""
+        """Return the message of a call; None if the call has an outcome by now, or waits for a person."""
         call, started, step = run.open.get(planned.call_id), run.started, run.step
-        if call is None or started is None or step is None:
+        if call is None or started is None or step is None or call.call_id not in run.owner:
             return None
         request = started.request
         return CallRequested(
@@ -177,6 +179,11 @@ class Dispatcher:
             again=again,
             start_by=run.announced_at[call.call_id] + int(start_within_s * 1000),
             readable=call.tool == READ_ARTIFACT and call.args.get("artifact_id") in run.collected.readable,
+            round=call.round,
+            answers=run.pause_decisions.answers.get(call.call_id, []),
+            state=run.pause_decisions.states.get(call.call_id, {}),
+            approval=approval_of(run, call),
+            approval_rules=rules_for(started.approval_rules, call.tool),
             session_id=request.session_id,
             trace_id=request.trace_id,
             user_id=request.user_id,

@@ -62,7 +62,7 @@ from services.planner.run.commands import (
 from services.planner.run.decide import after, awaits_triage, decide, next_asked
 from services.planner.run.decision import Final
 from services.planner.run.last_words import completed
-from services.planner.run.state import Run
+from services.planner.run.state import Run, waiting_calls
 
 MAX_LOST = 5
 """Attempts of one turn that may die with their process. After that the run fails: it probably crashes planners."""
@@ -278,7 +278,7 @@ def _send(run: Run, handling: Handling) -> Dispatch | None:
 def _dispatch(run: Run, handling: Handling) -> Command:
     if (calls := _send(run, handling)) is not None:
         return calls
-    waiting, free = outcomes.waiting_calls(run), run.limits.max_parallel - len(run.owner)
+    waiting, free = waiting_calls(run), run.limits.max_parallel - len(run.owner)
     if waiting and free > 0 and run.step is not None:
         # Calls ended while the run was paused, or a top-up raised `max_parallel`.
         return Append([Called(step=run.step.step, by=handling.incoming.owner, calls=waiting[:free])])

@@ -1,32 +1,91 @@
-"""Calls that need a person's approval. Pure.
+"""Calls that need a person's approval: they wait in `paused` until somebody decides. Pure.
 
-No approval can be given yet, so such a call fails before it is sent, and the model receives the reason. tool_runner
-refuses these calls too, so the tool does not run even if some other sender requests it.
+tool_runner checks the approval of each call again (`services.shared.approvals.is_allowed`).
 """
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 
-from contracts.events import Observed, PlannedCall
-from contracts.faults import Fault
+from contracts.events import Observed, Paused, PlannedCall
+from contracts.pauses import DEFAULT_PAUSE_S, ApprovalRule, CallApproval, pause_id, token_of
 from services.planner.run.state import Run
+from services.shared import approvals
+
+MAX_TOLD_CHARACTERS = 4_000
+"""Longest text of edited arguments, and longest note, that the model is told."""
 
 
-def refusals(run: Run, calls: Iterable[PlannedCall]) -> list[Observed]:
-    """Return a failed outcome for each call whose tool needs an approval.
+def held(run: Run, now: int, step: int, calls: Iterable[PlannedCall]) -> list[Paused]:
+    """Return a pause for each call that needs an approval. They go into the record that starts the calls.
 
-    They go into the record that starts the calls.
+    `now`: Unix ms. `step`: the step that the calls belong to.
     """
-    needing = run.started.approvals if run.started else []
-    return [
-        Observed(call_id=call.call_id, tool=call.tool, status="failed", failure=_fault(call.tool))
-        for call in calls
-        if call.tool in needing
-    ]
+    started = run.started
+    if started is None or not (started.approvals or started.approval_rules):
+        return []
+    found = []
+    for call in calls:
+        rule = approvals.asking_rule(started.approval_rules, call.tool, call.args)
+        if (rule is None and call.tool not in started.approvals) or is_approved_by_rule(run, call, rule):
+            continue
+        lasts_s = DEFAULT_PAUSE_S if rule is None else rule.expires_in_s
+        pause = Paused(
+            reason="approval",
+            until=now + int(lasts_s * 1000),
+            pause_id=pause_id(started.run_id, f"{call.call_id}-approval", 0),
+            source="tool" if rule is None else "policy",
+            title=rule.title if rule is not None else "",
+            call_id=call.call_id,
+            tool=call.tool,
+            spec=started.tools.get(call.tool, ""),
+            arguments=call.args,
+            step=step,
+            rule=None if rule is None else rule.name,
+        )
+        found.append(with_token(run, pause, call))
+    return found
 
 
-def _fault(tool: str) -> Fault:
-    reason = (
-        f"{tool} may run only with a person's approval, and there is no way to give it yet, so it did not run."
-        " Do not call it again: go on without it, and say in the answer what was not done."
-    )
-    return Fault(code="approval_unavailable", reason=reason)
+def is_approved_by_rule(run: Run, call: PlannedCall, rule: ApprovalRule | None) -> bool:
+    """Whether the rule asks once per session, and was approved for this tool already."""
+    is_once = rule is not None and rule.ask == "once_per_session"
+    return is_once and rule is not None and (rule.name, call.tool) in run.pause_decisions.approved_rules
+
+
+def with_token(run: Run, paused: Paused, call: PlannedCall) -> Paused:
+    """Return the pause of a call with the digest and the token of what waits. Raises ValueError if it is no JSON."""
+    digest = digest_of(run, call, paused.revision)
+    token = token_of(paused.pause_id or "", paused.revision, digest)
+    return paused.model_copy(update={"digest": digest, "token": token})
+
+
+def digest_of(run: Run, call: PlannedCall, revision: int = 1) -> str:
+    """Return what an approval of this call is about. Raises ValueError for arguments that are no JSON."""
+    assert run.started is not None  # noqa: S101, calls follow `run_started` in every log
+    started = run.started
+    spec = started.tools.get(call.tool, "")
+    return approvals.call_digest(started.tenant, started.run_id, call.call_id, call.tool, spec, call.args, revision)
+
+
+def approval_of(run: Run, call: PlannedCall) -> CallApproval | None:
+    """Return the approval that the message of a call carries; None: it needs none."""
+    given = run.pause_decisions.approved.get(call.call_id)
+    if given is not None or run.started is None:
+        return given
+    rule = approvals.asking_rule(run.started.approval_rules, call.tool, call.args)
+    return CallApproval(digest=digest_of(run, call)) if is_approved_by_rule(run, call, rule) else None
+
+
+def line_about(run: Run, outcomes: Mapping[str, Observed]) -> str:
+    """Return what the model is told about the approvals of these calls; empty where there is nothing to tell."""
+    lines = []
+    for call_id, observed in outcomes.items():
+        consent = run.pause_decisions.consents.get(call_id)
+        if consent is None:
+            continue
+        if consent.arguments is not None:
+            arguments = json.dumps(consent.arguments, ensure_ascii=False)[:MAX_TOLD_CHARACTERS]
+            lines.append(f"A person changed the arguments of {observed.tool} before it ran: {arguments}")
+        if consent.note:
+            lines.append(f"The person who approved {observed.tool} says: {consent.note[:MAX_TOLD_CHARACTERS]}")
+    return "\n".join(lines)

@@ -20,8 +20,7 @@ from contracts.events import (
     Step,
     StepStatus,
 )
-from services.planner.run import budgets, failures, terminal
-from services.planner.run.approvals import refusals
+from services.planner.run import approvals, budgets, failures, terminal
 from services.planner.run.commands import Handling, Rules
 from services.planner.run.decision import Calls, Decision, Failed, Final, Invalid
 from services.planner.run.state import Event, Run, take_in
@@ -182,7 +181,7 @@ def _step_of_calls(run: Run, handling: Handling, asked: Asked, decision: Calls) 
         for n, (tool, args) in enumerate(decision.calls, 1)
     ]
     started = _step(asked, decision, decision.node, "started", calls=calls, join=decision.join, note=decision.note)
-    return [started, *refusals(run, calls)]
+    return [started, *approvals.held(run, handling.progress.now, asked.turn, calls)]
 
 
 def _is_wanting(run: Run, critique: Critique) -> bool:

@@ -9,12 +9,11 @@ from itertools import accumulate
 from contracts.events import Called, Compacted, Observed, PlannedCall, Step, StepStatus
 from contracts.limits import MAX_OUTCOME_BYTES
 from services.planner.models.model_table import known_model
-from services.planner.run import budgets
-from services.planner.run.approvals import refusals
+from services.planner.run import approvals, budgets
 from services.planner.run.commands import CHARACTERS_PER_TOKEN, Handling, Rules
 from services.planner.run.decide import after, next_asked
 from services.planner.run.joins import JoinAbsent, JoinCall, branch_of, failed_join, resolve_join
-from services.planner.run.state import Event, Run
+from services.planner.run.state import Event, Run, waiting_calls
 
 MIN_LINE_CHARACTERS = 120
 
@@ -51,11 +50,6 @@ def _too_late(run: Run, handling: Handling, observed: Sequence[Observed]) -> Eve
     return budgets.out_of(after(run, observed=observed), budgets.deadline(run), handling.progress.now)
 
 
-def waiting_calls(run: Run) -> list[PlannedCall]:
-    """The calls of the step that exceed `max_parallel` and are not started yet."""
-    return [call for call in run.open.values() if call.call_id not in run.owner]
-
-
 def conclude(run: Run, handling: Handling, step: Step, rules: Rules, last: Sequence[Observed] = ()) -> list[Event]:
     """Call the join, or end the step and go on, once all calls of a step are finished.
 
@@ -65,14 +59,15 @@ def conclude(run: Run, handling: Handling, step: Step, rules: Rules, last: Seque
     join = _join(run, handling, step, outcomes)
     if isinstance(join, PlannedCall):
         late = _too_late(run, handling, last)
-        return (
-            [late]
-            if late
-            else [Called(step=step.step, by=handling.incoming.owner, calls=[join], join=True), *refusals(run, [join])]
-        )
+        if late:
+            return [late]
+        called = Called(step=step.step, by=handling.incoming.owner, calls=[join], join=True)
+        return [called, *approvals.held(run, handling.progress.now, step.step, [join])]
     status: StepStatus = "succeeded" if all(o.status == "succeeded" for o in outcomes.values()) else "failed"
     latency_ms = max(0, handling.progress.now - run.step_at)
-    ended = Step(step=step.step, node=step.node, status=status, latency_ms=latency_ms, note=join)
+    lines = [line for line in (approvals.line_about(run, outcomes), join) if line]
+    note = "\n".join(lines) or None
+    ended = Step(step=step.step, node=step.node, status=status, latency_ms=latency_ms, note=note)
     return [ended, *go_on(run, handling, rules, last)]
 
 

@@ -51,6 +51,7 @@ from services.planner.run.history import (
     Question,
     ToolImage,
 )
+from services.planner.run.pause_decisions import PauseDecisions, called_again
 from services.planner.run.tool_images import allowed_images
 from services.shared.usage import spent
 
@@ -85,6 +86,14 @@ class Run:
     """A cancel superseded the model call. The run ends once the stored part of the answer is read."""
     paused: Paused | None = None
     """Why and until when the run waits for a person."""
+    pauses: dict[str, Paused] = field(default_factory=dict)
+    """Open pauses with a `pause_id`, in the order in which they were opened."""
+    pause_decisions: PauseDecisions = field(default_factory=PauseDecisions)
+    """What people decided about the run's pauses."""
+    waits_since: int | None = None
+    """Unix ms since when the run does nothing but wait for people; None: it does not."""
+    waits_seq: int = 0
+    """Sequence of the newest record that changed the open pauses, or whether the run waits for them; 0: none did."""
     interrupted: Asked | None = None
     """The model call that a pause ended. It is repeated when the run resumes."""
     lost: int = 0
@@ -162,10 +171,28 @@ def begin_history(run: Run, conversation: Conversation) -> None:
 def fold(run: Run, seq: int, at: int, happened: Iterable[RunEvent]) -> None:
     """Apply one record: its sequence, its writer's time (Unix ms) and its events. An unknown event changes nothing."""
     run.seq = seq
+    waited, had = run.waits_since is not None, [*run.pauses.values()]
     for event in happened:
         take = _FOLDS.get(event.type)
         if take is not None:
             take(run, event, at)
+    if had or run.pauses:
+        _note_waiting(run, at, changed=had != [*run.pauses.values()], waited=waited)
+
+
+def _note_waiting(run: Run, at: int, *, changed: bool, waited: bool) -> None:
+    """Note since when the run does nothing but wait for people, after a record at `at`, Unix ms."""
+    works = run.asked or run.retry or run.owner or waiting_calls(run)
+    waits = bool(run.pauses) and not works
+    run.waits_since = (run.waits_since or at) if waits else None
+    if changed or waits != waited:
+        run.waits_seq = run.seq
+
+
+def waiting_calls(run: Run) -> list[PlannedCall]:
+    """The calls of the step that may be started and are not: they exceed `max_parallel`, or were approved since."""
+    held = {paused.call_id for paused in run.pauses.values()}
+    return [call for call in run.open.values() if call.call_id not in run.owner and call.call_id not in held]
 
 
 def _fold_started(run: Run, started: RunStarted, at: int) -> None:
@@ -197,6 +224,7 @@ def _fold_compacted(run: Run, compacted: Compacted, _at: int) -> None:
 
 def _fold_terminal(run: Run, terminal: events.Done | events.Error | events.Cancelled, at: int) -> None:
     run.terminal, run.ended_at, run.asked, run.retry, run.paused = terminal, at, None, None, None
+    run.pauses.clear()
     run.history = History()
 
 
@@ -207,6 +235,11 @@ def _fold_deleted(run: Run, _deleted: events.Deleted, at: int) -> None:
 
 
 def _fold_paused(run: Run, paused: Paused, _at: int) -> None:
+    if paused.pause_id is not None:
+        run.pauses[paused.pause_id] = paused
+        run.owner.pop(paused.call_id or "", None)
+        run.pause_decisions.take_pause(paused)
+        return
     if run.asked is not None:
         run.interrupted, run.asked = run.asked, None
     run.paused = paused
@@ -219,10 +252,22 @@ def _fold_stopping(run: Run, stopping: events.Stopping, _at: int) -> None:
 def _fold_topped_up(run: Run, topped_up: ToppedUp, _at: int) -> None:
     run.limits, run.deadline_at = topped_up.limits, topped_up.deadline_at
     run.topped_up_by.add(topped_up.by)
+    run.waits_since = None  # The deadline counts from now.
 
 
-def _fold_resumed(run: Run, _resumed: events.Resumed, at: int) -> None:
-    run.paused, run.call_at = None, at
+def _fold_resumed(run: Run, resumed: events.Resumed, at: int) -> None:
+    run.call_at = at
+    if resumed.pause_id is None:
+        run.paused = None
+        return
+    if resumed.deadline_at is not None:
+        run.deadline_at, run.waits_since = resumed.deadline_at, None
+    paused = run.pauses.pop(resumed.pause_id, None)
+    if paused is not None:
+        run.pause_decisions.take_decision(paused, resumed)
+        call = run.open.get(paused.call_id or "")
+        if call is not None:
+            run.open[call.call_id] = called_again(call, paused, resumed)
 
 
 def _fold_asked(run: Run, asked: Asked, at: int) -> None:

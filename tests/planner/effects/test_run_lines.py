@@ -5,7 +5,6 @@ from typing import Any
 import structlog.testing
 
 from tests.planner.conftest import Plan
-from tests.planner.run.test_approvals import BOTH
 from tests.support.model_server import ModelServer, Say, action, answer
 from tests.support.run_services import MODEL
 from tests.support.waiting import wait_until
@@ -44,27 +43,6 @@ async def test_a_run_that_ended_leaves_one_line(plan: Plan, provider: ModelServe
     assert line["ms"] > 0
     [call] = of(lines, "call_failed")
     assert call["code"] == "tool_error"
-
-
-async def test_a_call_that_is_never_sent_leaves_a_line_too(plan: Plan, provider: ModelServer) -> None:
-    """No tool runner gets the call: the planner logs the refusal, for a step and for the join of a plan."""
-    planning = await plan(BOTH)
-    join = {"node": "pay", "args": {}}
-    provider.say(
-        action("pay", sum=SECRET),
-        action("plan", steps=[{"node": "look", "args": {"q": "x"}}], join=join),
-        answer("done"),
-    )
-    with structlog.testing.capture_logs() as lines:
-        story = await planning.tell(SECRET)
-    assert SECRET not in str(lines)
-    refused = of(lines, "call_failed")
-    assert [(line["tool"], line["code"], line["run_id"]) for line in refused] == [
-        ("pay", "approval_unavailable", story.run)
-    ] * 2
-    assert [line["call_id"] for line in refused] == [
-        observed.call_id for observed in story.of("observed") if observed.failure
-    ]
 
 
 async def test_a_failed_run_leaves_a_trace(plan: Plan, provider: ModelServer) -> None:

@@ -1,80 +1,107 @@
-"""Tools with `requires_approval`: nobody can approve a call yet, so none is sent, and the model reads that."""
+"""Which calls of a record wait for a person, and what their messages carry afterwards."""
 
 from typing import Any
 
 import pytest
 
-from contracts import subjects
-from contracts.tools import ToolSpec
-from tests.planner.conftest import TOOLS, Plan
-from tests.support.model_server import ModelServer, Say, action, answer
-from tests.support.run_services import Handler, Planning, Story
+from contracts.events import Called, Paused, PlannedCall, Resumed, RunStarted, Step
+from contracts.pauses import ApprovalRule
+from services.planner.run import approvals
+from services.planner.run.direct import DirectRules
+from services.planner.run.state import Run, fold, waiting_calls
+from tests.planner.run_world import RUN, started
 
-STEPS = [{"node": "pay", "args": {"sum": 5}}, {"node": "look", "args": {"q": "x"}}, {"node": "pay", "args": {}}]
-PAID: list[Any] = []
-
-
-async def pay(args: dict[str, Any]) -> Any:
-    """What must never happen."""
-    PAID.append(args)
-    return {"text": "paid"}
+PAY, LOOK = PlannedCall(call_id="1-1", tool="pay", args={"sum": 5}), PlannedCall(call_id="1-2", tool="look")
+STEP = Step(step=1, node="plan", status="started", by="m", calls=[PAY, LOOK])
+DAY_MS = 86_400_000
 
 
-SPEC = ToolSpec(
-    name="pay", description="Transfer money.", side_effects="external", requires_approval=True, idempotent=True
-)
-BOTH: dict[str, tuple[ToolSpec, Handler]] = {**TOOLS, "pay": (SPEC, pay)}
+def opened(*rules: ApprovalRule, needing: tuple[str, ...] = (), **limits: Any) -> Run:
+    """A run with these rules, whose step has two calls."""
+    run = Run()
+    facts: dict[str, Any] = {"approvals": [*needing], "approval_rules": [*rules], "tools": {"pay": "d" * 24}}
+    begun: RunStarted = started(**limits).model_copy(update=facts)
+    fold(run, 1, 1000, [begun])
+    return run
 
 
-async def handling(planning: Planning, story: Story, provider: ModelServer, refused: int) -> None:
-    """The calls ended as they should, the tool was never asked, nothing was ever sent, and the model knows why."""
-    failures = [observed.failure for observed in story.of("observed") if observed.tool == "pay"]
-    assert [failure.code for failure in failures] == ["approval_unavailable"] * refused
-    assert story.end.raw_answer == "so be it"
-    assert "approval_unavailable" in provider.ledger[-1].text
-    assert PAID == []
-    assert await planning.bus.last(subjects.CALLS, subjects.call("default", story.run, "pay")) is None
+def held(run: Run) -> list[Paused]:
+    """The pauses of the two calls."""
+    return approvals.held(run, 2000, 1, [PAY, LOOK])
 
 
-async def test_a_call_ends_before_it_is_sent(plan: Plan, provider: ModelServer) -> None:
-    """The model reads it in the catalogue before, and in the result after."""
-    planning = await plan(BOTH)
-    provider.say(action("pay", sum=5), answer("so be it"))
-    story = await planning.tell()
-    await handling(planning, story, provider, 1)
-    assert story.facts() == ["run_started", "asked", "step", "observed", "step", "asked", "step", "step", "done"]
-    assert "cannot be given yet" in provider.ledger[0].text
+def test_a_tool_that_requires_approval_waits_for_a_week() -> None:
+    """Its pause says what waits."""
+    [pause] = held(opened(needing=("pay",)))
+    assert (pause.reason, pause.source, pause.tool, pause.call_id, pause.rule) == (
+        "approval",
+        "tool",
+        "pay",
+        "1-1",
+        None,
+    )
+    assert (pause.arguments, pause.step, pause.until, pause.default) == ({"sum": 5}, 1, 2000 + 7 * DAY_MS, "reject")
+    assert pause.token == f"{pause.pause_id}.1.{pause.digest[:32]}"
+
+
+def test_a_policy_names_its_rule() -> None:
+    """With the title and the expiry that the rule sets."""
+    rule = ApprovalRule(name="payments", tools=["pay"], title="Pay?", expires_in_s=60)
+    [pause] = held(opened(rule))
+    assert (pause.source, pause.rule, pause.title, pause.until) == ("policy", "payments", "Pay?", 62_000)
+
+
+def test_nothing_is_asked_without_a_rule() -> None:
+    """And nothing where the rule waives it."""
+    waives = ApprovalRule(name="none", tools=["*"], ask="never")
+    assert held(opened()) == held(opened(waives)) == []
+    assert [pause.tool for pause in held(opened(waives, needing=("pay",)))] == ["pay"]
+
+
+def test_a_rule_that_asks_once_per_session() -> None:
+    """It is approved for the tool alone, and the message of a further call carries the digest of that call."""
+    rule = ApprovalRule(name="once", tools=["*"], ask="once_per_session")
+    run = opened(rule)
+    run.pause_decisions.approved_rules.add(("once", "pay"))
+    assert [pause.tool for pause in held(run)] == ["look"]
+    given = approvals.approval_of(run, PAY)
+    assert given is not None
+    assert (given.digest, given.pause_id) == (approvals.digest_of(run, PAY), None)
+    assert approvals.approval_of(run, LOOK) is None
 
 
 @pytest.mark.parametrize("max_parallel", [1, 8])
-async def test_in_a_plan_the_others_run(plan: Plan, provider: ModelServer, max_parallel: int) -> None:
-    """However many places there are."""
-    planning = await plan(BOTH)
-    provider.say(action("plan", steps=STEPS), answer("so be it"))
-    story = await planning.tell(limits={"max_parallel": max_parallel})
-    await handling(planning, story, provider, 2)
-    assert [observed.observation for observed in story.of("observed") if observed.status == "succeeded"] == [
-        {"text": "found x"}
-    ]
+def test_a_held_call_takes_no_place(max_parallel: int) -> None:
+    """It is not owned by a message, and the other call is."""
+    run = opened(needing=("pay",), max_parallel=max_parallel)
+    fold(run, 2, 2000, [STEP, *held(run)])
+    assert "1-1" not in run.owner
+    assert [call.tool for call in waiting_calls(run)] == ([] if max_parallel > 1 else ["look"])
 
 
-async def test_a_join_is_a_call_too(plan: Plan, provider: ModelServer) -> None:
-    """It ends likewise, after its branches; the results go to the model."""
-    planning = await plan(BOTH)
-    provider.say(action("plan", steps=STEPS[1:2], join={"node": "pay", "args": {}}), answer("so be it"))
-    story = await planning.tell()
-    await handling(planning, story, provider, 1)
-    assert "found x" in provider.ledger[-1].text
+def test_a_held_call_is_never_direct() -> None:
+    """After the approval it may be, unless its tool has paused it before."""
+    run, rules = opened(needing=("pay",)), DirectRules("runner")
+    step, _ = rules.marked(run, [STEP, *held(run)])
+    assert isinstance(step, Step)
+    assert [call.direct for call in step.calls] == [None, "runner"]
+    called = Called(step=1, by="m", calls=[PAY, PAY.model_copy(update={"round": 1})])
+    [marked] = rules.marked(run, [called])
+    assert isinstance(marked, Called)
+    assert [call.direct for call in marked.calls] == ["runner", None]
 
 
-async def test_native_calls(plan: Plan, provider: ModelServer) -> None:
-    """Also several at once."""
-    planning = await plan(BOTH, action_transport="tools")
-    calls = [{"name": "pay", "arguments": "{}"}, {"name": "look", "arguments": '{"q": "x"}'}]
-    provider.say(
-        Say(tool_calls=calls, finish_reason="tool_calls"),
-        Say(tool_calls=[{"name": "final_response", "arguments": '{"answer": "so be it"}'}]),
-    )
-    story = await planning.tell()
-    await handling(planning, story, provider, 1)
-    assert "cannot be given yet" in str(provider.ledger[0].body["tools"])
+def test_an_approved_call_carries_what_was_approved() -> None:
+    """It waits for a place then, as any other call. An edit replaces its arguments."""
+    run = opened(needing=("pay",))
+    [pause] = held(run)
+    fold(run, 2, 2000, [STEP, pause])
+    edited = PAY.model_copy(update={"args": {"sum": 3}})
+    digest = approvals.digest_of(run, edited)
+    fold(run, 3, 3000, [Resumed(pause_id=pause.pause_id, decision="edit", arguments={"sum": 3}, digest=digest)])
+    assert waiting_calls(run) == [edited]
+    given = approvals.approval_of(run, edited)
+    assert given is not None
+    assert (given.digest, given.pause_id, given.revision) == (digest, pause.pause_id, 1)
+    assert run.pauses == {}
+    assert RUN not in pause.token

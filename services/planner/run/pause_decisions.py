@@ -1,0 +1,69 @@
+"""What people decided about the pauses of a run, as its log holds it. Pure."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from contracts.events import Paused, PlannedCall, Resumed
+from contracts.pauses import CallApproval, PauseAnswer
+
+ApprovedRule = tuple[str, str]
+"""Names of an approval rule and of a tool."""
+
+
+@dataclass(slots=True)
+class PauseDecisions:
+    """The decisions so far, and what the next message of each call carries because of them."""
+
+    requests: dict[str, str] = field(default_factory=dict)
+    """Request that took effect -> SHA-256 of its body."""
+    closed: set[str] = field(default_factory=set)
+    """Ids of pauses that are over."""
+    approved: dict[str, CallApproval] = field(default_factory=dict)
+    """By call id."""
+    answers: dict[str, list[PauseAnswer]] = field(default_factory=dict)
+    """By call id: the answers to the pauses of its tool, in their order."""
+    states: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By call id: what its tool keeps for the next round."""
+    consents: dict[str, Resumed] = field(default_factory=dict)
+    """By call id: the decision that approved it."""
+    approved_rules: set[ApprovedRule] = field(default_factory=set)
+    """Rules that ask once per session and were approved: earlier in the session, or in this run."""
+
+    def take_pause(self, paused: Paused) -> None:
+        """Apply a pause that was opened or replaced."""
+        if paused.id is not None:
+            self.requests[paused.id] = paused.request_sha256
+        if paused.call_id is not None and not asks_consent(paused):
+            self.states[paused.call_id] = paused.state
+
+    def take_decision(self, paused: Paused, resumed: Resumed) -> None:
+        """Apply the decision that closed a pause."""
+        self.closed.add(paused.pause_id or "")
+        if resumed.id is not None:
+            self.requests[resumed.id] = resumed.request_sha256
+        if paused.call_id is None or resumed.decision is None:
+            return
+        if not asks_consent(paused):
+            answer = PauseAnswer(
+                number=paused.number, decision=resumed.decision, input=resumed.input, note=resumed.note
+            )
+            self.answers.setdefault(paused.call_id, []).append(answer)
+        elif resumed.decision in {"approve", "edit"}:
+            self.approved[paused.call_id] = CallApproval(
+                digest=resumed.digest, pause_id=paused.pause_id, revision=paused.revision
+            )
+            self.consents[paused.call_id] = resumed
+            if paused.rule is not None and resumed.decision == "approve":
+                self.approved_rules.add((paused.rule, paused.tool or ""))
+
+
+def asks_consent(paused: Paused) -> bool:
+    """Whether a pause asks for the approval of a call that was not sent yet. Pauses of tools do not."""
+    return paused.spec is not None
+
+
+def called_again(call: PlannedCall, paused: Paused, resumed: Resumed) -> PlannedCall:
+    """Return a call as it goes on after its pause: with edited arguments, or in the next round."""
+    if not asks_consent(paused):
+        return call.model_copy(update={"round": paused.round + 1, "direct": None})
+    return call if resumed.arguments is None else call.model_copy(update={"args": resumed.arguments})
