@@ -18,14 +18,9 @@ Code = Literal[
     "outcome_unknown",
     "unknown_tool",
     "approval_missing",
-<<<<<<< HEAD
-    "approval_unavailable",
+    "approval_expired",
     "rejected",
     "invalid_pause",
-=======
-    "rejected",
-    "approval_expired",
->>>>>>> 4463d73 (shared: which calls need an approval, the digest of one, and the open pauses of a log; planner: calls that need an approval wait in paused)
     "deadline_passed",
     "model_failed",
     "model_refused",
