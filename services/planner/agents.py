@@ -19,6 +19,9 @@ from contracts.validation_errors import describe
 DEFAULT_AGENT = "default"
 """Used by requests that name no agent. It exists even without a file."""
 
+SUMMARY_AGENT = "runwire.summary"
+"""The agent of the internal runs that summarise sessions. No entry of a file can have this name."""
+
 AgentName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 ToolName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 ModelName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=MODEL_NAME)]
@@ -79,6 +82,14 @@ class Agent(BaseModel):
 
 
 _AGENTS: TypeAdapter[dict[str, Agent]] = TypeAdapter(dict[AgentName, Agent])
+
+
+INTERNAL_AGENTS = {SUMMARY_AGENT: Agent(tools=[], limits={"max_steps": 2, "deadline_s": 120})}
+
+
+def agent_of(agents: Mapping[str, Agent], name: str) -> Agent | None:
+    """Return the agent of this name; None: there is none."""
+    return INTERNAL_AGENTS.get(name) or agents.get(name)
 
 
 def load_agents(file: Path | None = None) -> dict[str, Agent]:

@@ -12,7 +12,7 @@ from contracts.inbox import CallFinished
 from contracts.payload import Usage
 from contracts.runs import RunLimits, RunRequested
 from contracts.tools import ToolSpec
-from services.planner.agents import DEFAULT_AGENT, Agent
+from services.planner.agents import DEFAULT_AGENT, Agent, agent_of
 from services.planner.conversation import triage_critique
 from services.planner.conversation.encoding import Message, Messages
 from services.planner.effects.image_loader import ImageLoader
@@ -84,7 +84,7 @@ class ModelRequests:
 
     def _agent(self, started: RunStarted) -> Agent:
         # The runs of an agent that is not in the agents file any more use the default agent.
-        return self._agents.get(started.request.agent) or self._agents[DEFAULT_AGENT]
+        return agent_of(self._agents, started.request.agent) or self._agents[DEFAULT_AGENT]
 
     async def think(
         self, run: Run, now: int, warn: Callable[[list[str]], object] = lambda _: None

@@ -10,7 +10,7 @@ from contracts.events import ActionFormat, ActionTransport, RunStarted
 from contracts.runs import Memory, RequestedEffort, RunLimits, RunRequested, StrategyName
 from contracts.tools import ToolSpec
 from contracts.validation_errors import describe
-from services.planner.agents import Agent
+from services.planner.agents import Agent, agent_of
 from services.planner.errors import CannotOpen
 from services.planner.models import demo
 from services.planner.models.selection import ANY_MODEL, named_models
@@ -41,7 +41,7 @@ def open_run(
     agent = _agent_of(request, agents)
     _check_strategy(request)
     limits = _limits(request, agent)
-    if request.model is not None:
+    if request.model is not None and request.cause == "user":
         _check_model(request.model, agents, defaults)
     models = [request.model] if request.model else models_for(agent, defaults.model)
     fallbacks = list(defaults.fallbacks if agent.fallbacks is None else agent.fallbacks)
@@ -77,7 +77,7 @@ def open_run(
 
 
 def _agent_of(request: RunRequested, agents: Mapping[str, Agent]) -> Agent:
-    agent = agents.get(request.agent)
+    agent = agent_of(agents, request.agent)
     if agent is None:
         raise CannotOpen("bad_request", f"there is no agent {request.agent!r}; there are: {', '.join(sorted(agents))}")
     return agent
@@ -85,7 +85,7 @@ def _agent_of(request: RunRequested, agents: Mapping[str, Agent]) -> Agent:
 
 def absent(request: RunRequested, agents: Mapping[str, Agent], live: Mapping[str, ToolSpec]) -> list[str]:
     """Return the tools that the agent names and the run may use, but that no tool service offers."""
-    agent = agents.get(request.agent)
+    agent = agent_of(agents, request.agent)
     named = agent.tools if agent is not None and agent.tools is not None else []
     return [name for name in named if name not in live and (request.tools is None or name in request.tools)]
 
@@ -116,7 +116,7 @@ def _limits(request: RunRequested, agent: Agent) -> RunLimits:
 
 def _memory(request: RunRequested, agent: Agent, agents: Mapping[str, Agent], defaults: Defaults) -> Memory | None:
     """Return how much of its conversation the run is shown; None for a run without one."""
-    if request.session_id is None and not request.messages:
+    if request.cause == "summary" or (request.session_id is None and not request.messages):
         return None
     try:
         memory = Memory.model_validate({**agent.memory, **request.memory})

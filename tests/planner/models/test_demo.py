@@ -199,6 +199,14 @@ def test_it_recalls_the_turn_before_where_nothing_fits() -> None:
     assert Conversation("What is 17*23?", OFFICE, past=past).decide() == ("calculate", {"expression": "17*23"})
 
 
+def test_it_summarises_a_conversation_by_listing_it() -> None:
+    """What was summarised before comes first."""
+    turns = [{"question": "Who is Ada?", "answer": "A\nmathematician."}, {"question": "Why?", "answer": "x" * 900}]
+    context = {"summary": "- Hi: Hello.", "turns": turns}
+    answer = Conversation("Summarise", [], cause="summary", llm_context=context).answer()
+    assert answer == f"- Hi: Hello.\n- Who is Ada?: A mathematician.\n- Why?: {'x' * 120}"
+
+
 @pytest.mark.parametrize(
     ("question", "observation", "answer"),
     [

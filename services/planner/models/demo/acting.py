@@ -16,6 +16,7 @@ MAX_NAMES_LISTED = 8
 MAX_ATTEMPTS = 4
 """After this many steps it answers from the results so far."""
 MAX_RECALLED_CHARACTERS = 300
+MAX_SUMMARY_LINES, MAX_SUMMARISED_CHARACTERS = 30, 120
 _NEEDED = "Set RUNWIRE_MODEL, or a provider's key such as OPENAI_API_KEY, and a language model answers instead."
 
 
@@ -29,6 +30,8 @@ class Act:
 
 def act(situation: Situation) -> Act:
     """Choose: answer from the last success, else call the best tool not tried yet, else name what is missing."""
+    if situation.summarises:
+        return _answer(situation, "I list what was said.", _summary(situation))
     last = situation.tried[-1] if situation.tried else ()
     succeeded = [tried for tried in last if tried.reason is None]
     failed = [tried for tried in last if tried.reason is not None]
@@ -86,6 +89,18 @@ def _without_tools(situation: Situation) -> str:
     more = len(names) - MAX_NAMES_LISTED
     shown = _listed(names[:MAX_NAMES_LISTED]) + (f" and {more} more" if more > 0 else "")
     return f"{who} None of the tools here fits the question, or it does not say what they need ({shown}). {_NEEDED}"
+
+
+def _summary(situation: Situation) -> str:
+    """List the turns of the context, behind the summary of those before."""
+    lines = str(situation.context.get("summary", "")).splitlines()
+    for turn in situation.context.get("turns", []):
+        lines.append(f"- {_short(turn['question'])}: {_short(turn['answer'])}")
+    return "\n".join(lines[-MAX_SUMMARY_LINES:])
+
+
+def _short(text: str) -> str:
+    return " ".join(text.split())[:MAX_SUMMARISED_CHARACTERS]
 
 
 def _recalled(situation: Situation) -> str:

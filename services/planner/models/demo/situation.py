@@ -55,6 +55,8 @@ class Situation:
     must_answer: bool = False
     text_alone: bool = False
     legacy: bool = False
+    summarises: bool = False
+    """The run is to summarise the turns in its context."""
     past: tuple[PastTurn, ...] = ()
     """Earlier turns of the conversation, oldest first."""
     images: tuple[str, ...] = ()
@@ -77,6 +79,7 @@ def situation_of(request: ModelRequest) -> Situation:
         must_answer=facts.steps_left <= 1 or facts.tool_calls_left == 0,
         text_alone=facts.text_alone,
         legacy=facts.legacy,
+        summarises=question.request.cause == "summary",
         past=next((item.turns for item in facts.history if isinstance(item, Conversation)), ()),
         images=tuple(_images(request.messages)) if question.images else (),
     )

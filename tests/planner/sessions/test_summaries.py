@@ -1,0 +1,105 @@
+"""When a summary of older turns is due, what it covers, and how it is requested."""
+
+import pytest
+
+from contracts.runs import Memory
+from contracts.sessions import RunBegun, RunEnded, RunQueued, SessionRecord, Summarised
+from services.planner.agents import SUMMARY_AGENT, agent_of
+from services.planner.sessions.conversation import of_session
+from services.planner.sessions.summaries import MAX_COVERED_BYTES, covered, summary_request, summary_run
+from services.shared.session_state import Session, fold
+from tests.support.model_server import words
+
+MEMORY = Memory(recent_turns=4, summary_model="openai/small")
+
+
+def ended(session: Session, number: int, size: int = 3) -> Session:
+    """The session after one more run."""
+    run = f"{number:032x}"
+    end = RunEnded(run=run, outcome="done", question=f"q{number}", answer=f"a{number} {words(size)}")
+    return fold(session, number, SessionRecord(events=[RunQueued(run=run, requested_at=7), RunBegun(run=run), end]))
+
+
+def session_of(count: int, size: int = 3) -> Session:
+    """A session after so many runs."""
+    session = Session(session_id="s")
+    for number in range(1, count + 1):
+        session = ended(session, number, size)
+    return session
+
+
+def test_nothing_is_due_while_all_turns_are_shown() -> None:
+    """Nor without a model for it."""
+    assert covered(session_of(4), MEMORY) == []
+    assert covered(session_of(40), Memory(recent_turns=4)) == []
+    assert covered(session_of(40), None) == []
+
+
+def test_a_summary_covers_half_of_what_is_shown_too() -> None:
+    """So that it is not made again after each answer."""
+    assert [turn.question for turn in covered(session_of(5), MEMORY)] == ["q1", "q2", "q3"]
+
+
+@pytest.mark.parametrize("memory", [MEMORY, Memory(recent_turns=60, max_tokens=400, summary_model="m")])
+def test_no_turn_is_ever_lost_where_each_summary_is_made_in_time(memory: Memory) -> None:
+    """Over 300 turns; and far fewer summaries than turns are made."""
+    session, summaries = Session(session_id="s"), 0
+    for number in range(1, 301):
+        session = ended(session, number)
+        if turns := covered(session, memory):
+            summaries += 1
+            event = Summarised(through=turns[-1].run, run="0" * 32, text=f"summary {summaries}")
+            session = fold(session, number, SessionRecord(events=[event]))
+        assert of_session(session, memory).left_out == 0
+        assert covered(session, memory) == []
+    assert 50 < summaries <= 120
+
+
+def test_a_failed_summary_is_due_again_after_the_next_answer() -> None:
+    """By a run of another id; the same answer never leads to two runs."""
+    assert covered(session_of(6), MEMORY)[:3] == covered(session_of(5), MEMORY)
+    assert summary_run("s", "a") == summary_run("s", "a")
+    assert len({summary_run("s", "a"), summary_run("s", "b"), summary_run("z", "a")}) == 3
+
+
+def test_one_summary_covers_a_limited_part() -> None:
+    """The next one goes on from there."""
+    session = session_of(40, 1_000)
+    turns = covered(session, MEMORY)
+    assert sum(turn.size for turn in turns) <= MAX_COVERED_BYTES
+    session = fold(session, 41, SessionRecord(events=[Summarised(through=turns[-1].run, run="0" * 32, text="So far.")]))
+    assert covered(session, MEMORY)[0].question == f"q{len(turns) + 1}"
+
+
+def test_the_request_of_a_summary() -> None:
+    """The turns are data in it; its agent uses no tools, and has little time."""
+    session = fold(session_of(5), 6, SessionRecord(events=[Summarised(through="x", run="0" * 32, text="Before.")]))
+    run = summary_run("s", "f" * 32)
+    request = summary_request("acme", session, MEMORY, run, 9)
+    assert request is not None
+    assert (request.run_id, request.tenant, request.requested_at, request.session_id) == (run, "acme", 9, "s")
+    assert (request.cause, request.through, request.model) == ("summary", f"{3:032x}", "openai/small")
+    assert (request.agent, request.tools) == (SUMMARY_AGENT, [])
+    assert request.llm_context["summary"] == "Before."
+    assert [turn["question"] for turn in request.llm_context["turns"]] == ["q1", "q2", "q3"]
+    assert "at most 400 words" in request.query
+    agent = agent_of({}, SUMMARY_AGENT)
+    assert agent is not None
+    assert (agent.tools, agent.limits) == ([], {"max_steps": 2, "deadline_s": 120})
+    assert summary_request("acme", session_of(2), MEMORY, run, 9) is None
+
+
+def test_a_question_without_an_answer_is_summarised_as_such() -> None:
+    """With the texts that were added to it."""
+    session = session_of(4)
+    run = "f" * 32
+    end = RunEnded(run=run, outcome="error", question="why?", inputs=["quickly"])
+    events = [RunQueued(run=run, requested_at=7), RunBegun(run=run), end]
+    session = fold(session, 5, SessionRecord(events=events))
+    request = summary_request("acme", session, Memory(recent_turns=0, summary_model="m"), "0" * 32, 9)
+    assert request is not None
+    assert request.llm_context["turns"][-1] == {
+        "question": "why?",
+        "added": ["quickly"],
+        "answer": "(none: the run ended as error)",
+    }
