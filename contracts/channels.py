@@ -125,22 +125,23 @@ OF_RUNS = (
         (_model(runs.RunRequested),), (GATEWAY, PLANNER), (PLANNER, GATEWAY, STORE), subjects.REQUESTS, "planner",
     ),
     Channel(
-        "inbox", "inbox.{tenant}.{run}.{message}", "Results of calls and timers of a run.", ("inbox", "ALL_INBOX"),
+        "inbox", "inbox.{tenant}.{run}.{message}", "Results of calls of a run, and what makes it go on.",
+        ("inbox", "ALL_INBOX"),
         (
-            *(_model(inbox.CallFinished), _model(inbox.CallPaused), _model(inbox.TimerFired)),
+            *(_model(inbox.CallFinished), _model(inbox.CallPaused)),
             *(_model(inbox.RunResumed), _model(inbox.RunBegins)),
         ),
-        (TOOL_RUNNER, PLANNER, NATS), (PLANNER, TOOL_RUNNER), subjects.INBOX, "planner",
+        (TOOL_RUNNER, PLANNER), (PLANNER, TOOL_RUNNER), subjects.INBOX, "planner",
     ),
     Channel(
-        "control", "control.{tenant}.{run}.{message}", "People control a run; it never waits for a model.",
+        "control", "control.{tenant}.{run}.{message}", "People control a run; timers fire. It never waits for a model.",
         ("control", "ALL_CONTROL"),
         (
             *(_model(inbox.CancelRequested), _model(inbox.TopUpRequested), _model(inbox.InputRequested)),
             *(_model(inbox.ResumeRequested), _model(inbox.RunMerged), _model(inbox.RunRefused)),
-            _model(inbox.SessionAttached),
+            *(_model(inbox.SessionAttached), _model(inbox.TimerFired)),
         ),
-        (GATEWAY, PLANNER), (PLANNER,), subjects.INBOX, "planner_control",
+        (GATEWAY, PLANNER, NATS), (PLANNER,), subjects.INBOX, "planner_control",
     ),
     Channel(
         "emit_log", "emit.{tenant}.{run}.log", "The log of a run; each record is guarded by the previous one.",
@@ -172,7 +173,7 @@ OF_RUNS = (
         (PLANNER,), (NATS, GATEWAY), subjects.TIMERS,
     ),
     Channel(
-        "due", "due.{tenant}.{run}.{message}", "A timer fires; INBOX takes it as `inbox`.", ("due", "ALL_DUE"),
+        "due", "due.{tenant}.{run}.{message}", "A timer fires; INBOX takes it as `control`.", ("due", "ALL_DUE"),
         (_model(inbox.TimerFired),), (NATS,), (NATS,), subjects.TIMERS,
     ),
 )  # fmt: skip

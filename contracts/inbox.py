@@ -1,4 +1,4 @@
-"""The messages to a run: results and timers on its inbox subject, requests of people on its control subject."""
+"""The messages to a run: results on its inbox subject; timers, and what people want, on its control subject."""
 
 from typing import Annotated, Any, Literal
 
@@ -32,7 +32,7 @@ class CallFinished(Message):
 
 
 class TimerFired(Message):
-    """A timer of the run has fired."""
+    """A timer of the run has fired. It arrives on `control`; an earlier version of INBOX put it on `inbox`."""
 
     v: Literal[1] = 1
     kind: Literal["timer"] = "timer"

@@ -53,7 +53,7 @@ ALL_OF_RUNS, LIVE_OF_RUNS = "emit.*.*.*", "run.{{wildcard(1)}}.{{wildcard(2)}}.{
 ALL_CONTEXTS = "context.*.*"
 ALL_CALLS = "call.*.*.*"
 ALL_TIMERS, ALL_DUE = "timer.*.*.*", "due.*.*.*"
-DUE_IN_INBOX = "inbox.{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}"
+DUE_IN_CONTROL = "control.{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}"
 """Where INBOX puts what it takes from ALL_DUE."""
 ALL_DEAD = "dead.>"
 ALL_HANDLINGS = "handling.*.*"
@@ -81,12 +81,12 @@ def request(tenant: str, run: str) -> str:
 
 
 def inbox(tenant: str, run: str, message: str) -> str:
-    """Where a run's results and timers arrive."""
+    """Where a run's results arrive, and what makes it go on."""
     return f"inbox.{checked_tenant(tenant)}.{checked_id(run)}.{checked_message(message)}"
 
 
 def control(tenant: str, run: str, message: str) -> str:
-    """Where people control a run. It never waits for a model."""
+    """Where people control a run, and where its timers arrive. It never waits for a model."""
     return f"control.{checked_tenant(tenant)}.{checked_id(run)}.{checked_message(message)}"
 
 
@@ -256,7 +256,7 @@ def requests_of(tenant: str) -> str:
 
 
 def due(tenant: str, run: str, message: str) -> str:
-    """Where a timer fires. INBOX takes it from there."""
+    """Where a timer fires. INBOX takes it from there, as a `control` message."""
     return f"due.{checked_tenant(tenant)}.{checked_id(run)}.{checked_message(message)}"
 
 

@@ -100,6 +100,7 @@ def attempt(
     reason: str = "",
     limits: Mapping[str, Any] | None = None,
     top_up_id: str = "",
+    resumed_at: int = 0,
     **progress: Any,
 ) -> Attempt:
     """A handling of a message that has just begun: its request is resolved, its outcome holds nothing to hide."""
@@ -117,7 +118,7 @@ def attempt(
         case "top_up":
             message = TopUpRequested(id=top_up_id, limits=dict(limits or {}))
         case "resumed":
-            message = RunResumed()
+            message = RunResumed(at=resumed_at)
         case _:
             message = Poisoned()
     opening = Opening(started, refusal) if started is not None else None

@@ -62,11 +62,13 @@ STREAMS: tuple[dict[str, Any], ...] = (
         "name": subjects.INBOX,
         "subjects": [subjects.ALL_INBOX, subjects.ALL_CONTROL, subjects.ALL_SESSION_INBOX],
         "max_consumers": 16,
-        # Schedules cannot target another stream, so INBOX takes what is due from TIMERS.
+        # Schedules cannot target another stream, so INBOX takes what is due from TIMERS. A change of this source
+        # loses nothing. NATS may read it from its beginning: what has fired within `Nats-Schedule-TTL` then arrives
+        # again, and changes nothing.
         "sources": [
             {
                 "name": subjects.TIMERS,
-                "subject_transforms": [{"src": subjects.ALL_DUE, "dest": subjects.DUE_IN_INBOX}],
+                "subject_transforms": [{"src": subjects.ALL_DUE, "dest": subjects.DUE_IN_CONTROL}],
             }
         ],
     },

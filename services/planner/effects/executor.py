@@ -114,8 +114,8 @@ class Effects:
             case ReadShown():
                 shown, shown_seq = await self._logs.shown(self._where, run)
                 progress = replace(progress, shown=shown, shown_seq=shown_seq)
-            case Wake():
-                await self._wake()
+            case Wake(at):
+                await self._wake(at)
                 progress = replace(progress, woken=True)
             case KeepContext():
                 await self._logs.keep_context(self._where, self._given_context())
@@ -215,7 +215,7 @@ class Effects:
         return decision
 
     async def _expire(self, run: Run, publisher: ChunkPublisher) -> None:
-        """Abandon the call when the run's deadline passes. Its timer message may wait behind other model calls."""
+        """Abandon the call when the run's deadline passes, even if its timer message is late."""
         while run.deadline_at is not None:
             left_ms = run.deadline_at - unix_ms()
             if left_ms <= 0:
@@ -228,11 +228,11 @@ class Effects:
     def _publisher(self, run: Run, asked: Asked) -> ChunkPublisher:
         return ChunkPublisher(self._chunks, self._where, asked, run.seq, self._logs.tail(self._where, asked.holder))
 
-    async def _wake(self) -> None:
+    async def _wake(self, at: int) -> None:
         where = self._where
         subject = subjects.inbox(where.tenant, where.run, f"resumed-{self._owner.partition(':')[2]}")
         await self._bus.publish_surely(
-            subject, RunResumed().model_dump_json().encode(), f"{where.run}-resumed-{self._owner}"
+            subject, RunResumed(at=at).model_dump_json().encode(), f"{where.run}-resumed-{self._owner}"
         )
 
     async def _resolve(self, progress: Progress) -> Progress:

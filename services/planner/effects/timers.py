@@ -1,4 +1,4 @@
-"""The timers of runs: scheduled messages of NATS, which reach a run's inbox when they are due."""
+"""The timers of runs: scheduled messages of NATS, which reach the control consumer when they are due."""
 
 from datetime import UTC, datetime
 

@@ -9,17 +9,18 @@ The handler calls `advance` again after each command, until it returns Ack or Ab
 | cancel | cancelled | stopping, read shown, cancelled | read shown, cancelled | cancelled | read shown, cancelled |
 | timer deadline | ack | budget | budget | budget | ack |
 | timer pause | ack | ack | ack | ack | done |
-| timer retry | ack | ack | asked | called, where calls wait | ack |
+| timer retry | ack | ack | wake | ack | ack |
 | top_up | ack | topped_up; wake | topped_up; wake | topped_up; wake | topped_up, resumed; wake |
 | resumed | ack | ack | timer | called, where calls wait | ack |
+| resumed, retry due | ack | ack | asked | called, where calls wait | ack |
 | poisoned | error | error | error | error | error |
 
 "owner": the message whose handling recorded what is in flight. "timer": that of the retry; a wait that ends within 2 s
 happens in the handling, and `asked` follows. "dispatch": calls that are made directly and end within a second are
 recorded as `call_finished` records them, and the handling goes on. "called where due": if calls wait, or a join is due.
 "read shown": read what listeners have received of the answer. "budget": `done`, or `paused` where the run has a grace
-period. Where nothing is in flight, any message starts the next step. `top_up` is the exception: the control consumer,
-which delivers it, never calls models.
+period. Where nothing is in flight, any message starts the next step. `top_up` and timers are the exception: the control
+consumer, which delivers them, never calls models, so they wake the run: `resumed` follows on the inbox.
 While the run is stopping, every message but cancel and poisoned is acknowledged. After the end every message closes the
 run again, and is acknowledged. An illegal message changes nothing and is acknowledged.
 """
@@ -117,14 +118,14 @@ def _received(
     if any(outcome.call_id in run.open for outcome in handling.progress.outcomes):
         return _settle(run, handling, handling.progress.outcomes, rules)
     match message:
-        case TimerFired() if message.timer != "retry":
+        case TimerFired():
             return _on_timer(run, handling, message)
         case TopUpRequested():
             return _top_up(run, handling.progress, message)
         case CallFinished() if message.call_id in run.open:
             outcome = handling.progress.outcome
             return Redact() if outcome is None else _settle(run, handling, [outcome], rules)
-        case RunRequested() | CallFinished() | TimerFired() | RunResumed():
+        case RunRequested() | CallFinished() | RunResumed():
             return _go_on(run, handling, rules)
         case _:
             assert_never(message)
@@ -174,6 +175,9 @@ def _lacks_specs(run: Run, progress: Progress) -> bool:
 
 def _on_timer(run: Run, handling: Handling, timer: TimerFired) -> Command:
     """A timer fired. It changes nothing if it was replaced meanwhile, or if its reason no longer holds."""
+    if timer.timer == "retry":
+        is_due = run.retry is not None and run.paused is None and timer.at == run.retry.retry_at
+        return Wake(timer.at or 0) if is_due and not handling.progress.woken else Ack()
     if timer.timer == "pause":
         ends = run.paused is not None and timer.at == run.paused.until
         return Append([terminal.budget_exhausted(run, run.paused.budget)]) if run.paused is not None and ends else Ack()
@@ -251,7 +255,7 @@ def _retry(run: Run, handling: Handling, failed: ModelFailed) -> Command:
         return Append([budgets.out_of(run, budget, handling.progress.now)])
     due, message = failed.retry_at or 0, handling.incoming.message
     # A timer that has fired is not set again: NATS takes that for a repetition. Its clock may be ahead of this one.
-    has_fired = isinstance(message, TimerFired) and message.at == due
+    has_fired = isinstance(message, RunResumed) and message.at == due
     if has_fired or handling.progress.now >= due:
         return Append([next_asked(run, handling, failed.turn, failed.attempt + 1, "provider")])
     if due - handling.progress.now <= MAX_WAIT_IN_EFFECT_S * 1000:

@@ -273,7 +273,12 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """Publish `resumed` to the inbox consumer, since the control consumer never calls models."""
+    """Publish `resumed` to the inbox consumer, since the control consumer never calls models.
+
+    `at`: the time of the timer that is the reason, Unix ms; 0: there is none.
+    """
+
+    at: int = 0
 
 
 @dataclass(frozen=True, slots=True)

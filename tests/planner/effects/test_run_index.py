@@ -70,11 +70,11 @@ async def test_an_ended_run_is_never_shown_as_running_again(bus: Bus) -> None:
     assert last.status == "cancelled"
 
 
-async def test_a_deadline_goes_off_in_the_runs_inbox(bus: Bus) -> None:
+async def test_a_deadline_reaches_the_control_consumer(bus: Bus) -> None:
     """It is a timer of the server's, so it survives every service."""
     opening = started(deadline_ms=700)
     await run_index.enter(bus, folded(opening), opening)
-    subject = subjects.inbox("default", opening.run_id, "deadline")
+    subject = subjects.control("default", opening.run_id, "deadline")
 
     async def fired() -> bool:
         return await bus.last("INBOX", subject) is not None

@@ -9,7 +9,7 @@ from contracts.events import Asked, Error, ModelFailed
 from contracts.faults import Code, Fault
 from contracts.inbox import TimerFired
 from contracts.payload import Usage
-from services.planner.run.commands import Ack, Append, Ask, Open, Rules, SetTimer, Wait
+from services.planner.run.commands import Ack, Append, Ask, Open, Rules, SetTimer, Wait, Wake
 from services.planner.run.decision import Decision, Failed, Invalid
 from services.planner.run.failures import FORMAT_REFUSED, Remedy, remedy
 from services.planner.run.state import Run, fold
@@ -151,7 +151,7 @@ def test_a_short_wait_is_taken_over_and_not_begun_again() -> None:
 
 
 def test_a_long_wait_is_a_timer() -> None:
-    """The message is acknowledged; the timer's message asks."""
+    """The message is acknowledged; the one that the timer wakes the run with asks."""
     world = World()
     moves = world.play(world.handling("REQUESTS:1", started=started()), replace(BUSY, retry_after_s=10))
     assert moves[-3:] == [SetTimer("retry", NOW + 10_000), Open(), Ack()]
@@ -167,6 +167,8 @@ def test_a_timer_that_fires_early_is_not_set_again() -> None:
     world.play(world.handling("REQUESTS:1", started=started()), replace(BUSY, retry_after_s=10))
     fired = TimerFired(timer="retry", at=NOW + 10_000)
     moves = world.play(world.handling("INBOX:1", "timer", holder="b", now=NOW + 5000, timer=fired))
+    assert moves == [Wake(NOW + 10_000), Ack()]
+    moves = world.play(world.handling("INBOX:2", "resumed", holder="c", now=NOW + 5000, resumed_at=NOW + 10_000))
     assert isinstance(moves[-1], Ask)
 
 
