@@ -28,7 +28,9 @@ read_artifact_max_bytes
 )
 """Fields of the services' settings, in lower case and without the prefix."""
 OF_COMMANDS = frozenset(
-    "url api_key data_dir data sync nats_credentials nats_public_url nats_public_ca health_file".split()  # noqa: SIM905
+    """
+url api_key data_dir data sync nats_credentials nats_public_url nats_public_ca health_file outbox
+""".split()  # noqa: SIM905, see above
 )
 """Variables of the command line and of the example tools."""
 OF_COMPOSE = frozenset(

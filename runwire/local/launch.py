@@ -236,7 +236,7 @@ def example_tools() -> list[Path]:
     Raises CannotLaunch outside one, and where the libraries of the services are missing.
     """
     clone = Path(__file__).parents[2]
-    files = [clone / "examples" / "demo" / f"{name}.py" for name in ("calculator", "search", "table")]
+    files = [clone / "examples" / "demo" / f"{name}.py" for name in ("calculator", "report", "search", "table")]
     if not all(file.is_file() for file in files):
         raise CannotLaunch(
             "`runwire up` needs the services, which this installation does not hold: clone the repository and call "
